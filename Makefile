@@ -1,0 +1,67 @@
+# GNU make 3.81 (the one macOS ships) or newer, and Python 3.11 or newer: make PYTHON=python3.12 test
+# One virtual environment, .venv, serves every target; it is installed anew only when pyproject.toml
+# or constraints.txt change. `compare` and `bench` put the base install in it, the rest the dev tools too.
+
+PYTHON ?= python3
+JOBS ?= 2
+ARGS ?=
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+MADE := $(VENV)/.made
+BASE := $(VENV)/.base
+DEV := $(VENV)/.dev
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help compare test coverage format lint type bench clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+
+compare: $(BASE) ## compare the schedulers with the defaults, into results/compare (options: ARGS='--load 0.7')
+	$(BIN)/servegym compare --out results/compare $(ARGS)
+
+# Tests of one file stay in one worker, so that the runs its fixtures make are made once; the workers
+# share Numba's disk cache, so that a kernel is compiled about once however many workers there are.
+test: $(DEV) ## run all tests, then `coverage` (fewer of them: PYTEST_ARGS=tests/simulator)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
+	@$(MAKE) --no-print-directory coverage
+
+# Compiled code leaves no trace for coverage to see: these tests run once more as plain Python.
+coverage: $(DEV) ## run the tests marked nojit as plain Python and report the lines they reach
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -m nojit
+	$(BIN)/python -m coverage report
+
+format: $(DEV) ## format the sources and sort their imports (ruff)
+	$(BIN)/ruff check --select I --fix .
+	$(BIN)/ruff format .
+
+lint: $(DEV) ## look for mistakes in the sources (ruff)
+	$(BIN)/ruff check .
+
+type: $(DEV) ## check the types (mypy)
+	$(BIN)/mypy
+
+bench: $(BASE) ## measure the simulator's speed (options: ARGS='--json -')
+	$(BIN)/servegym bench $(ARGS)
+
+clean: ## remove .venv, caches and build outputs; results/ stays
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*
+	rm -rf servegym.egg-info src/servegym.egg-info
+	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+$(MADE):
+	@$(PYTHON) -c 'import sys; sys.exit("servegym needs Python 3.11 or newer, and this is " + sys.version.split()[0] + "; name another: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(BASE): pyproject.toml constraints.txt | $(MADE)
+	$(PIP_INSTALL) -e .
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt | $(MADE)
+	$(PIP_INSTALL) -e '.[dev]'
+	@touch $(BASE) $@

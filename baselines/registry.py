@@ -1,0 +1,29 @@
+"""Finding every policy of this package: each module of a policy folder registers its own."""
+
+import functools
+import importlib
+import pkgutil
+
+from servegym.baselines import schedulers
+from servegym.simulator import policies
+from servegym.simulator.policies import Policy
+
+
+@functools.cache
+def load() -> None:
+    """Import every module of the policy folders, which registers the policies in them."""
+    for package in (schedulers,):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+
+
+def scheduler(text: str) -> Policy:
+    """The scheduler "name" or "name:key=value,...". Raises PolicyError for an unknown name or parameter."""
+    load()
+    return policies.get_policy("scheduler", text)
+
+
+def scheduler_names() -> list[str]:
+    """Names of the registered schedulers, sorted."""
+    load()
+    return policies.policy_names("scheduler")

@@ -1,0 +1,116 @@
+"""SlideBatching, ProServe's engine-level scheduler (Algorithm 1): density first for urgent requests, else deadline
+first, with a boundary between the two that slides with the load.
+"""
+
+import numpy as np
+
+from servegym.simulator import batches
+from servegym.simulator.compilation import allocating_kernel, kernel
+from servegym.simulator.policies import Fact, Parameter, Policy, register
+from servegym.simulator.requests import is_decoding, next_deadline_s
+from servegym.simulator.signatures import scheduler
+from servegym.simulator.types import BATCH, MISFIT_STOP
+
+LOADS = ("a", "c", "p")
+LOAD_A, LOAD_C, LOAD_P = range(3)
+ABLATIONS = ("none", "only-deadline", "only-density", "no-latency")
+NONE, ONLY_DEADLINE, ONLY_DENSITY, NO_LATENCY = range(4)
+XLLM_SMALLEST_CHUNK_TOKENS = 51  # "a chunk <= 50 tokens ends the batch"
+EMPTY_BATCH = np.zeros(1, BATCH)
+
+
+@allocating_kernel
+def mark_urgent_by_phi_c(plan, n, gamma, factor):
+    """Tier 0 where remain < gamma * phi_c (Eq. 9: work at or before the request in deadline order), else tier 1."""
+    remain = np.empty(n)
+    for place in range(n):
+        remain[place] = plan[place].key
+    order = np.argsort(remain, kind="mergesort")
+    work_s = 0.0
+    for i in range(n):
+        line = plan[order[i]]
+        work_s += line.exec_s
+        line.tier = 0 if line.key < gamma * (factor * work_s) else 1
+
+
+@kernel
+def rank_urgent(request, line, xllm, starve_threshold):
+    """Rank an urgent request by density; xllm puts decodes, then starved requests, before the others."""
+    if xllm:
+        slo_s = request.ttft_slo_s if request.emitted_tokens == 0 else request.tpot_slo_s
+        if is_decoding(request):
+            line.tier = -2
+        elif line.key < -starve_threshold * slo_s:
+            line.tier = -1
+    # density(r): weight of the next token per second of work
+    gain = request.first_token_gain if request.emitted_tokens == 0 else request.decode_token_gain
+    line.key = -(gain / line.exec_s)
+
+
+@scheduler
+def slide_batching(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    gamma, eta, load, include_hopeless = parameters[0], parameters[1], int(parameters[2]), parameters[3] == 1
+    ablation, token_budget, xllm, starve_threshold = int(parameters[4]), parameters[5], parameters[6] == 1, parameters[7]
+    n = queue.shape[0]
+    constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
+    # Lines 1-7: the work of each request, their sum, and the latency budget. A line's key is remain(r) until ranked.
+    estimator.exec_s(requests, queue, estimator.coefficients, plan)
+    total_s, least_remain = 0.0, np.inf
+    for place in range(n):
+        line = plan[place]
+        line.key = next_deadline_s(requests[queue[place]]) - now_s
+        total_s += line.exec_s
+        if include_hopeless or line.key >= line.exec_s + constant_s:
+            least_remain = min(least_remain, line.key)
+    budget_s = eta if least_remain == np.inf else max(least_remain, eta)
+    if ablation == NO_LATENCY:
+        limits.token_budget = int(token_budget)
+    else:
+        limits.time_budget_s = budget_s
+    if xllm:
+        limits.misfit = MISFIT_STOP
+        limits.smallest_chunk_tokens = XLLM_SMALLEST_CHUNK_TOKENS
+    # Lines 8-13: urgent requests by density, the others by deadline.
+    if ablation == ONLY_DEADLINE:
+        bound_s = -np.inf
+    elif ablation == ONLY_DENSITY or (load != LOAD_P and budget_s <= constant_s):
+        bound_s = np.inf
+    elif load == LOAD_P:
+        bound_s = gamma * (total_s + n * constant_s)
+    else:
+        bound_s = gamma * (budget_s / (budget_s - constant_s) * total_s)
+    if load == LOAD_C and np.isfinite(bound_s):
+        mark_urgent_by_phi_c(plan, n, gamma, budget_s / (budget_s - constant_s))
+    else:
+        for place in range(n):
+            plan[place].tier = 0 if plan[place].key < bound_s else 1
+    for place in range(n):
+        if plan[place].tier == 0:
+            rank_urgent(requests[queue[place]], plan[place], xllm, starve_threshold)
+
+
+register(
+    Policy(
+        "slide-batching",
+        "scheduler",
+        "Urgent requests by gain per second of work, the others by deadline, within a latency budget.",
+        "ProServe, Algorithm 1",
+        slide_batching,
+        parameters=(
+            Parameter("gamma", 1.0, "aggressiveness: above 1 more requests count as urgent", 0.1, 10, log=True,
+                      source="ProServe, Alg. 1 line 9; value: xLLM"),
+            Parameter("eta", Fact("min_tpot_slo_s", 0.65), "least latency budget of a batch", 0.005, 0.5, "s", log=True,
+                      source="ProServe, Alg. 1 line 7; value: xLLM"),
+            Parameter("load", "a", "load function phi: a (Eq. 8), c (Eq. 9), p (disaggregated prefill)",
+                      choices=LOADS, source="ProServe, section 4.2"),
+            Parameter("hopeless", "exclude", "whether requests that cannot make it set the budget (as printed: include)",
+                      choices=("exclude", "include"), source="ours; include: ProServe, Alg. 1 line 6"),
+            Parameter("ablation", "none", "leave a part out", choices=ABLATIONS, source="ProServe, section 5.4"),
+            Parameter("token_budget", 512, "tokens in a batch under ablation=no-latency", 1, 2**20, "tokens",
+                      integer=True, log=True),
+            Parameter("variant", "paper", "xllm: order and stopping rule of the public code",
+                      choices=("paper", "xllm"), source="xLLM"),
+            Parameter("starve_threshold", 1.0, "xllm: SLOs a request may be late before it goes ahead", 0, 1000),
+        ),
+    )
+)  # fmt: skip

@@ -1,0 +1,70 @@
+"""vLLM V1 as shipped (checked step by step against vLLM 0.32, tests/vllm_v1).
+
+Running requests in order of admission, then waiting ones; whoever runs may evict; after an eviction nobody is admitted.
+"""
+
+from servegym.simulator.policies import Parameter, Policy, register
+from servegym.simulator.signatures import scheduler, victims
+from servegym.simulator.types import EVICT_FOR_HOLDERS
+
+RUNNING = -(2**40)  # tiers: running, then evicted (fcfs), then waiting; a priority lies between
+EVICTED = -(2**39)
+POLICIES = ("fcfs", "priority")
+PRIORITY = 1
+
+
+@scheduler
+def vllm_v1(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    by_priority = parameters[0] == PRIORITY
+    limits.token_budget = int(parameters[1])
+    limits.holder_budget = int(parameters[2])
+    limits.reserve_context = int(parameters[3])
+    limits.watermark_blocks = int(parameters[4] * (engine.total_blocks + 1))  # vLLM counts its null block
+    limits.evict_for = EVICT_FOR_HOLDERS
+    for place in range(queue.shape[0]):
+        request = requests[queue[place]]
+        if request.blocks > 0:
+            plan[place].tier = RUNNING
+            plan[place].key = float(request.admitted)
+        elif by_priority:
+            plan[place].tier = request.priority
+            plan[place].key = request.arrival_s
+        elif request.evicted > 0:
+            # Each evicted request is put at the front of the waiting queue.
+            plan[place].tier = EVICTED
+            plan[place].key = -float(request.evicted)
+        else:
+            plan[place].tier = 0
+            plan[place].key = request.arrival_s
+
+
+@victims
+def vllm_v1_victims(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    """fcfs: the tail of the running list; priority: the least important, then the latest."""
+    by_priority = parameters[0] == PRIORITY
+    for place in range(queue.shape[0]):
+        request = requests[queue[place]]
+        plan[place].victim_tier = request.priority if by_priority else 0
+        plan[place].victim_key = request.arrival_s if by_priority else float(request.admitted)
+
+
+register(
+    Policy(
+        "vllm-v1",
+        "scheduler",
+        "The scheduler of vLLM V1: running requests first, then waiting ones by arrival or priority.",
+        "vLLM 0.32, vllm/v1/core/sched/scheduler.py",
+        vllm_v1,
+        vllm_v1_victims,
+        parameters=(
+            Parameter("policy", "fcfs", "order of the waiting requests", choices=POLICIES, source="vLLM"),
+            Parameter("token_budget", 2048, "tokens in a batch (max_num_batched_tokens)", 1, 2**20, "tokens",
+                      integer=True, log=True, source="vLLM"),
+            Parameter("max_sequences", 256, "running requests (max_num_seqs)", 1, 2**20, "requests",
+                      integer=True, log=True, source="vLLM"),
+            Parameter("reserve_full", 1, "1: admit only what fits whole (scheduler_reserve_full_isl)", 0, 1,
+                      integer=True, source="vLLM"),
+            Parameter("watermark", 0.0, "share of the blocks kept free at an admission", 0, 0.99, source="vLLM"),
+        ),
+    )
+)  # fmt: skip

@@ -1,0 +1,99 @@
+"""Fitting a form to a table of batches, and how far off it is on batches it has not seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from servegym.latency_models.forms import get_form
+from servegym.latency_models.model import LatencyModel, as_batches
+from servegym.simulator.errors import ProfileError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HELD_OUT_SHARE = 0.3
+REGIMES = ("decode", "prefill", "mixed")
+
+
+@dataclass(frozen=True)
+class FitError:
+    """Absolute relative errors in percent: mean, also by regime (nan: no such batch), p95 and largest."""
+
+    mape_percent: float
+    decode_mape_percent: float
+    prefill_mape_percent: float
+    mixed_mape_percent: float
+    p95_percent: float
+    max_percent: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted model with its errors on the batches held out of the fit."""
+
+    model: LatencyModel
+    error: FitError
+    train_batches: int
+    held_out_batches: int
+
+
+def split(count: int, seed: int, held_out_share: float = HELD_OUT_SHARE) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers (int64) to train on and to hold out, drawn by `seed`, each in rising order."""
+    order = np.random.default_rng(seed).permutation(count)
+    held_out = round(count * held_out_share)
+    return np.sort(order[held_out:]), np.sort(order[:held_out])
+
+
+def regime(batches: np.ndarray) -> np.ndarray:
+    """Index into REGIMES, int64[n]: decodes only, prefills only, or both."""
+    decodes, prefills = batches["decode_requests"] > 0, batches["prefill_requests"] > 0
+    return np.where(prefills, np.where(decodes, 2, 1), 0)
+
+
+def measure(model: LatencyModel, batches: np.ndarray | pd.DataFrame, duration_s: np.ndarray) -> FitError:
+    """Errors of the model against duration_s, float64[n]."""
+    batches = as_batches(batches)
+    percent = 100.0 * np.abs(model.evaluate(batches) / duration_s - 1.0)
+    kinds = regime(batches)
+    decode, prefill, mixed = (percent[kinds == kind] for kind in range(len(REGIMES)))
+    return FitError(
+        mape_percent=float(percent.mean()),
+        decode_mape_percent=_mean(decode),
+        prefill_mape_percent=_mean(prefill),
+        mixed_mape_percent=_mean(mixed),
+        p95_percent=float(np.percentile(percent, 95)),
+        max_percent=float(percent.max()),
+    )
+
+
+def _mean(percent: np.ndarray) -> float:
+    return float(percent.mean()) if len(percent) else float("nan")
+
+
+def fit(form: str, table: pd.DataFrame, seed: int = 0, held_out_share: float = HELD_OUT_SHARE) -> Fit:
+    """Fit a form to a table with the columns of BATCH and duration_s; errors are those of the held-out rows.
+
+    Raises ProfileError for an unknown form, a missing or malformed column, a duration that is not positive,
+    and fewer batches than leave two rows for each part of the split.
+    """
+    batches = as_batches(table)
+    if "duration_s" not in table:
+        raise ProfileError("table of batches: column 'duration_s' is missing; a form is fitted to it")
+    duration_s = np.asarray(table["duration_s"], dtype=np.float64)
+    bad = np.flatnonzero(~(np.isfinite(duration_s) & (duration_s > 0)))
+    if len(bad):
+        raise ProfileError(
+            f"table of batches: duration_s is {duration_s[bad[0]]} in row {bad[0]}; "
+            "it must be finite and above 0"
+        )
+    train, held_out = split(len(batches), seed, held_out_share)
+    if min(len(train), len(held_out)) < 2:
+        raise ProfileError(
+            f"table of batches: {len(batches)} rows leave {len(train)} to train on and {len(held_out)} "
+            "held out; each needs 2 or more"
+        )
+    model = LatencyModel.from_values(form, get_form(form).fit(batches[train], duration_s[train]))
+    return Fit(model, measure(model, batches[held_out], duration_s[held_out]), len(train), len(held_out))

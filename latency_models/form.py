@@ -1,0 +1,112 @@
+"""A form: a function of a batch's sums with coefficients, its units and how it is fitted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+
+import numpy as np
+
+from servegym.simulator.compilation import Compiled
+from servegym.simulator.errors import ProfileError
+
+Values = Mapping[str, float | Sequence[float]]  # coefficients by name
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """One named coefficient: a number, or a list of numbers where `vector` is set. None is ever negative."""
+
+    name: str
+    unit: str
+    meaning: str
+    vector: bool = False
+
+
+@dataclass(frozen=True)
+class Form:
+    """A latency form. A module of the package `forms` that binds one to the name FORM has registered it.
+
+    name: how profiles name the form. equation: for documents and help texts.
+    batch_s: compiled (BATCH record, packed coefficients) -> seconds.
+    request_s: compiled (tokens, cached tokens, decoding, packed coefficients) -> seconds of one request
+        alone, without the constant part of a batch; None: the form cannot be an estimator.
+    exec_s: the same for all that each request of a queue has left, in one call; see `signatures`.
+    coefficients: in packed order, numbers before vectors. constant: the one that every batch pays
+        once, whatever is in it.
+    fit: (BATCH array[n], duration_s float64[n]) -> values by name, minimising relative error.
+    check: raises ProfileError(where: ...) for values that are each in range but do not fit together.
+    """
+
+    name: str
+    equation: str
+    batch_s: Compiled
+    coefficients: tuple[Coefficient, ...]
+    constant: str
+    fit: Callable[[np.ndarray, np.ndarray], Values]
+    request_s: Compiled | None = None
+    exec_s: Compiled | None = None
+    check: Callable[[Values, str], None] | None = None
+
+    @property
+    def constant_index(self) -> int:
+        """Where the constant lies in the packed coefficients."""
+        return [coefficient.name for coefficient in self.coefficients].index(self.constant)
+
+    def pack(self, values: Values, where: str = "") -> np.ndarray:
+        """The float64[k] that kernels take: numbers in order, each vector preceded by its length.
+
+        Raises ProfileError, with `where` in front, for a coefficient that is missing, unknown, negative or
+        not finite.
+        """
+        where = where or f"form '{self.name}'"
+        known = [coefficient.name for coefficient in self.coefficients]
+        missing = [name for name in known if name not in values]
+        unknown = sorted(set(values) - set(known))
+        if missing or unknown:
+            problem = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
+            raise ProfileError(f"{where}: coefficient {problem}; form '{self.name}' has {', '.join(known)}")
+        packed: list[float] = []
+        for coefficient in self.coefficients:
+            value = values[coefficient.name]
+            if coefficient.vector:
+                numbers = _numbers(value, f"{where}: {coefficient.name}")
+                packed += [len(numbers), *numbers]
+            else:
+                packed.append(_number(value, f"{where}: {coefficient.name}"))
+        if self.check is not None:
+            self.check(values, where)
+        return np.array(packed, dtype=np.float64)
+
+    def unpack(self, packed: np.ndarray) -> dict[str, float | list[float]]:
+        """Values by name: the inverse of `pack`. Raises ProfileError for an array of another length."""
+        values: dict[str, float | list[float]] = {}
+        at = 0
+        for coefficient in self.coefficients:
+            if at >= len(packed):
+                break
+            if coefficient.vector:
+                length = int(packed[at]) if 1 <= packed[at] < len(packed) - at else 0
+                values[coefficient.name] = packed[at + 1 : at + 1 + length].tolist()
+                at += 1 + length
+            else:
+                values[coefficient.name] = float(packed[at])
+                at += 1
+        if len(values) < len(self.coefficients) or at != len(packed):
+            names = ", ".join(c.name + "[]" * c.vector for c in self.coefficients)
+            raise ProfileError(f"form '{self.name}': {len(packed)} packed numbers do not hold {names}")
+        return values
+
+
+def _number(value: object, where: str) -> float:
+    if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
+        raise ProfileError(f"{where} is {value!r}; it must be a finite number, 0 or above")
+    return float(value)
+
+
+def _numbers(value: object, where: str) -> list[float]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) == 0:
+        raise ProfileError(f"{where} is {value!r}; it must be a list of numbers")
+    return [_number(item, f"{where}[{index}]") for index, item in enumerate(value)]

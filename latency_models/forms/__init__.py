@@ -1,0 +1,26 @@
+"""The registry of latency forms: every module of this package that binds a `Form` to the name FORM."""
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from servegym.latency_models.form import Form
+from servegym.simulator.errors import ProfileError
+
+
+@functools.cache
+def forms() -> Mapping[str, Form]:
+    """All forms by name, in alphabetical order of their modules."""
+    modules = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    found = [importlib.import_module(f"{__name__}.{module}").FORM for module in modules]
+    return MappingProxyType({form.name: form for form in found})
+
+
+def get_form(name: str) -> Form:
+    """The form of this name. Raises ProfileError, listing the known ones, for another name."""
+    try:
+        return forms()[name]
+    except KeyError:
+        raise ProfileError(f"unknown latency form '{name}'; known: {', '.join(forms())}") from None

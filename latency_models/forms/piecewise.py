@@ -1,0 +1,128 @@
+"""A piecewise-linear function of the batch's tokens for the linear operators, plus linear attention.
+
+The time of a matrix product over N tokens is flat while it reads weights, then rises in steps of whole
+waves of thread blocks; attention adds its own work, and a constant for each kind of attention present.
+"""
+
+import numpy as np
+
+from servegym.latency_models.form import Coefficient, Form, Values
+from servegym.latency_models.least_squares import fit_relative
+from servegym.simulator.compilation import kernel
+from servegym.simulator.errors import ProfileError
+from servegym.simulator.signatures import latency
+
+A_P, B_P, F_P, A_D, F_D, T_C, KNOTS = range(7)
+
+# Pairs a few tokens apart are steps: a wave of thread blocks more begins after a multiple of 64 or 128.
+FIT_KNOTS = (
+    1, 8, 16, 32, 64, 72, 96, 128, 136, 160, 192, 200, 256, 264, 320, 384, 392, 448, 512, 520, 640, 768,
+    1024, 1280, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384,
+)  # fmt: skip
+
+
+@kernel
+def interpolate(x, numbers, first_knot, count):
+    """Value at x of the line through `count` knots at numbers[first_knot:], their values a length after them.
+
+    Left of the first knot its value holds; past the last one the last slope goes on.
+    """
+    first_value = first_knot + count + 1
+    if x <= numbers[first_knot]:
+        return numbers[first_value]
+    low, high = 0, count - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if numbers[first_knot + middle] <= x:
+            low = middle
+        else:
+            high = middle
+    left, below = numbers[first_knot + low], numbers[first_value + low]
+    slope = (numbers[first_value + high] - below) / (numbers[first_knot + high] - left)
+    return below + slope * (x - left)
+
+
+@latency
+def batch_s(batch, coefficients):
+    tokens = batch.prefill_tokens + batch.decode_requests
+    seconds = coefficients[T_C] + interpolate(tokens, coefficients, KNOTS + 1, int(coefficients[KNOTS]))
+    if batch.prefill_requests > 0:
+        seconds += (
+            coefficients[A_P] * batch.prefill_tokens_squared
+            + coefficients[B_P] * batch.prefill_tokens_cached
+            + coefficients[F_P]
+        )
+    if batch.decode_requests > 0:
+        seconds += coefficients[A_D] * batch.decode_cached_tokens + coefficients[F_D]
+    return seconds
+
+
+def _ramps(tokens: np.ndarray) -> np.ndarray:
+    """float64[n, knots]: a one, then each segment's share walked at `tokens`; the last goes on past its end.
+
+    With weights of 0 or above the weighted sum never falls.
+    """
+    knots = np.array(FIT_KNOTS, dtype=float)
+    walked = (tokens[:, None] - knots[:-1]) / np.diff(knots)
+    walked[:, :-1] = walked[:, :-1].clip(max=1.0)
+    return np.column_stack([np.ones(len(tokens)), walked.clip(min=0.0)])
+
+
+def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
+    attention = np.column_stack(
+        [
+            batches["prefill_tokens_squared"],
+            batches["prefill_tokens_cached"],
+            batches["prefill_requests"] > 0,
+            batches["decode_cached_tokens"],
+            batches["decode_requests"] > 0,
+        ]
+    )
+    ramps = _ramps(batches["prefill_tokens"] + batches["decode_requests"])
+    weights = fit_relative(np.hstack([attention, ramps]), duration_s)
+    a_p, b_p, f_p, a_d, f_d = weights[:5].tolist()
+    return {
+        "a_p": a_p,
+        "b_p": b_p,
+        "f_p": f_p,
+        "a_d": a_d,
+        "f_d": f_d,
+        "t_c": 0.0,
+        "knots_tokens": [float(knot) for knot in FIT_KNOTS],
+        "base_s": np.cumsum(weights[5:]).tolist(),
+    }
+
+
+def _check(values: Values, where: str) -> None:
+    knots, base = (np.asarray(values[name]) for name in ("knots_tokens", "base_s"))
+    if len(knots) < 2 or len(knots) != len(base):
+        raise ProfileError(
+            f"{where}: {len(knots)} knots_tokens and {len(base)} base_s; they must be equally many, 2 or more"
+        )
+    for name, numbers, order in (("knots_tokens", knots, np.greater), ("base_s", base, np.greater_equal)):
+        bad = np.flatnonzero(~order(numbers[1:], numbers[:-1]))
+        if len(bad):
+            before, after = numbers[bad[0]], numbers[bad[0] + 1]
+            rule = "increase" if name == "knots_tokens" else "not fall"
+            raise ProfileError(f"{where}: {name}[{bad[0] + 1}] is {after} after {before}; they must {rule}")
+
+
+FORM = Form(
+    name="piecewise",
+    equation="base(prefill tokens + decodes) + a_p sum lq^2 + b_p sum lq lkv + f_p [any prefill] "
+    "+ a_d sum over decodes lkv + f_d [any decode] + t_c",
+    batch_s=batch_s,
+    coefficients=(
+        Coefficient("a_p", "s/token^2", "attention of prefill chunks to themselves"),
+        Coefficient("b_p", "s/token^2", "attention of prefill chunks to the tokens cached before them"),
+        Coefficient("f_p", "s", "constant of a batch with a prefill"),
+        Coefficient("a_d", "s/token", "attention of a decode to one cached token"),
+        Coefficient("f_d", "s", "constant of a batch with a decode"),
+        Coefficient("t_c", "s", "constant part of a batch outside the fit: the engine's CPU overhead"),
+        Coefficient("knots_tokens", "tokens", "where the slope of base changes", vector=True),
+        Coefficient("base_s", "s", "time of the linear operators at the knots", vector=True),
+    ),
+    constant="t_c",
+    fit=_fit,
+    check=_check,
+)

@@ -1,0 +1,18 @@
+"""Non-negative least squares on relative error."""
+
+import numpy as np
+
+
+def fit_relative(design: np.ndarray, duration_s: np.ndarray) -> np.ndarray:
+    """Weights w >= 0, float64[p], least in the sum of squares of (design @ w) / duration_s - 1.
+
+    design: float64[n, p], 0 or above. duration_s: float64[n], above 0. Relative, because an absolute error
+    lets the few longest batches decide and misjudges the short ones.
+    """
+    from scipy.optimize import nnls
+
+    rows = design / duration_s[:, None]
+    scale = np.linalg.norm(rows, axis=0)
+    scale[scale == 0] = 1.0
+    weights, _ = nnls(rows / scale, np.ones(len(rows)), maxiter=50 * rows.shape[1])
+    return weights / scale

@@ -1,0 +1,116 @@
+"""A latency model: a form with its coefficients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from servegym.latency_models.form import Form, Values
+from servegym.latency_models.forms import get_form
+from servegym.simulator.compilation import Compiled
+from servegym.simulator.errors import ProfileError
+from servegym.simulator.signatures import Estimator
+from servegym.simulator.types import BATCH
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BATCH_COLUMNS: tuple[str, ...] = tuple(BATCH.names or ())
+
+
+@dataclass(frozen=True, eq=False)
+class LatencyModel:
+    """Seconds a batch takes, as a form and its packed coefficients (float64[k], a copy of what is given).
+
+    Raises ProfileError for an unknown form, and for coefficients that are not the form's or out of range.
+    """
+
+    form: str
+    coefficients: np.ndarray
+
+    def __post_init__(self) -> None:
+        form = get_form(self.form)
+        packed = form.pack(form.unpack(np.asarray(self.coefficients, dtype=np.float64)))
+        object.__setattr__(self, "coefficients", packed)
+
+    @classmethod
+    def from_values(cls, form: str, values: Values, where: str = "") -> LatencyModel:
+        """From coefficients by name. Raises ProfileError as `Form.pack` does, with `where` in front."""
+        return cls(form, get_form(form).pack(values, where))
+
+    @property
+    def definition(self) -> Form:
+        return get_form(self.form)
+
+    @property
+    def batch_s(self) -> Compiled:
+        """(BATCH record, coefficients) -> seconds."""
+        return self.definition.batch_s
+
+    @property
+    def request_s(self) -> Compiled:
+        """(tokens, cached tokens, decoding, coefficients) -> seconds, without the constant part of a batch.
+
+        Raises ProfileError for a form that has none.
+        """
+        return self._of_an_estimator(self.definition.request_s)
+
+    @property
+    def exec_s(self) -> Compiled:
+        """(requests, queue, coefficients, plan): writes what each queued request has left, in seconds, to its plan.
+
+        Raises ProfileError for a form that has none.
+        """
+        return self._of_an_estimator(self.definition.exec_s)
+
+    def _of_an_estimator(self, function: Compiled | None) -> Compiled:
+        if function is None:
+            raise ProfileError(
+                f"form '{self.form}' has no time of a request alone and cannot be an estimator; 'linear' can"
+            )
+        return function
+
+    @property
+    def coefficients_by_name(self) -> dict[str, float | list[float]]:
+        """The inverse of `from_values`."""
+        return self.definition.unpack(self.coefficients)
+
+    def as_estimator(self) -> Estimator:
+        """What the event loop hands to a policy."""
+        return Estimator(self.batch_s.value, self.exec_s.value, self.coefficients)
+
+    def plus_constant(self, seconds: float) -> LatencyModel:
+        """The same model with every batch longer by `seconds`."""
+        coefficients = self.coefficients.copy()
+        coefficients[self.definition.constant_index] += seconds
+        return LatencyModel(self.form, coefficients)
+
+    def evaluate(self, batches: np.ndarray | pd.DataFrame) -> np.ndarray:
+        """Seconds, float64[n], of n batches: a BATCH array or a DataFrame with its columns."""
+        batch_s, coefficients = self.batch_s, self.coefficients
+        return np.array([batch_s(batch, coefficients) for batch in as_batches(batches)], dtype=np.float64)
+
+
+def as_batches(batches: np.ndarray | pd.DataFrame) -> np.ndarray:
+    """A BATCH array[n] of a DataFrame's columns (others are ignored); a BATCH array is given back.
+
+    Raises ProfileError for a column that is missing, negative or not finite.
+    """
+    if isinstance(batches, np.ndarray) and batches.dtype == BATCH:
+        return batches
+    array = np.zeros(len(batches), dtype=BATCH)
+    for name in BATCH_COLUMNS:
+        if name not in batches:
+            raise ProfileError(
+                f"table of batches: column '{name}' is missing; it needs {', '.join(BATCH_COLUMNS)}"
+            )
+        column = np.asarray(batches[name], dtype=np.float64)
+        bad = np.flatnonzero(~(np.isfinite(column) & (column >= 0)))
+        if len(bad):
+            raise ProfileError(
+                f"table of batches: {name} is {column[bad[0]]} in row {bad[0]}; it must be finite, 0 or above"
+            )
+        array[name] = column
+    return array

@@ -1,0 +1,162 @@
+"""Latency profiles: one device with one model, as a device model, an estimator and a KV cache.
+
+Time of a batch on the device = the profile's device form + cpu_overhead_s.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from servegym.latency_models.model import LatencyModel
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.errors import ProfileError
+
+FOLDER = resources.files("servegym.latency_models.profiles")
+SCHEMA = "schema.json"
+
+
+@dataclass(frozen=True)
+class KvCache:
+    """What of the device's memory holds keys and values, in blocks of block_tokens tokens."""
+
+    bytes_per_token: int
+    block_tokens: int
+    usable_bytes: int
+    total_blocks: int
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """A device with a model, as the simulator and the policies know it.
+
+    name, title, hardware, model, tensor_parallel: what it is.
+    device: what a batch really takes, CPU overhead included. estimator: what a policy believes it takes.
+    cpu_overhead_s: seconds of every iteration in which the device waits for the CPU; part of `device`.
+    kv: the KV cache. valid: lowest and highest batch_tokens, sequences, cached_tokens (of a request) and
+        cached_tokens_in_batch that the errors were measured for. error, provenance: as in the file.
+    """
+
+    name: str
+    title: str
+    hardware: str
+    model: str
+    tensor_parallel: int
+    device: LatencyModel
+    estimator: LatencyModel
+    cpu_overhead_s: float
+    kv: KvCache
+    valid: Mapping[str, tuple[int, int]]
+    error: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+
+    def deployment(self, engines: int = 1, watermark: float = 0.01) -> Deployment:
+        """`engines` engines of this device and model. Raises DeploymentError for a number out of range."""
+        return Deployment(
+            self.device,
+            self.estimator,
+            self.kv.total_blocks,
+            engines,
+            self.kv.block_tokens,
+            watermark,
+            name=self.name if engines == 1 else f"{engines} x {self.name}",
+        )
+
+
+def profile_names() -> list[str]:
+    """Names of the profiles that ship, in alphabetical order."""
+    return sorted(
+        file.name.removesuffix(".json")
+        for file in FOLDER.iterdir()
+        if file.name.endswith(".json") and file.name != SCHEMA
+    )
+
+
+def load_profile(name: str | Path) -> Profile:
+    """A profile that ships, by name, or a JSON file of the same shape (schema.json), by path.
+
+    Raises ProfileError for an unknown name or an absent file, and for one that is not JSON, has another
+    shape, names an unknown form, or holds a number that is out of range.
+    """
+    path = Path(name)
+    source: Path | Traversable
+    if isinstance(name, Path) or path.suffix == ".json" or path.name != name:
+        where, source = f"profile {path}", path
+    elif name in profile_names():
+        where, source = f"profile '{name}'", FOLDER / f"{name}.json"
+    else:
+        raise ProfileError(
+            f"unknown profile '{name}'; known: {', '.join(profile_names())}, or the path of a .json file"
+        )
+    try:
+        document = json.loads(source.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ProfileError(f"{where} cannot be read: {error.strerror or error}") from None
+    except json.JSONDecodeError as error:
+        raise ProfileError(
+            f"{where} is not JSON at line {error.lineno} column {error.colno}: {error.msg}; is it cut off?"
+        ) from None
+    except UnicodeDecodeError:
+        raise ProfileError(f"{where} is not text in UTF-8; a profile is a JSON file") from None
+    return parse_profile(document, where)
+
+
+def parse_profile(document: Any, where: str) -> Profile:
+    """The profile that a JSON document describes. Raises as `load_profile`, with `where` in front."""
+    _check_shape(document, where)
+    device, estimator = (
+        LatencyModel.from_values(document[role]["form"], document[role]["coefficients"], f"{where}: {role}")
+        for role in ("device", "estimator")
+    )
+    if estimator.definition.exec_s is None:
+        raise ProfileError(
+            f"{where}: estimator: form '{estimator.form}' has no time of a request alone; 'linear' has"
+        )
+    kv = dict(document["kv"])
+    del kv["arithmetic"]
+    if kv["total_blocks"] * kv["block_tokens"] * kv["bytes_per_token"] > kv["usable_bytes"]:
+        most = kv["usable_bytes"] // (kv["block_tokens"] * kv["bytes_per_token"])
+        raise ProfileError(
+            f"{where}: kv: total_blocks is {kv['total_blocks']}; usable_bytes hold {most} at most"
+        )
+    return Profile(
+        **{field: document[field] for field in ("name", "title", "hardware", "model", "tensor_parallel")},
+        device=device.plus_constant(document["cpu_overhead_s"]),
+        estimator=estimator,
+        cpu_overhead_s=float(document["cpu_overhead_s"]),
+        kv=KvCache(**kv),
+        valid={key: (low, high) for key, (low, high) in document["valid"].items()},
+        error=document["error"],
+        provenance=document["provenance"],
+    )
+
+
+def _check_shape(document: Any, where: str) -> None:
+    import jsonschema
+
+    for path, number in _numbers(document, ""):
+        if not math.isfinite(number):
+            raise ProfileError(f"{where}: {path} is {number}; it must be a finite number")
+    schema = json.loads((FOLDER / SCHEMA).read_text(encoding="utf-8"))
+    error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(document))
+    if error is not None:
+        at = ".".join(str(part) for part in error.absolute_path)
+        raise ProfileError(f"{where}: {at + ': ' if at else ''}{error.message} (see {SCHEMA})")
+
+
+def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:
+    """Every float of a JSON document with its path, as a.b[2]."""
+    if isinstance(value, float):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _numbers(item, f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _numbers(item, f"{path}[{index}]")

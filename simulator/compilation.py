@@ -1,0 +1,170 @@
+"""Compiling kernels: once per source text, cached on disk, called as first-class functions.
+
+`kernel` marks a helper that other kernels call. `Compiled` is a kernel with a fixed signature that is
+passed around as a value: the event loop takes policies, latency models and gain functions in this form,
+so it is compiled once and any of them plugs in without recompiling it.
+
+Numba's own cache notices a change in a function's file but not in the files of the kernels it calls. Here
+the cache directory of a function is named after a digest of its source and of every kernel and constant it
+reaches, so an edit anywhere takes effect and nothing else is compiled again.
+"""
+
+import functools
+import hashlib
+import inspect
+import os
+import sys
+import tempfile
+import types as python_types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+
+# Kernels own no arrays: the run's arrays belong to Python while a kernel works on them. So Numba's reference
+# counting is off (it took three quarters of the time: every call with a run counted twenty arrays up and down),
+# and a kernel cannot make arrays; a helper that must, and keeps them to itself, is an `allocating_kernel`.
+OPTIONS = {"error_model": "numpy", "nogil": True, "_nrt": False}
+JIT_DISABLED = bool(numba.config.DISABLE_JIT)
+
+kernel = numba.njit(**OPTIONS)
+allocating_kernel = numba.njit(**OPTIONS | {"_nrt": True})
+
+
+def _plain(function: Any) -> Any:
+    """The Python function behind a dispatcher or a Compiled, or None."""
+    function = getattr(function, "py_func", function)
+    return function if isinstance(function, python_types.FunctionType) else None
+
+
+def _reached(function: python_types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function's code names outside itself: globals, and attributes of imported modules."""
+    names = function.__code__.co_names
+    for name in names:
+        value = function.__globals__.get(name)
+        if isinstance(value, python_types.ModuleType):
+            for attribute in names:
+                if hasattr(value, attribute):
+                    yield f"{name}.{attribute}", getattr(value, attribute)
+        else:
+            yield name, value
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        yield name, cell.cell_contents
+
+
+def _source(function: python_types.FunctionType) -> str | None:
+    """A function's text; None where there is no file to read it from (typed at a prompt)."""
+    try:
+        return inspect.getsource(function)
+    except OSError:
+        return None
+
+
+def source_digest(function: Any) -> str | None:
+    """Digest of the sources of `function` and of all kernels and constants it can reach; None if one has none."""
+    digest, seen, todo = hashlib.sha256(), set(), [_plain(function)]
+    while todo:
+        current = todo.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        source = _source(current)
+        if source is None:
+            return None
+        digest.update(source.encode())
+        for name, value in sorted(_reached(current), key=lambda item: item[0]):
+            if isinstance(value, int | float | tuple | np.generic | np.dtype):
+                digest.update(f"{name}={value!r}".encode())
+            elif hasattr(value, "py_func") or isinstance(value, Compiled):
+                todo.append(_plain(value))
+    digest.update(f"{numba.__version__} {np.__version__} {OPTIONS}".encode())
+    return digest.hexdigest()[:20]
+
+
+def cache_root() -> Path:
+    """Where compiled kernels are kept: $SERVEGYM_CACHE, else the user's cache folder."""
+    root = os.environ.get("SERVEGYM_CACHE")
+    if root is None:
+        root = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "servegym")
+    path = Path(root)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if os.access(path, os.W_OK):
+            return path
+    except OSError:
+        pass
+    return Path(tempfile.gettempdir()) / f"servegym-{os.getuid()}"
+
+
+_announced = False
+
+
+def _announce(directory: Path) -> None:
+    global _announced
+    if not _announced and not directory.exists():
+        print("servegym: compiling kernels, once for this version (under a minute) ...", file=sys.stderr, flush=True)
+        _announced = True
+
+
+class Compiled(types.WrapperAddressProtocol):
+    """A kernel of a fixed signature, usable as a value inside other kernels and callable from Python.
+
+    It is compiled (or read from the cache) when it is first used, not when it is defined.
+    """
+
+    def __init__(self, py_func: Callable, signature: Any):
+        self.py_func = py_func
+        self._signature = signature
+        functools.update_wrapper(self, py_func)
+
+    @functools.cached_property
+    def dispatcher(self) -> Any:
+        if JIT_DISABLED:
+            return self.py_func
+        digest = source_digest(self.py_func)
+        directory = cache_root() / (digest or "none")
+        if digest:
+            _announce(directory)
+        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(directory)
+        try:
+            dispatcher = numba.njit(cache=digest is not None, **OPTIONS)(self.py_func)
+            dispatcher.compile(self._signature)
+        finally:
+            numba.config.CACHE_DIR = before
+        dispatcher.disable_compile()
+        return dispatcher
+
+    @functools.cached_property
+    def _address(self) -> int:
+        (result,) = self.dispatcher.overloads.values()
+        return result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
+
+    def __wrapper_address__(self) -> int:
+        return self._address
+
+    def signature(self) -> Any:
+        return self._signature
+
+    @property
+    def value(self) -> Any:
+        """What to pass to a kernel: this object, or the plain function when compilation is off."""
+        return self.py_func if JIT_DISABLED else self
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.dispatcher(*arguments)
+
+    def __reduce__(self) -> Any:
+        # Pickled by reference: the module's name gives it back.
+        return _lookup, (self.__module__, self.__qualname__)
+
+
+def _lookup(module: str, name: str) -> Any:
+    return getattr(__import__(module, fromlist=[name]), name)
+
+
+def compiled(signature: Any) -> Callable[[Callable], Compiled]:
+    """Decorator: a first-class kernel of this signature."""
+    return lambda py_func: Compiled(py_func, signature)

@@ -1,0 +1,64 @@
+"""What serves a workload: engines, each with a device, KV memory and an estimator."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol
+
+import numpy as np
+
+from servegym.simulator.compilation import Compiled
+from servegym.simulator.errors import DeploymentError
+from servegym.simulator.workload import Workload
+
+
+class LatencyModel(Protocol):
+    """Time of a batch as a compiled function of its sums and some coefficients."""
+
+    batch_s: Compiled
+    coefficients: np.ndarray
+
+
+class EstimatorModel(LatencyModel, Protocol):
+    """A latency model that also gives, for each request of a queue, the time of what it has left."""
+
+    exec_s: Compiled
+
+
+@dataclasses.dataclass(frozen=True)
+class Deployment:
+    """`engines` equal engines; request i goes to engine i mod n.
+
+    device: what a batch takes. estimator: what policies believe it takes.
+    total_blocks: KV blocks of an engine, each of block_tokens tokens.
+    watermark: share of the blocks kept free when a request is admitted beside others.
+    """
+
+    device: LatencyModel
+    estimator: EstimatorModel
+    total_blocks: int
+    engines: int = 1
+    block_tokens: int = 16
+    watermark: float = 0.01
+    name: str = "deployment"
+
+    def __post_init__(self) -> None:
+        for field, least in (("engines", 1), ("total_blocks", 1), ("block_tokens", 1)):
+            if getattr(self, field) < least:
+                raise DeploymentError(f"{self.name}: {field} is {getattr(self, field)}; it should be {least} or more")
+        if not 0 <= self.watermark < 1:
+            raise DeploymentError(f"{self.name}: watermark is {self.watermark}; it should be 0 or more and below 1")
+
+    def check_fits(self, workload: Workload) -> None:
+        """Raise DeploymentError if some request could never be held in an engine's KV memory."""
+        table = workload.table
+        # The last token is emitted, never cached.
+        need = table["prompt_tokens"].astype("i8") + table["output_tokens"] - 1
+        capacity = self.total_blocks * self.block_tokens
+        if (need > capacity).any():
+            at = int(np.argmax(need))
+            raise DeploymentError(
+                f"workload '{workload.name}', request {at}: {table['prompt_tokens'][at]} prompt + "
+                f"{table['output_tokens'][at]} output tokens do not fit the KV cache of {self.name}, which holds "
+                f"{capacity} tokens; shorten the requests or give it more blocks"
+            )

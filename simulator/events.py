@@ -1,0 +1,53 @@
+"""The queue of future events: a binary heap ordered by time, then kind, then index."""
+
+from servegym.simulator.compilation import kernel
+
+
+@kernel
+def before(a, b):
+    """Whether event a comes before event b: the documented order of ties."""
+    if a.time_s != b.time_s:
+        return a.time_s < b.time_s
+    if a.kind != b.kind:
+        return a.kind < b.kind
+    return a.index < b.index
+
+
+@kernel
+def swap(events, i, j):
+    time_s, kind, index = events[i].time_s, events[i].kind, events[i].index
+    events[i].time_s, events[i].kind, events[i].index = events[j].time_s, events[j].kind, events[j].index
+    events[j].time_s, events[j].kind, events[j].index = time_s, kind, index
+
+
+@kernel
+def push(events, clock, time_s, kind, index):
+    """Add an event; `events` has room for one an engine."""
+    i = clock.events
+    clock.events += 1
+    events[i].time_s, events[i].kind, events[i].index = time_s, kind, index
+    while i > 0:
+        parent = (i - 1) // 2
+        if not before(events[i], events[parent]):
+            break
+        swap(events, i, parent)
+        i = parent
+
+
+@kernel
+def pop(events, clock):
+    """Remove the first event, events[0]; read it before."""
+    clock.events -= 1
+    n = clock.events
+    swap(events, 0, n)
+    i = 0
+    while True:
+        child = 2 * i + 1
+        if child >= n:
+            break
+        if child + 1 < n and before(events[child + 1], events[child]):
+            child += 1
+        if not before(events[child], events[i]):
+            break
+        swap(events, i, child)
+        i = child

@@ -1,0 +1,179 @@
+"""The event loop: arrivals, iterations and their ends, in the order docs/simulation.md gives ("Time")."""
+
+import numpy as np
+
+from servegym.simulator.compilation import compiled, kernel
+from servegym.simulator.events import pop, push
+from servegym.simulator.memory import count_blocks, release
+from servegym.simulator.packer import form_batch
+from servegym.simulator.requests import next_deadline_s
+from servegym.simulator.signatures import advance_signature
+from servegym.simulator.timeline import lines_left, note
+from servegym.simulator.types import (
+    ARRIVAL,
+    BATCH_END,
+    BATCH_START,
+    EVENT_BATCH_END,
+    FINISH,
+    SCHEDULED,
+    TBT_BINS,
+    TBT_BINS_PER_OCTAVE,
+    TBT_SMALLEST_EXPONENT,
+    TOKEN,
+)
+
+# Why `advance` returned.
+DONE, DECISION, PAUSED, QUEUE_FULL, TIMELINE_FULL = range(5)
+
+_MANTISSA_SHIFT = 52 - 5  # leaves the exponent and 5 bits: 32 bins an octave
+_FIRST_BIN = (1023 + TBT_SMALLEST_EXPONENT) * TBT_BINS_PER_OCTAVE
+
+
+@compiled(advance_signature)
+def advance(run, functions, stop_at_batches, until_s):
+    """Run on until there is nothing left to do or a reason to return to the caller.
+
+    DONE: all requests that arrived are finished and none will arrive. DECISION: engine clock.deciding_engine
+    is about to form a batch (only if stop_at_batches). PAUSED: nothing more happens up to until_s. QUEUE_FULL,
+    TIMELINE_FULL: an array is too short; make it longer and call again.
+    """
+    clock = run.clock[0]
+    while True:
+        while clock.events > 0 and run.events[0].time_s <= clock.now_s:
+            e = run.events[0].index
+            if clock.recording and lines_left(run) < 2 * run.engines[e].batch_length + 1:
+                return TIMELINE_FULL
+            pop(run.events, clock)
+            end_batch(run, functions, e, clock.now_s)
+        while clock.next_arrival < run.requests.shape[0] and (
+            run.requests[clock.next_arrival].arrival_s <= clock.now_s
+        ):
+            e = clock.next_arrival % run.engines.shape[0]
+            if run.engines[e].queue_length == run.queues.shape[1]:
+                return QUEUE_FULL
+            if clock.recording and lines_left(run) < 1:
+                return TIMELINE_FULL
+            arrive(run, e, clock.next_arrival)
+            clock.next_arrival += 1
+        for e in range(run.engines.shape[0]):
+            engine = run.engines[e]
+            if engine.batch_length > 0 or engine.queue_length == 0:
+                continue
+            if clock.recording and lines_left(run) < 2 * engine.queue_length + 2:
+                return TIMELINE_FULL
+            if stop_at_batches and clock.deciding_engine != e:
+                clock.deciding_engine = e
+                return DECISION
+            clock.deciding_engine = -1
+            start_batch(run, functions, e, clock.now_s)
+        next_s = np.inf
+        if clock.events > 0:
+            next_s = run.events[0].time_s
+        if clock.next_arrival < run.requests.shape[0]:
+            next_s = min(next_s, run.requests[clock.next_arrival].arrival_s)
+        if next_s == np.inf:
+            return DONE
+        if next_s > until_s:
+            return PAUSED
+        clock.now_s = next_s
+
+
+@kernel
+def arrive(run, e, r):
+    """A request joins the queue of engine e."""
+    engine = run.engines[e]
+    run.queues[e][engine.queue_length] = r
+    engine.queue_length += 1
+    run.requests[r].engine = e
+    if run.clock[0].recording:
+        note(run, ARRIVAL, e, r, 0, 0.0)
+
+
+@kernel
+def start_batch(run, functions, e, now_s):
+    """Form a batch and start its iteration."""
+    engine = run.engines[e]
+    form_batch(run, functions, e, now_s)
+    engine.batch_start_s = now_s
+    engine.batch_estimate_s = run.estimator.batch_s(run.sums[0], run.estimator.coefficients)
+    duration_s = functions.device_batch_s(run.sums[0], run.device[e])
+    engine.busy_s += duration_s
+    engine.iterations += 1
+    push(run.events, run.clock[0], now_s + duration_s, EVENT_BATCH_END, e)
+    if run.clock[0].recording:
+        note(run, BATCH_START, e, -1, engine.queue_length, engine.batch_estimate_s)
+        for k in range(engine.batch_length):
+            note(run, SCHEDULED, e, run.entries[e][k].request, run.entries[e][k].tokens, 0.0)
+
+
+@kernel
+def end_batch(run, functions, e, now_s):
+    """The iteration of engine e ends: chunks are computed, tokens come out, finished requests leave."""
+    clock, engine = run.clock[0], run.engines[e]
+    entries, requests, outcomes, histogram = run.entries[e], run.requests, run.outcomes, run.tbt_histogram
+    finished = 0
+    for k in range(engine.batch_length):
+        entry = entries[k]
+        r = entry.request
+        request = requests[r]
+        request.computed_tokens += entry.tokens
+        if request.computed_tokens < request.prompt_tokens + request.emitted_tokens:
+            continue
+        outcome = outcomes[r]
+        earned = functions.gain(request, outcome, now_s)
+        emit(request, outcome, clock, histogram, earned, now_s)
+        engine.emitted_tokens += 1
+        if clock.recording:
+            note(run, TOKEN, e, r, 1, earned)
+        if request.emitted_tokens == outcome.output_tokens:
+            if finished == 0:
+                count_blocks(engine, now_s)
+            finished += 1
+            outcome.finish_s = now_s
+            release(request, engine, run.blocks[e])
+            if clock.recording:
+                note(run, FINISH, e, r, 0, 0.0)
+    if clock.recording:
+        note(run, BATCH_END, e, -1, engine.total_blocks - engine.free_blocks, now_s - engine.batch_start_s)
+    engine.batch_length = 0
+    if finished > 0:
+        clock.finished += finished
+        leave(engine, run.queues[e], requests, outcomes)
+
+
+@kernel
+def emit(request, outcome, clock, histogram, earned, now_s):
+    """A token of the request comes out and earns its gain."""
+    outcome.gain += earned
+    clock.gain += earned
+    if now_s < next_deadline_s(request):
+        outcome.on_time_tokens += 1
+    if request.emitted_tokens == 0:
+        outcome.first_token_s = now_s
+        if clock.buffered_first_token == 0:
+            request.first_deadline_s = min(request.first_deadline_s, now_s)
+    else:
+        interval_s = now_s - outcome.last_token_s
+        outcome.longest_tbt_s = max(outcome.longest_tbt_s, interval_s)
+        histogram[tbt_bin(interval_s)] += 1
+    outcome.last_token_s = now_s
+    request.emitted_tokens += 1
+
+
+@kernel
+def tbt_bin(interval_s):
+    """Bin of the log-linear histogram: the exponent and the first bits of the fraction of a float64."""
+    bits = np.float64(interval_s).view(np.int64) >> _MANTISSA_SHIFT
+    return max(0, min(TBT_BINS - 1, bits - _FIRST_BIN))
+
+
+@kernel
+def leave(engine, queue, requests, outcomes):
+    """Drop finished requests from the engine's queue, keeping the order of the others."""
+    kept = 0
+    for place in range(engine.queue_length):
+        r = queue[place]
+        if requests[r].emitted_tokens < outcomes[r].output_tokens:
+            queue[kept] = r
+            kept += 1
+    engine.queue_length = kept

@@ -1,0 +1,76 @@
+"""KV memory of one engine: reference-counted blocks in chains.
+
+Every block knows the block before it in its sequence; a request holds the end of its chain. Two requests that
+share a prefix are two chains that meet (what prefix caching needs), and a block is free again when neither a
+request nor a later block refers to it.
+"""
+
+import numpy as np
+
+from servegym.simulator.compilation import kernel
+from servegym.simulator.types import record
+
+BLOCK = record([
+    ("previous", "i4"),  # the block before it in the sequence; -1: it is the first
+    ("references", "i4"),  # requests that end here + blocks that follow
+    ("free", "i4"),  # stack of free blocks, as positions 0 .. free_blocks - 1 of this column
+])
+
+
+def empty_blocks(engines: int, blocks: int) -> np.ndarray:
+    """BLOCK[engines, blocks], all free; block 0 is taken first."""
+    table = np.zeros((engines, blocks), BLOCK)
+    table["previous"] = -1
+    table["free"] = np.arange(blocks - 1, -1, -1)
+    return table
+
+
+@kernel
+def blocks_for(tokens, block_tokens):
+    """Blocks that hold this many tokens."""
+    return (tokens + block_tokens - 1) // block_tokens
+
+
+@kernel
+def count_blocks(engine, now_s):
+    """Bring the integral of blocks in use up to now; call before free_blocks changes."""
+    used = engine.total_blocks - engine.free_blocks
+    engine.block_seconds += used * (now_s - engine.blocks_counted_s)
+    engine.blocks_counted_s = now_s
+
+
+@kernel
+def grow(request, engine, blocks, count):
+    """Give `request` `count` more blocks; the caller has checked that they are free."""
+    if request.blocks == 0 and count > 0:
+        engine.holders += 1
+    last = request.last_block
+    for _ in range(count):
+        engine.free_blocks -= 1
+        block = blocks[engine.free_blocks].free
+        blocks[block].previous = last
+        blocks[block].references = 1
+        # The reference that the request had on its last block passes to the new block that follows it.
+        last = block
+    request.last_block = last
+    request.blocks += count
+    used = engine.total_blocks - engine.free_blocks
+    engine.peak_blocks = max(engine.peak_blocks, used)
+
+
+@kernel
+def release(request, engine, blocks):
+    """Take all blocks from `request`; those that nothing else refers to are free again."""
+    if request.blocks == 0:
+        return
+    block = request.last_block
+    while block >= 0:
+        blocks[block].references -= 1
+        if blocks[block].references > 0:
+            break
+        blocks[engine.free_blocks].free = block
+        engine.free_blocks += 1
+        block = blocks[block].previous
+    request.blocks = 0
+    request.last_block = -1
+    engine.holders -= 1

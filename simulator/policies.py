@@ -1,0 +1,183 @@
+"""Policies: compiled functions with declared parameters, and the registry that finds them by name.
+
+A `Policy` is data about a policy: search spaces, help texts, documentation tables and exports are read off it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from servegym.simulator.compilation import Compiled
+from servegym.simulator.errors import PolicyError
+from servegym.simulator.signatures import victims
+
+Value = float | int | str
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    """A default that depends on what is served: `factor` times a fact of the scenario.
+
+    Facts: min_tpot_slo_s (smallest TPOT SLO of the workload); profiled_token_budget (largest batch of prefill
+    tokens whose estimated time is within it).
+    """
+
+    name: str
+    factor: float = 1.0
+
+    def __str__(self) -> str:
+        return self.name if self.factor == 1 else f"{self.factor:g} * {self.name}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """A number (or one of a few words) that a policy can be given.
+
+    low, high: inclusive bounds, also those of a search; log: search on a logarithmic scale.
+    choices: words instead of a number; the kernel gets the index of the word.
+    source: where the default comes from (paper, equation, code), or "ours".
+    """
+
+    name: str
+    default: Value | Fact
+    doc: str
+    low: float = -math.inf
+    high: float = math.inf
+    unit: str = ""
+    log: bool = False
+    integer: bool = False
+    choices: tuple[str, ...] = ()
+    source: str = "ours"
+
+    def check(self, value: Any, policy: str) -> Value:
+        """`value` as this parameter takes it, or PolicyError."""
+        where = f"{policy}: {self.name}={value}"
+        if self.choices:
+            if value not in self.choices:
+                raise PolicyError(f"{where}: should be one of {', '.join(self.choices)}")
+            return str(value)
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise PolicyError(f"{where}: should be a number") from None
+        if not self.low <= number <= self.high:
+            raise PolicyError(f"{where}: should be {self.low:g} to {self.high:g}{' ' + self.unit if self.unit else ''}")
+        if self.integer and number != math.floor(number):
+            raise PolicyError(f"{where}: should be a whole number")
+        return int(number) if self.integer else number
+
+
+@dataclasses.dataclass(frozen=True)
+class StateFields:
+    """Names of the numbers a policy keeps between decisions (float64, 0 at first)."""
+
+    request: tuple[str, ...] = ()
+    engine: tuple[str, ...] = ()
+    client: tuple[str, ...] = ()
+
+
+@victims
+def last_ranked_first(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    """What would run last gives up its memory first."""
+    for place in range(queue.shape[0]):
+        plan[place].victim_tier = plan[place].tier
+        plan[place].victim_key = plan[place].key
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """A policy and the settings of its parameters.
+
+    kind: "scheduler". function: its compiled function. victims: who gives up memory first.
+    settings: the parameters that differ from their defaults.
+    """
+
+    name: str
+    kind: str
+    doc: str
+    source: str
+    function: Compiled
+    victims: Compiled = last_ranked_first
+    parameters: tuple[Parameter, ...] = ()
+    state: StateFields = StateFields()
+    settings: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+
+    def with_settings(self, **settings: Any) -> Policy:
+        """This policy with some parameters set. Raises PolicyError for an unknown name or a value out of range."""
+        known = {parameter.name: parameter for parameter in self.parameters}
+        for name in settings:
+            if name not in known:
+                has = f"it has {', '.join(known)}" if known else "it has none"
+                raise PolicyError(f"{self.name} has no parameter {name}; {has}")
+        checked = {name: known[name].check(value, self.name) for name, value in settings.items()}
+        return dataclasses.replace(self, settings={**self.settings, **checked})
+
+    @property
+    def label(self) -> str:
+        """Name and settings as one writes them: slide-batching:gamma=2,eta=0.03."""
+        settings = ",".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+                            for name, value in self.settings.items())  # fmt: skip
+        return f"{self.name}:{settings}" if settings else self.name
+
+    def values(self, fact: Callable[[str], float]) -> dict[str, Value]:
+        """Every parameter's value in a scenario; `fact` gives the facts that defaults depend on."""
+        values = {}
+        for parameter in self.parameters:
+            value = self.settings.get(parameter.name, parameter.default)
+            if isinstance(value, Fact):
+                value = value.factor * fact(value.name)
+            values[parameter.name] = value
+        return values
+
+    def numbers(self, fact: Callable[[str], float]) -> np.ndarray:
+        """float64[parameters]: the values as the compiled function takes them."""
+        values = self.values(fact)
+        return np.array(
+            [p.choices.index(values[p.name]) if p.choices else values[p.name] for p in self.parameters], dtype="f8"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """What names this policy and its settings; `from_json` gives it back."""
+        return {"kind": self.kind, "name": self.name, "settings": dict(self.settings)}
+
+
+_registry: dict[tuple[str, str], Policy] = {}
+
+
+def register(policy: Policy) -> Policy:
+    """Make a policy known by its kind and name. Registering is all it takes to add one."""
+    key = (policy.kind, policy.name)
+    if key in _registry and _registry[key].function.py_func is not policy.function.py_func:
+        raise PolicyError(f"there is already a {policy.kind} named {policy.name}")
+    _registry[key] = policy
+    return policy
+
+
+def policy_names(kind: str) -> list[str]:
+    """Names of the registered policies of a kind, sorted."""
+    return sorted(name for registered, name in _registry if registered == kind)
+
+
+def get_policy(kind: str, text: str) -> Policy:
+    """A registered policy from "name" or "name:key=value,key=value". Raises PolicyError."""
+    name, _, settings = text.partition(":")
+    policy = _registry.get((kind, name))
+    if policy is None:
+        raise PolicyError(f"unknown {kind} {name!r}; known: {', '.join(policy_names(kind))}")
+    pairs = {}
+    for pair in filter(None, settings.split(",")):
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise PolicyError(f"{kind} {text!r}: {pair!r} should be key=value")
+        pairs[key.strip()] = value.strip()
+    return policy.with_settings(**pairs)
+
+
+def from_json(document: Mapping[str, Any]) -> Policy:
+    """The policy that `Policy.to_json` described."""
+    return get_policy(document["kind"], document["name"]).with_settings(**document["settings"])

@@ -1,0 +1,192 @@
+"""Results of a run: tables of requests, engines and the timeline, and a summary."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from servegym.simulator.signatures import Run
+from servegym.simulator.types import (
+    TBT_BINS_PER_OCTAVE,
+    TBT_SMALLEST_EXPONENT,
+    TIMELINE_KINDS,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from servegym.simulator.simulation import Scenario
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+class Result:
+    """What happened in a run. Counts only requests that have arrived.
+
+    summary: one dict of figures, units in the names. requests, engines, timeline: pandas tables.
+    wall_s: seconds spent in the event loop.
+    """
+
+    def __init__(self, scenario: Scenario, arrays: Run, wall_s: float):
+        self.scenario = scenario
+        self.arrays = arrays
+        self.wall_s = wall_s
+
+    @functools.cached_property
+    def _columns(self) -> dict[str, np.ndarray]:
+        """The figures of each request that has arrived."""
+        arrived = int(self.arrays.clock[0].next_arrival)
+        table = self.scenario.workload.table[:arrived]
+        outcome = self.arrays.outcomes[:arrived]
+        ttft_s = outcome["first_token_s"] - table["arrival_s"]
+        later_tokens = np.where(table["output_tokens"] > 1, table["output_tokens"] - 1, np.nan)
+        tpot_s = (outcome["finish_s"] - outcome["first_token_s"]) / later_tokens
+        ttlt_s = outcome["finish_s"] - table["arrival_s"]
+        finished = np.isfinite(outcome["finish_s"])
+        # Strictly within the SLOs; an answer of one token has no TPOT; a TTLT class is judged by its last token.
+        interactive = (ttft_s < table["ttft_slo_s"]) & ((tpot_s < table["tpot_slo_s"]) | (table["output_tokens"] == 1))
+        attained = finished & np.where(np.isfinite(table["ttlt_slo_s"]), ttlt_s < table["ttlt_slo_s"], interactive)
+        return {
+            **{field: table[field] for field in table.dtype.names},
+            "engine": self.arrays.requests["engine"][:arrived],
+            "emitted_tokens": self.arrays.requests["emitted_tokens"][:arrived],
+            "admitted_s": outcome["admitted_s"],
+            "first_token_s": outcome["first_token_s"],
+            "finish_s": outcome["finish_s"],
+            "ttft_s": ttft_s,
+            "tpot_s": tpot_s,
+            "ttlt_s": ttlt_s,
+            "longest_tbt_s": outcome["longest_tbt_s"],
+            "on_time_tokens": outcome["on_time_tokens"],
+            "evictions": outcome["evictions"],
+            "attained": attained,
+            "gain": outcome["gain"],
+            "ideal_gain": self.scenario.gain.ideal(self.scenario.workload.table)[:arrived],
+        }
+
+    @property
+    def requests(self) -> pd.DataFrame:
+        """One row a request, in order of arrival; times absolute in seconds unless they are intervals."""
+        import pandas as pd
+
+        return pd.DataFrame(self._columns)
+
+    @property
+    def engines(self) -> pd.DataFrame:
+        """One row an engine."""
+        import pandas as pd
+
+        engines, span_s = self.arrays.engines, float(self.arrays.clock[0].now_s)
+        fields = ("iterations", "evictions", "scheduled_tokens", "emitted_tokens", "busy_s", "peak_blocks")
+        return pd.DataFrame(
+            {
+                "engine": engines["index"],
+                **{field: engines[field] for field in fields},
+                "utilisation": engines["busy_s"] / span_s if span_s else np.zeros(len(engines)),
+                "kv_use_mean": self._kv_use_mean(),
+                "kv_use_peak": engines["peak_blocks"] / engines["total_blocks"],
+            }
+        )
+
+    def _kv_use_mean(self) -> np.ndarray:
+        """float64[engines]: mean share of the KV blocks in use over the run."""
+        engines, span_s = self.arrays.engines, float(self.arrays.clock[0].now_s)
+        used = engines["total_blocks"] - engines["free_blocks"]
+        block_seconds = engines["block_seconds"] + used * (span_s - engines["blocks_counted_s"])
+        return block_seconds / (engines["total_blocks"] * span_s) if span_s else np.zeros(len(engines))
+
+    @property
+    def timeline(self) -> pd.DataFrame:
+        """One row an event, in the order they happened; empty unless the timeline was recorded."""
+        import pandas as pd
+
+        lines = self.arrays.timeline[: self.arrays.clock[0].timeline_used]
+        columns = {field: lines[field] for field in lines.dtype.names}
+        columns["kind"] = pd.Categorical.from_codes(lines["kind"], TIMELINE_KINDS)
+        return pd.DataFrame(columns)
+
+    @functools.cached_property
+    def summary(self) -> dict[str, Any]:
+        """Figures of the run as a whole."""
+        columns, clock = self._columns, self.arrays.clock[0]
+        span_s = float(clock.now_s)
+        arrived, emitted = len(columns["gain"]), int(columns["emitted_tokens"].sum())
+        gain, ideal = float(columns["gain"].sum()), float(columns["ideal_gain"].sum())
+        attained = columns["attained"]
+
+        def per_s(count: float) -> float:
+            return float(count / span_s) if span_s else 0.0
+
+        return {
+            "requests": arrived,
+            "finished": int(clock.finished),
+            "tokens_emitted": emitted,
+            "gain": gain,
+            "ideal_gain": ideal,
+            "tdg_ratio": gain / ideal if ideal else None,
+            "slo_attainment": float(attained.mean()) if arrived else None,
+            "slo_attainment_by_priority": {
+                int(priority): float(attained[columns["priority"] == priority].mean())
+                for priority in np.unique(columns["priority"])
+            },
+            "on_time_token_share": float(columns["on_time_tokens"].sum() / columns["output_tokens"].sum())
+            if arrived
+            else None,
+            "ttft_s": quantiles(columns["ttft_s"]),
+            "tpot_s": quantiles(columns["tpot_s"]),
+            "tbt_s": histogram_quantiles(self.arrays.tbt_histogram),
+            "ttlt_s": quantiles(columns["ttlt_s"]),
+            "span_s": span_s,
+            "throughput_tokens_per_s": per_s(emitted),
+            "throughput_requests_per_s": per_s(clock.finished),
+            "slo_throughput_per_s": per_s(attained.sum()),
+            "preemptions": int(clock.evictions),
+            "iterations": int(self.arrays.engines["iterations"].sum()),
+            "kv_use_mean": float(self._kv_use_mean().mean()),
+            "kv_use_peak": float((self.arrays.engines["peak_blocks"] / self.arrays.engines["total_blocks"]).max()),
+            "cost_engine_s": span_s * len(self.arrays.engines),
+            "wall_s": self.wall_s,
+        }
+
+    def save(self, directory: str | Path, csv: bool = False) -> list[Path]:
+        """Write requests, engines and (if recorded) timeline as Parquet, or CSV; returns the files written."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        tables = {"requests": self.requests, "engines": self.engines}
+        if self.arrays.clock[0].recording:
+            tables["timeline"] = self.timeline
+        written = []
+        for name, table in tables.items():
+            path = directory / f"{name}.{'csv' if csv else 'parquet'}"
+            if csv:
+                table.to_csv(path, index=False)
+            else:
+                table.to_parquet(path, index=False)
+            written.append(path)
+        return written
+
+
+def quantiles(values: np.ndarray) -> dict[str, float | None]:
+    """p50, p90, p99 of the finite values; None where there are none."""
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return dict.fromkeys(QUANTILES)
+    return {name: float(np.quantile(finite, q)) for name, q in QUANTILES.items()}
+
+
+def histogram_quantiles(counts: np.ndarray) -> dict[str, float | None]:
+    """p50, p90, p99 of the token intervals, each within 1.6 %: the middle of the bin that holds it."""
+    total = counts.sum()
+    if not total:
+        return dict.fromkeys(QUANTILES)
+    reached = np.cumsum(counts)
+    return {name: bin_middle(int(np.searchsorted(reached, q * total))) for name, q in QUANTILES.items()}
+
+
+def bin_middle(index: int) -> float:
+    """Middle of a bin of the token-interval histogram, in seconds."""
+    octave, part = divmod(index, TBT_BINS_PER_OCTAVE)
+    return float(2.0 ** (octave + TBT_SMALLEST_EXPONENT) * (1 + (part + 0.5) / TBT_BINS_PER_OCTAVE))

@@ -1,0 +1,223 @@
+"""A simulation: a workload on a deployment under a scheduler, run to the end or from decision to decision."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+
+import numpy as np
+
+from servegym.simulator import types as layout
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.gains import Gain
+from servegym.simulator.loop import DECISION, DONE, PAUSED, QUEUE_FULL, TIMELINE_FULL, advance
+from servegym.simulator.memory import empty_blocks
+from servegym.simulator.policies import Policy
+from servegym.simulator.results import Result
+from servegym.simulator.signatures import Estimator, Functions, Run, State
+from servegym.simulator.workload import Workload
+
+FIRST_CAPACITY = 256  # of an engine's queue; doubled whenever it is full
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """Everything that determines a run.
+
+    until_s: nothing that happens after this time is simulated (inf: to the end).
+    """
+
+    workload: Workload
+    deployment: Deployment
+    scheduler: Policy
+    gain: Gain = Gain()
+    until_s: float = np.inf
+
+    def fact(self, name: str) -> float:
+        """A fact that a policy's default may depend on; see `policies.Fact`."""
+        if name == "min_tpot_slo_s":
+            return float(self.workload.table["tpot_slo_s"].min())
+        if name == "profiled_token_budget":
+            return float(self.profiled_token_budget)
+        raise KeyError(name)
+
+    @functools.cached_property
+    def profiled_token_budget(self) -> int:
+        """The largest number of prefill tokens, in steps of 16 from 16, whose estimated batch time is within the
+        smallest TPOT SLO, with half the mean prompt cached (Sarathi-Serve profiles its budget so)."""
+        slo_s, cached = self.fact("min_tpot_slo_s"), float(self.workload.table["prompt_tokens"].mean()) / 2
+        estimator = self.deployment.estimator
+
+        def within(steps: int) -> bool:
+            batch = np.zeros(1, layout.BATCH)[0]
+            batch.prefill_requests = 1
+            batch.prefill_tokens = batch.longest_prefill_tokens = tokens = 16.0 * steps
+            batch.prefill_tokens_squared = tokens * tokens
+            batch.prefill_tokens_cached = tokens * cached
+            batch.prefill_cached_tokens = cached
+            return estimator.batch_s(batch, estimator.coefficients) <= slo_s
+
+        low, high = 1, 2**16
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if within(middle) else (low, middle)
+        return 16 * low
+
+
+class Simulation:
+    """A scenario made ready to run, as often as one likes.
+
+        simulation = Simulation(scenario)
+        result = simulation.run()                      # to the end, at full speed
+
+        simulation.reset()
+        while simulation.step():                       # stops before each batch is formed
+            simulation.arrays.parameters[0] = 2.0      # what a controller may change
+        result = simulation.result()
+
+    Both ways give the same bytes for the same decisions. Raises DeploymentError if a request does not fit
+    the KV memory.
+    """
+
+    def __init__(self, scenario: Scenario, record_timeline: bool = False):
+        self.scenario = scenario
+        self.record_timeline = record_timeline
+        deployment, policy = scenario.deployment, scenario.scheduler
+        deployment.check_fits(scenario.workload)
+        self.functions = Functions(
+            policy.function.value, policy.victims.value, deployment.device.batch_s.value, scenario.gain.function.value
+        )
+        self.estimator = Estimator(
+            deployment.estimator.batch_s.value, deployment.estimator.exec_s.value,
+            np.ascontiguousarray(deployment.estimator.coefficients, dtype="f8"),
+        )  # fmt: skip
+        self.parameters = policy.numbers(scenario.fact)
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to the start of the scenario."""
+        scenario, deployment = self.scenario, self.scenario.deployment
+        n, engines = len(scenario.workload), deployment.engines
+        state = scenario.scheduler.state
+        clients = int(scenario.workload.table["client"].max()) + 1 if state.client else 0
+        capacity = min(n, FIRST_CAPACITY)
+        clock = np.zeros(1, layout.CLOCK)
+        clock[0].deciding_engine = -1
+        clock[0].recording = self.record_timeline
+        clock[0].buffered_first_token = scenario.gain.buffered_first_token
+        self.arrays = Run(
+            clock=clock,
+            requests=self._requests(),
+            outcomes=self._outcomes(),
+            engines=self._engines(),
+            queues=np.zeros((engines, capacity), "i4"),
+            entries=np.zeros((engines, capacity), layout.ENTRY),
+            sums=np.zeros(2, layout.BATCH),
+            blocks=empty_blocks(engines, deployment.total_blocks),
+            events=np.zeros(engines, layout.EVENT),
+            packing=np.zeros(1, layout.PACKING),
+            limits=np.zeros(1, layout.LIMITS),
+            plan=np.zeros(capacity, layout.PLAN),
+            order=np.zeros(capacity, "i4"),
+            timeline=np.zeros(4096 if self.record_timeline else 1, layout.TIMELINE),
+            tbt_histogram=np.zeros(layout.TBT_BINS, "i8"),
+            parameters=self.parameters.copy(),
+            device=np.tile(np.asarray(deployment.device.coefficients, dtype="f8"), (engines, 1)),
+            state=State(
+                np.zeros((n if state.request else 0, len(state.request))),
+                np.zeros((engines if state.engine else 0, len(state.engine))),
+                np.zeros((clients, len(state.client))),
+            ),
+            estimator=self.estimator,
+        )
+        self.wall_s = 0.0
+
+    def _requests(self) -> np.ndarray:
+        table = self.scenario.workload.table
+        requests = aligned_zeros(len(table), layout.REQUEST)
+        for field in set(layout.REQUEST.names) & set(table.dtype.names):
+            requests[field] = table[field]
+        batch_class = np.isfinite(table["ttlt_slo_s"])
+        requests["first_deadline_s"] = table["arrival_s"] + np.where(
+            batch_class, table["ttlt_slo_s"], table["ttft_slo_s"]
+        )
+        requests["token_interval_s"] = np.where(batch_class, 0.0, table["tpot_slo_s"])
+        requests["first_token_gain"], requests["decode_token_gain"] = self.scenario.gain.token_gains(table)
+        requests["last_block"] = -1
+        requests["engine"] = -1
+        return requests
+
+    def _outcomes(self) -> np.ndarray:
+        outcomes = np.zeros(len(self.scenario.workload), layout.OUTCOME)
+        outcomes["output_tokens"] = self.scenario.workload.table["output_tokens"]
+        for field in ("admitted_s", "first_token_s", "last_token_s", "finish_s"):
+            outcomes[field] = np.nan
+        return outcomes
+
+    def _engines(self) -> np.ndarray:
+        deployment = self.scenario.deployment
+        engines = np.zeros(deployment.engines, layout.ENGINE)
+        engines["index"] = np.arange(deployment.engines)
+        engines["block_tokens"] = deployment.block_tokens
+        engines["total_blocks"] = engines["free_blocks"] = deployment.total_blocks
+        engines["watermark_blocks"] = int(deployment.watermark * deployment.total_blocks)
+        return engines
+
+    def run(self) -> Result:
+        """Run to the end of the scenario, from the start or from where stepping stopped."""
+        self._advance(stop_at_batches=False)
+        return self.result()
+
+    def step(self) -> bool:
+        """Run on until a batch is about to be formed; False when the scenario has ended instead.
+
+        The engine that decides is `arrays.clock[0].deciding_engine`.
+        """
+        return self._advance(stop_at_batches=True) == DECISION
+
+    def _advance(self, stop_at_batches: bool) -> int:
+        begin = time.perf_counter()
+        while True:
+            status = advance(self.arrays, self.functions, stop_at_batches, self.scenario.until_s)
+            if status == QUEUE_FULL:
+                self._grow_queues()
+            elif status == TIMELINE_FULL:
+                self._grow_timeline()
+            else:
+                assert status in (DONE, DECISION, PAUSED)
+                self.wall_s += time.perf_counter() - begin
+                return int(status)
+
+    def _grow_queues(self) -> None:
+        arrays = self.arrays
+        capacity = 2 * arrays.queues.shape[1]
+        self.arrays = arrays._replace(
+            queues=longer(arrays.queues, capacity, axis=1),
+            entries=longer(arrays.entries, capacity, axis=1),
+            plan=longer(arrays.plan, capacity),
+            order=longer(arrays.order, capacity),
+        )
+
+    def _grow_timeline(self) -> None:
+        self.arrays = self.arrays._replace(timeline=longer(self.arrays.timeline, 2 * len(self.arrays.timeline)))
+
+    def result(self) -> Result:
+        """What has happened so far."""
+        return Result(self.scenario, self.arrays, self.wall_s)
+
+
+def aligned_zeros(length: int, dtype: np.dtype, alignment: int = 64) -> np.ndarray:
+    """Zeros that start at a cache line."""
+    raw = np.zeros(length * dtype.itemsize + alignment, "u1")
+    start = -raw.ctypes.data % alignment
+    return raw[start : start + length * dtype.itemsize].view(dtype)
+
+
+def longer(array: np.ndarray, length: int, axis: int = 0) -> np.ndarray:
+    """A copy with zeros added at the end of an axis."""
+    shape = list(array.shape)
+    shape[axis] = length
+    copy = np.zeros(shape, array.dtype)
+    copy[tuple(slice(0, size) for size in array.shape)] = array
+    return copy

@@ -1,0 +1,159 @@
+"""A workload: requests with arrival times, lengths, SLOs and weights, checked once and then only read."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from servegym.simulator.errors import WorkloadError
+from servegym.simulator.types import WORKLOAD
+
+FIELDS: tuple[str, ...] = tuple(WORKLOAD.names or ())
+DEFAULTS = {
+    "priority": 0,
+    "weight": 1.0,
+    "ttft_slo_s": 1.0,
+    "tpot_slo_s": 0.05,
+    "ttlt_slo_s": np.inf,
+    "predicted_output_tokens": np.nan,
+    "client": 0,
+    "application": 0,
+    "urgency": 0,
+}
+MAX_TOKENS = 2**24  # a longer prompt or output is a broken file, not a request
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """Requests in order of arrival.
+
+    table: structured array of dtype `WORKLOAD`, one row a request; not to be written to.
+    name: what to call it in tables. provenance: where it came from, for the record beside results.
+
+    Raises WorkloadError for what cannot be served: no request, a time that is negative, NaN or before the
+    one above it, a length below 1, an SLO or a weight that is not positive.
+    """
+
+    table: np.ndarray
+    name: str = "workload"
+    provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        validate(self.table, self.name)
+        self.table.flags.writeable = False
+
+    @classmethod
+    def from_columns(
+        cls, columns: Mapping[str, Any], name: str = "workload", provenance: Mapping[str, Any] | None = None
+    ) -> Workload:
+        """Build from arrays of equal length (or scalars for all requests), one for each field of `WORKLOAD`.
+
+        arrival_s, prompt_tokens and output_tokens are needed; the others have the defaults of `DEFAULTS`.
+        """
+        unknown = sorted(set(columns) - set(FIELDS))
+        missing = sorted({"arrival_s", "prompt_tokens", "output_tokens"} - set(columns))
+        if unknown or missing:
+            raise WorkloadError(
+                f"workload '{name}': "
+                + "; ".join(
+                    f"{what} column{'s' * (len(which) > 1)} {', '.join(which)}"
+                    for what, which in (("unknown", unknown), ("missing", missing))
+                    if which
+                )
+                + f"; a workload has {', '.join(FIELDS)}"
+            )
+        lengths = {key: np.shape(value)[0] for key, value in columns.items() if np.ndim(value) == 1}
+        if len(set(lengths.values())) > 1:
+            raise WorkloadError(f"workload '{name}': columns differ in length: {lengths}")
+        table = np.empty(max(lengths.values(), default=0), WORKLOAD)
+        for field in FIELDS:
+            table[field] = _as_field(columns.get(field, DEFAULTS.get(field)), field, name)
+        return cls(table, name, provenance or {})
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def digest(self) -> str:
+        """Digest of the requests, to tell two workloads apart in a record of results."""
+        digest = hashlib.sha256()
+        for field in FIELDS:  # field by field: the padding between fields is not part of a request
+            digest.update(np.ascontiguousarray(self.table[field]).tobytes())
+        return digest.hexdigest()[:16]
+
+    @property
+    def rate_per_s(self) -> float:
+        """Mean arrival rate; inf when all arrive at once."""
+        span = self.table["arrival_s"][-1] - self.table["arrival_s"][0]
+        return float((len(self) - 1) / span) if span > 0 else float("inf")
+
+    def replace(self, name: str | None = None, **columns: Any) -> Workload:
+        """The same requests with some columns changed (arrays or scalars); sorted by arrival again."""
+        table = self.table.copy()
+        for field, value in columns.items():
+            if field not in FIELDS:
+                raise WorkloadError(f"unknown column {field}; a workload has {', '.join(FIELDS)}")
+            table[field] = _as_field(value, field, self.name)
+        if "arrival_s" in columns:
+            table = table[np.argsort(table["arrival_s"], kind="stable")]
+        return Workload(table, name or self.name, self.provenance)
+
+    def at_rate(self, rate_per_s: float) -> Workload:
+        """The same arrivals stretched or squeezed to this mean rate, starting at 0."""
+        if not 0 < rate_per_s < np.inf:
+            raise WorkloadError(f"a rate of {rate_per_s} requests/s: a rate is above 0 and finite")
+        arrival_s = self.table["arrival_s"] - self.table["arrival_s"][0]
+        if len(self) < 2 or arrival_s[-1] == 0:
+            raise WorkloadError(f"workload '{self.name}' has no time between arrivals to stretch; draw arrivals instead")
+        table = self.table.copy()
+        table["arrival_s"] = arrival_s * (self.rate_per_s / rate_per_s)
+        return Workload(table, self.name, self.provenance)
+
+
+def _as_field(value: Any, field: str, name: str) -> np.ndarray:
+    """`value` as numbers that fit the field, or an error that names the first one that does not."""
+    try:
+        numbers = np.asarray(value, dtype="f8")
+    except (TypeError, ValueError) as error:
+        raise WorkloadError(f"workload '{name}': column {field} is not numeric: {error}") from None
+    if WORKLOAD[field].kind == "i":
+        bad = ~np.isfinite(numbers) | (numbers != np.floor(numbers)) | (np.abs(numbers) > 2**31 - 1)
+        if bad.any():
+            at = int(np.argmax(bad.ravel()))
+            raise WorkloadError(
+                f"workload '{name}', request {at}: {field} is {numbers.ravel()[at]:g}; it is a whole number"
+            )
+    return numbers
+
+
+def validate(table: np.ndarray, name: str) -> None:
+    """Raise WorkloadError unless `table` is a workload a simulator can run."""
+    if table.dtype != WORKLOAD:
+        raise WorkloadError(f"workload '{name}': the table has dtype {table.dtype}, not WORKLOAD")
+    if len(table) == 0:
+        raise WorkloadError(f"workload '{name}' has no requests")
+    arrival_s = table["arrival_s"]
+    rules = [
+        ("arrival_s", ~np.isfinite(arrival_s) | (arrival_s < 0), "a finite time of 0 or more"),
+        ("arrival_s", np.r_[False, np.diff(arrival_s) < 0], "not before the request above it (sort by arrival)"),
+        ("prompt_tokens", (table["prompt_tokens"] < 1) | (table["prompt_tokens"] > MAX_TOKENS), f"1 to {MAX_TOKENS}"),
+        ("output_tokens", (table["output_tokens"] < 1) | (table["output_tokens"] > MAX_TOKENS), f"1 to {MAX_TOKENS}"),
+        ("weight", ~((table["weight"] > 0) & np.isfinite(table["weight"])), "above 0 and finite"),
+        ("ttft_slo_s", ~(table["ttft_slo_s"] > 0), "above 0"),
+        ("tpot_slo_s", ~(table["tpot_slo_s"] > 0), "above 0"),
+        ("ttlt_slo_s", ~(table["ttlt_slo_s"] > 0), "above 0"),
+        ("predicted_output_tokens", table["predicted_output_tokens"] <= 0, "above 0, or NaN where unknown"),
+        ("client", table["client"] < 0, "0 or more"),
+        ("application", table["application"] < 0, "0 or more"),
+    ]
+    for field, bad, right in rules:
+        if bad.any():
+            at = int(np.argmax(bad))
+            raise WorkloadError(
+                f"workload '{name}', request {at}: {field} is {table[field][at]:g}; it should be {right}"
+                + (f" ({int(bad.sum())} such requests)" if bad.sum() > 1 else "")
+            )

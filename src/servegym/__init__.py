@@ -1,0 +1,66 @@
+"""servegym: a gym for LLM serving.
+
+    import servegym
+
+    result = servegym.simulate("azure-conv", scheduler="slide-batching", rate_per_s=6)
+    result.summary["tdg_ratio"], result.requests      # figures of the run, one row a request
+
+Names load when they are first used, so that `import servegym` is light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from servegym.api import simulate as simulate
+    from servegym.baselines.registry import scheduler as scheduler
+    from servegym.baselines.registry import scheduler_names as scheduler_names
+    from servegym.latency_models.profile import load_profile as load_profile
+    from servegym.latency_models.profile import profile_names as profile_names
+    from servegym.simulator.deployment import Deployment as Deployment
+    from servegym.simulator.errors import ServegymError as ServegymError
+    from servegym.simulator.gains import Gain as Gain
+    from servegym.simulator.policies import Parameter as Parameter
+    from servegym.simulator.policies import Policy as Policy
+    from servegym.simulator.policies import register as register
+    from servegym.simulator.results import Result as Result
+    from servegym.simulator.simulation import Scenario as Scenario
+    from servegym.simulator.simulation import Simulation as Simulation
+    from servegym.simulator.workload import Workload as Workload
+    from servegym.traces.workloads import build_workload as build_workload
+    from servegym.traces.workloads import trace_names as trace_names
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "simulate": "api",
+    "scheduler": "baselines.registry",
+    "scheduler_names": "baselines.registry",
+    "load_profile": "latency_models.profile",
+    "profile_names": "latency_models.profile",
+    "Deployment": "simulator.deployment",
+    "ServegymError": "simulator.errors",
+    "Gain": "simulator.gains",
+    "Parameter": "simulator.policies",
+    "Policy": "simulator.policies",
+    "register": "simulator.policies",
+    "Result": "simulator.results",
+    "Scenario": "simulator.simulation",
+    "Simulation": "simulator.simulation",
+    "Workload": "simulator.workload",
+    "build_workload": "traces.workloads",
+    "trace_names": "traces.workloads",
+}
+__all__ = ["__version__", *sorted(_HOMES)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'servegym' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"servegym.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,45 @@
+"""From names to a run: what a script or a notebook calls first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from servegym.baselines.registry import scheduler as find_scheduler
+from servegym.latency_models.profile import Profile, load_profile
+from servegym.simulator.gains import Gain
+from servegym.simulator.policies import Policy
+from servegym.simulator.results import Result
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.workload import Workload
+from servegym.traces.workloads import build_workload
+
+
+def simulate(
+    workload: Workload | str,
+    *,
+    scheduler: Policy | str = "slide-batching",
+    device: Profile | str = "a100-llama3-8b",
+    engines: int = 1,
+    rate_per_s: float | None = None,
+    requests: int | None = None,
+    slo: str = "proserve",
+    seed: int = 0,
+    gain: Gain | None = None,
+    until_s: float = np.inf,
+    record_timeline: bool = False,
+) -> Result:
+    """Serve a workload and say how well it went.
+
+    workload: a `Workload`, or the name of a trace family or a trace file, of which `requests`, `rate_per_s`,
+        `slo` and `seed` make one (see `build_workload`; they are for a name only).
+    scheduler: a policy, or "name:key=value,...". device: a profile, its name, or the path of its JSON file.
+    engines: request i goes to engine i mod engines. until_s: stop at this time (inf: when all is served).
+
+    Raises ServegymError (WorkloadError, PolicyError, ProfileError, DeploymentError, GainError) for wrong input.
+    """
+    if not isinstance(workload, Workload):
+        workload = build_workload(workload, requests=requests, rate_per_s=rate_per_s, slo=slo, seed=seed)
+    policy = find_scheduler(scheduler) if isinstance(scheduler, str) else scheduler
+    profile = load_profile(device) if isinstance(device, str) else device
+    scenario = Scenario(workload, profile.deployment(engines), policy, gain or Gain(), until_s)
+    return Simulation(scenario, record_timeline).run()

@@ -1,0 +1,26 @@
+"""Traces: readers of public traces, generators, arrival processes and SLO recipes, to one workload table."""
+
+if not __name__.startswith("servegym."):
+    raise ImportError("this folder is the package servegym.traces: import it under that name")
+
+from servegym.traces.arrivals import ARRIVALS
+from servegym.traces.generators import generate
+from servegym.traces.inspect import describe
+from servegym.traces.readers import READERS, read_trace
+from servegym.traces.recipes import RECIPES
+from servegym.traces.trace import PrefixBlocks, Trace
+from servegym.traces.workloads import build_workload, load_trace, trace_names
+
+__all__ = [
+    "ARRIVALS",
+    "READERS",
+    "RECIPES",
+    "PrefixBlocks",
+    "Trace",
+    "build_workload",
+    "describe",
+    "generate",
+    "load_trace",
+    "read_trace",
+    "trace_names",
+]

@@ -1,0 +1,165 @@
+"""Some rows of a file, and their cells as numbers; a cell that is none is an error that names its row."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from servegym.simulator.errors import WorkloadError
+from servegym.simulator.workload import MAX_TOKENS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LONGEST_QUOTE = 40
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """Rows of a file. first_row: number of its first row, counted from 1 without a header."""
+
+    file: str
+    first_row: int
+    frame: pd.DataFrame
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __contains__(self, column: str) -> bool:
+        return column in self.frame.columns
+
+    def lengths(self, column: str, least: int = 1) -> np.ndarray:
+        """Whole numbers of tokens, `least` to MAX_TOKENS, as int32 of shape (rows,)."""
+        right = f"a whole number of tokens, {least} to {MAX_TOKENS}"
+        numbers = self.numbers(column, right)
+        self.check(column, (numbers < least) | (numbers > MAX_TOKENS) | (numbers != np.floor(numbers)), right)
+        return numbers.astype("i4")
+
+    def codes(self, column: str) -> np.ndarray:
+        """Whole numbers of 0 or more that fit int32, of shape (rows,)."""
+        right = f"a whole number, 0 to {2**31 - 1}"
+        numbers = self.numbers(column, right)
+        self.check(column, (numbers < 0) | (numbers > 2**31 - 1) | (numbers != np.floor(numbers)), right)
+        return numbers.astype("i4")
+
+    def positive(
+        self, column: str, right: str, finite: bool = False, empty: float | None = None
+    ) -> np.ndarray:
+        """Numbers above 0 (unless `finite`, inf too), float64 of shape (rows,); an empty cell is `empty`."""
+        numbers = self.numbers(column, right, empty)
+        self.check(column, (numbers <= 0) | (finite & np.isinf(numbers)), right)
+        return numbers
+
+    def numbers(self, column: str, right: str, empty: float | None = None) -> np.ndarray:
+        """Numbers as float64 of shape (rows,); an empty cell is `empty`, or an error where that is None."""
+        import pandas as pd
+
+        cells = self.frame[column]
+        if pd.api.types.is_bool_dtype(cells) or pd.api.types.is_datetime64_any_dtype(cells):
+            self.check(column, np.ones(len(cells), bool), right)
+        if cells.dtype.kind in "iuf":
+            numbers = cells.to_numpy("f8")
+            absent = np.isnan(numbers)
+        else:
+            absent = cells.isna().to_numpy()
+            numbers = _parsed(cells)
+            self.check(column, np.isnan(numbers) & ~absent, right)
+        if empty is None:
+            self.check(column, absent, right)
+            return numbers
+        return np.where(absent, empty, numbers)
+
+    def times(self, column: str, unit: str) -> np.ndarray:
+        """Times of 0 or more in `unit`, as float64 of shape (rows,)."""
+        right = f"a finite number of {unit}, 0 or more, since the start of the trace"
+        numbers = self.numbers(column, right)
+        self.check(column, ~np.isfinite(numbers) | (numbers < 0), right)
+        return numbers
+
+    def lists(self, column: str) -> tuple[np.ndarray, np.ndarray]:
+        """Lists of whole numbers (in CSV: with spaces between) as int64: the length of each, and all numbers.
+
+        Shapes (rows,) and (sum of the lengths,). An empty cell is a list of none.
+        """
+        lists = []
+        for at, cell in enumerate(self.frame[column]):
+            try:
+                lists.append(_whole_numbers(cell))
+            except (TypeError, ValueError, OverflowError):
+                right = "whole numbers of 0 or more (JSON and Parquet: a list; CSV: 3 7 9)"
+                self.check(column, np.arange(len(self)) == at, right)
+        return np.array([len(numbers) for numbers in lists], "i8"), np.concatenate(lists)
+
+    def dates_ns(self, column: str) -> np.ndarray:
+        """Dates with a time as int64 nanoseconds since 1970 (UTC), of shape (rows,)."""
+        import pandas as pd
+
+        cells = self.frame[column]
+        right = "a date and time such as 2023-11-16 18:17:03.97"
+        if cells.dtype.kind in "biufc":
+            self.check(column, np.ones(len(cells), bool), right)
+        dates = pd.to_datetime(cells, utc=True, errors="coerce", format="ISO8601")
+        self.check(column, dates.isna().to_numpy(), right)
+        return dates.dt.as_unit("ns").astype("int64").to_numpy()
+
+    def text(self, column: str) -> np.ndarray:
+        """Cells as text, an object array of shape (rows,); an empty cell is an error."""
+        cells = self.frame[column]
+        self.check(column, cells.isna().to_numpy(), "a name or a whole number of 0 or more")
+        return cells.map(str).to_numpy(object)
+
+    def is_numeric(self, column: str) -> bool:
+        """Whether every cell that is not empty is a number."""
+        cells = self.frame[column]
+        return cells.dtype.kind in "iuf" or bool((~np.isnan(_parsed(cells)) | cells.isna()).all())
+
+    def check(self, column: str, bad: np.ndarray, right: str) -> None:
+        """Raise WorkloadError for the first true of `bad`: its row, its cell, and what would be right."""
+        if bad.any():
+            at = int(np.argmax(bad))
+            raise WorkloadError(
+                f"{self.file}, row {self.first_row + at}: {column} is {_quote(self.frame[column].iloc[at])};"
+                f" it should be {right}"
+            )
+
+
+def _parsed(cells: pd.Series[Any]) -> np.ndarray:
+    """Cells as float64; NaN where one is no number."""
+    return np.array([_number(cell) for cell in cells], "f8")
+
+
+def _number(cell: Any) -> float:
+    if isinstance(cell, bool) or not isinstance(cell, (str, int, float, np.number)):
+        return np.nan
+    try:
+        return float(cell)
+    except (ValueError, OverflowError):
+        return np.nan
+
+
+def _whole_numbers(cell: Any) -> np.ndarray:
+    """The numbers of a list, or of text with spaces between them."""
+    if cell is None or (isinstance(cell, float) and np.isnan(cell)):
+        return np.empty(0, "i8")
+    items = (
+        [int(item) for item in cell.split()]
+        if isinstance(cell, str)
+        else [operator.index(item) for item in cell]
+    )
+    numbers = np.array(items, "i8")
+    if (numbers < 0).any():
+        raise ValueError("a block is numbered from 0")
+    return numbers
+
+
+def _quote(cell: Any) -> str:
+    """A cell as an error message shows it: short, on one line."""
+    if cell is None or (isinstance(cell, float) and np.isnan(cell)):
+        return "empty or NaN"
+    if isinstance(cell, (float, np.floating)):
+        return f"{cell:g}"
+    text = repr(cell) if isinstance(cell, str) else " ".join(str(cell).split())
+    return text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + "..."

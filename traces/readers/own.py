@@ -1,0 +1,84 @@
+"""A trace of one's own: CSV, JSON lines or Parquet in servegym's words."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from servegym.simulator.errors import WorkloadError
+from servegym.traces.cells import Chunk
+from servegym.traces.readers.base import LONGEST_SPAN_S, Columns, Reader, reader
+from servegym.traces.trace import Trace
+
+_LABELLED = ("client", "application", "urgency")
+
+
+@reader
+class OwnReader(Reader):
+    """`prompt_tokens, output_tokens`, mostly `arrival_s` (from the start of the run), and what recipes set.
+
+    priority: whole number, 0 is the highest. weight and SLOs: above 0; without ttlt_slo_s: interactive.
+    client, application, urgency: whole numbers, or names, which become codes in order of appearance.
+    prefix_blocks: whole numbers, equal where prompts share a block.
+    Nothing is put right: a wrong row is an error.
+    """
+
+    name = "own"
+    needs = ("prompt_tokens", "output_tokens")
+    optional = (
+        "arrival_s",
+        "priority",
+        "weight",
+        "ttft_slo_s",
+        "tpot_slo_s",
+        "ttlt_slo_s",
+        *_LABELLED,
+        "prefix_blocks",
+    )
+
+    def __init__(self, path: Path, names: list[str]) -> None:
+        super().__init__(path, names)
+        self._codes: dict[str, dict[str, int]] = {}
+
+    def columns(self, chunk: Chunk) -> Columns:
+        columns = {name: chunk.lengths(name) for name in self.needs}
+        if "arrival_s" in chunk:
+            columns["ticks"] = chunk.times("arrival_s", "seconds")
+            late = columns["ticks"] > LONGEST_SPAN_S
+            chunk.check("arrival_s", late, "seconds since the start of the trace, not a date")
+        if "priority" in chunk:
+            columns["priority"] = chunk.codes("priority")
+        if "weight" in chunk:
+            columns["weight"] = chunk.positive("weight", "a finite number above 0", finite=True)
+        for name in ("ttft_slo_s", "tpot_slo_s"):
+            if name in chunk:
+                columns[name] = chunk.positive(name, "seconds above 0")
+        if "ttlt_slo_s" in chunk:
+            columns["ttlt_slo_s"] = chunk.positive("ttlt_slo_s", "seconds above 0, or empty", empty=np.inf)
+        for name in _LABELLED:
+            if name in chunk:
+                columns[name] = self._coded(chunk, name)
+        if "prefix_blocks" in chunk:
+            columns["block_counts"], columns["block_ids"] = chunk.lists("prefix_blocks")
+        return columns
+
+    def _coded(self, chunk: Chunk, name: str) -> np.ndarray:
+        """Codes of a column; the first chunk decides whether its cells are names or numbers."""
+        if chunk.first_row == 1 and not chunk.is_numeric(name):
+            self._codes[name] = {}
+        if name not in self._codes:
+            return chunk.codes(name)
+        codes = self._codes[name]
+        return np.array([codes.setdefault(label, len(codes)) for label in chunk.text(name)], "i4")
+
+    def settled(self, trace: Trace) -> Trace:
+        if trace.arrival_s is not None and (early := np.diff(trace.arrival_s) < 0).any():
+            row = int(np.argmax(early)) + 2
+            before, time = trace.arrival_s[row - 2 : row]
+            raise WorkloadError(
+                f"{self.path.name}, row {row}: arrival_s is {time:g}, before the {before:g} of the row above;"
+                " sort the file by arrival_s"
+            )
+        return dataclasses.replace(trace, labels={name: tuple(codes) for name, codes in self._codes.items()})

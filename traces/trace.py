@@ -1,0 +1,65 @@
+"""A trace: what a file or a generator says of requests, before a rate and a recipe make it a workload."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class PrefixBlocks:
+    """The prefix blocks of each request: those of request i are `ids[offsets[i]:offsets[i + 1]]`.
+
+    offsets: int64, one more than requests, from 0. ids: int64; equal ids are equal blocks of prompt tokens.
+    """
+
+    offsets: np.ndarray
+    ids: np.ndarray
+
+    def take(self, rows: np.ndarray) -> PrefixBlocks:
+        """The blocks of these requests, in the order of `rows`."""
+        counts = np.diff(self.offsets)[rows]
+        offsets = np.r_[0, np.cumsum(counts)]
+        moved = np.repeat(
+            self.offsets[rows] - offsets[:-1], counts
+        )  # how far each block was from its new place
+        return PrefixBlocks(offsets, self.ids[np.arange(offsets[-1]) + moved])
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """Requests in the order of the file, or as drawn.
+
+    prompt_tokens, output_tokens: int32, one a request, 1 or more.
+    arrival_s: float64, not decreasing, 0 or more; None where the trace has lengths only.
+    given: other columns of `WORKLOAD` that the trace has itself; they win over a recipe's.
+    labels: for a column of `given` that was text, the text of code 0, 1, ...
+    prefix_blocks: shared prefixes, where the trace names them.
+    provenance: where it came from, for the record beside results: at least format and rows.
+    """
+
+    name: str
+    prompt_tokens: np.ndarray
+    output_tokens: np.ndarray
+    arrival_s: np.ndarray | None = None
+    given: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    labels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    prefix_blocks: PrefixBlocks | None = None
+    provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.prompt_tokens)
+
+    def take(self, rows: np.ndarray) -> Trace:
+        """The requests numbered `rows` (integers), in that order."""
+        return dataclasses.replace(
+            self,
+            prompt_tokens=self.prompt_tokens[rows],
+            output_tokens=self.output_tokens[rows],
+            arrival_s=None if self.arrival_s is None else self.arrival_s[rows],
+            given={field: column[rows] for field, column in self.given.items()},
+            prefix_blocks=None if self.prefix_blocks is None else self.prefix_blocks.take(rows),
+        )
