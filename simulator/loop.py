@@ -111,6 +111,7 @@ def end_batch(run, functions, e, now_s):
     """The iteration of engine e ends: chunks are computed, tokens come out, finished requests leave."""
     clock, engine = run.clock[0], run.engines[e]
     entries, requests, outcomes, histogram = run.entries[e], run.requests, run.outcomes, run.tbt_histogram
+    used_blocks = engine.total_blocks - engine.free_blocks
     finished = 0
     for k in range(engine.batch_length):
         entry = entries[k]
@@ -134,7 +135,7 @@ def end_batch(run, functions, e, now_s):
             if clock.recording:
                 note(run, FINISH, e, r, 0, 0.0)
     if clock.recording:
-        note(run, BATCH_END, e, -1, engine.total_blocks - engine.free_blocks, now_s - engine.batch_start_s)
+        note(run, BATCH_END, e, -1, used_blocks, now_s - engine.batch_start_s)
     engine.batch_length = 0
     if finished > 0:
         clock.finished += finished

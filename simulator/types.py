@@ -175,7 +175,7 @@ TIMELINE = record([
     ("kind", "i4"),
     ("engine", "i4"),
     ("request", "i4"),  # -1: the engine as a whole
-    ("tokens", "i4"),  # SCHEDULED: chunk; BATCH_START: queue length; BATCH_END: blocks in use
+    ("tokens", "i4"),  # SCHEDULED: chunk; BATCH_START: queue length; BATCH_END: blocks it used
 ])
 TIMELINE_KINDS = ("arrival", "batch_start", "scheduled", "evicted", "batch_end", "token", "finish")
 ARRIVAL, BATCH_START, SCHEDULED, EVICTED, BATCH_END, TOKEN, FINISH = range(7)

@@ -1,7 +1,7 @@
 """Record step logs of the real vLLM V1 scheduler, the fixtures that servegym's vLLM scheduler must match.
 
 The scheduler runs alone: no weights, no GPU, no worker. It is given requests on a virtual clock on which
-every step takes exactly one second, and a fake model output with one token for every request whose whole
+every step takes exactly one second (one that schedules nothing runs no model, and takes none), and a fake model output with one token for every request whose whole
 context is computed. For each step the log has the clock at the step's start, what was scheduled in vLLM's
 own order, what was preempted in the order of preemption, and the KV blocks left free by schedule().
 Prefix caching, asynchronous scheduling and speculative decoding are off; chunked prefill is on.
@@ -215,7 +215,7 @@ def record(scenario: Scenario, model_folder: str) -> dict[str, Any]:
                 generated[int(result.request_id)] += len(result.new_token_ids)
                 if result.finish_reason is not None:
                     finished.add(int(result.request_id))
-        clock += 1.0
+        clock += 1.0 if scheduled else 0.0
     assert len(finished) == len(requests), "every request finishes"
     assert generated == [request["output_tokens"] for request in requests], "with all of its tokens"
     assert scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == scenario.usable_blocks
