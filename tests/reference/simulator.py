@@ -261,14 +261,15 @@ class Simulation:
         """Visit the requests in rank order. True beside the batch: one gave up its own memory."""
         limits = decision.limits
         batch: Batch = []
-        decode_only: bool | None = None  # under FIRST_DECIDES; None: no request was taken yet
         admission_closed = False
         for r in self.in_rank_order(engine, decision):
             # 1. Full
             if len(batch) >= limits.sequence_budget or tokens_of(batch) >= limits.token_budget:
                 break
-            # 2. Phase
-            if decode_only is not None and r.decoding != decode_only:
+            # 2. Skipped
+            if admission_closed and not r.holder:
+                continue
+            if limits.first_decides and batch and r.decoding != batch[0][0].decoding:
                 continue
             # 3. Chunk
             chunk = self.chunk(r, batch, limits)
@@ -280,7 +281,6 @@ class Simulation:
             if not r.holder:
                 if len(engine.holders) >= limits.holder_budget or not self.room(engine, r, chunk, limits):
                     admission_closed = True
-                if admission_closed:
                     continue
             # 5. Memory, r a holder
             elif self.lacks(engine, r, chunk) > 0:
@@ -293,8 +293,6 @@ class Simulation:
                     return batch, True
             # 6.
             self.join(engine, r, chunk, batch)
-            if limits.first_decides and decode_only is None:
-                decode_only = r.decoding
         return batch, False
 
     def chunk(self, r: Request, batch: Batch, limits: Limits) -> int:
