@@ -27,11 +27,13 @@ from numba import types
 # Kernels own no arrays: the run's arrays belong to Python while a kernel works on them. So Numba's reference
 # counting is off (it took three quarters of the time: every call with a run counted twenty arrays up and down),
 # and a kernel cannot make arrays; a helper that must, and keeps them to itself, is an `allocating_kernel`.
-OPTIONS = {"error_model": "numpy", "nogil": True, "_nrt": False}
-JIT_DISABLED = bool(numba.config.DISABLE_JIT)
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "_nrt": False}
+_config: Any = numba.config
+JIT_DISABLED = bool(_config.DISABLE_JIT)
+_njit: Any = numba.njit
 
-kernel = numba.njit(**OPTIONS)
-allocating_kernel = numba.njit(**OPTIONS | {"_nrt": True})
+kernel = _njit(**OPTIONS)
+allocating_kernel = _njit(**OPTIONS | {"_nrt": True})
 
 
 def _plain(function: Any) -> Any:
@@ -128,12 +130,12 @@ class Compiled(types.WrapperAddressProtocol):
         directory = cache_root() / (digest or "none")
         if digest:
             _announce(directory)
-        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(directory)
+        before, _config.CACHE_DIR = _config.CACHE_DIR, str(directory)
         try:
-            dispatcher = numba.njit(cache=digest is not None, **OPTIONS)(self.py_func)
+            dispatcher = _njit(cache=digest is not None, **OPTIONS)(self.py_func)
             dispatcher.compile(self._signature)
         finally:
-            numba.config.CACHE_DIR = before
+            _config.CACHE_DIR = before
         dispatcher.disable_compile()
         return dispatcher
 
@@ -153,12 +155,21 @@ class Compiled(types.WrapperAddressProtocol):
         """What to pass to a kernel: this object, or the plain function when compilation is off."""
         return self.py_func if JIT_DISABLED else self
 
+    @functools.cached_property
+    def entry(self) -> Callable:
+        """The compiled function without Numba's look at the arguments' types, which costs half a millisecond for
+        the arrays of a run. Only for arguments known to be of the signature's types."""
+        if JIT_DISABLED:
+            return self.py_func
+        (result,) = self.dispatcher.overloads.values()
+        return result.entry_point
+
     def __call__(self, *arguments: Any) -> Any:
         return self.dispatcher(*arguments)
 
     def __reduce__(self) -> Any:
         # Pickled by reference: the module's name gives it back.
-        return _lookup, (self.__module__, self.__qualname__)
+        return _lookup, (self.py_func.__module__, self.py_func.__qualname__)
 
 
 def _lookup(module: str, name: str) -> Any:

@@ -15,14 +15,18 @@ from servegym.simulator.workload import Workload
 class LatencyModel(Protocol):
     """Time of a batch as a compiled function of its sums and some coefficients."""
 
-    batch_s: Compiled
-    coefficients: np.ndarray
+    @property
+    def batch_s(self) -> Compiled: ...
+
+    @property
+    def coefficients(self) -> np.ndarray: ...
 
 
 class EstimatorModel(LatencyModel, Protocol):
     """A latency model that also gives, for each request of a queue, the time of what it has left."""
 
-    exec_s: Compiled
+    @property
+    def exec_s(self) -> Compiled: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +48,11 @@ class Deployment:
 
     def __post_init__(self) -> None:
         for field, least in (("engines", 1), ("total_blocks", 1), ("block_tokens", 1)):
-            if getattr(self, field) < least:
-                raise DeploymentError(f"{self.name}: {field} is {getattr(self, field)}; it should be {least} or more")
+            value = getattr(self, field)
+            if value < least or value != int(value):
+                raise DeploymentError(
+                    f"{self.name}: {field} is {value}; it should be a whole number of {least} or more"
+                )
         if not 0 <= self.watermark < 1:
             raise DeploymentError(f"{self.name}: watermark is {self.watermark}; it should be 0 or more and below 1")
 

@@ -38,8 +38,10 @@ def advance(run, functions, stop_at_batches, until_s):
     TIMELINE_FULL: an array is too short; make it longer and call again.
     """
     clock = run.clock[0]
+    engines = run.engines.shape[0]
     while True:
-        while clock.events > 0 and run.events[0].time_s <= clock.now_s:
+        # Where the caller comes back in the middle of starting engines, the events of this instant are done with.
+        while clock.starting == 0 and clock.events > 0 and run.events[0].time_s <= clock.now_s:
             e = run.events[0].index
             if clock.recording and lines_left(run) < 2 * run.engines[e].batch_length + 1:
                 return TIMELINE_FULL
@@ -48,24 +50,24 @@ def advance(run, functions, stop_at_batches, until_s):
         while clock.next_arrival < run.requests.shape[0] and (
             run.requests[clock.next_arrival].arrival_s <= clock.now_s
         ):
-            e = clock.next_arrival % run.engines.shape[0]
+            e = clock.next_arrival % engines
             if run.engines[e].queue_length == run.queues.shape[1]:
                 return QUEUE_FULL
             if clock.recording and lines_left(run) < 1:
                 return TIMELINE_FULL
             arrive(run, e, clock.next_arrival)
             clock.next_arrival += 1
-        for e in range(run.engines.shape[0]):
-            engine = run.engines[e]
-            if engine.batch_length > 0 or engine.queue_length == 0:
-                continue
-            if clock.recording and lines_left(run) < 2 * engine.queue_length + 2:
-                return TIMELINE_FULL
-            if stop_at_batches and clock.deciding_engine != e:
-                clock.deciding_engine = e
-                return DECISION
-            clock.deciding_engine = -1
-            start_batch(run, functions, e, clock.now_s)
+        while clock.starting < engines:
+            e = clock.starting
+            if run.engines[e].batch_length == 0 and run.engines[e].queue_length > 0:
+                if stop_at_batches and clock.deciding_engine != e:
+                    clock.deciding_engine = e
+                    return DECISION
+                if not start_batch(run, functions, e, clock.now_s):
+                    return TIMELINE_FULL
+                clock.deciding_engine = -1
+            clock.starting += 1
+        clock.starting = 0
         next_s = np.inf
         if clock.events > 0:
             next_s = run.events[0].time_s
@@ -91,19 +93,20 @@ def arrive(run, e, r):
 
 @kernel
 def start_batch(run, functions, e, now_s):
-    """Form a batch and start its iteration."""
+    """Form a batch and start its iteration. False: the timeline is too short, and nothing was started."""
     engine = run.engines[e]
-    form_batch(run, functions, e, now_s)
+    if not form_batch(run, functions, e, now_s):
+        return False
     engine.batch_start_s = now_s
     engine.batch_estimate_s = run.estimator.batch_s(run.sums[0], run.estimator.coefficients)
     duration_s = functions.device_batch_s(run.sums[0], run.device[e])
-    engine.busy_s += duration_s
     engine.iterations += 1
     push(run.events, run.clock[0], now_s + duration_s, EVENT_BATCH_END, e)
     if run.clock[0].recording:
         note(run, BATCH_START, e, -1, engine.queue_length, engine.batch_estimate_s)
         for k in range(engine.batch_length):
             note(run, SCHEDULED, e, run.entries[e][k].request, run.entries[e][k].tokens, 0.0)
+    return True
 
 
 @kernel
@@ -111,6 +114,7 @@ def end_batch(run, functions, e, now_s):
     """The iteration of engine e ends: chunks are computed, tokens come out, finished requests leave."""
     clock, engine = run.clock[0], run.engines[e]
     entries, requests, outcomes, histogram = run.entries[e], run.requests, run.outcomes, run.tbt_histogram
+    engine.busy_s += now_s - engine.batch_start_s
     used_blocks = engine.total_blocks - engine.free_blocks
     finished = 0
     for k in range(engine.batch_length):
@@ -151,7 +155,7 @@ def emit(request, outcome, clock, histogram, earned, now_s):
         outcome.on_time_tokens += 1
     if request.emitted_tokens == 0:
         outcome.first_token_s = now_s
-        if clock.buffered_first_token == 0:
+        if clock.buffered_first_token == 0 and request.ttlt_slo_s == np.inf:
             request.first_deadline_s = min(request.first_deadline_s, now_s)
     else:
         interval_s = now_s - outcome.last_token_s

@@ -10,11 +10,13 @@ import numpy as np
 from servegym.simulator.compilation import kernel
 from servegym.simulator.types import record
 
-BLOCK = record([
-    ("previous", "i4"),  # the block before it in the sequence; -1: it is the first
-    ("references", "i4"),  # requests that end here + blocks that follow
-    ("free", "i4"),  # stack of free blocks, as positions 0 .. free_blocks - 1 of this column
-])
+BLOCK = record(
+    [
+        ("previous", "i4"),  # the block before it in the sequence; -1: it is the first
+        ("references", "i4"),  # requests that end here + blocks that follow
+        ("free", "i4"),  # stack of free blocks, as positions 0 .. free_blocks - 1 of this column
+    ]
+)
 
 
 def empty_blocks(engines: int, blocks: int) -> np.ndarray:

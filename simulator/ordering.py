@@ -93,7 +93,7 @@ def is_ahead(plan, last, place, requests, queue, packing):
 
 @kernel
 def next_window(order, plan, length, last, size, requests, queue, packing):
-    """Write about `size` places that rank first after `last`, sorted. Returns their number and whether there are more."""
+    """Write about `size` places that rank first after `last`, sorted; returns their number and if there are more."""
     sampled = 0
     for place in range(0, length, max(1, length // SAMPLE)):
         if is_ahead(plan, last, place, requests, queue, packing):

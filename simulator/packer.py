@@ -17,10 +17,9 @@ from servegym.simulator.ordering import (
     whole_queue,
 )
 from servegym.simulator.requests import is_decoding, left_of
-from servegym.simulator.timeline import note
+from servegym.simulator.timeline import lines_left, note
 from servegym.simulator.types import (
     EVICT_FOR_DECODES,
-    EVICT_FOR_HOLDERS,
     EVICTED,
     MISFIT_PASS_OVER,
     MISFIT_STOP,
@@ -32,11 +31,16 @@ from servegym.simulator.types import (
 
 @kernel
 def form_batch(run, functions, e, now_s):
-    """Form the next batch of engine e in run.entries[e]; its sums are run.sums[0]. At least one request runs."""
-    engine = run.engines[e]
-    packing = run.packing[0]
+    """Form the next batch of engine e in run.entries[e]; its sums are run.sums[0]. At least one request runs.
+
+    False: the timeline may be too short for what can happen; make it longer and call again.
+    """
+    engine, clock, packing = run.engines[e], run.clock[0], run.packing[0]
     count_blocks(engine, now_s)
     while True:
+        # In one attempt each request is evicted once and scheduled once at most.
+        if clock.recording and lines_left(run) < 2 * engine.queue_length + 1:
+            return False
         open_limits(run.limits[0], engine)
         functions.scheduler(
             now_s, engine, run.requests, run.queues[e][: engine.queue_length], run.state, run.parameters,
@@ -59,6 +63,7 @@ def form_batch(run, functions, e, now_s):
     engine.batch_length = packing.length
     engine.last_batch_length = packing.length
     engine.scheduled_tokens += packing.tokens
+    return True
 
 
 @kernel

@@ -107,7 +107,7 @@ class Policy:
     state: StateFields = StateFields()
     settings: Mapping[str, Value] = dataclasses.field(default_factory=dict)
 
-    def with_settings(self, **settings: Any) -> Policy:
+    def with_settings(self, /, **settings: Any) -> Policy:
         """This policy with some parameters set. Raises PolicyError for an unknown name or a value out of range."""
         known = {parameter.name: parameter for parameter in self.parameters}
         for name in settings:
@@ -180,4 +180,7 @@ def get_policy(kind: str, text: str) -> Policy:
 
 def from_json(document: Mapping[str, Any]) -> Policy:
     """The policy that `Policy.to_json` described."""
+    missing = [key for key in ("kind", "name", "settings") if key not in document]
+    if missing:
+        raise PolicyError(f"a policy's JSON has kind, name and settings; missing: {', '.join(missing)}")
     return get_policy(document["kind"], document["name"]).with_settings(**document["settings"])

@@ -14,6 +14,7 @@ from servegym.simulator.types import (
     TBT_SMALLEST_EXPONENT,
     TIMELINE_KINDS,
 )
+from servegym.simulator.workload import FIELDS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +51,7 @@ class Result:
         interactive = (ttft_s < table["ttft_slo_s"]) & ((tpot_s < table["tpot_slo_s"]) | (table["output_tokens"] == 1))
         attained = finished & np.where(np.isfinite(table["ttlt_slo_s"]), ttlt_s < table["ttlt_slo_s"], interactive)
         return {
-            **{field: table[field] for field in table.dtype.names},
+            **{field: table[field] for field in FIELDS},
             "engine": self.arrays.requests["engine"][:arrived],
             "emitted_tokens": self.arrays.requests["emitted_tokens"][:arrived],
             "admitted_s": outcome["admitted_s"],

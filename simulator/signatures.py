@@ -80,7 +80,6 @@ scheduler_signature = types.void(
 victims_signature = scheduler_signature
 
 
-
 class Functions(NamedTuple):
     """The functions a run is made of."""
 

@@ -10,13 +10,14 @@ import numpy as np
 
 from servegym.simulator import types as layout
 from servegym.simulator.deployment import Deployment
+from servegym.simulator.errors import DeploymentError
 from servegym.simulator.gains import Gain
 from servegym.simulator.loop import DECISION, DONE, PAUSED, QUEUE_FULL, TIMELINE_FULL, advance
 from servegym.simulator.memory import empty_blocks
 from servegym.simulator.policies import Policy
 from servegym.simulator.results import Result
 from servegym.simulator.signatures import Estimator, Functions, Run, State
-from servegym.simulator.workload import Workload
+from servegym.simulator.workload import FIELDS, Workload
 
 FIRST_CAPACITY = 256  # of an engine's queue; doubled whenever it is full
 
@@ -31,8 +32,12 @@ class Scenario:
     workload: Workload
     deployment: Deployment
     scheduler: Policy
-    gain: Gain = Gain()
+    gain: Gain = dataclasses.field(default_factory=Gain)
     until_s: float = np.inf
+
+    def __post_init__(self) -> None:
+        if not self.until_s >= 0:
+            raise DeploymentError(f"until_s is {self.until_s}; it should be a time of 0 or more")
 
     def fact(self, name: str) -> float:
         """A fact that a policy's default may depend on; see `policies.Fact`."""
@@ -132,11 +137,12 @@ class Simulation:
             estimator=self.estimator,
         )
         self.wall_s = 0.0
+        self._ended = False
 
     def _requests(self) -> np.ndarray:
         table = self.scenario.workload.table
         requests = aligned_zeros(len(table), layout.REQUEST)
-        for field in set(layout.REQUEST.names) & set(table.dtype.names):
+        for field in set(layout.REQUEST.names or ()) & set(FIELDS):
             requests[field] = table[field]
         batch_class = np.isfinite(table["ttlt_slo_s"])
         requests["first_deadline_s"] = table["arrival_s"] + np.where(
@@ -177,10 +183,10 @@ class Simulation:
         return self._advance(stop_at_batches=True) == DECISION
 
     def _advance(self, stop_at_batches: bool) -> int:
-        advance.dispatcher  # noqa: B018 (read from the cache, or compiled, before the clock starts)
+        run_on = advance.entry  # read from the cache, or compiled, before the clock starts
         begin = time.perf_counter()
         while True:
-            status = advance(self.arrays, self.functions, stop_at_batches, self.scenario.until_s)
+            status = run_on(self.arrays, self.functions, stop_at_batches, self.scenario.until_s)
             if status == QUEUE_FULL:
                 self._grow_queues()
             elif status == TIMELINE_FULL:
@@ -188,6 +194,7 @@ class Simulation:
             else:
                 assert status in (DONE, DECISION, PAUSED)
                 self.wall_s += time.perf_counter() - begin
+                self._ended = status != DECISION
                 return int(status)
 
     def _grow_queues(self) -> None:
@@ -204,8 +211,12 @@ class Simulation:
         self.arrays = self.arrays._replace(timeline=longer(self.arrays.timeline, 2 * len(self.arrays.timeline)))
 
     def result(self) -> Result:
-        """What has happened so far."""
-        return Result(self.scenario, self.arrays, self.wall_s)
+        """What has happened so far. It stays as it is when the simulation goes on."""
+        arrays = self.arrays
+        if not self._ended:
+            changing = ("clock", "requests", "outcomes", "engines", "timeline", "tbt_histogram")
+            arrays = arrays._replace(**{name: getattr(arrays, name).copy() for name in changing})
+        return Result(self.scenario, arrays, self.wall_s)
 
 
 def aligned_zeros(length: int, dtype: np.dtype, alignment: int = 64) -> np.ndarray:

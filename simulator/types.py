@@ -13,170 +13,191 @@ def record(fields: list[tuple[str, str]]) -> np.dtype:
 
 
 # One row a request of the workload, as it was given.
-WORKLOAD = record([
-    ("arrival_s", "f8"),
-    ("prompt_tokens", "i4"),
-    ("output_tokens", "i4"),  # hidden from every policy
-    ("priority", "i4"),  # lower is more important, as in vLLM: 0 is the highest
-    ("weight", "f8"),  # worth of a token, ProServe's w_p(r)
-    ("ttft_slo_s", "f8"),
-    ("tpot_slo_s", "f8"),
-    ("ttlt_slo_s", "f8"),  # inf: an interactive request, judged by TTFT and TPOT
-    ("predicted_output_tokens", "f8"),  # what a predictor says; nan: nothing is known
-    ("client", "i4"),
-    ("application", "i4"),
-    ("urgency", "i4"),
-])
+WORKLOAD = record(
+    [
+        ("arrival_s", "f8"),
+        ("prompt_tokens", "i4"),
+        ("output_tokens", "i4"),  # hidden from every policy
+        ("priority", "i4"),  # lower is more important, as in vLLM: 0 is the highest
+        ("weight", "f8"),  # worth of a token, ProServe's w_p(r)
+        ("ttft_slo_s", "f8"),
+        ("tpot_slo_s", "f8"),
+        ("ttlt_slo_s", "f8"),  # inf: an interactive request, judged by TTFT and TPOT
+        ("predicted_output_tokens", "f8"),  # what a predictor says; nan: nothing is known
+        ("client", "i4"),
+        ("application", "i4"),
+        ("urgency", "i4"),
+    ]
+)
 
 # A request as a policy sees it: 128 bytes, and the first 64, one cache line, are what a rank pass reads.
-REQUEST = record([
-    ("arrival_s", "f8"),
-    ("first_deadline_s", "f8"),  # absolute: arrival + TTFT SLO (or TTLT SLO)
-    ("token_interval_s", "f8"),  # between the deadlines of later tokens: TPOT SLO (0 for a TTLT class)
-    ("first_token_gain", "f8"),  # weight of token 1, w_r(1)
-    ("decode_token_gain", "f8"),  # weight of every later token, w_r(i)
-    ("prompt_tokens", "i4"),
-    ("emitted_tokens", "i4"),  # tokens out so far, g
-    ("computed_tokens", "i4"),  # tokens whose KV is held, c
-    ("blocks", "i4"),  # KV blocks held; > 0: the request is a holder
-    ("last_block", "i4"),  # end of its chain of blocks; -1: none
-    ("engine", "i4"),  # where it was sent; -1: nowhere yet
-    ("weight", "f8"),
-    ("ttft_slo_s", "f8"),
-    ("tpot_slo_s", "f8"),
-    ("ttlt_slo_s", "f8"),
-    ("predicted_output_tokens", "f8"),
-    ("admitted", "i4"),  # number of its last admission, counted over the run; 0: not admitted
-    ("evicted", "i4"),  # number of its last eviction, counted over the run; 0: never
-    ("priority", "i4"),
-    ("client", "i4"),
-    ("application", "i4"),
-    ("urgency", "i4"),
-])
+REQUEST = record(
+    [
+        ("arrival_s", "f8"),
+        ("first_deadline_s", "f8"),  # absolute: arrival + TTFT SLO (or TTLT SLO)
+        ("token_interval_s", "f8"),  # between the deadlines of later tokens: TPOT SLO (0 for a TTLT class)
+        ("first_token_gain", "f8"),  # weight of token 1, w_r(1)
+        ("decode_token_gain", "f8"),  # weight of every later token, w_r(i)
+        ("prompt_tokens", "i4"),
+        ("emitted_tokens", "i4"),  # tokens out so far, g
+        ("computed_tokens", "i4"),  # tokens whose KV is held, c
+        ("blocks", "i4"),  # KV blocks held; > 0: the request is a holder
+        ("last_block", "i4"),  # end of its chain of blocks; -1: none
+        ("engine", "i4"),  # where it was sent; -1: nowhere yet
+        ("weight", "f8"),
+        ("ttft_slo_s", "f8"),
+        ("tpot_slo_s", "f8"),
+        ("ttlt_slo_s", "f8"),
+        ("predicted_output_tokens", "f8"),
+        ("admitted", "i4"),  # number of its last admission, counted over the run; 0: not admitted
+        ("evicted", "i4"),  # number of its last eviction, counted over the run; 0: never
+        ("priority", "i4"),
+        ("client", "i4"),
+        ("application", "i4"),
+        ("urgency", "i4"),
+    ]
+)
 
 # What only the simulator knows of a request: its true output length and what happened to it.
-OUTCOME = record([
-    ("output_tokens", "i4"),
-    ("evictions", "i4"),
-    ("on_time_tokens", "i4"),
-    ("cached_tokens", "i4"),  # prompt tokens taken from a prefix cache
-    ("admitted_s", "f8"),  # first time it was given memory; nan: never
-    ("first_token_s", "f8"),  # nan: none yet
-    ("last_token_s", "f8"),
-    ("finish_s", "f8"),  # nan: not finished
-    ("longest_tbt_s", "f8"),
-    ("gain", "f8"),
-])
+OUTCOME = record(
+    [
+        ("output_tokens", "i4"),
+        ("evictions", "i4"),
+        ("on_time_tokens", "i4"),
+        ("cached_tokens", "i4"),  # prompt tokens taken from a prefix cache
+        ("admitted_s", "f8"),  # first time it was given memory; nan: never
+        ("first_token_s", "f8"),  # nan: none yet
+        ("last_token_s", "f8"),
+        ("finish_s", "f8"),  # nan: not finished
+        ("longest_tbt_s", "f8"),
+        ("gain", "f8"),
+    ]
+)
 
 # An engine: one model instance. Nothing here tells how long its running iteration will take.
-ENGINE = record([
-    ("index", "i8"),
-    ("block_tokens", "i8"),  # tokens in a KV block
-    ("total_blocks", "i8"),
-    ("free_blocks", "i8"),
-    ("watermark_blocks", "i8"),  # kept free when a request is admitted beside others
-    ("holders", "i8"),  # requests that hold KV blocks
-    ("queue_length", "i8"),  # requests here, waiting and running
-    ("batch_length", "i8"),  # requests in the running iteration; 0: idle
-    ("last_batch_length", "i8"),  # requests in the last iteration that started
-    ("iterations", "i8"),
-    ("evictions", "i8"),
-    ("scheduled_tokens", "i8"),
-    ("emitted_tokens", "i8"),
-    ("batch_start_s", "f8"),
-    ("batch_estimate_s", "f8"),  # what the estimator said the running iteration takes
-    ("busy_s", "f8"),
-    ("block_seconds", "f8"),  # integral of blocks in use over time
-    ("blocks_counted_s", "f8"),  # time up to which it is integrated
-    ("peak_blocks", "i8"),
-])
+ENGINE = record(
+    [
+        ("index", "i8"),
+        ("block_tokens", "i8"),  # tokens in a KV block
+        ("total_blocks", "i8"),
+        ("free_blocks", "i8"),
+        ("watermark_blocks", "i8"),  # kept free when a request is admitted beside others
+        ("holders", "i8"),  # requests that hold KV blocks
+        ("queue_length", "i8"),  # requests here, waiting and running
+        ("batch_length", "i8"),  # requests in the running iteration; 0: idle
+        ("last_batch_length", "i8"),  # requests in the last iteration that started
+        ("iterations", "i8"),
+        ("evictions", "i8"),
+        ("scheduled_tokens", "i8"),
+        ("emitted_tokens", "i8"),
+        ("batch_start_s", "f8"),
+        ("batch_estimate_s", "f8"),  # what the estimator said the running iteration takes
+        ("busy_s", "f8"),
+        ("block_seconds", "f8"),  # integral of blocks in use over time
+        ("blocks_counted_s", "f8"),  # time up to which it is integrated
+        ("peak_blocks", "i8"),
+    ]
+)
 
 # What a scheduler writes per queued request. Lower (tier, key) runs first; ties: place in the queue.
-PLAN = record([
-    ("tier", "i8"),
-    ("key", "f8"),
-    ("victim_tier", "i8"),  # the highest (tier, key) gives up its memory first; ties: later place
-    ("victim_key", "f8"),
-    ("exec_s", "f8"),  # estimated time of all it has left, written by the estimator when a policy asks
-])
+PLAN = record(
+    [
+        ("tier", "i8"),
+        ("key", "f8"),
+        ("victim_tier", "i8"),  # the highest (tier, key) gives up its memory first; ties: later place
+        ("victim_key", "f8"),
+        ("exec_s", "f8"),  # estimated time of all it has left, written by the estimator when a policy asks
+    ]
+)
 LEAVE_OUT = np.int64(2**62)  # a tier: this request does not run in this batch
 
 # What a scheduler sets for the batch as a whole; the loop resets it to "no limit" before each call.
-LIMITS = record([
-    ("token_budget", "i8"),  # tokens in the batch
-    ("chunk_tokens", "i8"),  # tokens of one request in the batch
-    ("sequence_budget", "i8"),  # requests in the batch
-    ("holder_budget", "i8"),  # requests that may hold memory
-    ("time_budget_s", "f8"),  # estimated duration of the batch, constant part included
-    ("smallest_chunk_tokens", "i8"),  # a prefill cut below this does not fit
-    ("watermark_blocks", "i8"),  # blocks kept free at an admission while others hold memory
-    ("whole_prompts", "i1"),  # prefills are not chunked
-    ("reserve_context", "i1"),  # admit only what fits whole in free memory, not just its first chunk
-    ("phase", "i1"),  # PHASE_MIXED or PHASE_FIRST_DECIDES
-    ("misfit", "i1"),  # MISFIT_PASS_OVER or MISFIT_STOP
-    ("evict_for", "i1"),  # EVICT_FOR_DECODES or EVICT_FOR_HOLDERS
-])
+LIMITS = record(
+    [
+        ("token_budget", "i8"),  # tokens in the batch
+        ("chunk_tokens", "i8"),  # tokens of one request in the batch
+        ("sequence_budget", "i8"),  # requests in the batch
+        ("holder_budget", "i8"),  # requests that may hold memory
+        ("time_budget_s", "f8"),  # estimated duration of the batch, constant part included
+        ("smallest_chunk_tokens", "i8"),  # a prefill cut below this does not fit
+        ("watermark_blocks", "i8"),  # blocks kept free at an admission while others hold memory
+        ("whole_prompts", "i1"),  # prefills are not chunked
+        ("reserve_context", "i1"),  # admit only what fits whole in free memory, not just its first chunk
+        ("phase", "i1"),  # PHASE_MIXED or PHASE_FIRST_DECIDES
+        ("misfit", "i1"),  # MISFIT_PASS_OVER or MISFIT_STOP
+        ("evict_for", "i1"),  # EVICT_FOR_DECODES or EVICT_FOR_HOLDERS
+    ]
+)
 NO_LIMIT = np.int64(2**62)
 PHASE_MIXED, PHASE_FIRST_DECIDES = 0, 1  # the second: a batch is prefill-only or decode-only
 MISFIT_PASS_OVER, MISFIT_STOP = 0, 1  # what does not fit the budgets is passed over, or ends the batch
 EVICT_FOR_DECODES, EVICT_FOR_HOLDERS = 0, 1  # who may evict: decodes only, or running prefills too
 
 # A batch in the sums that latency models need. lq: tokens computed now; lkv: tokens cached before.
-BATCH = record([
-    ("prefill_requests", "f8"),
-    ("prefill_tokens", "f8"),  # sum of lq over prefills
-    ("prefill_tokens_squared", "f8"),  # sum of lq * lq over prefills
-    ("prefill_tokens_cached", "f8"),  # sum of lq * lkv over prefills
-    ("prefill_cached_tokens", "f8"),  # sum of lkv over prefills
-    ("longest_prefill_tokens", "f8"),  # max lq over prefills
-    ("decode_requests", "f8"),  # a decode computes one token
-    ("decode_cached_tokens", "f8"),  # sum of lkv over decodes
-    ("longest_decode_cached", "f8"),  # max lkv over decodes
-])
+BATCH = record(
+    [
+        ("prefill_requests", "f8"),
+        ("prefill_tokens", "f8"),  # sum of lq over prefills
+        ("prefill_tokens_squared", "f8"),  # sum of lq * lq over prefills
+        ("prefill_tokens_cached", "f8"),  # sum of lq * lkv over prefills
+        ("prefill_cached_tokens", "f8"),  # sum of lkv over prefills
+        ("longest_prefill_tokens", "f8"),  # max lq over prefills
+        ("decode_requests", "f8"),  # a decode computes one token
+        ("decode_cached_tokens", "f8"),  # sum of lkv over decodes
+        ("longest_decode_cached", "f8"),  # max lkv over decodes
+    ]
+)
 
 # One request in a batch.
 ENTRY = record([("request", "i4"), ("tokens", "i4")])
 
 # The batch being formed.
-PACKING = record([
-    ("length", "i8"),  # requests taken
-    ("tokens", "i8"),  # tokens taken
-    ("decoding", "i1"),  # phase of the first request taken
-    ("admitting", "i1"),  # requests without memory may still be admitted
-    ("victims_ranked", "i1"),  # the policy has written victim ranks for this batch
-    ("gave_up", "i1"),  # a request gave up its own memory: filling has ended
-    ("decodes_fit", "i1"),  # 0: not even the cheapest decode fits the time left; the same for prefills
-    ("prefills_fit", "i1"),
-])
+PACKING = record(
+    [
+        ("length", "i8"),  # requests taken
+        ("tokens", "i8"),  # tokens taken
+        ("decoding", "i1"),  # phase of the first request taken
+        ("admitting", "i1"),  # requests without memory may still be admitted
+        ("victims_ranked", "i1"),  # the policy has written victim ranks for this batch
+        ("gave_up", "i1"),  # a request gave up its own memory: filling has ended
+        ("decodes_fit", "i1"),  # 0: not even the cheapest decode fits the time left; the same for prefills
+        ("prefills_fit", "i1"),
+    ]
+)
 
 # An event of the future. Order: time, then kind, then index (an engine, or a request).
 EVENT = record([("time_s", "f8"), ("kind", "i8"), ("index", "i8")])
 EVENT_BATCH_END = 0
 
 # Where a run stands.
-CLOCK = record([
-    ("now_s", "f8"),
-    ("next_arrival", "i8"),  # the first request that has not arrived
-    ("events", "i8"),  # events waiting in the heap
-    ("admissions", "i8"),
-    ("evictions", "i8"),
-    ("finished", "i8"),
-    ("gain", "f8"),  # of all tokens so far
-    ("buffered_first_token", "i8"),  # 0: later deadlines count from an early first token
-    ("deciding_engine", "i8"),  # engine whose batch is the next decision; -1: none
-    ("recording", "i8"),  # 1: a timeline is kept
-    ("timeline_used", "i8"),
-])
+CLOCK = record(
+    [
+        ("now_s", "f8"),
+        ("next_arrival", "i8"),  # the first request that has not arrived
+        ("events", "i8"),  # events waiting in the heap
+        ("admissions", "i8"),
+        ("evictions", "i8"),
+        ("finished", "i8"),
+        ("gain", "f8"),  # of all tokens so far
+        ("buffered_first_token", "i8"),  # 0: later deadlines count from an early first token
+        ("starting", "i8"),  # idle engines from this index on have yet to start at this instant; 0: none has
+        ("deciding_engine", "i8"),  # engine whose batch is the next decision; -1: none
+        ("recording", "i8"),  # 1: a timeline is kept
+        ("timeline_used", "i8"),
+    ]
+)
 
 # One line of the timeline.
-TIMELINE = record([
-    ("time_s", "f8"),
-    ("value", "f8"),  # TOKEN: its gain; BATCH_START: estimated seconds; BATCH_END: real seconds
-    ("kind", "i4"),
-    ("engine", "i4"),
-    ("request", "i4"),  # -1: the engine as a whole
-    ("tokens", "i4"),  # SCHEDULED: chunk; BATCH_START: queue length; BATCH_END: blocks it used
-])
+TIMELINE = record(
+    [
+        ("time_s", "f8"),
+        ("value", "f8"),  # TOKEN: its gain; BATCH_START: estimated seconds; BATCH_END: real seconds
+        ("kind", "i4"),
+        ("engine", "i4"),
+        ("request", "i4"),  # -1: the engine as a whole
+        ("tokens", "i4"),  # SCHEDULED: chunk; BATCH_START: queue length; BATCH_END: blocks it used
+    ]
+)
 TIMELINE_KINDS = ("arrival", "batch_start", "scheduled", "evicted", "batch_end", "token", "finish")
 ARRIVAL, BATCH_START, SCHEDULED, EVICTED, BATCH_END, TOKEN, FINISH = range(7)
 

@@ -97,7 +97,10 @@ class Workload:
         for field, value in columns.items():
             if field not in FIELDS:
                 raise WorkloadError(f"unknown column {field}; a workload has {', '.join(FIELDS)}")
-            table[field] = _as_field(value, field, self.name)
+            values = _as_field(value, field, self.name)
+            if values.ndim > 0 and values.shape != (len(table),):
+                raise WorkloadError(f"workload '{self.name}': {field} has shape {values.shape}, not ({len(table)},)")
+            table[field] = values
         if "arrival_s" in columns:
             table = table[np.argsort(table["arrival_s"], kind="stable")]
         return Workload(table, name or self.name, self.provenance)
@@ -108,7 +111,9 @@ class Workload:
             raise WorkloadError(f"a rate of {rate_per_s} requests/s: a rate is above 0 and finite")
         arrival_s = self.table["arrival_s"] - self.table["arrival_s"][0]
         if len(self) < 2 or arrival_s[-1] == 0:
-            raise WorkloadError(f"workload '{self.name}' has no time between arrivals to stretch; draw arrivals instead")
+            raise WorkloadError(
+                f"workload '{self.name}' has no time between arrivals to stretch; draw arrivals instead"
+            )
         table = self.table.copy()
         table["arrival_s"] = arrival_s * (self.rate_per_s / rate_per_s)
         return Workload(table, self.name, self.provenance)
@@ -143,8 +148,8 @@ def validate(table: np.ndarray, name: str) -> None:
         ("prompt_tokens", (table["prompt_tokens"] < 1) | (table["prompt_tokens"] > MAX_TOKENS), f"1 to {MAX_TOKENS}"),
         ("output_tokens", (table["output_tokens"] < 1) | (table["output_tokens"] > MAX_TOKENS), f"1 to {MAX_TOKENS}"),
         ("weight", ~((table["weight"] > 0) & np.isfinite(table["weight"])), "above 0 and finite"),
-        ("ttft_slo_s", ~(table["ttft_slo_s"] > 0), "above 0"),
-        ("tpot_slo_s", ~(table["tpot_slo_s"] > 0), "above 0"),
+        ("ttft_slo_s", ~((table["ttft_slo_s"] > 0) & np.isfinite(table["ttft_slo_s"])), "above 0 and finite"),
+        ("tpot_slo_s", ~((table["tpot_slo_s"] > 0) & np.isfinite(table["tpot_slo_s"])), "above 0 and finite"),
         ("ttlt_slo_s", ~(table["ttlt_slo_s"] > 0), "above 0"),
         ("predicted_output_tokens", table["predicted_output_tokens"] <= 0, "above 0, or NaN where unknown"),
         ("client", table["client"] < 0, "0 or more"),
@@ -154,6 +159,6 @@ def validate(table: np.ndarray, name: str) -> None:
         if bad.any():
             at = int(np.argmax(bad))
             raise WorkloadError(
-                f"workload '{name}', request {at}: {field} is {table[field][at]:g}; it should be {right}"
+                f"workload '{name}', request {at}: {field} is {table[field][at].item()}; it should be {right}"
                 + (f" ({int(bad.sum())} such requests)" if bad.sum() > 1 else "")
             )

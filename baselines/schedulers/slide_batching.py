@@ -4,7 +4,6 @@ first, with a boundary between the two that slides with the load.
 
 import numpy as np
 
-from servegym.simulator import batches
 from servegym.simulator.compilation import allocating_kernel, kernel
 from servegym.simulator.policies import Fact, Parameter, Policy, register
 from servegym.simulator.requests import is_decoding, next_deadline_s
@@ -14,7 +13,7 @@ from servegym.simulator.types import BATCH, MISFIT_STOP
 LOADS = ("a", "c", "p")
 LOAD_A, LOAD_C, LOAD_P = range(3)
 ABLATIONS = ("none", "only-deadline", "only-density", "no-latency")
-NONE, ONLY_DEADLINE, ONLY_DENSITY, NO_LATENCY = range(4)
+_, ONLY_DEADLINE, ONLY_DENSITY, NO_LATENCY = range(4)
 XLLM_SMALLEST_CHUNK_TOKENS = 51  # "a chunk <= 50 tokens ends the batch"
 EMPTY_BATCH = np.zeros(1, BATCH)
 
@@ -50,7 +49,8 @@ def rank_urgent(request, line, xllm, starve_threshold):
 @scheduler
 def slide_batching(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
     gamma, eta, load, include_hopeless = parameters[0], parameters[1], int(parameters[2]), parameters[3] == 1
-    ablation, token_budget, xllm, starve_threshold = int(parameters[4]), parameters[5], parameters[6] == 1, parameters[7]
+    ablation, token_budget = int(parameters[4]), int(parameters[5])
+    xllm, starve_threshold = parameters[6] == 1, parameters[7]
     n = queue.shape[0]
     constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
     # Lines 1-7: the work of each request, their sum, and the latency budget. A line's key is remain(r) until ranked.
@@ -64,7 +64,7 @@ def slide_batching(now_s, engine, requests, queue, state, parameters, estimator,
             least_remain = min(least_remain, line.key)
     budget_s = eta if least_remain == np.inf else max(least_remain, eta)
     if ablation == NO_LATENCY:
-        limits.token_budget = int(token_budget)
+        limits.token_budget = token_budget
     else:
         limits.time_budget_s = budget_s
     if xllm:
@@ -103,7 +103,7 @@ register(
                       source="ProServe, Alg. 1 line 7; value: xLLM"),
             Parameter("load", "a", "load function phi: a (Eq. 8), c (Eq. 9), p (disaggregated prefill)",
                       choices=LOADS, source="ProServe, section 4.2"),
-            Parameter("hopeless", "exclude", "whether requests that cannot make it set the budget (as printed: include)",
+            Parameter("hopeless", "exclude", "whether hopeless requests set the budget (as printed: include)",
                       choices=("exclude", "include"), source="ours; include: ProServe, Alg. 1 line 6"),
             Parameter("ablation", "none", "leave a part out", choices=ABLATIONS, source="ProServe, section 5.4"),
             Parameter("token_budget", 512, "tokens in a batch under ablation=no-latency", 1, 2**20, "tokens",
