@@ -1,4 +1,4 @@
-"""Gain functions: what a token earns (ProServe, section 2 and Table 1)."""
+"""Gain functions: what a token earns when it is emitted (ProServe, section 2 and Table 1)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from servegym.simulator.compilation import Compiled
+from servegym.simulator.compilation import Compiled, kernel
 from servegym.simulator.errors import GainError
 from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.signatures import gain
@@ -21,10 +21,56 @@ def tdg(request, outcome, now_s):
     return 0.0
 
 
+@gain
+def ta_slo(request, outcome, now_s):
+    """Token-level Accumulated SLO (Eq. 2): the first token by TTFT, each later one by its interval, TBT < TPOT SLO.
+
+    A TTLT class has no intervals: its tokens count until its deadline.
+    """
+    if request.emitted_tokens == 0:
+        return request.first_token_gain if now_s < request.first_deadline_s else 0.0
+    if request.ttlt_slo_s < np.inf:
+        in_time = now_s < request.first_deadline_s
+    else:
+        in_time = now_s - outcome.last_token_s < request.tpot_slo_s
+    return request.decode_token_gain if in_time else 0.0
+
+
+@kernel
+def attains_slo(request, outcome, now_s):
+    """Whether the token emitted now is the last and the request met TTFT and mean TPOT (or TTLT)."""
+    if request.emitted_tokens + 1 < outcome.output_tokens:
+        return False
+    if request.ttlt_slo_s < np.inf:
+        return now_s - request.arrival_s < request.ttlt_slo_s
+    if request.emitted_tokens == 0:
+        return now_s - request.arrival_s < request.ttft_slo_s
+    tpot_s = (now_s - outcome.first_token_s) / request.emitted_tokens
+    return outcome.first_token_s - request.arrival_s < request.ttft_slo_s and tpot_s < request.tpot_slo_s
+
+
+@gain
+def weighted_slo(request, outcome, now_s):
+    """Weighted SLO attainment (Eq. 1): the request's weight with its last token, iff it met its SLOs."""
+    return request.weight if attains_slo(request, outcome, now_s) else 0.0
+
+
+@gain
+def vanilla_slo(request, outcome, now_s):
+    """SLO attainment: 1 with the last token, iff the request met its SLOs."""
+    return 1.0 if attains_slo(request, outcome, now_s) else 0.0
+
+
+BY_TOKEN: dict[str, Compiled] = {"tdg": tdg, "ta-slo": ta_slo}
+BY_REQUEST: dict[str, Compiled] = {"weighted-slo": weighted_slo, "vanilla-slo": vanilla_slo}
+FUNCTIONS = BY_TOKEN | BY_REQUEST
+
+
 @dataclasses.dataclass(frozen=True)
 class Gain:
-    """A gain function and its weights.
+    """A gain function and the weights of tokens, which policies see too.
 
+    name: tdg, ta-slo, weighted-slo or vanilla-slo.
     first_weight: w_p, worth of a first token; None: mean prompt tokens / mean output tokens of the workload.
     decode_weight: w_d, worth of a later token.
     buffered_first_token: deadlines count from the TTFT SLO; if False, from the first token where it is earlier
@@ -56,9 +102,10 @@ class Gain:
         return workload["weight"] * first_weight, workload["weight"] * self.decode_weight
 
     def ideal(self, workload: np.ndarray) -> np.ndarray:
-        """float64[requests]: the gain of each request when every token is in time."""
+        """float64[requests]: the gain of each request when everything is in time."""
+        if self.name == "vanilla-slo":
+            return np.ones(len(workload))
+        if self.name in BY_REQUEST:
+            return workload["weight"].copy()
         first, decode = self.token_gains(workload)
         return first + (workload["output_tokens"] - 1) * decode
-
-
-FUNCTIONS: dict[str, Compiled] = {"tdg": tdg}

@@ -127,7 +127,8 @@ class Result:
             "tokens_emitted": emitted,
             "gain": gain,
             "ideal_gain": ideal,
-            "tdg_ratio": gain / ideal if ideal else None,
+            "gain_ratio": gain / ideal if ideal else None,
+            "tdg_ratio": gain / ideal if ideal and self.scenario.gain.name == "tdg" else None,
             "slo_attainment": float(attained.mean()) if arrived else None,
             "slo_attainment_by_priority": {
                 int(priority): float(attained[columns["priority"] == priority].mean())
