@@ -3,6 +3,7 @@
 import numpy as np
 
 from servegym.simulator.compilation import compiled, kernel
+from servegym.simulator.disturbances import correct, disturbed
 from servegym.simulator.events import pop, push
 from servegym.simulator.memory import count_blocks, release
 from servegym.simulator.packer import form_batch
@@ -60,6 +61,9 @@ def advance(run, functions, stop_at_batches, until_s):
         while clock.starting < engines:
             e = clock.starting
             if run.engines[e].batch_length == 0 and run.engines[e].queue_length > 0:
+                if run.correction[0].window_iterations > 0:
+                    for i in range(run.fitted.shape[0]):
+                        run.estimator.coefficients[i] = run.engines[e].estimate_scale * run.fitted[i]
                 if stop_at_batches and clock.deciding_engine != e:
                     clock.deciding_engine = e
                     return DECISION
@@ -99,7 +103,7 @@ def start_batch(run, functions, e, now_s):
         return False
     engine.batch_start_s = now_s
     engine.batch_estimate_s = run.estimator.batch_s(run.sums[0], run.estimator.coefficients)
-    duration_s = functions.device_batch_s(run.sums[0], run.device[e])
+    duration_s = disturbed(functions.device_batch_s(run.sums[0], run.device[e]), run.disturbance[0], engine, now_s)
     engine.iterations += 1
     push(run.events, run.clock[0], now_s + duration_s, EVENT_BATCH_END, e)
     if run.clock[0].recording:
@@ -115,6 +119,8 @@ def end_batch(run, functions, e, now_s):
     clock, engine = run.clock[0], run.engines[e]
     entries, requests, outcomes, histogram = run.entries[e], run.requests, run.outcomes, run.tbt_histogram
     engine.busy_s += now_s - engine.batch_start_s
+    if run.correction[0].window_iterations > 0:
+        correct(engine, run.correction[0], now_s - engine.batch_start_s)
     used_blocks = engine.total_blocks - engine.free_blocks
     finished = 0
     for k in range(engine.batch_length):

@@ -110,7 +110,10 @@ class Run(NamedTuple):
     parameters: Any  # float64[...]: the scheduler's
     device: Any  # float64[engines, ...]: coefficients of each engine's device model
     state: Any  # State
-    estimator: Any  # Estimator
+    estimator: Any  # Estimator; its coefficients are those of the engine that is deciding
+    fitted: Any  # float64[...]: the estimator's coefficients before correction
+    disturbance: Any  # DISTURBANCE[1]
+    correction: Any  # CORRECTION[1]
 
 
 FUNCTIONS = types.NamedTuple(
@@ -141,6 +144,9 @@ RUN = types.NamedTuple(
         TABLE,
         STATE,
         ESTIMATOR,
+        NUMBERS,
+        array(layout.DISTURBANCE),
+        array(layout.CORRECTION),
     ),
     Run,
 )

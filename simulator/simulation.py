@@ -10,6 +10,7 @@ import numpy as np
 
 from servegym.simulator import types as layout
 from servegym.simulator.deployment import Deployment
+from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.errors import DeploymentError
 from servegym.simulator.gains import Gain
 from servegym.simulator.loop import DECISION, DONE, PAUSED, QUEUE_FULL, TIMELINE_FULL, advance
@@ -27,6 +28,7 @@ class Scenario:
     """Everything that determines a run.
 
     until_s: nothing that happens after this time is simulated (inf: to the end).
+    disturbance: noise and drift of the device. correction: of the estimator by what iterations took; None: none.
     """
 
     workload: Workload
@@ -34,6 +36,8 @@ class Scenario:
     scheduler: Policy
     gain: Gain = dataclasses.field(default_factory=Gain)
     until_s: float = np.inf
+    disturbance: Disturbance = dataclasses.field(default_factory=Disturbance)
+    correction: Correction | None = None
 
     def __post_init__(self) -> None:
         if not self.until_s >= 0:
@@ -134,7 +138,12 @@ class Simulation:
                 np.zeros((engines if state.engine else 0, len(state.engine))),
                 np.zeros((clients, len(state.client))),
             ),
-            estimator=self.estimator,
+            estimator=self.estimator._replace(coefficients=self.estimator.coefficients.copy()),
+            fitted=self.estimator.coefficients.copy(),
+            disturbance=scenario.disturbance.to_array(),
+            correction=np.zeros(1, layout.CORRECTION)
+            if scenario.correction is None
+            else scenario.correction.to_array(),
         )
         self.wall_s = 0.0
         self._ended = False
@@ -167,6 +176,7 @@ class Simulation:
         engines["index"] = np.arange(deployment.engines)
         engines["block_tokens"] = deployment.block_tokens
         engines["total_blocks"] = engines["free_blocks"] = deployment.total_blocks
+        engines["estimate_scale"] = engines["beta"] = 1.0
         engines["watermark_blocks"] = int(deployment.watermark * deployment.total_blocks)
         return engines
 

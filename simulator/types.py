@@ -92,6 +92,10 @@ ENGINE = record(
         ("emitted_tokens", "i8"),
         ("batch_start_s", "f8"),
         ("batch_estimate_s", "f8"),  # what the estimator said the running iteration takes
+        ("estimate_scale", "f8"),  # online correction: what the estimator's fit is multiplied by
+        ("beta", "f8"),
+        ("window_ratios", "f8"),  # sum of real / fitted over the iterations of the window so far
+        ("window_length", "i8"),
         ("busy_s", "f8"),
         ("block_seconds", "f8"),  # integral of blocks in use over time
         ("blocks_counted_s", "f8"),  # time up to which it is integrated
@@ -164,6 +168,11 @@ PACKING = record(
         ("prefills_fit", "i1"),
     ]
 )
+
+# What a device does besides its model; see disturbances.py.
+DISTURBANCE = record([("noise", "f8"), ("drift_per_s", "f8"), ("shift_s", "f8"), ("shift_ratio", "f8"), ("seed", "i8")])
+# How an estimator is corrected; window_iterations 0: not at all.
+CORRECTION = record([("theta", "f8"), ("window_iterations", "i8"), ("compounding", "i8")])
 
 # An event of the future. Order: time, then kind, then index (an engine, or a request).
 EVENT = record([("time_s", "f8"), ("kind", "i8"), ("index", "i8")])

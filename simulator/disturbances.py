@@ -1,0 +1,89 @@
+"""What a device does besides its model, noise and drift, and how an estimator follows it (ProServe, section 4.1)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from servegym.simulator.compilation import kernel
+from servegym.simulator.errors import DeploymentError
+from servegym.simulator.random import normal
+from servegym.simulator.types import CORRECTION, DISTURBANCE
+
+
+@dataclasses.dataclass(frozen=True)
+class Disturbance:
+    """Real duration = the device model's x noise x drift.
+
+    noise: relative standard deviation of an iteration (log-normal, mean 1). drift_per_s: relative slowdown a second.
+    shift_ratio: factor from the time shift_s on. seed: of the noise.
+    """
+
+    noise: float = 0.0
+    drift_per_s: float = 0.0
+    shift_s: float = math.inf
+    shift_ratio: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for field, least in (("noise", 0.0), ("drift_per_s", 0.0), ("shift_s", 0.0)):
+            if not getattr(self, field) >= least:
+                raise DeploymentError(f"disturbance: {field} is {getattr(self, field)}; it should be {least:g} or more")
+        if not 0 < self.shift_ratio < math.inf:
+            raise DeploymentError(f"disturbance: shift_ratio is {self.shift_ratio}; it should be above 0")
+
+    def to_array(self) -> np.ndarray:
+        return np.array([dataclasses.astuple(self)], DISTURBANCE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Correction:
+    """Online correction of the estimator: after each window of an engine's iterations,
+    beta <- theta beta + (1 - theta) mean(real / fitted); the estimate is beta x the fit, beta starts at 1.
+
+    compounding: as printed, the estimate is multiplied by beta each time and the ratio is against that estimate
+    (it overshoots).
+    """
+
+    theta: float = 0.9
+    window_iterations: int = 10
+    compounding: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.theta < 1:
+            raise DeploymentError(f"correction: theta is {self.theta}; it should be 0 or more and below 1")
+        if self.window_iterations < 1:
+            raise DeploymentError(f"correction: window_iterations is {self.window_iterations}; it should be 1 or more")
+
+    def to_array(self) -> np.ndarray:
+        return np.array([dataclasses.astuple(self)], CORRECTION)
+
+
+@kernel
+def disturbed(duration_s, disturbance, engine, now_s):
+    """The real duration of the iteration that engine starts now."""
+    if disturbance.noise > 0:
+        z = normal(disturbance.seed, engine.index, engine.iterations)
+        duration_s *= np.exp(disturbance.noise * z - 0.5 * disturbance.noise * disturbance.noise)
+    if now_s >= disturbance.shift_s:
+        duration_s *= disturbance.shift_ratio
+    return duration_s * (1.0 + disturbance.drift_per_s * now_s)
+
+
+@kernel
+def correct(engine, correction, real_s):
+    """Take an iteration's real duration into the engine's estimate_scale."""
+    fitted_s = engine.batch_estimate_s
+    if correction.compounding == 0:
+        fitted_s /= engine.estimate_scale
+    engine.window_ratios += real_s / fitted_s
+    engine.window_length += 1
+    if engine.window_length < correction.window_iterations:
+        return
+    mean = engine.window_ratios / engine.window_length
+    engine.beta = correction.theta * engine.beta + (1.0 - correction.theta) * mean
+    engine.estimate_scale = engine.estimate_scale * engine.beta if correction.compounding else engine.beta
+    engine.window_ratios = 0.0
+    engine.window_length = 0
