@@ -42,17 +42,27 @@ def _plain(function: Any) -> Any:
     return function if isinstance(function, python_types.FunctionType) else None
 
 
+def _names(code: python_types.CodeType) -> set[str]:
+    """Every name a function's code uses, inner functions and comprehensions included."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, python_types.CodeType):
+            names |= _names(constant)
+    return names
+
+
 def _reached(function: python_types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function's code names outside itself: globals, and attributes of imported modules."""
-    names = function.__code__.co_names
-    for name in names:
-        value = function.__globals__.get(name)
-        if isinstance(value, python_types.ModuleType):
-            for attribute in names:
-                if hasattr(value, attribute):
-                    yield f"{name}.{attribute}", getattr(value, attribute)
-        else:
+    """What a function's code names outside itself: globals, attributes of modules, and what it closes over."""
+    names = _names(function.__code__)
+    todo = [(name, function.__globals__[name]) for name in names if name in function.__globals__]
+    seen = set()
+    while todo:
+        name, value = todo.pop()
+        if not isinstance(value, python_types.ModuleType):
             yield name, value
+        elif value not in seen:
+            seen.add(value)
+            todo += [(f"{name}.{inner}", getattr(value, inner)) for inner in names if hasattr(value, inner)]
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         yield name, cell.cell_contents
 
@@ -78,7 +88,9 @@ def source_digest(function: Any) -> str | None:
             return None
         digest.update(source.encode())
         for name, value in sorted(_reached(current), key=lambda item: item[0]):
-            if isinstance(value, int | float | tuple | np.generic | np.dtype):
+            if isinstance(value, np.ndarray):
+                digest.update(f"{name}={value.dtype!r}{value.shape}".encode() + value.tobytes())
+            elif value is None or isinstance(value, int | float | str | tuple | np.generic | np.dtype):
                 digest.update(f"{name}={value!r}".encode())
             elif hasattr(value, "py_func") or isinstance(value, Compiled):
                 todo.append(_plain(value))

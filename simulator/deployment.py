@@ -11,6 +11,8 @@ from servegym.simulator.compilation import Compiled
 from servegym.simulator.errors import DeploymentError
 from servegym.simulator.workload import Workload
 
+MAX_ENGINES = 4096  # each holds its table of KV blocks, some 300 KB
+
 
 class LatencyModel(Protocol):
     """Time of a batch as a compiled function of its sums and some coefficients."""
@@ -47,12 +49,10 @@ class Deployment:
     name: str = "deployment"
 
     def __post_init__(self) -> None:
-        for field, least in (("engines", 1), ("total_blocks", 1), ("block_tokens", 1)):
+        for field, most in (("engines", MAX_ENGINES), ("total_blocks", 2**31 - 1), ("block_tokens", 2**20)):
             value = getattr(self, field)
-            if value < least or value != int(value):
-                raise DeploymentError(
-                    f"{self.name}: {field} is {value}; it should be a whole number of {least} or more"
-                )
+            if not 1 <= value <= most or value != int(value):
+                raise DeploymentError(f"{self.name}: {field} is {value}; it should be a whole number from 1 to {most}")
         if not 0 <= self.watermark < 1:
             raise DeploymentError(f"{self.name}: watermark is {self.watermark}; it should be 0 or more and below 1")
 

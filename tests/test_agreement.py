@@ -3,6 +3,7 @@
 Decisions are equal; times agree within 1e-9 s. Workloads are random, small and cramped: few KV blocks, ties, bursts.
 """
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from servegym.baselines.registry import scheduler, scheduler_names
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.deployment import Deployment
+from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.gains import Gain
 from servegym.simulator.simulation import Scenario, Simulation
 from servegym.simulator.workload import Workload
@@ -101,6 +103,14 @@ def random_device(random: np.random.Generator) -> tuple[LatencyModel, Piecewise]
     )
 
 
+def random_drift(random: np.random.Generator) -> tuple[Disturbance, Correction | None]:
+    """Half of the time a device that drifts, and half of these times an estimator that follows it."""
+    if random.random() < 0.5:
+        return Disturbance(), None
+    drift = Disturbance(drift_per_s=float(random.choice([0.0, 0.02])), shift_s=0.3, shift_ratio=1.5)
+    return drift, Correction(0.8, 3, bool(random.random() < 0.3)) if random.random() < 0.5 else None
+
+
 def test_every_registered_scheduler_is_checked() -> None:
     assert set(SETTINGS) == set(scheduler_names())
 
@@ -117,9 +127,13 @@ def test_agrees_with_the_reference(name: str, settings: dict[str, Any], seed: in
     total_blocks = -(-longest // block_tokens) + int(random.integers(0, 200 // block_tokens + 2))
     watermark, engines = float(random.choice([0.0, 0.1])), int(random.choice([1, 1, 1, 3]))
     gain = Gain()
+    drift, correction = random_drift(random)
 
     deployment = Deployment(device, estimator, total_blocks, engines, block_tokens, watermark)
-    scenario = Scenario(workload, deployment, scheduler(name).with_settings(**settings), gain)
+    scenario = Scenario(
+        workload, deployment, scheduler(name).with_settings(**settings), gain, disturbance=drift,
+        correction=correction,
+    )  # fmt: skip
     result = Simulation(scenario, record_timeline=True).run()
 
     first_gain, decode_gain = gain.token_gains(workload.table)
@@ -131,6 +145,8 @@ def test_agrees_with_the_reference(name: str, settings: dict[str, Any], seed: in
     log = reference.simulate(
         rows, engines, block_tokens, total_blocks, watermark,
         reference_scheduler(name, settings, total_blocks), reference_device, reference_estimator,
+        drift=reference.Drift(drift.drift_per_s, drift.shift_s, drift.shift_ratio),
+        correction=None if correction is None else dataclasses.astuple(correction),
     )  # fmt: skip
 
     got = iterations(result)

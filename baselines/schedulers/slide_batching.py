@@ -79,14 +79,15 @@ def slide_batching(now_s, engine, requests, queue, state, parameters, estimator,
         bound_s = gamma * (total_s + n * constant_s)
     else:
         bound_s = gamma * (budget_s / (budget_s - constant_s) * total_s)
-    if load == LOAD_C and np.isfinite(bound_s):
+    by_phi_c = load == LOAD_C and np.isfinite(bound_s)
+    if by_phi_c:
         mark_urgent_by_phi_c(plan, n, gamma, budget_s / (budget_s - constant_s))
-    else:
-        for place in range(n):
-            plan[place].tier = 0 if plan[place].key < bound_s else 1
     for place in range(n):
-        if plan[place].tier == 0:
-            rank_urgent(requests[queue[place]], plan[place], xllm, starve_threshold)
+        line = plan[place]
+        if not by_phi_c:
+            line.tier = 0 if line.key < bound_s else 1
+        if line.tier == 0:
+            rank_urgent(requests[queue[place]], line, xllm, starve_threshold)
 
 
 register(

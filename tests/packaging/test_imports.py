@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "tuners": MODELS | {"envs"},
     "adapters": {"simulator", "latency_models", "baselines"},
     "experiments": MODELS | {"envs", "tuners", "adapters"},
-    "cli": MODELS | {"envs", "tuners", "adapters", "experiments"},
+    "cli": MODELS | {"api", "envs", "tuners", "adapters", "experiments"},
 }
 
 

@@ -175,7 +175,10 @@ class SlideBatching(Scheduler):
     def prepare(self, requests: list[Request], estimator: Latency) -> None:
         super().prepare(requests, estimator)
         self.floor_s = 0.65 * min(r.tpot_slo_s for r in requests) if self.eta is None else self.eta
-        self.t_c = estimator.batch([])
+
+    @property
+    def t_c(self) -> float:
+        return self.estimator.batch([])
 
     def t_budget(self, queue: list[Request], now_s: float) -> float:
         remains = [

@@ -103,6 +103,8 @@ class Decision:
 class Scheduler(Protocol):
     """See schedulers.py."""
 
+    estimator: Latency
+
     def prepare(self, requests: list[Request], estimator: Latency) -> None: ...
     def decide(self, queue: list[Request], now_s: float) -> Decision: ...
 
@@ -119,6 +121,7 @@ class Engine:
     queue: list[Request] = field(default_factory=list)  # in order of arrival
     batch: Batch = field(default_factory=list)  # empty: idle
     end_s: float = INF
+    corrector: "Corrector | None" = None
 
     @property
     def holders(self) -> list[Request]:
@@ -130,6 +133,52 @@ class Engine:
 
     def blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.block_tokens)  # rounded up
+
+
+@dataclass
+class Drift:
+    """What a device does besides its model (noise is left to the tests of it)."""
+
+    drift_per_s: float = 0.0
+    shift_s: float = INF
+    shift_ratio: float = 1.0
+
+    def factor(self, now_s: float) -> float:
+        return (self.shift_ratio if now_s >= self.shift_s else 1.0) * (1.0 + self.drift_per_s * now_s)
+
+
+@dataclass
+class Scaled:
+    """An estimator times the factor that online correction has found."""
+
+    fit: Latency
+    scale: float
+
+    def batch(self, shapes: list[tuple[int, int, bool]]) -> float:
+        return self.scale * self.fit.batch(shapes)
+
+    def exec(self, tokens: int, cached: int, decoding: bool) -> float:
+        return self.scale * self.fit.exec(tokens, cached, decoding)
+
+
+@dataclass
+class Corrector:
+    """Online correction of one engine's estimator."""
+
+    theta: float
+    window_iterations: int
+    compounding: bool
+    beta: float = 1.0
+    scale: float = 1.0
+    ratios: list[float] = field(default_factory=list)
+
+    def see(self, real_s: float, fitted_s: float) -> None:
+        self.ratios.append(real_s / (self.scale * fitted_s if self.compounding else fitted_s))
+        if len(self.ratios) == self.window_iterations:
+            mean = sum(self.ratios) / len(self.ratios)
+            self.beta = self.theta * self.beta + (1 - self.theta) * mean
+            self.scale = self.scale * self.beta if self.compounding else self.beta
+            self.ratios = []
 
 
 @dataclass
@@ -164,6 +213,8 @@ def simulate(
     device: Latency,
     estimator: Latency,
     until_s: float = INF,  # events up to and at this instant are handled, later ones are not
+    drift: Drift | None = None,
+    correction: tuple[float, int, bool] | None = None,  # theta, window_iterations, compounding
 ) -> Log:
     """Serve `requests` (dicts with the fields of `Request`, in order of arrival; other keys are ignored)."""
     known = {f.name for f in fields(Request)}
@@ -173,7 +224,10 @@ def simulate(
     ]
     watermark_blocks = math.floor(watermark * total_blocks)
     machines = [Engine(i, block_tokens, total_blocks, watermark_blocks) for i in range(engines)]
-    return Simulation(everyone, machines, scheduler, device, estimator).run(until_s)
+    if correction is not None:
+        for machine in machines:
+            machine.corrector = Corrector(*correction)
+    return Simulation(everyone, machines, scheduler, device, estimator, drift).run(until_s)
 
 
 class Simulation:
@@ -184,9 +238,10 @@ class Simulation:
         scheduler: Scheduler,
         device: Latency,
         estimator: Latency,
+        drift: Drift | None = None,
     ) -> None:
         self.requests, self.engines, self.scheduler = requests, engines, scheduler
-        self.device, self.estimator = device, estimator
+        self.device, self.fit, self.estimator, self.drift = device, estimator, estimator, drift or Drift()
         self.admissions = self.evictions = 0  # over the run
         self.iterations: list[Iteration] = []
         scheduler.prepare(requests, estimator)
@@ -218,8 +273,14 @@ class Simulation:
         )
 
     def start_iteration(self, engine: Engine, now_s: float) -> None:
+        if engine.corrector is not None:
+            self.estimator = self.scheduler.estimator = Scaled(self.fit, engine.corrector.scale)
         engine.batch, evicted = self.form_batch(engine, now_s)
-        engine.end_s = now_s + self.device.batch([r.shape(tokens) for r, tokens in engine.batch])
+        shapes = [r.shape(tokens) for r, tokens in engine.batch]
+        duration_s = self.device.batch(shapes) * self.drift.factor(now_s)
+        engine.end_s = now_s + duration_s
+        if engine.corrector is not None:  # its next batch comes after this one, so it may learn now
+            engine.corrector.see(duration_s, self.fit.batch(shapes))
         chunks = [(r.index, tokens) for r, tokens in engine.batch]
         record = Iteration(
             engine.index, now_s, engine.end_s, chunks, [r.index for r in evicted], engine.free_blocks

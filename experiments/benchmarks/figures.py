@@ -1,0 +1,50 @@
+"""A measured figure, its bound if it has one, and the table in which people read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich import box
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of the benchmark. name: with its unit, as in the JSON. at_least, at_most: its bound, if any."""
+
+    name: str
+    value: float
+    meaning: str
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def bound(self) -> str:
+        if self.at_least is not None:
+            return f"at least {written(self.at_least)}"
+        return f"at most {written(self.at_most)}" if self.at_most is not None else ""
+
+    @property
+    def met(self) -> str:
+        """A missed bound is marked and stops nothing: how fast a machine is depends on who else uses it."""
+        if not self.bound:
+            return ""
+        missed = (self.at_least is not None and self.value < self.at_least) or (
+            self.at_most is not None and self.value > self.at_most
+        )
+        return "NO" if missed else "yes"
+
+
+def written(value: float) -> str:
+    """A number for people: no decimals from 1000, three significant digits below."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def table(figures: list[Figure]) -> Table:
+    """One row a figure, in Markdown: the table on the screen is the one in docs/benchmarks.md."""
+    made = Table(box=box.MARKDOWN)
+    for title in ("figure", "measured", "bound", "met", "what it is"):
+        made.add_column(title, justify="right" if title == "measured" else "left")
+    for figure in figures:
+        made.add_row(figure.name, written(figure.value), figure.bound, figure.met, figure.meaning)
+    return made

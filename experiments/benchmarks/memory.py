@@ -1,0 +1,40 @@
+"""The memory of a long run, in a process of its own: `python -m servegym.experiments.benchmarks.memory REQUESTS`."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+from servegym.experiments.benchmarks.figures import Figure
+from servegym.experiments.benchmarks.scenarios import Sizes, scenario, workload
+from servegym.experiments.errors import ExperimentError
+from servegym.simulator.simulation import Simulation
+
+KIBIBYTE = 1024  # the unit of ru_maxrss on Linux
+
+
+def measure(sizes: Sizes) -> list[Figure]:
+    command = [sys.executable, "-m", __name__, str(sizes.memory_requests)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return [
+        Figure(
+            "million_requests_rss_mb",
+            int(done.stdout) / 1e6,
+            f"peak of a process that makes, serves and sums up {sizes.memory_requests:,} requests",
+            at_most=1500,
+        )
+    ]
+
+
+def peak_bytes(requests: int) -> int:
+    """Peak resident memory of this process after a run to the end and its summary."""
+    result = Simulation(scenario(workload(requests))).run()
+    finished = result.summary["finished"]
+    if finished != requests:
+        raise ExperimentError(f"{finished} of {requests} requests finished")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIBIBYTE
+
+
+if __name__ == "__main__":
+    print(peak_bytes(int(sys.argv[1])))

@@ -1,0 +1,54 @@
+"""How much is measured, and the scenario that most benchmarks share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from servegym.baselines.registry import scheduler
+from servegym.latency_models.profile import load_profile
+from servegym.simulator.simulation import Scenario
+from servegym.simulator.workload import Workload
+from servegym.traces.workloads import build_workload
+
+TRACE, RATE_PER_S, MAX_PROMPT_TOKENS = "azure-conv", 6.0, 4096
+DEVICE = "a100-llama3-8b"
+TOKEN_BUDGET, MAX_SEQUENCES = 512, 128
+SCHEDULER = f"sarathi-fcfs:token_budget={TOKEN_BUDGET},max_sequences={MAX_SEQUENCES}"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured; the bounds are stated for the defaults.
+
+    repetitions: of what is timed inside this process; the median is reported.
+    process_repetitions: the same for whole processes.
+    queue_length: requests queued in the overload benchmark; other_queue_lengths: where its cost is compared.
+    """
+
+    requests: int = 4000
+    repetitions: int = 5
+    queue_length: int = 2700
+    other_queue_lengths: tuple[int, ...] = (700, 1400, 5400)
+    memory_requests: int = 1_000_000
+    process_requests: int = 1000
+    process_repetitions: int = 3
+
+
+QUICK = Sizes(repetitions=2, process_repetitions=1)
+
+
+def workload(requests: int, rate_per_s: float | None = RATE_PER_S) -> Workload:
+    """Poisson arrivals with lengths of Azure's conversations; without a rate, all at once."""
+    return build_workload(
+        TRACE,
+        requests=requests,
+        rate_per_s=rate_per_s,
+        arrivals="at-once" if rate_per_s is None else None,
+        max_prompt_tokens=MAX_PROMPT_TOKENS,
+        seed=0,
+    )
+
+
+def scenario(served: Workload, policy: str = SCHEDULER) -> Scenario:
+    """A workload on one A100 with Llama-3-8B, to the end."""
+    return Scenario(served, load_profile(DEVICE).deployment(), scheduler(policy))
