@@ -21,8 +21,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
 
-compare: $(BASE) ## compare the schedulers with the defaults, into results/compare (options: ARGS='--load 0.7')
-	$(BIN)/servegym compare --out results/compare $(ARGS)
+compare: $(BASE) ## compare the schedulers with the defaults, into results/ (options: ARGS='--load 0.7')
+	$(BIN)/servegym compare $(ARGS)
 
 # Tests of one file stay in one worker, so that the runs its fixtures make are made once; the workers
 # share Numba's disk cache, so that a kernel is compiled about once however many workers there are.

@@ -2,8 +2,10 @@
 
 import numpy as np
 
-from servegym.latency_models.composition import h100
+from servegym.latency_models.aiconfigurator import H100
+from servegym.latency_models.composed_devices import hopper
 from servegym.latency_models.shapes import QWEN3_8B
+from servegym.latency_models.specifications import device
 from servegym.latency_models.tables import read_table
 from servegym.simulator.types import BATCH
 
@@ -12,9 +14,10 @@ STEP_S = 1e-4
 
 CPU_OVERHEAD_SOURCE = (
     "Mean over concurrency 1, 2, 4 and 8 of the measured TPOT of Qwen3-8B on an H100 (vLLM 0.11.0, gpustack) "
-    "less the composed device time of such a decode batch, rounded to 0.1 ms. Used for every profile: it is "
-    "the cost of the engine's CPU loop, not of the device. The one point for Llama-3-8B on an A100, a TPOT "
-    "of 15.6 ms, is of a PCIe card and of vLLM of August 2024, before its loop was rewritten; it is not used."
+    "less the composed device time of such a decode batch, rounded to 0.1 ms. Used for every profile whose device "
+    "times are without it: it is the cost of the engine's CPU loop, not of the device. The one point for Llama-3-8B on "
+    "an A100, a TPOT of 15.6 ms, is of a PCIe card and of vLLM of August 2024, before its loop was rewritten; it is "
+    "not used."
 )
 
 
@@ -28,5 +31,7 @@ def cpu_overhead_s() -> float:
     batches["decode_cached_tokens"] = points["concurrency"] * cached
     batches["longest_decode_cached"] = cached
     measured_s = points["mean_tpot_ms"].astype(float).to_numpy() * 1e-3
-    overhead_s = float((measured_s - h100(QWEN3_8B).duration_s(batches)).mean())
+    overhead_s = float(
+        (measured_s - hopper(H100, device("H100-SXM").memory_bytes_per_s, QWEN3_8B).duration_s(batches)).mean()
+    )
     return round(round(overhead_s / STEP_S) * STEP_S, 6)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.latency_models.forms import get_form
+from servegym.latency_models.forms import forms, get_form
 from servegym.latency_models.model import LatencyModel, as_batches
 from servegym.simulator.errors import ProfileError
 
@@ -76,9 +76,14 @@ def _mean(percent: np.ndarray) -> float:
 def fit(form: str, table: pd.DataFrame, seed: int = 0, held_out_share: float = HELD_OUT_SHARE) -> Fit:
     """Fit a form to a table with the columns of BATCH and duration_s; errors are those of the held-out rows.
 
-    Raises ProfileError for an unknown form, a missing or malformed column, a duration that is not positive,
-    and fewer batches than leave two rows for each part of the split.
+    Raises ProfileError for an unknown form, one that is not fitted or can say nothing of such batches, a missing or
+    malformed column, a duration that is not positive, and fewer batches than leave two rows for each part of the
+    split.
     """
+    fit_form = get_form(form).fit
+    if fit_form is None:
+        fitted = ", ".join(name for name, known in forms().items() if known.fit is not None)
+        raise ProfileError(f"form '{form}' is made from specifications, not fitted to batches; fitted: {fitted}")
     batches = as_batches(table)
     if "duration_s" not in table:
         raise ProfileError("table of batches: column 'duration_s' is missing; a form is fitted to it")
@@ -86,8 +91,7 @@ def fit(form: str, table: pd.DataFrame, seed: int = 0, held_out_share: float = H
     bad = np.flatnonzero(~(np.isfinite(duration_s) & (duration_s > 0)))
     if len(bad):
         raise ProfileError(
-            f"table of batches: duration_s is {duration_s[bad[0]]} in row {bad[0]}; "
-            "it must be finite and above 0"
+            f"table of batches: duration_s is {duration_s[bad[0]]} in row {bad[0]}; it must be finite and above 0"
         )
     train, held_out = split(len(batches), seed, held_out_share)
     if min(len(train), len(held_out)) < 2:
@@ -95,5 +99,5 @@ def fit(form: str, table: pd.DataFrame, seed: int = 0, held_out_share: float = H
             f"table of batches: {len(batches)} rows leave {len(train)} to train on and {len(held_out)} "
             "held out; each needs 2 or more"
         )
-    model = LatencyModel.from_values(form, get_form(form).fit(batches[train], duration_s[train]))
+    model = LatencyModel.from_values(form, fit_form(batches[train], duration_s[train]))
     return Fit(model, measure(model, batches[held_out], duration_s[held_out]), len(train), len(held_out))

@@ -36,7 +36,9 @@ class Form:
     exec_s: the same for all that each request of a queue has left, in one call; see `signatures`.
     coefficients: in packed order, numbers before vectors. constant: the one that every batch pays
         once, whatever is in it.
-    fit: (BATCH array[n], duration_s float64[n]) -> values by name, minimising relative error.
+    cannot: what the form cannot express, for documents and help texts.
+    fit: (BATCH array[n], duration_s float64[n]) -> values by name, minimising relative error. Raises ProfileError
+        for batches it can say nothing about. None: the form is made from specifications.
     check: raises ProfileError(where: ...) for values that are each in range but do not fit together.
     """
 
@@ -45,7 +47,8 @@ class Form:
     batch_s: Compiled
     coefficients: tuple[Coefficient, ...]
     constant: str
-    fit: Callable[[np.ndarray, np.ndarray], Values]
+    cannot: str
+    fit: Callable[[np.ndarray, np.ndarray], Values] | None = None
     request_s: Compiled | None = None
     exec_s: Compiled | None = None
     check: Callable[[Values, str], None] | None = None

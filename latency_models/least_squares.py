@@ -1,4 +1,4 @@
-"""Non-negative least squares on relative error."""
+"""Non-negative least squares on relative error, and columns that make what it gives rise."""
 
 import numpy as np
 
@@ -16,3 +16,13 @@ def fit_relative(design: np.ndarray, duration_s: np.ndarray) -> np.ndarray:
     scale[scale == 0] = 1.0
     weights, _ = nnls(rows / scale, np.ones(len(rows)), maxiter=50 * rows.shape[1])
     return weights / scale
+
+
+def rising(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    """float64[n, knots]: a one, then each segment's share walked at x float64[n]; the last goes on past its end.
+
+    With weights of 0 or above the weighted sum never falls in x; it is linear between the knots, float64[k].
+    """
+    walked = (x[:, None] - knots[:-1]) / np.diff(knots)
+    walked[:, :-1] = walked[:, :-1].clip(max=1.0)
+    return np.column_stack([np.ones(len(x)), walked.clip(min=0.0)])

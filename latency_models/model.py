@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from servegym.latency_models.form import Form, Values
-from servegym.latency_models.forms import get_form
+from servegym.latency_models.forms import estimator_forms, get_form
 from servegym.simulator.compilation import Compiled
 from servegym.simulator.errors import ProfileError
 from servegym.simulator.signatures import Estimator
@@ -68,7 +68,8 @@ class LatencyModel:
     def _of_an_estimator(self, function: Compiled | None) -> Compiled:
         if function is None:
             raise ProfileError(
-                f"form '{self.form}' has no time of a request alone and cannot be an estimator; 'linear' can"
+                f"form '{self.form}' has no time of a request alone and cannot be an estimator; "
+                f"these can: {', '.join(estimator_forms())}"
             )
         return function
 
@@ -103,9 +104,7 @@ def as_batches(batches: np.ndarray | pd.DataFrame) -> np.ndarray:
     array = np.zeros(len(batches), dtype=BATCH)
     for name in BATCH_COLUMNS:
         if name not in batches:
-            raise ProfileError(
-                f"table of batches: column '{name}' is missing; it needs {', '.join(BATCH_COLUMNS)}"
-            )
+            raise ProfileError(f"table of batches: column '{name}' is missing; it needs {', '.join(BATCH_COLUMNS)}")
         column = np.asarray(batches[name], dtype=np.float64)
         bad = np.flatnonzero(~(np.isfinite(column) & (column >= 0)))
         if len(bad):

@@ -14,6 +14,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from servegym.latency_models.forms import estimator_forms
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.errors import ProfileError
@@ -36,7 +37,7 @@ class KvCache:
 class Profile:
     """A device with a model, as the simulator and the policies know it.
 
-    name, title, hardware, model, tensor_parallel: what it is.
+    name, title, hardware, model, tensor_parallel: what it is. basis: what the device model rests on.
     device: what a batch really takes, CPU overhead included. estimator: what a policy believes it takes.
     cpu_overhead_s: seconds of every iteration in which the device waits for the CPU; part of `device`.
     kv: the KV cache. valid: lowest and highest batch_tokens, sequences, cached_tokens (of a request) and
@@ -48,6 +49,7 @@ class Profile:
     hardware: str
     model: str
     tensor_parallel: int
+    basis: str
     device: LatencyModel
     estimator: LatencyModel
     cpu_overhead_s: float
@@ -116,17 +118,16 @@ def parse_profile(document: Any, where: str) -> Profile:
     )
     if estimator.definition.exec_s is None:
         raise ProfileError(
-            f"{where}: estimator: form '{estimator.form}' has no time of a request alone; 'linear' has"
+            f"{where}: estimator: form '{estimator.form}' has no time of a request alone; "
+            f"these have one: {', '.join(estimator_forms())}"
         )
     kv = dict(document["kv"])
     del kv["arithmetic"]
     if kv["total_blocks"] * kv["block_tokens"] * kv["bytes_per_token"] > kv["usable_bytes"]:
         most = kv["usable_bytes"] // (kv["block_tokens"] * kv["bytes_per_token"])
-        raise ProfileError(
-            f"{where}: kv: total_blocks is {kv['total_blocks']}; usable_bytes hold {most} at most"
-        )
+        raise ProfileError(f"{where}: kv: total_blocks is {kv['total_blocks']}; usable_bytes hold {most} at most")
     return Profile(
-        **{field: document[field] for field in ("name", "title", "hardware", "model", "tensor_parallel")},
+        **{field: document[field] for field in ("name", "title", "hardware", "model", "tensor_parallel", "basis")},
         device=device.plus_constant(document["cpu_overhead_s"]),
         estimator=estimator,
         cpu_overhead_s=float(document["cpu_overhead_s"]),

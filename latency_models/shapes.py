@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ModelShape:
-    """A dense decoder with grouped-query attention, a gated MLP and 16-bit weights and cache."""
+    """A dense decoder with grouped-query attention, a gated MLP and 16-bit weights and cache.
+
+    Biases of projections and norms inside attention are not counted: they are below 0.01 % of the weights.
+    """
 
     layers: int
     hidden: int
@@ -27,10 +30,30 @@ class ModelShape:
     @property
     def weight_bytes(self) -> int:
         """Input and output embeddings (untied), projections and norms."""
+        return self.read_bytes + 2 * self.vocabulary * self.hidden
+
+    @property
+    def read_bytes(self) -> int:
+        """Weights that every batch reads: all but the input embedding."""
         projections = self.hidden * (self.qkv_width + self.heads * self.head_dim + 3 * self.intermediate)
         layers = self.layers * (projections + 2 * self.hidden)
-        return 2 * (2 * self.vocabulary * self.hidden + layers + self.hidden)
+        return 2 * (self.vocabulary * self.hidden + layers + self.hidden)
+
+    @property
+    def token_flop(self) -> int:
+        """Linear operators of a token: two a weight of the layers. The LM head runs once a request, not a token."""
+        return self.read_bytes - 2 * self.vocabulary * self.hidden
+
+    @property
+    def pair_flop(self) -> int:
+        """Attention of one token to one other, in all layers: a product with its key and one with its value."""
+        return 4 * self.layers * self.heads * self.head_dim
 
 
-LLAMA_3_8B = ModelShape(32, 4096, 32, 8, 128, 14336, 128256)
+LLAMA_3_8B = ModelShape(32, 4096, 32, 8, 128, 14336, 128256)  # and Llama-3.1-8B
+LLAMA_3_70B = ModelShape(80, 8192, 64, 8, 128, 28672, 128256)
+QWEN15_4B = ModelShape(40, 2560, 20, 20, 128, 6912, 151936)
+QWEN15_7B = ModelShape(32, 4096, 32, 32, 128, 11008, 151936)
+QWEN2_7B = ModelShape(28, 3584, 28, 4, 128, 18944, 152064)
 QWEN3_8B = ModelShape(36, 4096, 32, 8, 128, 12288, 151936)
+QWEN3_32B = ModelShape(64, 5120, 64, 8, 128, 25600, 151936)

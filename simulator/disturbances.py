@@ -78,6 +78,8 @@ def correct(engine, correction, real_s):
     fitted_s = engine.batch_estimate_s
     if correction.compounding == 0:
         fitted_s /= engine.estimate_scale
+    if not (fitted_s > 0.0 and real_s > 0.0):
+        return  # no ratio can be learnt from a batch of no length
     engine.window_ratios += real_s / fitted_s
     engine.window_length += 1
     if engine.window_length < correction.window_iterations:

@@ -24,7 +24,8 @@ from servegym.simulator.types import (
 )
 
 # Why `advance` returned.
-DONE, DECISION, PAUSED, QUEUE_FULL, TIMELINE_FULL = range(5)
+DONE, DECISION, PAUSED, QUEUE_FULL, TIMELINE_FULL, BAD_DURATION = range(6)
+STARTED = -1
 
 _MANTISSA_SHIFT = 52 - 5  # leaves the exponent and 5 bits: 32 bins an octave
 _FIRST_BIN = (1023 + TBT_SMALLEST_EXPONENT) * TBT_BINS_PER_OCTAVE
@@ -36,7 +37,8 @@ def advance(run, functions, stop_at_batches, until_s):
 
     DONE: all requests that arrived are finished and none will arrive. DECISION: engine clock.deciding_engine
     is about to form a batch (only if stop_at_batches). PAUSED: nothing more happens up to until_s. QUEUE_FULL,
-    TIMELINE_FULL: an array is too short; make it longer and call again.
+    TIMELINE_FULL: an array is too short; make it longer and call again. BAD_DURATION: the device model gave a
+    duration that is no time; there is no going on.
     """
     clock = run.clock[0]
     engines = run.engines.shape[0]
@@ -67,8 +69,9 @@ def advance(run, functions, stop_at_batches, until_s):
                 if stop_at_batches and clock.deciding_engine != e:
                     clock.deciding_engine = e
                     return DECISION
-                if not start_batch(run, functions, e, clock.now_s):
-                    return TIMELINE_FULL
+                status = start_batch(run, functions, e, clock.now_s)
+                if status != STARTED:
+                    return status
                 clock.deciding_engine = -1
             clock.starting += 1
         clock.starting = 0
@@ -97,20 +100,22 @@ def arrive(run, e, r):
 
 @kernel
 def start_batch(run, functions, e, now_s):
-    """Form a batch and start its iteration. False: the timeline is too short, and nothing was started."""
+    """Form a batch and start its iteration. Returns STARTED, or why it has not."""
     engine = run.engines[e]
     if not form_batch(run, functions, e, now_s):
-        return False
+        return TIMELINE_FULL
     engine.batch_start_s = now_s
     engine.batch_estimate_s = run.estimator.batch_s(run.sums[0], run.estimator.coefficients)
     duration_s = disturbed(functions.device_batch_s(run.sums[0], run.device[e]), run.disturbance[0], engine, now_s)
+    if not 0.0 <= duration_s < np.inf or now_s + duration_s == np.inf:
+        return BAD_DURATION
     engine.iterations += 1
     push(run.events, run.clock[0], now_s + duration_s, EVENT_BATCH_END, e)
     if run.clock[0].recording:
         note(run, BATCH_START, e, -1, engine.queue_length, engine.batch_estimate_s)
         for k in range(engine.batch_length):
             note(run, SCHEDULED, e, run.entries[e][k].request, run.entries[e][k].tokens, 0.0)
-    return True
+    return STARTED
 
 
 @kernel

@@ -207,7 +207,7 @@ def has_room(engine, limits, request, need):
 def make_room(run, functions, e, place, need, may_give_up, now_s):
     """Evict by victim rank until `need` blocks are free (rule 5).
 
-    False: the request at `place` was the victim itself; with may_give_up False it never is.
+    False: the request at `place` was the victim itself (with may_give_up False it never is), or there is none left.
     """
     engine, packing = run.engines[e], run.packing[0]
     queue = run.queues[e]
@@ -224,6 +224,8 @@ def make_room(run, functions, e, place, need, may_give_up, now_s):
                 continue
             if victim < 0 or gives_up_before(run.plan, other, victim):
                 victim = other
+        if victim < 0:
+            return False
         evict(run, e, queue[victim], now_s)
         if victim == place:
             return False
@@ -294,12 +296,14 @@ def run_first(run, functions, e, now_s):
     least = left_of(request) if limits.whole_prompts else 1
     chunk = max(least, min(left_of(request), limits.chunk_tokens, limits.token_budget))
     if limits.time_budget_s < np.inf:
-        chunk = max(least, batches.largest_chunk(
+        fits = batches.largest_chunk(
             sums, run.sums[1], chunk, request.computed_tokens, decoding, limits.time_budget_s, run.estimator
-        ))  # fmt: skip
-    need = blocks_lacking(request, least, engine)
-    if need > engine.free_blocks:
-        make_room(run, functions, e, place, need, False, now_s)
+        )
+        chunk = max(least, fits)
+    if blocks_lacking(request, least, engine) > engine.free_blocks:
+        # What takes memory must emit a token, or two requests could take it from each other forever.
+        chunk = left_of(request)
+        make_room(run, functions, e, place, blocks_lacking(request, chunk, engine), False, now_s)
     chunk = min(chunk, (request.blocks + engine.free_blocks) * engine.block_tokens - request.computed_tokens)
     need = blocks_lacking(request, chunk, engine)
     if request.blocks == 0:

@@ -13,7 +13,7 @@ from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.errors import DeploymentError
 from servegym.simulator.gains import Gain
-from servegym.simulator.loop import DECISION, DONE, PAUSED, QUEUE_FULL, TIMELINE_FULL, advance
+from servegym.simulator.loop import BAD_DURATION, DECISION, DONE, PAUSED, QUEUE_FULL, TIMELINE_FULL, advance
 from servegym.simulator.memory import empty_blocks
 from servegym.simulator.policies import Policy
 from servegym.simulator.results import Result
@@ -201,6 +201,11 @@ class Simulation:
                 self._grow_queues()
             elif status == TIMELINE_FULL:
                 self._grow_timeline()
+            elif status == BAD_DURATION:
+                raise DeploymentError(
+                    f"{self.scenario.deployment.name}: at {self.arrays.clock[0].now_s:g} s the device model gave a "
+                    "batch a duration that is negative or not finite; it should be a time, of 0 s or more"
+                )
             else:
                 assert status in (DONE, DECISION, PAUSED)
                 self.wall_s += time.perf_counter() - begin

@@ -1,38 +1,159 @@
-"""Arrival processes: when requests come, where a trace does not say.
+"""Arrival processes: when the requests of a trace come. Asked for as "name" or "name:key=value,key=value".
 
-To add one, register a function here that takes the number of requests, their mean rate and a generator.
+Every process is drawn without a scale and then stretched: one seed at two rates gives the same arrivals but
+for their scale. To add one, register a function here that takes the trace, a mean rate (None: not given) and
+a generator, its parameters keyword-only, and returns float64 seconds of shape (requests,), not decreasing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from servegym.simulator.errors import WorkloadError
 from servegym.traces.registry import Registry
+from servegym.traces.trace import Trace
 
-ArrivalProcess = Callable[[int, float | None, np.random.Generator], np.ndarray]
+ArrivalProcess = Callable[..., np.ndarray]
 ARRIVALS: Registry[ArrivalProcess] = Registry("arrival process")
+
+DAY_S = 86_400.0
+
+
+@ARRIVALS.register("own")
+def own(trace: Trace, rate_per_s: float | None, rng: np.random.Generator) -> np.ndarray:
+    """The trace's own times; with a rate stretched to it from 0 on, as ProServe replays Azure and QwenTrace."""
+    del rng  # nothing is left to chance
+    if trace.arrival_s is None:
+        raise WorkloadError("there are no times of its own: draw arrivals, such as poisson")
+    if rate_per_s is None:
+        return trace.arrival_s
+    since_first_s = trace.arrival_s - trace.arrival_s[0]
+    span_s = since_first_s[-1]
+    if span_s == 0:
+        raise WorkloadError("there is no time between arrivals to stretch; draw arrivals instead")
+    return since_first_s * ((len(trace) - 1) / span_s / checked_rate(rate_per_s, "arrivals"))
 
 
 @ARRIVALS.register("poisson")
-def poisson(requests: int, rate_per_s: float | None, rng: np.random.Generator) -> np.ndarray:
+def poisson(trace: Trace, rate_per_s: float | None, rng: np.random.Generator) -> np.ndarray:
     """Independent exponential gaps with mean 1 / rate; the first arrival is a gap after 0.
 
-    Returns float64 seconds of shape (requests,), increasing. Drawn for rate 1 and divided by the rate:
-    one seed at two rates gives the same arrivals, stretched. Fewer requests are the first of more.
+    Fewer requests are the first of more.
     """
-    return np.cumsum(rng.exponential(size=requests)) / checked_rate(rate_per_s, "poisson arrivals")
+    return np.cumsum(rng.exponential(size=len(trace))) / checked_rate(rate_per_s, "poisson arrivals")
+
+
+@ARRIVALS.register("gamma")
+def gamma(trace: Trace, rate_per_s: float | None, rng: np.random.Generator, *, cv: float) -> np.ndarray:
+    """Independent Gamma gaps with mean 1 / rate and coefficient of variation `cv`: 1 is Poisson, more is burstier."""
+    shape = checked_positive(cv, "gamma: cv") ** -2
+    return np.cumsum(rng.gamma(shape, 1 / shape, len(trace))) / checked_rate(rate_per_s, "gamma arrivals")
 
 
 @ARRIVALS.register("at-once")
-def at_once(requests: int, rate_per_s: float | None, rng: np.random.Generator) -> np.ndarray:
-    """All at time 0, as a saturation run has them. Returns float64 zeros of shape (requests,)."""
-    del rng  # nothing is left to chance
+def at_once(trace: Trace, rate_per_s: float | None, rng: np.random.Generator) -> np.ndarray:
+    """All at time 0, as a saturation run has them."""
+    del rng
     if rate_per_s is not None:
         raise WorkloadError(f"arrivals at once have no rate: leave out the {rate_per_s:g} requests/s")
-    return np.zeros(requests)
+    return np.zeros(len(trace))
+
+
+@ARRIVALS.register("bursts")
+def bursts(
+    trace: Trace, rate_per_s: float | None, rng: np.random.Generator, *, n: int, gap_s: float | None = None
+) -> np.ndarray:
+    """`n` requests together at 0, gap_s, 2 gap_s, ...; the gap may follow from the rate: n / rate."""
+    del rng
+    checked_positive(n, "bursts: n")
+    return np.arange(len(trace)) // n * _gap_s("bursts", n, rate_per_s, gap_s)
+
+
+@ARRIVALS.register("waves")
+def waves(
+    trace: Trace, rate_per_s: float | None, rng: np.random.Generator, *, n: int = 5, gap_s: float | None = None
+) -> np.ndarray:
+    """0 to `n` requests together, each number as likely, at 0, gap_s, 2 gap_s, ...; the gap may follow from the rate.
+
+    Source: semantic scheduling, section 4: n = 5 outside spikes and up to 100 in them, gaps 0.1 and 1 s; the
+    paper names the largest number, its public code draws it from 0 to n.
+    """
+    checked_positive(n, "waves: n")
+    gap_s = _gap_s("waves", n / 2, rate_per_s, gap_s)
+    sizes = np.empty(0, "i8")
+    while sizes.sum() < len(trace):
+        sizes = np.r_[sizes, rng.integers(0, n, 2 + 2 * len(trace) // n, endpoint=True)]
+    return np.repeat(np.arange(len(sizes)), sizes)[: len(trace)] * gap_s
+
+
+@ARRIVALS.register("square-wave")
+def square_wave(
+    trace: Trace,
+    rate_per_s: float | None,
+    rng: np.random.Generator,
+    *,
+    low_per_s: float = 2.0,
+    high_per_s: float = 5.0,
+    phase_s: float = 900.0,
+) -> np.ndarray:
+    """Poisson at a low rate for a phase, at a high rate for the next, and so on.
+
+    rate_per_s: the whole pattern, phases too, is stretched so that the mean of both rates is this one.
+    Source: QoServe, section 4.3 (2 and 5 requests/s, 15 minutes each, for 4 hours).
+    """
+    low_per_s = checked_positive(low_per_s, "square-wave: low_per_s")
+    high_per_s = checked_positive(high_per_s, "square-wave: high_per_s")
+    phase_s = checked_positive(phase_s, "square-wave: phase_s")
+    arrival_s = _modulated(len(trace), rng, np.array([low_per_s, high_per_s]) * phase_s, phase_s)
+    if rate_per_s is None:
+        return arrival_s
+    return arrival_s * ((low_per_s + high_per_s) / 2 / checked_rate(rate_per_s, "square-wave arrivals"))
+
+
+@ARRIVALS.register("industrial-day")
+def industrial_day(
+    trace: Trace, rate_per_s: float | None, rng: np.random.Generator, *, duration_s: float | None = None
+) -> np.ndarray:
+    """Poisson with the rate of a working day: a trough at night, peaks in the morning and the afternoon.
+
+    duration_s: how long the day takes, 86400 as it was, less compressed. One of duration and rate is enough:
+    the requests then fill one day. With both, days of this duration follow each other at this mean rate.
+    Source: ProServe, Fig. 1. It prints no numbers: peaks at 10:30 and 16:00 and a trough of a fifth of the
+    higher one are ours.
+    """
+    if duration_s is not None:
+        day_s = checked_positive(duration_s, "industrial-day: duration_s")
+    elif rate_per_s is not None:
+        day_s = len(trace) / checked_rate(rate_per_s, "arrivals")
+    else:
+        raise WorkloadError("industrial-day arrivals need a rate, or a duration: industrial-day:duration_s=86400")
+    a_day = len(trace) if rate_per_s is None else checked_rate(rate_per_s, "arrivals") * day_s
+    hours = (np.arange(1440) + 0.5) / 60
+    shape = 0.25 + np.exp(-(((hours - 10.5) / 2) ** 2)) + 0.9 * np.exp(-(((hours - 16) / 2.4) ** 2))
+    return _modulated(len(trace), rng, shape / shape.sum() * a_day, day_s / len(hours))
+
+
+def _modulated(requests: int, rng: np.random.Generator, expected: np.ndarray, step_s: float) -> np.ndarray:
+    """Poisson arrivals whose rate is constant over steps of `step_s` and repeats after the last.
+
+    expected: mean number of arrivals in each step. Arrivals at rate 1 are carried through the inverse of the
+    expected number by a time (the time-change theorem).
+    """
+    reached = np.r_[0, np.cumsum(expected)]
+    repeats, within = np.divmod(np.cumsum(rng.exponential(size=requests)), reached[-1])
+    return (repeats * len(expected) + np.interp(within, reached, np.arange(len(reached)))) * step_s
+
+
+def _gap_s(process: str, mean_size: float, rate_per_s: float | None, gap_s: float | None) -> float:
+    """The gap between groups, as given or from the rate; exactly one of them is."""
+    if (gap_s is None) == (rate_per_s is None):
+        raise WorkloadError(f"{process} arrivals need either a rate or a gap: {process}:gap_s=0.1")
+    if gap_s is not None:
+        return checked_positive(gap_s, f"{process}: gap_s")
+    return mean_size / checked_rate(rate_per_s, f"{process} arrivals")
 
 
 def checked_rate(rate_per_s: float | None, what: str) -> float:
@@ -42,3 +163,10 @@ def checked_rate(rate_per_s: float | None, what: str) -> float:
     if not 0 < rate_per_s < np.inf:
         raise WorkloadError(f"a rate of {rate_per_s} requests/s: a rate is above 0 and finite")
     return float(rate_per_s)
+
+
+def checked_positive(value: Any, what: str) -> Any:
+    """`value` if it is above 0 and finite."""
+    if not 0 < value < np.inf:
+        raise WorkloadError(f"{what} is {value}; it should be above 0 and finite")
+    return value

@@ -1,4 +1,4 @@
-"""Makes the quantile tables of the embedded generator anew, from the traces under $SERVEGYM_DATA/traces.
+"""Makes the quantile tables of the embedded generators anew, from the traces under $SERVEGYM_DATA/traces.
 
     python -m servegym.traces.build_quantiles
 
@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from servegym.simulator.errors import WorkloadError
+from servegym.traces import servegen
+from servegym.traces.client_families import ENDING
 from servegym.traces.readers import read_trace
 from servegym.traces.trace import Trace
 
@@ -57,6 +59,19 @@ SOURCES = (
     ),
 )  # fmt: skip
 
+# ServeGen's clients: file names a service, its origin the folder of its tables.
+CLIENT_SOURCES = (
+    Source(
+        "servegen-m-small", "servegen_m_small_client_rates.parquet",
+        "alibaba/ServeGen data/language/m-small", "f891d1189eb3", "Apache-2.0",
+    ),
+    Source(
+        "servegen-deepseek-r1", "servegen_deepseek_r1_client_rates.parquet",
+        "alibaba/ServeGen data/reason/deepseek-r1", "f891d1189eb3", "Apache-2.0",
+    ),
+)  # fmt: skip
+CLIENT_LEVELS = np.array([0, 0.01, 0.025, *np.arange(5, 100, 5) / 100, 0.975, 0.99, 0.995, 0.999, 1])
+
 
 def table(source: Source, trace: Trace) -> dict[str, Any]:
     """The table of a trace: quantiles of prompts, and of outputs in each tenth of the prompts by length."""
@@ -84,13 +99,52 @@ def _quantiles(tokens: np.ndarray) -> list[int]:
     return [int(length) for length in np.quantile(tokens, LEVELS, method="inverted_cdf")]
 
 
+def client_table(source: Source, service: servegen.Tables) -> dict[str, Any]:
+    """The table of a service: of each client its share of all requests, and quantiles of its lengths over all time."""
+    rate_per_s, starts_s = service.rates["rate_per_s"], service.rates["window_start_s"]
+    clients = []
+    for client in np.unique(service.rates["client"]).tolist():
+        here = service.rates["client"] == client
+        prompt, output = (
+            _mixed_quantiles([service.lengths_of(client, field, at_s) for at_s in starts_s[here]], rate_per_s[here])
+            for field in servegen.FIELDS
+        )
+        share = round(float(rate_per_s[here].sum() / rate_per_s.sum()), 9)
+        clients.append({"client": client, "share": share, "prompt_tokens": prompt, "output_tokens": output})
+    return {
+        "family": source.family,
+        "source": source.origin,
+        "commit": source.commit,
+        "licence": source.licence,
+        "changes": "reduced to shares of requests and quantiles of lengths by client; clients without lengths left out",
+        "left_out": round(service.left_out, 9),
+        "sha256": [service.provenance["sha256"], service.provenance["lengths_sha256"]],
+        "made_by": COMMAND,
+        "levels": CLIENT_LEVELS.tolist(),
+        "clients": clients,
+    }
+
+
+def _mixed_quantiles(tables: list[servegen.Lengths], weights: np.ndarray) -> list[int]:
+    """Lengths that occur, at CLIENT_LEVELS, of tables mixed by weight (those in force for several windows once)."""
+    by_table: dict[int, float] = {}
+    for table_in_force, weight in zip(tables, weights, strict=True):
+        by_table[id(table_in_force)] = by_table.get(id(table_in_force), 0.0) + float(weight)
+    distinct = {id(one): one for one in tables}
+    tokens = np.concatenate([distinct[key].tokens for key in by_table])
+    shares = np.concatenate([np.diff(distinct[key].ends, prepend=0) * weight for key, weight in by_table.items()])
+    order = np.argsort(tokens[shares > 0], kind="stable")
+    tokens, shares = tokens[shares > 0][order], shares[shares > 0][order]
+    at = np.searchsorted(np.cumsum(shares), CLIENT_LEVELS * shares.sum() * (1 - 1e-12))
+    return tokens[np.minimum(at, len(tokens) - 1)].tolist()
+
+
 def text(content: dict[str, Any]) -> str:
-    """JSON with a line for each entry, and one for each band."""
-    bands = content["output_tokens_by_prompt_band"]
-    rest = {key: value for key, value in content.items() if value is not bands}
-    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in rest.items()]
-    rows = ",\n".join(f"    {json.dumps(band)}" for band in bands)
-    lines.append(f'  "output_tokens_by_prompt_band": [\n{rows}\n  ]')
+    """JSON with a line for each entry, and one for each item of its last, a list."""
+    *entries, (last, items) = content.items()
+    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in entries]
+    rows = ",\n".join(f"    {json.dumps(item)}" for item in items)
+    lines.append(f"  {json.dumps(last)}: [\n{rows}\n  ]")
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
@@ -100,6 +154,11 @@ def build(data: Path, out: Path) -> list[Path]:
     for source in SOURCES:
         path = out / f"{source.family}.json"
         path.write_text(text(table(source, read_trace(data / "traces" / source.file))), encoding="utf-8")
+        written.append(path)
+    for source in CLIENT_SOURCES:
+        path = out / f"{source.family}{ENDING}"
+        service = servegen.read_tables(data / "traces" / source.file)
+        path.write_text(text(client_table(source, service)), encoding="utf-8")
         written.append(path)
     return written
 

@@ -45,9 +45,7 @@ class Chunk:
         self.check(column, (numbers < 0) | (numbers > 2**31 - 1) | (numbers != np.floor(numbers)), right)
         return numbers.astype("i4")
 
-    def positive(
-        self, column: str, right: str, finite: bool = False, empty: float | None = None
-    ) -> np.ndarray:
+    def positive(self, column: str, right: str, finite: bool = False, empty: float | None = None) -> np.ndarray:
         """Numbers above 0 (unless `finite`, inf too), float64 of shape (rows,); an empty cell is `empty`."""
         numbers = self.numbers(column, right, empty)
         self.check(column, (numbers <= 0) | (finite & np.isinf(numbers)), right)
@@ -144,11 +142,7 @@ def _whole_numbers(cell: Any) -> np.ndarray:
     """The numbers of a list, or of text with spaces between them."""
     if cell is None or (isinstance(cell, float) and np.isnan(cell)):
         return np.empty(0, "i8")
-    items = (
-        [int(item) for item in cell.split()]
-        if isinstance(cell, str)
-        else [operator.index(item) for item in cell]
-    )
+    items = [int(item) for item in cell.split()] if isinstance(cell, str) else [operator.index(item) for item in cell]
     numbers = np.array(items, "i8")
     if (numbers < 0).any():
         raise ValueError("a block is numbered from 0")

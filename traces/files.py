@@ -1,25 +1,26 @@
-"""Files of rows (CSV, JSON lines, Parquet) read a stretch at a time, only the columns that are asked for."""
+"""Files of rows (CSV, JSON, Parquet) read a stretch at a time, only the columns that are asked for."""
 
 from __future__ import annotations
 
+import collections
 import csv
 import gzip
 import hashlib
 import itertools
-import json
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from servegym.simulator.errors import WorkloadError
+from servegym.traces import jsonrows
 from servegym.traces.cells import Chunk
+from servegym.traces.texts import Lines, open_text
 
 CHUNK_ROWS = 262_144  # rows held as text or objects at a time
-SNIFFED_BYTES = 4096
 
-RowFile = Callable[[Path, Collection[str] | None], Iterator[Chunk]]
+RowFile = Callable[[Path, Collection[str]], Iterator[Chunk]]
 
 
 def column_names(path: Path) -> list[str]:
@@ -29,11 +30,9 @@ def column_names(path: Path) -> list[str]:
         names = _NAMES[kind](path)
     if not names:
         raise WorkloadError(f"{path.name} is empty: a trace has at least one request")
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    repeated = sorted(name for name, count in collections.Counter(names).items() if count > 1)
     if repeated:
-        raise WorkloadError(
-            f"{path.name} has {', '.join(repeated)} more than once; a column's name is used once"
-        )
+        raise WorkloadError(f"{path.name} has {', '.join(repeated)} more than once; a column's name is used once")
     return names
 
 
@@ -63,7 +62,7 @@ def _kind(path: Path) -> str:
     packed = path.suffix.lower() == ".gz"
     kind = _SUFFIXES.get((path.with_suffix("") if packed else path).suffix.lower())
     if kind is None or (packed and kind == "parquet"):
-        raise WorkloadError(f"{path.name}: a trace ends in .csv, .csv.gz, .jsonl, .jsonl.gz or .parquet")
+        raise WorkloadError(f"{path.name}: a trace ends in .csv, .jsonl, .json (each maybe with .gz) or .parquet")
     return kind
 
 
@@ -91,18 +90,9 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).removeprefix("Error tokenizing data. C error: ").split())[:200]
 
 
-def _open_text(path: Path) -> TextIO:
-    """A text file, unpacked where it is gzipped; refused where it is binary."""
-    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
-    with opener(path, "rb") as stream:
-        if b"\0" in stream.read(SNIFFED_BYTES):
-            raise WorkloadError(f"{path.name} holds binary data, not text; is its ending right?")
-    return opener(path, "rt", encoding="utf-8-sig", newline="")
-
-
 def _csv_names(path: Path) -> list[str]:
-    with _open_text(path) as stream:
-        rows = csv.reader(stream)
+    with open_text(path) as stream:
+        rows = csv.reader(Lines(stream, path.name))
         try:
             names = [name.strip() for name in next(rows, [])]
             first = next(rows, [])
@@ -118,10 +108,10 @@ def _csv_chunks(path: Path, columns: Collection[str]) -> Iterator[Chunk]:
 
     row = 1
     with (
-        _open_text(path) as stream,
+        open_text(path) as stream,
         # All columns, though few are kept: with `usecols` pandas says nothing of a row with too many cells.
         pd.read_csv(
-            stream,
+            Lines(stream, path.name),
             names=_csv_names(path),
             header=0,
             index_col=False,
@@ -135,34 +125,17 @@ def _csv_chunks(path: Path, columns: Collection[str]) -> Iterator[Chunk]:
             row += len(frame)
 
 
-def _jsonl_rows(path: Path) -> Iterator[dict[str, Any]]:
-    with _open_text(path) as stream:
-        for number, line in enumerate(stream, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except (json.JSONDecodeError, RecursionError) as error:
-                raise WorkloadError(f"{path.name}, line {number} is not JSON: {_one_line(error)}") from None
-            if not isinstance(row, dict):
-                raise WorkloadError(
-                    f'{path.name}, line {number} is not a JSON object such as {{"prompt_tokens": 8}}'
-                )
-            yield row
-
-
-def _jsonl_names(path: Path) -> list[str]:
-    """Keys of all lines: what only a later line has is a column too, empty on the others."""
+def _row_names(rows: Iterator[dict[str, Any]]) -> list[str]:
+    """Keys of all rows: what only a later row has is a column too, empty on the others."""
     names: dict[str, None] = {}
-    for row in _jsonl_rows(path):
+    for row in rows:
         names.update(dict.fromkeys(row))
     return list(names)
 
 
-def _jsonl_chunks(path: Path, columns: Collection[str]) -> Iterator[Chunk]:
+def _row_chunks(path: Path, rows: Iterator[dict[str, Any]], columns: Collection[str]) -> Iterator[Chunk]:
     import pandas as pd
 
-    rows = _jsonl_rows(path)
     first_row = 1
     while batch := list(itertools.islice(rows, CHUNK_ROWS // 4)):
         frame = pd.DataFrame({name: [row.get(name) for row in batch] for name in columns}, dtype=object)
@@ -186,6 +159,23 @@ def _parquet_chunks(path: Path, columns: Collection[str]) -> Iterator[Chunk]:
             row += batch.num_rows
 
 
-_SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".pq": "parquet"}
-_NAMES = {"csv": _csv_names, "jsonl": _jsonl_names, "parquet": _parquet_names}
-_CHUNKS = {"csv": _csv_chunks, "jsonl": _jsonl_chunks, "parquet": _parquet_chunks}
+_SUFFIXES = {
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+_NAMES: dict[str, Callable[[Path], list[str]]] = {
+    "csv": _csv_names,
+    "jsonl": lambda path: _row_names(jsonrows.lines(path)),
+    "json": lambda path: _row_names(jsonrows.items(path)),
+    "parquet": _parquet_names,
+}
+_CHUNKS: dict[str, RowFile] = {
+    "csv": _csv_chunks,
+    "jsonl": lambda path, columns: _row_chunks(path, jsonrows.lines(path), columns),
+    "json": lambda path, columns: _row_chunks(path, jsonrows.items(path), columns),
+    "parquet": _parquet_chunks,
+}

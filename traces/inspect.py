@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from servegym.traces.loading import load_trace
 from servegym.traces.trace import Trace
-from servegym.traces.workloads import load_trace
 
 PERCENTILES = (25, 50, 75, 90, 95, 99)
 MINUTE_S = 60.0
@@ -58,8 +58,6 @@ def _arrivals(arrival_s: np.ndarray | None) -> dict[str, float | None]:
 
 
 def _lengths(tokens: np.ndarray) -> dict[str, float]:
-    figures = dict(
-        zip((f"p{level}" for level in PERCENTILES), np.percentile(tokens, PERCENTILES), strict=True)
-    )
+    figures = dict(zip((f"p{level}" for level in PERCENTILES), np.percentile(tokens, PERCENTILES), strict=True))
     figures |= {"mean": tokens.mean(), "min": tokens.min(), "max": tokens.max()}
     return {name: float(figure) for name, figure in figures.items()}

@@ -1,57 +1,205 @@
 """SLO recipes: priorities, weights and SLOs for the requests of a trace, as the papers' evaluations set them.
 
-To add one, register a function here that takes a trace and a random generator and returns columns of
-`WORKLOAD`. What the trace has itself (`trace.given`) wins over the recipe's columns; a recipe may read it.
+Asked for as "name" or "name:key=value,key=value". To add one, register a function here that takes a trace and
+a random generator, its parameters keyword-only, and returns an `Assignment`. What the trace has itself
+(`trace.given`) wins over the recipe's columns; a recipe may read it. What is drawn is drawn by a request's
+place in the trace, so that the first of more requests have the same.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from servegym.traces.registry import Registry
+from servegym.simulator.errors import WorkloadError
+from servegym.traces.arrivals import checked_positive
+from servegym.traces.registry import Registry, unknown_name
 from servegym.traces.trace import Trace
 
-Recipe = Callable[[Trace, np.random.Generator], Mapping[str, Any]]
+
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """What a recipe gives: columns of `WORKLOAD` (arrays or scalars), and notes for the provenance."""
+
+    columns: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+Recipe = Callable[..., Assignment]
 RECIPES: Registry[Recipe] = Registry("SLO recipe")
 
-HIGH_SHARE = 0.5
 HIGH_WEIGHT, LOW_WEIGHT = 2.0, 1.0
+
+# FlowPrefill, Table 2: TTFT SLO in seconds by model and request type; section 6.5: TBT SLO in seconds.
+FLOWPREFILL_TTFT_S = {
+    "llama3-8b": {"text": 0.25, "image": 0.5, "search": 4.0, "file": 6.0},
+    "qwen2.5-14b": {"text": 0.4, "image": 0.8, "search": 6.5, "file": 9.0},
+    "llama3-70b": {"text": 1.0, "image": 2.0, "search": 15.0, "file": 18.0},
+}
+FLOWPREFILL_TBT_S = {"text": 0.1, "image": 0.1, "search": 0.2, "file": 0.2}
+
+# PolyServe, section 5.1.
+POLYSERVE_TTFT_S = np.array([0.3, 0.5, 1.0])
+POLYSERVE_TPOT_S = np.array([0.02, 0.03, 0.05, 0.1])
+POLYSERVE_TPOT_SHARES = np.array([0.1, 0.2, 0.3, 0.4])
+
+# QoServe, Table 3: an interactive class and two with a TTLT.
+QOSERVE_TTFT_S, QOSERVE_TBT_S = 6.0, 0.05
+QOSERVE_TTLT_S = np.array([np.inf, 600.0, 1800.0])
+
+URGENCY_LEVELS = 5  # of the Emergency Severity Index, 0 the most urgent
 
 
 @RECIPES.register("given")
-def given(trace: Trace, rng: np.random.Generator) -> Mapping[str, Any]:
+def given(trace: Trace, rng: np.random.Generator) -> Assignment:
     """Nothing added: the trace's own columns, and the defaults of a workload for those it lacks."""
     del trace, rng
-    return {}
+    return Assignment({})
 
 
 @RECIPES.register("proserve")
-def proserve(trace: Trace, rng: np.random.Generator) -> Mapping[str, Any]:
+def proserve(trace: Trace, rng: np.random.Generator, *, idle_tpot_s: float | None = None) -> Assignment:
     """Two priorities at random, half and half, weights 2 : 1; TTFT 1 s, TPOT 50 ms (8B-class models).
 
     Source: ProServe, evaluation. The paper prints no SLO values: these are the defaults of its engine.
     """
-    return _two_priorities(trace, rng) | {"ttft_slo_s": 1.0, "tpot_slo_s": 0.05}
+    return _with_slack(_two_priorities(trace, rng) | {"ttft_slo_s": 1.0, "tpot_slo_s": 0.05}, idle_tpot_s)
 
 
 @RECIPES.register("proserve-32b")
-def proserve_32b(trace: Trace, rng: np.random.Generator) -> Mapping[str, Any]:
+def proserve_32b(trace: Trace, rng: np.random.Generator, *, idle_tpot_s: float | None = None) -> Assignment:
     """As `proserve`, with TTFT 2 s and TPOT 100 ms (32B-class models).
 
     Source: ProServe, evaluation. The paper prints no SLO values: these are its engine's defaults, doubled.
     """
-    return _two_priorities(trace, rng) | {"ttft_slo_s": 2.0, "tpot_slo_s": 0.1}
+    return _with_slack(_two_priorities(trace, rng) | {"ttft_slo_s": 2.0, "tpot_slo_s": 0.1}, idle_tpot_s)
 
 
-def _two_priorities(trace: Trace, rng: np.random.Generator) -> dict[str, Any]:
-    """Priority 0 (high) and 1 (low) with weights, in agreement with a priority or weight the trace has.
+@RECIPES.register("industrial")
+def industrial(
+    trace: Trace, rng: np.random.Generator, *, high_share: float = 0.5, idle_tpot_s: float | None = None
+) -> Assignment:
+    """As `proserve-32b`, with a share of high priority to choose; meant for industrial-day arrivals.
 
-    A request's priority is drawn by its place in the trace: the first of more requests have the same.
+    Priorities are drawn whatever the time, so that they have alike arrival shapes (Fig. 1).
+    Source: ProServe, sections 1 and 5.7 (Qwen3-32B). Its weights are a business secret: 2 : 1 is ours.
     """
-    low = (rng.random(len(trace)) >= HIGH_SHARE).astype("i4")
+    columns = _two_priorities(trace, rng, _share(high_share, "industrial: high_share"))
+    return _with_slack(columns | {"ttft_slo_s": 2.0, "tpot_slo_s": 0.1}, idle_tpot_s)
+
+
+@RECIPES.register("flowprefill")
+def flowprefill(
+    trace: Trace,
+    rng: np.random.Generator,
+    *,
+    model: str = "llama3-8b",
+    scale: float = 1.0,
+    idle_tpot_s: float | None = None,
+) -> Assignment:
+    """TTFT by request type (application) and model; requests of a trace without types are text.
+
+    model: llama3-8b, qwen2.5-14b or llama3-70b. scale: all TTFT SLOs times this (Fig. 9, second row).
+    TPOT is 100 ms for text and image, 200 ms for search and file; the paper judges it in co-located runs only.
+    Source: FlowPrefill, Table 2 and section 6.
+    """
+    del rng
+    if model not in FLOWPREFILL_TTFT_S:
+        raise WorkloadError(unknown_name("model of recipe flowprefill", model, sorted(FLOWPREFILL_TTFT_S)))
+    scale = checked_positive(scale, "flowprefill: scale")
+    columns = {
+        "ttft_slo_s": scale * _by_type(trace, FLOWPREFILL_TTFT_S[model]),
+        "tpot_slo_s": _by_type(trace, FLOWPREFILL_TBT_S),
+    }
+    return _with_slack(columns, idle_tpot_s)
+
+
+@RECIPES.register("flowprefill-colocated")
+def flowprefill_colocated(
+    trace: Trace,
+    rng: np.random.Generator,
+    *,
+    model: str = "llama3-8b",
+    scale: float = 1.0,
+    idle_tpot_s: float | None = None,
+) -> Assignment:
+    """As `flowprefill`, with three times its TTFT: prefill and decode share half the GPUs. Source: section 6.5."""
+    return flowprefill(trace, rng, model=model, scale=3 * scale, idle_tpot_s=idle_tpot_s)
+
+
+@RECIPES.register("polyserve")
+def polyserve(
+    trace: Trace,
+    rng: np.random.Generator,
+    *,
+    idle_tpot_s: float | None = None,
+    idle_prefill_tokens_per_s: float | None = None,
+) -> Assignment:
+    """TTFT 0.3, 0.5 or 1 s, each as likely; TPOT 20, 30, 50 or 100 ms for 10, 20, 30 and 40 %.
+
+    Only SLOs that an idle engine can meet are assigned: TPOT above idle_tpot_s, and TTFT above prompt tokens /
+    idle_prefill_tokens_per_s; where no value is, the loosest. Either is None: every value counts as met.
+    Source: PolyServe, section 5.1. Nothing is scaled: that is what leaving out is for.
+    """
+    tpot_met, ttft_met = np.ones(len(POLYSERVE_TPOT_S), bool), np.ones((len(trace), len(POLYSERVE_TTFT_S)), bool)
+    if idle_tpot_s is not None:
+        tpot_met = checked_positive(idle_tpot_s, "idle_tpot_s") < POLYSERVE_TPOT_S
+    if idle_prefill_tokens_per_s is not None:
+        prefill_s = trace.prompt_tokens / checked_positive(idle_prefill_tokens_per_s, "idle_prefill_tokens_per_s")
+        ttft_met = prefill_s[:, None] < POLYSERVE_TTFT_S
+    level = rng.random((len(trace), 2))
+    columns = {
+        "ttft_slo_s": POLYSERVE_TTFT_S[_drawn(level[:, 0], np.ones(3), ttft_met)],
+        "tpot_slo_s": POLYSERVE_TPOT_S[_drawn(level[:, 1], POLYSERVE_TPOT_SHARES, tpot_met)],
+    }
+    notes = []
+    if not tpot_met.all():
+        left_out = ", ".join(f"{1e3 * tpot_s:g}" for tpot_s in POLYSERVE_TPOT_S[~tpot_met])
+        notes.append(f"TPOT SLOs of {left_out} ms left out: an idle engine takes {1e3 * (idle_tpot_s or 0):g} ms")
+    if restricted := int((~ttft_met).any(axis=1).sum()):
+        notes.append(f"TTFT SLOs an idle engine cannot meet left out for {restricted} requests")
+    return Assignment(columns, tuple(notes))
+
+
+@RECIPES.register("qoserve")
+def qoserve(
+    trace: Trace, rng: np.random.Generator, *, low_share: float = 0.0, idle_tpot_s: float | None = None
+) -> Assignment:
+    """Thirds: interactive (TTFT 6 s, TBT 50 ms), TTLT 600 s, TTLT 1800 s; the class is the application too.
+
+    low_share: share of low importance (priority 1) in each class; 0.2 in the paper's transient test.
+    Source: QoServe, Table 3 and section 4.3. It has no weights: 1 for all.
+    """
+    low_share = _share(low_share, "qoserve: low_share")
+    level = rng.random((len(trace), 2))
+    kind = (level[:, 0] * len(QOSERVE_TTLT_S)).astype("i4")
+    columns = {
+        "application": kind,
+        "priority": (level[:, 1] < low_share).astype("i4"),
+        "ttft_slo_s": QOSERVE_TTFT_S,
+        "tpot_slo_s": QOSERVE_TBT_S,
+        "ttlt_slo_s": QOSERVE_TTLT_S[kind],
+    }
+    return _with_slack(columns, idle_tpot_s)
+
+
+@RECIPES.register("semantic")
+def semantic(trace: Trace, rng: np.random.Generator) -> Assignment:
+    """Five urgency levels, each as likely, 0 the most urgent; the priority is the urgency.
+
+    Source: semantic scheduling, section 4.1. It judges waiting times and has no SLOs: the workload's defaults.
+    """
+    drawn = rng.integers(0, URGENCY_LEVELS, len(trace)).astype("i4")
+    urgency = trace.given.get("urgency", drawn)
+    return Assignment({"urgency": urgency, "priority": urgency})
+
+
+def _two_priorities(trace: Trace, rng: np.random.Generator, high_share: float = 0.5) -> dict[str, Any]:
+    """Priority 0 (high) and 1 (low) with weights, in agreement with a priority or weight the trace has."""
+    low = (rng.random(len(trace)) >= high_share).astype("i4")
     if "priority" in trace.given:
         priority = trace.given["priority"]
     elif "weight" in trace.given:  # the heaviest is the highest
@@ -59,3 +207,47 @@ def _two_priorities(trace: Trace, rng: np.random.Generator) -> dict[str, Any]:
     else:
         priority = low
     return {"priority": priority, "weight": np.where(priority == 0, HIGH_WEIGHT, LOW_WEIGHT)}
+
+
+def _with_slack(columns: dict[str, Any], idle_tpot_s: float | None) -> Assignment:
+    """The columns, all TPOT SLOs scaled by one factor where the smallest is below twice the idle TPOT.
+
+    idle_tpot_s: time between tokens of a request alone on the device; None: no scaling.
+    """
+    if idle_tpot_s is None:
+        return Assignment(columns)
+    factor = 2 * checked_positive(idle_tpot_s, "idle_tpot_s") / float(np.min(columns["tpot_slo_s"]))
+    if factor <= 1:
+        return Assignment(columns)
+    note = f"TPOT SLOs times {factor:.4g}: an idle engine takes {1e3 * idle_tpot_s:g} ms, over half of the smallest"
+    return Assignment({**columns, "tpot_slo_s": columns["tpot_slo_s"] * factor}, (note,))
+
+
+def _by_type(trace: Trace, values: Mapping[str, float]) -> np.ndarray:
+    """The value of each request's type, float64 of shape (requests,); without types that of text."""
+    if "application" not in trace.given:
+        return np.full(len(trace), values["text"])
+    types = trace.labels.get("application", ())
+    if not types or not set(types) <= set(values):
+        raise WorkloadError(
+            f"trace '{trace.name}': recipe flowprefill goes by the type of a request, so application should be"
+            f" {', '.join(values)}; it is {', '.join(types[:8]) or 'numbers'}"
+        )
+    return np.array([values[name] for name in types])[trace.given["application"]]
+
+
+def _drawn(level: np.ndarray, shares: np.ndarray, met: np.ndarray) -> np.ndarray:
+    """Indices drawn by `shares` among those `met`, or the last where none is.
+
+    level: uniform numbers (requests,). met: bool (choices,) or (requests, choices).
+    """
+    weights = np.where(met, shares, 0.0)
+    weights = np.where(weights.any(axis=-1, keepdims=True), weights, np.arange(len(shares)) == len(shares) - 1)
+    ends = np.cumsum(weights, axis=-1)
+    return (level[:, None] * ends[..., -1:] >= ends[..., :-1]).sum(axis=-1)
+
+
+def _share(value: float, what: str) -> float:
+    if not 0 <= value <= 1:
+        raise WorkloadError(f"{what} is {value}; it should be 0 to 1")
+    return value

@@ -1,10 +1,15 @@
-"""Named parts that add themselves: readers, arrival processes and SLO recipes each live in one of these."""
+"""Named parts that add themselves: readers, families, arrival processes and SLO recipes each live in one of these.
+
+A part is asked for by name, and where it has parameters by name and values: "gamma:cv=4".
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar, cast
 
 from servegym.simulator.errors import WorkloadError
 
@@ -36,14 +41,59 @@ class Registry(Generic[Part]):
     def __iter__(self) -> Iterator[Part]:
         return iter(self._parts[name] for name in self.names())
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._parts
+
     def __getitem__(self, name: str) -> Part:
         if name not in self._parts:
             raise WorkloadError(unknown_name(self.kind, name, self.names()))
         return self._parts[name]
+
+    def parameters(self, name: str) -> Mapping[str, inspect.Parameter]:
+        """The parameters of a part that is a function: its keyword-only arguments."""
+        signature = inspect.signature(cast(Callable[..., Any], self[name]), eval_str=True)
+        return {key: one for key, one in signature.parameters.items() if one.kind is one.KEYWORD_ONLY}
+
+    def bound(self, text: str, **defaults: Any) -> Callable[..., Any]:
+        """The function that `text` asks for ("name" or "name:key=value,key=value") with its parameters set.
+
+        defaults: values for parameters that `text` does not set; those the part does not have are left out.
+        Raises WorkloadError for an unknown name or parameter, a wrong value, and one that is missing.
+        """
+        name, _, settings = text.partition(":")
+        part, parameters = self[name], self.parameters(name)
+        what = f"{self.kind} '{name}'"
+        values = {key: value for key, value in defaults.items() if key in parameters and value is not None}
+        for setting in filter(None, settings.split(",")):
+            key, equals, value = setting.partition("=")
+            if not equals:
+                raise WorkloadError(f"{what}: '{setting}' sets nothing; write {name}:key=value,key=value")
+            if key not in parameters:
+                raise WorkloadError(f"{what}: {unknown_name('parameter', key, sorted(parameters))}")
+            values[key] = _value(value, parameters[key], what)
+        missing = [key for key, one in parameters.items() if one.default is one.empty and key not in values]
+        if missing:
+            raise WorkloadError(f"{what} needs {', '.join(missing)}: write {name}:{missing[0]}=value")
+        return functools.partial(cast(Callable[..., Any], part), **values)
+
+
+def _value(text: str, parameter: inspect.Parameter, what: str) -> Any:
+    """`text` as the type the parameter is annotated with: text, a whole number, or a finite number."""
+    types = getattr(parameter.annotation, "__args__", (parameter.annotation,))
+    if str in types:
+        return text
+    try:
+        number = int(text) if int in types else float(text)
+        if abs(number) < float("inf"):
+            return number
+    except ValueError:
+        pass
+    right = "a whole number" if int in types else "a finite number"
+    raise WorkloadError(f"{what}: {parameter.name} is '{text}'; it should be {right}")
 
 
 def unknown_name(kind: str, name: str, names: list[str]) -> str:
     """The message for a name that is not among `names`, with the one that was probably meant."""
     close = difflib.get_close_matches(name, names, n=1)
     meant = f" (did you mean '{close[0]}'?)" if close else ""
-    return f"unknown {kind} '{name}'{meant}; there are: {', '.join(names)}"
+    return f"unknown {kind} '{name}'{meant}; there are: {', '.join(names) or 'none'}"

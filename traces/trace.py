@@ -14,19 +14,19 @@ class PrefixBlocks:
     """The prefix blocks of each request: those of request i are `ids[offsets[i]:offsets[i + 1]]`.
 
     offsets: int64, one more than requests, from 0. ids: int64; equal ids are equal blocks of prompt tokens.
+    block_tokens: prompt tokens in a block (the last of a prompt may have fewer); None: not known.
     """
 
     offsets: np.ndarray
     ids: np.ndarray
+    block_tokens: int | None = None
 
     def take(self, rows: np.ndarray) -> PrefixBlocks:
         """The blocks of these requests, in the order of `rows`."""
         counts = np.diff(self.offsets)[rows]
         offsets = np.r_[0, np.cumsum(counts)]
-        moved = np.repeat(
-            self.offsets[rows] - offsets[:-1], counts
-        )  # how far each block was from its new place
-        return PrefixBlocks(offsets, self.ids[np.arange(offsets[-1]) + moved])
+        moved = np.repeat(self.offsets[rows] - offsets[:-1], counts)  # how far each block was from its new place
+        return PrefixBlocks(offsets, self.ids[np.arange(offsets[-1]) + moved], self.block_tokens)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,3 +63,7 @@ class Trace:
             given={field: column[rows] for field, column in self.given.items()},
             prefix_blocks=None if self.prefix_blocks is None else self.prefix_blocks.take(rows),
         )
+
+    def noted(self, **entries: Any) -> Trace:
+        """The same requests with these entries in the provenance."""
+        return dataclasses.replace(self, provenance={**self.provenance, **entries})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from pathlib import Path
 
 import numpy as np
 
@@ -11,18 +11,12 @@ from servegym.simulator.errors import WorkloadError
 from servegym.simulator.workload import Workload
 from servegym.traces import randomness
 from servegym.traces.arrivals import ARRIVALS, checked_rate
-from servegym.traces.generators import families, generate
-from servegym.traces.readers import read_trace
+from servegym.traces.loading import load_trace, trace_names
 from servegym.traces.recipes import RECIPES
-from servegym.traces.registry import unknown_name
+from servegym.traces.tokenizers import Tokenizer
 from servegym.traces.trace import Trace
 
-DEFAULT_REQUESTS = 1000  # of a generated trace
-
-
-def trace_names() -> list[str]:
-    """The traces that come with servegym: families of the embedded generator."""
-    return families()
+__all__ = ["build_trace", "build_workload", "load_trace", "trace_names"]
 
 
 def build_workload(
@@ -35,99 +29,96 @@ def build_workload(
     seed: int = 0,
     max_prompt_tokens: int | None = None,
     max_total_tokens: int | None = None,
+    window: int | str = "first",
+    idle_tpot_s: float | None = None,
+    tokenizer: Tokenizer | str | None = None,
 ) -> Workload:
     """A workload from a trace, at a rate, with a recipe's SLOs.
 
-    trace: a name of `trace_names()`, or a file `read_trace` reads.
-    requests: how many; the first ones of a file (default: all), or as many drawn (default: 1000).
+    trace: a name of `trace_names()`, or a file `read_trace` reads, or ServeGen's tables.
+    requests: how many; of a file in a row (default: all), or as many drawn (default: 1000).
     rate_per_s: mean arrival rate. A file's own times are stretched to it, from 0 (ProServe's scaling);
         where there are no times it is needed, and arrivals are drawn.
-    slo: a recipe of `RECIPES`; columns the file has itself win over the recipe's.
-    arrivals: a process of `ARRIVALS` to draw arrivals from, in place of a file's own times
-        (default: the file's own, else "poisson").
+    slo: a recipe of `RECIPES`, maybe with parameters ("qoserve:low_share=0.2"); columns the trace has itself
+        win over the recipe's.
+    arrivals: a process of `ARRIVALS`, maybe with parameters ("gamma:cv=4") (default: "own" where the trace has
+        times, else "poisson").
     seed: lengths, arrivals and priorities are independent streams of it: one seed has the same lengths and
         priorities at every rate, and the same arrivals but for their scale.
     max_prompt_tokens, max_total_tokens: requests with a longer prompt, or prompt and output, are left out
         (what a model's context length does); a family draws others in their place.
+    window: which of a file's requests: "first", "seed" (every seed others, in a row, evenly over the file) or
+        the number of the first one, from 0. Families draw by the seed anyway.
+    idle_tpot_s: time between tokens of a request alone on the device: recipes give no SLO it cannot meet with
+        ease, and say so in the provenance (`slo_notes`). None: SLOs as the papers have them.
+    tokenizer: for a file of texts: "characters/4", or a function from text to tokens or their number.
 
     Raises WorkloadError for anything that does not make a workload.
     """
-    if requests is not None and requests < 1:
-        raise WorkloadError(f"{requests} requests: a workload has at least 1")
-    if rate_per_s is not None:
-        checked_rate(rate_per_s, "arrivals")
     loaded = load_trace(
         trace,
         requests=requests,
         seed=seed,
         max_prompt_tokens=max_prompt_tokens,
         max_total_tokens=max_total_tokens,
+        window=window,
+        tokenizer=tokenizer,
     )
-    recipe = RECIPES[slo](loaded, randomness.generator(seed, randomness.Stream.RECIPE))
-    drawn = arrivals if arrivals is not None else "poisson" if loaded.arrival_s is None else None
-    arrival_s = loaded.arrival_s
-    if drawn is not None:
-        if rate_per_s is None and drawn != "at-once":
-            checked_rate(None, f"trace '{loaded.name}': {drawn} arrivals")
-        arrival_s = ARRIVALS[drawn](
-            len(loaded), rate_per_s, randomness.generator(seed, randomness.Stream.ARRIVALS)
-        )
-    workload = Workload.from_columns(
+    built = build_trace(loaded, rate_per_s=rate_per_s, slo=slo, arrivals=arrivals, seed=seed, idle_tpot_s=idle_tpot_s)
+    return Workload.from_columns(
         {
-            **recipe,
-            **loaded.given,
-            "arrival_s": arrival_s,
-            "prompt_tokens": loaded.prompt_tokens,
-            "output_tokens": loaded.output_tokens,
+            **built.given,
+            "arrival_s": built.arrival_s,
+            "prompt_tokens": built.prompt_tokens,
+            "output_tokens": built.output_tokens,
         },
-        name=loaded.name,
+        name=built.name,
         provenance={
-            **loaded.provenance,
-            "slo": slo,
-            "seed": seed,
-            "arrivals": drawn or "the trace's own",
-            "rate_per_s": rate_per_s,
+            **built.provenance,
             "max_prompt_tokens": max_prompt_tokens,
             "max_total_tokens": max_total_tokens,
+            "window": window,
         },
     )
-    return workload if drawn is not None or rate_per_s is None else workload.at_rate(rate_per_s)
 
 
-def load_trace(
-    trace: str | os.PathLike[str],
+def build_trace(
+    trace: Trace,
     *,
-    requests: int | None = None,
+    rate_per_s: float | None = None,
+    slo: str = "given",
+    arrivals: str | None = None,
     seed: int = 0,
-    max_prompt_tokens: int | None = None,
-    max_total_tokens: int | None = None,
-    default_requests: int = DEFAULT_REQUESTS,
+    idle_tpot_s: float | None = None,
 ) -> Trace:
-    """The requests of a family (drawn by `seed`) or of a file, as `build_workload` takes them.
+    """A trace with arrivals and a recipe's columns: all that a workload has, labels and prefix blocks kept.
 
-    default_requests: how many are drawn of a family where `requests` does not say.
+    Arguments as `build_workload`. Raises WorkloadError.
     """
-    if isinstance(trace, str) and trace in families():
-        return generate(
-            trace,
-            default_requests if requests is None else requests,
-            seed=seed,
-            max_prompt_tokens=max_prompt_tokens,
-            max_total_tokens=max_total_tokens,
-        )
-    if not Path(trace).exists() and not Path(trace).suffix:
-        raise WorkloadError(unknown_name("trace", str(trace), families()) + "; or a file")
-    loaded = read_trace(trace)
-    keep = np.ones(len(loaded), bool)
-    if max_prompt_tokens is not None:
-        keep &= loaded.prompt_tokens <= max_prompt_tokens
-    if max_total_tokens is not None:
-        keep &= loaded.prompt_tokens + loaded.output_tokens <= max_total_tokens
-    rows = np.flatnonzero(keep)
-    if len(rows) < (requests or 1):
-        raise WorkloadError(
-            f"{loaded.name} has {len(rows)} requests"
-            + (f" within the token limits, of {len(loaded)}" if len(rows) < len(loaded) else "")
-            + f"; {requests or 1} are asked for"
-        )
-    return loaded.take(rows[:requests]) if len(rows[:requests]) < len(loaded) else loaded
+    if rate_per_s is not None:
+        checked_rate(rate_per_s, "arrivals")
+    assignment = RECIPES.bound(slo, idle_tpot_s=idle_tpot_s)(
+        trace, randomness.generator(seed, randomness.Stream.RECIPE)
+    )
+    process = arrivals or ("poisson" if trace.arrival_s is None else "own")
+    try:
+        arrival_s = ARRIVALS.bound(process)(trace, rate_per_s, randomness.generator(seed, randomness.Stream.ARRIVALS))
+    except WorkloadError as error:
+        raise WorkloadError(f"trace '{trace.name}': {error}") from None
+    return dataclasses.replace(
+        trace,
+        arrival_s=arrival_s,
+        given={
+            **{field: np.broadcast_to(column, len(trace)) for field, column in assignment.columns.items()},
+            **trace.given,
+        },
+        provenance={
+            **trace.provenance,
+            "slo": slo,
+            "slo_notes": list(assignment.notes),
+            "idle_tpot_s": idle_tpot_s,
+            "seed": seed,
+            "arrivals": process,
+            "rate_per_s": rate_per_s,
+        },
+    )

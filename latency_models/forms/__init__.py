@@ -24,3 +24,8 @@ def get_form(name: str) -> Form:
         return forms()[name]
     except KeyError:
         raise ProfileError(f"unknown latency form '{name}'; known: {', '.join(forms())}") from None
+
+
+def estimator_forms() -> list[str]:
+    """Names of the forms that can be an estimator: those with a time of one request alone."""
+    return [name for name, form in forms().items() if form.exec_s is not None]

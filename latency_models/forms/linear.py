@@ -73,5 +73,6 @@ FORM = Form(
         Coefficient("t_c", "s", "constant part of a batch"),
     ),
     constant="t_c",
+    cannot="that weights are read once a batch: the first tokens of a batch are as dear as the last",
     fit=_fit,
 )

@@ -7,7 +7,8 @@ waves of thread blocks; attention adds its own work, and a constant for each kin
 import numpy as np
 
 from servegym.latency_models.form import Coefficient, Form, Values
-from servegym.latency_models.least_squares import fit_relative
+from servegym.latency_models.knots import segment
+from servegym.latency_models.least_squares import fit_relative, rising
 from servegym.simulator.compilation import kernel
 from servegym.simulator.errors import ProfileError
 from servegym.simulator.signatures import latency
@@ -30,15 +31,9 @@ def interpolate(x, numbers, first_knot, count):
     first_value = first_knot + count + 1
     if x <= numbers[first_knot]:
         return numbers[first_value]
-    low, high = 0, count - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if numbers[first_knot + middle] <= x:
-            low = middle
-        else:
-            high = middle
+    low = segment(x, numbers, first_knot, count)
     left, below = numbers[first_knot + low], numbers[first_value + low]
-    slope = (numbers[first_value + high] - below) / (numbers[first_knot + high] - left)
+    slope = (numbers[first_value + low + 1] - below) / (numbers[first_knot + low + 1] - left)
     return below + slope * (x - left)
 
 
@@ -57,17 +52,6 @@ def batch_s(batch, coefficients):
     return seconds
 
 
-def _ramps(tokens: np.ndarray) -> np.ndarray:
-    """float64[n, knots]: a one, then each segment's share walked at `tokens`; the last goes on past its end.
-
-    With weights of 0 or above the weighted sum never falls.
-    """
-    knots = np.array(FIT_KNOTS, dtype=float)
-    walked = (tokens[:, None] - knots[:-1]) / np.diff(knots)
-    walked[:, :-1] = walked[:, :-1].clip(max=1.0)
-    return np.column_stack([np.ones(len(tokens)), walked.clip(min=0.0)])
-
-
 def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
     attention = np.column_stack(
         [
@@ -78,7 +62,8 @@ def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
             batches["decode_requests"] > 0,
         ]
     )
-    ramps = _ramps(batches["prefill_tokens"] + batches["decode_requests"])
+    tokens = batches["prefill_tokens"] + batches["decode_requests"]
+    ramps = rising(tokens, np.array(FIT_KNOTS, dtype=float))
     weights = fit_relative(np.hstack([attention, ramps]), duration_s)
     a_p, b_p, f_p, a_d, f_d = weights[:5].tolist()
     return {
@@ -123,6 +108,8 @@ FORM = Form(
         Coefficient("base_s", "s", "time of the linear operators at the knots", vector=True),
     ),
     constant="t_c",
+    cannot="how attention's time depends on how lengths are spread over the requests of a batch, beyond these sums; "
+    "a request's share of base(N)",
     fit=_fit,
     check=_check,
 )

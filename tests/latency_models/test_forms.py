@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servegym.latency_models.forms import forms, get_form
+from servegym.latency_models.forms import estimator_forms, forms, get_form
 from servegym.latency_models.forms.piecewise import FIT_KNOTS
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.errors import ProfileError
 from servegym.simulator.signatures import Estimator
-from servegym.simulator.types import BATCH
+from servegym.simulator.types import BATCH, PLAN, REQUEST
 
 pytestmark = pytest.mark.nojit
 
@@ -19,7 +19,21 @@ PIECEWISE = {
     "a_p": 1e-9, "b_p": 2e-9, "f_p": 1e-4, "a_d": 4e-8, "f_d": 2e-4, "t_c": 1e-3,
     "knots_tokens": [1.0, 101.0, 201.0], "base_s": [0.01, 0.01, 0.03],
 }  # fmt: skip
-VALUES = {"linear": LINEAR, "piecewise": PIECEWISE}
+TABLE = {
+    "t_c": 1e-3, "tokens": [1.0, 11.0, 21.0], "cached_tokens": [0.0, 100.0],
+    "table_s": [0.01, 0.02, 0.03, 0.05, 0.04, 0.10],
+}  # fmt: skip
+SLOWEST = {"alpha_1": 1e-9, "alpha_2": 1e-4, "gamma_1": 1e-8, "gamma_2": 0.012, "t_c": 1e-3}
+POLYNOMIAL = {"c_3": 1e-12, "c_2": 1e-9, "c_1": 1e-5, "t_c": 0.01}
+ROOFLINE = {
+    "token_flop": 1e10, "pair_flop": 1e6, "weight_bytes": 1e10, "cache_bytes": 1e5, "link_bytes": 1e5,
+    "peak_flop_per_s": 1e14, "memory_bytes_per_s": 1e12, "link_bytes_per_s": 1e11,
+    "compute_efficiency": 0.5, "prefix_efficiency": 0.25, "memory_efficiency": 0.8, "t_c": 1e-3,
+}  # fmt: skip
+VALUES = {
+    "linear": LINEAR, "piecewise": PIECEWISE, "polynomial": POLYNOMIAL, "roofline": ROOFLINE, "slowest": SLOWEST,
+    "table": TABLE,
+}  # fmt: skip
 
 
 def batch_of(prefills=(), decodes=()):
@@ -83,6 +97,76 @@ def test_piecewise_of_a_mixed_batch_counts_all_its_tokens():
     assert both == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "cached", "table_s"),
+    [
+        (1, 0, 0.01), (11, 100, 0.05), (6, 0, 0.02), (1, 50, 0.015), (6, 50, 0.0275), (16, 50, 0.055),
+        (31, 0, 0.05), (1, 200, 0.03), (31, 200, 0.25),
+    ],
+    ids=["corner", "knot", "rows", "columns", "inside", "next cell", "past rows", "past columns", "past both"],
+)  # fmt: skip
+def test_table_by_hand(tokens, cached, table_s):
+    assert seconds("table", prefills=[(tokens, cached)]) == pytest.approx(table_s + 1e-3, rel=1e-12)
+    decodes = [cached] + [0] * (tokens - 1)
+    assert seconds("table", decodes=decodes) == pytest.approx(table_s + 1e-3, rel=1e-12)
+
+
+def test_table_adds_tokens_and_cached_tokens_of_both_phases():
+    assert seconds("table", prefills=[(4, 20)], decodes=[10, 20]) == pytest.approx(0.0275 + 1e-3, rel=1e-12)
+
+
+def test_slowest_is_the_longest_prefill_or_the_longest_decode():
+    assert seconds("slowest") == 1e-3
+    prefill = 1e-9 * 300**2 + 1e-4 * 300
+    assert seconds("slowest", prefills=[(300, 0), (200, 999)]) == pytest.approx(prefill + 1e-3, rel=1e-12)
+    decode = 1e-8 * 5000 + 0.012
+    assert seconds("slowest", decodes=[5000, 10, 10]) == pytest.approx(decode + 1e-3, rel=1e-12)
+    both = seconds("slowest", prefills=[(300, 0)], decodes=[5000])
+    assert both == pytest.approx(max(prefill, decode) + 1e-3, rel=1e-12)
+    assert seconds("slowest", prefills=[(10, 0)], decodes=[5000]) == pytest.approx(decode + 1e-3, rel=1e-12)
+
+
+def test_polynomial_of_the_summed_prefill_tokens():
+    expected = 1e-12 * 300**3 + 1e-9 * 300**2 + 1e-5 * 300 + 0.01
+    assert seconds("polynomial", prefills=[(100, 0), (200, 50)]) == pytest.approx(expected, rel=1e-12)
+    assert seconds("polynomial", prefills=[(300, 0)], decodes=[7]) == pytest.approx(expected, rel=1e-12)
+    assert seconds("polynomial") == 0.01
+
+
+def test_roofline_by_hand():
+    weights_s = 1e10 / 0.8e12
+    assert seconds("roofline") == pytest.approx(weights_s + 1e-3, rel=1e-12)
+    decode = weights_s + 1e5 * 4000 / 0.8e12 + 2 * 1e5 / 1e11
+    assert seconds("roofline", decodes=[1000, 3000]) == pytest.approx(decode + 1e-3, rel=1e-12)
+    prefill = 1e10 * 500 / 0.5e14 + 1e6 * 500**2 / 2 / 0.5e14 + 1e6 * 500 * 800 / 0.25e14 + 500 * 1e5 / 1e11
+    assert seconds("roofline", prefills=[(500, 800)]) == pytest.approx(prefill + 1e-3, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", estimator_forms())
+@pytest.mark.parametrize("request_of", [(300, 0, False), (40, 700, False), (1, 900, True)])
+def test_a_request_alone_takes_its_own_time_and_that_of_an_empty_batch(name, request_of):
+    """Where the form can tell: `slowest` and `polynomial` neglect what they say they cannot express."""
+    model = LatencyModel.from_values(name, VALUES[name])
+    tokens, cached, decoding = request_of
+    batch = {"decodes": [cached]} if decoding else {"prefills": [(tokens, cached)]}
+    alone = model.request_s(*request_of, model.coefficients) + seconds(name)
+    assert alone == pytest.approx(seconds(name, **batch), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", estimator_forms())
+def test_the_queue_s_times_are_those_of_its_requests(name):
+    requests = np.zeros(3, dtype=REQUEST)
+    requests["prompt_tokens"] = [300, 740, 890]
+    requests["computed_tokens"] = [0, 700, 900]
+    requests["emitted_tokens"] = [0, 0, 11]
+    model = LatencyModel.from_values(name, VALUES[name])
+    plan = np.zeros(2, dtype=PLAN)
+    queue = np.array([2, 1], dtype=np.int32)
+    model.exec_s(requests, queue, model.coefficients, plan)
+    expected = [model.request_s(*args, model.coefficients) for args in ((1, 900, True), (40, 700, False))]
+    assert plan["exec_s"] == pytest.approx(expected, rel=1e-12)
+
+
 def test_piecewise_of_an_empty_batch_is_its_first_knot_and_the_constant():
     assert seconds("piecewise") == pytest.approx(0.011, rel=1e-12)
 
@@ -94,14 +178,15 @@ cached = st.lists(st.integers(0, 20000), max_size=6)
 
 @st.composite
 def models(draw):
-    if draw(st.booleans()):
-        return LatencyModel.from_values("linear", {name: draw(scale) for name in LINEAR})
+    form = draw(st.sampled_from(sorted(VALUES)))
+    if form in ("roofline", "table"):
+        return LatencyModel.from_values(form, VALUES[form])
+    if form != "piecewise":
+        return LatencyModel.from_values(form, {name: draw(scale) for name in VALUES[form]})
     values = {name: draw(scale) for name in PIECEWISE if name not in ("knots_tokens", "base_s")}
     knots = sorted(draw(st.sets(st.integers(1, 20000), min_size=2, max_size=8)))
     steps = draw(st.lists(scale, min_size=len(knots), max_size=len(knots)))
-    return LatencyModel.from_values(
-        "piecewise", values | {"knots_tokens": knots, "base_s": np.cumsum(steps).tolist()}
-    )
+    return LatencyModel.from_values("piecewise", values | {"knots_tokens": knots, "base_s": np.cumsum(steps).tolist()})
 
 
 @settings(deadline=None, max_examples=60)
@@ -134,6 +219,7 @@ def test_every_form_says_what_it_is():
     for name, form in forms().items():
         assert form.name == name
         assert form.equation
+        assert form.cannot
         assert all(coefficient.unit and coefficient.meaning for coefficient in form.coefficients)
 
 
@@ -158,7 +244,9 @@ def test_as_estimator_is_what_the_loop_takes():
 
 
 def test_a_form_without_a_time_of_a_request_is_no_estimator():
-    with pytest.raises(ProfileError, match=r"'piecewise' has no time of a request alone.*'linear' can"):
+    with pytest.raises(
+        ProfileError, match=r"'piecewise' has no time of a request alone.*these can: linear, polynomial, slowest, table"
+    ):
         LatencyModel.from_values("piecewise", PIECEWISE).as_estimator()
 
 
@@ -178,6 +266,17 @@ def test_a_form_without_a_time_of_a_request_is_no_estimator():
         ("piecewise", {"knots_tokens": [1.0], "base_s": [0.1]}, r"2 or more"),
         ("piecewise", {"knots_tokens": [1.0, 9.0, 9.0]}, r"knots_tokens\[2\] is 9.0 after 9.0"),
         ("piecewise", {"base_s": [0.2, 0.1, 0.3]}, r"base_s\[1\] is 0.1 after 0.2; they must not fall"),
+        ("table", {"tokens": [1.0]}, r"1 tokens, 2 cached_tokens and 6 table_s; there must be 2 or more"),
+        ("table", {"table_s": [0.1] * 5}, r"3 tokens, 2 cached_tokens and 5 table_s"),
+        ("table", {"tokens": [1.0, 9.0, 9.0]}, r"tokens\[2\] is 9.0 after 9.0; they must increase"),
+        ("table", {"cached_tokens": [9.0, 1.0]}, r"cached_tokens\[1\] is 1.0 after 9.0; they must increase"),
+        ("table", {"table_s": [0.3, 0.3, 0.2, 0.3, 0.4, 0.5]}, r"table_s falls along tokens or cached_tokens"),
+        ("table", {"table_s": [0.3, 0.2, 0.4, 0.4, 0.5, 0.5]}, r"table_s falls along tokens or cached_tokens"),
+        ("slowest", {"gamma_2": -0.1}, r"gamma_2 is -0.1"),
+        ("polynomial", {"c_2": -1e-9}, r"c_2 is -1e-09"),
+        ("roofline", {"memory_efficiency": 1.2}, r"memory_efficiency is 1.2; it must be 1 or less"),
+        ("roofline", {"prefix_efficiency": 0.0}, r"prefix_efficiency is 0.0; it must be above 0"),
+        ("roofline", {"link_bytes_per_s": 0.0}, r"link_bytes_per_s is 0.0; it must be above 0"),
     ],
 )  # fmt: skip
 def test_coefficients_out_of_range(name, change, message):
@@ -188,7 +287,7 @@ def test_coefficients_out_of_range(name, change, message):
 def test_a_missing_coefficient_and_an_unknown_form():
     with pytest.raises(ProfileError, match=r"here: coefficient missing t_c"):
         LatencyModel.from_values("linear", {k: v for k, v in LINEAR.items() if k != "t_c"}, "here")
-    with pytest.raises(ProfileError, match=r"unknown latency form 'cubic'; known: linear, piecewise"):
+    with pytest.raises(ProfileError, match=r"unknown latency form 'cubic'; known: linear, piecewise, polynomial"):
         get_form("cubic")
 
 

@@ -75,9 +75,7 @@ class VllmFcfs(Scheduler):
 
 
 class VllmV1(Scheduler):
-    def __init__(
-        self, policy: str = "fcfs", token_budget: int = 2048, holder_budget: int = 256, **limits: Any
-    ) -> None:
+    def __init__(self, policy: str = "fcfs", token_budget: int = 2048, holder_budget: int = 256, **limits: Any) -> None:
         super().__init__(**limits)
         assert policy in ("fcfs", "priority")
         self.policy, self.token_budget, self.holder_budget = policy, token_budget, holder_budget
@@ -182,9 +180,7 @@ class SlideBatching(Scheduler):
 
     def t_budget(self, queue: list[Request], now_s: float) -> float:
         remains = [
-            r.remain(now_s)
-            for r in queue
-            if self.hopeless == "include" or r.remain(now_s) >= self.exec(r) + self.t_c
+            r.remain(now_s) for r in queue if self.hopeless == "include" or r.remain(now_s) >= self.exec(r) + self.t_c
         ]
         return max(min(remains), self.floor_s) if remains else self.floor_s
 

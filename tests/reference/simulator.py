@@ -173,6 +173,8 @@ class Corrector:
     ratios: list[float] = field(default_factory=list)
 
     def see(self, real_s: float, fitted_s: float) -> None:
+        if not (fitted_s > 0 and real_s > 0):
+            return
         self.ratios.append(real_s / (self.scale * fitted_s if self.compounding else fitted_s))
         if len(self.ratios) == self.window_iterations:
             mean = sum(self.ratios) / len(self.ratios)
@@ -219,8 +221,7 @@ def simulate(
     """Serve `requests` (dicts with the fields of `Request`, in order of arrival; other keys are ignored)."""
     known = {f.name for f in fields(Request)}
     everyone = [
-        Request(index=i, **{key: value for key, value in row.items() if key in known})
-        for i, row in enumerate(requests)
+        Request(index=i, **{key: value for key, value in row.items() if key in known}) for i, row in enumerate(requests)
     ]
     watermark_blocks = math.floor(watermark * total_blocks)
     machines = [Engine(i, block_tokens, total_blocks, watermark_blocks) for i in range(engines)]
@@ -282,9 +283,7 @@ class Simulation:
         if engine.corrector is not None:  # its next batch comes after this one, so it may learn now
             engine.corrector.see(duration_s, self.fit.batch(shapes))
         chunks = [(r.index, tokens) for r, tokens in engine.batch]
-        record = Iteration(
-            engine.index, now_s, engine.end_s, chunks, [r.index for r in evicted], engine.free_blocks
-        )
+        record = Iteration(engine.index, now_s, engine.end_s, chunks, [r.index for r in evicted], engine.free_blocks)
         self.iterations.append(record)
 
     def end_iteration(self, engine: Engine, now_s: float) -> None:
@@ -424,11 +423,13 @@ class Simulation:
             most = min(r.left, limits.chunk_tokens, limits.token_budget)
             chunk = max(self.largest_in_time(r, most, [], limits), 1)
             must_hold = 1
-        while self.lacks(engine, r, must_hold) > 0:
-            others = [holder for holder in engine.holders if holder is not r]
-            if not others:
-                raise ValueError(f"request {r.index} does not fit into an empty engine")
-            self.evict(engine, decision, others, [], evicted)
+        if self.lacks(engine, r, must_hold) > 0:
+            chunk = r.left  # what takes memory for progress emits a token
+            while self.lacks(engine, r, chunk) > 0:
+                others = [holder for holder in engine.holders if holder is not r]
+                if not others:
+                    raise ValueError(f"request {r.index} does not fit into an empty engine")
+                self.evict(engine, decision, others, [], evicted)
         chunk = min(chunk, (r.blocks + engine.free_blocks) * engine.block_tokens - r.computed)
         batch: Batch = []
         self.join(engine, r, chunk, batch)

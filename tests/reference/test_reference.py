@@ -325,9 +325,9 @@ def test_progress_when_no_time_is_enough():
 def test_progress_when_prefills_hold_all_memory():
     # Two prefills hold 6 + 2 of 8 blocks: both are skipped, so the first evicts the other and runs.
     assert formed(by_place(), state(7, 0, 6), state(8, 0, 2), blocks=8) == ([(0, 1)], [1], 1)
-    # One token more is enough to stop evicting: of 6 left 2 fit into what the third gave up.
-    queue = state(9, 0, 3), state(8, 0, 3), state(8, 0, 2)
-    assert formed(by_place(), *queue, blocks=8) == ([(0, 2)], [2], 0)
+    # What takes memory for progress emits a token: all 4 left have to fit, 2 blocks of the third and 2 of the second.
+    queue = state(7, 0, 3), state(8, 0, 3), state(8, 0, 2)
+    assert formed(by_place(), *queue, blocks=8) == ([(0, 4)], [2, 1], 1)
     # Whole: all 6 have to fit, and both others go.
     queue = state(9, 0, 3), state(8, 0, 3), state(8, 0, 3)
     assert formed(by_place(whole_prompts=True), *queue, blocks=9) == ([(0, 6)], [2, 1], 0)
@@ -530,9 +530,7 @@ def test_bisection_finds_what_plain_search_finds():
 FIXTURES = Path(__file__).parents[1] / "vllm_v1" / "fixtures"
 
 
-@pytest.mark.parametrize(
-    "name", ["fcfs-pressure-no-reserve", "priority-pressure-chunked", "watermark", "idle-gaps"]
-)
+@pytest.mark.parametrize("name", ["fcfs-pressure-no-reserve", "priority-pressure-chunked", "watermark", "idle-gaps"])
 def test_vllm_v1_takes_the_steps_of_the_real_scheduler(name):
     log = json.loads(gzip.decompress((FIXTURES / f"{name}.json.gz").read_bytes()))
     given, second = log["scenario"], Linear(0, 0, 0, 0, 0, 1.0)

@@ -109,6 +109,33 @@ def test_bad_jsonl(tmp_path, text, said):
     assert said in refused(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "not a JSON list"),
+        ("17", "not a JSON list"),
+        (" ", "not a JSON list"),
+        ("[]", "empty"),
+        ("[", "item 1 is not JSON"),
+        ("[1]", "item 1 is not a JSON object"),
+        ('[{"prompt_tokens": 1, "output_tokens": 2}', "item 1: no comma"),
+        ('[{"prompt_tokens": 1, "output_tokens": 2}, {"prompt_tok', "item 2 is not JSON"),
+        ('[{"prompt_tokens": 1, "output_tokens": 2},]', "item 2 is not JSON"),
+        ('[{"prompt_tokens": 1, "output_tokens": 2} {"prompt_tokens": 1}]', "item 1: no comma"),
+        ('[{"prompt_tokens": 1, "output_tokens": 2}] more', "goes on after the end"),
+        ("[" * 100_000, "item 1 is not JSON"),
+        (
+            '[{"prompt_tokens": 1, "output_tokens": 2}, {"prompt_tokens": 0, "output_tokens": 2}]',
+            "row 2: prompt_tokens",
+        ),
+    ],
+)
+def test_bad_json_lists(tmp_path, text, said):
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    assert said in refused(path)
+
+
 def test_files_that_are_no_traces(tmp_path):
     assert "there is no file" in refused(tmp_path / "absent.csv")
     folder = tmp_path / "folder.csv"
@@ -116,7 +143,7 @@ def test_files_that_are_no_traces(tmp_path):
     assert "not a file" in refused(folder)
     other = tmp_path / "t.xlsx"
     other.write_text("x")
-    assert "ends in .csv, .csv.gz, .jsonl, .jsonl.gz or .parquet" in refused(other)
+    assert "ends in .csv, .jsonl, .json (each maybe with .gz) or .parquet" in refused(other)
     with pytest.raises(WorkloadError, match=r"unknown trace 'azure-cod' \(did you mean 'azure-code'\?\)"):
         build_workload("azure-cod", rate_per_s=1)
 
@@ -152,7 +179,7 @@ def test_binary_under_a_text_name(tmp_path):
 @given(
     body=st.binary(max_size=200)
     | st.text(st.sampled_from('01259.,-+eE"\n\r x[]{}:ninfa\x00'), max_size=80).map(str.encode),
-    ending=st.sampled_from([".csv", ".jsonl", ".parquet", ".csv.gz"]),
+    ending=st.sampled_from([".csv", ".jsonl", ".json", ".parquet", ".csv.gz"]),
     headed=st.booleans(),
 )
 def test_no_content_causes_another_error(tmp_path, body, ending, headed):

@@ -13,7 +13,7 @@ from scipy.stats import ks_2samp, spearmanr
 from servegym.simulator.errors import WorkloadError
 from servegym.traces import describe, generate, read_trace, trace_names
 from servegym.traces.build_quantiles import SOURCES, build
-from servegym.traces.generators import quantile_table
+from servegym.traces.generators import quantile_table, tables
 
 REQUESTS = 100_000
 # Kolmogorov-Smirnov distance: 0.005 for the sampling error of 100,000 draws, 0.005 for the grid.
@@ -21,16 +21,15 @@ KS_TOLERANCE = 0.01
 data = pytest.mark.skipif("SERVEGYM_DATA" not in os.environ, reason="SERVEGYM_DATA names no folder of traces")
 
 
-def test_families_are_the_sources():
-    assert trace_names() == sorted(source.family for source in SOURCES)
+def test_every_table_has_its_source_and_is_a_family():
+    assert tables() == sorted(source.family for source in SOURCES)
+    assert set(tables()) < set(trace_names())
 
 
-@pytest.mark.parametrize("family", trace_names())
+@pytest.mark.parametrize("family", tables())
 def test_tables_are_whole(family):
     content = json.loads((resources.files("servegym.traces.quantiles") / f"{family}.json").read_text("utf-8"))
-    assert all(
-        content[key] for key in ("source", "commit", "licence", "rows", "made_by", "sha256", "changes")
-    )
+    assert all(content[key] for key in ("source", "commit", "licence", "rows", "made_by", "sha256", "changes"))
     table = quantile_table(family)
     assert (table.levels[0], table.levels[-1]) == (0, 1)
     assert (np.diff(table.levels) > 0).all()
@@ -40,7 +39,7 @@ def test_tables_are_whole(family):
     assert min(table.prompt_tokens[0], table.output_tokens.min()) >= 1
 
 
-@pytest.mark.parametrize("family", trace_names())
+@pytest.mark.parametrize("family", tables())
 def test_generated_quantiles_match_the_table(family):
     table, trace = quantile_table(family), generate(family, REQUESTS)
     # The share of draws at or below a quantile and below it enclose its level, from both sides.
@@ -64,8 +63,7 @@ def test_generated_lengths_match_the_trace(source):
     quarters = np.quantile(real.prompt_tokens, [0, 0.25, 0.5, 0.75, 1])
     for low, high in itertools.pairwise(quarters):  # outputs given the prompt, not only alone
         given = [
-            trace.output_tokens[(trace.prompt_tokens >= low) & (trace.prompt_tokens <= high)]
-            for trace in (real, drawn)
+            trace.output_tokens[(trace.prompt_tokens >= low) & (trace.prompt_tokens <= high)] for trace in (real, drawn)
         ]
         assert ks_2samp(*given).statistic < 0.05
 

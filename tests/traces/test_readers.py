@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from servegym.simulator.errors import WorkloadError
-from servegym.traces import READERS, read_trace
+from servegym.traces import READERS, build_workload, read_trace
 from servegym.traces.inspect import describe
 
 OWN = {
@@ -140,8 +140,7 @@ def test_azure_csv(tmp_path):
 def test_azure_2024_times_have_a_zone(tmp_path):
     path = tmp_path / "azure.csv"
     path.write_text(
-        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
-        "2024-05-10 00:00:00.009930+00:00,1,1\n2024-05-10 00:00:01+00:00,2,2\n"
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.009930+00:00,1,1\n2024-05-10 00:00:01+00:00,2,2\n"
     )
     assert read_trace(path).arrival_s == pytest.approx([0, 0.99007])
 
@@ -167,12 +166,114 @@ def test_mooncake_jsonl(tmp_path):
     trace = read_trace(path)
     assert trace.arrival_s.tolist() == [0, 3]
     assert trace.prefix_blocks.ids.tolist() == [0, 1, 0]
+    assert trace.prefix_blocks.block_tokens == 512
+
+
+# Unverified: written from the documented schemas, since no file of these publishers was at hand.
+
+
+def test_burstgpt_csv(tmp_path):
+    path = tmp_path / "BurstGPT_1.csv"
+    path.write_text(
+        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+        "3,ChatGPT,400,18,418,Conversation log\n"
+        "9,GPT-4,70,0,70,API log\n"
+        "11,GPT-4,800,50,850,API log\n"
+    )
+    trace = read_trace(path)
+    assert trace.provenance["format"] == "burstgpt"
+    assert trace.arrival_s.tolist() == [0, 8]
+    assert trace.prompt_tokens.tolist() == [400, 800]
+    assert trace.labels == {"application": ("Conversation log", "API log")}
+    assert trace.given["application"].tolist() == [0, 1]
+    assert trace.provenance["dropped_rows"] == 1
+    path.write_text(
+        "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+        "0.5,12,3.5,ChatGPT,400,18,418,Conversation log\n2,,1,GPT-4,1,1,2,API log\n"
+    )
+    assert read_trace(path).arrival_s.tolist() == [0, 1.5]
+
+
+def test_qwen_bailian_jsonl(tmp_path):
+    path = tmp_path / "qwen_traceA_blksz_16.jsonl"
+    rows = [
+        {"chat_id": 7, "parent_chat_id": -1, "timestamp": 0.5, "input_length": 40, "output_length": 9},
+        {"chat_id": 8, "parent_chat_id": 7, "timestamp": 2.25, "input_length": 70, "output_length": 5},
+    ]
+    rows[0] |= {"type": "search", "turn": 1, "hash_ids": [3, 4, 5]}
+    rows[1] |= {"type": "text", "turn": 2, "hash_ids": [3, 4, 9, 10, 11]}
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    trace = read_trace(path)
+    assert trace.provenance["format"] == "qwen-bailian"
+    assert trace.arrival_s.tolist() == [0, 1.75]
+    assert trace.labels == {"application": ("search", "text")}
+    assert trace.prefix_blocks.ids.tolist() == [3, 4, 5, 3, 4, 9, 10, 11]
+    assert trace.prefix_blocks.block_tokens == 16
+    assert build_workload(path, slo="flowprefill").table["ttft_slo_s"].tolist() == [4.0, 0.25]
+
+
+CONVERSATIONS = [
+    {"id": "a", "conversations": [{"from": "human", "value": "x" * 10}, {"from": "gpt", "value": "y" * 80}]},
+    {"id": "b", "conversations": [{"from": "human", "value": "alone"}]},
+    {"id": "c", "conversations": [{"from": "human", "value": "one two"}, {"from": "gpt", "value": "3"}, {}]},
+]
+
+
+@pytest.mark.parametrize("stretch", [1, 7, 1 << 20])
+def test_sharegpt_texts(tmp_path, monkeypatch, stretch):
+    monkeypatch.setattr("servegym.traces.jsonrows.READ_CHARACTERS", stretch)
+    path = tmp_path / "sharegpt.json"
+    path.write_text(json.dumps(CONVERSATIONS, indent=2))
+    trace = read_trace(path, "characters/4")
+    assert trace.provenance["format"] == "sharegpt"
+    assert trace.provenance["tokenizer"] == "characters/4"
+    assert trace.provenance["dropped_rows"] == 1
+    assert trace.prompt_tokens.tolist() == [2, 2]
+    assert trace.output_tokens.tolist() == [20, 1]
+    assert trace.arrival_s is None
+    by_word = read_trace(path, str.split)
+    assert by_word.prompt_tokens.tolist() == [1, 2]
+    assert by_word.provenance["tokenizer"] == "str.split"
+    assert read_trace(path, len).prompt_tokens.tolist() == [10, 7]
+    assert build_workload(path, rate_per_s=1, tokenizer="characters/4").table["output_tokens"].tolist() == [20, 1]
+
+
+def test_texts_need_a_tokenizer(tmp_path):
+    path = tmp_path / "sharegpt.json"
+    path.write_text(json.dumps(CONVERSATIONS))
+    with pytest.raises(WorkloadError, match="holds texts, not token counts: name a tokenizer"):
+        read_trace(path)
+    for name in ("llama-3", "characters/0", "characters/x", "characters/inf", "characters"):
+        with pytest.raises(WorkloadError, match=f"a tokenizer of '{name}'"):
+            read_trace(path, name)
+    path.write_text('[{"conversations": [{"value": 3}, {"value": "x"}]}]')
+    with pytest.raises(WorkloadError, match="row 1: conversations is"):
+        read_trace(path, "characters/4")
+    path.write_text('[{"conversations": "text"}]')
+    with pytest.raises(WorkloadError, match="row 1: conversations is 'text'"):
+        read_trace(path, "characters/4")
+    with pytest.raises(WorkloadError, match="has token counts"):
+        read_trace(write_own(tmp_path / "t.csv"), "characters/4")
+
+
+def test_vtc_arena(tmp_path):
+    path = tmp_path / "vtc.parquet"
+    columns = {"req_id": [0, 1, 2], "adapter_dir": ["b", "a", "b"], "prompt_len": [13, 36, 5]}
+    pd.DataFrame({**columns, "output_len": [9, 8, 7], "req_time": [1.0, 1.5, 4.0]}).to_parquet(path)
+    trace = read_trace(path)
+    assert trace.provenance["format"] == "vtc-arena"
+    assert trace.given["client"].tolist() == [0, 1, 0]
+    assert trace.labels == {"client": ("b", "a")}
+    assert trace.arrival_s.tolist() == [0, 0.5, 3]
 
 
 def test_every_reader_names_what_it_needs():
     needs = [frozenset(kind.needs) for kind in READERS]
     assert len(set(needs)) == len(needs)
-    assert set(READERS.names()) >= {"azure-llm", "mooncake", "own", "sharegpt-lengths", "vidur"}
+    assert set(READERS.names()) == {
+        *("azure-llm", "burstgpt", "mooncake", "own", "qwen-bailian"),
+        *("sharegpt", "sharegpt-lengths", "vidur", "vtc-arena"),
+    }
 
 
 # The shared table of the public traces: percentiles 25 50 75 90 95 99 and mean, then rows, rate, peak, cv.
@@ -197,6 +298,11 @@ PUBLISHED = {
         (228, 415, 628, 834, 920, 998, 438.7),
         (30731, None, None, None, None),
     ),
+    "vtc_arena_multitenant_600s": (
+        (13, 40, 161, 432, 653, 902, 136.3),
+        (62, 211, 458, 513, 513, 785, 256.2),
+        (1500, 600.0, 2.498, 1.22, 1.1),
+    ),
 }
 
 
@@ -207,9 +313,7 @@ def test_public_traces_have_their_published_figures(name):
     figures = describe(Path(os.environ["SERVEGYM_DATA"]) / "traces" / f"{name}.parquet")
     keys = ("p25", "p50", "p75", "p90", "p95", "p99")
     for column, published in (("prompt_tokens", prompt), ("output_tokens", output)):
-        assert [figures[column][key] for key in keys] == pytest.approx(
-            published[:-1], abs=0.51
-        )  # printed rounded
+        assert [figures[column][key] for key in keys] == pytest.approx(published[:-1], abs=0.51)  # printed rounded
         assert figures[column]["mean"] == pytest.approx(published[-1], abs=0.051)
     assert (figures["requests"], figures["rows"], figures["dropped_rows"]) == (rows, rows, 0)
     if rate is None:

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servegym.simulator.errors import WorkloadError
-from servegym.traces import ARRIVALS, RECIPES, build_workload, trace_names
+from servegym.traces import RECIPES, build_workload, trace_names
+from servegym.traces.loading import window_start
 
 LENGTHS = ["prompt_tokens", "output_tokens"]
 
@@ -88,9 +89,7 @@ def test_limits_leave_out_requests(own):
     assert build_workload(path, max_total_tokens=33, requests=2).table["prompt_tokens"].tolist() == [10, 30]
     with pytest.raises(WorkloadError, match="has 3 requests within the token limits, of 4; 4 are asked for"):
         build_workload(path, max_prompt_tokens=100, requests=4)
-    table = build_workload(
-        "sharegpt", requests=2000, rate_per_s=1, max_prompt_tokens=512, max_total_tokens=700
-    ).table
+    table = build_workload("sharegpt", requests=2000, rate_per_s=1, max_prompt_tokens=512, max_total_tokens=700).table
     assert len(table) == 2000
     assert table["prompt_tokens"].max() <= 512
     assert (table["prompt_tokens"] + table["output_tokens"]).max() <= 700
@@ -147,9 +146,7 @@ def test_columns_of_the_file_win(own):
     assert table["weight"].tolist() == [1, 2, 1]  # in agreement with the file's priorities
     assert table["ttft_slo_s"].tolist() == [0.3, 0.4, 0.5]
     assert table["tpot_slo_s"].tolist() == [0.05] * 3
-    table = build_workload(
-        own("prompt_tokens,output_tokens,weight\n1,1,3\n1,1,9\n1,1,3\n"), rate_per_s=1
-    ).table
+    table = build_workload(own("prompt_tokens,output_tokens,weight\n1,1,3\n1,1,9\n1,1,3\n"), rate_per_s=1).table
     assert table["priority"].tolist() == [1, 0, 1]
     assert table["weight"].tolist() == [3, 9, 3]
 
@@ -172,10 +169,53 @@ def test_every_family_with_every_recipe(trace, slo):
     assert len(build_workload(trace, requests=20, rate_per_s=1, slo=slo)) == 20
 
 
-@pytest.mark.parametrize("process", ARRIVALS.names())
-def test_every_arrival_process_is_sorted(process):
-    rate = None if process == "at-once" else 2.0
-    arrival_s = build_workload("azure-code", requests=200, rate_per_s=rate, arrivals=process).table[
-        "arrival_s"
-    ]
-    assert (np.diff(arrival_s) >= 0).all()
+def many(tmp_path, rows: int = 100):
+    path = tmp_path / "many.csv"
+    times = "".join(f"{10 + i / 2},{i + 1},1\n" for i in range(rows))
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n" + times)
+    return path
+
+
+def test_windows_of_a_file(tmp_path):
+    path = many(tmp_path)
+    first = build_workload(path, requests=10)
+    assert first.table["prompt_tokens"].tolist() == list(range(1, 11))
+    assert first.table["arrival_s"][0] == 10  # the first requests keep the file's clock
+    later = build_workload(path, requests=10, window=37)
+    assert later.table["prompt_tokens"].tolist() == list(range(38, 48))
+    assert later.table["arrival_s"] == pytest.approx(np.arange(10) / 2)
+    assert later.provenance["first_request"] == 37
+    assert_same(build_workload(path, requests=10, window="37").table, later.table)
+    assert build_workload(path, requests=10, window=90).table["prompt_tokens"][-1] == 100  # nothing wraps around
+    limited = build_workload(path, requests=3, window=2, max_prompt_tokens=5)
+    assert limited.table["prompt_tokens"].tolist() == [3, 4, 5]
+    assert build_workload(path, requests=10, window=5, rate_per_s=4).rate_per_s == pytest.approx(4)
+
+
+def test_seeds_take_different_windows(tmp_path):
+    path = many(tmp_path, 1000)
+    starts = [build_workload(path, requests=50, window="seed", seed=s).provenance["first_request"] for s in range(12)]
+    assert starts[0] == 0
+    assert len(set(starts)) == 12
+    assert min(np.diff(np.sort(starts))) >= 50  # a dozen windows of a twentieth do not overlap
+    everything = build_workload(path, window="seed", seed=3)
+    assert everything.provenance["first_request"] == 0
+    assert len(everything) == 1000
+
+
+@settings(max_examples=100)
+@given(length=st.integers(1, 10**7), data=st.data(), seed=st.integers(0, 2**40))
+def test_a_window_never_reaches_over_the_end(length, data, seed):
+    size = data.draw(st.integers(1, length))
+    assert 0 <= window_start("seed", seed, length, size) <= length - size
+
+
+@pytest.mark.parametrize("window", [-1, 91, "last", "-1", "1.5", ""])
+def test_windows_that_are_none(tmp_path, window):
+    with pytest.raises(WorkloadError, match="a window"):
+        build_workload(many(tmp_path), requests=10, window=window)
+
+
+def test_families_have_no_windows():
+    first, by_seed = (build_workload("sharegpt", requests=9, rate_per_s=1, window=w) for w in ("first", "seed"))
+    assert_same(first.table, by_seed.table)

@@ -1,9 +1,10 @@
 """Record step logs of the real vLLM V1 scheduler, the fixtures that servegym's vLLM scheduler must match.
 
 The scheduler runs alone: no weights, no GPU, no worker. It is given requests on a virtual clock on which
-every step takes exactly one second (one that schedules nothing runs no model, and takes none), and a fake model output with one token for every request whose whole
-context is computed. For each step the log has the clock at the step's start, what was scheduled in vLLM's
-own order, what was preempted in the order of preemption, and the KV blocks left free by schedule().
+every step takes exactly one second (one that schedules nothing runs no model, and takes none), and a fake
+model output with one token for every request whose whole context is computed. For each step the log has the
+clock at the step's start, what was scheduled in vLLM's own order, what was preempted in the order of
+preemption, and the KV blocks left free by schedule().
 Prefix caching, asynchronous scheduling and speculative decoding are off; chunked prefill is on.
 
 Recorded with vLLM 0.32.0. To record again (the same bytes come out):

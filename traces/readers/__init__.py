@@ -13,23 +13,33 @@ from pathlib import Path
 from servegym.simulator.errors import WorkloadError
 from servegym.traces import files
 from servegym.traces.readers.base import READERS, Reader
+from servegym.traces.tokenizers import Tokenizer
 from servegym.traces.trace import Trace
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
 
-def read_trace(path: str | os.PathLike[str]) -> Trace:
+def read_trace(path: str | os.PathLike[str], tokenizer: Tokenizer | str | None = None) -> Trace:
     """Read a trace file of any registered format.
 
-    path: a .csv, .jsonl or .parquet file (.csv.gz and .jsonl.gz too).
+    path: a .csv, .jsonl, .json (a list of objects) or .parquet file (.csv.gz, .jsonl.gz and .json.gz too).
+    tokenizer: for a file of texts, and for no other: "characters/4", or a function from text to tokens or
+        their number.
     Returns its requests as a Trace, with the file's name, SHA-256, rows and format as provenance.
     Raises WorkloadError, with the row where there is one, for a file that is missing, damaged or
     holds anything but requests.
     """
     path = Path(path)
     names = files.column_names(path)
-    return recognised(path.name, names)(path, names).read()
+    kind = recognised(path.name, names)
+    if kind.of_texts and tokenizer is None:
+        raise WorkloadError(
+            f"{path.name} holds texts, not token counts: name a tokenizer, such as the estimate characters/4"
+        )
+    if tokenizer is not None and not kind.of_texts:
+        raise WorkloadError(f"{path.name} has token counts ({kind.name}): leave the tokenizer out")
+    return kind(path, names, tokenizer).read()
 
 
 def recognised(file: str, names: list[str]) -> type[Reader]:

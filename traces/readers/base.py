@@ -12,7 +12,9 @@ from servegym.simulator.errors import WorkloadError
 from servegym.simulator.workload import DEFAULTS
 from servegym.traces import files
 from servegym.traces.cells import Chunk
+from servegym.traces.labels import Labels
 from servegym.traces.registry import Registry
+from servegym.traces.tokenizers import Tokenizer
 from servegym.traces.trace import PrefixBlocks, Trace
 
 Columns = dict[str, np.ndarray]
@@ -24,17 +26,21 @@ class Reader(ABC):
     """A format of trace files; an instance reads one file.
 
     name: what the format is called. needs: the columns it is recognised by. optional: columns it also reads.
-    ticks_per_s: unit of its times.
+    ticks_per_s: unit of its times. block_tokens: size of its prefix blocks. of_texts: it needs a tokenizer.
     """
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
     optional: ClassVar[tuple[str, ...]] = ()
     ticks_per_s: ClassVar[float] = 1.0
+    block_tokens: ClassVar[int | None] = None
+    of_texts: ClassVar[bool] = False
 
-    def __init__(self, path: Path, names: list[str]) -> None:
-        """path: the file. names: its columns, all of `needs` among them."""
+    def __init__(self, path: Path, names: list[str], tokenizer: Tokenizer | str | None = None) -> None:
+        """path: the file. names: its columns, all of `needs` among them. tokenizer: where `of_texts`."""
         self.path = path
+        self.tokenizer = tokenizer
+        self.labels = Labels()
         self.wanted = [name for name in names if name in (*self.needs, *self.optional)]
         self.ignored = [name for name in names if name not in self.wanted]
 
@@ -59,7 +65,7 @@ class Reader(ABC):
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         blocks = None
         if "block_ids" in columns:
-            blocks = PrefixBlocks(np.r_[0, np.cumsum(columns["block_counts"])], columns["block_ids"])
+            blocks = PrefixBlocks(np.r_[0, np.cumsum(columns["block_counts"])], columns["block_ids"], self.block_tokens)
         provenance: dict[str, Any] = {
             "file": self.path.name,
             "sha256": files.sha256(self.path),
@@ -76,6 +82,7 @@ class Reader(ABC):
                 output_tokens=columns["output_tokens"],
                 arrival_s=columns.get("ticks"),
                 given={field: columns[field] for field in DEFAULTS if field in columns},
+                labels=self.labels.by_column(),
                 prefix_blocks=blocks,
                 provenance=provenance,
             )

@@ -14,6 +14,7 @@ class MooncakeReader(PublicReader):
     source = "kvcache-ai/Mooncake FAST25-release/traces, Apache-2.0"
     optional = ("hash_ids",)
     ticks_per_s = 1e3
+    block_tokens = 512
 
     def columns(self, chunk: Chunk) -> Columns:
         columns = {

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
-
 import numpy as np
 
 from servegym.simulator.errors import WorkloadError
@@ -20,6 +17,7 @@ class OwnReader(Reader):
     """`prompt_tokens, output_tokens`, mostly `arrival_s` (from the start of the run), and what recipes set.
 
     priority: whole number, 0 is the highest. weight and SLOs: above 0; without ttlt_slo_s: interactive.
+    predicted_output_tokens: what a predictor says, above 0; empty where it says nothing.
     client, application, urgency: whole numbers, or names, which become codes in order of appearance.
     prefix_blocks: whole numbers, equal where prompts share a block.
     Nothing is put right: a wrong row is an error.
@@ -34,13 +32,10 @@ class OwnReader(Reader):
         "ttft_slo_s",
         "tpot_slo_s",
         "ttlt_slo_s",
+        "predicted_output_tokens",
         *_LABELLED,
         "prefix_blocks",
     )
-
-    def __init__(self, path: Path, names: list[str]) -> None:
-        super().__init__(path, names)
-        self._codes: dict[str, dict[str, int]] = {}
 
     def columns(self, chunk: Chunk) -> Columns:
         columns = {name: chunk.lengths(name) for name in self.needs}
@@ -57,21 +52,16 @@ class OwnReader(Reader):
                 columns[name] = chunk.positive(name, "seconds above 0")
         if "ttlt_slo_s" in chunk:
             columns["ttlt_slo_s"] = chunk.positive("ttlt_slo_s", "seconds above 0, or empty", empty=np.inf)
+        if "predicted_output_tokens" in chunk:
+            columns["predicted_output_tokens"] = chunk.positive(
+                "predicted_output_tokens", "tokens above 0, or empty", finite=True, empty=np.nan
+            )
         for name in _LABELLED:
             if name in chunk:
-                columns[name] = self._coded(chunk, name)
+                columns[name] = self.labels.codes(chunk, name)
         if "prefix_blocks" in chunk:
             columns["block_counts"], columns["block_ids"] = chunk.lists("prefix_blocks")
         return columns
-
-    def _coded(self, chunk: Chunk, name: str) -> np.ndarray:
-        """Codes of a column; the first chunk decides whether its cells are names or numbers."""
-        if chunk.first_row == 1 and not chunk.is_numeric(name):
-            self._codes[name] = {}
-        if name not in self._codes:
-            return chunk.codes(name)
-        codes = self._codes[name]
-        return np.array([codes.setdefault(label, len(codes)) for label in chunk.text(name)], "i4")
 
     def settled(self, trace: Trace) -> Trace:
         if trace.arrival_s is not None and (early := np.diff(trace.arrival_s) < 0).any():
@@ -81,4 +71,4 @@ class OwnReader(Reader):
                 f"{self.path.name}, row {row}: arrival_s is {time:g}, before the {before:g} of the row above;"
                 " sort the file by arrival_s"
             )
-        return dataclasses.replace(trace, labels={name: tuple(codes) for name, codes in self._codes.items()})
+        return trace

@@ -26,9 +26,7 @@ class PublicReader(Reader):
         served = (trace.prompt_tokens > 0) & (trace.output_tokens > 0)
         dropped = int(len(trace) - served.sum())
         if dropped == len(trace):
-            raise WorkloadError(
-                f"{self.path.name}: no row has 1 or more prompt and output tokens, as a request has"
-            )
+            raise WorkloadError(f"{self.path.name}: no row has 1 or more prompt and output tokens, as a request has")
         if dropped:
             notes.append(f"{dropped} rows with 0 prompt or output tokens dropped")
             trace = trace.take(np.flatnonzero(served))

@@ -1,0 +1,265 @@
+"""A comparison: schedulers x loads x seeds, where the schedulers of a load and a seed serve the same requests."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from servegym.baselines.registry import scheduler as find_scheduler
+from servegym.experiments.errors import ExperimentError
+from servegym.experiments.figures import FIGURES, figures
+from servegym.experiments.identity import code_digests, deployment_digest, versions
+from servegym.experiments.ledger import Ledger, Row
+from servegym.experiments.load import LOADS, saturation_rate_per_s
+from servegym.latency_models.profile import Profile, load_profile
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.policies import Policy
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.workload import Workload
+from servegym.traces.workloads import build_workload, load_trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEDULERS = (
+    "vllm-fcfs", "vllm-v1", "sarathi-fcfs", "sarathi-priority", "edf", "sjf", "slide-batching",
+)  # fmt: skip
+# Of azure-conv on the default device 3000 requests are 23 minutes of arrivals at load 0.3 and 5 at 1.4: at 1.4 the
+# queue grows for 200 times the TTFT SLO, so that every scheduler has to choose whom to fail, for nearly all of a run.
+REQUESTS = 3000
+CELLS_FILE = "cells.jsonl"
+
+Progress = Callable[[int, int], None]  # (cells done, cells in all)
+
+
+class Cell(NamedTuple):
+    """One run of a comparison. scheduler: its label."""
+
+    scheduler: str
+    load: float
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """What is compared, on what.
+
+    trace, slo, device, engines: as `servegym.simulate` takes them.
+    schedulers: "name" or "name:key=value,...". loads: rates relative to saturation (see `saturation_rate_per_s`).
+    rates_per_s: absolute rates; where there are any they take the place of the loads.
+    seeds: how many; they are 0, 1, ... requests: of each run (None: `REQUESTS`, or all of a file with fewer).
+
+    Raises ExperimentError for an empty or repeated list; the names are looked up when they are needed and raise
+    PolicyError, ProfileError, WorkloadError.
+    """
+
+    trace: str = "azure-conv"
+    slo: str = "proserve"
+    device: str = "a100-llama3-8b"
+    engines: int = 1
+    schedulers: tuple[str, ...] = SCHEDULERS
+    loads: tuple[float, ...] = tuple(LOADS.values())
+    rates_per_s: tuple[float, ...] = ()
+    seeds: int = 5
+    requests: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise ExperimentError(f"{self.seeds} seeds: a comparison has at least 1")
+        for what, values in (("scheduler", self.schedulers), ("load", self.loads), ("rate", self.rates_per_s)):
+            repeated = [value for value in values if values.count(value) > 1]
+            if repeated:
+                raise ExperimentError(f"{what} {repeated[0]} is named twice")
+        if not self.schedulers or not (self.loads or self.rates_per_s):
+            raise ExperimentError("a comparison has at least one scheduler and one load or rate")
+        for what, numbers in (("load", self.loads), ("rate", self.rates_per_s)):
+            for number in numbers:
+                if not 0 < number < math.inf:
+                    raise ExperimentError(f"a {what} of {number:g}: it should be above 0 and finite")
+
+    @functools.cached_property
+    def policies(self) -> dict[str, Policy]:
+        """The schedulers by their labels, in the order they were named."""
+        found = [find_scheduler(text) for text in self.schedulers]
+        policies = {policy.label: policy for policy in found}
+        if len(policies) < len(found):
+            raise ExperimentError(f"two of the schedulers {', '.join(self.schedulers)} are the same")
+        return policies
+
+    @functools.cached_property
+    def profile(self) -> Profile:
+        return load_profile(self.device)
+
+    @functools.cached_property
+    def deployment(self) -> Deployment:
+        return self.profile.deployment(self.engines)
+
+    @functools.cached_property
+    def requests_per_run(self) -> int:
+        if self.requests is not None:
+            return self.requests
+        return min(REQUESTS, len(load_trace(self.trace, default_requests=REQUESTS)))
+
+    @functools.cached_property
+    def saturation_rate_per_s(self) -> float:
+        return saturation_rate_per_s(self.trace, self.profile, self.engines, self.slo)
+
+    @functools.cached_property
+    def rate_of_load(self) -> dict[float, float]:
+        """Requests per second of each load, in the order they were named."""
+        if self.rates_per_s:
+            return {rate / self.saturation_rate_per_s: rate for rate in self.rates_per_s}
+        return {load: load * self.saturation_rate_per_s for load in self.loads}
+
+    @functools.cached_property
+    def cells(self) -> list[Cell]:
+        """Every run there is to do; those of one workload are neighbours."""
+        return [
+            Cell(scheduler, load, seed)
+            for load in self.rate_of_load
+            for seed in range(self.seeds)
+            for scheduler in self.policies
+        ]
+
+    @functools.cached_property
+    def workloads(self) -> dict[tuple[float, int], Workload]:
+        """What all schedulers serve, by load and seed. Of a file longer than a run every seed sees another window: else
+        a file's requests were the same for all seeds, and an interval over seeds would show the priorities only."""
+        return {
+            (load, seed): build_workload(
+                self.trace,
+                requests=self.requests_per_run,
+                rate_per_s=rate_per_s,
+                slo=self.slo,
+                seed=seed,
+                window="seed",
+            )
+            for load, rate_per_s in self.rate_of_load.items()
+            for seed in range(self.seeds)
+        }
+
+    @property
+    def trace_name(self) -> str:
+        """The family, or the file without its folder."""
+        return Path(self.trace).name
+
+    @property
+    def title(self) -> str:
+        """What is compared, in a line."""
+        engines = f"{self.engines} x " if self.engines > 1 else ""
+        return (
+            f"{self.trace_name} on {engines}{self.profile.name}, SLOs {self.slo}: "
+            f"{self.requests_per_run} requests x {self.seeds} seed{'s' * (self.seeds > 1)}"
+        )
+
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        """All that the results depend on. Two comparisons with the same identity have the same results."""
+        return {
+            "trace": self.trace_name,
+            "slo": self.slo,
+            "device": self.profile.name,
+            "engines": self.engines,
+            "schedulers": [policy.to_json() for policy in self.policies.values()],
+            "requests": self.requests_per_run,
+            "seeds": self.seeds,
+            "rate_per_s_of_load": {str(load): rate for load, rate in self.rate_of_load.items()},
+            "saturation_rate_per_s": self.saturation_rate_per_s,
+            "versions": versions(),
+            "code": code_digests(self.policies.values(), self.deployment),
+            "deployment": deployment_digest(self.deployment),
+            "workloads": {f"load {load!r}, seed {seed}": digest for (load, seed), digest in self._digests.items()},
+        }
+
+    @functools.cached_property
+    def _digests(self) -> dict[tuple[float, int], str]:
+        return {key: workload.digest for key, workload in self.workloads.items()}
+
+    @property
+    def default_directory(self) -> Path:
+        """A folder of its own for each identity, so that the same comparison finds its results again."""
+        digest = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:8]
+        return Path("results") / f"compare-{Path(self.trace).stem}-{digest}"
+
+    def run(self, cell: Cell) -> Row:
+        """The row of a cell."""
+        key = cell.load, cell.seed
+        scenario = Scenario(self.workloads[key], self.deployment, self.policies[cell.scheduler])
+        return {
+            **cell._asdict(),
+            "rate_per_s": self.rate_of_load[cell.load],
+            "workload": self._digests[key],
+            **figures(Simulation(scenario).run()),
+        }
+
+    def row_problem(self, row: Row) -> str | None:
+        """What is wrong with a row that should be one of this comparison's; None if nothing is."""
+        values: list[Any] = [row.get(field) for field in Cell._fields]
+        cell = Cell(*values)
+        if cell not in self.cells:
+            return f"{cell} is not part of this comparison"
+        if row.get("workload") != self._digests[cell.load, cell.seed]:
+            return f"the workload of {cell} was another"
+        bad = [name for name in FIGURES if not isinstance(row.get(name, ""), int | float | None)]
+        return f"{cell} has no number for {', '.join(bad)}" if bad else None
+
+
+def run_comparison(
+    comparison: Comparison,
+    directory: str | Path,
+    progress: Progress = lambda done, cells: None,
+    *,
+    jobs: int = 1,
+    fresh: bool = False,
+) -> pd.DataFrame:
+    """Run what is not done yet and return one row a cell, in the order of `comparison.cells`.
+
+    directory: rows are kept in its `cells.jsonl` as they come. When that holds rows of the same comparison they
+    are not run again; fresh: they are. jobs: runs at a time; the results are the same however many.
+
+    Raises ExperimentError when the directory holds another comparison, and as `Comparison` does. An interrupt
+    (KeyboardInterrupt) ends it when the runs that are under way are done, and leaves the rows.
+    """
+    import pandas as pd
+
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    with Ledger(directory / CELLS_FILE, comparison.identity, comparison.row_problem, fresh) as ledger:
+        done = {cell_of(row) for row in ledger.rows}
+        todo = [cell for cell in comparison.cells if cell not in done]
+        progress(len(done), len(comparison.cells))
+        if todo:
+            _compile(comparison)
+        for row in _rows(comparison, todo, jobs):
+            ledger.append(row)
+            progress(len(ledger.rows), len(comparison.cells))
+        rows = {cell_of(row): row for row in ledger.rows}
+    return pd.DataFrame([rows[cell] for cell in comparison.cells])
+
+
+def cell_of(row: Row) -> Cell:
+    return Cell(*(row[field] for field in Cell._fields))
+
+
+def _compile(comparison: Comparison) -> None:
+    """Run each scheduler once on one request: kernels are compiled here, in one thread, before any of the work."""
+    for policy in comparison.policies.values():
+        workload = Workload.from_columns({"arrival_s": [0.0], "prompt_tokens": [1], "output_tokens": [2]})
+        Simulation(Scenario(workload, comparison.deployment, policy)).run()
+
+
+def _rows(comparison: Comparison, cells: list[Cell], jobs: int) -> Iterator[Row]:
+    """The rows of cells, as they are done. Threads do: kernels run without Python's lock."""
+    executor = ThreadPoolExecutor(jobs)
+    try:
+        for future in as_completed([executor.submit(comparison.run, cell) for cell in cells]):
+            yield future.result()
+    finally:
+        executor.shutdown(cancel_futures=True)

@@ -1,0 +1,103 @@
+"""The tables of a comparison: means over seeds with confidence intervals, and differences paired by seed."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from servegym.experiments.errors import ExperimentError
+from servegym.experiments.intervals import Interval, student_interval
+from servegym.experiments.load import load_title
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WITH_INTERVAL = ("tdg_ratio", "slo_attainment")
+MEANS = ("slo_attainment_high_priority", "slo_attainment_low_priority", "ttft_p99_s", "preemptions")
+
+REFERENCE, BETTER, SAME, WORSE, UNKNOWN = "reference", "better", "not distinguishable", "worse", "one seed"
+VERDICT_WORDS = {
+    BETTER: "better:",
+    SAME: "statistically not distinguishable from it:",
+    WORSE: "worse:",
+    UNKNOWN: "with one seed one cannot say how sure the order is of",
+}
+
+
+def summarise(cells: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
+    """One row a load and scheduler, in the order of the cells.
+
+    cells: what `run_comparison` returns. baseline: label of the scheduler to which the others are compared
+    (None: at each load the one with the best mean TDG ratio).
+
+    For x of tdg_ratio and slo_attainment there are x, its 95 % interval over seeds x_ci_low to x_ci_high, and the
+    difference to the reference x_difference, x_difference_ci_low, x_difference_ci_high. Differences are taken
+    seed by seed: both served the same requests, so what a seed adds to both does not widen the interval.
+    `reference` names the scheduler compared to, `verdict` says whether the interval of the TDG difference leaves
+    out 0. The intervals are not corrected for how many schedulers there are, nor for the best being chosen from
+    the same runs. Raises ExperimentError for a baseline that was not compared.
+    """
+    import pandas as pd
+
+    labels = list(cells["scheduler"].unique())
+    if baseline is not None:
+        check_baseline(baseline, labels)
+    rows = []
+    for load in cells["load"].unique():
+        at_load = cells[cells["load"] == load]
+        by_seed = {label: at_load[at_load["scheduler"] == label].sort_values("seed").reset_index() for label in labels}
+        reference = baseline or max(labels, key=lambda label: by_seed[label]["tdg_ratio"].mean())
+        rows += [
+            {"load": load, "scheduler": label} | _row(by_seed[label], by_seed[reference], reference) for label in labels
+        ]
+    return pd.DataFrame(rows)
+
+
+def check_baseline(baseline: str, labels: list[str]) -> None:
+    """Raise ExperimentError unless the baseline is one of the compared schedulers."""
+    if baseline not in labels:
+        raise ExperimentError(f"baseline {baseline!r} is not compared; compared are {', '.join(labels)}")
+
+
+def _row(runs: pd.DataFrame, reference: pd.DataFrame, reference_label: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"rate_per_s": runs["rate_per_s"].iloc[0], "seeds": len(runs)}
+    for name in WITH_INTERVAL:
+        row |= _columns(name, student_interval(runs[name]))
+    row |= {name: runs[name].astype("f8").mean() for name in MEANS}
+    row["reference"] = reference_label
+    for name in WITH_INTERVAL:
+        row |= _columns(f"{name}_difference", student_interval(runs[name] - reference[name]))
+    is_reference = runs["scheduler"].iloc[0] == reference_label
+    return row | {"verdict": REFERENCE if is_reference else _verdict(row)}
+
+
+def _columns(name: str, interval: Interval) -> dict[str, float]:
+    return {name: interval.mean, f"{name}_ci_low": interval.low, f"{name}_ci_high": interval.high}
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    low, high = row["tdg_ratio_difference_ci_low"], row["tdg_ratio_difference_ci_high"]
+    if math.isnan(low):
+        return UNKNOWN
+    return BETTER if low > 0 else WORSE if high < 0 else SAME
+
+
+def conclusion(at_load: pd.DataFrame) -> str:
+    """What the rows of a load say of TDG ratios, in a sentence."""
+    reference = at_load["reference"].iloc[0]
+    best = at_load["scheduler"][at_load["tdg_ratio"].idxmax()]
+    parts = [f"{'best is' if best == reference else 'against'} {reference}"]
+    for verdict, words in VERDICT_WORDS.items():
+        schedulers = at_load["scheduler"][at_load["verdict"] == verdict]
+        if len(schedulers):
+            parts.append(f"{words} {', '.join(schedulers)}")
+    return f"Load {load_title(at_load['load'].iloc[0])}: {'; '.join(parts)}."
+
+
+def save_tables(cells: pd.DataFrame, summary: pd.DataFrame, directory: Path) -> list[Path]:
+    """Write `cells.parquet` and `summary.csv`; returns the files."""
+    cells_path, summary_path = directory / "cells.parquet", directory / "summary.csv"
+    cells.to_parquet(cells_path, index=False)
+    summary.to_csv(summary_path, index=False)
+    return [cells_path, summary_path]

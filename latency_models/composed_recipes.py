@@ -1,0 +1,127 @@
+"""The profiles composed from operator tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from servegym.latency_models import aiconfigurator, composed_devices
+from servegym.latency_models.composition import Composition
+from servegym.latency_models.fitting import fit
+from servegym.latency_models.model import BATCH_COLUMNS
+from servegym.latency_models.recipe import DEVICE_SPECS, OPERATOR_TABLES, DeviceModel, Recipe
+from servegym.latency_models.sampling import BatchRange
+from servegym.latency_models.shapes import LLAMA_3_8B, LLAMA_3_70B, ModelShape
+from servegym.latency_models.specifications import device
+
+STATEMENT = (
+    "These are composition errors: the device form is compared with batch times composed from operator "
+    "tables, and the estimator with the device form. No iteration of an engine was measured."
+)
+VIDUR = {"repository": "microsoft/vidur", "commit": "7d47513363ec", "licence": "MIT"}
+VIDUR_COPY = {"repository": "sw5sh/cs378-assignment3", "commit": "7ac2fe9fb6ce", "licence": "MIT (Vidur)"}
+AICONFIGURATOR = {"repository": "ai-dynamo/aiconfigurator", "commit": "095f58a51c4c", "licence": "Apache-2.0"}
+LLMSERVINGSIM = {"repository": "casys-kaist/LLMServingSim", "commit": "5daddb21a545", "licence": "MIT"}
+
+HOPPER_METHOD = (
+    "aiconfigurator's matrix products, attention and LM head (vLLM 0.24.0); norms, rotary embedding and "
+    "activation from memory traffic; cached-prefix slope from the longest prefill."
+)
+A6000_METHOD = (
+    "LLMServingSim's operators of a layer and LM head, to 2048 tokens; its attention (a FlashAttention kernel that "
+    "does not share keys among query heads, slower than an engine's): prefills of a batch one after the other, decodes "
+    "at so much a request and a cached token, fitted for 1 to 32 requests; cached-prefix slope from chunks of 256 "
+    "tokens and more."
+)
+
+
+def composed(compose: Callable[[], Composition], batches: np.ndarray, seed: int, overhead_s: float) -> DeviceModel:
+    """The form `piecewise`, fitted to the composed times of the batches."""
+    table = pd.DataFrame({name: batches[name] for name in BATCH_COLUMNS})
+    table["duration_s"] = compose().duration_s(batches)
+    fitted = fit("piecewise", table, seed)
+    return DeviceModel(fitted.model, {"device_vs_composition": fitted.error})
+
+
+def _aiconfigurator(tables: str, devices: int = 1) -> tuple[Mapping[str, str], ...]:
+    kinds = ("gemm", "context_attention", "generation_attention", "custom_allreduce")[: 4 if devices > 1 else 3]
+    return tuple({"table": f"{tables}_{kind}_perf", **AICONFIGURATOR} for kind in kinds)
+
+
+def _recipe(
+    name: str, model: str, hardware: str, specification: str, shape: ModelShape, compose: Callable[[], Composition],
+    method: str, sources: tuple[Mapping[str, str], ...], limits: BatchRange, devices: int = 1,
+) -> Recipe:  # fmt: skip
+    return Recipe(
+        name=name,
+        title=f"{model} on {'one ' if devices == 1 else f'{devices} x '}{hardware}",
+        hardware=hardware,
+        specification=specification,
+        model=f"{model} (bfloat16)",
+        shape=shape,
+        make=partial(composed, compose),
+        basis=OPERATOR_TABLES,
+        statement=STATEMENT,
+        method=f"{method} Random batches, decodes at their mean cached length, prefills at the root mean square of "
+        "their chunks.",
+        sources=(*sources, DEVICE_SPECS),
+        tensor_parallel=devices,
+        limits=limits,
+    )
+
+
+def _a100(model: str, shape: ModelShape, devices: int, cached_tokens_in_batch: int) -> Recipe:
+    size = model.removeprefix("Llama-3-").lower()
+    linear = f"vidur_a100_llama3_{size}_linear_ops"
+    method = "Vidur's linear operators and cached-prefix slope, aiconfigurator's attention and LM head (vLLM 0.14.0)"
+    sources: tuple[Mapping[str, str], ...] = (
+        {"table": linear, **VIDUR},
+        {"table": composed_devices.VIDUR_ATTENTION, **VIDUR_COPY},
+        *_aiconfigurator(aiconfigurator.A100, devices),
+    )
+    if devices > 1:
+        method += (
+            f"; attention of the {shape.heads // devices} query and {shape.kv_heads // devices} key heads of a device "
+            "as measured, the slope and the LM head by the device's share; two all-reduces a layer, vLLM's own (in a "
+            "CUDA graph) below 8 MiB and NCCL's on a DGX from there"
+        )
+        sources = (*sources, {"table": composed_devices.VIDUR_ALL_REDUCE, **VIDUR})
+    return _recipe(
+        f"a100-llama3-{size}" + (f"-tp{devices}" if devices > 1 else ""),
+        model, "NVIDIA A100-SXM4-80GB", "A100-SXM4", shape, partial(composed_devices.a100, linear, shape, devices),
+        f"{method}.", sources, BatchRange(cached_tokens_in_batch=cached_tokens_in_batch), devices,
+    )  # fmt: skip
+
+
+def _hopper(name: str, hardware: str, specification: str, tables: str, cached_tokens_in_batch: int) -> Recipe:
+    def compose() -> Composition:
+        return composed_devices.hopper(tables, device(specification).memory_bytes_per_s)
+
+    return _recipe(
+        name, "Llama-3-8B", hardware, specification, LLAMA_3_8B, compose, HOPPER_METHOD, _aiconfigurator(tables),
+        BatchRange(cached_tokens_in_batch=cached_tokens_in_batch),
+    )  # fmt: skip
+
+
+# Cached tokens in a batch: about what the devices' memory holds.
+RECIPES = (
+    _a100("Llama-3-8B", LLAMA_3_8B, 1, 440_000),
+    _a100("Llama-3-8B", LLAMA_3_8B, 2, 1_000_000),
+    _a100("Llama-3-8B", LLAMA_3_8B, 4, 2_000_000),
+    _a100("Llama-3-70B", LLAMA_3_70B, 4, 480_000),
+    _a100("Llama-3-70B", LLAMA_3_70B, 8, 1_300_000),
+    _recipe(
+        "a6000-llama3.1-8b", "Llama-3.1-8B", "NVIDIA RTX A6000", "RTX-A6000", LLAMA_3_8B, composed_devices.a6000,
+        A6000_METHOD,
+        (
+            {"table": composed_devices.A6000_LAYERS, **LLMSERVINGSIM},
+            {"table": composed_devices.A6000_ATTENTION, **LLMSERVINGSIM},
+        ),
+        BatchRange(2048, 8, 256, 16384, 200_000),
+    ),
+    _hopper("h100-llama3-8b", "NVIDIA H100-SXM5-80GB", "H100-SXM", aiconfigurator.H100, 440_000),
+    _hopper("h200-llama3-8b", "NVIDIA H200-SXM5-141GB", "H200-SXM", aiconfigurator.H200, 880_000),
+)  # fmt: skip

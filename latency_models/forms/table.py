@@ -1,0 +1,111 @@
+"""PolyServe's latency table: a batch's time over its tokens and the tokens cached for them, bilinear."""
+
+import numpy as np
+
+from servegym.latency_models.form import Coefficient, Form, Values
+from servegym.latency_models.knots import segment
+from servegym.latency_models.least_squares import fit_relative, rising
+from servegym.simulator.compilation import kernel
+from servegym.simulator.errors import ProfileError
+from servegym.simulator.requests import left_of
+from servegym.simulator.signatures import latency, queue_latency, request_latency
+
+T_C, TOKENS = range(2)
+
+FIT_TOKENS = (1, 32, 64, 128, 192, 256, 384, 512, 1024, 2048, 4096, 8192, 16384)
+FIT_CACHED = (0, 4096, 16384, 65536, 131072, 262144, 524288)
+
+
+@kernel
+def look_up(tokens, cached, coefficients):
+    """Seconds at (batch tokens, cached tokens): the edge's before the first knots, the last cell's past the last."""
+    rows, first_row = int(coefficients[TOKENS]), TOKENS + 1
+    columns, first_column = int(coefficients[first_row + rows]), first_row + rows + 1
+    tokens = max(tokens, coefficients[first_row])
+    cached = max(cached, coefficients[first_column])
+    row = segment(tokens, coefficients, first_row, rows)
+    column = segment(cached, coefficients, first_column, columns)
+    low, left = coefficients[first_row + row], coefficients[first_column + column]
+    down = (tokens - low) / (coefficients[first_row + row + 1] - low)
+    along = (cached - left) / (coefficients[first_column + column + 1] - left)
+    corner = first_column + columns + 1 + row * columns + column
+    above = coefficients[corner] * (1.0 - along) + coefficients[corner + 1] * along
+    below = coefficients[corner + columns] * (1.0 - along) + coefficients[corner + columns + 1] * along
+    return above * (1.0 - down) + below * down
+
+
+@latency
+def batch_s(batch, coefficients):
+    tokens = batch.prefill_tokens + batch.decode_requests
+    cached = batch.prefill_cached_tokens + batch.decode_cached_tokens
+    return coefficients[T_C] + look_up(tokens, cached, coefficients)
+
+
+@kernel
+def core_s(tokens, cached, coefficients):
+    """What the request alone adds to an empty batch."""
+    return look_up(float(tokens), float(cached), coefficients) - look_up(0.0, 0.0, coefficients)
+
+
+@request_latency
+def request_s(tokens, cached, decoding, coefficients):
+    return core_s(tokens, cached, coefficients)
+
+
+@queue_latency
+def exec_s(requests, queue, coefficients, plan):
+    for place in range(queue.shape[0]):
+        request = requests[queue[place]]
+        plan[place].exec_s = core_s(left_of(request), request.computed_tokens, coefficients)
+
+
+def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
+    """Rising in tokens and in cached tokens, and in cached tokens the faster the more tokens there are."""
+    tokens, cached = np.array(FIT_TOKENS, dtype=float), np.array(FIT_CACHED, dtype=float)
+    rows = rising(batches["prefill_tokens"] + batches["decode_requests"], tokens)
+    columns = rising(batches["prefill_cached_tokens"] + batches["decode_cached_tokens"], cached)
+    design = (rows[:, :, None] * columns[:, None, :]).reshape(len(batches), -1)
+    weights = fit_relative(design, duration_s).reshape(len(tokens), len(cached))
+    return {
+        "t_c": 0.0,
+        "tokens": tokens.tolist(),
+        "cached_tokens": cached.tolist(),
+        "table_s": weights.cumsum(axis=0).cumsum(axis=1).ravel().tolist(),
+    }
+
+
+def _check(values: Values, where: str) -> None:
+    tokens, cached, seconds = (np.asarray(values[name]) for name in ("tokens", "cached_tokens", "table_s"))
+    if min(len(tokens), len(cached)) < 2 or len(seconds) != len(tokens) * len(cached):
+        raise ProfileError(
+            f"{where}: {len(tokens)} tokens, {len(cached)} cached_tokens and {len(seconds)} table_s; "
+            "there must be 2 or more of the first two and one table_s for each pair of them"
+        )
+    for name, knots in (("tokens", tokens), ("cached_tokens", cached)):
+        bad = np.flatnonzero(knots[1:] <= knots[:-1])
+        if len(bad):
+            before, after = knots[bad[0]], knots[bad[0] + 1]
+            raise ProfileError(f"{where}: {name}[{bad[0] + 1}] is {after} after {before}; they must increase")
+    grid = seconds.reshape(len(tokens), len(cached))
+    if (np.diff(grid, axis=0) < 0).any() or (np.diff(grid, axis=1) < 0).any():
+        raise ProfileError(f"{where}: table_s falls along tokens or cached_tokens; more work must not take less time")
+
+
+FORM = Form(
+    name="table",
+    equation="table(prefill tokens + decodes, cached tokens of all requests) + t_c",
+    batch_s=batch_s,
+    request_s=request_s,
+    exec_s=exec_s,
+    coefficients=(
+        Coefficient("t_c", "s", "constant part of a batch outside the table"),
+        Coefficient("tokens", "tokens", "the table's rows: tokens computed in the batch", vector=True),
+        Coefficient("cached_tokens", "tokens", "the table's columns: tokens cached for the batch", vector=True),
+        Coefficient("table_s", "s", "time at each pair, row after row", vector=True),
+    ),
+    constant="t_c",
+    cannot="whether tokens are prefilled or decoded, and a prefill's attention to itself: a chunk of n tokens takes "
+    "what n decodes of the same cached tokens take",
+    fit=_fit,
+    check=_check,
+)

@@ -1,0 +1,75 @@
+"""The `servegym` command: its sub-commands, and how errors end."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from servegym import __version__
+from servegym.cli import bench, calibrate, compare, simulate, trace
+from servegym.cli.interruption import INTERRUPTED, Interrupted
+from servegym.simulator.errors import ServegymError
+
+WRONG_INPUT = 2
+
+app = typer.Typer(
+    name="servegym",
+    help="A gym for LLM serving: simulate an engine, compare its schedulers.",
+    epilog="Start with: servegym compare",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("simulate", epilog=simulate.EXAMPLES)(simulate.simulate)
+app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
+app.add_typer(trace.app, name="trace")
+app.command("calibrate", epilog=calibrate.EXAMPLES)(calibrate.calibrate)
+app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"servegym {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def servegym(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    del version  # shown before this is called
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def run() -> NoReturn:
+    """Run the command line and exit: 0, 2 with one line for wrong input, 130 when interrupted."""
+    try:
+        status = app(standalone_mode=False) or 0
+        if status == INTERRUPTED:  # typer has swallowed the KeyboardInterrupt
+            raise Interrupted("nothing of it is kept; give the same command again")
+    except Interrupted as error:
+        end(f"interrupted: {error}", INTERRUPTED)
+    except ServegymError as error:
+        end(str(error), WRONG_INPUT)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        end(f"{where}{error.strerror or error}", WRONG_INPUT)
+    except Exception as error:
+        # A usage error of typer, by what it can do: where its class lives depends on typer's version.
+        if not hasattr(error, "format_message"):
+            raise
+        end(error.format_message(), WRONG_INPUT)
+    sys.exit(status)
+
+
+def end(message: str, status: int) -> NoReturn:
+    """Say on one line of standard error why this is the end."""
+    print("servegym:", " ".join(message.split()), file=sys.stderr)
+    sys.exit(status)

@@ -1,0 +1,144 @@
+"""`servegym calibrate`: a latency profile from measured batches."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from servegym.cli import options
+from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from servegym.latency_models.calibration import Calibration
+
+EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym calibrate batches.csv --like a100-llama3-8b
+
+servegym calibrate batches.parquet --form table --name my-gpu --kv-blocks 20000
+
+servegym compare --device results/calibrate/my-gpu.json
+"""
+COLUMNS = (
+    "A CSV or Parquet file, one measured batch a row: duration_s, prefill_tokens, prefill_requests, "
+    "prefill_cached_tokens, decode_requests, decode_cached_tokens."
+)
+
+
+def calibrate(
+    batches: Annotated[Path, typer.Argument(metavar="FILE", help=COLUMNS)],
+    form: Annotated[
+        str, typer.Option(metavar="FORM", help="The form of the device model.", rich_help_panel=options.WHAT)
+    ] = "piecewise",
+    like: Annotated[
+        str,
+        typer.Option(
+            metavar="PROFILE",
+            help="The profile, or its file, that hardware, model and KV cache are taken from.",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = "a100-llama3-8b",
+    kv_blocks: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="KV blocks of an engine.", show_default="its", rich_help_panel=options.WHAT
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name of the new profile.",
+            show_default="the file's",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = None,
+    held_out: Annotated[
+        float,
+        typer.Option(
+            min=0.05,
+            max=0.95,
+            metavar="SHARE",
+            help="Share of the batches that errors are measured on and nothing is fitted to.",
+            rich_help_panel=options.HOW_MUCH,
+        ),
+    ] = 0.3,
+    seed: Annotated[
+        int,
+        typer.Option(min=0, metavar="S", help="Seed of which batches those are.", rich_help_panel=options.HOW_MUCH),
+    ] = 0,
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar=options.OUT_METAVAR,
+            help="Folder for the profile and its picture.",
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = Path("results/calibrate"),
+    json: options.Json = None,
+) -> None:
+    """Fit a latency profile to measured batches, and show how far off it is on batches held out.
+
+    Writes NAME.json, a profile that every --device takes, and NAME.png, predicted against measured times.
+    """
+    from servegym.latency_models import calibration
+    from servegym.latency_models.calibration_plot import plot_calibration
+    from servegym.latency_models.documents import to_text
+    from servegym.latency_models.measured_batches import read_batches
+    from servegym.latency_models.profile import load_profile
+
+    check_output_folder(out)
+    result = calibration.calibrate(
+        read_batches(batches),
+        form,
+        name or name_of(batches),
+        load_profile(like),
+        seed=seed,
+        held_out_share=held_out,
+        total_blocks=kv_blocks,
+        source=batches.name,
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    profile = out / f"{result.document['name']}.json"
+    profile.write_text(to_text(result.document), encoding="utf-8")
+    picture = plot_calibration(result, profile.with_suffix(".png"))
+    console = console_for(json)
+    console.print(error_table(result), f"written: {profile}, {picture}", soft_wrap=True)
+    if json is not None:
+        write_json(result.document | {"files": [profile, picture]}, json)
+
+
+def name_of(path: Path) -> str:
+    """A profile's name from a file's: lower case, anything but letters, digits and dots a hyphen."""
+    return re.sub(r"[^a-z0-9.]+", "-", path.stem.lower()).strip("-.") or "calibrated"
+
+
+def error_table(result: Calibration) -> Table:
+    """Errors in percent on the held-out batches."""
+    table = new_table("error, %", "MAPE", "decode", "prefill", "mixed", "p95", "largest")
+    for label, fitted in (
+        (f"{result.document['device']['form']} device, against measured", result.device),
+        ("linear estimator, against the device", result.estimator),
+    ):
+        error = fitted.error
+        table.add_row(
+            label,
+            *(
+                number(value, 2)
+                for value in (
+                    error.mape_percent,
+                    error.decode_mape_percent,
+                    error.prefill_mape_percent,
+                    error.mixed_mape_percent,
+                    error.p95_percent,
+                    error.max_percent,
+                )
+            ),
+        )
+    return table

@@ -1,0 +1,60 @@
+"""What `servegym compare` prints: a table for each load, and what they say in words."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from servegym.cli.output import new_table, number
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+    from servegym.experiments.comparison import Comparison
+
+
+def show_comparison(comparison: Comparison, summary: pd.DataFrame, baseline: str | None, console: Console) -> None:
+    """A table for each load, the best in bold, and what it says in words."""
+    from servegym.experiments.load import load_title
+    from servegym.experiments.summary import conclusion
+
+    console.print(comparison.title)
+    console.print(f"Saturation: {number(comparison.saturation_rate_per_s)} requests/s")
+    for load, at_load in summary.groupby("load", sort=False):
+        best = at_load["tdg_ratio"].idxmax()
+        table = new_table(
+            "scheduler",
+            "TDG ratio",
+            "SLO met",
+            "high prio.",
+            "low prio.",
+            "TTFT p99 s",
+            "evicted",
+            f"TDG minus {'best' if baseline is None else 'baseline'}",
+            title=f"Load {load_title(load)}: {number(at_load['rate_per_s'].iloc[0])} requests/s",
+        )
+        for index, row in at_load.iterrows():
+            difference = with_interval(row, "tdg_ratio_difference", 4, "+")
+            table.add_row(
+                row["scheduler"] + " *" * (index == best),
+                with_interval(row, "tdg_ratio", 4),
+                with_interval(row, "slo_attainment", 3),
+                number(row["slo_attainment_high_priority"]),
+                number(row["slo_attainment_low_priority"]),
+                number(row["ttft_p99_s"], 2),
+                number(row["preemptions"], 1),
+                "" if row["scheduler"] == row["reference"] else difference,
+                style="bold" if index == best else None,
+            )
+        console.print(table)
+    console.print("* best mean TDG ratio; ± 95 % interval over seeds (Student's t; differences paired by seed)")
+    for _, at_load in summary.groupby("load", sort=False):
+        console.print(conclusion(at_load))
+
+
+def with_interval(row: pd.Series, name: str, digits: int, sign: str = "") -> str:
+    """mean ± half the width of its interval; the mean alone where one seed has none."""
+    half_width = (row[f"{name}_ci_high"] - row[f"{name}_ci_low"]) / 2
+    mean = f"{row[name]:{sign}.{digits}f}"
+    return mean if math.isnan(half_width) else f"{mean} ± {half_width:.{digits}f}"

@@ -1,0 +1,7 @@
+"""Ctrl-C, with a word on what is left of the work."""
+
+INTERRUPTED = 130  # exit status, as shells have it
+
+
+class Interrupted(Exception):
+    """A user stopped the command; the message says what is kept and how to go on."""

@@ -1,0 +1,126 @@
+"""The options of the command line: one vocabulary, so that what was learned for one command serves for all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ON_WHAT, WHAT, HOW_MUCH, OUTPUT = "What is served", "By whom", "How much", "Output"
+
+
+def json_target(value: str | None) -> str | None:
+    """`--json` as given, refused where it could not be written, so that no long run ends in that."""
+    if value is not None and value != "-":
+        path = Path(value)
+        if path.is_dir():
+            raise typer.BadParameter(f"{path} is a folder; name a file, or - for standard output")
+        if not path.parent.is_dir():
+            raise typer.BadParameter(f"there is no folder {path.parent} to write {path.name} to")
+    return value
+
+
+Trace = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME|FILE",
+        help="A family of generated requests, or a trace file (.csv, .jsonl, .parquet). "
+        "Here as for every name: an unknown one is answered with those there are.",
+        rich_help_panel=ON_WHAT,
+    ),
+]
+Slo = Annotated[
+    str,
+    typer.Option(
+        metavar="RECIPE",
+        help="How requests get priorities, weights and SLOs; columns of the file itself win.",
+        rich_help_panel=ON_WHAT,
+    ),
+]
+Requests = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="How many requests a run serves; of a file, consecutive ones.",
+        rich_help_panel=HOW_MUCH,
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Option(metavar="PROFILE", help="A latency profile, or the path of its .json file.", rich_help_panel=WHAT),
+]
+Engines = Annotated[
+    int,
+    typer.Option(min=1, max=1024, metavar="N", help="Engines; request i goes to engine i mod N.", rich_help_panel=WHAT),
+]
+
+SCHEDULER_METAVAR = "NAME[:key=value,...]"
+Scheduler = Annotated[
+    str,
+    typer.Option(
+        metavar=SCHEDULER_METAVAR, help="The scheduler and parameters other than its own.", rich_help_panel=WHAT
+    ),
+]
+Schedulers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scheduler",
+        metavar=SCHEDULER_METAVAR,
+        help="A scheduler and parameters other than its own. Repeatable.",
+        show_default="seven of them",
+        rich_help_panel=WHAT,
+    ),
+]
+LoadPolicies = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE.py", help="A Python file that registers policies of your own. Repeatable.", rich_help_panel=WHAT
+    ),
+]
+
+RATE_HELP = "Mean arrival rate, requests per second."
+LOAD_HELP = "Arrival rate relative to saturation: a number, or light (0.3), medium (0.7), high (1), overload (1.4)."
+Rate = Annotated[float | None, typer.Option(metavar="REQ_PER_S", help=RATE_HELP, rich_help_panel=HOW_MUCH)]
+Rates = Annotated[
+    list[float] | None,
+    typer.Option("--rate", metavar="REQ_PER_S", help=f"{RATE_HELP} Repeatable.", rich_help_panel=HOW_MUCH),
+]
+Load = Annotated[str | None, typer.Option(metavar="X", help=LOAD_HELP, rich_help_panel=HOW_MUCH)]
+Loads = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--load",
+        metavar="X",
+        help=f"{LOAD_HELP} Repeatable.",
+        show_default="these four",
+        rich_help_panel=HOW_MUCH,
+    ),
+]
+Seed = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        metavar="S",
+        help="Seed of lengths, arrivals and priorities; of a file, which requests (0: the first).",
+        rich_help_panel=HOW_MUCH,
+    ),
+]
+Seeds = Annotated[
+    int,
+    typer.Option(
+        min=1, metavar="N", help="How many seeds: each run is repeated for 0 to N - 1.", rich_help_panel=HOW_MUCH
+    ),
+]
+Json = Annotated[
+    str | None,
+    typer.Option(
+        "--json",
+        metavar="FILE|-",
+        callback=json_target,
+        help="Write every figure as one JSON document; -: to standard output, and all else to standard error.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+OUT_METAVAR = "DIR"

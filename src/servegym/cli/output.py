@@ -1,0 +1,97 @@
+"""What commands print and write: tables for a person, one JSON document for a script."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from servegym.simulator.errors import ServegymError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+LONGEST_NUMBER = 7  # characters of "-0.1234"; a cell with more, such as a mean ± its interval, wraps at spaces
+NOT_A_TERMINAL_WIDTH = 130  # characters: a file or a pipe has no width of its own
+
+
+def console_for(json_target: str | None) -> Console:
+    """Where tables go: standard output, unless the JSON document goes there."""
+    return _console(stderr=json_target == "-")
+
+
+def progress_console() -> Console:
+    """Where progress and remarks go: standard error."""
+    return _console(stderr=True)
+
+
+def _console(stderr: bool) -> Console:
+    from rich.console import Console
+
+    console = Console(stderr=stderr, highlight=False, emoji=False, markup=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = NOT_A_TERMINAL_WIDTH
+    return console
+
+
+def new_table(*columns: str, title: str | None = None, numbers: bool = True) -> Table:
+    """An empty table. Its first column is text; the others are numbers, or text too.
+
+    Where the terminal is narrow cells wrap, but no number loses a digit.
+    """
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, collapse_padding=True)
+    table.show_header = any(columns)
+    for index, column in enumerate(columns):
+        if index and numbers:
+            table.add_column(column, justify="right", min_width=LONGEST_NUMBER)
+        else:
+            table.add_column(column, overflow="fold")
+    return table
+
+
+def number(value: float | int | None, digits: int = 3) -> str:
+    """A number for a table: whole ones whole, others with `digits` decimals, none as a dash."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON has it: no NaN and no infinity (null), no NumPy numbers, no paths."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value
+
+
+def write_json(document: Mapping[str, Any], target: str | Path) -> None:
+    """Write one JSON document to a file, or to standard output when `target` is "-"."""
+    text = json.dumps(plain(document), indent=2, allow_nan=False)
+    if target == "-":
+        print(text)
+    else:
+        Path(target).write_text(text + "\n", encoding="utf-8")
+
+
+def check_output_folder(path: Path) -> None:
+    """Raise ServegymError unless `path` is a folder that can be written to, or can be made one.
+
+    It is asked before the work, and the folder made after it: wrong input leaves nothing behind.
+    """
+    there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise ServegymError(f"--out {path}: {there} is a file; name a folder")
+    if not os.access(there, os.W_OK):
+        raise ServegymError(f"--out {path}: you may not write to {there}")

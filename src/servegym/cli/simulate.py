@@ -1,0 +1,152 @@
+"""`servegym simulate`: one run, its figures, and its tables on request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from servegym.cli import options
+from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
+from servegym.cli.user_policies import load_policy_files
+from servegym.simulator.errors import ServegymError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from servegym.latency_models.profile import Profile
+
+EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym simulate --scheduler edf --load high
+
+servegym simulate --trace my.csv --rate 6 --scheduler slide-batching:gamma=2 --out results/mine
+
+servegym simulate --requests 200 --json - | jq .tdg_ratio
+"""
+
+
+def simulate(
+    trace: options.Trace = "azure-conv",
+    slo: options.Slo = "proserve",
+    device: options.Device = "a100-llama3-8b",
+    engines: options.Engines = 1,
+    scheduler: options.Scheduler = "slide-batching",
+    load_policies: options.LoadPolicies = None,
+    rate: options.Rate = None,
+    load: options.Load = None,
+    requests: options.Requests = None,
+    seed: options.Seed = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar=options.OUT_METAVAR,
+            help="Write the tables of requests and engines there, and run.json.",
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = None,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Tables as CSV, not Parquet.", rich_help_panel=options.OUTPUT)
+    ] = False,
+    timeline: Annotated[
+        bool,
+        typer.Option("--timeline", help="Record every event to a table too.", rich_help_panel=options.OUTPUT),
+    ] = False,
+    json: options.Json = None,
+) -> None:
+    """Serve a trace once and print how well it went.
+
+    Without --rate and --load a trace keeps its own arrival times; one that has none arrives at load medium (0.7).
+    Without --requests a file is served whole, and of a family 1000 requests.
+    """
+    if (csv or timeline) and out is None:
+        raise ServegymError(f"{'--csv' if csv else '--timeline'} needs --out DIR, the folder of the tables")
+    if out is not None:
+        check_output_folder(out)
+    load_policy_files(load_policies)
+
+    from servegym.api import simulate as serve
+    from servegym.baselines.registry import scheduler as find_scheduler
+    from servegym.experiments.identity import versions
+    from servegym.latency_models.profile import load_profile
+    from servegym.traces.workloads import build_workload
+
+    policy, profile = find_scheduler(scheduler), load_profile(device)
+    rate_per_s = arrival_rate_per_s(rate, load, trace, profile, engines, slo)
+    workload = build_workload(trace, requests=requests, rate_per_s=rate_per_s, slo=slo, seed=seed, window="seed")
+    result = serve(workload, scheduler=policy, device=profile, engines=engines, record_timeline=timeline)
+    document = {
+        **result.summary,
+        "arguments": {
+            "trace": trace,
+            "slo": slo,
+            "device": device,
+            "engines": engines,
+            "scheduler": policy.label,
+            "load_policies": load_policies or [],
+            "rate": rate,
+            "load": load,
+            "requests": requests,
+            "seed": seed,
+        },
+        "rate_per_s": workload.rate_per_s,
+        "workload": {"name": workload.name, "digest": workload.digest, **workload.provenance},
+        "versions": versions(),
+    }
+    console = console_for(json)
+    show(document, console)
+    if out is not None:
+        written = result.save(out, csv)
+        write_json(document, out / "run.json")
+        console.print("Written:", ", ".join(str(path) for path in [*written, out / "run.json"]))
+    if json is not None:
+        write_json(document, json)
+
+
+def arrival_rate_per_s(
+    rate_per_s: float | None, load: str | None, trace: str, profile: Profile, engines: int, slo: str
+) -> float | None:
+    """The rate that --rate or --load asks for; None: the trace's own times."""
+    from servegym.experiments.load import parse_load, saturation_rate_per_s
+    from servegym.traces.workloads import load_trace
+
+    if rate_per_s is not None and load is not None:
+        raise ServegymError("--rate and --load are both given; one says how fast requests arrive")
+    if rate_per_s is not None:
+        return rate_per_s
+    if load is None and load_trace(trace, default_requests=1).arrival_s is not None:
+        return None
+    return parse_load(load or "medium") * saturation_rate_per_s(trace, profile, engines, slo)
+
+
+def show(document: dict[str, Any], console: Console) -> None:
+    """The figures of a run as two tables."""
+    arguments = document["arguments"]
+    console.print(
+        f"{arguments['scheduler']} on {arguments['engines']} x {arguments['device']}, {document['workload']['name']} "
+        f"at {number(document['rate_per_s'])} requests/s, seed {arguments['seed']}"
+    )
+    attained = ", ".join(
+        f"priority {priority}: {number(share)}" for priority, share in document["slo_attainment_by_priority"].items()
+    )
+    figures = new_table("", "", numbers=False)
+    for name, value in {
+        "requests finished": f"{number(document['finished'])} of {number(document['requests'])}",
+        "TDG ratio": number(document["tdg_ratio"], 4),
+        "SLO attainment": f"{number(document['slo_attainment'])} ({attained})",
+        "tokens in time": number(document["on_time_token_share"]),
+        "simulated time": f"{number(document['span_s'], 1)} s",
+        "throughput": f"{number(document['throughput_tokens_per_s'], 1)} tokens/s, "
+        f"{number(document['throughput_requests_per_s'], 2)} requests/s, "
+        f"{number(document['slo_throughput_per_s'], 2)} within SLO",
+        "KV memory in use": f"{number(document['kv_use_mean'])} on average, {number(document['kv_use_peak'])} at most",
+        "preemptions": number(document["preemptions"]),
+        "iterations": f"{number(document['iterations'])} in {number(document['wall_s'])} s of wall-clock time",
+    }.items():
+        figures.add_row(name, value)
+    latencies = new_table("seconds", "p50", "p90", "p99")
+    for name in ("ttft", "tpot", "tbt", "ttlt"):
+        latencies.add_row(name.upper(), *(number(value, 4) for value in document[f"{name}_s"].values()))
+    console.print(figures, latencies)

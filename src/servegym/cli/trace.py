@@ -1,0 +1,162 @@
+"""`servegym trace`: what traces are like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from servegym.cli import options
+from servegym.cli.output import console_for, new_table, number, write_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym trace inspect azure-conv
+
+servegym trace inspect my.parquet --json -
+"""
+CONVERT_EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym trace convert published.jsonl mine.parquet
+
+servegym trace convert published.csv mine.csv --requests 2000 --rate 5 --slo proserve --seed 3
+"""
+GENERATE_EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym trace generate azure-conv mine.csv --requests 5000 --rate 6
+
+servegym trace generate sharegpt bursty.parquet --rate 4 --arrivals gamma:cv=3 --slo polyserve
+"""
+LENGTHS = ("prompt_tokens", "output_tokens")
+ARRIVALS = {
+    "span_s": "from the first arrival to the last, s",
+    "rate_per_s": "mean rate, requests/s",
+    "peak_minute_over_mean": "rate of the busiest minute / mean rate",
+    "interarrival_cv": "time between arrivals, standard deviation / mean",
+}
+
+app = typer.Typer(rich_markup_mode="rich")
+
+
+@app.callback(invoke_without_command=True)
+def trace(context: typer.Context) -> None:
+    """Look at traces, convert and generate them."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command(epilog=EXAMPLES)
+def inspect(
+    trace: Annotated[str, typer.Argument(metavar="TRACE", help="A family of generated requests, or a trace file.")],
+    json: options.Json = None,
+) -> None:
+    """Print what a trace is like: how requests arrive and how long they are."""
+    from servegym.traces.inspect import describe
+
+    figures = describe(trace)
+    console = console_for(json)
+    console.print(f"{figures['name']}: {figures['requests']:,} requests")
+    lengths = new_table("tokens", *(name.removesuffix("_tokens") for name in LENGTHS))
+    for level in figures[LENGTHS[0]]:
+        lengths.add_row(level, *(number(figures[name][level], 0) for name in LENGTHS))
+    console.print(lengths, arrivals_table(figures), provenance_table(figures))
+    if json is not None:
+        write_json(figures, json)
+
+
+Target = Annotated[Path, typer.Argument(metavar="FILE", help="The file to write: .csv, .jsonl (also .gz) or .parquet.")]
+Process = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[:key=value,...]",
+        help="How requests arrive: own, poisson, gamma:cv=2, at-once, bursts, waves, square-wave, industrial-day.",
+        show_default="the trace's own times, else poisson",
+        rich_help_panel=options.HOW_MUCH,
+    ),
+]
+Recipe = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RECIPE",
+        help="How requests get priorities, weights and SLOs.",
+        show_default="none but what the trace has",
+        rich_help_panel=options.ON_WHAT,
+    ),
+]
+
+
+@app.command(epilog=CONVERT_EXAMPLES)
+def convert(
+    source: Annotated[str, typer.Argument(metavar="TRACE", help="A trace file of any known format.")],
+    target: Target,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="characters/N",
+            help="For a trace that holds texts: how their tokens are counted.",
+            rich_help_panel=options.ON_WHAT,
+        ),
+    ] = None,
+    slo: Recipe = None,
+    rate: options.Rate = None,
+    arrivals: Process = None,
+    requests: options.Requests = None,
+    seed: options.Seed = 0,
+) -> None:
+    """Write a trace of any known format as one of your own: arrival_s, prompt_tokens, output_tokens and the rest."""
+    write_trace(source, target, requests=requests, rate_per_s=rate, slo=slo, arrivals=arrivals, seed=seed,
+                tokenizer=tokenizer)  # fmt: skip
+
+
+@app.command(epilog=GENERATE_EXAMPLES)
+def generate(
+    family: Annotated[str, typer.Argument(metavar="FAMILY", help="A family of generated requests.")],
+    target: Target,
+    slo: Recipe = None,
+    rate: options.Rate = None,
+    arrivals: Process = None,
+    requests: options.Requests = None,
+    seed: options.Seed = 0,
+) -> None:
+    """Draw requests of a family and write them as a trace of your own."""
+    from servegym.simulator.errors import WorkloadError
+    from servegym.traces.workloads import trace_names
+
+    if family not in trace_names():
+        raise WorkloadError(f"unknown family '{family}'; known: {', '.join(trace_names())}; convert takes files")
+    write_trace(family, target, requests=requests, rate_per_s=rate, slo=slo, arrivals=arrivals, seed=seed)
+
+
+def write_trace(source: str, target: Path, **arguments: Any) -> None:
+    """Write the trace and say what it is."""
+    from servegym.traces.writing import convert as convert_trace
+
+    written = convert_trace(source, target, **arguments)
+    times = "with arrival times" if written.arrival_s is not None else "without arrival times"
+    console_for(None).print(f"Written: {target}, {len(written):,} requests, {times}")
+
+
+def arrivals_table(figures: dict[str, Any]) -> Table | str:
+    """How requests arrive; a remark where the trace does not say."""
+    if figures["span_s"] is None:
+        return "no arrival times: --rate or --load draws them"
+    table = new_table("arrivals", "")
+    for name, words in ARRIVALS.items():
+        table.add_row(words, number(figures[name]))
+    return table
+
+
+def provenance_table(figures: dict[str, Any]) -> Table:
+    """Where the trace is from: what of its description is no figure of a table."""
+    table = new_table("origin", "", numbers=False)
+    for name, value in figures.items():
+        if name not in ("name", "requests", *ARRIVALS, *LENGTHS) and value not in (None, []):
+            table.add_row(name, "; ".join(map(str, value)) if isinstance(value, list) else str(value))
+    return table

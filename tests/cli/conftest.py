@@ -1,0 +1,47 @@
+"""The command line, called in this process (quick) or in one of its own (where a process matters)."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from servegym.cli.app import run
+
+
+class Ended(NamedTuple):
+    status: int
+    stdout: str
+    stderr: str
+
+
+Command = Callable[..., Ended]
+
+
+@pytest.fixture
+def servegym(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    """servegym(argument, ...) in an empty folder, without a new process."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["servegym", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            run()
+        return Ended(end.value.code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def servegym_process(tmp_path: Path) -> Command:
+    """servegym(argument, ...) in an empty folder, in a process of its own."""
+
+    def call(*arguments: str) -> Ended:
+        done = subprocess.run(
+            [sys.executable, "-m", "servegym", *map(str, arguments)], cwd=tmp_path, capture_output=True, text=True
+        )
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+    return call

@@ -1,0 +1,68 @@
+"""The command as a whole: help, version, how quickly it answers, and Ctrl-C."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from servegym import __version__, api
+from servegym.cli.app import run
+
+HEAVY = {"numba", "numpy", "pandas", "matplotlib", "scipy", "pyarrow"}
+
+
+def test_version(servegym_process):
+    done = servegym_process("--version")
+    assert (done.status, done.stdout.strip()) == (0, f"servegym {__version__}")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_help_names_every_command(servegym, arguments):
+    done = servegym(*arguments)
+    assert done.status == 0
+    for command in ("simulate", "compare", "trace", "bench"):
+        assert command in done.stdout
+
+
+@pytest.mark.parametrize("command", [["simulate"], ["compare"], ["trace", "inspect"], ["bench"]])
+def test_help_of_a_command_has_examples(servegym, command):
+    done = servegym(*command, "--help")
+    assert done.status == 0
+    assert "Examples" in done.stdout
+    assert f"servegym {' '.join(command)}" in done.stdout
+
+
+def test_trace_alone_shows_its_commands(servegym):
+    done = servegym("trace")
+    assert (done.status, done.stderr) == (0, "")
+    assert "inspect" in done.stdout
+
+
+def test_help_loads_nothing_heavy():
+    code = "import json, sys; import servegym.cli.app; print(json.dumps(list(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {name.split(".")[0] for name in json.loads(done.stdout)} & HEAVY
+
+
+def test_an_interrupt_ends_with_one_line(servegym, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "simulate", interrupted)
+    done = servegym("simulate", "--rate", "5", "--requests", "10")
+    assert done.status == 130
+    assert done.stderr.startswith("servegym: interrupted: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_error_of_the_program_itself_keeps_its_traceback(servegym, monkeypatch):
+    """Only what a user can put right becomes one line: a defect must be seen."""
+
+    def defect(*arguments, **options):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(api, "simulate", defect)
+    monkeypatch.setattr(sys, "argv", ["servegym", "simulate", "--rate", "5", "--requests", "10"])
+    with pytest.raises(ZeroDivisionError):
+        run()

@@ -1,0 +1,139 @@
+"""`servegym compare`: what it prints and writes, and how it goes on after it was stopped."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+
+ARGUMENTS = (
+    "compare", "--scheduler", "edf", "--scheduler", "slide-batching:gamma=2",
+    "--load", "light", "--load", "1.4", "--seeds", "2", "--requests", "60", "--out", "out",
+)  # fmt: skip
+TABLES = ("summary.csv", "cells.parquet")
+
+
+def tables(folder) -> list[bytes]:
+    return [(folder / name).read_bytes() for name in TABLES]
+
+
+def test_what_is_printed_and_written(servegym, tmp_path):
+    done = servegym(*ARGUMENTS)
+    assert done.status == 0, done.stderr
+    for words in (
+        "azure-conv on a100-llama3-8b, SLOs proserve: 60 requests x 2 seeds",
+        "Load 0.3 (light)",
+        "Load 1.4 (overload)",
+        "slide-batching:gamma=2",
+        "best is",
+        "comparison.png",
+    ):
+        assert words in done.stdout
+    assert len(pd.read_parquet(tmp_path / "out/cells.parquet")) == 2 * 2 * 2
+    assert (tmp_path / "out/comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert str(tmp_path) not in (tmp_path / "out/cells.jsonl").read_text()
+
+
+def test_json_is_all_there_is_on_standard_output(servegym):
+    done = servegym(*ARGUMENTS, "--json", "-")
+    document = json.loads(done.stdout)
+    assert document["comparison"]["requests"] == 60
+    assert [(row["load"], row["scheduler"]) for row in document["summary"]] == [
+        (load, scheduler) for load in (0.3, 1.4) for scheduler in ("edf", "slide-batching:gamma=2")
+    ]
+    assert len(document["conclusions"]) == 2
+    assert "best is" in done.stderr
+
+
+def test_one_seed_has_no_interval(servegym):
+    done = servegym(*ARGUMENTS, "--seeds", "1", "--json", "-")
+    row = json.loads(done.stdout)["summary"][0]
+    assert row["tdg_ratio_ci_low"] is None
+    assert "one seed" in done.stderr
+
+
+def test_differences_to_a_baseline(servegym):
+    document = json.loads(servegym(*ARGUMENTS, "--baseline", "edf", "--json", "-").stdout)
+    assert {row["reference"] for row in document["summary"]} == {"edf"}
+
+
+def test_absolute_rates(servegym):
+    arguments = ("compare", "--scheduler", "edf", "--rate", "2", "--rate", "4", "--seeds", "1", "--requests", "40")
+    document = json.loads(servegym(*arguments, "--json", "-").stdout)
+    assert [row["rate_per_s"] for row in document["summary"]] == [2, 4]
+    saturation = document["comparison"]["saturation_rate_per_s"]
+    assert document["summary"][0]["load"] == pytest.approx(2 / saturation)
+
+
+def test_without_out_the_same_command_finds_its_results(servegym, tmp_path):
+    arguments = ARGUMENTS[:-2]
+    for seeds in ("1", "2", "1"):
+        assert servegym(*arguments, "--seeds", seeds).status == 0
+    assert len(list((tmp_path / "results").glob("compare-azure-conv-*"))) == 2
+
+
+def test_jobs_do_not_change_the_tables(servegym, tmp_path):
+    assert servegym(*ARGUMENTS).status == 0
+    one = tables(tmp_path / "out")
+    assert servegym(*ARGUMENTS, "--fresh", "--jobs", "2").status == 0
+    assert tables(tmp_path / "out") == one
+
+
+@pytest.mark.parametrize("cut", [0, 20, -1, -30, "no rows"])
+def test_a_torn_file_is_gone_on_with(servegym, tmp_path, cut):
+    """kill -9 leaves the lines that were written, and maybe a torn one."""
+    servegym(*ARGUMENTS)
+    whole = tables(tmp_path / "out")
+    path = tmp_path / "out/cells.jsonl"
+    content = path.read_bytes()
+    path.write_bytes(content[: content.index(b"\n") + 1] if cut == "no rows" else content[:cut])
+    assert servegym(*ARGUMENTS).status == 0
+    assert tables(tmp_path / "out") == whole
+    assert sorted(path.read_bytes().splitlines()) == sorted(content.splitlines())
+
+
+def test_another_comparison_is_refused_and_fresh_starts_over(servegym, tmp_path):
+    servegym(*ARGUMENTS)
+    before = tables(tmp_path / "out")
+    other = (*ARGUMENTS, "--seeds", "1")
+    refused = servegym(*other)
+    assert refused.status == 2
+    assert len(refused.stderr.splitlines()) == 1
+    assert "seeds 2 there, 1 asked for" in refused.stderr and "--fresh" in refused.stderr
+    assert tables(tmp_path / "out") == before
+    assert servegym(*other, "--fresh").status == 0
+    assert len(pd.read_parquet(tmp_path / "out/cells.parquet")) == 4
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_process_is_gone_on_with(tmp_path, how):
+    command = [
+        sys.executable, "-m", "servegym", "compare", "--scheduler", "edf", "--load", "high",
+        "--seeds", "40", "--requests", "1500", "--out", "out",
+    ]  # fmt: skip
+    cells = tmp_path / "out/cells.jsonl"
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (cells.exists() and cells.read_bytes().count(b"\n") > 5):
+        time.sleep(0.01)
+    process.send_signal(how)
+    stdout, stderr = process.communicate()
+    kept = cells.read_bytes().count(b"\n") - 1
+    assert 0 < kept < 40
+    assert "Traceback" not in stderr
+    if how == signal.SIGINT:
+        assert process.returncode == 130
+        assert stdout == ""
+        last = stderr.splitlines()[-1]
+        assert last == (
+            f"servegym: interrupted: {kept} of 40 runs are kept in out/cells.jsonl; the same command goes on from there"
+        )
+    else:
+        assert process.returncode == -signal.SIGKILL
+    lines = cells.read_bytes().splitlines()[:kept]
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert cells.read_bytes().splitlines()[:kept] == lines
+    assert len(pd.read_parquet(tmp_path / "out/cells.parquet")) == 40

@@ -1,0 +1,88 @@
+"""`servegym reproduce` at the keyboard and in a script."""
+
+import json
+import sys
+
+import pytest
+import typer
+
+from servegym.cli import app as command_line
+from servegym.cli.reproduce import reproduce
+from servegym.experiments.claims.harness import settings
+
+TINY = settings.Size("quick", ("azure-conv",), ("a100-llama3-8b",), (1, 2), 30)
+PROMISED = {"claim", "paper", "measured", "interval", "holds", "reason"}
+
+
+@pytest.fixture
+def servegym(monkeypatch, tmp_path):
+    """Run the command in an empty folder, small: returns its exit status."""
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    app.command("reproduce")(reproduce)
+    monkeypatch.setattr(command_line, "app", app)
+    monkeypatch.setattr(settings, "QUICK", TINY)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["servegym", "reproduce", *arguments])
+        with pytest.raises(SystemExit) as end:
+            command_line.run()
+        return end.value.code
+
+    return run
+
+
+def test_json_of_a_claim_is_one_object_and_all_there_is_on_standard_output(servegym, capsys):
+    assert servegym("proserve-fig18", "--quick", "--json", "-") == 0
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert set(document) >= PROMISED
+    assert document["claim"] == "proserve-fig18"
+    assert "Written: results/reproduce/results.md" in captured.err
+
+
+def test_json_of_several_claims_is_a_list_of_them(servegym, tmp_path):
+    assert servegym("proserve-mape", "proserve-fig16-17", "--quick", "--json", "results.json", "--out", "kept") == 0
+    documents = json.loads((tmp_path / "results.json").read_text())["claims"]
+    assert [document["claim"] for document in documents] == ["proserve-mape", "proserve-fig16-17"]
+    assert (tmp_path / "kept" / "images" / "proserve-fig16-17.png").is_file()
+
+
+def test_page_goes_where_it_is_asked_for(servegym, tmp_path):
+    assert servegym("proserve-mape", "--quick", "--page", "docs/results.md") == 0
+    assert "## proserve-mape" in (tmp_path / "docs" / "results.md").read_text("utf-8")
+
+
+def test_second_time_nothing_is_run_again(servegym, capsys, monkeypatch):
+    arguments = ("proserve-fig16-17", "--quick", "--json", "-")
+    assert servegym(*arguments) == 0
+    first = capsys.readouterr().out
+    monkeypatch.setattr("servegym.experiments.claims.harness.study.Study._row", None)
+    assert servegym(*arguments) == 0
+    assert capsys.readouterr().out == first
+
+
+def test_list_states_the_claims_and_runs_nothing(servegym, capsys, tmp_path):
+    assert servegym("--list", "--json", "-") == 0
+    stated = json.loads(capsys.readouterr().out)["claims"]
+    assert len(stated) >= 8
+    assert all(set(claim) == {"claim", "figure", "paper", "hypothesis", "refuted_by"} for claim in stated)
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_claim_ends_with_one_clear_line(servegym, capsys):
+    assert servegym("proserve-fig33") == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("servegym: unknown claim 'proserve-fig33' (did you mean 'proserve-fig3'?)")
+    assert captured.err.count("\n") == 1
+
+
+def test_interrupt_says_what_is_kept(servegym, capsys, monkeypatch):
+    def interrupted(self, cell):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("servegym.experiments.claims.harness.study.Study._row", interrupted)
+    assert servegym("proserve-mape", "--quick") == 130
+    assert "0 runs of proserve-mape are kept in results/reproduce; the same command goes on" in capsys.readouterr().err

@@ -1,0 +1,123 @@
+"""`servegym simulate`."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from servegym.api import simulate
+from servegym.experiments.load import saturation_rate_per_s
+from servegym.latency_models.profile import load_profile
+
+NEEDED = {
+    "requests", "finished", "tokens_emitted", "gain", "ideal_gain", "tdg_ratio", "slo_attainment",
+    "ttft_s", "tpot_s", "preemptions", "iterations", "wall_s",
+}  # fmt: skip
+TRACE = "arrival_s,prompt_tokens,output_tokens\n" + "".join(f"{i},{100 + i},{5 + i % 3}\n" for i in range(40))
+ARGUMENTS = ("simulate", "--requests", "60", "--rate", "5")
+
+
+def document_of(done) -> dict:
+    assert done.status == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_json_is_all_there_is_on_standard_output(servegym_process):
+    done = servegym_process(*ARGUMENTS, "--json", "-")
+    document = document_of(done)
+    assert set(document) >= NEEDED
+    assert document["finished"] == document["requests"] == 60
+    assert set(document["ttft_s"]) == set(document["tpot_s"]) == {"p50", "p90", "p99"}
+    assert document["arguments"]["rate"] == 5
+    assert "TDG ratio" in done.stderr
+
+
+def test_table_on_standard_output(servegym):
+    done = servegym(*ARGUMENTS)
+    assert (done.status, done.stderr) == (0, "")
+    for word in ("60 of 60", "TDG ratio", "SLO attainment", "TTFT", "p99"):
+        assert word in done.stdout
+
+
+def test_the_figures_are_those_of_a_script(servegym):
+    document = document_of(servegym(*ARGUMENTS, "--scheduler", "edf", "--seed", "3", "--json", "-"))
+    summary = simulate("azure-conv", scheduler="edf", requests=60, rate_per_s=5, seed=3).summary
+    for name in NEEDED - {"wall_s"}:
+        assert document[name] == summary[name]
+
+
+def test_what_is_undefined_is_null(servegym, tmp_path):
+    (tmp_path / "mine.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,100,1\n")
+    document = document_of(servegym("simulate", "--trace", "mine.csv", "--json", "-"))
+    assert document["tpot_s"] == {"p50": None, "p90": None, "p99": None}
+    assert document["rate_per_s"] is None  # one arrival has no rate
+    assert "NaN" not in json.dumps(document)
+
+
+def test_json_to_a_file(servegym, tmp_path):
+    done = servegym(*ARGUMENTS, "--json", "figures.json")
+    assert done.status == 0
+    assert "TDG ratio" in done.stdout
+    assert json.loads((tmp_path / "figures.json").read_text())["requests"] == 60
+
+
+@pytest.mark.parametrize("csv", [False, True])
+def test_tables_are_written_with_what_they_are(servegym, tmp_path, csv):
+    done = servegym(*ARGUMENTS, "--engines", "2", "--timeline", "--out", "out", *(["--csv"] if csv else []))
+    assert done.status == 0
+    read = pd.read_csv if csv else pd.read_parquet
+    ending = "csv" if csv else "parquet"
+    tables = {name: read(tmp_path / "out" / f"{name}.{ending}") for name in ("requests", "engines", "timeline")}
+    assert (len(tables["requests"]), len(tables["engines"])) == (60, 2)
+    assert len(tables["timeline"]) > 60
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["arguments"]["engines"] == 2
+    assert record["workload"]["digest"]
+    assert {"servegym", "numba", "numpy", "python"} == set(record["versions"])
+    assert str(tmp_path) not in json.dumps(record)
+
+
+def test_same_arguments_same_tables(servegym, tmp_path):
+    for name in ("a", "b"):
+        assert servegym(*ARGUMENTS, "--csv", "--out", name).status == 0
+    assert (tmp_path / "a/requests.csv").read_bytes() == (tmp_path / "b/requests.csv").read_bytes()
+
+
+def test_load_is_relative_to_saturation(servegym):
+    document = document_of(servegym("simulate", "--requests", "400", "--load", "medium", "--json", "-"))
+    saturation = saturation_rate_per_s("azure-conv", load_profile("a100-llama3-8b"))
+    expected = simulate("azure-conv", requests=400, rate_per_s=0.7 * saturation)
+    assert document["rate_per_s"] == expected.scenario.workload.rate_per_s
+    assert document["tdg_ratio"] == expected.summary["tdg_ratio"]
+
+
+def test_medium_load_unless_told_otherwise(servegym):
+    by_default = document_of(servegym("simulate", "--requests", "50", "--json", "-"))
+    medium = document_of(servegym("simulate", "--requests", "50", "--load", "0.7", "--json", "-"))
+    assert by_default["workload"]["digest"] == medium["workload"]["digest"]
+
+
+def test_a_file_keeps_its_own_times(servegym, tmp_path):
+    (tmp_path / "mine.csv").write_text(TRACE)
+    document = document_of(servegym("simulate", "--trace", "mine.csv", "--json", "-"))
+    assert document["requests"] == 40
+    assert document["rate_per_s"] == 1
+
+
+def test_lengths_alone_arrive_at_medium_load(servegym, tmp_path):
+    (tmp_path / "mine.csv").write_text("prompt_tokens,output_tokens\n" + "500,50\n" * 30)
+    document = document_of(servegym("simulate", "--trace", "mine.csv", "--json", "-"))
+    assert document["finished"] == 30
+    assert document["workload"]["arrivals"] == "poisson"
+
+
+def test_a_policy_of_ones_own(servegym_process, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import dataclasses, servegym\nservegym.register(dataclasses.replace(servegym.scheduler('edf'), name='mine'))\n"
+    )
+    arguments = (*ARGUMENTS, "--load-policies", "mine.py", "--load-policies", "mine.py", "--json", "-")
+    document = document_of(servegym_process(*arguments, "--scheduler", "mine"))
+    assert document["arguments"]["scheduler"] == "mine"
+    assert (
+        document["tdg_ratio"] == simulate("azure-conv", scheduler="edf", requests=60, rate_per_s=5).summary["tdg_ratio"]
+    )

@@ -1,0 +1,10 @@
+"""Hypothesis for all tests: no deadlines (a first use of a kernel compiles it); in CI always the same examples."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+COMMON = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("servegym", COMMON)
+settings.register_profile("servegym-ci", COMMON, derandomize=True, print_blob=True)
+settings.load_profile("servegym-ci" if os.environ.get("CI") else "servegym")

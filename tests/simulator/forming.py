@@ -1,0 +1,174 @@
+"""One batch formed from a queue written by hand: what the cases worked on paper are stated in.
+
+Unless a case says otherwise a batch takes 1 s + 1 s a token, a KV block holds one token, SLOs are far off.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from servegym.latency_models.model import LatencyModel
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.gains import Gain
+from servegym.simulator.policies import Parameter, Policy
+from servegym.simulator.signatures import scheduler, victims
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.types import BATCH_END, EVICTED, LEAVE_OUT, LIMITS, SCHEDULED
+from servegym.simulator.workload import Workload
+
+MANY = 10**6
+FIELDS = {  # of a request's record, by what a row calls them
+    "emitted": "emitted_tokens",
+    "computed": "computed_tokens",
+    "admitted": "admitted",
+    "evicted": "evicted",
+    "arrival_s": "arrival_s",
+    "first_token_gain": "first_token_gain",
+    "decode_token_gain": "decode_token_gain",
+}
+
+
+def linear(**seconds: float) -> LatencyModel:
+    """ProServe's form; coefficients that are not given are 0."""
+    return LatencyModel.from_values("linear", dict.fromkeys(("a_p", "b_p", "c_p", "a_d", "b_d", "t_c"), 0.0) | seconds)
+
+
+SECONDS = linear(c_p=1, b_d=1, t_c=1)
+
+
+def state(prompt: int, emitted: int = 0, computed: int = 0, admitted: int = 0, evicted: int = 0, **more: Any) -> dict:
+    """A request in the middle of a run, with the blocks of what it has computed."""
+    progress = {"emitted": emitted, "computed": computed, "admitted": admitted, "evicted": evicted}
+    far = {"ttft_slo_s": 1000.0, "tpot_slo_s": 1000.0, "arrival_s": 0.0}
+    return {**far, "prompt_tokens": prompt, **progress, **more}
+
+
+def decode(**more: Any) -> dict:
+    """A request that decodes: 3 prompt tokens, all computed, and one token out."""
+    return state(3, 1, 3, **more)
+
+
+def waiting_for_a_batch(
+    policy: Policy,
+    *queue: dict,
+    blocks: int = 1000,
+    watermark_blocks: int = 0,
+    now_s: float = 0.0,
+    block_tokens: int = 1,
+    model: LatencyModel = SECONDS,
+) -> Simulation:
+    """A simulation at the decision: the queue is there, and the next step forms its batch.
+
+    first_token_gain and decode_token_gain of a request are its own where given.
+    """
+    columns = {
+        field: [row.get(field, default) for row in queue]
+        for field, default in (("ttft_slo_s", 1000.0), ("tpot_slo_s", 1000.0), ("ttlt_slo_s", np.inf),
+                               ("prompt_tokens", 1), ("priority", 0), ("weight", 1.0), ("client", 0))
+    }  # fmt: skip
+    workload = Workload.from_columns({"arrival_s": 0.0, "output_tokens": 1, **columns})
+    deployment = Deployment(model, model, total_blocks=max(blocks, 1000), block_tokens=block_tokens, watermark=0.0)
+    simulation = Simulation(Scenario(workload, deployment, policy, Gain(first_weight=1.0)), record_timeline=True)
+    assert simulation.step()
+    arrays = simulation.arrays
+    engine, requests = arrays.engines[0], arrays.requests
+    for r, row in enumerate(queue):
+        for key, field in FIELDS.items():
+            if key in row:
+                requests[r][field] = row[key]
+        requests[r]["first_deadline_s"] += row["arrival_s"]
+        arrays.outcomes[r]["output_tokens"] = row["emitted"] + 100
+        for _ in range(-(-row["computed"] // block_tokens)):
+            engine.free_blocks -= 1
+            block = arrays.blocks[0][engine.free_blocks]["free"]
+            arrays.blocks[0][block]["previous"], arrays.blocks[0][block]["references"] = requests[r]["last_block"], 1
+            requests[r]["last_block"] = block
+            requests[r]["blocks"] += 1
+    engine.holders = (requests["blocks"] > 0).sum()
+    used = engine.total_blocks - engine.free_blocks
+    assert used <= blocks, "the requests hold more than there is"
+    engine.total_blocks, engine.free_blocks, engine.watermark_blocks = blocks, blocks - used, watermark_blocks
+    clock = arrays.clock[0]
+    clock.now_s, clock.admissions, clock.evictions = now_s, requests["admitted"].max(), requests["evicted"].max()
+    return simulation
+
+
+class Formed(NamedTuple):
+    batch: list[tuple[int, int]]  # (place, tokens) in batch order
+    evicted: list[int]  # places, in order
+    free_blocks: int
+
+
+def formed(policy: Policy, *queue: dict, **setting: Any) -> Formed:
+    """The batch that is formed from a queue; keywords of `waiting_for_a_batch`."""
+    simulation = waiting_for_a_batch(policy, *queue, **setting)
+    simulation.step()
+    arrays = simulation.arrays
+    lines = arrays.timeline[: arrays.clock[0].timeline_used]
+    (end,) = np.flatnonzero(lines["kind"] == BATCH_END)
+    batch = [(int(line.request), int(line.tokens)) for line in lines[:end] if line.kind == SCHEDULED]
+    evicted = [int(line.request) for line in lines[:end] if line.kind == EVICTED]
+    return Formed(batch, evicted, int(arrays.engines[0].total_blocks - lines[end].tokens))
+
+
+class Ranked(NamedTuple):
+    ranks: list[tuple[int, float]]  # by place
+    victim_ranks: list[tuple[int, float]]
+    limits: np.record
+
+
+def ranked(policy: Policy, *queue: dict, **setting: Any) -> Ranked:
+    """What a policy writes for a queue. Limits that it does not set are 0 here."""
+    simulation = waiting_for_a_batch(policy, *queue, **setting)
+    arrays, n = simulation.arrays, len(queue)
+    limits = np.zeros(1, LIMITS)
+    seen = (float(arrays.clock[0].now_s), arrays.engines[0], arrays.requests, arrays.queues[0][:n], arrays.state,
+            arrays.parameters, arrays.estimator, arrays.plan, limits[0])  # fmt: skip
+    policy.function(*seen)
+    policy.victims(*seen)
+    plan = arrays.plan[:n]
+    return Ranked(
+        list(zip(plan["tier"].tolist(), plan["key"].tolist(), strict=True)),
+        list(zip(plan["victim_tier"].tolist(), plan["victim_key"].tolist(), strict=True)),
+        limits[0],
+    )
+
+
+@scheduler
+def rank_by_place(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    limits.token_budget = int(parameters[0])
+    limits.chunk_tokens = int(parameters[1])
+    limits.sequence_budget = int(parameters[2])
+    limits.holder_budget = int(parameters[3])
+    limits.time_budget_s = parameters[4]
+    limits.smallest_chunk_tokens = int(parameters[5])
+    limits.whole_prompts = int(parameters[6])
+    limits.reserve_context = int(parameters[7])
+    limits.phase = int(parameters[8])
+    limits.misfit = int(parameters[9])
+    limits.evict_for = int(parameters[10])
+    for place in range(queue.shape[0]):
+        plan[place].tier = LEAVE_OUT if requests[queue[place]].priority < 0 else 0
+        plan[place].key = float(place)
+
+
+@victims
+def victims_by_priority(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    for place in range(queue.shape[0]):
+        plan[place].victim_tier = requests[queue[place]].priority
+        plan[place].victim_key = 0.0
+
+
+def by_place(by_priority: bool = False, **settings: float) -> Policy:
+    """Requests rank by their place in the queue, those of a negative priority are left out; limits as given.
+
+    by_priority: the largest priority gives up memory first, else what ranks last.
+    """
+    defaults = {"token_budget": MANY, "chunk_tokens": MANY, "sequence_budget": MANY, "holder_budget": MANY,
+                "time_budget_s": np.inf, "smallest_chunk_tokens": 1, "whole_prompts": 0, "reserve_context": 1,
+                "phase": 0, "misfit": 0, "evict_for": 0}  # fmt: skip
+    parameters = tuple(Parameter(name, value, "") for name, value in defaults.items())
+    policy = Policy("by-place", "scheduler", "", "", rank_by_place, parameters=parameters)
+    if by_priority:
+        policy = Policy("by-place", "scheduler", "", "", rank_by_place, victims_by_priority, parameters)
+    return policy.with_settings(**settings)

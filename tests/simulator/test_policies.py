@@ -1,0 +1,207 @@
+"""Policies as data: parameters, settings, facts, JSON, the registry."""
+
+import dataclasses
+import json
+import math
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from servegym.baselines.registry import scheduler, scheduler_names
+from servegym.simulator import policies
+from servegym.simulator.errors import PolicyError
+from servegym.simulator.policies import Fact, Parameter, Policy, from_json, get_policy, register
+from servegym.simulator.signatures import scheduler as scheduler_kernel
+from servegym.simulator.simulation import Simulation
+from tests.simulator.forming import linear
+from tests.simulator.scenes import requests, scene
+from tests.strategies import policies as drawn_policies
+
+pytestmark = pytest.mark.nojit
+
+every_scheduler = pytest.mark.parametrize("name", scheduler_names())
+
+
+@scheduler_kernel
+def first(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    pass
+
+
+@scheduler_kernel
+def second(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    pass
+
+
+POLICY = Policy(
+    "policy", "scheduler", "", "", first,
+    parameters=(
+        Parameter("whole", 3, "", 1, 8, "tokens", integer=True),
+        Parameter("real", 0.5, "", -1, 1),
+        Parameter("word", "b", "", choices=("a", "b", "c")),
+        Parameter("fact", Fact("min_tpot_slo_s", 0.5), "", 0, 10, "s"),
+    ),
+)  # fmt: skip
+
+
+def test_registered_schedulers():
+    assert scheduler_names() == sorted(scheduler_names()) and len(scheduler_names()) >= 7
+    for name in scheduler_names():
+        assert scheduler(name).name == name and scheduler(name).kind == "scheduler"
+
+
+@every_scheduler
+def test_what_a_policy_says_of_itself(name):
+    policy = scheduler(name)
+    assert policy.doc.endswith(".") and policy.source
+    assert len({p.name for p in policy.parameters}) == len(policy.parameters)
+    for parameter in policy.parameters:
+        assert parameter.doc and parameter.source
+        if parameter.choices:
+            assert parameter.default in parameter.choices
+        elif not isinstance(parameter.default, Fact):
+            assert parameter.check(parameter.default, name) == parameter.default
+            assert not parameter.log or parameter.low > 0
+            assert math.isfinite(parameter.low) and math.isfinite(parameter.high), "a search needs bounds"
+
+
+@every_scheduler
+@given(data=st.data())
+def test_json_and_text_name_the_same_policy(name, data):
+    policy = data.draw(drawn_policies(name))
+    assert from_json(json.loads(json.dumps(policy.to_json()))) == policy
+    text = ",".join(f"{key}={value!r}" if isinstance(value, float) else f"{key}={value}"
+                    for key, value in policy.settings.items())  # fmt: skip
+    assert scheduler(f"{name}:{text}") == policy
+    again = pickle.loads(pickle.dumps(policy))
+    assert again == policy and again.function is policy.function
+
+
+def test_settings():
+    policy = POLICY.with_settings(whole="4", real=0.25).with_settings(word="c", whole=5.0)
+    assert policy.settings == {"whole": 5, "real": 0.25, "word": "c"} and POLICY.settings == {}
+    assert isinstance(policy.settings["whole"], int)
+    facts = {"min_tpot_slo_s": 0.04}
+    assert policy.values(facts.__getitem__) == {"whole": 5, "real": 0.25, "word": "c", "fact": 0.02}
+    assert policy.numbers(facts.__getitem__).tolist() == [5, 0.25, 2, 0.02]
+    assert POLICY.numbers(facts.__getitem__).tolist() == [3, 0.5, 1, 0.02]
+    assert policy.with_settings(fact=0.3).numbers(facts.__getitem__).tolist() == [5, 0.25, 2, 0.3]
+
+
+def test_labels():
+    assert POLICY.label == "policy"
+    assert POLICY.with_settings(real=0.25, whole=4, word="a").label == "policy:real=0.25,whole=4,word=a"
+    assert str(Fact("min_tpot_slo_s", 0.65)) == "0.65 * min_tpot_slo_s"
+    assert str(Fact("profiled_token_budget")) == "profiled_token_budget"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"whole": 0}, "policy: whole=0: should be 1 to 8 tokens"),
+        ({"whole": 9}, "policy: whole=9: should be 1 to 8 tokens"),
+        ({"whole": 2.5}, "policy: whole=2.5: should be a whole number"),
+        ({"real": 1.5}, "policy: real=1.5: should be -1 to 1"),
+        ({"real": "much"}, "policy: real=much: should be a number"),
+        ({"real": None}, "policy: real=None: should be a number"),
+        ({"real": math.nan}, "policy: real=nan: should be -1 to 1"),
+        ({"word": "d"}, "policy: word=d: should be one of a, b, c"),
+        ({"word": 1}, "policy: word=1: should be one of a, b, c"),
+        ({"hole": 1}, "policy has no parameter hole; it has whole, real, word, fact"),
+        ({"self": 1}, "policy has no parameter self; it has whole, real, word, fact"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(PolicyError) as error:
+        POLICY.with_settings(**settings)
+    assert str(error.value) == message
+
+
+def test_a_policy_without_parameters_says_so():
+    with pytest.raises(PolicyError, match="plain has no parameter x; it has none"):
+        Policy("plain", "scheduler", "", "", first).with_settings(x=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("edv", "unknown scheduler 'edv'; known: .*edf"),
+        ("", "unknown scheduler ''"),
+        ("edf:batch_size", "scheduler 'edf:batch_size': 'batch_size' should be key=value"),
+        ("edf:batch_size=", "edf: batch_size=: should be a number"),
+        ("edf:=4", "edf has no parameter ; it has token_budget, batch_size"),
+        ("edf:self=1", "edf has no parameter self"),
+        ("edf:batch_size=1e9", "edf: batch_size=1e9: should be 0 to 1.04858e[+]06 requests"),
+    ],
+)
+def test_bad_text(text, message):
+    with pytest.raises(PolicyError, match=message):
+        scheduler(text)
+
+
+def test_text():
+    assert scheduler("edf") == scheduler("edf:")
+    assert scheduler("edf: batch_size = 4 ,token_budget=64").settings == {"batch_size": 4, "token_budget": 64}
+    assert scheduler("slide-batching:load=c,gamma=2").label == "slide-batching:load=c,gamma=2"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"kind": "scheduler", "name": "edf"},
+        {"kind": "scheduler", "name": "nobody", "settings": {}},
+        {"kind": "oracle", "name": "edf", "settings": {}},
+        {"kind": "scheduler", "name": "edf", "settings": {"batch_size": -1}},
+    ],
+)
+def test_bad_json(document):
+    with pytest.raises(PolicyError):
+        from_json(document)
+
+
+@pytest.fixture
+def own_registry(monkeypatch):
+    monkeypatch.setattr(policies, "_registry", dict(policies._registry))
+
+
+def test_registering(own_registry):
+    register(POLICY)
+    assert "policy" in policies.policy_names("scheduler")
+    assert get_policy("scheduler", "policy:whole=4").settings == {"whole": 4}
+    register(dataclasses.replace(POLICY, doc="the same function again: a module that was loaded anew"))
+    with pytest.raises(PolicyError, match="there is already a scheduler named policy"):
+        register(dataclasses.replace(POLICY, function=second))
+    router = register(dataclasses.replace(POLICY, kind="router", function=second))  # another kind, another name
+    assert get_policy("router", "policy") == router
+
+
+# Facts
+
+
+def test_facts_of_a_scenario():
+    workload = requests(prompt_tokens=[4, 12], tpot_slo_s=[50.0, 99.0])
+    assert scene(workload).fact("min_tpot_slo_s") == 50
+    with pytest.raises(KeyError):
+        scene(workload).fact("mean_joy")
+
+
+@pytest.mark.parametrize(
+    ("tpot_slo_s", "budget"),
+    [(50, 48), (49, 48), (48.5, 32), (3, 16)],  # 1 + 48 <= 49 < 1 + 64; at least 16
+)
+def test_the_profiled_token_budget(tpot_slo_s, budget):
+    workload = requests(prompt_tokens=[4, 12], tpot_slo_s=[tpot_slo_s, 99.0])
+    scenario = scene(workload, "sarathi-fcfs")
+    assert scenario.profiled_token_budget == budget
+    assert Simulation(scenario).parameters[0] == budget
+    assert Simulation(scene(workload, "sarathi-fcfs:token_budget=7")).parameters[0] == 7
+
+
+def test_the_profiled_token_budget_has_half_the_mean_prompt_cached():
+    # Mean prompt 8, 4 cached: 1 + 32 + 0.25 x 32 x 4 = 65 <= 70 < 1 + 48 x 2.
+    model = linear(b_p=0.25, c_p=1, b_d=1, t_c=1)
+    scenario = scene(requests(prompt_tokens=[4, 12], tpot_slo_s=70.0), "sarathi-fcfs")
+    scenario = dataclasses.replace(scenario, deployment=dataclasses.replace(scenario.deployment, estimator=model))
+    assert scenario.profiled_token_budget == 32

@@ -1,0 +1,401 @@
+"""What must hold in every run, whatever the workload, the deployment, the scheduler and its settings."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from servegym.baselines.registry import scheduler, scheduler_names
+from servegym.latency_models.model import LatencyModel
+from servegym.simulator import types as layout
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.disturbances import Disturbance
+from servegym.simulator.gains import Gain
+from servegym.simulator.simulation import FIRST_CAPACITY, Scenario, Simulation
+from servegym.simulator.workload import Workload
+from tests.simulator.arrays import as_bytes, copied
+from tests.simulator.replay import Batch, Entry, replay
+from tests.strategies import scenarios
+
+every_scheduler = pytest.mark.parametrize("name", scheduler_names())
+
+
+def finished(scenario: Scenario, record_timeline: bool = True) -> Simulation:
+    simulation = Simulation(scenario, record_timeline)
+    simulation.run()
+    return simulation
+
+
+def stepped(scenario: Scenario, record_timeline: bool = True) -> Simulation:
+    simulation = Simulation(scenario, record_timeline)
+    while simulation.step():
+        pass
+    return simulation
+
+
+# Everybody is served
+
+
+@every_scheduler
+@given(data=st.data())
+def test_every_request_finishes_with_all_its_tokens(name, data):
+    scenario = data.draw(scenarios(name))
+    arrays = finished(scenario).arrays
+    table = scenario.workload.table
+    np.testing.assert_array_equal(arrays.requests["emitted_tokens"], table["output_tokens"])
+    assert np.isfinite(arrays.outcomes["finish_s"]).all()
+    assert (arrays.outcomes["admitted_s"] >= table["arrival_s"]).all()
+    assert (arrays.outcomes["first_token_s"] > arrays.outcomes["admitted_s"]).all()
+    assert arrays.clock[0].finished == len(table) == arrays.clock[0].next_arrival
+    assert (arrays.engines["queue_length"] == 0).all() and (arrays.engines["batch_length"] == 0).all()
+
+
+@every_scheduler
+@settings(max_examples=40)
+@given(data=st.data())
+def test_the_timeline_obeys_the_rules_and_tokens_are_conserved(name, data):
+    scenario = data.draw(scenarios(name))
+    simulation = finished(scenario)
+    log, table, arrays = replay(simulation), scenario.workload.table, simulation.arrays
+    assert all(log.finished)
+    # What is computed: the prompt, every token but the last, and again what an eviction threw away.
+    assert log.scheduled_tokens == list(table["prompt_tokens"] + table["output_tokens"] - 1 + log.lost_tokens)
+    assert log.evictions == list(arrays.outcomes["evictions"])
+    assert [len(times) for times in log.emission_s] == list(table["output_tokens"])
+    np.testing.assert_array_equal([times[0] for times in log.emission_s], arrays.outcomes["first_token_s"])
+    np.testing.assert_array_equal([times[-1] for times in log.emission_s], arrays.outcomes["finish_s"])
+    longest = [max(np.diff(times), default=0.0) for times in log.emission_s]
+    np.testing.assert_array_equal(longest, arrays.outcomes["longest_tbt_s"])
+    for e, engine in enumerate(arrays.engines):
+        mine = [batch for batch in log.batches if batch.engine == e]
+        assert engine.iterations == len(mine)
+        assert engine.scheduled_tokens == sum(batch.tokens for batch in mine)
+        assert engine.evictions == sum(log.evictions[e :: len(arrays.engines)])
+        assert engine.emitted_tokens == table["output_tokens"][e :: len(arrays.engines)].sum()
+        assert engine.busy_s == pytest.approx(sum(batch.end_s - batch.start_s for batch in mine))
+    assert arrays.tbt_histogram.sum() == (table["output_tokens"] - 1).sum()
+
+
+@every_scheduler
+@given(data=st.data())
+def test_a_batch_takes_what_the_models_say(name, data):
+    drawn = data.draw(scenarios(name))
+    # As it is without disturbance and correction.
+    scenario = dataclasses.replace(drawn, disturbance=Disturbance(), correction=None)
+    for batch in replay(finished(scenario)).batches:
+        for seconds, model in (
+            (batch.end_s - batch.start_s, scenario.deployment.device),
+            (batch.estimate_s, scenario.deployment.estimator),
+        ):
+            assert seconds == pytest.approx(linear_s(model, batch), rel=1e-9, abs=1e-9)
+
+
+def linear_s(model: LatencyModel, batch: Batch) -> float:
+    """ProServe, Eq. 4-7, request by request."""
+    c = model.coefficients_by_name
+    total_s = c["t_c"]
+    for entry in batch.entries:
+        lq, lkv = entry.tokens, entry.computed
+        if entry.decoding:
+            total_s += c["a_d"] * lkv + c["b_d"]
+        else:
+            total_s += c["a_p"] * lq * lq + c["b_p"] * lq * lkv + c["c_p"] * lq
+    return total_s
+
+
+# KV memory
+
+
+@every_scheduler
+@given(data=st.data())
+def test_every_block_is_free_or_in_the_chain_of_one_request(name, data):
+    simulation = Simulation(data.draw(scenarios(name)))
+    for _ in range(data.draw(st.integers(0, 30), label="decisions")):
+        if not simulation.step():
+            break
+        assert_blocks_add_up(simulation)
+    simulation.run()
+    assert_blocks_add_up(simulation)
+    arrays = simulation.arrays
+    assert (arrays.engines["free_blocks"] == arrays.engines["total_blocks"]).all()
+    assert (arrays.engines["holders"] == 0).all() and (arrays.requests["blocks"] == 0).all()
+    assert (arrays.requests["last_block"] == -1).all()
+    assert (arrays.blocks["references"] == 0).all()
+
+
+def assert_blocks_add_up(simulation: Simulation) -> None:
+    arrays = simulation.arrays
+    for e, engine in enumerate(arrays.engines):
+        blocks = arrays.blocks[e]
+        mine = arrays.requests[e :: len(arrays.engines)]
+        holders = mine[mine["blocks"] > 0]
+        assert engine.holders == len(holders)
+        seen = list(blocks["free"][: engine.free_blocks])
+        for request in holders:
+            chain, block = [], request.last_block
+            while block >= 0:
+                assert blocks[block].references == 1
+                chain.append(block)
+                block = blocks[block].previous
+            assert len(chain) == request.blocks
+            if engine.batch_length == 0:  # in between batches a holder has the blocks of what it computed
+                assert request.blocks == -(-request.computed_tokens // engine.block_tokens)
+            seen += chain
+        assert sorted(seen) == list(range(engine.total_blocks)), "a block is lost, or is in two places"
+        assert engine.peak_blocks <= engine.total_blocks
+
+
+@every_scheduler
+@given(data=st.data())
+def test_the_mean_use_of_memory_is_the_integral_over_the_timeline(name, data):
+    scenario = data.draw(scenarios(name))
+    simulation = finished(scenario)
+    arrays = simulation.arrays
+    lines = arrays.timeline[: arrays.clock[0].timeline_used]
+    deployment, span_s = scenario.deployment, float(arrays.clock[0].now_s)
+    for e, engine in enumerate(simulation.result().engines.itertuples()):
+        # In use while a batch runs: after its evictions and chunks, until its end says what is left.
+        held: dict[int, int] = {}
+        computed: dict[int, int] = {}
+        block_s, since_s, peak, running = 0.0, 0.0, 0, []
+        for line in lines[lines["engine"] == e]:
+            block_s += sum(held.values()) * (line.time_s - since_s)
+            since_s = line.time_s
+            if line.kind == layout.EVICTED:
+                held.pop(line.request, None)
+                computed.pop(line.request, None)
+            elif line.kind == layout.SCHEDULED:
+                computed[line.request] = computed.get(line.request, 0) + line.tokens
+                held[line.request] = -(-computed[line.request] // deployment.block_tokens)
+                running.append(line.request)
+                peak = max(peak, sum(held.values()))
+            elif line.kind == layout.FINISH:
+                del held[line.request], computed[line.request]
+        assert engine.kv_use_mean == pytest.approx(block_s / span_s / deployment.total_blocks)
+        # A request admitted and evicted while one batch is formed counts for the peak, and is in no batch.
+        assert peak / deployment.total_blocks <= engine.kv_use_peak <= 1
+
+
+# Limits
+
+
+@every_scheduler
+@settings(max_examples=40)
+@given(data=st.data())
+def test_batches_keep_to_the_limits_their_scheduler_sets(name, data):
+    simulation = Simulation(data.draw(scenarios(name)), record_timeline=True)
+    limits = []
+    more = simulation.step()
+    while more:
+        more = simulation.step()  # forms one batch and goes on to the next decision
+        limits.append(simulation.arrays.limits[0].copy())
+    batches = replay(simulation).batches
+    assert len(batches) == len(limits)
+    holders_before = {}
+    for batch, limit in zip(batches, limits, strict=True):
+        alone = len(batch.entries) == 1
+        assert len(batch.entries) <= max(limit.sequence_budget, 1)
+        assert batch.holders <= max(limit.holder_budget, holders_before.get(batch.engine, 0), 1)
+        if not (alone and limit.whole_prompts):
+            assert batch.tokens <= limit.token_budget or (alone and batch.tokens == 1)
+        if batch.estimate_s > limit.time_budget_s * (1 + 1e-12):
+            assert alone, "only progress takes more time than there is"
+            assert batch.tokens == 1 or (limit.whole_prompts and batch.tokens == batch.entries[0].left)
+        if limit.phase == layout.PHASE_FIRST_DECIDES:
+            assert len({entry.decoding for entry in batch.entries}) == 1
+        for entry in batch.entries:
+            assert_chunk_keeps_to(limit, entry, batch, alone)
+        holders_before[batch.engine] = batch.holders
+
+
+def assert_chunk_keeps_to(limit: np.record, entry: Entry, batch: Batch, alone: bool) -> None:
+    if entry.decoding:
+        assert entry.tokens == 1
+    elif limit.whole_prompts:
+        assert entry.tokens == entry.left
+    else:
+        assert entry.tokens <= limit.chunk_tokens
+        if entry.tokens < min(entry.left, limit.smallest_chunk_tokens) and not alone:
+            assert batch.tokens == limit.token_budget, "cut below the smallest chunk, and not by the token budget"
+
+
+# Gain
+
+
+@every_scheduler
+@given(data=st.data())
+def test_gain_recomputed_from_the_times_of_emission(name, data):
+    scenario = data.draw(scenarios(name))
+    simulation = finished(scenario)
+    log, table, outcomes = replay(simulation), scenario.workload.table, simulation.arrays.outcomes
+    summary = simulation.result().summary
+    w_p = scenario.gain.first_weight
+    if w_p is None:
+        w_p = table["prompt_tokens"].sum() / table["output_tokens"].sum()
+    total = ideal = 0.0
+    for r, times in enumerate(log.emission_s):
+        row = table[r]
+        i = np.arange(len(times))  # from 0
+        deadline_s = row.arrival_s + row.ttft_slo_s + i * row.tpot_slo_s
+        if np.isfinite(row.ttlt_slo_s):
+            deadline_s = np.full(len(times), row.arrival_s + row.ttlt_slo_s)
+        worth = row.weight * np.where(i == 0, w_p, scenario.gain.decode_weight)
+        on_time = np.array(times) < deadline_s
+        np.testing.assert_allclose(log.gains[r], np.where(on_time, worth, 0.0), rtol=1e-12)
+        assert outcomes[r].gain == pytest.approx(worth[on_time].sum(), rel=1e-12)
+        assert outcomes[r].on_time_tokens == on_time.sum()
+        total += worth[on_time].sum()
+        ideal += worth.sum()
+    assert abs(sum(map(sum, log.gains)) - total) <= 1e-9 * max(ideal, 1)
+    assert abs(simulation.arrays.clock[0].gain - total) <= 1e-9 * max(ideal, 1)
+    assert abs(summary["gain"] - total) <= 1e-9 * max(ideal, 1)
+    assert summary["ideal_gain"] == pytest.approx(ideal, rel=1e-12)
+    assert 0 <= total <= ideal * (1 + 1e-12)
+
+
+# The same again
+
+
+@every_scheduler
+@given(data=st.data())
+def test_same_inputs_same_bytes(name, data):
+    scenario = data.draw(scenarios(name))
+    simulation = finished(scenario)
+    first = as_bytes(simulation.arrays)
+    assert as_bytes(finished(scenario).arrays) == first
+    simulation.reset()
+    assert simulation.arrays.clock[0].finished == 0
+    simulation.run()
+    assert as_bytes(simulation.arrays) == first
+
+
+@every_scheduler
+@given(data=st.data())
+def test_stepping_gives_the_bytes_of_running(name, data):
+    scenario = data.draw(scenarios(name))
+    ran, walked = finished(scenario), stepped(scenario)
+    assert as_bytes(walked.arrays) == as_bytes(ran.arrays)
+    some = Simulation(scenario, record_timeline=True)
+    for _ in range(data.draw(st.integers(0, 20), label="steps before it runs on")):
+        some.step()
+    some.run()
+    assert as_bytes(some.arrays) == as_bytes(ran.arrays)
+
+
+@every_scheduler
+@given(data=st.data())
+def test_a_timeline_changes_nothing_else(name, data):
+    scenario = data.draw(scenarios(name))
+    recorded, plain = (as_bytes(finished(scenario, recording).arrays) for recording in (True, False))
+    for arrays in (recorded, plain):
+        del arrays["timeline"], arrays["clock"]
+    assert recorded == plain
+
+
+@every_scheduler
+@pytest.mark.parametrize("engines", [1, 2])
+def test_growing_arrays_leave_no_trace(name, engines):
+    """More requests at once than a queue has room for at first, and a timeline of several times its first length."""
+    rng = np.random.default_rng(5)
+    n = 3 * FIRST_CAPACITY
+    workload = Workload.from_columns({
+        "arrival_s": np.r_[np.zeros(n - 9), np.linspace(1.0, 20.0, 9)],
+        "prompt_tokens": rng.integers(1, 60, n),
+        "output_tokens": rng.integers(1, 6, n),
+        "priority": rng.integers(0, 3, n),
+        "ttft_slo_s": rng.choice([0.5, 5.0, 50.0], n),
+    })  # fmt: skip
+    model = LatencyModel.from_values(
+        "linear", {"a_p": 1e-6, "b_p": 1e-6, "c_p": 1e-3, "a_d": 1e-6, "b_d": 1e-3, "t_c": 2e-3}
+    )
+    deployment = Deployment(model, model, total_blocks=40, engines=engines, block_tokens=8)
+    scenario = Scenario(workload, deployment, scheduler(name), Gain())
+    ran, walked = finished(scenario), stepped(scenario)
+    assert ran.arrays.queues.shape[1] > FIRST_CAPACITY and len(ran.arrays.timeline) > 4096
+    assert as_bytes(walked.arrays) == as_bytes(ran.arrays)
+    assert all(replay(ran).finished)
+    # The same with arrays that are long enough from the start.
+    roomy = Simulation(scenario, record_timeline=True)
+    while roomy.arrays.queues.shape[1] < n:
+        roomy._grow_queues()
+    while len(roomy.arrays.timeline) < len(ran.arrays.timeline):
+        roomy._grow_timeline()
+    roomy.run()
+    assert as_bytes(roomy.arrays)["timeline"] == as_bytes(ran.arrays)["timeline"]
+    assert as_bytes(roomy.arrays)["outcomes"] == as_bytes(ran.arrays)["outcomes"]
+
+
+@every_scheduler
+@given(data=st.data())
+def test_a_truncated_run_is_the_start_of_the_whole(name, data):
+    scenario = data.draw(scenarios(name))
+    whole = finished(scenario).arrays
+    lines = whole.timeline[: whole.clock[0].timeline_used]
+    at = float(lines["time_s"][data.draw(st.integers(0, len(lines) - 1), label="line")])
+    until_s = data.draw(st.sampled_from([at, np.nextafter(at, -np.inf), at + 0.01]), label="until")
+    until_s = max(until_s, 0.0)
+    simulation = finished(dataclasses.replace(scenario, until_s=until_s))
+    part = simulation.arrays
+    upto = lines[lines["time_s"] <= until_s]
+    assert part.timeline[: part.clock[0].timeline_used].tobytes() == upto.tobytes()
+    log, summary = replay(simulation), simulation.result().summary
+    assert summary["requests"] == (scenario.workload.table["arrival_s"] <= until_s).sum()
+    assert summary["finished"] == sum(log.finished)
+    assert summary["tokens_emitted"] == sum(map(len, log.emission_s))
+    assert summary["gain"] == pytest.approx(sum(map(sum, log.gains)))
+
+
+# What a policy cannot know
+
+
+@every_scheduler
+@settings(max_examples=40)
+@given(data=st.data())
+def test_hidden_lengths_and_the_device_do_not_change_a_decision(name, data):
+    scenario = data.draw(scenarios(name))
+    simulation = Simulation(scenario)
+    for _ in range(data.draw(st.integers(0, 40), label="decisions before")):
+        if not simulation.step():
+            break
+    if simulation.arrays.clock[0].deciding_engine < 0 and not simulation.step():
+        return  # all is served
+    engine = int(simulation.arrays.clock[0].deciding_engine)
+    other = Simulation(scenario)
+    other.arrays = copied(simulation.arrays)
+    unfinished = np.isnan(other.arrays.outcomes["finish_s"])
+    emitted = other.arrays.requests["emitted_tokens"]
+    more = data.draw(st.lists(st.integers(1, 50), min_size=len(emitted), max_size=len(emitted)), label="lengths")
+    other.arrays.outcomes["output_tokens"] = np.where(unfinished, emitted + np.array(more), emitted)
+    other.arrays.device[:] *= 1.5
+    assert decided(simulation, engine) == decided(other, engine)
+
+
+def decided(simulation: Simulation, engine: int) -> list[tuple[int, int]]:
+    """The batch that the engine whose decision is due forms."""
+    simulation.step()
+    arrays = simulation.arrays
+    entries = arrays.entries[engine, : arrays.engines[engine].last_batch_length]
+    return [(int(entry.request), int(entry.tokens)) for entry in entries]
+
+
+def test_records_that_a_policy_sees_have_no_hidden_field():
+    hidden = set(layout.OUTCOME.names)
+    assert "output_tokens" in hidden
+    for seen in (layout.REQUEST, layout.PLAN, layout.LIMITS):
+        assert not hidden & set(seen.names)
+    # An engine counts evictions too.
+    assert hidden & set(layout.ENGINE.names) == {"evictions"}
+
+
+def test_an_engine_record_does_not_tell_how_long_its_iteration_takes():
+    workload = Workload.from_columns({"arrival_s": [0.0, 0.0], "prompt_tokens": [4, 4], "output_tokens": [2, 2]})
+    estimator = LatencyModel.from_values("linear", dict.fromkeys(("a_p", "b_p", "c_p", "a_d", "b_d", "t_c"), 1.0))
+    shown = []
+    for constant_s in (1.0, 2.0):
+        deployment = Deployment(estimator.plus_constant(constant_s), estimator, total_blocks=9, block_tokens=1)
+        simulation = Simulation(Scenario(workload, deployment, scheduler("edf"), until_s=0.5))
+        simulation.run()  # pauses in the first iteration
+        shown.append(simulation.arrays.engines.tobytes())
+    assert shown[0] == shown[1]

@@ -1,0 +1,84 @@
+"""Numbers a policy declares and keeps: per request, engine and client, in the run's arrays."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from servegym.baselines.registry import scheduler as find
+from servegym.simulator.policies import Policy, StateFields
+from servegym.simulator.signatures import scheduler
+from servegym.simulator.simulation import Simulation
+from tests.simulator.arrays import as_bytes
+from tests.simulator.scenes import requests, scene
+from tests.strategies import scenarios
+
+pytestmark = pytest.mark.nojit
+
+
+@scheduler
+def least_seen_first(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    """The client that was ranked least often first; counts every look."""
+    limits.token_budget = 8
+    state.engines[engine.index, 0] += 1
+    state.engines[engine.index, 1] = now_s
+    for place in range(queue.shape[0]):
+        r = queue[place]
+        state.requests[r, 0] += 1
+        plan[place].tier = 0
+        plan[place].key = state.clients[requests[r].client, 0]
+    for place in range(queue.shape[0]):
+        state.clients[requests[queue[place]].client, 0] += 1
+
+
+POLICY = Policy(
+    "least-seen-first", "scheduler", "", "", least_seen_first,
+    state=StateFields(request=("looks",), engine=("looks", "last_s"), client=("looks",)),
+)  # fmt: skip
+
+
+def test_state_has_a_row_for_each():
+    workload = requests(prompt_tokens=[2, 3, 4], client=[0, 4, 1])
+    simulation = Simulation(scene(workload, POLICY, engines=2))
+    state = simulation.arrays.state
+    assert (state.requests.shape, state.engines.shape, state.clients.shape) == ((3, 1), (2, 2), (5, 1))
+    assert not any(table.any() for table in state)
+    nothing = Simulation(scene(workload, "edf", engines=2)).arrays.state
+    assert [table.size for table in nothing] == [0, 0, 0]
+
+
+def test_state_counts_calls():
+    # One at a time within 8 tokens: 0-9: request 0 (8 tokens), 9-15: request 1 (5): two looks at it, one at 0.
+    simulation = Simulation(scene(requests(prompt_tokens=[8, 5], client=[0, 2]), POLICY))
+    result = simulation.run()
+    assert result.requests.first_token_s.tolist() == [9, 15]
+    state = simulation.arrays.state
+    assert state.requests.tolist() == [[1], [2]] and state.clients.tolist() == [[1], [0], [2]]
+    assert state.engines.tolist() == [[2, 9]]
+    simulation.reset()
+    assert not any(table.any() for table in simulation.arrays.state)
+
+
+@given(data=st.data())
+def test_state_goes_with_the_run(data):
+    scenario = dataclasses.replace(data.draw(scenarios("edf")), scheduler=POLICY)
+    ran, walked = Simulation(scenario), Simulation(scenario)
+    ran.run()
+    while walked.step():
+        pass
+    assert as_bytes(ran.arrays) == as_bytes(walked.arrays)
+    state, engines = ran.arrays.state, ran.arrays.engines
+    assert (ran.arrays.clock[0].evictions > 0) or (state.engines[:, 0] == engines["iterations"]).all()
+    assert (state.engines[:, 0] >= engines["iterations"]).all()
+    clients = scenario.workload.table["client"]
+    looks = np.bincount(clients, weights=state.requests[:, 0], minlength=len(state.clients))
+    np.testing.assert_array_equal(looks, state.clients[:, 0])
+
+
+def test_a_policy_without_state_can_be_given_some():
+    policy = dataclasses.replace(find("edf"), state=StateFields(request=("a", "b")))
+    simulation = Simulation(scene(requests(prompt_tokens=[8, 5]), policy))
+    simulation.run()
+    assert simulation.arrays.state.requests.shape == (2, 2)

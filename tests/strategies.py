@@ -1,0 +1,155 @@
+"""Hypothesis strategies: workloads, deployments and schedulers with random settings, small enough to run thousands of.
+
+Times are often multiples of 1/64 s and so are costs, so that arrivals, ends of iterations and deadlines meet at one
+instant. Nothing is listed by name: schedulers and their parameters are read off the registry.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from servegym.baselines.registry import scheduler
+from servegym.latency_models.model import LatencyModel
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.disturbances import Correction, Disturbance
+from servegym.simulator.gains import Gain
+from servegym.simulator.policies import Parameter, Policy
+from servegym.simulator.simulation import Scenario
+from servegym.simulator.workload import Workload
+
+MOST_REQUESTS = 16
+MOST_PROMPT_TOKENS = 48
+MOST_OUTPUT_TOKENS = 10
+LONGEST_RUN_S = 20_000.0  # far beyond any of these: a run that would never end fails instead
+LARGEST_SETTING = 80  # of a whole-number parameter: beyond it no limit is reached by such workloads
+
+ticks = st.integers(0, 64).map(lambda n: n / 64)  # exact in float64
+
+
+def seconds(low: float, high: float) -> st.SearchStrategy[float]:
+    """Times, half of them whole 64ths of a second."""
+    whole = st.integers(math.ceil(low * 64), math.floor(high * 64)).map(lambda n: n / 64)
+    return st.one_of(whole, st.floats(low, high))
+
+
+requests = st.fixed_dictionaries(
+    {
+        # Most requests come in bursts, some of them after a long pause.
+        "gap_s": st.one_of(st.just(0.0), ticks, st.floats(0, 1), st.just(30.0)),
+        "prompt_tokens": st.one_of(st.integers(1, 8), st.integers(1, MOST_PROMPT_TOKENS)),
+        "output_tokens": st.one_of(st.just(1), st.integers(1, MOST_OUTPUT_TOKENS)),
+        "priority": st.integers(0, 2),
+        "weight": st.sampled_from([0.5, 1.0, 2.0]),
+        "ttft_slo_s": seconds(1 / 64, 8),
+        "tpot_slo_s": seconds(1 / 64, 2),
+        "ttlt_slo_s": st.one_of(st.just(math.inf), st.just(math.inf), seconds(1 / 64, 30)),
+        "client": st.integers(0, 2),
+    }
+)
+
+
+@st.composite
+def workloads(draw: st.DrawFn, most_requests: int = MOST_REQUESTS) -> Workload:
+    """Bursts and ties, one-token outputs, three priorities, interactive and TTLT classes."""
+    rows = draw(st.lists(requests, min_size=1, max_size=most_requests))
+    columns = {field: np.array([row[field] for row in rows]) for field in rows[0]}
+    return Workload.from_columns({"arrival_s": np.cumsum(columns.pop("gap_s")), **columns})
+
+
+# Seconds per token squared, token, request and batch: all exact in binary, or any.
+squared_s = st.one_of(st.sampled_from([0.0, 2**-12]), st.floats(0, 2**-10))
+token_s = st.one_of(st.sampled_from([0.0, 1 / 64]), st.floats(0, 1 / 16))
+batch_s = st.one_of(st.sampled_from([1 / 64, 1 / 4]), st.floats(2**-10, 1 / 2))  # an iteration takes some time
+
+
+@st.composite
+def linear_models(draw: st.DrawFn) -> LatencyModel:
+    """ProServe's form with any coefficients; a prefill token and a decode always cost something."""
+    some_s = st.one_of(st.just(1 / 64), st.floats(2**-10, 1 / 8))
+    values = {
+        "a_p": draw(squared_s), "b_p": draw(squared_s), "c_p": draw(some_s),
+        "a_d": draw(token_s), "b_d": draw(some_s), "t_c": draw(batch_s),
+    }  # fmt: skip
+    return LatencyModel.from_values("linear", values)
+
+
+@st.composite
+def deployments(draw: st.DrawFn, workload: Workload, most_engines: int = 3) -> Deployment:
+    """Engines whose memory just holds the largest request, or some more: most runs are short of it."""
+    block_tokens = draw(st.integers(1, 32))
+    table = workload.table
+    needed = int((table["prompt_tokens"] + table["output_tokens"] - 1).max())
+    device = draw(linear_models())
+    return Deployment(
+        device=device,
+        estimator=draw(st.one_of(st.just(device), linear_models())),
+        total_blocks=-(-needed // block_tokens) + draw(st.integers(0, 4)),
+        engines=draw(st.integers(1, most_engines)),
+        block_tokens=block_tokens,
+        watermark=draw(st.sampled_from([0.0, 0.01, 0.1, 0.3])),
+    )
+
+
+def values_of(parameter: Parameter) -> st.SearchStrategy[Any]:
+    """Values within a parameter's bounds, capped where they go on beyond what a small workload can tell apart."""
+    if parameter.choices:
+        return st.sampled_from(parameter.choices)
+    if parameter.integer:
+        low = int(max(parameter.low, -LARGEST_SETTING))
+        high = int(min(parameter.high, max(low, LARGEST_SETTING)))
+        return st.one_of(st.integers(low, min(high, low + 8)), st.integers(low, high))
+    low, high = max(parameter.low, -10.0), min(parameter.high, 10.0)
+    return st.floats(low, high)
+
+
+@st.composite
+def policies(draw: st.DrawFn, name: str) -> Policy:
+    """A registered scheduler with some of its declared parameters set."""
+    policy = scheduler(name)
+    chosen = {p.name: draw(st.one_of(st.none(), values_of(p))) for p in policy.parameters}
+    return policy.with_settings(**{key: value for key, value in chosen.items() if value is not None})
+
+
+gains = st.builds(
+    Gain,
+    first_weight=st.sampled_from([None, 0.0, 1.0, 4.0]),
+    decode_weight=st.sampled_from([1.0, 0.5]),
+)
+
+
+# Most devices do what their model says, and most estimators stay as they are.
+disturbances = st.one_of(
+    st.just(Disturbance()),
+    st.just(Disturbance()),
+    st.builds(
+        Disturbance,
+        noise=st.floats(0, 0.5),
+        drift_per_s=st.floats(0, 0.001),
+        shift_s=st.floats(0, 10),
+        shift_ratio=st.floats(0.25, 4),
+        seed=st.integers(0, 2**32),
+    ),
+)
+corrections = st.one_of(
+    st.none(),
+    st.none(),
+    st.builds(Correction, theta=st.floats(0.25, 0.95), window_iterations=st.integers(1, 12), compounding=st.booleans()),
+)
+
+
+@st.composite
+def scenarios(draw: st.DrawFn, name: str, most_requests: int = MOST_REQUESTS, most_engines: int = 3) -> Scenario:
+    """A whole run under the scheduler of this name."""
+    workload = draw(workloads(most_requests))
+    deployment = draw(deployments(workload, most_engines))
+    return Scenario(
+        workload,
+        deployment,
+        draw(policies(name)),
+        draw(gains),
+        LONGEST_RUN_S,
+        disturbance=draw(disturbances),
+        correction=draw(corrections),
+    )

@@ -1,0 +1,142 @@
+"""The papers' SLO recipes: shares, values, parameters, and what an idle engine can meet."""
+
+import numpy as np
+import pytest
+
+from servegym.simulator.errors import WorkloadError
+from servegym.traces import RECIPES, build_workload
+
+N = 20_000
+SHARE = 0.015  # 4 standard errors of a share of 20,000
+
+
+def table(slo: str, trace: str = "sharegpt", **options):
+    return build_workload(trace, requests=N, rate_per_s=1, slo=slo, **options).table
+
+
+def shares(column) -> dict[float, float]:
+    values, counts = np.unique(column, return_counts=True)
+    return dict(zip(values.tolist(), counts / len(column), strict=True))
+
+
+@pytest.mark.parametrize("slo", RECIPES.names())
+def test_the_first_of_more_have_the_same(slo):
+    few, more = (build_workload("flowprefill", requests=n, rate_per_s=1, slo=slo, seed=4).table for n in (50, 90))
+    for field in few.dtype.names:
+        np.testing.assert_array_equal(few[field], more[field][:50])
+
+
+def test_industrial():
+    rows = table("industrial:high_share=0.3", arrivals="industrial-day")
+    assert shares(rows["priority"]) == pytest.approx({0: 0.3, 1: 0.7}, abs=SHARE)
+    assert (rows["weight"] == np.where(rows["priority"] == 0, 2, 1)).all()
+    assert (set(rows["ttft_slo_s"]), set(rows["tpot_slo_s"])) == ({2.0}, {0.1})
+    early = rows["arrival_s"] < rows["arrival_s"][-1] / 2
+    assert rows["priority"][early].mean() == pytest.approx(rows["priority"][~early].mean(), abs=2 * SHARE)
+
+
+def test_flowprefill_goes_by_type():
+    rows = table("flowprefill:model=qwen2.5-14b", "flowprefill")
+    assert shares(rows["application"]) == pytest.approx({0: 0.68, 1: 0.08, 2: 0.20, 3: 0.04}, abs=SHARE)
+    assert (rows["ttft_slo_s"] == np.array([0.4, 0.8, 6.5, 9.0])[rows["application"]]).all()
+    assert (rows["tpot_slo_s"] == np.array([0.1, 0.1, 0.2, 0.2])[rows["application"]]).all()
+    colocated = table("flowprefill-colocated:model=qwen2.5-14b", "flowprefill")
+    assert colocated["ttft_slo_s"] == pytest.approx(3 * rows["ttft_slo_s"])
+    assert table("flowprefill:scale=0.5", "flowprefill")["ttft_slo_s"].min() == 0.125
+
+
+def test_flowprefill_without_types_is_text():
+    assert set(table("flowprefill", max_prompt_tokens=2000)["ttft_slo_s"]) == {0.25}
+
+
+def test_flowprefill_takes_types_by_name(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("prompt_tokens,output_tokens,application\n1,1,file\n1,1,text\n1,1,file\n")
+    assert build_workload(path, rate_per_s=1, slo="flowprefill").table["ttft_slo_s"].tolist() == [6, 0.25, 6]
+    path.write_text("prompt_tokens,output_tokens,application\n1,1,video\n")
+    with pytest.raises(WorkloadError, match="should be text, image, search, file; it is video"):
+        build_workload(path, rate_per_s=1, slo="flowprefill")
+    path.write_text("prompt_tokens,output_tokens,application\n1,1,3\n")
+    with pytest.raises(WorkloadError, match="it is numbers"):
+        build_workload(path, rate_per_s=1, slo="flowprefill")
+
+
+def test_polyserve():
+    rows = table("polyserve", "uniform-4096-1024")
+    assert shares(rows["ttft_slo_s"]) == pytest.approx({0.3: 1 / 3, 0.5: 1 / 3, 1.0: 1 / 3}, abs=SHARE)
+    assert shares(rows["tpot_slo_s"]) == pytest.approx({0.02: 0.1, 0.03: 0.2, 0.05: 0.3, 0.1: 0.4}, abs=SHARE)
+
+
+def test_polyserve_assigns_what_an_idle_engine_can_meet():
+    built = build_workload(
+        "uniform-4096-1024",
+        requests=N,
+        rate_per_s=1,
+        slo="polyserve:idle_prefill_tokens_per_s=10000",
+        idle_tpot_s=0.025,
+    )
+    rows = built.table
+    assert shares(rows["tpot_slo_s"]) == pytest.approx({0.03: 2 / 9, 0.05: 3 / 9, 0.1: 4 / 9}, abs=SHARE)
+    prefill_s = rows["prompt_tokens"] / 10_000
+    assert (rows["ttft_slo_s"] > prefill_s).all()
+    between = (prefill_s > 0.3) & (prefill_s < 0.5)
+    assert shares(rows["ttft_slo_s"][between]) == pytest.approx({0.5: 0.5, 1.0: 0.5}, abs=0.03)
+    assert built.provenance["slo_notes"][0] == "TPOT SLOs of 20 ms left out: an idle engine takes 25 ms"
+    assert "left out for" in built.provenance["slo_notes"][1]
+    assert set(table("polyserve:idle_tpot_s=0.5")["tpot_slo_s"]) == {0.1}  # none can be met: the loosest
+    assert set(table("polyserve:idle_prefill_tokens_per_s=0.1")["ttft_slo_s"]) == {1.0}
+
+
+def test_qoserve():
+    rows = table("qoserve:low_share=0.2", arrivals="square-wave")
+    assert shares(rows["ttlt_slo_s"]) == pytest.approx({600: 1 / 3, 1800: 1 / 3, np.inf: 1 / 3}, abs=SHARE)
+    assert (rows["ttlt_slo_s"] == np.array([np.inf, 600, 1800])[rows["application"]]).all()
+    assert (set(rows["ttft_slo_s"]), set(rows["tpot_slo_s"])) == ({6.0}, {0.05})
+    for kind in range(3):
+        assert rows["priority"][rows["application"] == kind].mean() == pytest.approx(0.2, abs=2 * SHARE)
+    assert set(table("qoserve")["priority"]) == {0}
+
+
+def test_semantic():
+    rows = table("semantic", "semantic")
+    assert shares(rows["urgency"]) == pytest.approx(dict.fromkeys(range(5), 0.2), abs=SHARE)
+    assert (rows["priority"] == rows["urgency"]).all()
+    assert (rows["output_tokens"].min(), rows["output_tokens"].max()) == (1, 499)
+
+
+@pytest.mark.parametrize("slo", ["proserve", "proserve-32b", "industrial", "flowprefill", "qoserve"])
+def test_slos_are_scaled_where_an_idle_engine_takes_more_than_half(slo):
+    plain = build_workload("flowprefill", requests=50, rate_per_s=1, slo=slo)
+    smallest = plain.table["tpot_slo_s"].min()
+    kept = build_workload("flowprefill", requests=50, rate_per_s=1, slo=slo, idle_tpot_s=smallest / 2)
+    assert kept.digest == plain.digest
+    assert kept.provenance["slo_notes"] == []
+    scaled = build_workload("flowprefill", requests=50, rate_per_s=1, slo=slo, idle_tpot_s=smallest)
+    assert scaled.table["tpot_slo_s"] == pytest.approx(2 * plain.table["tpot_slo_s"])
+    assert scaled.table["ttft_slo_s"] == pytest.approx(plain.table["ttft_slo_s"])
+    assert "TPOT SLOs times 2" in scaled.provenance["slo_notes"][0]
+    assert scaled.provenance["idle_tpot_s"] == smallest
+
+
+def test_slos_of_the_file_are_not_scaled(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("prompt_tokens,output_tokens,tpot_slo_s\n1,1,0.02\n")
+    assert build_workload(path, rate_per_s=1, idle_tpot_s=0.1).table["tpot_slo_s"].tolist() == [0.02]
+
+
+@pytest.mark.parametrize(
+    ("slo", "said"),
+    [
+        ("flowprefill:model=gpt", "unknown model of recipe flowprefill 'gpt'"),
+        ("flowprefill:scale=0", "scale is 0"),
+        ("qoserve:low_share=1.5", "low_share is 1.5; it should be 0 to 1"),
+        ("industrial:high_share=-1", "high_share is -1"),
+        ("proserve:idle_tpot_s=0", "idle_tpot_s is 0"),
+        ("polyserve:idle_tpot_s=0", "idle_tpot_s is 0"),
+        ("polyserve:idle_prefill_tokens_per_s=0", "idle_prefill_tokens_per_s is 0"),
+        ("given:idle_tpot_s=1", "unknown parameter 'idle_tpot_s'"),
+    ],
+)
+def test_wrong_parameters(slo, said):
+    with pytest.raises(WorkloadError, match=said):
+        build_workload("sharegpt", requests=10, rate_per_s=1, slo=slo)

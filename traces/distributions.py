@@ -1,0 +1,56 @@
+"""Lengths as functions of uniform numbers, for distributions that a paper describes by a few figures.
+
+Each returns a function from numbers in [0, 1) to token counts of 1 or more, int32 of the same shape. The
+longest thousandth of an unbounded distribution is cut to its 99.9 % point: the papers' figures say nothing of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections.abc import Callable
+
+import numpy as np
+
+InverseCdf = Callable[[np.ndarray], np.ndarray]
+LAST_LEVEL = 0.999
+NORMAL_P90 = statistics.NormalDist().inv_cdf(0.9)
+
+
+def uniform(least: int, most: int) -> InverseCdf:
+    """Whole numbers of `least` to `most`, each as likely."""
+    return lambda level: (least + np.floor(level * (most - least + 1))).astype("i4")
+
+
+def lognormal_by_quantiles(p50: float, p90: float) -> InverseCdf:
+    """The lognormal distribution with this median and 90 % quantile."""
+    return functools.partial(_lognormal, p50, math.log(p90 / p50) / NORMAL_P90)
+
+
+def lognormal_by_moments(mean: float, std: float) -> InverseCdf:
+    """The lognormal distribution with this mean and standard deviation."""
+    variance = math.log1p((std / mean) ** 2)
+    return functools.partial(_lognormal, mean * math.exp(-variance / 2), math.sqrt(variance))
+
+
+def gamma_by_moments(mean: float, std: float) -> InverseCdf:
+    """The Gamma distribution with this mean and standard deviation."""
+    shape = (mean / std) ** 2
+    return functools.partial(_gamma, shape, mean / shape)
+
+
+def _lognormal(median: float, sigma: float, level: np.ndarray) -> np.ndarray:
+    from scipy.special import ndtri
+
+    return _tokens(median * np.exp(sigma * ndtri(np.minimum(level, LAST_LEVEL))))
+
+
+def _gamma(shape: float, scale: float, level: np.ndarray) -> np.ndarray:
+    from scipy.special import gammaincinv
+
+    return _tokens(scale * gammaincinv(shape, np.minimum(level, LAST_LEVEL)))
+
+
+def _tokens(lengths: np.ndarray) -> np.ndarray:
+    return np.maximum(np.rint(lengths), 1).astype("i4")

@@ -1,0 +1,89 @@
+"""Families: kinds of requests that can be drawn without a trace file.
+
+To add one, register a `Family` here, in a file that imports this one, or as a table in `quantiles/`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from servegym.simulator.errors import WorkloadError
+from servegym.traces import randomness
+from servegym.traces.registry import Registry
+from servegym.traces.trace import Trace
+
+LEAST_ACCEPTED = 1e-4  # share of draws within the token limits below which they are refused
+DRAWS_A_ROUND = 65_536
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """Requests as a function of uniform random numbers.
+
+    uniforms: how many numbers a request takes. columns: from numbers in [0, 1) of shape (n, uniforms) to int32
+    prompt_tokens and output_tokens of shape (n,), and maybe other columns of `WORKLOAD`.
+    context_tokens: most of prompt and output together; None: no such limit.
+    labels: as in `Trace`. origin: where its figures come from, for the provenance.
+    """
+
+    uniforms: int
+    columns: Callable[[np.ndarray], dict[str, np.ndarray]]
+    origin: Mapping[str, Any]
+    context_tokens: int | None = None
+    labels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+
+FAMILIES: Registry[Family] = Registry("family")
+
+
+def generate(
+    family: str,
+    requests: int,
+    *,
+    seed: int = 0,
+    max_prompt_tokens: int | None = None,
+    max_total_tokens: int | None = None,
+) -> Trace:
+    """Draw requests of a family: lengths and types, without arrivals.
+
+    max_prompt_tokens, max_total_tokens: draws with a longer prompt, or prompt and output, are drawn again.
+    The first of more requests are the same. Raises WorkloadError for an unknown family, and for limits
+    that (almost) no request of the family keeps.
+    """
+    kind = FAMILIES[family]
+    most_prompt = np.inf if max_prompt_tokens is None else max_prompt_tokens
+    most_total = min(np.inf if limit is None else limit for limit in (max_total_tokens, kind.context_tokens))
+    rng = randomness.generator(seed, randomness.Stream.LENGTHS)
+    rounds: list[dict[str, np.ndarray]] = []
+    accepted = 0
+    while accepted < requests:
+        drawn = kind.columns(rng.random((DRAWS_A_ROUND, kind.uniforms)))
+        prompt, total = drawn["prompt_tokens"], drawn["prompt_tokens"] + drawn["output_tokens"]
+        keep = (prompt <= most_prompt) & (total <= most_total)
+        rounds.append({name: column[keep] for name, column in drawn.items()})
+        accepted += int(keep.sum())
+        if accepted < LEAST_ACCEPTED * DRAWS_A_ROUND * len(rounds):
+            raise WorkloadError(
+                f"{family}: fewer than 1 in {1 / LEAST_ACCEPTED:g} requests have up to {most_prompt:g} prompt"
+                f" tokens and {most_total:g} in all; of {DRAWS_A_ROUND} the shortest prompt has {prompt.min()}"
+            )
+    columns = {name: np.concatenate([part[name] for part in rounds])[:requests] for name in rounds[0]}
+    return Trace(
+        name=family,
+        prompt_tokens=columns.pop("prompt_tokens"),
+        output_tokens=columns.pop("output_tokens"),
+        given=columns,
+        labels=kind.labels,
+        provenance={
+            "format": "generated",
+            "rows": requests,
+            "dropped_rows": 0,
+            "notes": [],
+            "family": family,
+            **kind.origin,
+        },
+    )

@@ -1,0 +1,105 @@
+"""Rows of JSON files, one at a time: an object a line, or the objects of one list."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from servegym.simulator.errors import WorkloadError
+from servegym.traces.texts import LONGEST_LINE, Lines, open_text
+
+READ_CHARACTERS = 1 << 20
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+def lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a file of JSON lines; empty lines are passed over. Raises WorkloadError, naming the line."""
+    with open_text(path) as stream:
+        for number, line in enumerate(Lines(stream, path.name), start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except (json.JSONDecodeError, RecursionError) as error:
+                raise WorkloadError(f"{path.name}, line {number} is not JSON: {_one_line(error)}") from None
+            if not isinstance(row, dict):
+                raise WorkloadError(f'{path.name}, line {number} is not a JSON object such as {{"prompt_tokens": 8}}')
+            yield row
+
+
+def items(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a file that is one JSON list, read a stretch at a time. Raises WorkloadError, naming the item."""
+    with open_text(path) as stream:
+        text = _Text(stream)
+        if text.next() != "[":
+            raise WorkloadError(
+                f"{path.name} is not a JSON list of objects; if it has an object a line, name it .jsonl"
+            )
+        text.at += 1
+        number = 0
+        while text.next() != "]":
+            if number and text.next() == ",":
+                text.at += 1
+            elif number:
+                raise WorkloadError(f"{path.name}, item {number}: no comma and no end of the list follows it")
+            number += 1
+            try:
+                row = text.value()
+            except (json.JSONDecodeError, RecursionError) as error:
+                raise WorkloadError(f"{path.name}, item {number} is not JSON: {_one_line(error)}") from None
+            if not isinstance(row, dict):
+                raise WorkloadError(f"{path.name}, item {number} is not a JSON object")
+            yield row
+        text.at += 1
+        if text.next():
+            raise WorkloadError(f"{path.name} goes on after the end of its list")
+
+
+class _Text:
+    """A stretch of a text file that begins at `at` and grows as it is needed."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.at = 0
+        self._stream = stream
+        self._text = ""
+        self._decoder = json.JSONDecoder()
+
+    def next(self) -> str:
+        """The next character that is no space, where `at` is then; "" at the end of the file."""
+        self.at = _after_space(self._text, self.at)
+        while self.at == len(self._text) and self._grow():
+            self.at = _after_space(self._text, self.at)
+        return self._text[self.at : self.at + 1]
+
+    def value(self) -> Any:
+        """The JSON value that begins here; `at` is then behind it. Raises JSONDecodeError, RecursionError."""
+        self.next()
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._text, self.at)
+            except json.JSONDecodeError:
+                if len(self._text) - self.at > LONGEST_LINE or not self._grow():
+                    raise
+            else:
+                if end < len(self._text) or not self._grow():  # a number at the end might go on
+                    self.at = end
+                    return value
+
+    def _grow(self) -> bool:
+        """Read on, at least as much as is left over (so that a long item is not read in many small steps)."""
+        rest = self._text[self.at :]
+        more = self._stream.read(max(READ_CHARACTERS, len(rest)))
+        self._text, self.at = rest + more, 0
+        return bool(more)
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

@@ -1,0 +1,103 @@
+"""Traces by name: a family's requests drawn, a file's read and cut to what is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+from pathlib import Path
+
+import numpy as np
+
+from servegym.simulator.errors import WorkloadError
+from servegym.traces import servegen
+from servegym.traces.families import FAMILIES, generate
+from servegym.traces.readers import read_trace
+from servegym.traces.registry import unknown_name
+from servegym.traces.tokenizers import Tokenizer
+from servegym.traces.trace import Trace
+
+DEFAULT_REQUESTS = 1000  # of a generated trace
+for _families in ("generators", "client_families", "paper_families"):  # they register themselves
+    importlib.import_module(f"servegym.traces.{_families}")
+
+GOLDEN_RATIO = (5**0.5 - 1) / 2
+
+
+def trace_names() -> list[str]:
+    """The traces that come with servegym: families of the embedded generators."""
+    return FAMILIES.names()
+
+
+def load_trace(
+    trace: str | os.PathLike[str],
+    *,
+    requests: int | None = None,
+    seed: int = 0,
+    max_prompt_tokens: int | None = None,
+    max_total_tokens: int | None = None,
+    default_requests: int = DEFAULT_REQUESTS,
+    window: int | str = "first",
+    tokenizer: Tokenizer | str | None = None,
+) -> Trace:
+    """The requests of a family or of ServeGen's tables (drawn by `seed`), or of a file, as `build_workload` takes them.
+
+    default_requests: how many are drawn where `requests` does not say. Raises WorkloadError.
+    """
+    if requests is not None and requests < 1:
+        raise WorkloadError(f"{requests} requests: a workload has at least 1")
+    drawn = default_requests if requests is None else requests
+    limits = {"max_prompt_tokens": max_prompt_tokens, "max_total_tokens": max_total_tokens}
+    if isinstance(trace, str) and trace in FAMILIES:
+        return generate(trace, drawn, seed=seed, **limits)
+    if not Path(trace).exists() and not Path(trace).suffix:
+        raise WorkloadError(unknown_name("trace", str(trace), trace_names()) + "; or a file")
+    if servegen.is_rate_table(Path(trace)):
+        tables = servegen.read_tables(Path(trace))
+        start = window_start(window, seed, len(tables.windows_s), 1)
+        return servegen.generate(tables, drawn, seed=seed, first_window=start, **limits)
+    loaded = read_trace(trace, tokenizer)
+    rows = np.flatnonzero(_within(loaded, max_prompt_tokens, max_total_tokens))
+    if len(rows) < (requests or 1):
+        raise WorkloadError(
+            f"{loaded.name} has {len(rows)} requests"
+            + (f" within the token limits, of {len(loaded)}" if len(rows) < len(loaded) else "")
+            + f"; {requests or 1} are asked for"
+        )
+    start = window_start(window, seed, len(rows), requests or len(rows))
+    rows = rows[start : start + (requests or len(rows))]
+    taken = loaded.take(rows) if len(rows) < len(loaded) else loaded
+    if start and taken.arrival_s is not None:  # a later window starts its own clock
+        taken = dataclasses.replace(taken, arrival_s=taken.arrival_s - taken.arrival_s[0])
+    return dataclasses.replace(taken, provenance={**taken.provenance, "first_request": int(start)})
+
+
+def window_start(window: int | str, seed: int, length: int, size: int) -> int:
+    """Number of the first of `size` things in a row out of `length`, none of them wrapped around.
+
+    window: "first" (0), "seed", or the number itself. By seed, places follow the golden ratio: however many
+    seeds there are, they lie evenly and overlap as little as they can, which random places do not. Seed 0: 0.
+    Raises WorkloadError for a window that is none, or reaches over the end.
+    """
+    room = max(length - size, 0)
+    if window == "first":
+        return 0
+    if window == "seed":
+        return int(seed * GOLDEN_RATIO % 1 * (room + 1))
+    if isinstance(window, str):
+        if not window.isdecimal():
+            raise WorkloadError(f"a window of '{window}'; it should be first, seed or a whole number of 0 or more")
+        window = int(window)
+    if not 0 <= window <= room:
+        raise WorkloadError(f"a window that starts at {window}: with {size} of {length} it starts at 0 to {room}")
+    return window
+
+
+def _within(trace: Trace, max_prompt_tokens: int | None, max_total_tokens: int | None) -> np.ndarray:
+    """Which requests keep to the limits, bool of shape (requests,)."""
+    keep = np.ones(len(trace), bool)
+    if max_prompt_tokens is not None:
+        keep &= trace.prompt_tokens <= max_prompt_tokens
+    if max_total_tokens is not None:
+        keep &= trace.prompt_tokens + trace.output_tokens <= max_total_tokens
+    return keep

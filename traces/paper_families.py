@@ -1,0 +1,82 @@
+"""Families whose lengths a paper describes by a few figures, where it does not publish the trace."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from servegym.traces import distributions
+from servegym.traces.distributions import InverseCdf
+from servegym.traces.families import FAMILIES, Family
+from servegym.traces.generators import quantile_table
+
+# Share, and prompts by mean and standard deviation, FlowPrefill Table 1. The shape is ours: of lognormal and
+# Gamma the one that comes closer to the 99 % point the table prints (3040, 2764, 16635 and 22390).
+FLOWPREFILL_TYPES: dict[str, tuple[float, InverseCdf]] = {
+    "text": (0.68, distributions.lognormal_by_moments(590, 652)),
+    "image": (0.08, distributions.lognormal_by_moments(532, 510)),
+    "search": (0.20, distributions.gamma_by_moments(5976, 3456)),
+    "file": (0.04, distributions.gamma_by_moments(6833, 5186)),
+}
+OUTPUTS_OF = "azure-conv"  # FlowPrefill prints no output lengths
+
+
+def _independent(prompt: InverseCdf, output: InverseCdf, source: str) -> Family:
+    """Prompts and outputs that do not depend on each other."""
+    return Family(
+        2,
+        lambda level: {"prompt_tokens": prompt(level[:, 0]), "output_tokens": output(level[:, 1])},
+        {"source": source},
+    )
+
+
+def _flowprefill(level: np.ndarray) -> dict[str, np.ndarray]:
+    """A request draws its type, its prompt, and two numbers for an output of OUTPUTS_OF."""
+    ends = np.cumsum([share for share, _ in FLOWPREFILL_TYPES.values()])
+    kind = np.searchsorted(ends[:-1], level[:, 0], "right").astype("i4")
+    prompts = [prompt(level[:, 1]) for _, prompt in FLOWPREFILL_TYPES.values()]
+    return {
+        "prompt_tokens": np.choose(kind, prompts),
+        "output_tokens": quantile_table(OUTPUTS_OF).lengths(level[:, 2:])["output_tokens"],
+        "application": kind,
+    }
+
+
+FAMILIES.register("flowprefill")(
+    Family(
+        4,
+        _flowprefill,
+        {"source": f"FlowPrefill, Table 1 (mean and standard deviation of prompts by type); outputs of {OUTPUTS_OF}"},
+        labels={"application": tuple(FLOWPREFILL_TYPES)},
+    )
+)
+
+for _mean_prompt, _mean_output in ((4096, 1024), (512, 512)):
+    FAMILIES.register(f"uniform-{_mean_prompt}-{_mean_output}")(
+        _independent(
+            distributions.uniform(1, 2 * _mean_prompt),
+            distributions.uniform(1, 2 * _mean_output),
+            "PolyServe, Table 1",
+        )
+    )
+
+FAMILIES.register("qoserve-conv")(
+    _independent(
+        distributions.lognormal_by_quantiles(928, 3830),
+        distributions.lognormal_by_quantiles(41, 342),
+        "QoServe, Table 2, Az-Conv (median and 90 % quantile; lognormal is ours)",
+    )
+)
+FAMILIES.register("qoserve-code")(
+    _independent(
+        distributions.lognormal_by_quantiles(1930, 6251),
+        distributions.lognormal_by_quantiles(8, 43),
+        "QoServe, Table 2, Az-Code (median and 90 % quantile; lognormal is ours)",
+    )
+)
+FAMILIES.register("semantic")(
+    _independent(
+        distributions.uniform(1, 499),
+        distributions.uniform(1, 499),
+        "semantic scheduling, section 4.1; Wenyueh/latency_optimization_with_priority_constraints (simulation)",
+    )
+)
