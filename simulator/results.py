@@ -153,12 +153,12 @@ class Result:
             "wall_s": self.wall_s,
         }
 
-    def save(self, directory: str | Path, csv: bool = False) -> list[Path]:
-        """Write requests, engines and (if recorded) timeline as Parquet, or CSV; returns the files written."""
+    def save(self, directory: str | Path, csv: bool = False, timeline: bool = True) -> list[Path]:
+        """Write requests, engines and (if recorded and wanted) timeline as Parquet, or CSV; returns the files written."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         tables = {"requests": self.requests, "engines": self.engines}
-        if self.arrays.clock[0].recording:
+        if timeline and self.arrays.clock[0].recording:
             tables["timeline"] = self.timeline
         written = []
         for name, table in tables.items():

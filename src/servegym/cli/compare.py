@@ -72,6 +72,7 @@ def compare(
         bool,
         typer.Option("--fresh", help="Start over: forget what --out holds.", rich_help_panel=options.OUTPUT),
     ] = False,
+    report: options.Report = None,
     json: options.Json = None,
 ) -> None:
     """Compare schedulers at several loads, each over several seeds, on the same requests.
@@ -114,6 +115,10 @@ def compare(
     console = console_for(json)
     show_comparison(comparison, summary, baseline, console)
     console.print("Written:", ", ".join(str(path) for path in files))
+    if report is not None:
+        from servegym.experiments.reports.compare_report import compare_report
+
+        console.print(f"Report: {compare_report(comparison, summary, cells, plot, report)}")
     if json is not None:
         write_json(document(comparison, summary, files), json)
 

@@ -124,3 +124,30 @@ Json = Annotated[
     ),
 ]
 OUT_METAVAR = "DIR"
+
+
+def file_to_write(value: Path | None) -> Path | None:
+    """A file as given, refused where it could not be written, so that no run ends in that."""
+    if value is not None:
+        json_target(str(value))
+    return value
+
+
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.html",
+        callback=file_to_write,
+        help="Write a report in one self-contained HTML file.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Perfetto = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.json[.gz]",
+        callback=file_to_write,
+        help="Write the timeline for Perfetto or chrome://tracing.",
+        rich_help_panel=OUTPUT,
+    ),
+]

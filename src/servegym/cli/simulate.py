@@ -25,6 +25,8 @@ servegym simulate --scheduler edf --load high
 servegym simulate --trace my.csv --rate 6 --scheduler slide-batching:gamma=2 --out results/mine
 
 servegym simulate --requests 200 --json - | jq .tdg_ratio
+
+servegym simulate --load 1.4 --report overload.html --perfetto overload.json.gz
 """
 
 
@@ -54,6 +56,8 @@ def simulate(
         bool,
         typer.Option("--timeline", help="Record every event to a table too.", rich_help_panel=options.OUTPUT),
     ] = False,
+    report: options.Report = None,
+    perfetto: options.Perfetto = None,
     json: options.Json = None,
 ) -> None:
     """Serve a trace once and print how well it went.
@@ -76,7 +80,8 @@ def simulate(
     policy, profile = find_scheduler(scheduler), load_profile(device)
     rate_per_s = arrival_rate_per_s(rate, load, trace, profile, engines, slo)
     workload = build_workload(trace, requests=requests, rate_per_s=rate_per_s, slo=slo, seed=seed, window="seed")
-    result = serve(workload, scheduler=policy, device=profile, engines=engines, record_timeline=timeline)
+    recorded = timeline or report is not None or perfetto is not None
+    result = serve(workload, scheduler=policy, device=profile, engines=engines, record_timeline=recorded)
     document = {
         **result.summary,
         "arguments": {
@@ -98,9 +103,18 @@ def simulate(
     console = console_for(json)
     show(document, console)
     if out is not None:
-        written = result.save(out, csv)
+        written = result.save(out, csv, timeline)
         write_json(document, out / "run.json")
         console.print("Written:", ", ".join(str(path) for path in [*written, out / "run.json"]))
+    if report is not None:
+        from servegym.experiments.reports.simulate_report import simulate_report
+
+        console.print(f"Report: {simulate_report(result, report, profile=profile, arguments=document['arguments'])}")
+    if perfetto is not None:
+        from servegym.experiments.reports.perfetto import write_perfetto
+
+        write_perfetto(result, perfetto)
+        console.print(f"Timeline: {perfetto}; open it at ui.perfetto.dev or chrome://tracing")
     if json is not None:
         write_json(document, json)
 

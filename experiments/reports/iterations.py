@@ -1,0 +1,88 @@
+"""The iterations of a recorded run as a table: when each ran, what was in its batch, the KV memory it held."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from servegym.experiments.errors import ExperimentError
+from servegym.simulator.results import Result
+from servegym.simulator.types import BATCH_END, BATCH_START, EVICTED, SCHEDULED, TOKEN
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def timeline_lines(result: Result) -> np.ndarray:
+    """The lines of the timeline (dtype TIMELINE). Raises ExperimentError where none was recorded."""
+    clock = result.arrays.clock[0]
+    if not clock.recording:
+        raise ExperimentError("the run has no timeline; simulate it with record_timeline=True")
+    return result.arrays.timeline[: clock.timeline_used]
+
+
+def iterations(result: Result) -> pd.DataFrame:
+    """One row an iteration, in the order they started.
+
+    engine; start_s, end_s; ended (False: still running when the run stopped, and end_s is that time); estimated_s;
+    queued (requests at the engine, the batch included); evicted (requests that gave up memory for this batch);
+    prefill_requests, decode_requests, prefill_tokens, decode_tokens; kv_blocks (in use while it ran).
+
+    Blocks are taken when a batch is formed and given back when it has ended, and an idle engine has no requests:
+    so `kv_blocks` is the whole history of an engine's KV memory.
+    """
+    import pandas as pd
+
+    lines = timeline_lines(result)
+    starts, ends = lines[lines["kind"] == BATCH_START], lines[lines["kind"] == BATCH_END]
+    table = pd.DataFrame({"engine": starts["engine"], "start_s": starts["time_s"]})
+    ended = pd.DataFrame({"engine": ends["engine"], "end_s": ends["time_s"], "kv_blocks": ends["tokens"]})
+    for frame in (table, ended):  # iterations of an engine follow each other: its nth start has its nth end
+        frame["nth"] = frame.groupby("engine").cumcount()
+    table = table.merge(ended, "left", on=["engine", "nth"]).drop(columns="nth")
+    table["ended"] = table["end_s"].notna()
+    table["end_s"] = table["end_s"].fillna(float(result.arrays.clock[0].now_s))
+    engines = result.arrays.engines
+    held_now = (engines["total_blocks"] - engines["free_blocks"])[table["engine"]]
+    table["kv_blocks"] = table["kv_blocks"].where(table["ended"], held_now).astype("i8")
+    table["estimated_s"] = starts["value"]
+    table["queued"] = starts["tokens"]
+
+    # An iteration's evictions stand right before its start, its batch right after.
+    started = np.cumsum(lines["kind"] == BATCH_START)
+    table["evicted"] = np.bincount(started[lines["kind"] == EVICTED], minlength=len(table))
+    scheduled = lines["kind"] == SCHEDULED
+    decoding, tokens, iteration = (
+        _decoding(result, lines)[scheduled],
+        lines["tokens"][scheduled],
+        started[scheduled] - 1,
+    )
+    for phase, of_phase in (("prefill", ~decoding), ("decode", decoding)):
+        table[f"{phase}_requests"] = np.bincount(iteration[of_phase], minlength=len(table))
+        table[f"{phase}_tokens"] = np.bincount(iteration[of_phase], tokens[of_phase], len(table)).astype("i8")
+    return table
+
+
+def _decoding(result: Result, lines: np.ndarray) -> np.ndarray:
+    """bool[lines]: whether the line's request, at that moment, is decoding: a token is out and one is left to compute.
+
+    Lines of a request are brought together; along them emitted and computed tokens are running sums, and the
+    second starts anew at each eviction.
+    """
+    order = np.argsort(lines["request"], kind="stable")
+    kind, request = lines["kind"][order], lines["request"][order]
+    first = np.r_[True, request[1:] != request[:-1]][: len(request)]
+
+    def sum_before(values: np.ndarray, anew: np.ndarray) -> np.ndarray:
+        before = np.cumsum(values) - values
+        return before - np.maximum.accumulate(np.where(anew, before, 0))
+
+    emitted = sum_before((kind == TOKEN).astype("i8"), first)
+    computed = sum_before(
+        np.where(kind == SCHEDULED, lines["tokens"][order], 0).astype("i8"), first | (kind == EVICTED)
+    )
+    prompt = result.scenario.workload.table["prompt_tokens"][request]  # of lines without a request it is not used
+    decoding = np.empty(len(lines), bool)
+    decoding[order] = (emitted > 0) & (prompt + emitted - computed == 1)
+    return decoding

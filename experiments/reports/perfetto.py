@@ -1,0 +1,186 @@
+"""A run's timeline as a trace of the Chrome trace event format, which Perfetto and chrome://tracing open.
+
+An engine is a process. It has a thread of iterations, counters, and a track for each of its requests. Times are
+microseconds. Events are written one by one, as they are made.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from servegym.experiments.reports.iterations import iterations, timeline_lines
+from servegym.experiments.reports.phases import phases
+from servegym.simulator.results import Result
+from servegym.simulator.types import ARRIVAL, EVICTED, FINISH
+
+ITERATIONS_THREAD = 1
+REQUEST_CATEGORY = "request"  # async events are told apart by category and id
+
+Event = dict[str, Any]
+
+
+def write_perfetto(result: Result, path: str | Path) -> Path:
+    """Write the timeline of a run as JSON, compressed where the path ends in .gz. Returns the path.
+
+    Raises ExperimentError where no timeline was recorded.
+    """
+    timeline_lines(result)  # before there is a file
+    with _opened(Path(path)) as file:
+        header = {
+            "displayTimeUnit": "ms",
+            "otherData": {
+                "scheduler": result.scenario.scheduler.label,
+                "deployment": result.scenario.deployment.name,
+                "workload": result.scenario.workload.name,
+                "workload_digest": result.scenario.workload.digest,
+            },
+        }
+        file.write(json.dumps(header)[:-1] + ', "traceEvents": [')
+        separator = "\n"
+        for event in events(result):
+            file.write(separator + json.dumps(event, separators=(",", ":"), allow_nan=False))
+            separator = ",\n"
+        file.write("\n]}\n")
+    return Path(path)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    if path.suffix != ".gz":
+        with path.open("w", encoding="utf-8") as file:
+            yield file
+        return
+    # No time of writing in the file: the same run gives the same bytes.
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile("", "wb", 6, raw, mtime=0) as compressed,
+        io.TextIOWrapper(compressed, encoding="utf-8") as file,
+    ):
+        yield file
+
+
+def events(result: Result) -> Iterator[Event]:
+    """Every event of the trace. They are not in order of time: those of one engine, thread or request are."""
+    yield from _names(result)
+    yield from _iterations(result)
+    yield from _queue_lengths(result)
+    yield from _requests(result)
+    yield from _evictions(result)
+
+
+def _us(time_s: float) -> float:
+    return round(time_s * 1e6, 3)
+
+
+def _process(engine: int) -> int:
+    """Process 0 has a meaning of its own to Perfetto (the idle process), so engine 0 is process 1."""
+    return engine + 1
+
+
+def _names(result: Result) -> Iterator[Event]:
+    deployment = result.scenario.deployment
+    for engine in range(deployment.engines):
+        process = {"ph": "M", "pid": _process(engine), "tid": ITERATIONS_THREAD, "ts": 0}
+        yield {**process, "name": "process_name", "args": {"name": f"engine {engine} ({deployment.name})"}}
+        yield {**process, "name": "process_sort_index", "args": {"sort_index": engine}}
+        yield {**process, "name": "thread_name", "args": {"name": "iterations"}}
+
+
+def _iterations(result: Result) -> Iterator[Event]:
+    """A slice an iteration, and the counters that change with iterations."""
+    table = iterations(result)
+    table["then_idle"] = table.groupby("engine")["start_s"].shift(-1) != table["end_s"]
+    for row in table.itertuples(index=False):
+        process = {"pid": _process(row.engine), "tid": ITERATIONS_THREAD}
+        start_us, end_us = _us(row.start_s), _us(row.end_s)
+        batch = {"prefill": row.prefill_requests, "decode": row.decode_requests}
+        yield {
+            **process,
+            "ph": "X",
+            "name": " + ".join(phase for phase, requests in batch.items() if requests),
+            "cat": "iteration",
+            "ts": start_us,
+            "dur": round(end_us - start_us, 3),
+            "args": {
+                "estimated_s": row.estimated_s,
+                "tokens": row.prefill_tokens + row.decode_tokens,
+                "prefill_requests": row.prefill_requests,
+                "prefill_tokens": row.prefill_tokens,
+                "decode_requests": row.decode_requests,
+                "queued": row.queued,
+                "evicted": row.evicted,
+                "kv_blocks": row.kv_blocks,
+                "ended": row.ended,
+            },
+        }
+        counts = [(start_us, row.kv_blocks, batch)]
+        if row.then_idle:
+            counts.append((end_us, 0, dict.fromkeys(batch, 0)))
+        for time_us, in_use, requests in counts:
+            yield {**process, "ph": "C", "name": "KV blocks", "ts": time_us, "args": {"in use": in_use}}
+            yield {**process, "ph": "C", "name": "requests in batch", "ts": time_us, "args": requests}
+
+
+def _queue_lengths(result: Result) -> Iterator[Event]:
+    """A counter of the requests that have arrived at an engine and have not finished."""
+    length = [0] * result.scenario.deployment.engines
+    lines = timeline_lines(result)
+    for line in lines[np.isin(lines["kind"], (ARRIVAL, FINISH))]:
+        engine = int(line["engine"])
+        length[engine] += 1 if line["kind"] == ARRIVAL else -1
+        yield {
+            "pid": _process(engine),
+            "tid": ITERATIONS_THREAD,
+            "ph": "C",
+            "name": "queue",
+            "ts": _us(float(line["time_s"])),
+            "args": {"requests": length[engine]},
+        }
+
+
+def _requests(result: Result) -> Iterator[Event]:
+    """A track a request: a slice from arrival to finish, its phases in it, first token and finish as instants."""
+    table, of_phases = result.requests, phases(result)
+    bounds = np.searchsorted(of_phases["request"], np.arange(len(table) + 1))
+    end_of_run_s = float(result.arrays.clock[0].now_s)
+    for row in table.itertuples():
+        track = _track(row.engine, row.Index)
+        finished = np.isfinite(row.finish_s)
+        name, end_us = f"request {row.Index}", _us(row.finish_s if finished else end_of_run_s)
+        facts = {"prompt_tokens": row.prompt_tokens, "output_tokens": row.output_tokens, "priority": row.priority}
+        yield {**track, "ph": "b", "name": name, "ts": _us(row.arrival_s), "args": facts}
+        for phase in of_phases.iloc[bounds[row.Index] : bounds[row.Index + 1]].itertuples(index=False):
+            yield {**track, "ph": "b", "name": phase.phase, "ts": _us(phase.start_s)}
+            yield {**track, "ph": "e", "name": phase.phase, "ts": _us(phase.end_s)}
+        if np.isfinite(row.first_token_s):
+            yield {
+                **track,
+                "ph": "n",
+                "name": "first token",
+                "ts": _us(row.first_token_s),
+                "args": {"ttft_s": row.ttft_s},
+            }
+        if finished:
+            attained = {"attained": row.attained, "gain": row.gain, "ideal_gain": row.ideal_gain}
+            yield {**track, "ph": "n", "name": "finished", "ts": end_us, "args": attained}
+        yield {**track, "ph": "e", "name": name, "ts": end_us}
+
+
+def _evictions(result: Result) -> Iterator[Event]:
+    """An instant an eviction, on its request's track."""
+    lines = timeline_lines(result)
+    for line in lines[lines["kind"] == EVICTED]:
+        track = _track(int(line["engine"]), int(line["request"]))
+        yield {**track, "ph": "n", "name": "evicted", "ts": _us(float(line["time_s"]))}
+
+
+def _track(engine: int, request: int) -> Event:
+    return {"pid": _process(engine), "tid": ITERATIONS_THREAD, "cat": REQUEST_CATEGORY, "id": str(request)}

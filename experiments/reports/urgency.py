@@ -1,0 +1,56 @@
+"""How many requests SlideBatching takes for urgent: its own function, asked again at each of its decisions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from servegym.experiments.errors import ExperimentError
+from servegym.experiments.reports.iterations import iterations
+from servegym.simulator.results import Result
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.types import LEAVE_OUT, LIMITS, PLAN
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEDULERS_WITH_URGENCY = ("slide-batching",)  # tier 0 and below: urgent; above: normal
+
+
+def urgency(result: Result) -> pd.DataFrame:
+    """One row an iteration: engine, start_s, end_s, and the requests that were urgent and normal when it started.
+
+    The timeline does not hold tiers, and what the scheduler thought of each request would make it many times as
+    long. So the scenario is stepped through once more; the scheduler is called on what it sees before each batch,
+    and writes to a plan that is thrown away. Raises ExperimentError for a scheduler without urgency and for a run
+    that its scenario alone does not give (a controller changed its parameters).
+    """
+    scenario = result.scenario
+    if scenario.scheduler.name not in SCHEDULERS_WITH_URGENCY:
+        raise ExperimentError(f"{scenario.scheduler.name} tells no urgent requests from normal ones")
+    table = iterations(result)[["engine", "start_s", "end_s"]]
+    simulation = Simulation(scenario)
+    urgent, normal = np.zeros(len(table), "i8"), np.zeros(len(table), "i8")
+    for row, (engine, start_s) in enumerate(zip(table["engine"].tolist(), table["start_s"].tolist(), strict=True)):
+        going_on, clock = simulation.step(), simulation.arrays.clock[0]
+        if not going_on or clock.deciding_engine != engine or clock.now_s != start_s:
+            raise ExperimentError(f"run again, the scenario decides otherwise at {start_s:g} s")
+        tiers = tiers_at_decision(simulation)
+        urgent[row] = np.count_nonzero(tiers <= 0)
+        normal[row] = np.count_nonzero((tiers > 0) & (tiers != LEAVE_OUT))
+    return table.assign(urgent=urgent, normal=normal)
+
+
+def tiers_at_decision(simulation: Simulation) -> np.ndarray:
+    """int64[queue]: the tier that the scheduler gives each request of the engine that decides. Changes nothing."""
+    arrays = simulation.arrays
+    engine = arrays.engines[arrays.clock[0].deciding_engine]
+    queue = arrays.queues[engine.index][: engine.queue_length]
+    plan, limits = np.zeros(len(queue), PLAN), np.zeros(1, LIMITS)
+    state = type(arrays.state)(*(table.copy() for table in arrays.state))
+    simulation.scenario.scheduler.function.entry(
+        float(arrays.clock[0].now_s), engine, arrays.requests, queue, state, arrays.parameters, arrays.estimator, plan,
+        limits[0],
+    )  # fmt: skip
+    return plan["tier"]
