@@ -154,7 +154,7 @@ class Result:
         }
 
     def save(self, directory: str | Path, csv: bool = False, timeline: bool = True) -> list[Path]:
-        """Write requests, engines and (if recorded and wanted) timeline as Parquet, or CSV; returns the files written."""
+        """Write requests, engines and (if recorded, and wanted) the timeline, as Parquet or CSV; returns the files."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         tables = {"requests": self.requests, "engines": self.engines}
