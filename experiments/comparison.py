@@ -140,10 +140,16 @@ class Comparison:
                 slo=self.slo,
                 seed=seed,
                 window="seed",
+                idle_tpot_s=self.profile.idle_tpot_s,
             )
             for load, rate_per_s in self.rate_of_load.items()
             for seed in range(self.seeds)
         }
+
+    @functools.cached_property
+    def slo_notes(self) -> list[str]:
+        """What the recipe changed for this device."""
+        return list(next(iter(self.workloads.values())).provenance.get("slo_notes", ()))
 
     @property
     def trace_name(self) -> str:

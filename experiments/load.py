@@ -50,14 +50,16 @@ def saturation_rate_per_s(trace: str, profile: Profile, engines: int = 1, slo: s
     Raises WorkloadError for an unknown trace or recipe, DeploymentError for a request that fits no engine.
     """
     deployment = profile.deployment(engines)
-    workload = _all_at_once(trace, slo, SATURATION_REQUESTS * engines)
+    workload = _all_at_once(trace, slo, SATURATION_REQUESTS * engines, profile.idle_tpot_s)
     result = Simulation(Scenario(workload, deployment, scheduler(SATURATION_SCHEDULER))).run()
     return result.summary["throughput_requests_per_s"]
 
 
-def _all_at_once(trace: str, slo: str, requests: int) -> Workload:
+def _all_at_once(trace: str, slo: str, requests: int, idle_tpot_s: float) -> Workload:
     available = len(load_trace(trace, seed=SATURATION_SEED, default_requests=requests))
-    workload = build_workload(trace, requests=available, slo=slo, arrivals="at-once", seed=SATURATION_SEED)
+    workload = build_workload(
+        trace, requests=available, slo=slo, arrivals="at-once", seed=SATURATION_SEED, idle_tpot_s=idle_tpot_s
+    )
     if available <= requests:
         return workload
     rows = np.linspace(0, available - 1, requests).round().astype("i8")

@@ -5,6 +5,7 @@ Time of a batch on the device = the profile's device form + cpu_overhead_s.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -14,10 +15,13 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from servegym.latency_models.forms import estimator_forms
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.errors import ProfileError
+from servegym.simulator.types import BATCH
 
 FOLDER = resources.files("servegym.latency_models.profiles")
 SCHEMA = "schema.json"
@@ -57,6 +61,14 @@ class Profile:
     valid: Mapping[str, tuple[int, int]]
     error: Mapping[str, Any]
     provenance: Mapping[str, Any]
+
+    @functools.cached_property
+    def idle_tpot_s(self) -> float:
+        """Time between the tokens of a request that is alone on the device, with 512 tokens cached."""
+        batch = np.zeros(1, BATCH)
+        batch["decode_requests"] = 1
+        batch["decode_cached_tokens"] = batch["longest_decode_cached"] = 512
+        return float(self.device.evaluate(batch)[0])
 
     def deployment(self, engines: int = 1, watermark: float = 0.01) -> Deployment:
         """`engines` engines of this device and model. Raises DeploymentError for a number out of range."""

@@ -31,15 +31,23 @@ def simulate(
     """Serve a workload and say how well it went.
 
     workload: a `Workload`, or the name of a trace family or a trace file, of which `requests`, `rate_per_s`,
-        `slo` and `seed` make one (see `build_workload`; they are for a name only).
+        `slo` and `seed` make one (see `build_workload`; they are for a name only). Where a recipe's TPOT SLO is
+        below twice what the device takes when idle, it is raised to that, and `provenance["slo_notes"]` says so.
     scheduler: a policy, or "name:key=value,...". device: a profile, its name, or the path of its JSON file.
     engines: request i goes to engine i mod engines. until_s: stop at this time (inf: when all is served).
 
     Raises ServegymError (WorkloadError, PolicyError, ProfileError, DeploymentError, GainError) for wrong input.
     """
-    if not isinstance(workload, Workload):
-        workload = build_workload(workload, requests=requests, rate_per_s=rate_per_s, slo=slo, seed=seed)
-    policy = find_scheduler(scheduler) if isinstance(scheduler, str) else scheduler
     profile = load_profile(device) if isinstance(device, str) else device
+    if not isinstance(workload, Workload):
+        workload = build_workload(
+            workload,
+            requests=requests,
+            rate_per_s=rate_per_s,
+            slo=slo,
+            seed=seed,
+            idle_tpot_s=profile.idle_tpot_s,
+        )
+    policy = find_scheduler(scheduler) if isinstance(scheduler, str) else scheduler
     scenario = Scenario(workload, profile.deployment(engines), policy, gain or Gain(), until_s)
     return Simulation(scenario, record_timeline).run()

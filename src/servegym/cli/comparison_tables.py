@@ -20,6 +20,8 @@ def show_comparison(comparison: Comparison, summary: pd.DataFrame, baseline: str
     from servegym.experiments.summary import conclusion
 
     console.print(comparison.title)
+    for note in comparison.slo_notes:
+        console.print(f"SLOs: {note}")
     console.print(f"Saturation: {number(comparison.saturation_rate_per_s)} requests/s")
     for load, at_load in summary.groupby("load", sort=False):
         best = at_load["tdg_ratio"].idxmax()

@@ -79,7 +79,10 @@ def simulate(
 
     policy, profile = find_scheduler(scheduler), load_profile(device)
     rate_per_s = arrival_rate_per_s(rate, load, trace, profile, engines, slo)
-    workload = build_workload(trace, requests=requests, rate_per_s=rate_per_s, slo=slo, seed=seed, window="seed")
+    workload = build_workload(
+        trace, requests=requests, rate_per_s=rate_per_s, slo=slo, seed=seed, window="seed",
+        idle_tpot_s=profile.idle_tpot_s,
+    )  # fmt: skip
     recorded = timeline or report is not None or perfetto is not None
     result = serve(workload, scheduler=policy, device=profile, engines=engines, record_timeline=recorded)
     document = {
@@ -142,6 +145,8 @@ def show(document: dict[str, Any], console: Console) -> None:
         f"{arguments['scheduler']} on {arguments['engines']} x {arguments['device']}, {document['workload']['name']} "
         f"at {number(document['rate_per_s'])} requests/s, seed {arguments['seed']}"
     )
+    for note in document["workload"].get("slo_notes", ()):
+        console.print(f"SLOs: {note}")
     attained = ", ".join(
         f"priority {priority}: {number(share)}" for priority, share in document["slo_attainment_by_priority"].items()
     )

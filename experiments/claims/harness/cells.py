@@ -1,0 +1,59 @@
+"""A cell: one run of a claim, and how it is served."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from servegym.baselines.registry import scheduler as find_scheduler
+from servegym.experiments.claims.harness.settings import Setting, profile, workload
+from servegym.simulator.gains import Gain
+from servegym.simulator.simulation import Scenario, Simulation
+
+DEFAULT_HIGH_WEIGHT = 2.0
+
+
+class Cell(NamedTuple):
+    """One run. All of it is JSON, and a row of results begins with it.
+
+    scheduler: "name" or "name:key=value,...". load: relative to saturation. high_weight: of high priority (low: 1).
+    buffered: deadlines count from the TTFT SLO; False: from the first token where it is earlier.
+    arrivals: "poisson", or a process of `traces.arrivals` with its own rates; `load` is then its mean.
+    exact_estimator: the device takes what the estimator says, and not what the device model says.
+    """
+
+    family: str
+    device: str
+    scheduler: str
+    load: float
+    seed: int
+    requests: int
+    high_weight: float = DEFAULT_HIGH_WEIGHT
+    buffered: bool = True
+    arrivals: str = "poisson"
+    exact_estimator: bool = False
+
+    @property
+    def setting(self) -> Setting:
+        return Setting(self.family, self.device)
+
+
+def cell_of(row: dict[str, Any]) -> Cell:
+    return Cell(*(row.get(field) for field in Cell._fields))  # type: ignore[arg-type]
+
+
+def scenario(cell: Cell) -> Scenario:
+    """What a cell runs."""
+    requests = workload(cell.setting, cell.load, cell.seed, cell.requests, cell.arrivals)
+    if cell.high_weight != DEFAULT_HIGH_WEIGHT:
+        requests = requests.replace(weight=np.where(requests.table["priority"] == 0, cell.high_weight, 1.0))
+    deployment = profile(cell.device).deployment()
+    if cell.exact_estimator:
+        deployment = dataclasses.replace(deployment, device=deployment.estimator)
+    return Scenario(requests, deployment, find_scheduler(cell.scheduler), Gain(buffered_first_token=cell.buffered))
+
+
+def simulation(cell: Cell, record_timeline: bool = False) -> Simulation:
+    return Simulation(scenario(cell), record_timeline)

@@ -1,0 +1,124 @@
+"""A claim of a paper as a hypothesis, and the registry that finds all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import hashlib
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import servegym.experiments.claims
+from servegym.experiments.claims.harness.cells import Cell
+from servegym.experiments.claims.harness.checks import Check
+from servegym.experiments.claims.harness.settings import Setting, Size
+from servegym.experiments.errors import ExperimentError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Cells = Callable[[Setting, Size], Iterable[Cell]]
+Measure = Callable[[Cell], dict[str, Any]]
+Judge = Callable[["pd.DataFrame"], list[Check]]
+Picture = Callable[["pd.DataFrame", Path], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """What a paper says, stated so that a measurement can refute it.
+
+    id: as `servegym reproduce` takes it. figure: where the paper shows it. paper: what it says there.
+    hypothesis: the same, measurable, margins in numbers. refuted_by: what would show it wrong.
+    cells: the runs of a setting. measure: what a run gives, as JSON. judge: the checks of a setting's rows.
+    picture: draws the rows of all settings (None: the table says it all). caption: what the picture shows.
+    reading: written after the full run, the only part that is: what it showed, and why as far as checks tell.
+    """
+
+    id: str
+    figure: str
+    paper: str
+    hypothesis: str
+    refuted_by: str
+    cells: Cells
+    measure: Measure
+    judge: Judge
+    picture: Picture | None = None
+    caption: str = ""
+    reading: str = ""
+
+    @property
+    def measure_digest(self) -> str:
+        """Of the code that measures: rows of an edited one are other rows. How they are judged is not in it."""
+        function = self.measure.func if isinstance(self.measure, functools.partial) else self.measure
+        sources = [inspect.getsource(function), *(path.read_text("utf-8") for path in _measuring_files())]
+        settings = repr(getattr(self.measure, "keywords", {}))
+        return hashlib.sha256("\n".join([*sources, settings]).encode()).hexdigest()[:16]
+
+
+@functools.cache
+def _measuring_files() -> tuple[Path, ...]:
+    folder = Path(__file__).parent
+    return tuple(folder / name for name in ("settings.py", "cells.py", "measures.py", "timelines.py"))
+
+
+_registry: dict[str, Claim] = {}
+
+
+def claim(
+    id: str,
+    *,
+    figure: str,
+    paper: str,
+    hypothesis: str,
+    refuted_by: str,
+    cells: Cells,
+    measure: Measure,
+    picture: Picture | None = None,
+    caption: str = "",
+    reading: str = "",
+) -> Callable[[Judge], Judge]:
+    """Register the decorated function as the judge of a claim. That is all it takes to add one."""
+
+    def register(judge: Judge) -> Judge:
+        if id in _registry and _registry[id].judge.__module__ != judge.__module__:
+            raise ExperimentError(f"there is already a claim {id}")
+        _registry[id] = Claim(
+            id, figure, paper, hypothesis, refuted_by, cells, measure, judge, picture, caption, reading
+        )
+        return judge
+
+    return register
+
+
+def claims() -> dict[str, Claim]:
+    """All claims by their ids, in the order of figures: as their files sort, numbers by value."""
+    for module in pkgutil.iter_modules(servegym.experiments.claims.__path__):
+        if not module.ispkg:
+            importlib.import_module(f"{servegym.experiments.claims.__name__}.{module.name}")
+    return dict(sorted(_registry.items(), key=lambda item: _by_number(item[0])))
+
+
+def find_claims(ids: Iterable[str]) -> list[Claim]:
+    """The claims of some ids, each once; all of them for none. Raises ExperimentError for an unknown id."""
+    known = claims()
+    wanted = list(dict.fromkeys(ids)) or list(known)
+    for id in wanted:
+        if id not in known:
+            close = difflib.get_close_matches(id, known, n=1)
+            meant = f" (did you mean '{close[0]}'?)" if close else ""
+            raise ExperimentError(f"unknown claim '{id}'{meant}; there are: {', '.join(known)}")
+    return [known[id] for id in wanted]
+
+
+def _by_number(id: str) -> list[tuple[int, str]]:
+    """Key that sorts fig3 before fig13: words as they are, figure numbers by value."""
+    parts = id.split("-")
+    return [
+        (int(part.removeprefix("fig") or 0), part) if part.removeprefix("fig").isdigit() else (0, part)
+        for part in parts
+    ]

@@ -1,0 +1,76 @@
+"""How pictures of claims look: told apart without colour, units on the axes, one legend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from servegym.experiments.claims.harness.rows import over_loads
+from servegym.experiments.intervals import student_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DOTS_PER_INCH = 130
+# Okabe and Ito, from dark to light: told apart in grey too, and by markers and dashes besides.
+STYLES: tuple[dict[str, Any], ...] = (
+    {"color": "#000000", "marker": "o", "linestyle": "-"},
+    {"color": "#0072B2", "marker": "s", "linestyle": (0, (5, 2))},
+    {"color": "#D55E00", "marker": "^", "linestyle": (0, (1, 1.4))},
+    {"color": "#009E73", "marker": "D", "linestyle": (0, (5, 2, 1, 2))},
+    {"color": "#E69F00", "marker": "v", "linestyle": (0, (3, 1, 1, 1, 1, 1))},
+    {"color": "#56B4E9", "marker": "P", "linestyle": "-"},
+    {"color": "#999999", "marker": "X", "linestyle": (0, (8, 2))},
+)
+
+
+def panels(
+    titles: list[str], x: str, y: str, size: tuple[float, float] = (2.9, 2.7), share_y: bool = True
+) -> tuple[Figure, list[Axes]]:
+    """A row of panels; y is named once."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(size[0] * len(titles) + 0.4, size[1] + 0.7), layout="constrained")
+    row = list(np.ravel(figure.subplots(1, len(titles), sharey=share_y, squeeze=False)))
+    for axes, title in zip(row, titles, strict=True):
+        axes.set_title(title, fontsize=9)
+        axes.set_xlabel(x, fontsize=9)
+        axes.tick_params(labelsize=8)
+        axes.grid(axis="y", color="0.9", linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    row[0].set_ylabel(y, fontsize=9)
+    return figure, row
+
+
+def curve(axes: Axes, x: Any, by_seed: Iterable[np.ndarray], label: str, style: int) -> None:
+    """Means with 95 % intervals. by_seed: for each point float64[seeds]."""
+    intervals = [student_interval(values) for values in by_seed]
+    half = [0.0 if np.isnan(interval.low) else interval.half_width for interval in intervals]
+    means = [interval.mean for interval in intervals]
+    look = STYLES[style % len(STYLES)]
+    axes.errorbar(x, means, yerr=half, label=label, linewidth=1.5, markersize=4.5, capsize=2, elinewidth=0.9, **look)
+
+
+def load_curve(
+    axes: Axes, rows: pd.DataFrame, column: str, loads: tuple[float, ...], label: str, style: int, **where: Any
+) -> None:
+    """A column against load."""
+    curve(axes, loads, over_loads(rows, column, loads, **where), label, style)
+
+
+def save(figure: Figure, row: list[Axes], path: Path) -> None:
+    """One legend above the panels, of what `row` shows, then the file."""
+    pairs = [axes.get_legend_handles_labels() for axes in row]
+    named = {label: handle for handles, labels in pairs for handle, label in zip(handles, labels, strict=True)}
+    labels, handles = list(named), list(named.values())
+    figure.legend(
+        handles, labels, loc="outside upper center", ncols=min(len(labels), 5), frameon=False, fontsize=9,
+        handlelength=3.4,
+    )  # fmt: skip
+    figure.savefig(path, dpi=DOTS_PER_INCH)

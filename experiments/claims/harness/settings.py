@@ -1,0 +1,133 @@
+"""Where claims are tested: settings (a trace family on a device) and sizes (how many of them, how long, how often)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from servegym.experiments.load import saturation_rate_per_s
+from servegym.latency_models.profile import Profile, load_profile
+from servegym.simulator import types as layout
+from servegym.simulator.workload import Workload
+from servegym.traces.workloads import build_workload
+
+FAMILIES = ("azure-conv", "azure-code", "sharegpt", "mooncake-conversation")
+LONG_FAMILIES = ("mooncake-conversation",)
+# ProServe measured on Ascend 910B. Of the profiles of that device this one rests on serving points of the model itself.
+DEVICES = ("a100-llama3-8b", "ascend910b-qwen3-8b")
+# Apart from those that defaults were looked at with (`servegym compare` uses 0, 1, ...), from those of the quick size,
+# which is what one looks at while a claim is being written, and from 2000 to 2004, on which examinations were found.
+FULL_SEED, QUICK_SEED = 3000, 500
+FACTS_REQUESTS = 1000
+
+
+class Setting(NamedTuple):
+    """A trace family on one engine of a device."""
+
+    family: str
+    device: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.family} on {self.device}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """How much is run. requests: of each run (see `requests_of`). seeds: of lengths, arrivals and priorities."""
+
+    name: str
+    families: tuple[str, ...]
+    devices: tuple[str, ...]
+    seeds: tuple[int, ...]
+    requests: int
+
+    @property
+    def settings(self) -> list[Setting]:
+        return [Setting(family, device) for device in self.devices for family in self.families]
+
+    def requests_of(self, setting: Setting) -> int:
+        """Requests of a run: a third as many where one is ten times the work of others."""
+        return self.requests // 3 if setting.family in LONG_FAMILIES else self.requests
+
+
+FULL = Size("full", FAMILIES, DEVICES, tuple(range(FULL_SEED, FULL_SEED + 5)), 1000)
+QUICK = Size("quick", FAMILIES[:1], DEVICES[:1], tuple(range(QUICK_SEED, QUICK_SEED + 3)), 300)
+
+
+@functools.cache
+def profile(device: str) -> Profile:
+    return load_profile(device)
+
+
+@functools.cache
+def idle_tpot_s(device: str) -> float:
+    """Time between tokens of a request alone on the device."""
+    return profile(device).idle_tpot_s
+
+
+@functools.cache
+def slo_recipe(device: str) -> str:
+    """The recipe of the paper (TTFT 1 s, TPOT 50 ms), its TPOT raised to twice what an idle engine takes if below."""
+    return f"proserve:idle_tpot_s={idle_tpot_s(device)!r}"
+
+
+@functools.cache
+def saturation_per_s(setting: Setting) -> float:
+    """Requests per second at load 1."""
+    return saturation_rate_per_s(setting.family, profile(setting.device), slo=slo_recipe(setting.device))
+
+
+@functools.lru_cache(maxsize=64)
+def workload(setting: Setting, load: float, seed: int, requests: int, arrivals: str = "poisson") -> Workload:
+    """The requests of a seed. arrivals: "poisson" at the load, or a process of its own rates, given whole."""
+    return build_workload(
+        setting.family,
+        requests=requests,
+        rate_per_s=load * saturation_per_s(setting) if arrivals == "poisson" else None,
+        slo=slo_recipe(setting.device),
+        arrivals=arrivals,
+        seed=seed,
+    )
+
+
+def setting_facts(setting: Setting) -> dict[str, float | str]:
+    """What a reader should know of a setting: its saturation, its SLOs and whether its requests fit."""
+    sample = workload(setting, 1.0, FULL_SEED, FACTS_REQUESTS)
+    table, kv = sample.table, profile(setting.device).kv
+    longest = table["prompt_tokens"].astype("i8") + table["output_tokens"]
+    return {
+        "saturation_requests_per_s": saturation_per_s(setting),
+        "mean_prompt_tokens": float(table["prompt_tokens"].mean()),
+        "mean_output_tokens": float(table["output_tokens"].mean()),
+        "longest_request_share_of_kv": float(longest.max()) / (kv.total_blocks * kv.block_tokens),
+        "share_beyond_ttft_when_idle": float((idle_prefill_s(setting.device, table) >= table["ttft_slo_s"]).mean()),
+        "ttft_slo_s": float(table["ttft_slo_s"].min()),
+        "tpot_slo_s": float(table["tpot_slo_s"].min()),
+    }
+
+
+def idle_prefill_s(device: str, table: np.ndarray, chunk_tokens: int | None = None) -> np.ndarray:
+    """float64[requests]: time of each prompt alone on the device, whole or in chunks of `chunk_tokens`."""
+    prompts = table["prompt_tokens"].astype("i8")
+    chunk = int(prompts.max()) if chunk_tokens is None else chunk_tokens
+    whole = prompts // chunk
+    started = chunk * np.arange(int(whole.max()) + 1)  # tokens cached before each whole chunk
+    until_s = np.r_[0.0, np.cumsum(_prefill_s(device, np.full(len(started), chunk), started))]
+    rest = prompts - chunk * whole
+    rest_s = np.where(rest > 0, _prefill_s(device, np.maximum(rest, 1), chunk * whole), 0.0)
+    return until_s[whole] + rest_s
+
+
+def _prefill_s(device: str, tokens: np.ndarray, cached: np.ndarray) -> np.ndarray:
+    """float64[batches]: time of batches that hold one chunk each."""
+    batches = np.zeros(len(tokens), layout.BATCH)
+    batches["prefill_requests"] = 1
+    batches["prefill_tokens"] = batches["longest_prefill_tokens"] = tokens
+    batches["prefill_tokens_squared"] = tokens.astype("f8") ** 2
+    batches["prefill_tokens_cached"] = tokens.astype("f8") * cached
+    batches["prefill_cached_tokens"] = cached
+    return profile(device).device.evaluate(batches)

@@ -1,0 +1,127 @@
+"""The study of a claim: its cells in threads, each row kept as it comes, then the verdicts of its settings."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from servegym.baselines.registry import scheduler as find_scheduler
+from servegym.experiments.claims.harness.cells import Cell, cell_of
+from servegym.experiments.claims.harness.claim import Claim
+from servegym.experiments.claims.harness.outcome import Outcome, SettingOutcome
+from servegym.experiments.claims.harness.settings import Size, profile, workload
+from servegym.experiments.claims.harness.timelines import URGENCY
+from servegym.experiments.identity import code_digests, deployment_digest, versions
+from servegym.experiments.ledger import Ledger, Row
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Progress = Callable[[int, int], None]  # (cells done, cells in all)
+
+
+class Study:
+    """A claim at a size."""
+
+    def __init__(self, claim: Claim, size: Size):
+        self.claim = claim
+        self.size = size
+        cells = [cell for setting in size.settings for cell in claim.cells(setting, size)]
+        # Neighbours serve the same requests, which are then made once.
+        self.cells = sorted(dict.fromkeys(cells), key=lambda cell: (*cell.setting, cell.arrivals, cell.load, cell.seed))
+        self._known = set(self.cells)
+
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        """All that the rows depend on."""
+        schedulers = sorted({cell.scheduler for cell in self.cells} | {URGENCY})
+        deployments = {device: profile(device).deployment() for device in self.size.devices}
+        return {
+            "claim": self.claim.id,
+            "cells": _digest([list(cell) for cell in self.cells]),
+            "measure": self.claim.measure_digest,
+            "versions": versions(),
+            "code": {
+                device: code_digests([find_scheduler(text) for text in schedulers], deployment)
+                for device, deployment in deployments.items()
+            },
+            "deployments": {device: deployment_digest(deployment) for device, deployment in deployments.items()},
+            "workloads": {
+                setting.name: workload(setting, 1.0, self.size.seeds[0], self.size.requests_of(setting)).digest
+                for setting in self.size.settings
+            },
+        }
+
+    def ledger_path(self, directory: Path) -> Path:
+        """A file of its own for each identity: what was measured by other code or at another size is left alone."""
+        return directory / "cells" / f"{self.claim.id}-{self.size.name}-{_digest(self.identity)[:8]}.jsonl"
+
+    def row_problem(self, row: Row) -> str | None:
+        """What is wrong with a row that should be one of this study's; None if nothing is."""
+        cell = cell_of(row)
+        return None if cell in self._known else f"{cell} is not part of {self.claim.id}"
+
+    def run(self, directory: Path, progress: Progress, jobs: int = 1, fresh: bool = False) -> Outcome:
+        """Run what is not done yet and judge it all. The outcome is the same however many run at a time.
+
+        An interrupt (KeyboardInterrupt) ends it when the runs that are under way are done, and leaves the rows.
+        """
+        path = self.ledger_path(directory)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with Ledger(path, self.identity, self.row_problem, fresh) as ledger:
+            done = {cell_of(row) for row in ledger.rows}
+            todo = [cell for cell in self.cells if cell not in done]
+            progress(len(done), len(self.cells))
+            if todo:
+                self._compile()
+            for row in self._rows(todo, jobs):
+                ledger.append(row)
+                progress(len(ledger.rows), len(self.cells))
+            by_cell = {cell_of(row): row for row in ledger.rows}
+        return self.judged([by_cell[cell] for cell in self.cells])
+
+    def judged(self, rows: list[Row]) -> Outcome:
+        """The outcome that rows, one for each cell, add up to."""
+        import pandas as pd
+
+        table = pd.DataFrame(rows)
+        of_settings = [of_setting(table, *setting) for setting in self.size.settings]
+        outcomes = [
+            SettingOutcome(setting, self.claim.judge(of_one))
+            for setting, of_one in zip(self.size.settings, of_settings, strict=True)
+        ]
+        return Outcome(self.claim, self.size, outcomes, pd.concat(of_settings, ignore_index=True))
+
+    def _compile(self) -> None:
+        """Run each scheduler once on one request: kernels are compiled in one thread, before any of the work."""
+        one = Workload.from_columns({"arrival_s": [0.0], "prompt_tokens": [1], "output_tokens": [2]})
+        for device in self.size.devices:
+            for text in {cell.scheduler for cell in self.cells}:
+                Simulation(Scenario(one, profile(device).deployment(), find_scheduler(text))).run()
+
+    def _rows(self, cells: list[Cell], jobs: int) -> Iterator[Row]:
+        """The rows of cells, as they are done. Threads do: kernels run without Python's lock."""
+        executor = ThreadPoolExecutor(jobs)
+        try:
+            for future in as_completed([executor.submit(self._row, cell) for cell in cells]):
+                yield future.result()
+        finally:
+            executor.shutdown(cancel_futures=True)
+
+    def _row(self, cell: Cell) -> Row:
+        return {**cell._asdict(), **self.claim.measure(cell)}
+
+
+def of_setting(table: pd.DataFrame, family: str, device: str) -> pd.DataFrame:
+    return table[(table["family"] == family) & (table["device"] == device)]
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,82 @@
+"""What is in an engine's queue, and what was gained so far, sampled at equal times of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from servegym.baselines.registry import scheduler as find_scheduler
+from servegym.experiments.claims.harness.cells import Cell, simulation
+from servegym.simulator import types as layout
+from servegym.simulator.simulation import Simulation
+
+SAMPLES = 120  # over the time from the first to the last arrival
+URGENCY = "slide-batching"  # whose rule says which requests are urgent, whoever schedules them
+
+
+class Counts(NamedTuple):
+    """Requests in a queue. timed_out: the deadline of the next token has passed; urgent and normal are of the
+    others, by Algorithm 1 of ProServe. urgent_in_all: urgent, timed out or not."""
+
+    urgent: int
+    normal: int
+    timed_out: int
+    urgent_in_all: int
+
+
+def serve_sampled(cell: Cell) -> dict[str, Any]:
+    """Series over the arrivals of a run: times, counts of the queue, gain so far, and what load was offered.
+
+    The simulation is paused at each time: it runs on from there as if nothing had been, since all that happens up
+    to a time is done before that time is reported.
+    """
+    run = simulation(cell)
+    whole, urgency = run.scenario, Urgency(run)
+    times_s = np.linspace(0, float(whole.workload.table["arrival_s"][-1]), SAMPLES + 1)[1:]
+    counts, gains = [], []
+    for time_s in times_s:
+        run.scenario = dataclasses.replace(whole, until_s=float(time_s))
+        run.run()
+        counts.append(urgency.counts(float(time_s)))
+        gains.append(float(run.arrays.clock[0].gain))
+    run.scenario = whole
+    summary = run.run().summary
+    series = dict(zip(Counts._fields, (list(values) for values in zip(*counts, strict=True)), strict=True))
+    return {
+        "time_s": times_s.tolist(),
+        **series,
+        "gain": gains,
+        "ideal_gain": summary["ideal_gain"],
+        "tdg_ratio": summary["tdg_ratio"],
+        "slo_attainment": summary["slo_attainment"],
+    }
+
+
+class Urgency:
+    """Which requests of engine 0 are urgent, by the compiled rule of slide-batching itself on arrays of its own."""
+
+    def __init__(self, run: Simulation):
+        self.run = run
+        policy = find_scheduler(URGENCY)
+        self.mark = policy.function
+        self.parameters = policy.numbers(run.scenario.fact)
+        self.limits = np.zeros(1, layout.LIMITS)
+
+    def counts(self, now_s: float) -> Counts:
+        """What is queued at a time, running requests included."""
+        arrays = self.run.arrays
+        length = int(arrays.engines[0].queue_length)
+        queue = arrays.queues[0][:length].copy()
+        plan = np.zeros(length, layout.PLAN)
+        if length:
+            self.mark(
+                now_s, arrays.engines[0], arrays.requests, queue, arrays.state, self.parameters, arrays.estimator,
+                plan, self.limits[0],
+            )  # fmt: skip
+        urgent = plan["tier"] <= 0
+        waiting = arrays.requests[queue]
+        # simulator.requests.next_deadline_s, for a whole queue
+        late = waiting["first_deadline_s"] + waiting["emitted_tokens"] * waiting["token_interval_s"] < now_s
+        return Counts(int((urgent & ~late).sum()), int((~urgent & ~late).sum()), int(late.sum()), int(urgent.sum()))

@@ -1,0 +1,127 @@
+"""ProServe, Figure 7: the best token budget differs by policy and by load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from servegym.experiments.claims.harness.cells import Cell
+from servegym.experiments.claims.harness.checks import ABOVE_0, Check, Range
+from servegym.experiments.claims.harness.claim import claim
+from servegym.experiments.claims.harness.measures import serve
+from servegym.experiments.claims.harness.rows import values
+from servegym.experiments.claims.harness.settings import Setting, Size
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BUDGETS = (64, 128, 256, 512, 1024, 2048, 4096)
+POLICIES = {"EDF": "edf", "SJF": "sjf", "FCFS": "sarathi-fcfs"}
+LOADS = {"medium": 0.7, "high": 1.0}
+FALL = Range(low=0.02)  # of attainment, below the best budget: 2 points
+FLAT = Range(high=0.02)
+LOW_LOAD = 0.4  # for the examination: attainment is not near 0 there in any setting
+METRICS = {"": "slo_attainment", "TDG ratio instead of SLO attainment": "tdg_ratio"}
+
+
+def cells(setting: Setting, size: Size) -> Iterator[Cell]:
+    for load in (LOW_LOAD, *LOADS.values()):
+        for seed in size.seeds:
+            for policy in POLICIES.values():
+                for budget in BUDGETS:
+                    yield Cell(*setting, f"{policy}:token_budget={budget}", load, seed, size.requests_of(setting))
+
+
+def over_budgets(rows: pd.DataFrame, column: str, policy: str, load: float) -> np.ndarray:
+    """float64[budgets, seeds]."""
+    return np.array(
+        [values(rows, column, load=load, scheduler=f"{POLICIES[policy]}:token_budget={budget}") for budget in BUDGETS]
+    )
+
+
+def best_of(measured: np.ndarray) -> int:
+    """Index of the budget with the best mean; of equals the smallest."""
+    return int(np.argmax(measured.mean(axis=1)))
+
+
+def loss(measured: np.ndarray, budget: int) -> np.ndarray:
+    """float64[seeds]: how far a budget is below the best one."""
+    return measured[best_of(measured)] - measured[budget]
+
+
+def shape_checks(rows: pd.DataFrame, column: str, examines: str, loads: dict[str, float]) -> list[Check]:
+    """Losses at the smallest and the largest budget: rising then flat, or rising then falling."""
+    checks = []
+    for load_name, load in loads.items():
+        edf, sjf, fcfs = (over_budgets(rows, column, policy, load) for policy in POLICIES)
+        at = f"load {load:g}"
+        checks += [
+            Check(f"EDF rises: loss at 64 tokens, {at}", loss(edf, 0), FALL, examines),
+            Check(f"EDF is flat then: loss at 4096 tokens, {at}", loss(edf, -1), FLAT, examines),
+            Check(f"SJF rises: loss at 64 tokens, {at}", loss(sjf, 0), FALL, examines),
+            Check(f"SJF falls then: loss at 4096 tokens, {at}", loss(sjf, -1), FALL, examines),
+            Check(f"FCFS rises: loss at 64 tokens, {at}", loss(fcfs, 0), FALL, examines),
+            Check(
+                f"FCFS {'is flat' if load_name == 'high' else 'falls'} then: loss at 4096 tokens, {at}",
+                loss(fcfs, -1),
+                FLAT if load_name == "high" else FALL,
+                examines,
+            ),
+        ]
+    return checks
+
+
+def one_budget_loss(rows: pd.DataFrame, column: str) -> np.ndarray:
+    """float64[seeds]: what the best single budget loses, mean over policies and loads, to a best one for each."""
+    measured = np.array(
+        [over_budgets(rows, column, policy, load) for policy in POLICIES for load in LOADS.values()]
+    )  # [curves, budgets, seeds]
+    own = np.array([curve[best_of(curve)] for curve in measured])
+    shared = measured[:, best_of(measured.mean(axis=0))]
+    return (own - shared).mean(axis=0)
+
+
+def picture(rows: pd.DataFrame, path: Path) -> None:
+    from servegym.experiments.claims.harness import drawing
+
+    first = rows.iloc[0]
+    here = rows[(rows["family"] == first["family"]) & (rows["device"] == first["device"])]
+    loads = (LOW_LOAD, *LOADS.values())
+    titles = [f"load {load:g}" for load in loads]
+    figure, row = drawing.panels(titles, "token budget of a batch, tokens", "SLO attainment, share of requests")
+    for axes, load in zip(row, loads, strict=True):
+        for style, policy in enumerate(POLICIES):
+            drawing.curve(axes, BUDGETS, over_budgets(here, "slo_attainment", policy, load), policy, style)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(BUDGETS[::2], [str(budget) for budget in BUDGETS[::2]])
+        axes.set_ylim(0, 1.02)
+    drawing.save(figure, row, path)
+
+
+@claim(
+    "proserve-fig7",
+    figure="Figure 7",
+    paper="As the token budget grows, EDF's attainment rises and then stays; SJF's rises and then falls; FCFS's rises "
+    "and then falls at medium load and is like EDF's at high load. No static budget suits all policies and loads.",
+    hypothesis="Budgets 64 to 4096 tokens at loads 0.7 and 1.0, SLO attainment. Rises: 64 tokens are more than 2 "
+    "points below the best budget. Then flat: 4096 tokens are less than 2 points below it; then falls: more than 2 "
+    "points. No one budget: the best single one loses more than 0 to a best one for each policy and load.",
+    refuted_by="An interval of such a loss on the other side of its margin. The best budget is chosen from the same "
+    "runs, which favours every loss.",
+    cells=cells,
+    measure=serve,
+    picture=picture,
+    caption="SLO attainment against the token budget, azure-conv on the A100; bars are 95 % intervals over seeds.",
+    reading="EDF rises and stays, and SJF rises and falls, as in the paper: 14 of 16 and 13 of 16 such ends hold over "
+    "both loads, none fails. FCFS falls at load 0.7 in 4 of 8 settings and stays at load 1.0 in 3. At load 0.4 falls "
+    "are gone in most settings: batches are not filled, whatever their budget. One budget for all policies and loads "
+    "costs 1 to 12 points, except on azure-conv and the A100, where 512 tokens are best for all six.",
+)
+def judge(rows: pd.DataFrame) -> list[Check]:
+    checks = [Check("loss of one budget for all", one_budget_loss(rows, "slo_attainment"), ABOVE_0)]
+    for examines, column in METRICS.items():
+        checks += shape_checks(rows, column, examines, LOADS)
+    return checks + shape_checks(rows, "slo_attainment", "a lower load, 0.4", {"medium": LOW_LOAD})

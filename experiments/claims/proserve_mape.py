@@ -1,0 +1,83 @@
+"""ProServe, section 4.1: how far the batch latency estimator is off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from servegym.experiments.claims.harness.cells import Cell, simulation
+from servegym.experiments.claims.harness.checks import Check, Range
+from servegym.experiments.claims.harness.claim import claim
+from servegym.experiments.claims.harness.rows import values
+from servegym.experiments.claims.harness.settings import Setting, Size, profile
+from servegym.latency_models.sampling import BatchRange, random_batches
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ABOUT = Range(3.0, 6.0)  # percent: "about 4.5 %", half as much again either way
+BATCHES = 1800
+LOAD = 1.0
+
+
+def cells(setting: Setting, size: Size) -> Iterator[Cell]:
+    for seed in size.seeds:
+        yield Cell(*setting, "slide-batching", LOAD, seed, size.requests_of(setting))
+
+
+def measure(cell: Cell) -> dict[str, Any]:
+    """Mean absolute percentage error of the estimator: of random batches, and of those that a run forms."""
+    return {"mape_random_percent": mape_random(cell), "mape_served_percent": mape_served(cell)}
+
+
+def mape_random(cell: Cell) -> float:
+    """Of batches drawn as those of the fit were, in the range the profile names, by seeds the fit did not see."""
+    served = profile(cell.device)
+    limits = BatchRange(
+        batch_tokens=served.valid["batch_tokens"][1],
+        decode_requests=served.valid["sequences"][1],
+        cached_tokens=served.valid["cached_tokens"][1],
+        cached_tokens_in_batch=served.valid["cached_tokens_in_batch"][1],
+    )
+    batches = random_batches(BATCHES, cell.seed, limits)
+    return percent(served.estimator.evaluate(batches), served.device.evaluate(batches))
+
+
+def mape_served(cell: Cell) -> float:
+    """Of the iterations of a run: what was estimated at their start, and what they took."""
+    timeline = simulation(cell, record_timeline=True).run().timeline
+    of_kind = {kind: timeline["value"][timeline["kind"] == kind].to_numpy() for kind in ("batch_start", "batch_end")}
+    return percent(of_kind["batch_start"], of_kind["batch_end"])
+
+
+def percent(estimated_s: np.ndarray, real_s: np.ndarray) -> float:
+    return float(100 * np.mean(np.abs(estimated_s - real_s) / real_s))
+
+
+@claim(
+    "proserve-mape",
+    figure="section 4.1",
+    paper="The estimator of Eq. 4-7, fitted to offline profiled batches, has a mean absolute percentage error of about "
+    "4.5 % on held-out ones.",
+    hypothesis="On 1800 random batches a seed, drawn over the range of the profile by seeds the fit did not see, the "
+    "error against the device model is between 3 and 6 %.",
+    refuted_by="A device on which the interval of the error leaves 3 to 6 %.",
+    cells=cells,
+    measure=measure,
+    reading="4.56 % on the A100 and 5.81 % on the Ascend profile, close to the paper's figure. It is an error against "
+    "this project's device models, not against devices. On the batches that SlideBatching forms itself it is 2.7 to "
+    "4.3 % on the A100, and on Ascend 3.1 and 1.9 % on sharegpt and mooncake-conversation, but 10 % on the two Azure "
+    "families: an error on random batches does not tell the error in service. Why those two differ was not examined.",
+)
+def judge(rows: pd.DataFrame) -> list[Check]:
+    return [
+        Check("MAPE on held-out batches, %", values(rows, "mape_random_percent"), ABOUT),
+        Check(
+            "MAPE, %",
+            values(rows, "mape_served_percent"),
+            ABOUT,
+            examines="the batches that slide-batching forms at load 1",
+        ),
+    ]

@@ -1,0 +1,181 @@
+"""`servegym reproduce`: what the papers claim, measured."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from servegym.cli import options
+from servegym.cli.interruption import Interrupted
+from servegym.cli.output import check_output_folder, console_for, new_table, progress_console, write_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from servegym.experiments.claims.harness.claim import Claim
+    from servegym.experiments.claims.harness.outcome import Outcome
+    from servegym.experiments.claims.harness.settings import Size
+
+EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym reproduce --list
+
+servegym reproduce proserve-fig15 --quick
+
+servegym reproduce proserve-fig3 --json - | jq .holds_by_setting
+"""
+DEFAULT_DIRECTORY = Path("results") / "reproduce"
+
+
+def reproduce(
+    claim: Annotated[
+        list[str] | None, typer.Argument(metavar="[CLAIM ...]", help="Which claims; all of them when none is named.")
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="One family and device, short runs, other seeds: seconds, and wide intervals.",
+            rich_help_panel=options.HOW_MUCH,
+        ),
+    ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Runs at a time. The results are the same however many.",
+            show_default="one a CPU core",
+            rich_help_panel=options.HOW_MUCH,
+        ),
+    ] = None,
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar=options.OUT_METAVAR,
+            help="Where runs are kept and found again, and the page of results is written.",
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = DEFAULT_DIRECTORY,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.md",
+            help="Write the page there instead, its pictures into images/ beside it.",
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = None,
+    fresh: Annotated[
+        bool,
+        typer.Option(
+            "--fresh", help="Start over: forget what --out holds of these claims.", rich_help_panel=options.OUTPUT
+        ),
+    ] = False,
+    list_claims: Annotated[
+        bool, typer.Option("--list", help="Print the claims and their hypotheses, and run nothing.")
+    ] = False,
+    json: options.Json = None,
+) -> None:
+    """Measure what the papers claim, and say of each claim whether it holds, with numbers and reasons.
+
+    Each claim was written down as a hypothesis, margins included, before it was run. Every run is kept as soon as
+    it is done: after Ctrl-C the same command goes on from there. The JSON document of one claim is an object;
+    that of several is {"claims": [...]}, of such objects.
+    """
+    from servegym.experiments.claims.harness.claim import find_claims
+    from servegym.experiments.claims.harness.settings import FULL, QUICK
+
+    wanted = find_claims(claim or ())
+    console = console_for(json)
+    if list_claims:
+        console.print(claims_table(wanted))
+        if json is not None:
+            write_documents([stated(one) for one in wanted], json)
+        return
+    check_output_folder(out)
+    outcomes = run_with_progress(wanted, QUICK if quick else FULL, out, jobs or cpu_cores(), fresh)
+    for outcome in outcomes:
+        show(outcome, console)
+    console.print("Written:", ", ".join(map(str, write_page_of(outcomes, page or out / "results.md"))))
+    if json is not None:
+        write_documents([outcome.to_json() for outcome in outcomes], json)
+
+
+def run_with_progress(claims: list[Claim], size: Size, directory: Path, jobs: int, fresh: bool) -> list[Outcome]:
+    """The outcomes of claims, one after the other, with a progress bar each on standard error."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from servegym.experiments.claims.harness.study import Study
+
+    outcomes = []
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=progress_console()) as bar:
+        for claim in claims:
+            task = bar.add_task(claim.id, total=None)
+
+            def progress(done: int, cells: int, task=task) -> None:
+                bar.update(task, completed=done, total=cells)
+
+            try:
+                outcomes.append(Study(claim, size).run(directory, progress, jobs, fresh))
+            except KeyboardInterrupt:
+                kept = f"{int(bar.tasks[task].completed)} runs of {claim.id} are kept in {directory}"
+                without = " without --fresh" * fresh
+                raise Interrupted(f"{kept}; the same command{without} goes on from there") from None
+    return outcomes
+
+
+def write_page_of(outcomes: list[Outcome], path: Path) -> list[Path]:
+    import datetime
+
+    from servegym.experiments.claims.harness.page import write_page
+
+    return write_page(outcomes, path, datetime.date.today())
+
+
+def write_documents(documents: list[dict], target: str) -> None:
+    """One document as it is, several as a list under "claims"."""
+    write_json(documents[0] if len(documents) == 1 else {"claims": documents}, target)
+
+
+def stated(claim: Claim) -> dict[str, str]:
+    """What is known of a claim before it runs."""
+    return {
+        "claim": claim.id,
+        "figure": claim.figure,
+        "paper": claim.paper,
+        "hypothesis": claim.hypothesis,
+        "refuted_by": claim.refuted_by,
+    }
+
+
+def claims_table(claims: list[Claim]) -> Table:
+    table = new_table("claim", "paper", "hypothesis", numbers=False)
+    for claim in claims:
+        table.add_row(claim.id, claim.figure, claim.hypothesis)
+        table.add_section()
+    return table
+
+
+def show(outcome: Outcome, console: Console) -> None:
+    """The checks of a claim with what was measured in each setting, then its verdict and reason."""
+    from servegym.experiments.claims.harness.outcome import measured
+
+    claim = outcome.claim
+    table = new_table("check", "setting", "measured", "expected", "", title=f"{claim.id}: {claim.paper}", numbers=False)
+    for one in outcome.settings:
+        for check in one.checks:
+            if not check.examines:
+                table.add_row(check.name, one.setting.name, measured(check), str(check.expected), check.verdict)
+    console.print(table)
+    console.print(f"{claim.id} {outcome.verdict_words}. {outcome.reason}\n")
+
+
+def cpu_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
