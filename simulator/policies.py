@@ -66,7 +66,7 @@ class Parameter:
         except (TypeError, ValueError):
             raise PolicyError(f"{where}: should be a number") from None
         if not self.low <= number <= self.high:
-            raise PolicyError(f"{where}: should be {self.low:g} to {self.high:g}{' ' + self.unit if self.unit else ''}")
+            raise PolicyError(f"{where}: should be {self.low:.10g} to {self.high:.10g} {self.unit}".rstrip())
         if self.integer and number != math.floor(number):
             raise PolicyError(f"{where}: should be a whole number")
         return int(number) if self.integer else number

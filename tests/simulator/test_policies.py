@@ -132,7 +132,7 @@ def test_a_policy_without_parameters_says_so():
         ("edf:batch_size=", "edf: batch_size=: should be a number"),
         ("edf:=4", "edf has no parameter ; it has token_budget, batch_size"),
         ("edf:self=1", "edf has no parameter self"),
-        ("edf:batch_size=1e9", "edf: batch_size=1e9: should be 0 to 1.04858e[+]06 requests"),
+        ("edf:batch_size=1e9", "edf: batch_size=1e9: should be 0 to 1048576 requests"),
     ],
 )
 def test_bad_text(text, message):
