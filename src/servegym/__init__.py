@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from servegym.latency_models.profile import load_profile as load_profile
     from servegym.latency_models.profile import profile_names as profile_names
     from servegym.simulator.deployment import Deployment as Deployment
+    from servegym.simulator.disturbances import Correction as Correction
+    from servegym.simulator.disturbances import Disturbance as Disturbance
     from servegym.simulator.errors import ServegymError as ServegymError
     from servegym.simulator.gains import Gain as Gain
     from servegym.simulator.policies import Parameter as Parameter
@@ -41,6 +43,8 @@ _HOMES = {
     "load_profile": "latency_models.profile",
     "profile_names": "latency_models.profile",
     "Deployment": "simulator.deployment",
+    "Correction": "simulator.disturbances",
+    "Disturbance": "simulator.disturbances",
     "ServegymError": "simulator.errors",
     "Gain": "simulator.gains",
     "Parameter": "simulator.policies",

@@ -6,6 +6,7 @@ import numpy as np
 
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.latency_models.profile import Profile, load_profile
+from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.gains import Gain
 from servegym.simulator.policies import Policy
 from servegym.simulator.results import Result
@@ -26,6 +27,8 @@ def simulate(
     seed: int = 0,
     gain: Gain | None = None,
     until_s: float = np.inf,
+    disturbance: Disturbance | None = None,
+    correction: Correction | None = None,
     record_timeline: bool = False,
 ) -> Result:
     """Serve a workload and say how well it went.
@@ -35,6 +38,8 @@ def simulate(
         below twice what the device takes when idle, it is raised to that, and `provenance["slo_notes"]` says so.
     scheduler: a policy, or "name:key=value,...". device: a profile, its name, or the path of its JSON file.
     engines: request i goes to engine i mod engines. until_s: stop at this time (inf: when all is served).
+    disturbance: noise and drift of the device (None: it takes what its model says). correction: of the estimator, by
+        what iterations took (None: it stays as it was fitted).
 
     Raises ServegymError (WorkloadError, PolicyError, ProfileError, DeploymentError, GainError) for wrong input.
     """
@@ -49,5 +54,7 @@ def simulate(
             idle_tpot_s=profile.idle_tpot_s,
         )
     policy = find_scheduler(scheduler) if isinstance(scheduler, str) else scheduler
-    scenario = Scenario(workload, profile.deployment(engines), policy, gain or Gain(), until_s)
+    scenario = Scenario(
+        workload, profile.deployment(engines), policy, gain or Gain(), until_s, disturbance or Disturbance(), correction
+    )
     return Simulation(scenario, record_timeline).run()

@@ -121,3 +121,16 @@ def test_a_policy_of_ones_own(servegym_process, tmp_path):
     assert (
         document["tdg_ratio"] == simulate("azure-conv", scheduler="edf", requests=60, rate_per_s=5).summary["tdg_ratio"]
     )
+
+
+def test_noise_drift_and_correction_reach_the_run(servegym) -> None:
+    def figures(*arguments: str) -> dict:
+        done = servegym("simulate", "--requests", "60", "--rate", "5", "--json", "-", *arguments)
+        assert done.status == 0, done.stderr
+        return json.loads(done.stdout)
+
+    plain, drifting = figures(), figures("--drift", "0.05")
+    noisy, corrected = figures("--noise", "0.2"), figures("--drift", "0.05", "--correct")
+    assert drifting["span_s"] > plain["span_s"]
+    assert len({run["span_s"] for run in (plain, drifting, noisy, corrected)}) == 4
+    assert corrected["arguments"]["correct"] is True

@@ -133,6 +133,23 @@ def file_to_write(value: Path | None) -> Path | None:
     return value
 
 
+Noise = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        metavar="SHARE",
+        help="Noise of the device: relative standard deviation of an iteration's time.",
+        rich_help_panel=WHAT,
+    ),
+]
+Drift = Annotated[
+    float,
+    typer.Option(min=0, metavar="PER_S", help="Drift of the device: relative slowdown a second.", rich_help_panel=WHAT),
+]
+Correct = Annotated[
+    bool,
+    typer.Option("--correct", help="Correct the estimator by what iterations took.", rich_help_panel=WHAT),
+]
 Report = Annotated[
     Path | None,
     typer.Option(

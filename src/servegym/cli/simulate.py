@@ -35,6 +35,9 @@ def simulate(
     slo: options.Slo = "proserve",
     device: options.Device = "a100-llama3-8b",
     engines: options.Engines = 1,
+    noise: options.Noise = 0.0,
+    drift: options.Drift = 0.0,
+    correct: options.Correct = False,
     scheduler: options.Scheduler = "slide-batching",
     load_policies: options.LoadPolicies = None,
     rate: options.Rate = None,
@@ -75,6 +78,7 @@ def simulate(
     from servegym.baselines.registry import scheduler as find_scheduler
     from servegym.experiments.identity import versions
     from servegym.latency_models.profile import load_profile
+    from servegym.simulator.disturbances import Correction, Disturbance
     from servegym.traces.workloads import build_workload
 
     policy, profile = find_scheduler(scheduler), load_profile(device)
@@ -84,7 +88,15 @@ def simulate(
         idle_tpot_s=profile.idle_tpot_s,
     )  # fmt: skip
     recorded = timeline or report is not None or perfetto is not None
-    result = serve(workload, scheduler=policy, device=profile, engines=engines, record_timeline=recorded)
+    result = serve(
+        workload,
+        scheduler=policy,
+        device=profile,
+        engines=engines,
+        disturbance=Disturbance(noise, drift, seed=seed),
+        correction=Correction() if correct else None,
+        record_timeline=recorded,
+    )
     document = {
         **result.summary,
         "arguments": {
@@ -92,6 +104,9 @@ def simulate(
             "slo": slo,
             "device": device,
             "engines": engines,
+            "noise": noise,
+            "drift": drift,
+            "correct": correct,
             "scheduler": policy.label,
             "load_policies": load_policies or [],
             "rate": rate,
