@@ -94,6 +94,7 @@ class Policy:
     """A policy and the settings of its parameters.
 
     kind: "scheduler". function: its compiled function. victims: who gives up memory first.
+    urgent_tier: requests ranked in this tier or before it are those it takes for urgent; None: it has no such notion.
     settings: the parameters that differ from their defaults.
     """
 
@@ -105,6 +106,7 @@ class Policy:
     victims: Compiled = last_ranked_first
     parameters: tuple[Parameter, ...] = ()
     state: StateFields = StateFields()
+    urgent_tier: int | None = None
     settings: Mapping[str, Value] = dataclasses.field(default_factory=dict)
 
     def with_settings(self, /, **settings: Any) -> Policy:

@@ -97,6 +97,7 @@ register(
         "Urgent requests by gain per second of work, the others by deadline, within a latency budget.",
         "ProServe, Algorithm 1",
         slide_batching,
+        urgent_tier=0,
         parameters=(
             Parameter("gamma", 1.0, "aggressiveness: above 1 more requests count as urgent", 0.1, 10, log=True,
                       source="ProServe, Alg. 1 line 9; value: xLLM"),

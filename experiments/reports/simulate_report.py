@@ -15,7 +15,7 @@ from servegym.experiments.reports.latency_plots import plot_latencies
 from servegym.experiments.reports.notes import profile_notes, run_notes
 from servegym.experiments.reports.plots import plot_batches, plot_gain, plot_kv_memory, plot_requests, plot_urgency
 from servegym.experiments.reports.svg import inline_svg
-from servegym.experiments.reports.urgency import SCHEDULERS_WITH_URGENCY, urgency
+from servegym.experiments.reports.urgency import urgency
 from servegym.latency_models.profile import Profile
 from servegym.simulator.results import Result, quantiles
 
@@ -142,7 +142,7 @@ def _pictures(result: Result) -> Iterator[str]:
     for number, plot in enumerate(drawn):
         svg = inline_svg(plot(result), f"picture{number}", CAPTIONS[plot])
         yield page.figure(svg, CAPTIONS[plot])
-        if plot is plot_requests and result.scenario.scheduler.name in SCHEDULERS_WITH_URGENCY:
+        if plot is plot_requests and result.scenario.scheduler.urgent_tier is not None:
             yield _urgency_picture(result)
     if not recorded:
         yield page.paragraph("The run was not recorded with its timeline, so nothing can be drawn over time.")

@@ -1,4 +1,4 @@
-"""How many requests SlideBatching takes for urgent: its own function, asked again at each of its decisions."""
+"""How many requests a scheduler takes for urgent: its own function, asked again at each of its decisions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from servegym.simulator.types import LEAVE_OUT, LIMITS, PLAN
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEDULERS_WITH_URGENCY = ("slide-batching",)  # tier 0 and below: urgent; above: normal
-
 
 def urgency(result: Result) -> pd.DataFrame:
     """One row an iteration: engine, start_s, end_s, and the requests that were urgent and normal when it started.
@@ -27,7 +25,8 @@ def urgency(result: Result) -> pd.DataFrame:
     that its scenario alone does not give (a controller changed its parameters).
     """
     scenario = result.scenario
-    if scenario.scheduler.name not in SCHEDULERS_WITH_URGENCY:
+    urgent_tier = scenario.scheduler.urgent_tier
+    if urgent_tier is None:
         raise ExperimentError(f"{scenario.scheduler.name} tells no urgent requests from normal ones")
     table = iterations(result)[["engine", "start_s", "end_s"]]
     simulation = Simulation(scenario)
@@ -37,8 +36,8 @@ def urgency(result: Result) -> pd.DataFrame:
         if not going_on or clock.deciding_engine != engine or clock.now_s != start_s:
             raise ExperimentError(f"run again, the scenario decides otherwise at {start_s:g} s")
         tiers = tiers_at_decision(simulation)
-        urgent[row] = np.count_nonzero(tiers <= 0)
-        normal[row] = np.count_nonzero((tiers > 0) & (tiers != LEAVE_OUT))
+        urgent[row] = np.count_nonzero(tiers <= urgent_tier)
+        normal[row] = np.count_nonzero((tiers > urgent_tier) & (tiers != LEAVE_OUT))
     return table.assign(urgent=urgent, normal=normal)
 
 
