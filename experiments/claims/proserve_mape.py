@@ -12,6 +12,7 @@ from servegym.experiments.claims.harness.checks import Check, Range
 from servegym.experiments.claims.harness.claim import claim
 from servegym.experiments.claims.harness.rows import values
 from servegym.experiments.claims.harness.settings import Setting, Size, profile
+from servegym.experiments.reports.iterations import iterations
 from servegym.latency_models.sampling import BatchRange, random_batches
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 ABOUT = Range(3.0, 6.0)  # percent: "about 4.5 %", half as much again either way
 BATCHES = 1800
 LOAD = 1.0
+# Prefill tokens about where a device stops waiting for weights and starts to be busy with them: its time bends there,
+# which a linear form cannot.
+BEND_TOKENS = (256, 1024)
 
 
 def cells(setting: Setting, size: Size) -> Iterator[Cell]:
@@ -29,7 +33,7 @@ def cells(setting: Setting, size: Size) -> Iterator[Cell]:
 
 def measure(cell: Cell) -> dict[str, Any]:
     """Mean absolute percentage error of the estimator: of random batches, and of those that a run forms."""
-    return {"mape_random_percent": mape_random(cell), "mape_served_percent": mape_served(cell)}
+    return {"mape_random_percent": mape_random(cell), **errors_served(cell)}
 
 
 def mape_random(cell: Cell) -> float:
@@ -45,11 +49,21 @@ def mape_random(cell: Cell) -> float:
     return percent(served.estimator.evaluate(batches), served.device.evaluate(batches))
 
 
-def mape_served(cell: Cell) -> float:
-    """Of the iterations of a run: what was estimated at their start, and what they took."""
-    timeline = simulation(cell, record_timeline=True).run().timeline
-    of_kind = {kind: timeline["value"][timeline["kind"] == kind].to_numpy() for kind in ("batch_start", "batch_end")}
-    return percent(of_kind["batch_start"], of_kind["batch_end"])
+def errors_served(cell: Cell) -> dict[str, float]:
+    """Of the iterations of a run: what was estimated at their start, and what they took.
+
+    The bias is the mean of the signed error: of batches at the bend of the device, and of all others.
+    """
+    table = iterations(simulation(cell, record_timeline=True).run())
+    estimated_s, real_s = table["estimated_s"].to_numpy(), (table["end_s"] - table["start_s"]).to_numpy()
+    error_percent = 100 * (estimated_s - real_s) / real_s
+    at_bend = table["prefill_tokens"].between(*BEND_TOKENS).to_numpy()
+    return {
+        "mape_served_percent": percent(estimated_s, real_s),
+        "bias_at_bend_percent": float(error_percent[at_bend].mean()),
+        "bias_elsewhere_percent": float(error_percent[~at_bend].mean()),
+        "share_at_bend_percent": float(100 * at_bend.mean()),
+    }
 
 
 def percent(estimated_s: np.ndarray, real_s: np.ndarray) -> float:
@@ -69,15 +83,22 @@ def percent(estimated_s: np.ndarray, real_s: np.ndarray) -> float:
     reading="4.56 % on the A100 and 5.81 % on the Ascend profile, close to the paper's figure. It is an error against "
     "this project's device models, not against devices. On the batches that SlideBatching forms itself it is 2.7 to "
     "4.3 % on the A100, and on Ascend 3.1 and 1.9 % on sharegpt and mooncake-conversation, but 10 % on the two Azure "
-    "families: an error on random batches does not tell the error in service. Why those two differ was not examined.",
+    "families: an error on random batches does not tell the error in service. The Ascend model bends where its time "
+    "stops being that of reading weights; the linear form cannot, and says 15 % too much for batches of 256 to 1024 "
+    "prefill tokens, and within 5 % for the others. On the Azure families half of the batches are such, else under "
+    "9 %.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
+    served = (
+        ("MAPE, %", "mape_served_percent", ABOUT),
+        ("signed error of those with 256 to 1024 prefill tokens, %", "bias_at_bend_percent", Range(5.0, 30.0)),
+        ("signed error of the others, %", "bias_elsewhere_percent", Range(-5.0, 5.0)),
+        ("share of batches with 256 to 1024 prefill tokens, %", "share_at_bend_percent", Range(30.0, 100.0)),
+    )
     return [
         Check("MAPE on held-out batches, %", values(rows, "mape_random_percent"), ABOUT),
-        Check(
-            "MAPE, %",
-            values(rows, "mape_served_percent"),
-            ABOUT,
-            examines="the batches that slide-batching forms at load 1",
+        *(
+            Check(name, values(rows, column), expected, "the batches that slide-batching forms at load 1")
+            for name, column, expected in served
         ),
     ]
