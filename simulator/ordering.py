@@ -3,7 +3,7 @@
 Places of the queue are handed out in windows: the first ranked ones, sorted, then the next. A queue that the ranks
 leave as it is, the common case, is one window as it is. Otherwise a sample of the queue tells up to which rank a
 window of the wanted size goes; one pass collects what ranks before that, and only this is sorted. The next window is
-twice as long, so that visiting all of n stays below n log n. (A heap of the best seen took three times as long.)
+twice as long, so that visiting all of n stays below n log n. (A heap of the best seen took twice as long.)
 """
 
 from servegym.simulator.compilation import kernel

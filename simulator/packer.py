@@ -88,7 +88,6 @@ def fill(run, functions, e, now_s):
     """Visit the queue in rank order and take what fits (rules 1 to 6)."""
     clock, engine, packing, limits = run.clock[0], run.engines[e], run.packing[0], run.limits[0]
     sums, scratch, estimator = run.sums[0], run.sums[1], run.estimator
-    # Arrays are taken out of the run once: taking one out costs a reference count, each time.
     queue, order, plan, requests, outcomes = run.queues[e], run.order, run.plan, run.requests, run.outcomes
     entries, blocks = run.entries[e], run.blocks[e]
     timed = limits.time_budget_s < np.inf

@@ -234,6 +234,20 @@ class Simulation:
         return Result(self.scenario, arrays, self.wall_s)
 
 
+def plan_of(policy: Policy, parameters: np.ndarray, arrays: Run, engine: int, now_s: float) -> np.ndarray:
+    """PLAN[queue]: how a scheduler would rank the requests of an engine now. The run stays as it is.
+
+    parameters: float64[...], as the policy's function takes them (`Policy.numbers`).
+    """
+    queue = arrays.queues[engine][: arrays.engines[engine].queue_length]
+    plan, limits = np.zeros(len(queue), layout.PLAN), np.zeros(1, layout.LIMITS)
+    state = State(*(table.copy() for table in arrays.state))
+    policy.function.entry(
+        now_s, arrays.engines[engine], arrays.requests, queue, state, parameters, arrays.estimator, plan, limits[0]
+    )
+    return plan
+
+
 def aligned_zeros(length: int, dtype: np.dtype, alignment: int = 64) -> np.ndarray:
     """Zeros that start at a cache line."""
     raw = np.zeros(length * dtype.itemsize + alignment, "u1")

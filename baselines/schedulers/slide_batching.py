@@ -13,7 +13,7 @@ from servegym.simulator.types import BATCH, MISFIT_STOP
 LOADS = ("a", "c", "p")
 LOAD_A, LOAD_C, LOAD_P = range(3)
 ABLATIONS = ("none", "only-deadline", "only-density", "no-latency")
-_, ONLY_DEADLINE, ONLY_DENSITY, NO_LATENCY = range(4)
+NONE, ONLY_DEADLINE, ONLY_DENSITY, NO_LATENCY = range(4)
 XLLM_SMALLEST_CHUNK_TOKENS = 51  # "a chunk <= 50 tokens ends the batch"
 EMPTY_BATCH = np.zeros(1, BATCH)
 

@@ -9,8 +9,8 @@ import numpy as np
 from servegym.experiments.errors import ExperimentError
 from servegym.experiments.reports.iterations import iterations
 from servegym.simulator.results import Result
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import LEAVE_OUT, LIMITS, PLAN
+from servegym.simulator.simulation import Simulation, plan_of
+from servegym.simulator.types import LEAVE_OUT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,21 +35,8 @@ def urgency(result: Result) -> pd.DataFrame:
         going_on, clock = simulation.step(), simulation.arrays.clock[0]
         if not going_on or clock.deciding_engine != engine or clock.now_s != start_s:
             raise ExperimentError(f"run again, the scenario decides otherwise at {start_s:g} s")
-        tiers = tiers_at_decision(simulation)
+        arrays = simulation.arrays
+        tiers = plan_of(scenario.scheduler, arrays.parameters, arrays, engine, start_s)["tier"]
         urgent[row] = np.count_nonzero(tiers <= urgent_tier)
         normal[row] = np.count_nonzero((tiers > urgent_tier) & (tiers != LEAVE_OUT))
     return table.assign(urgent=urgent, normal=normal)
-
-
-def tiers_at_decision(simulation: Simulation) -> np.ndarray:
-    """int64[queue]: the tier that the scheduler gives each request of the engine that decides. Changes nothing."""
-    arrays = simulation.arrays
-    engine = arrays.engines[arrays.clock[0].deciding_engine]
-    queue = arrays.queues[engine.index][: engine.queue_length]
-    plan, limits = np.zeros(len(queue), PLAN), np.zeros(1, LIMITS)
-    state = type(arrays.state)(*(table.copy() for table in arrays.state))
-    simulation.scenario.scheduler.function.entry(
-        float(arrays.clock[0].now_s), engine, arrays.requests, queue, state, arrays.parameters, arrays.estimator, plan,
-        limits[0],
-    )  # fmt: skip
-    return plan["tier"]

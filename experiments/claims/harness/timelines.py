@@ -9,8 +9,7 @@ import numpy as np
 
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.experiments.claims.harness.cells import Cell, simulation
-from servegym.simulator import types as layout
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.simulation import Simulation, plan_of
 
 SAMPLES = 120  # over the time from the first to the last arrival
 URGENCY = "slide-batching"  # whose rule says which requests are urgent, whoever schedules them
@@ -59,24 +58,14 @@ class Urgency:
 
     def __init__(self, run: Simulation):
         self.run = run
-        policy = find_scheduler(URGENCY)
-        self.mark = policy.function
-        self.parameters = policy.numbers(run.scenario.fact)
-        self.limits = np.zeros(1, layout.LIMITS)
+        self.policy = find_scheduler(URGENCY)
+        self.parameters = self.policy.numbers(run.scenario.fact)
 
     def counts(self, now_s: float) -> Counts:
         """What is queued at a time, running requests included."""
         arrays = self.run.arrays
-        length = int(arrays.engines[0].queue_length)
-        queue = arrays.queues[0][:length].copy()
-        plan = np.zeros(length, layout.PLAN)
-        if length:
-            self.mark(
-                now_s, arrays.engines[0], arrays.requests, queue, arrays.state, self.parameters, arrays.estimator,
-                plan, self.limits[0],
-            )  # fmt: skip
-        urgent = plan["tier"] <= 0
-        waiting = arrays.requests[queue]
+        urgent = plan_of(self.policy, self.parameters, arrays, 0, now_s)["tier"] <= self.policy.urgent_tier
+        waiting = arrays.requests[arrays.queues[0][: len(urgent)]]
         # simulator.requests.next_deadline_s, for a whole queue
         late = waiting["first_deadline_s"] + waiting["emitted_tokens"] * waiting["token_interval_s"] < now_s
         return Counts(int((urgent & ~late).sum()), int((~urgent & ~late).sum()), int(late.sum()), int(urgent.sum()))

@@ -11,14 +11,25 @@ ON_WHAT, WHAT, HOW_MUCH, OUTPUT = "What is served", "By whom", "How much", "Outp
 
 
 def json_target(value: str | None) -> str | None:
-    """`--json` as given, refused where it could not be written, so that no long run ends in that."""
+    """`--json` as given, refused where it could not be written."""
     if value is not None and value != "-":
-        path = Path(value)
-        if path.is_dir():
-            raise typer.BadParameter(f"{path} is a folder; name a file, or - for standard output")
-        if not path.parent.is_dir():
-            raise typer.BadParameter(f"there is no folder {path.parent} to write {path.name} to")
+        check_target(Path(value), "name a file, or - for standard output")
     return value
+
+
+def file_to_write(value: Path | None) -> Path | None:
+    """A file as given, refused where it could not be written."""
+    if value is not None:
+        check_target(value, "name a file")
+    return value
+
+
+def check_target(path: Path, right: str) -> None:
+    """Refuse a path that no file can be written to, so that no long run ends in that."""
+    if path.is_dir():
+        raise typer.BadParameter(f"{path} is a folder; {right}")
+    if not path.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {path.parent} to write {path.name} to")
 
 
 Trace = Annotated[
@@ -124,13 +135,6 @@ Json = Annotated[
     ),
 ]
 OUT_METAVAR = "DIR"
-
-
-def file_to_write(value: Path | None) -> Path | None:
-    """A file as given, refused where it could not be written, so that no run ends in that."""
-    if value is not None:
-        json_target(str(value))
-    return value
 
 
 Noise = Annotated[
