@@ -80,7 +80,7 @@ class LatencyModel:
 
     def as_estimator(self) -> Estimator:
         """What the event loop hands to a policy."""
-        return Estimator(self.batch_s.value, self.exec_s.value, self.coefficients)
+        return Estimator(self.batch_s.value, self.exec_s.value, self.coefficients, np.zeros(2, BATCH))
 
     def plus_constant(self, seconds: float) -> LatencyModel:
         """The same model with every batch longer by `seconds`."""

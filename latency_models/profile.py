@@ -19,8 +19,8 @@ import numpy as np
 
 from servegym.latency_models.forms import estimator_forms
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.errors import ProfileError
+from servegym.simulator.deployment import Deployment, HostMemory
+from servegym.simulator.errors import DeploymentError, ProfileError
 from servegym.simulator.types import BATCH
 
 FOLDER = resources.files("servegym.latency_models.profiles")
@@ -70,7 +70,18 @@ class Profile:
         batch["decode_cached_tokens"] = batch["longest_decode_cached"] = 512
         return float(self.device.evaluate(batch)[0])
 
-    def deployment(self, engines: int = 1, watermark: float = 0.01) -> Deployment:
+    def host_memory(self, gib: float, gb_per_s: float) -> HostMemory:
+        """Host memory of `gib` GiB for the KV of each engine, moved both ways at `gb_per_s` GB/s.
+
+        Raises DeploymentError for a number out of range.
+        """
+        if not (0 <= gib < math.inf and 0 < gb_per_s <= math.inf):
+            raise DeploymentError(f"host memory of {gib} GiB at {gb_per_s} GB/s: it should be 0 or more, and above 0")
+        blocks = int(gib * 2**30 // (self.kv.block_tokens * self.kv.bytes_per_token))
+        s_per_token = self.kv.bytes_per_token / (gb_per_s * 1e9)
+        return HostMemory(blocks, s_per_token, s_per_token)
+
+    def deployment(self, engines: int = 1, watermark: float = 0.01, host: HostMemory | None = None) -> Deployment:
         """`engines` engines of this device and model. Raises DeploymentError for a number out of range."""
         return Deployment(
             self.device,
@@ -80,6 +91,7 @@ class Profile:
             self.kv.block_tokens,
             watermark,
             name=self.name if engines == 1 else f"{engines} x {self.name}",
+            host=host,
         )
 
 

@@ -32,12 +32,32 @@ class EstimatorModel(LatencyModel, Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
+class HostMemory:
+    """Host memory of each engine, to which the KV of a victim can be saved and from which it is loaded back.
+
+    blocks: of the engine's block_tokens. load_s_per_token, save_s_per_token: the engine computes nothing meanwhile.
+    """
+
+    blocks: int
+    load_s_per_token: float
+    save_s_per_token: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.blocks < 2**31 or self.blocks != int(self.blocks):
+            raise DeploymentError(f"host memory: blocks is {self.blocks}; it should be a whole number of 0 or more")
+        for field in ("load_s_per_token", "save_s_per_token"):
+            if not 0 <= getattr(self, field) < np.inf:
+                raise DeploymentError(f"host memory: {field} is {getattr(self, field)}; it should be 0 or more")
+
+
+@dataclasses.dataclass(frozen=True)
 class Deployment:
     """`engines` equal engines; request i goes to engine i mod n.
 
     device: what a batch takes. estimator: what policies believe it takes.
     total_blocks: KV blocks of an engine, each of block_tokens tokens.
     watermark: share of the blocks kept free when a request is admitted beside others.
+    host: host memory for KV; None: what is evicted is lost.
     """
 
     device: LatencyModel
@@ -47,6 +67,7 @@ class Deployment:
     block_tokens: int = 16
     watermark: float = 0.01
     name: str = "deployment"
+    host: HostMemory | None = None
 
     def __post_init__(self) -> None:
         for field, most in (("engines", MAX_ENGINES), ("total_blocks", 2**31 - 1), ("block_tokens", 2**20)):

@@ -74,8 +74,8 @@ def disturbed(duration_s, disturbance, engine, now_s):
 
 @kernel
 def correct(engine, correction, real_s):
-    """Take an iteration's real duration into the engine's estimate_scale."""
-    fitted_s = engine.batch_estimate_s
+    """Take an iteration's real duration, without moving KV, into the engine's estimate_scale."""
+    fitted_s = engine.batch_estimate_s - engine.moving_s
     if correction.compounding == 0:
         fitted_s /= engine.estimate_scale
     if not (fitted_s > 0.0 and real_s > 0.0):

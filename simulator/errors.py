@@ -23,3 +23,7 @@ class ProfileError(ServegymError):
 
 class GainError(ServegymError):
     """An unknown gain function, or a parameter of one that is out of range."""
+
+
+class PredictorError(ServegymError):
+    """A predictor's error, latency or batching is out of range, or it cannot predict a workload."""

@@ -9,6 +9,7 @@ from servegym.simulator.memory import count_blocks, release
 from servegym.simulator.packer import form_batch
 from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.signatures import advance_signature
+from servegym.simulator.statistics import count_emitted, count_finished, count_queued, counts
 from servegym.simulator.timeline import lines_left, note
 from servegym.simulator.types import (
     ARRIVAL,
@@ -50,9 +51,7 @@ def advance(run, functions, stop_at_batches, until_s):
                 return TIMELINE_FULL
             pop(run.events, clock)
             end_batch(run, functions, e, clock.now_s)
-        while clock.next_arrival < run.requests.shape[0] and (
-            run.requests[clock.next_arrival].arrival_s <= clock.now_s
-        ):
+        while clock.next_arrival < run.requests.shape[0] and (run.outcomes[clock.next_arrival].ready_s <= clock.now_s):
             e = clock.next_arrival % engines
             if run.engines[e].queue_length == run.queues.shape[1]:
                 return QUEUE_FULL
@@ -79,7 +78,7 @@ def advance(run, functions, stop_at_batches, until_s):
         if clock.events > 0:
             next_s = run.events[0].time_s
         if clock.next_arrival < run.requests.shape[0]:
-            next_s = min(next_s, run.requests[clock.next_arrival].arrival_s)
+            next_s = min(next_s, run.outcomes[clock.next_arrival].ready_s)
         if next_s == np.inf:
             return DONE
         if next_s > until_s:
@@ -94,6 +93,7 @@ def arrive(run, e, r):
     run.queues[e][engine.queue_length] = r
     engine.queue_length += 1
     run.requests[r].engine = e
+    count_queued(run.state, e, run.requests[r])
     if run.clock[0].recording:
         note(run, ARRIVAL, e, r, 0, 0.0)
 
@@ -105,8 +105,9 @@ def start_batch(run, functions, e, now_s):
     if not form_batch(run, functions, e, now_s):
         return TIMELINE_FULL
     engine.batch_start_s = now_s
-    engine.batch_estimate_s = run.estimator.batch_s(run.sums[0], run.estimator.coefficients)
-    duration_s = disturbed(functions.device_batch_s(run.sums[0], run.device[e]), run.disturbance[0], engine, now_s)
+    engine.batch_estimate_s = run.estimator.batch_s(run.sums[0], run.estimator.coefficients) + engine.moving_s
+    computing_s = disturbed(functions.device_batch_s(run.sums[0], run.device[e]), run.disturbance[0], engine, now_s)
+    duration_s = computing_s + engine.moving_s
     if not 0.0 <= duration_s < np.inf or now_s + duration_s == np.inf:
         return BAD_DURATION
     engine.iterations += 1
@@ -125,8 +126,9 @@ def end_batch(run, functions, e, now_s):
     entries, requests, outcomes, histogram = run.entries[e], run.requests, run.outcomes, run.tbt_histogram
     engine.busy_s += now_s - engine.batch_start_s
     if run.correction[0].window_iterations > 0:
-        correct(engine, run.correction[0], now_s - engine.batch_start_s)
+        correct(engine, run.correction[0], now_s - engine.batch_start_s - engine.moving_s)
     used_blocks = engine.total_blocks - engine.free_blocks
+    counting = counts(run.state)
     finished = 0
     for k in range(engine.batch_length):
         entry = entries[k]
@@ -139,12 +141,15 @@ def end_batch(run, functions, e, now_s):
         earned = functions.gain(request, outcome, now_s)
         emit(request, outcome, clock, histogram, earned, now_s)
         engine.emitted_tokens += 1
+        if counting:
+            count_emitted(run.state, e, request)
         if clock.recording:
             note(run, TOKEN, e, r, 1, earned)
         if request.emitted_tokens == outcome.output_tokens:
             if finished == 0:
                 count_blocks(engine, now_s)
             finished += 1
+            count_finished(run.state, e, request)
             outcome.finish_s = now_s
             release(request, engine, run.blocks[e])
             if clock.recording:

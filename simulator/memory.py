@@ -1,4 +1,4 @@
-"""KV memory of one engine: reference-counted blocks in chains.
+"""KV memory of one engine: reference-counted blocks in chains, and host memory beside it.
 
 Every block knows the block before it in its sequence; a request holds the end of its chain. Two requests that
 share a prefix are two chains that meet (what prefix caching needs), and a block is free again when neither a
@@ -76,3 +76,34 @@ def release(request, engine, blocks):
     request.blocks = 0
     request.last_block = -1
     engine.holders -= 1
+
+
+@kernel
+def save(request, engine, keep_tokens):
+    """Of the computed tokens of a victim save what is asked for and fits host memory; call before `release`.
+
+    What is saved counts as kept, all else is lost.
+    """
+    kept = min(keep_tokens, request.computed_tokens, engine.free_host_blocks * engine.block_tokens)
+    engine.free_host_blocks -= blocks_for(kept, engine.block_tokens)
+    engine.saved_tokens += kept
+    engine.moving_s += kept * engine.save_s_per_token
+    request.kept_tokens = kept
+    request.computed_tokens = 0
+
+
+@kernel
+def load(request, engine):
+    """Load what the request has kept; the caller has checked that there are blocks for it, and gives them."""
+    kept = request.kept_tokens
+    engine.free_host_blocks += blocks_for(kept, engine.block_tokens)
+    engine.loaded_tokens += kept
+    engine.moving_s += load_time_s(request, engine)
+    request.computed_tokens = kept
+    request.kept_tokens = 0
+
+
+@kernel
+def load_time_s(request, engine):
+    """Time to load what the request has kept."""
+    return request.kept_tokens * engine.load_s_per_token

@@ -7,7 +7,7 @@ import numpy as np
 
 from servegym.simulator import batches
 from servegym.simulator.compilation import kernel
-from servegym.simulator.memory import blocks_for, count_blocks, grow, release
+from servegym.simulator.memory import blocks_for, count_blocks, grow, load, load_time_s, release, save
 from servegym.simulator.ordering import (
     FIRST_WINDOW,
     can_get_something,
@@ -16,11 +16,15 @@ from servegym.simulator.ordering import (
     next_window,
     whole_queue,
 )
-from servegym.simulator.requests import is_decoding, left_of
+from servegym.simulator.requests import cached_of, is_decoding, left_of
+from servegym.simulator.signatures import state_of
+from servegym.simulator.statistics import count_admitted
 from servegym.simulator.timeline import lines_left, note
 from servegym.simulator.types import (
+    EVICT_FOR_ALL,
     EVICT_FOR_DECODES,
     EVICTED,
+    LOADED,
     MISFIT_PASS_OVER,
     MISFIT_STOP,
     NO_LIMIT,
@@ -37,13 +41,16 @@ def form_batch(run, functions, e, now_s):
     """
     engine, clock, packing = run.engines[e], run.clock[0], run.packing[0]
     count_blocks(engine, now_s)
+    if packing.attempting == 0:
+        engine.moving_s = 0.0
     while True:
-        # In one attempt each request is evicted once and scheduled once at most.
-        if clock.recording and lines_left(run) < 2 * engine.queue_length + 1:
+        # In one attempt each request is evicted, loaded and scheduled twice at most, and not scheduled twice.
+        packing.attempting = 1
+        if clock.recording and lines_left(run) < 5 * engine.queue_length + 1:
             return False
         open_limits(run.limits[0], engine)
         functions.scheduler(
-            now_s, engine, run.requests, run.queues[e][: engine.queue_length], run.state, run.parameters,
+            now_s, engine, run.requests, run.queues[e][: engine.queue_length], state_of(run.state, e), run.parameters,
             run.estimator, run.plan, run.limits[0],
         )  # fmt: skip
         packing.length = 0
@@ -60,6 +67,7 @@ def form_batch(run, functions, e, now_s):
         if packing.gave_up == 0:
             run_first(run, functions, e, now_s)
             break
+    packing.attempting = 0
     engine.batch_length = packing.length
     engine.last_batch_length = packing.length
     engine.scheduled_tokens += packing.tokens
@@ -75,6 +83,8 @@ def open_limits(limits, engine):
     limits.holder_budget = NO_LIMIT
     limits.time_budget_s = np.inf
     limits.smallest_chunk_tokens = 1
+    limits.untimed_prefill_tokens = 0
+    limits.untimed_decodes = 0
     limits.watermark_blocks = engine.watermark_blocks
     limits.whole_prompts = 0
     limits.reserve_context = 1
@@ -86,9 +96,9 @@ def open_limits(limits, engine):
 @kernel
 def fill(run, functions, e, now_s):
     """Visit the queue in rank order and take what fits (rules 1 to 6)."""
-    clock, engine, packing, limits = run.clock[0], run.engines[e], run.packing[0], run.limits[0]
+    engine, packing, limits = run.engines[e], run.packing[0], run.limits[0]
     sums, scratch, estimator = run.sums[0], run.sums[1], run.estimator
-    queue, order, plan, requests, outcomes = run.queues[e], run.order, run.plan, run.requests, run.outcomes
+    queue, order, plan, requests = run.queues[e], run.order, run.plan, run.requests
     entries, blocks = run.entries[e], run.blocks[e]
     timed = limits.time_budget_s < np.inf
     # As many places as the last batch had requests, and some more, are most often enough.
@@ -117,21 +127,27 @@ def fill(run, functions, e, now_s):
         if limits.phase == PHASE_FIRST_DECIDES and packing.length > 0 and decoding != (packing.decoding == 1):
             continue
         chunk = chunk_of(request, decoding, limits, packing)
-        if timed and chunk > 0:
-            chunk = cut_to_time(request, decoding, chunk, limits, sums, scratch, estimator)
+        if timed and chunk > 0 and not (decoding and limits.untimed_decodes):
+            chunk = cut_to_time(request, decoding, chunk, engine, limits, sums, scratch, estimator)
         if chunk == 0:
             if limits.misfit == MISFIT_STOP:
                 return
             if timed:
-                see_what_fits(packing, limits, sums, scratch, estimator)
+                see_what_fits(packing, engine, limits, sums, scratch, estimator)
                 if packing.decodes_fit == 0 and packing.prefills_fit == 0:
                     return
             continue
         need = blocks_lacking(request, chunk, engine)
         if not holder:
-            if not has_room(engine, limits, request, need):
-                packing.admitting = 0
-                continue
+            if not has_room(engine, limits, request, need, plan[place].headroom_blocks):
+                taken = packing.length
+                if limits.evict_for != EVICT_FOR_ALL or not make_room_for_newcomer(
+                    run, functions, e, place, need, now_s
+                ):
+                    packing.admitting = 0
+                    continue
+                if packing.length < taken:
+                    n, more = visited, True
         elif need > engine.free_blocks:
             if not decoding and limits.evict_for == EVICT_FOR_DECODES:
                 continue
@@ -144,22 +160,25 @@ def fill(run, functions, e, now_s):
                 n, more = visited, True  # budget came back: look again at all that rank after this one
         if need > 0:
             if not holder:
-                admit(request, outcomes[r], clock, now_s)
+                admit(run, e, r, now_s)
             grow(request, engine, blocks, need)
         take(request, r, entries[packing.length], chunk, decoding, packing, sums)
 
 
 @kernel
-def see_what_fits(packing, limits, sums, scratch, estimator):
+def see_what_fits(packing, engine, limits, sums, scratch, estimator):
     """Note the phases of which not even the cheapest request, one token with nothing cached, fits the time left."""
-    packing.decodes_fit = batches.estimate_with(sums, scratch, 1, 0, True, estimator) <= limits.time_budget_s
-    packing.prefills_fit = batches.estimate_with(sums, scratch, 1, 0, False, estimator) <= limits.time_budget_s
+    budget_s = limits.time_budget_s - engine.moving_s
+    if limits.untimed_decodes == 0:
+        packing.decodes_fit = batches.estimate_with(sums, scratch, 1, 0, True, estimator) <= budget_s
+    if sums.prefill_tokens >= limits.untimed_prefill_tokens:
+        packing.prefills_fit = batches.estimate_with(sums, scratch, 1, 0, False, estimator) <= budget_s
 
 
 @kernel
 def blocks_lacking(request, chunk, engine):
     """Blocks that the request needs, over those it holds, to compute a chunk."""
-    tokens = request.computed_tokens + chunk
+    tokens = cached_of(request) + chunk
     if tokens <= request.blocks * engine.block_tokens:
         return 0
     return blocks_for(tokens, engine.block_tokens) - request.blocks
@@ -179,27 +198,35 @@ def chunk_of(request, decoding, limits, packing):
 
 
 @kernel
-def cut_to_time(request, decoding, chunk, limits, sums, scratch, estimator):
+def cut_to_time(request, decoding, chunk, engine, limits, sums, scratch, estimator):
     """The part of the chunk that fits the time budget; 0: it does not fit (rule 3)."""
-    cut = batches.largest_chunk(
-        sums, scratch, chunk, request.computed_tokens, decoding, limits.time_budget_s, estimator
-    )
-    if cut < chunk and not decoding and (limits.whole_prompts or cut < limits.smallest_chunk_tokens):
+    budget_s = limits.time_budget_s - engine.moving_s - load_time_s(request, engine)
+    cut = batches.largest_chunk(sums, scratch, chunk, cached_of(request), decoding, budget_s, estimator)
+    if decoding:
+        return cut
+    cut = max(cut, min(chunk, limits.untimed_prefill_tokens - int(sums.prefill_tokens)))
+    if cut < chunk and (limits.whole_prompts or cut < limits.smallest_chunk_tokens):
         return 0
     return cut
 
 
 @kernel
-def has_room(engine, limits, request, need):
-    """Whether a request without memory can be admitted (rule 4); `need`: blocks of its chunk."""
+def has_room(engine, limits, request, need, headroom_blocks):
+    """Whether a request without memory can be admitted (rule 4); `need`: blocks of its chunk and what is kept."""
     if engine.holders >= limits.holder_budget:
         return False
+    return room_for(engine, limits, request, need, headroom_blocks, engine.holders) <= engine.free_blocks
+
+
+@kernel
+def room_for(engine, limits, request, need, headroom_blocks, holders):
+    """Blocks that have to be free for a request to be admitted beside so many holders (rule 4)."""
     room = need
     if limits.reserve_context:
         room = blocks_for(request.prompt_tokens + request.emitted_tokens, engine.block_tokens)
-    if engine.holders > 0:
-        room += limits.watermark_blocks
-    return room <= engine.free_blocks
+    if holders > 0:
+        room += limits.watermark_blocks + headroom_blocks
+    return room
 
 
 @kernel
@@ -208,14 +235,8 @@ def make_room(run, functions, e, place, need, may_give_up, now_s):
 
     False: the request at `place` was the victim itself (with may_give_up False it never is), or there is none left.
     """
-    engine, packing = run.engines[e], run.packing[0]
-    queue = run.queues[e]
-    if packing.victims_ranked == 0:
-        functions.victims(
-            now_s, engine, run.requests, queue[: engine.queue_length], run.state, run.parameters, run.estimator,
-            run.plan, run.limits[0],
-        )  # fmt: skip
-        packing.victims_ranked = 1
+    engine, queue = run.engines[e], run.queues[e]
+    rank_victims(run, functions, e, now_s)
     while engine.free_blocks < need:
         victim = -1
         for other in range(engine.queue_length):
@@ -225,16 +246,61 @@ def make_room(run, functions, e, place, need, may_give_up, now_s):
                 victim = other
         if victim < 0:
             return False
-        evict(run, e, queue[victim], now_s)
+        evict(run, e, victim)
         if victim == place:
             return False
     return True
 
 
 @kernel
-def evict(run, e, r, now_s):
-    """Take a request's memory, and its place in the batch being formed."""
+def make_room_for_newcomer(run, functions, e, place, need, now_s):
+    """Evict those who would give up memory before the request at `place` until it finds room (rule 4).
+
+    False: they do not hold enough between them, and nobody was evicted.
+    """
+    engine, queue, plan = run.engines[e], run.queues[e], run.plan
+    if engine.holders >= run.limits[0].holder_budget:
+        return False
+    rank_victims(run, functions, e, now_s)
+    holders, blocks = 0, 0
+    for other in range(engine.queue_length):
+        if run.requests[queue[other]].blocks > 0 and gives_up_before(plan, other, place):
+            holders += 1
+            blocks += run.requests[queue[other]].blocks
+    request, headroom = run.requests[queue[place]], plan[place].headroom_blocks
+    room = room_for(engine, run.limits[0], request, need, headroom, engine.holders - holders)
+    if room > engine.free_blocks + blocks:
+        return False
+    while not has_room(engine, run.limits[0], request, need, headroom):
+        victim = -1
+        for other in range(engine.queue_length):
+            if run.requests[queue[other]].blocks > 0 and (victim < 0 or gives_up_before(plan, other, victim)):
+                victim = other
+        evict(run, e, victim)
+    return True
+
+
+@kernel
+def rank_victims(run, functions, e, now_s):
+    """Have the policy write victim ranks, once an attempt."""
+    engine, packing = run.engines[e], run.packing[0]
+    if packing.victims_ranked == 1:
+        return
+    for place in range(engine.queue_length):
+        run.plan[place].keep_tokens = 0
+    functions.victims(
+        now_s, engine, run.requests, run.queues[e][: engine.queue_length], state_of(run.state, e), run.parameters,
+        run.estimator, run.plan, run.limits[0],
+    )  # fmt: skip
+    packing.victims_ranked = 1
+
+
+@kernel
+def evict(run, e, place):
+    """Take the memory of the request at this place of the queue, and its part in the batch being formed."""
+    r = run.queues[e][place]
     request, engine, clock, packing = run.requests[r], run.engines[e], run.clock[0], run.packing[0]
+    save(request, engine, run.plan[place].keep_tokens)
     release(request, engine, run.blocks[e])
     entries = run.entries[e]
     kept, in_batch = 0, False
@@ -246,7 +312,6 @@ def evict(run, e, r, now_s):
             entries[kept].request, entries[kept].tokens = entries[k].request, entries[k].tokens
             kept += 1
     packing.length = kept
-    request.computed_tokens = 0
     request.admitted = 0
     clock.evictions += 1
     request.evicted = clock.evictions
@@ -260,16 +325,22 @@ def evict(run, e, r, now_s):
             other = run.requests[entries[k].request]
             batches.add(run.sums[0], entries[k].tokens, other.computed_tokens, is_decoding(other))
     if clock.recording:
-        note(run, EVICTED, e, r, 0, 0.0)
+        note(run, EVICTED, e, r, request.kept_tokens, 0.0)
 
 
 @kernel
-def admit(request, outcome, clock, now_s):
-    """A request without memory is given some."""
+def admit(run, e, r, now_s):
+    """Request r, without memory, is given some; what it has kept is loaded."""
+    request, outcome, clock = run.requests[r], run.outcomes[r], run.clock[0]
     clock.admissions += 1
     request.admitted = clock.admissions
     if np.isnan(outcome.admitted_s):
         outcome.admitted_s = now_s
+        count_admitted(run.state, e, request)
+    if request.kept_tokens > 0:
+        if clock.recording:
+            note(run, LOADED, e, r, request.kept_tokens, load_time_s(request, run.engines[e]))
+        load(request, run.engines[e])
 
 
 @kernel
@@ -295,17 +366,16 @@ def run_first(run, functions, e, now_s):
     least = left_of(request) if limits.whole_prompts else 1
     chunk = max(least, min(left_of(request), limits.chunk_tokens, limits.token_budget))
     if limits.time_budget_s < np.inf:
-        fits = batches.largest_chunk(
-            sums, run.sums[1], chunk, request.computed_tokens, decoding, limits.time_budget_s, run.estimator
-        )
+        budget_s = limits.time_budget_s - engine.moving_s - load_time_s(request, engine)
+        fits = batches.largest_chunk(sums, run.sums[1], chunk, cached_of(request), decoding, budget_s, run.estimator)
         chunk = max(least, fits)
     if blocks_lacking(request, least, engine) > engine.free_blocks:
         # What takes memory must emit a token, or two requests could take it from each other forever.
         chunk = left_of(request)
         make_room(run, functions, e, place, blocks_lacking(request, chunk, engine), False, now_s)
-    chunk = min(chunk, (request.blocks + engine.free_blocks) * engine.block_tokens - request.computed_tokens)
+    chunk = min(chunk, (request.blocks + engine.free_blocks) * engine.block_tokens - cached_of(request))
     need = blocks_lacking(request, chunk, engine)
     if request.blocks == 0:
-        admit(request, run.outcomes[r], run.clock[0], now_s)
+        admit(run, e, r, now_s)
     grow(request, engine, run.blocks[e], need)
     take(request, r, run.entries[e][packing.length], chunk, decoding, packing, sums)

@@ -74,11 +74,14 @@ class Parameter:
 
 @dataclasses.dataclass(frozen=True)
 class StateFields:
-    """Names of the numbers a policy keeps between decisions (float64, 0 at first)."""
+    """What a policy remembers: names of the numbers it keeps between decisions (float64, 0 at first), for each request,
+    engine, and client at an engine; and whether it reads the running statistics by client and by application."""
 
     request: tuple[str, ...] = ()
     engine: tuple[str, ...] = ()
     client: tuple[str, ...] = ()
+    by_client: bool = False
+    by_application: bool = False
 
 
 @victims

@@ -4,9 +4,15 @@ from servegym.simulator.compilation import kernel
 
 
 @kernel
+def cached_of(request):
+    """Tokens whose KV exists, in the engine or in host memory."""
+    return request.computed_tokens + request.kept_tokens
+
+
+@kernel
 def left_of(request):
-    """Tokens the request could compute next: its context less what it holds."""
-    return request.prompt_tokens + request.emitted_tokens - request.computed_tokens
+    """Tokens the request could compute next: its context less those whose KV exists."""
+    return request.prompt_tokens + request.emitted_tokens - cached_of(request)
 
 
 @kernel

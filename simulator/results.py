@@ -54,12 +54,14 @@ class Result:
             **{field: table[field] for field in FIELDS},
             "engine": self.arrays.requests["engine"][:arrived],
             "emitted_tokens": self.arrays.requests["emitted_tokens"][:arrived],
+            "ready_s": outcome["ready_s"],
             "admitted_s": outcome["admitted_s"],
             "first_token_s": outcome["first_token_s"],
             "finish_s": outcome["finish_s"],
             "ttft_s": ttft_s,
             "tpot_s": tpot_s,
             "ttlt_s": ttlt_s,
+            "ttlt_s_per_token": ttlt_s / table["output_tokens"],
             "longest_tbt_s": outcome["longest_tbt_s"],
             "on_time_tokens": outcome["on_time_tokens"],
             "evictions": outcome["evictions"],
@@ -81,7 +83,8 @@ class Result:
         import pandas as pd
 
         engines, span_s = self.arrays.engines, float(self.arrays.clock[0].now_s)
-        fields = ("iterations", "evictions", "scheduled_tokens", "emitted_tokens", "busy_s", "peak_blocks")
+        fields = ("iterations", "evictions", "scheduled_tokens", "emitted_tokens", "busy_s", "peak_blocks",
+                  "saved_tokens", "loaded_tokens")  # fmt: skip
         return pd.DataFrame(
             {
                 "engine": engines["index"],
@@ -146,6 +149,8 @@ class Result:
             "throughput_requests_per_s": per_s(clock.finished),
             "slo_throughput_per_s": per_s(attained.sum()),
             "preemptions": int(clock.evictions),
+            "saved_tokens": int(self.arrays.engines["saved_tokens"].sum()),
+            "loaded_tokens": int(self.arrays.engines["loaded_tokens"].sum()),
             "iterations": int(self.arrays.engines["iterations"].sum()),
             "kv_use_mean": float(self._kv_use_mean().mean()),
             "kv_use_peak": float((self.arrays.engines["peak_blocks"] / self.arrays.engines["total_blocks"]).max()),

@@ -15,12 +15,13 @@ import numba
 from numba import types
 
 from servegym.simulator import types as layout
-from servegym.simulator.compilation import compiled
+from servegym.simulator.compilation import compiled, kernel
 from servegym.simulator.memory import BLOCK
 
 REQUEST = numba.from_dtype(layout.REQUEST)
 OUTCOME = numba.from_dtype(layout.OUTCOME)
 ENGINE = numba.from_dtype(layout.ENGINE)
+GROUP = numba.from_dtype(layout.GROUP)
 LIMITS = numba.from_dtype(layout.LIMITS)
 BATCH = numba.from_dtype(layout.BATCH)
 
@@ -51,20 +52,45 @@ class Estimator(NamedTuple):
     batch_s: Any  # latency_signature
     exec_s: Any  # exec_signature
     coefficients: Any  # float64[k]
+    scratch: Any  # BATCH[2]: for a policy that asks about batches of its own making
 
 
 class State(NamedTuple):
-    """The numbers a policy keeps between decisions, one row a request, an engine, a client."""
+    """What a policy remembers: numbers it keeps itself between decisions, and running statistics the loop keeps for it.
+
+    A policy says in its `StateFields` which it has; the others are empty.
+    """
 
     requests: Any  # float64[requests, fields]
     engines: Any  # float64[engines, fields]
-    clients: Any  # float64[clients, fields]
+    clients: Any  # float64[clients, fields], of the engine that is deciding
+    by_client: Any  # GROUP[clients], of the engine that is deciding
+    by_application: Any  # GROUP[applications], of the engine that is deciding
+
+
+class StateTables(NamedTuple):
+    """State of all engines."""
+
+    requests: Any  # float64[requests, fields]
+    engines: Any  # float64[engines, fields]
+    clients: Any  # float64[engines, clients, fields]
+    by_client: Any  # GROUP[engines, clients]
+    by_application: Any  # GROUP[engines, applications]
+
+
+def state_view(tables, e):
+    """What the policy remembers at engine e. From Python: a kernel would give back whole tables, not views of them."""
+    return State(tables.requests, tables.engines, tables.clients[e], tables.by_client[e], tables.by_application[e])
+
+
+state_of = kernel(state_view)
 
 
 ESTIMATOR = types.NamedTuple(
-    (types.FunctionType(latency_signature), types.FunctionType(exec_signature), NUMBERS), Estimator
+    (types.FunctionType(latency_signature), types.FunctionType(exec_signature), NUMBERS, array(layout.BATCH)), Estimator
 )
-STATE = types.NamedUniTuple(TABLE, 3, State)
+STATE = types.NamedTuple((TABLE, TABLE, TABLE, array(GROUP), array(GROUP)), State)
+STATE_TABLES = types.NamedTuple((TABLE, TABLE, array(types.float64, 3), array(GROUP, 2), array(GROUP, 2)), StateTables)
 
 scheduler_signature = types.void(
     types.float64,  # now, s
@@ -109,7 +135,7 @@ class Run(NamedTuple):
     tbt_histogram: Any  # int64[TBT_BINS]
     parameters: Any  # float64[...]: the scheduler's
     device: Any  # float64[engines, ...]: coefficients of each engine's device model
-    state: Any  # State
+    state: Any  # StateTables
     estimator: Any  # Estimator; its coefficients are those of the engine that is deciding
     fitted: Any  # float64[...]: the estimator's coefficients before correction
     disturbance: Any  # DISTURBANCE[1]
@@ -142,7 +168,7 @@ RUN = types.NamedTuple(
         array(types.int64),
         NUMBERS,
         TABLE,
-        STATE,
+        STATE_TABLES,
         ESTIMATOR,
         NUMBERS,
         array(layout.DISTURBANCE),

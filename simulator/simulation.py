@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,8 +18,11 @@ from servegym.simulator.loop import BAD_DURATION, DECISION, DONE, PAUSED, QUEUE_
 from servegym.simulator.memory import empty_blocks
 from servegym.simulator.policies import Policy
 from servegym.simulator.results import Result
-from servegym.simulator.signatures import Estimator, Functions, Run, State
+from servegym.simulator.signatures import Estimator, Functions, Run, StateTables, state_view
 from servegym.simulator.workload import FIELDS, Workload
+
+if TYPE_CHECKING:
+    from servegym.simulator.predictors import Predictor
 
 FIRST_CAPACITY = 256  # of an engine's queue; doubled whenever it is full
 
@@ -29,6 +33,7 @@ class Scenario:
 
     until_s: nothing that happens after this time is simulated (inf: to the end).
     disturbance: noise and drift of the device. correction: of the estimator by what iterations took; None: none.
+    predictor: in front of the queues; None: urgency and predicted lengths are those of the workload, at once.
     """
 
     workload: Workload
@@ -38,6 +43,7 @@ class Scenario:
     until_s: float = np.inf
     disturbance: Disturbance = dataclasses.field(default_factory=Disturbance)
     correction: Correction | None = None
+    predictor: Predictor | None = None
 
     def __post_init__(self) -> None:
         if not self.until_s >= 0:
@@ -99,17 +105,16 @@ class Simulation:
         )
         self.estimator = Estimator(
             deployment.estimator.batch_s.value, deployment.estimator.exec_s.value,
-            np.ascontiguousarray(deployment.estimator.coefficients, dtype="f8"),
+            np.ascontiguousarray(deployment.estimator.coefficients, dtype="f8"), np.zeros(2, layout.BATCH),
         )  # fmt: skip
         self.parameters = policy.numbers(scenario.fact)
+        self.predictions = None if scenario.predictor is None else scenario.predictor.predict(scenario.workload)
         self.reset()
 
     def reset(self) -> None:
         """Back to the start of the scenario."""
         scenario, deployment = self.scenario, self.scenario.deployment
         n, engines = len(scenario.workload), deployment.engines
-        state = scenario.scheduler.state
-        clients = int(scenario.workload.table["client"].max()) + 1 if state.client else 0
         capacity = min(n, FIRST_CAPACITY)
         clock = np.zeros(1, layout.CLOCK)
         clock[0].deciding_engine = -1
@@ -133,12 +138,10 @@ class Simulation:
             tbt_histogram=np.zeros(layout.TBT_BINS, "i8"),
             parameters=self.parameters.copy(),
             device=np.tile(np.asarray(deployment.device.coefficients, dtype="f8"), (engines, 1)),
-            state=State(
-                np.zeros((n if state.request else 0, len(state.request))),
-                np.zeros((engines if state.engine else 0, len(state.engine))),
-                np.zeros((clients, len(state.client))),
+            state=self._state(),
+            estimator=self.estimator._replace(
+                coefficients=self.estimator.coefficients.copy(), scratch=np.zeros(2, layout.BATCH)
             ),
-            estimator=self.estimator._replace(coefficients=self.estimator.coefficients.copy()),
             fitted=self.estimator.coefficients.copy(),
             disturbance=scenario.disturbance.to_array(),
             correction=np.zeros(1, layout.CORRECTION)
@@ -159,13 +162,21 @@ class Simulation:
         )
         requests["token_interval_s"] = np.where(batch_class, 0.0, table["tpot_slo_s"])
         requests["first_token_gain"], requests["decode_token_gain"] = self.scenario.gain.token_gains(table)
+        # A table by client or by application has no rows for numbers that nobody has.
+        for field in ("client", "application"):
+            requests[field] = np.unique(table[field], return_inverse=True)[1]
+        if self.predictions is not None:
+            requests["urgency"] = self.predictions.urgency
+            requests["predicted_output_tokens"] = self.predictions.predicted_output_tokens
         requests["last_block"] = -1
         requests["engine"] = -1
         return requests
 
     def _outcomes(self) -> np.ndarray:
         outcomes = np.zeros(len(self.scenario.workload), layout.OUTCOME)
-        outcomes["output_tokens"] = self.scenario.workload.table["output_tokens"]
+        table = self.scenario.workload.table
+        outcomes["output_tokens"] = table["output_tokens"]
+        outcomes["ready_s"] = table["arrival_s"] if self.predictions is None else self.predictions.ready_s
         for field in ("admitted_s", "first_token_s", "last_token_s", "finish_s"):
             outcomes[field] = np.nan
         return outcomes
@@ -178,7 +189,25 @@ class Simulation:
         engines["total_blocks"] = engines["free_blocks"] = deployment.total_blocks
         engines["estimate_scale"] = engines["beta"] = 1.0
         engines["watermark_blocks"] = int(deployment.watermark * deployment.total_blocks)
+        if deployment.host is not None:
+            engines["host_blocks"] = engines["free_host_blocks"] = deployment.host.blocks
+            engines["load_s_per_token"] = deployment.host.load_s_per_token
+            engines["save_s_per_token"] = deployment.host.save_s_per_token
         return engines
+
+    def _state(self) -> StateTables:
+        fields, table, engines = self.scenario.scheduler.state, self.scenario.workload.table, len(self._engines())
+
+        def different(field: str) -> int:
+            return len(np.unique(table[field]))
+
+        return StateTables(
+            requests=np.zeros((len(table) if fields.request else 0, len(fields.request))),
+            engines=np.zeros((engines if fields.engine else 0, len(fields.engine))),
+            clients=np.zeros((engines, different("client") if fields.client else 0, len(fields.client))),
+            by_client=np.zeros((engines, different("client") if fields.by_client else 0), layout.GROUP),
+            by_application=np.zeros((engines, different("application") if fields.by_application else 0), layout.GROUP),
+        )
 
     def run(self) -> Result:
         """Run to the end of the scenario, from the start or from where stepping stopped."""
@@ -241,9 +270,10 @@ def plan_of(policy: Policy, parameters: np.ndarray, arrays: Run, engine: int, no
     """
     queue = arrays.queues[engine][: arrays.engines[engine].queue_length]
     plan, limits = np.zeros(len(queue), layout.PLAN), np.zeros(1, layout.LIMITS)
-    state = State(*(table.copy() for table in arrays.state))
+    state = state_view(StateTables(*(table.copy() for table in arrays.state)), engine)
+    estimator = arrays.estimator._replace(scratch=np.zeros(2, layout.BATCH))
     policy.function.entry(
-        now_s, arrays.engines[engine], arrays.requests, queue, state, parameters, arrays.estimator, plan, limits[0]
+        now_s, arrays.engines[engine], arrays.requests, queue, state, parameters, estimator, plan, limits[0]
     )
     return plan
 

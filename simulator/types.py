@@ -42,13 +42,14 @@ REQUEST = record(
         ("emitted_tokens", "i4"),  # tokens out so far, g
         ("computed_tokens", "i4"),  # tokens whose KV is held, c
         ("blocks", "i4"),  # KV blocks held; > 0: the request is a holder
+        ("kept_tokens", "i4"),  # tokens whose KV is in host memory; > 0 only without blocks
         ("last_block", "i4"),  # end of its chain of blocks; -1: none
-        ("engine", "i4"),  # where it was sent; -1: nowhere yet
         ("weight", "f8"),
         ("ttft_slo_s", "f8"),
         ("tpot_slo_s", "f8"),
         ("ttlt_slo_s", "f8"),
-        ("predicted_output_tokens", "f8"),
+        ("predicted_output_tokens", "f4"),
+        ("engine", "i4"),  # where it was sent; -1: nowhere yet
         ("admitted", "i4"),  # number of its last admission, counted over the run; 0: not admitted
         ("evicted", "i4"),  # number of its last eviction, counted over the run; 0: never
         ("priority", "i4"),
@@ -65,6 +66,7 @@ OUTCOME = record(
         ("evictions", "i4"),
         ("on_time_tokens", "i4"),
         ("cached_tokens", "i4"),  # prompt tokens taken from a prefix cache
+        ("ready_s", "f8"),  # when it joins a queue: its arrival, or when it has been predicted
         ("admitted_s", "f8"),  # first time it was given memory; nan: never
         ("first_token_s", "f8"),  # nan: none yet
         ("last_token_s", "f8"),
@@ -90,8 +92,15 @@ ENGINE = record(
         ("evictions", "i8"),
         ("scheduled_tokens", "i8"),
         ("emitted_tokens", "i8"),
+        ("host_blocks", "i8"),  # host memory for KV, in blocks; 0: none
+        ("free_host_blocks", "i8"),
+        ("saved_tokens", "i8"),  # moved to host memory so far, and back
+        ("loaded_tokens", "i8"),
+        ("save_s_per_token", "f8"),
+        ("load_s_per_token", "f8"),
+        ("moving_s", "f8"),  # time the running iteration (or the one being formed) spends on moving KV
         ("batch_start_s", "f8"),
-        ("batch_estimate_s", "f8"),  # what the estimator said the running iteration takes
+        ("batch_estimate_s", "f8"),  # what the estimator said the running iteration takes, moving included
         ("estimate_scale", "f8"),  # online correction: what the estimator's fit is multiplied by
         ("beta", "f8"),
         ("window_ratios", "f8"),  # sum of real / fitted over the iterations of the window so far
@@ -110,6 +119,8 @@ PLAN = record(
         ("key", "f8"),
         ("victim_tier", "i8"),  # the highest (tier, key) gives up its memory first; ties: later place
         ("victim_key", "f8"),
+        ("keep_tokens", "i8"),  # as a victim: computed tokens to save to host memory; 0 unless `victims` says so
+        ("headroom_blocks", "i8"),  # blocks to leave free beside others when it is admitted; 0 unless a policy uses it
         ("exec_s", "f8"),  # estimated time of all it has left, written by the estimator when a policy asks
     ]
 )
@@ -124,18 +135,21 @@ LIMITS = record(
         ("holder_budget", "i8"),  # requests that may hold memory
         ("time_budget_s", "f8"),  # estimated duration of the batch, constant part included
         ("smallest_chunk_tokens", "i8"),  # a prefill cut below this does not fit
+        ("untimed_prefill_tokens", "i8"),  # so many prefill tokens need no time
         ("watermark_blocks", "i8"),  # blocks kept free at an admission while others hold memory
+        ("untimed_decodes", "i1"),  # a decode fits whatever the time
         ("whole_prompts", "i1"),  # prefills are not chunked
         ("reserve_context", "i1"),  # admit only what fits whole in free memory, not just its first chunk
         ("phase", "i1"),  # PHASE_MIXED or PHASE_FIRST_DECIDES
         ("misfit", "i1"),  # MISFIT_PASS_OVER or MISFIT_STOP
-        ("evict_for", "i1"),  # EVICT_FOR_DECODES or EVICT_FOR_HOLDERS
+        ("evict_for", "i1"),  # EVICT_FOR_DECODES, EVICT_FOR_HOLDERS or EVICT_FOR_ALL
     ]
 )
 NO_LIMIT = np.int64(2**62)
 PHASE_MIXED, PHASE_FIRST_DECIDES = 0, 1  # the second: a batch is prefill-only or decode-only
 MISFIT_PASS_OVER, MISFIT_STOP = 0, 1  # what does not fit the budgets is passed over, or ends the batch
-EVICT_FOR_DECODES, EVICT_FOR_HOLDERS = 0, 1  # who may evict: decodes only, or running prefills too
+# Who may evict: decodes only, running prefills too, or newcomers too (of those who would give up memory before them).
+EVICT_FOR_DECODES, EVICT_FOR_HOLDERS, EVICT_FOR_ALL = 0, 1, 2
 
 # A batch in the sums that latency models need. lq: tokens computed now; lkv: tokens cached before.
 BATCH = record(
@@ -163,9 +177,22 @@ PACKING = record(
         ("decoding", "i1"),  # phase of the first request taken
         ("admitting", "i1"),  # requests without memory may still be admitted
         ("victims_ranked", "i1"),  # the policy has written victim ranks for this batch
+        ("attempting", "i1"),  # an attempt has begun and no batch is formed yet: what it moved counts
         ("gave_up", "i1"),  # a request gave up its own memory: filling has ended
         ("decodes_fit", "i1"),  # 0: not even the cheapest decode fits the time left; the same for prefills
         ("prefills_fit", "i1"),
+    ]
+)
+
+# Running statistics of an engine's requests of one client, or of one application.
+GROUP = record(
+    [
+        ("queued", "i8"),  # requests here now
+        ("admitted_prompt_tokens", "i8"),  # prompts of the requests admitted, each counted once
+        ("emitted_tokens", "i8"),
+        ("finished", "i8"),
+        ("mean_output_tokens", "f8"),  # of the finished ones
+        ("squared_deviations", "f8"),  # sum of (output tokens - mean)^2 over the finished ones
     ]
 )
 
@@ -204,11 +231,11 @@ TIMELINE = record(
         ("kind", "i4"),
         ("engine", "i4"),
         ("request", "i4"),  # -1: the engine as a whole
-        ("tokens", "i4"),  # SCHEDULED: chunk; BATCH_START: queue length; BATCH_END: blocks it used
+        ("tokens", "i4"),  # SCHEDULED: chunk; BATCH_START: queue length; BATCH_END: blocks used; EVICTED: kept; LOADED
     ]
 )
-TIMELINE_KINDS = ("arrival", "batch_start", "scheduled", "evicted", "batch_end", "token", "finish")
-ARRIVAL, BATCH_START, SCHEDULED, EVICTED, BATCH_END, TOKEN, FINISH = range(7)
+TIMELINE_KINDS = ("arrival", "batch_start", "scheduled", "evicted", "batch_end", "token", "finish", "loaded")
+ARRIVAL, BATCH_START, SCHEDULED, EVICTED, BATCH_END, TOKEN, FINISH, LOADED = range(8)
 
 # Token intervals are counted in a log-linear histogram: 32 bins an octave, from 2^-20 s to 2^12 s.
 # A bin's middle is within 1/64 of every value in it: 1.6 %.

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.deployment import Deployment
+from servegym.simulator.deployment import Deployment, HostMemory
 from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.gains import Gain
 from servegym.simulator.policies import Parameter, Policy
+from servegym.simulator.predictors import Predictor
 from servegym.simulator.simulation import Scenario
 from servegym.simulator.workload import Workload
 
@@ -46,6 +47,9 @@ requests = st.fixed_dictionaries(
         "tpot_slo_s": seconds(1 / 64, 2),
         "ttlt_slo_s": st.one_of(st.just(math.inf), st.just(math.inf), seconds(1 / 64, 30)),
         "client": st.integers(0, 2),
+        "application": st.integers(0, 2),
+        "urgency": st.integers(0, 3),
+        "predicted_output_tokens": st.one_of(st.just(math.nan), st.integers(1, MOST_OUTPUT_TOKENS).map(float)),
     }
 )
 
@@ -75,6 +79,14 @@ def linear_models(draw: st.DrawFn) -> LatencyModel:
     return LatencyModel.from_values("linear", values)
 
 
+# Most deployments have no host memory; what there is is small.
+hosts = st.one_of(
+    st.none(),
+    st.none(),
+    st.builds(HostMemory, blocks=st.integers(0, 6), load_s_per_token=ticks, save_s_per_token=ticks),
+)
+
+
 @st.composite
 def deployments(draw: st.DrawFn, workload: Workload, most_engines: int = 3) -> Deployment:
     """Engines whose memory just holds the largest request, or some more: most runs are short of it."""
@@ -89,6 +101,7 @@ def deployments(draw: st.DrawFn, workload: Workload, most_engines: int = 3) -> D
         engines=draw(st.integers(1, most_engines)),
         block_tokens=block_tokens,
         watermark=draw(st.sampled_from([0.0, 0.01, 0.1, 0.3])),
+        host=draw(hosts),
     )
 
 
@@ -139,6 +152,24 @@ corrections = st.one_of(
 )
 
 
+predictors = st.one_of(
+    st.none(),
+    st.none(),
+    st.builds(
+        Predictor,
+        urgency_error=st.floats(0, 1),
+        length_error=st.floats(0, 1),
+        longest_output_tokens=st.just(MOST_OUTPUT_TOKENS),
+        length_buckets=st.sampled_from([None, 3]),
+        processing=st.sampled_from(["immediate", "full-batch"]),
+        batch_size=st.integers(1, 4),
+        latency_s=ticks,
+        latency_per_request_s=ticks,
+        seed=st.integers(0, 9),
+    ),
+)
+
+
 @st.composite
 def scenarios(draw: st.DrawFn, name: str, most_requests: int = MOST_REQUESTS, most_engines: int = 3) -> Scenario:
     """A whole run under the scheduler of this name."""
@@ -152,4 +183,5 @@ def scenarios(draw: st.DrawFn, name: str, most_requests: int = MOST_REQUESTS, mo
         LONGEST_RUN_S,
         disturbance=draw(disturbances),
         correction=draw(corrections),
+        predictor=draw(predictors),
     )

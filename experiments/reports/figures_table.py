@@ -18,6 +18,8 @@ UNITS = {
     "slo_throughput_per_s": "requests/s",
     "rate_per_s": "requests/s",
     "preemptions": "evictions",
+    "saved_tokens": "tokens",
+    "loaded_tokens": "tokens",
     "iterations": "iterations",
     "cost_engine_s": "engine-seconds",
 }

@@ -8,7 +8,7 @@ import numpy as np
 
 from servegym.experiments.errors import ExperimentError
 from servegym.simulator.results import Result
-from servegym.simulator.types import BATCH_END, BATCH_START, EVICTED, SCHEDULED, TOKEN
+from servegym.simulator.types import BATCH_END, BATCH_START, EVICTED, LOADED, SCHEDULED, TOKEN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,7 +68,7 @@ def _decoding(result: Result, lines: np.ndarray) -> np.ndarray:
     """bool[lines]: whether the line's request, at that moment, is decoding: a token is out and one is left to compute.
 
     Lines of a request are brought together; along them emitted and computed tokens are running sums, and the
-    second starts anew at each eviction.
+    second starts anew at each eviction, with what is loaded from host memory.
     """
     order = np.argsort(lines["request"], kind="stable")
     kind, request = lines["kind"][order], lines["request"][order]
@@ -80,7 +80,8 @@ def _decoding(result: Result, lines: np.ndarray) -> np.ndarray:
 
     emitted = sum_before((kind == TOKEN).astype("i8"), first)
     computed = sum_before(
-        np.where(kind == SCHEDULED, lines["tokens"][order], 0).astype("i8"), first | (kind == EVICTED)
+        np.where(np.isin(kind, (SCHEDULED, LOADED)), lines["tokens"][order], 0).astype("i8"),
+        first | (kind == EVICTED),
     )
     prompt = result.scenario.workload.table["prompt_tokens"][request]  # of lines without a request it is not used
     decoding = np.empty(len(lines), bool)

@@ -19,7 +19,7 @@ import numpy as np
 from servegym.experiments.reports.iterations import iterations, timeline_lines
 from servegym.experiments.reports.phases import phases
 from servegym.simulator.results import Result
-from servegym.simulator.types import ARRIVAL, EVICTED, FINISH
+from servegym.simulator.types import ARRIVAL, EVICTED, FINISH, LOADED
 
 ITERATIONS_THREAD = 1
 REQUEST_CATEGORY = "request"  # async events are told apart by category and id
@@ -175,11 +175,13 @@ def _requests(result: Result) -> Iterator[Event]:
 
 
 def _evictions(result: Result) -> Iterator[Event]:
-    """An instant an eviction, on its request's track."""
+    """An instant an eviction and a return from host memory, on its request's track."""
     lines = timeline_lines(result)
-    for line in lines[lines["kind"] == EVICTED]:
-        track = _track(int(line["engine"]), int(line["request"]))
-        yield {**track, "ph": "n", "name": "evicted", "ts": _us(float(line["time_s"]))}
+    for kind, name, tokens in ((EVICTED, "evicted", "kept_tokens"), (LOADED, "loaded", "tokens")):
+        for line in lines[lines["kind"] == kind]:
+            track = _track(int(line["engine"]), int(line["request"]))
+            args = {tokens: int(line["tokens"])}
+            yield {**track, "ph": "n", "name": name, "ts": _us(float(line["time_s"])), "args": args}
 
 
 def _track(engine: int, request: int) -> Event:

@@ -5,7 +5,7 @@ import numpy as np
 from servegym.latency_models.form import Coefficient, Form, Values
 from servegym.latency_models.least_squares import fit_relative
 from servegym.simulator.compilation import kernel
-from servegym.simulator.requests import is_decoding, left_of
+from servegym.simulator.requests import cached_of, is_decoding, left_of
 from servegym.simulator.signatures import latency, queue_latency, request_latency
 
 A_P, B_P, C_P, A_D, B_D, T_C = range(6)
@@ -40,7 +40,7 @@ def request_s(tokens, cached, decoding, coefficients):
 def exec_s(requests, queue, coefficients, plan):
     for place in range(queue.shape[0]):
         request = requests[queue[place]]
-        plan[place].exec_s = core_s(left_of(request), request.computed_tokens, is_decoding(request), coefficients)
+        plan[place].exec_s = core_s(left_of(request), cached_of(request), is_decoding(request), coefficients)
 
 
 def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:

@@ -6,7 +6,7 @@ from servegym.latency_models.form import Coefficient, Form, Values
 from servegym.latency_models.least_squares import fit_relative
 from servegym.simulator.compilation import kernel
 from servegym.simulator.errors import ProfileError
-from servegym.simulator.requests import is_decoding, left_of
+from servegym.simulator.requests import cached_of, is_decoding, left_of
 from servegym.simulator.signatures import latency, queue_latency, request_latency
 
 ALPHA_1, ALPHA_2, GAMMA_1, GAMMA_2, T_C = range(5)
@@ -38,7 +38,7 @@ def request_s(tokens, cached, decoding, coefficients):
 def exec_s(requests, queue, coefficients, plan):
     for place in range(queue.shape[0]):
         request = requests[queue[place]]
-        tokens, cached = float(left_of(request)), float(request.computed_tokens)
+        tokens, cached = float(left_of(request)), float(cached_of(request))
         plan[place].exec_s = core_s(tokens, cached, is_decoding(request), coefficients)
 
 

@@ -7,7 +7,7 @@ from servegym.latency_models.knots import segment
 from servegym.latency_models.least_squares import fit_relative, rising
 from servegym.simulator.compilation import kernel
 from servegym.simulator.errors import ProfileError
-from servegym.simulator.requests import left_of
+from servegym.simulator.requests import cached_of, left_of
 from servegym.simulator.signatures import latency, queue_latency, request_latency
 
 T_C, TOKENS = range(2)
@@ -56,7 +56,7 @@ def request_s(tokens, cached, decoding, coefficients):
 def exec_s(requests, queue, coefficients, plan):
     for place in range(queue.shape[0]):
         request = requests[queue[place]]
-        plan[place].exec_s = core_s(left_of(request), request.computed_tokens, coefficients)
+        plan[place].exec_s = core_s(left_of(request), cached_of(request), coefficients)
 
 
 def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:

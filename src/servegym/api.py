@@ -6,9 +6,11 @@ import numpy as np
 
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.latency_models.profile import Profile, load_profile
+from servegym.simulator.deployment import HostMemory
 from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.gains import Gain
 from servegym.simulator.policies import Policy
+from servegym.simulator.predictors import Predictor
 from servegym.simulator.results import Result
 from servegym.simulator.simulation import Scenario, Simulation
 from servegym.simulator.workload import Workload
@@ -29,6 +31,8 @@ def simulate(
     until_s: float = np.inf,
     disturbance: Disturbance | None = None,
     correction: Correction | None = None,
+    host: HostMemory | None = None,
+    predictor: Predictor | None = None,
     record_timeline: bool = False,
 ) -> Result:
     """Serve a workload and say how well it went.
@@ -40,6 +44,8 @@ def simulate(
     engines: request i goes to engine i mod engines. until_s: stop at this time (inf: when all is served).
     disturbance: noise and drift of the device (None: it takes what its model says). correction: of the estimator, by
         what iterations took (None: it stays as it was fitted).
+    host: host memory for the KV of victims (None: what is evicted is lost; see `Profile.host_memory`). predictor: of
+        urgency and output lengths, in front of the queues (None: what the workload says, at once).
 
     Raises ServegymError (WorkloadError, PolicyError, ProfileError, DeploymentError, GainError) for wrong input.
     """
@@ -55,6 +61,7 @@ def simulate(
         )
     policy = find_scheduler(scheduler) if isinstance(scheduler, str) else scheduler
     scenario = Scenario(
-        workload, profile.deployment(engines), policy, gain or Gain(), until_s, disturbance or Disturbance(), correction
-    )
+        workload, profile.deployment(engines, host=host), policy, gain or Gain(), until_s,
+        disturbance or Disturbance(), correction, predictor,
+    )  # fmt: skip
     return Simulation(scenario, record_timeline).run()

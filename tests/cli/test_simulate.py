@@ -134,3 +134,15 @@ def test_noise_drift_and_correction_reach_the_run(servegym) -> None:
     assert drifting["span_s"] > plain["span_s"]
     assert len({run["span_s"] for run in (plain, drifting, noisy, corrected)}) == 4
     assert corrected["arguments"]["correct"] is True
+
+
+def test_host_memory_and_predictor(servegym):
+    arguments = ("simulate", "--requests", "40", "--load", "high", "--scheduler", "semantic", "--slo", "semantic")
+    document = document_of(
+        servegym(*arguments, "--host-memory", "8", "--predictor", "latency_s=0.5,length_buckets=5", "--json", "-")
+    )
+    assert document["arguments"]["host_memory"] == 8 and document["saved_tokens"] == document["loaded_tokens"]
+    assert document["ttft_s"]["p50"] > 0.5
+    for wrong, said in (("latency=1", "latency_s"), ("latency_s=x", "number"), ("length_error=2", "0 to 1")):
+        done = servegym(*arguments, "--predictor", wrong)
+        assert done.status == 2 and said in done.stderr and "Traceback" not in done.stderr

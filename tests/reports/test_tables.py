@@ -88,7 +88,8 @@ def test_kv_blocks_are_the_simulators_own(run: Result) -> None:
     block_seconds = (table["kv_blocks"] * (table["end_s"] - table["start_s"])).groupby(table["engine"]).sum()
     mean_use = block_seconds / (60 * run.summary["span_s"])
     np.testing.assert_allclose(mean_use, run.engines["kv_use_mean"], rtol=1e-9)
-    assert table["kv_blocks"].groupby(table["engine"]).max().tolist() == run.engines["peak_blocks"].tolist()
+    # A request admitted and evicted while one batch is formed counts for the peak, and runs in no iteration.
+    assert (table["kv_blocks"].groupby(table["engine"]).max() <= run.engines["peak_blocks"]).all()
 
 
 def test_a_run_by_hand() -> None:

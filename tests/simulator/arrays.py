@@ -21,7 +21,9 @@ def copied(run: Run) -> Run:
     """A run that can go on without touching this one."""
     arrays = {name: value.copy() for name, value in run._asdict().items() if isinstance(value, np.ndarray)}
     state = type(run.state)(*(value.copy() for value in run.state))
-    estimator = run.estimator._replace(coefficients=run.estimator.coefficients.copy())
+    estimator = run.estimator._replace(
+        coefficients=run.estimator.coefficients.copy(), scratch=run.estimator.scratch.copy()
+    )
     return run._replace(**arrays, state=state, estimator=estimator)
 
 

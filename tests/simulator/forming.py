@@ -3,15 +3,16 @@
 Unless a case says otherwise a batch takes 1 s + 1 s a token, a KV block holds one token, SLOs are far off.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.deployment import Deployment
+from servegym.simulator.deployment import Deployment, HostMemory
 from servegym.simulator.gains import Gain
 from servegym.simulator.policies import Parameter, Policy
-from servegym.simulator.signatures import scheduler, victims
+from servegym.simulator.signatures import scheduler, state_view, victims
 from servegym.simulator.simulation import Scenario, Simulation
 from servegym.simulator.types import BATCH_END, EVICTED, LEAVE_OUT, LIMITS, SCHEDULED
 from servegym.simulator.workload import Workload
@@ -20,6 +21,9 @@ MANY = 10**6
 FIELDS = {  # of a request's record, by what a row calls them
     "emitted": "emitted_tokens",
     "computed": "computed_tokens",
+    "kept": "kept_tokens",
+    "predicted": "predicted_output_tokens",
+    "urgency": "urgency",
     "admitted": "admitted",
     "evicted": "evicted",
     "arrival_s": "arrival_s",
@@ -56,6 +60,7 @@ def waiting_for_a_batch(
     now_s: float = 0.0,
     block_tokens: int = 1,
     model: LatencyModel = SECONDS,
+    host: HostMemory | None = None,
 ) -> Simulation:
     """A simulation at the decision: the queue is there, and the next step forms its batch.
 
@@ -64,10 +69,13 @@ def waiting_for_a_batch(
     columns = {
         field: [row.get(field, default) for row in queue]
         for field, default in (("ttft_slo_s", 1000.0), ("tpot_slo_s", 1000.0), ("ttlt_slo_s", np.inf),
-                               ("prompt_tokens", 1), ("priority", 0), ("weight", 1.0), ("client", 0))
+                               ("prompt_tokens", 1), ("priority", 0), ("weight", 1.0), ("client", 0),
+                               ("application", 0))
     }  # fmt: skip
     workload = Workload.from_columns({"arrival_s": 0.0, "output_tokens": 1, **columns})
-    deployment = Deployment(model, model, total_blocks=max(blocks, 1000), block_tokens=block_tokens, watermark=0.0)
+    deployment = Deployment(
+        model, model, total_blocks=max(blocks, 1000), block_tokens=block_tokens, watermark=0.0, host=host
+    )
     simulation = Simulation(Scenario(workload, deployment, policy, Gain(first_weight=1.0)), record_timeline=True)
     assert simulation.step()
     arrays = simulation.arrays
@@ -84,6 +92,8 @@ def waiting_for_a_batch(
             arrays.blocks[0][block]["previous"], arrays.blocks[0][block]["references"] = requests[r]["last_block"], 1
             requests[r]["last_block"] = block
             requests[r]["blocks"] += 1
+    kept_blocks = -(-requests["kept_tokens"] // block_tokens)
+    engine.free_host_blocks -= kept_blocks.sum()
     engine.holders = (requests["blocks"] > 0).sum()
     used = engine.total_blocks - engine.free_blocks
     assert used <= blocks, "the requests hold more than there is"
@@ -99,16 +109,32 @@ class Formed(NamedTuple):
     free_blocks: int
 
 
-def formed(policy: Policy, *queue: dict, **setting: Any) -> Formed:
-    """The batch that is formed from a queue; keywords of `waiting_for_a_batch`."""
+class Moved(NamedTuple):
+    formed: Formed
+    kept: list[int]  # tokens in host memory once the batch is formed, by place
+    moving_s: float
+
+
+def moved(policy: Policy, *queue: dict, **setting: Any) -> Moved:
+    """The batch that is formed from a queue, and what was moved for it; keywords of `waiting_for_a_batch`."""
     simulation = waiting_for_a_batch(policy, *queue, **setting)
+    whole = simulation.scenario
+    simulation.scenario = dataclasses.replace(whole, until_s=simulation.arrays.clock[0].now_s)
+    simulation.step()  # forms it, and goes no further
+    kept, moving_s = simulation.arrays.requests["kept_tokens"].tolist(), float(simulation.arrays.engines[0].moving_s)
+    simulation.scenario = whole
     simulation.step()
     arrays = simulation.arrays
     lines = arrays.timeline[: arrays.clock[0].timeline_used]
     (end,) = np.flatnonzero(lines["kind"] == BATCH_END)
     batch = [(int(line.request), int(line.tokens)) for line in lines[:end] if line.kind == SCHEDULED]
     evicted = [int(line.request) for line in lines[:end] if line.kind == EVICTED]
-    return Formed(batch, evicted, int(arrays.engines[0].total_blocks - lines[end].tokens))
+    return Moved(Formed(batch, evicted, int(arrays.engines[0].total_blocks - lines[end].tokens)), kept, moving_s)
+
+
+def formed(policy: Policy, *queue: dict, **setting: Any) -> Formed:
+    """The batch that is formed from a queue; keywords of `waiting_for_a_batch`."""
+    return moved(policy, *queue, **setting).formed
 
 
 class Ranked(NamedTuple):
@@ -122,8 +148,8 @@ def ranked(policy: Policy, *queue: dict, **setting: Any) -> Ranked:
     simulation = waiting_for_a_batch(policy, *queue, **setting)
     arrays, n = simulation.arrays, len(queue)
     limits = np.zeros(1, LIMITS)
-    seen = (float(arrays.clock[0].now_s), arrays.engines[0], arrays.requests, arrays.queues[0][:n], arrays.state,
-            arrays.parameters, arrays.estimator, arrays.plan, limits[0])  # fmt: skip
+    seen = (float(arrays.clock[0].now_s), arrays.engines[0], arrays.requests, arrays.queues[0][:n],
+            state_view(arrays.state, 0), arrays.parameters, arrays.estimator, arrays.plan, limits[0])  # fmt: skip
     policy.function(*seen)
     policy.victims(*seen)
     plan = arrays.plan[:n]
@@ -147,9 +173,12 @@ def rank_by_place(now_s, engine, requests, queue, state, parameters, estimator, 
     limits.phase = int(parameters[8])
     limits.misfit = int(parameters[9])
     limits.evict_for = int(parameters[10])
+    limits.untimed_decodes = int(parameters[11])
+    limits.untimed_prefill_tokens = int(parameters[12])
     for place in range(queue.shape[0]):
         plan[place].tier = LEAVE_OUT if requests[queue[place]].priority < 0 else 0
         plan[place].key = float(place)
+        plan[place].headroom_blocks = int(parameters[13]) if requests[queue[place]].priority > 0 else 0
 
 
 @victims
@@ -157,16 +186,19 @@ def victims_by_priority(now_s, engine, requests, queue, state, parameters, estim
     for place in range(queue.shape[0]):
         plan[place].victim_tier = requests[queue[place]].priority
         plan[place].victim_key = 0.0
+        plan[place].keep_tokens = int(parameters[14])
 
 
 def by_place(by_priority: bool = False, **settings: float) -> Policy:
     """Requests rank by their place in the queue, those of a negative priority are left out; limits as given.
 
-    by_priority: the largest priority gives up memory first, else what ranks last.
+    by_priority: the largest priority gives up memory first and keeps `keep` tokens, else what ranks last, keeping none.
+    headroom: blocks left free at the admission of a request of positive priority.
     """
     defaults = {"token_budget": MANY, "chunk_tokens": MANY, "sequence_budget": MANY, "holder_budget": MANY,
                 "time_budget_s": np.inf, "smallest_chunk_tokens": 1, "whole_prompts": 0, "reserve_context": 1,
-                "phase": 0, "misfit": 0, "evict_for": 0}  # fmt: skip
+                "phase": 0, "misfit": 0, "evict_for": 0, "untimed_decodes": 0, "untimed_prefill_tokens": 0,
+                "headroom": 0, "keep": 0}  # fmt: skip
     parameters = tuple(Parameter(name, value, "") for name, value in defaults.items())
     policy = Policy("by-place", "scheduler", "", "", rank_by_place, parameters=parameters)
     if by_priority:

@@ -7,8 +7,9 @@ import dataclasses
 
 import numpy as np
 
+from servegym.simulator.deployment import HostMemory
 from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import ARRIVAL, BATCH_END, BATCH_START, EVICTED, FINISH, SCHEDULED, TOKEN
+from servegym.simulator.types import ARRIVAL, BATCH_END, BATCH_START, EVICTED, FINISH, LOADED, SCHEDULED, TOKEN
 
 
 @dataclasses.dataclass
@@ -21,6 +22,7 @@ class Entry:
     left: int
     decoding: bool
     holder_before: bool
+    loaded: int = 0  # tokens of `computed` that came from host memory for this batch
 
 
 @dataclasses.dataclass
@@ -29,6 +31,7 @@ class Batch:
     start_s: float
     estimate_s: float
     evicted: list[int]
+    moving_s: float = 0.0
     entries: list[Entry] = dataclasses.field(default_factory=list)
     holders: int = 0  # once it is formed
     end_s: float | None = None  # None: still running
@@ -64,8 +67,12 @@ class _Replayer:
         self.block_tokens, self.total_blocks = deployment.block_tokens, deployment.total_blocks
         self.engines = deployment.engines
         n = len(self.table)
-        self.computed, self.emitted, self.blocks = [0] * n, [0] * n, [0] * n
+        self.computed, self.emitted, self.blocks, self.kept = [0] * n, [0] * n, [0] * n, [0] * n
         self.arrived = [False] * n
+        self.host = deployment.host or HostMemory(0, 0.0, 0.0)
+        self.ready_s = simulation.arrays.outcomes["ready_s"]
+        self.moving_s = [0.0] * self.engines  # for the batch being formed
+        self.loading: dict[int, int] = {}  # tokens loaded for the batch being formed, by request
         self.running: list[Batch | None] = [None] * self.engines
         self.evicted_before: list[list[int]] = [[] for _ in range(self.engines)]
         self.ended: list[list[tuple]] = [[] for _ in range(self.engines)]  # TOKEN and FINISH lines of an end
@@ -74,7 +81,7 @@ class _Replayer:
     def play(self, lines: np.ndarray) -> Replay:
         handlers = {
             ARRIVAL: self.arrive, EVICTED: self.evict, BATCH_START: self.start, SCHEDULED: self.schedule,
-            TOKEN: self.token, FINISH: self.finish, BATCH_END: self.end,
+            LOADED: self.load, TOKEN: self.token, FINISH: self.finish, BATCH_END: self.end,
         }  # fmt: skip
         assert (np.diff(lines["time_s"]) >= 0).all(), "time went backward"
         forming: Batch | None = None  # its SCHEDULED lines follow BATCH_START at once
@@ -101,7 +108,7 @@ class _Replayer:
 
     def arrive(self, line: np.record) -> None:
         r = line.request
-        assert not self.arrived[r] and line.time_s == self.table["arrival_s"][r]
+        assert not self.arrived[r] and line.time_s == self.ready_s[r] >= self.table["arrival_s"][r]
         assert line.engine == r % self.engines
         self.arrived[r] = True
 
@@ -109,16 +116,31 @@ class _Replayer:
         r = line.request
         assert self.running[line.engine] is None, "evicted while a batch runs"
         assert r in self.queue(line.engine)
-        self.log.lost_tokens[r] += self.computed[r]
+        assert 0 <= line.tokens <= self.computed[r], "saved more than there was"
+        self.loading.pop(r, None)
+        self.kept[r] = int(line.tokens)
+        kept_blocks = sum(-(-kept // self.block_tokens) for kept in self.kept[line.engine :: self.engines])
+        assert kept_blocks <= self.host.blocks, "more in host memory than it holds"
+        self.moving_s[line.engine] += self.kept[r] * self.host.save_s_per_token
+        self.log.lost_tokens[r] += self.computed[r] - self.kept[r]
         self.log.evictions[r] += 1
         self.computed[r] = self.blocks[r] = 0
         self.evicted_before[line.engine].append(int(r))
+
+    def load(self, line: np.record) -> None:
+        r = line.request
+        assert self.running[line.engine] is None and r in self.queue(line.engine)
+        assert line.tokens == self.kept[r] > 0 and self.blocks[r] == 0
+        self.moving_s[line.engine] += self.kept[r] * self.host.load_s_per_token
+        self.computed[r] = self.loading[r] = self.kept[r]
+        self.kept[r] = 0
 
     def start(self, line: np.record) -> None:
         assert self.running[line.engine] is None, "iterations overlap"
         assert line.tokens == len(self.queue(line.engine)) > 0
         batch = Batch(int(line.engine), float(line.time_s), float(line.value), self.evicted_before[line.engine])
         self.evicted_before[line.engine] = []
+        batch.moving_s, self.moving_s[line.engine] = self.moving_s[line.engine], 0.0
         self.running[line.engine] = batch
         self.log.batches.append(batch)
 
@@ -130,7 +152,9 @@ class _Replayer:
         left = int(self.table["prompt_tokens"][r]) + self.emitted[r] - self.computed[r]
         assert 1 <= tokens <= left
         decoding = self.emitted[r] > 0 and left == 1
-        batch.entries.append(Entry(r, tokens, self.computed[r], left, decoding, self.blocks[r] > 0))
+        assert self.kept[r] == 0, "computed on while a part lies in host memory"
+        loaded = self.loading.pop(r, 0)
+        batch.entries.append(Entry(r, tokens, self.computed[r], left, decoding, self.blocks[r] > 0, loaded))
         self.log.scheduled_tokens[r] += tokens
         self.blocks[r] = -(-(self.computed[r] + tokens) // self.block_tokens)
 

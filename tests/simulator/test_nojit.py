@@ -15,7 +15,7 @@ import pytest
 
 from servegym.baselines.registry import scheduler, scheduler_names
 from servegym.simulator.compilation import JIT_DISABLED
-from servegym.simulator.deployment import Deployment
+from servegym.simulator.deployment import Deployment, HostMemory
 from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.gains import FUNCTIONS, Gain
 from servegym.simulator.policies import Policy
@@ -24,11 +24,13 @@ from servegym.simulator.types import EVICT_FOR_HOLDERS
 from servegym.simulator.workload import Workload
 from tests.simulator.forming import by_place, linear
 from tests.simulator.replay import replay
+from tests.simulator.test_statistics import LEAST_SERVED_FIRST
 
 pytestmark = pytest.mark.nojit
 
 ROOT = Path(__file__).resolve().parents[2]
 RANDOM_SETTINGS = 4  # drawn for each scheduler
+HOST = HostMemory(8, load_s_per_token=1e-3, save_s_per_token=2e-3)
 
 
 def workload(seed: int, n: int) -> Workload:
@@ -44,16 +46,19 @@ def workload(seed: int, n: int) -> Workload:
         "tpot_slo_s": rng.choice([0.03125, 0.25], n),
         "ttlt_slo_s": rng.choice([np.inf, np.inf, 4.0], n),
         "client": rng.integers(0, 3, n),
+        "application": rng.integers(0, 3, n),
+        "urgency": rng.integers(0, 3, n),
+        "predicted_output_tokens": rng.choice([np.nan, 1.0, 4.0, 9.0], n),
     })  # fmt: skip
 
 
-def deployment(load: Workload, engines: int) -> Deployment:
+def deployment(load: Workload, engines: int, host: HostMemory | None = None) -> Deployment:
     """Memory for the largest request and a few blocks more; the estimator is some way off."""
     device = linear(a_p=1e-5, b_p=1e-5, c_p=1e-3, a_d=1e-5, b_d=1e-3, t_c=1 / 64)
     estimator = linear(a_p=1e-5, c_p=1e-3, a_d=2e-5, b_d=1e-3, t_c=1 / 80)
     table = load.table
     need = int((table["prompt_tokens"] + table["output_tokens"] - 1).max())
-    return Deployment(device, estimator, total_blocks=-(-need // 4) + 6, engines=engines, block_tokens=4)
+    return Deployment(device, estimator, -(-need // 4) + 6, engines, block_tokens=4, host=host)
 
 
 def drawn(policy: Policy, seed: int) -> Policy:
@@ -86,7 +91,7 @@ def scenes_of(name: str) -> list[tuple[str, Scenario]]:
     found = []
     for k, policy in enumerate(variants(name)):
         load = workload(k, 14)
-        found.append((policy.label, Scenario(load, deployment(load, 1 + k % 2), policy)))
+        found.append((policy.label, Scenario(load, deployment(load, 1 + k % 2, HOST if k % 3 == 0 else None), policy)))
     return found
 
 
@@ -103,8 +108,14 @@ def rule_scenes() -> list[tuple[str, Scenario]]:
         {"time_budget_s": 0.001},
         {"sequence_budget": 2},
         {"holder_budget": 2, "token_budget": 16},
+        {"untimed_decodes": 1, "time_budget_s": 0.02},
+        {"untimed_decodes": 1, "untimed_prefill_tokens": 5, "time_budget_s": 0.001},
+        {"headroom": 3},
+        {"by_priority": True, "keep": 7, "time_budget_s": 0.05},
+        {"by_priority": True, "keep": 99, "evict_for": EVICT_FOR_HOLDERS},
     ]
-    found = [(str(rule), Scenario(load, deployment(load, 1), by_place(**rule))) for rule in rules]
+    found = [(str(rule), Scenario(load, deployment(load, 1, HOST), by_place(**rule))) for rule in rules]
+    found.append(("statistics", Scenario(load, deployment(load, 2), LEAST_SERVED_FIRST)))
     edf = scheduler("edf")
     for name in sorted(FUNCTIONS):
         gain = Gain(name, buffered_first_token=False)

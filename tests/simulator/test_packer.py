@@ -6,7 +6,14 @@ Unless a case says otherwise a batch takes 1 s + 1 s a token and a KV block hold
 import numpy as np
 import pytest
 
-from servegym.simulator.types import EVICT_FOR_HOLDERS, EVICTED, MISFIT_STOP, PHASE_FIRST_DECIDES, TIMELINE
+from servegym.simulator.types import (
+    EVICT_FOR_ALL,
+    EVICT_FOR_HOLDERS,
+    EVICTED,
+    MISFIT_STOP,
+    PHASE_FIRST_DECIDES,
+    TIMELINE,
+)
 from tests.simulator.forming import by_place, decode, formed, linear, state, waiting_for_a_batch
 
 pytestmark = pytest.mark.nojit
@@ -51,6 +58,67 @@ def test_whole_prompts():
     # A prompt cut by time is not whole: 1 + 5 <= 8 s, 1 + 5 + 4 > 8 s, 1 + 5 + 2 <= 8 s.
     cut = by_place(whole_prompts=1, time_budget_s=8)
     assert formed(cut, state(5), state(4), state(2)).batch == [(0, 5), (2, 2)]
+
+
+def test_decodes_may_need_no_time():
+    # 1 + 4 s of 5 are taken: the decodes go on, the prefill after them gets nothing.
+    queue = state(4), decode(), decode(), state(5)
+    assert formed(by_place(time_budget_s=5, untimed_decodes=1), *queue).batch == [(0, 4), (1, 1), (2, 1)]
+    # Their time counts all the same: 1 + 2 s of decodes leave 2 s.
+    queue = decode(), decode(), state(5)
+    assert formed(by_place(time_budget_s=5, untimed_decodes=1), *queue).batch == [(0, 1), (1, 1), (2, 2)]
+    # No time at all: only decodes.
+    assert formed(by_place(time_budget_s=0, untimed_decodes=1), state(5), decode()).batch == [(1, 1)]
+
+
+def test_so_many_prefill_tokens_need_no_time():
+    # 1 + 1 + 2 s are within 4 s; 3 prefill tokens are taken in any case, over all requests.
+    settings = {"untimed_decodes": 1, "untimed_prefill_tokens": 3}
+    assert formed(by_place(time_budget_s=4, **settings), decode(), state(9)).batch == [(0, 1), (1, 3)]
+    assert formed(by_place(time_budget_s=0, **settings), state(2), state(9), state(1)).batch == [(0, 2), (1, 1)]
+    # More than these fit: 1 + 6 s.
+    assert formed(by_place(time_budget_s=7, **settings), state(9)).batch == [(0, 6)]
+    # It wants less, or is cut by the token budget.
+    assert formed(by_place(time_budget_s=0, **settings), state(1), decode()).batch == [(0, 1), (1, 1)]
+    assert formed(by_place(time_budget_s=0, token_budget=2, **settings), state(9)).batch == [(0, 2)]
+    # A chunk below the smallest still does not fit.
+    small = by_place(time_budget_s=0, smallest_chunk_tokens=4, **settings)
+    assert formed(small, state(9), decode()).batch == [(1, 1)]
+
+
+def test_newcomers_may_evict_those_who_would_give_up_memory_before_them():
+    # 8 blocks: a decode of 3 + 1 and a prefill with 4 of its 9 tokens computed. Nothing is free for a newcomer of 4.
+    everyone = by_place(by_priority=True, evict_for=EVICT_FOR_ALL, token_budget=100)
+    holders = decode(priority=0), state(9, 0, 4, priority=2)
+    newcomer = state(4, priority=1)
+    # It ranks last by place, but gives up memory after the prefill, which has no room to go on by itself: 5 > 0.
+    got = formed(everyone, holders[0], newcomer, holders[1], blocks=8)
+    assert got == ([(0, 1), (1, 4)], [2], 0)
+    # Admission stays open for who comes after.
+    got = formed(everyone, holders[0], newcomer, state(1, priority=1), holders[1], blocks=9)
+    assert got == ([(0, 1), (1, 4), (2, 1)], [3], 0)
+    # Those who would give up memory before it hold too little: nobody is evicted, and admission closes.
+    got = formed(everyone, holders[0], state(5, priority=1), holders[1], state(1), blocks=8)
+    assert got == ([(0, 1)], [], 0), "the prefill evicts for itself only what ranks after it: nothing"
+    # Of equal priority the later place gives up its memory first.
+    same = state(4, priority=2)
+    assert formed(everyone, holders[0], same, holders[1], blocks=8).evicted == [2]
+    assert formed(everyone, holders[0], holders[1], same, blocks=8).evicted == []
+    # Beside others the watermark is left free too.
+    assert formed(everyone, holders[0], newcomer, holders[1], blocks=8, watermark_blocks=1).evicted == []
+    # Who is in the batch already leaves it, and what it took comes back to the budgets.
+    by_place_but = by_place(by_priority=True, evict_for=EVICT_FOR_ALL, token_budget=5)
+    assert formed(by_place_but, state(9, 0, 4, priority=2), state(6, priority=1), blocks=9) == ([(1, 5)], [0], 4)
+
+
+def test_headroom_is_left_free_beside_others():
+    # 3 of 10 blocks are held; request 1 of low priority leaves 4 more free: 7 - 4 = 3 < 4 tokens.
+    headroom = by_place(headroom=4)
+    assert formed(headroom, decode(), state(4, priority=1), blocks=11).batch == [(0, 1)]
+    assert formed(headroom, decode(), state(3, priority=1), blocks=11).batch == [(0, 1), (1, 3)]
+    # Not for high priority, and not when nobody else holds memory.
+    assert formed(headroom, decode(), state(4), blocks=11).batch == [(0, 1), (1, 4)]
+    assert formed(headroom, state(11, priority=1), blocks=11).batch == [(0, 11)]
 
 
 def test_time_budget():

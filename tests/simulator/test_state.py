@@ -43,10 +43,11 @@ def test_state_has_a_row_for_each():
     workload = requests(prompt_tokens=[2, 3, 4], client=[0, 4, 1])
     simulation = Simulation(scene(workload, POLICY, engines=2))
     state = simulation.arrays.state
-    assert (state.requests.shape, state.engines.shape, state.clients.shape) == ((3, 1), (2, 2), (5, 1))
-    assert not any(table.any() for table in state)
+    assert (state.requests.shape, state.engines.shape, state.clients.shape) == ((3, 1), (2, 2), (2, 3, 1))
+    assert not any(table.any() for table in state[:3])
+    assert simulation.arrays.requests["client"].tolist() == [0, 2, 1], "rows for the clients there are"
     nothing = Simulation(scene(workload, "edf", engines=2)).arrays.state
-    assert [table.size for table in nothing] == [0, 0, 0]
+    assert [table.size for table in nothing] == [0, 0, 0, 0, 0]
 
 
 def test_state_counts_calls():
@@ -55,10 +56,10 @@ def test_state_counts_calls():
     result = simulation.run()
     assert result.requests.first_token_s.tolist() == [9, 15]
     state = simulation.arrays.state
-    assert state.requests.tolist() == [[1], [2]] and state.clients.tolist() == [[1], [0], [2]]
+    assert state.requests.tolist() == [[1], [2]] and state.clients.tolist() == [[[1], [2]]]
     assert state.engines.tolist() == [[2, 9]]
     simulation.reset()
-    assert not any(table.any() for table in simulation.arrays.state)
+    assert not any(table.any() for table in simulation.arrays.state[:3])
 
 
 @given(data=st.data())
@@ -72,9 +73,10 @@ def test_state_goes_with_the_run(data):
     state, engines = ran.arrays.state, ran.arrays.engines
     assert (ran.arrays.clock[0].evictions > 0) or (state.engines[:, 0] == engines["iterations"]).all()
     assert (state.engines[:, 0] >= engines["iterations"]).all()
-    clients = scenario.workload.table["client"]
-    looks = np.bincount(clients, weights=state.requests[:, 0], minlength=len(state.clients))
-    np.testing.assert_array_equal(looks, state.clients[:, 0])
+    clients, sent_to = ran.arrays.requests["client"], ran.arrays.requests["engine"]
+    looks = np.zeros(state.clients.shape[:2])
+    np.add.at(looks, (sent_to, clients), state.requests[:, 0])
+    np.testing.assert_array_equal(looks, state.clients[:, :, 0])
 
 
 def test_a_policy_without_state_can_be_given_some():

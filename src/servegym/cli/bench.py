@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from servegym.cli import options
+from servegym.cli.user_policies import load_policy_files
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -14,6 +15,8 @@ EXAMPLES = """\
 servegym bench --quick
 
 servegym bench --json bench.json --dynamo dynamo-env/bin/python
+
+servegym bench --schedulers
 """
 
 
@@ -23,9 +26,15 @@ def bench(
         str | None,
         typer.Option(metavar="PATH", help="Python of an environment with ai-dynamo, to compare with."),
     ] = None,
+    schedulers: Annotated[
+        bool,
+        typer.Option("--schedulers", help="Only this: an iteration's cost under each scheduler, beside sarathi-fcfs."),
+    ] = False,
+    load_policies: options.LoadPolicies = None,
     json: options.Json = None,
 ) -> None:
     """Measure the simulator's speed on this machine, each figure beside its bound."""
     from servegym.experiments.benchmarks import suite
 
-    suite.run(json, dynamo, quick)
+    load_policy_files(load_policies)
+    suite.run(json, dynamo, quick, schedulers)

@@ -154,6 +154,28 @@ Correct = Annotated[
     bool,
     typer.Option("--correct", help="Correct the estimator by what iterations took.", rich_help_panel=WHAT),
 ]
+HostMemory = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        metavar="GIB",
+        help="Host memory of an engine, to which policies that keep the KV of victims move it.",
+        rich_help_panel=WHAT,
+    ),
+]
+HostBandwidth = Annotated[
+    float,
+    typer.Option(metavar="GB_PER_S", help="How fast KV moves to host memory and back.", rich_help_panel=WHAT),
+]
+Predictor = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY=VALUE,...",
+        help="Predict urgency and output lengths before requests are queued: urgency_error, length_error, "
+        "length_buckets, latency_s, processing, batch_size, ...",
+        rich_help_panel=WHAT,
+    ),
+]
 Report = Annotated[
     Path | None,
     typer.Option(

@@ -27,6 +27,8 @@ servegym simulate --trace my.csv --rate 6 --scheduler slide-batching:gamma=2 --o
 servegym simulate --requests 200 --json - | jq .tdg_ratio
 
 servegym simulate --load 1.4 --report overload.html --perfetto overload.json.gz
+
+servegym simulate --scheduler semantic --slo semantic --host-memory 64 --predictor length_error=0.2,latency_s=0.01
 """
 
 
@@ -38,6 +40,9 @@ def simulate(
     noise: options.Noise = 0.0,
     drift: options.Drift = 0.0,
     correct: options.Correct = False,
+    host_memory: options.HostMemory = 0.0,
+    host_bandwidth: options.HostBandwidth = 25.0,
+    predictor: options.Predictor = None,
     scheduler: options.Scheduler = "slide-batching",
     load_policies: options.LoadPolicies = None,
     rate: options.Rate = None,
@@ -79,6 +84,7 @@ def simulate(
     from servegym.experiments.identity import versions
     from servegym.latency_models.profile import load_profile
     from servegym.simulator.disturbances import Correction, Disturbance
+    from servegym.simulator.predictors import predictor_of
     from servegym.traces.workloads import build_workload
 
     policy, profile = find_scheduler(scheduler), load_profile(device)
@@ -95,6 +101,8 @@ def simulate(
         engines=engines,
         disturbance=Disturbance(noise, drift, seed=seed),
         correction=Correction() if correct else None,
+        host=profile.host_memory(host_memory, host_bandwidth) if host_memory else None,
+        predictor=predictor_of(predictor) if predictor is not None else None,
         record_timeline=recorded,
     )
     document = {
@@ -107,6 +115,9 @@ def simulate(
             "noise": noise,
             "drift": drift,
             "correct": correct,
+            "host_memory": host_memory,
+            "host_bandwidth": host_bandwidth,
+            "predictor": predictor,
             "scheduler": policy.label,
             "load_policies": load_policies or [],
             "rate": rate,

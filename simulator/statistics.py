@@ -1,0 +1,58 @@
+"""Running statistics of an engine by client and by application: what a real scheduler could have counted itself.
+
+They are kept only for a policy that reads them (its `StateFields`): the table of any other is empty.
+"""
+
+from servegym.simulator.compilation import kernel
+
+
+@kernel
+def counts(tables):
+    """Whether there is anything to count."""
+    return tables.by_client.shape[1] > 0 or tables.by_application.shape[1] > 0
+
+
+@kernel
+def count_queued(tables, e, request):
+    """The request joins the queue of engine e."""
+    if tables.by_client.shape[1] > 0:
+        tables.by_client[e, request.client].queued += 1
+    if tables.by_application.shape[1] > 0:
+        tables.by_application[e, request.application].queued += 1
+
+
+@kernel
+def count_admitted(tables, e, request):
+    """The request is admitted to engine e for the first time."""
+    if tables.by_client.shape[1] > 0:
+        tables.by_client[e, request.client].admitted_prompt_tokens += request.prompt_tokens
+    if tables.by_application.shape[1] > 0:
+        tables.by_application[e, request.application].admitted_prompt_tokens += request.prompt_tokens
+
+
+@kernel
+def count_emitted(tables, e, request):
+    """The request has emitted a token on engine e."""
+    if tables.by_client.shape[1] > 0:
+        tables.by_client[e, request.client].emitted_tokens += 1
+    if tables.by_application.shape[1] > 0:
+        tables.by_application[e, request.application].emitted_tokens += 1
+
+
+@kernel
+def count_finished(tables, e, request):
+    """The request has finished on engine e."""
+    if tables.by_client.shape[1] > 0:
+        add_length(tables.by_client[e, request.client], float(request.emitted_tokens))
+    if tables.by_application.shape[1] > 0:
+        add_length(tables.by_application[e, request.application], float(request.emitted_tokens))
+
+
+@kernel
+def add_length(group, output_tokens):
+    """Take the length of a finished request into the mean and the squared deviations (Welford's update)."""
+    group.queued -= 1
+    group.finished += 1
+    deviation = output_tokens - group.mean_output_tokens
+    group.mean_output_tokens += deviation / group.finished
+    group.squared_deviations += deviation * (output_tokens - group.mean_output_tokens)
