@@ -99,13 +99,13 @@ def test_newcomers_may_evict_those_who_would_give_up_memory_before_them():
     assert got == ([(0, 1), (1, 4), (2, 1)], [3], 0)
     # Those who would give up memory before it hold too little: nobody is evicted, and admission closes.
     got = formed(everyone, holders[0], state(5, priority=1), holders[1], state(1), blocks=8)
-    assert got == ([(0, 1)], [], 0), "the prefill evicts for itself only what ranks after it: nothing"
+    assert got == ([(0, 1)], [2], 4), "evicted by itself (rule 5), when it found no room to go on"
     # Of equal priority the later place gives up its memory first.
     same = state(4, priority=2)
-    assert formed(everyone, holders[0], same, holders[1], blocks=8).evicted == [2]
-    assert formed(everyone, holders[0], holders[1], same, blocks=8).evicted == []
+    assert formed(everyone, holders[0], same, holders[1], blocks=8).batch == [(0, 1), (1, 4)]
+    assert formed(everyone, same, decode(), state(9, 0, 4, priority=1), blocks=8).batch == [(1, 1)]
     # Beside others the watermark is left free too.
-    assert formed(everyone, holders[0], newcomer, holders[1], blocks=8, watermark_blocks=1).evicted == []
+    assert formed(everyone, holders[0], newcomer, holders[1], blocks=8, watermark_blocks=1).batch == [(0, 1)]
     # Who is in the batch already leaves it, and what it took comes back to the budgets.
     by_place_but = by_place(by_priority=True, evict_for=EVICT_FOR_ALL, token_budget=5)
     assert formed(by_place_but, state(9, 0, 4, priority=2), state(6, priority=1), blocks=9) == ([(1, 5)], [0], 4)
