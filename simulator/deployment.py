@@ -9,6 +9,8 @@ import numpy as np
 
 from servegym.simulator.compilation import Compiled
 from servegym.simulator.errors import DeploymentError
+from servegym.simulator.policies import Policy
+from servegym.simulator.types import ROLES
 from servegym.simulator.workload import Workload
 
 MAX_ENGINES = 4096  # each holds its table of KV blocks, some 300 KB
@@ -25,7 +27,10 @@ class LatencyModel(Protocol):
 
 
 class EstimatorModel(LatencyModel, Protocol):
-    """A latency model that also gives, for each request of a queue, the time of what it has left."""
+    """A latency model that also gives the time of a request alone, and of all that each request of a queue has left."""
+
+    @property
+    def request_s(self) -> Compiled: ...
 
     @property
     def exec_s(self) -> Compiled: ...
@@ -52,12 +57,14 @@ class HostMemory:
 
 @dataclasses.dataclass(frozen=True)
 class Deployment:
-    """`engines` equal engines; request i goes to engine i mod n.
+    """`engines` equal engines.
 
     device: what a batch takes. estimator: what policies believe it takes.
     total_blocks: KV blocks of an engine, each of block_tokens tokens.
     watermark: share of the blocks kept free when a request is admitted beside others.
     host: host memory for KV; None: what is evicted is lost.
+    role: "both" (prefill and decode), or in a `Cluster` "prefill" or "decode".
+    scheduler: of these engines; None: the scenario's.
     """
 
     device: LatencyModel
@@ -68,20 +75,30 @@ class Deployment:
     watermark: float = 0.01
     name: str = "deployment"
     host: HostMemory | None = None
+    role: str = "both"
+    scheduler: Policy | None = None
 
     def __post_init__(self) -> None:
         for field, most in (("engines", MAX_ENGINES), ("total_blocks", 2**31 - 1), ("block_tokens", 2**20)):
             value = getattr(self, field)
             if not 1 <= value <= most or value != int(value):
                 raise DeploymentError(f"{self.name}: {field} is {value}; it should be a whole number from 1 to {most}")
+        if self.role not in ROLES:
+            raise DeploymentError(f"{self.name}: role is {self.role!r}; it should be one of {', '.join(ROLES)}")
         if not 0 <= self.watermark < 1:
             raise DeploymentError(f"{self.name}: watermark is {self.watermark}; it should be 0 or more and below 1")
+
+    @property
+    def pools(self) -> tuple[Deployment, ...]:
+        """These engines, as the one pool of a cluster."""
+        return (self,)
 
     def check_fits(self, workload: Workload) -> None:
         """Raise DeploymentError if some request could never be held in an engine's KV memory."""
         table = workload.table
-        # The last token is emitted, never cached.
-        need = table["prompt_tokens"].astype("i8") + table["output_tokens"] - 1
+        # The last token is emitted, never cached; a prefill engine emits but the first.
+        later = 0 if self.role == "prefill" else table["output_tokens"] - 1
+        need = table["prompt_tokens"].astype("i8") + later
         capacity = self.total_blocks * self.block_tokens
         if (need > capacity).any():
             at = int(np.argmax(need))

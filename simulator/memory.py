@@ -19,11 +19,12 @@ BLOCK = record(
 )
 
 
-def empty_blocks(engines: int, blocks: int) -> np.ndarray:
-    """BLOCK[engines, blocks], all free; block 0 is taken first."""
-    table = np.zeros((engines, blocks), BLOCK)
+def empty_blocks(counts: list[int]) -> np.ndarray:
+    """BLOCK[engines, most blocks]: so many blocks of each engine, all free; block 0 is taken first."""
+    table = np.zeros((len(counts), max(counts)), BLOCK)
     table["previous"] = -1
-    table["free"] = np.arange(blocks - 1, -1, -1)
+    for row, blocks in zip(table, counts, strict=True):
+        row["free"][:blocks] = np.arange(blocks - 1, -1, -1)
     return table
 
 
@@ -65,7 +66,15 @@ def release(request, engine, blocks):
     """Take all blocks from `request`; those that nothing else refers to are free again."""
     if request.blocks == 0:
         return
-    block = request.last_block
+    release_chain(request.last_block, engine, blocks)
+    request.blocks = 0
+    request.last_block = -1
+
+
+@kernel
+def release_chain(last_block, engine, blocks):
+    """A holder gives up the chain that ends there; blocks that nothing else refers to are free again."""
+    block = last_block
     while block >= 0:
         blocks[block].references -= 1
         if blocks[block].references > 0:
@@ -73,8 +82,6 @@ def release(request, engine, blocks):
         blocks[engine.free_blocks].free = block
         engine.free_blocks += 1
         block = blocks[block].previous
-    request.blocks = 0
-    request.last_block = -1
     engine.holders -= 1
 
 

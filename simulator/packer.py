@@ -6,7 +6,7 @@ The rules, numbered, are in docs/simulation.md.
 import numpy as np
 
 from servegym.simulator import batches
-from servegym.simulator.compilation import kernel
+from servegym.simulator.compilation import inlined_kernel, kernel
 from servegym.simulator.memory import blocks_for, count_blocks, grow, load, load_time_s, release, save
 from servegym.simulator.ordering import (
     FIRST_WINDOW,
@@ -32,26 +32,26 @@ from servegym.simulator.types import (
     PHASE_MIXED,
 )
 
+FORMED, WAITING, NO_LINES = range(3)
 
-@kernel
-def form_batch(run, functions, e, now_s):
-    """Form the next batch of engine e in run.entries[e]; its sums are run.sums[0]. At least one request runs.
 
-    False: the timeline may be too short for what can happen; make it longer and call again.
+@inlined_kernel
+def form_batch(run, decider, e, now_s):
+    """Form the next batch of engine e in run.entries[e]; its sums are run.sums[0].
+
+    FORMED: at least one request runs. WAITING: none can before KV that is on its way has arrived. NO_LINES: the
+    timeline may be too short for what can happen; make it longer and call again.
     """
     engine, clock, packing = run.engines[e], run.clock[0], run.packing[0]
     count_blocks(engine, now_s)
-    if packing.attempting == 0:
-        engine.moving_s = 0.0
     while True:
         # In one attempt each request is evicted, loaded and scheduled twice at most, and not scheduled twice.
-        packing.attempting = 1
         if clock.recording and lines_left(run) < 5 * engine.queue_length + 1:
-            return False
+            return NO_LINES
         open_limits(run.limits[0], engine)
-        functions.scheduler(
-            now_s, engine, run.requests, run.queues[e][: engine.queue_length], state_of(run.state, e), run.parameters,
-            run.estimator, run.plan, run.limits[0],
+        decider.scheduler(
+            now_s, engine, run.requests, run.queues[e][: engine.queue_length], state_of(run.state, e),
+            run.parameters[e], decider.estimator, run.plan, run.limits[0],
         )  # fmt: skip
         packing.length = 0
         packing.tokens = 0
@@ -61,17 +61,17 @@ def form_batch(run, functions, e, now_s):
         packing.decodes_fit = 1
         packing.prefills_fit = 1
         batches.clear(run.sums[0])
-        fill(run, functions, e, now_s)
+        fill(run, decider, e, now_s)
         if packing.length > 0:
             break
         if packing.gave_up == 0:
-            run_first(run, functions, e, now_s)
+            if not run_first(run, decider, e, now_s):
+                return WAITING
             break
-    packing.attempting = 0
     engine.batch_length = packing.length
     engine.last_batch_length = packing.length
     engine.scheduled_tokens += packing.tokens
-    return True
+    return FORMED
 
 
 @kernel
@@ -93,11 +93,11 @@ def open_limits(limits, engine):
     limits.evict_for = EVICT_FOR_DECODES
 
 
-@kernel
-def fill(run, functions, e, now_s):
+@inlined_kernel
+def fill(run, decider, e, now_s):
     """Visit the queue in rank order and take what fits (rules 1 to 6)."""
     engine, packing, limits = run.engines[e], run.packing[0], run.limits[0]
-    sums, scratch, estimator = run.sums[0], run.sums[1], run.estimator
+    sums, scratch, estimator = run.sums[0], run.sums[1], decider.estimator
     queue, order, plan, requests = run.queues[e], run.order, run.plan, run.requests
     entries, blocks = run.entries[e], run.blocks[e]
     timed = limits.time_budget_s < np.inf
@@ -141,9 +141,7 @@ def fill(run, functions, e, now_s):
         if not holder:
             if not has_room(engine, limits, request, need, plan[place].headroom_blocks):
                 taken = packing.length
-                if limits.evict_for != EVICT_FOR_ALL or not make_room_for_newcomer(
-                    run, functions, e, place, need, now_s
-                ):
+                if limits.evict_for != EVICT_FOR_ALL or not make_room_for_newcomer(run, decider, e, place, need, now_s):
                     packing.admitting = 0
                     continue
                 if packing.length < taken:
@@ -153,7 +151,7 @@ def fill(run, functions, e, now_s):
                 continue
             packing.admitting = 0
             taken = packing.length
-            if not make_room(run, functions, e, place, need, True, now_s):
+            if not make_room(run, decider, e, place, need, True, now_s):
                 packing.gave_up = 1
                 return
             if packing.length < taken:
@@ -230,13 +228,13 @@ def room_for(engine, limits, request, need, headroom_blocks, holders):
 
 
 @kernel
-def make_room(run, functions, e, place, need, may_give_up, now_s):
+def make_room(run, decider, e, place, need, may_give_up, now_s):
     """Evict by victim rank until `need` blocks are free (rule 5).
 
     False: the request at `place` was the victim itself (with may_give_up False it never is), or there is none left.
     """
     engine, queue = run.engines[e], run.queues[e]
-    rank_victims(run, functions, e, now_s)
+    rank_victims(run, decider, e, now_s)
     while engine.free_blocks < need:
         victim = -1
         for other in range(engine.queue_length):
@@ -253,7 +251,7 @@ def make_room(run, functions, e, place, need, may_give_up, now_s):
 
 
 @kernel
-def make_room_for_newcomer(run, functions, e, place, need, now_s):
+def make_room_for_newcomer(run, decider, e, place, need, now_s):
     """Evict those who would give up memory before the request at `place` until it finds room (rule 4).
 
     False: they do not hold enough between them, and nobody was evicted.
@@ -261,7 +259,7 @@ def make_room_for_newcomer(run, functions, e, place, need, now_s):
     engine, queue, plan = run.engines[e], run.queues[e], run.plan
     if engine.holders >= run.limits[0].holder_budget:
         return False
-    rank_victims(run, functions, e, now_s)
+    rank_victims(run, decider, e, now_s)
     holders, blocks = 0, 0
     for other in range(engine.queue_length):
         if run.requests[queue[other]].blocks > 0 and gives_up_before(plan, other, place):
@@ -281,16 +279,16 @@ def make_room_for_newcomer(run, functions, e, place, need, now_s):
 
 
 @kernel
-def rank_victims(run, functions, e, now_s):
+def rank_victims(run, decider, e, now_s):
     """Have the policy write victim ranks, once an attempt."""
     engine, packing = run.engines[e], run.packing[0]
     if packing.victims_ranked == 1:
         return
     for place in range(engine.queue_length):
         run.plan[place].keep_tokens = 0
-    functions.victims(
-        now_s, engine, run.requests, run.queues[e][: engine.queue_length], state_of(run.state, e), run.parameters,
-        run.estimator, run.plan, run.limits[0],
+    decider.victims(
+        now_s, engine, run.requests, run.queues[e][: engine.queue_length], state_of(run.state, e), run.parameters[e],
+        decider.estimator, run.plan, run.limits[0],
     )  # fmt: skip
     packing.victims_ranked = 1
 
@@ -356,8 +354,11 @@ def take(request, r, entry, chunk, decoding, packing, sums):
 
 
 @kernel
-def run_first(run, functions, e, now_s):
-    """Nothing fits and there is work: the first-ranked request runs with what fits (Progress)."""
+def run_first(run, decider, e, now_s):
+    """Nothing fits and there is work: the first-ranked request runs with what fits (Progress).
+
+    False: it cannot, with all the memory of all requests in the queue; some is held for KV that is on its way.
+    """
     engine, limits, packing, sums = run.engines[e], run.limits[0], run.packing[0], run.sums[0]
     place = first_ranked(run.plan, engine.queue_length)
     r = run.queues[e][place]
@@ -367,15 +368,21 @@ def run_first(run, functions, e, now_s):
     chunk = max(least, min(left_of(request), limits.chunk_tokens, limits.token_budget))
     if limits.time_budget_s < np.inf:
         budget_s = limits.time_budget_s - engine.moving_s - load_time_s(request, engine)
-        fits = batches.largest_chunk(sums, run.sums[1], chunk, cached_of(request), decoding, budget_s, run.estimator)
-        chunk = max(least, fits)
+        estimator = decider.estimator
+        fits = batches.largest_chunk(sums, run.sums[1], chunk, cached_of(request), decoding, budget_s, estimator)
+        untimed = 0 if decoding else min(chunk, limits.untimed_prefill_tokens)
+        chunk = max(least, fits, untimed)
     if blocks_lacking(request, least, engine) > engine.free_blocks:
         # What takes memory must emit a token, or two requests could take it from each other forever.
         chunk = left_of(request)
-        make_room(run, functions, e, place, blocks_lacking(request, chunk, engine), False, now_s)
+        lacking = blocks_lacking(request, chunk, engine)
+        if lacking + request.blocks + engine.leaving_blocks + engine.coming_blocks > engine.total_blocks:
+            return False
+        make_room(run, decider, e, place, lacking, False, now_s)
     chunk = min(chunk, (request.blocks + engine.free_blocks) * engine.block_tokens - cached_of(request))
     need = blocks_lacking(request, chunk, engine)
     if request.blocks == 0:
         admit(run, e, r, now_s)
     grow(request, engine, run.blocks[e], need)
     take(request, r, run.entries[e][packing.length], chunk, decoding, packing, sums)
+    return True

@@ -96,7 +96,7 @@ def last_ranked_first(now_s, engine, requests, queue, state, parameters, estimat
 class Policy:
     """A policy and the settings of its parameters.
 
-    kind: "scheduler". function: its compiled function. victims: who gives up memory first.
+    kind: "scheduler" or "router". function: its compiled function. victims: who gives up memory first.
     urgent_tier: requests ranked in this tier or before it are those it takes for urgent; None: it has no such notion.
     settings: the parameters that differ from their defaults.
     """

@@ -1,6 +1,7 @@
 """The fixed signatures of what plugs into the event loop, and the tuples that carry them.
 
 scheduler   ranks the requests of an engine and sets the limits of its next batch
+router      names the engine for a request when it is ready
 victims     says who gives up memory first; called only when memory is short
 latency     the duration of a batch from its sums: a device model (what it takes), or inside an estimator
             (what a policy believes it takes)
@@ -18,10 +19,12 @@ from servegym.simulator import types as layout
 from servegym.simulator.compilation import compiled, kernel
 from servegym.simulator.memory import BLOCK
 
+KINDS = 4  # of engines in a cluster: each pool is one, with its scheduler, its device model and its estimator
 REQUEST = numba.from_dtype(layout.REQUEST)
 OUTCOME = numba.from_dtype(layout.OUTCOME)
 ENGINE = numba.from_dtype(layout.ENGINE)
 GROUP = numba.from_dtype(layout.GROUP)
+ROUTE = numba.from_dtype(layout.ROUTE)
 LIMITS = numba.from_dtype(layout.LIMITS)
 BATCH = numba.from_dtype(layout.BATCH)
 
@@ -53,6 +56,15 @@ class Estimator(NamedTuple):
     exec_s: Any  # exec_signature
     coefficients: Any  # float64[k]
     scratch: Any  # BATCH[2]: for a policy that asks about batches of its own making
+
+
+class Estimates(NamedTuple):
+    """What a router believes batches and requests take, engine by engine; functions go by the engine's kind."""
+
+    batch_s: Any  # latency_signature[KINDS]
+    request_s: Any  # request_signature[KINDS]
+    coefficients: Any  # float64[engines, k]
+    scratch: Any  # BATCH[2]
 
 
 class State(NamedTuple):
@@ -92,6 +104,28 @@ ESTIMATOR = types.NamedTuple(
 STATE = types.NamedTuple((TABLE, TABLE, TABLE, array(GROUP), array(GROUP)), State)
 STATE_TABLES = types.NamedTuple((TABLE, TABLE, array(types.float64, 3), array(GROUP, 2), array(GROUP, 2)), StateTables)
 
+ESTIMATES = types.NamedTuple(
+    (
+        types.UniTuple(types.FunctionType(latency_signature), KINDS),
+        types.UniTuple(types.FunctionType(request_signature), KINDS),
+        TABLE,
+        array(layout.BATCH),
+    ),
+    Estimates,
+)
+router_signature = types.void(
+    types.float64,  # now, s
+    types.int64,  # the request to send somewhere
+    REQUESTS,  # all requests of the run; a router knows what was given at arrival and the tokens emitted, no more
+    array(layout.VIEW),  # the engines as it knows them
+    array(types.int32, 2),  # queue records: views[e].prefills requests without a token, in the order sent
+    TABLE,  # float64[engines, fields]: the router's own numbers
+    NUMBERS,  # the router's parameters
+    ESTIMATES,
+    PLANS,  # to work with: as long as a queue record and one more
+    QUEUE,  # the same
+    ROUTE,  # to be written
+)
 scheduler_signature = types.void(
     types.float64,  # now, s
     ENGINE,
@@ -107,16 +141,26 @@ victims_signature = scheduler_signature
 
 
 class Functions(NamedTuple):
-    """The functions a run is made of."""
+    """The functions of engines, by the engine's kind, and of the gain."""
 
-    scheduler: Any  # scheduler_signature
-    victims: Any  # victims_signature
-    device_batch_s: Any  # latency_signature
+    schedulers: Any  # scheduler_signature[KINDS]
+    victims: Any  # victims_signature[KINDS]
+    devices: Any  # latency_signature[KINDS]
+    batch_s: Any  # latency_signature[KINDS], the estimators'
+    exec_s: Any  # exec_signature[KINDS]
     gain: Any  # gain_signature
 
 
+class Decider(NamedTuple):
+    """What decides at the engine whose batch is being formed."""
+
+    scheduler: Any  # scheduler_signature
+    victims: Any  # victims_signature
+    estimator: Any  # Estimator
+
+
 class Run(NamedTuple):
-    """The arrays of a run: everything it reads and writes."""
+    """The arrays of a run: what its engines read and write. (Each array adds to the cost of every call: no more.)"""
 
     clock: Any  # CLOCK[1]
     requests: Any  # REQUEST[requests]
@@ -124,28 +168,53 @@ class Run(NamedTuple):
     engines: Any  # ENGINE[engines]
     queues: Any  # int32[engines, capacity]: requests of each engine, in order of arrival
     entries: Any  # ENTRY[engines, capacity]: the running batch of each engine
-    sums: Any  # BATCH[2]: the batch being formed, and a scratch copy
+    sums: Any  # BATCH[4]: the batch being formed, a scratch copy, and two for policies
     blocks: Any  # BLOCK[engines, blocks]
-    events: Any  # EVENT[engines]
+    events: Any  # EVENT[2 engines]
+    due: Any  # int32[engines]: engines that may start an iteration at this instant, by index
     packing: Any  # PACKING[1]
     limits: Any  # LIMITS[1]
     plan: Any  # PLAN[capacity]
     order: Any  # int32[capacity]
     timeline: Any  # TIMELINE[...]; used if clock.recording
     tbt_histogram: Any  # int64[TBT_BINS]
-    parameters: Any  # float64[...]: the scheduler's
+    parameters: Any  # float64[engines, ...]: of each engine's scheduler
     device: Any  # float64[engines, ...]: coefficients of each engine's device model
+    estimate: Any  # float64[engines, ...]: coefficients of each engine's estimator, as corrected
+    fitted: Any  # float64[engines, ...]: the same before correction
     state: Any  # StateTables
-    estimator: Any  # Estimator; its coefficients are those of the engine that is deciding
-    fitted: Any  # float64[...]: the estimator's coefficients before correction
     disturbance: Any  # DISTURBANCE[1]
     correction: Any  # CORRECTION[1]
 
 
+class Books(NamedTuple):
+    """The router, what it knows and keeps, and the link between engines."""
+
+    router: Any  # router_signature
+    estimates: Any  # Estimates
+    parameters: Any  # float64[...]
+    state: Any  # float64[engines, fields]
+    route: Any  # ROUTE[1]
+    views: Any  # VIEW[engines]
+    records: Any  # int32[engines, capacity]: queue records
+    signals: Any  # SIGNAL[2 requests]; empty where signals take no time
+    reports: Any  # REPORT[engines, REPORTS]
+    link: Any  # LINK[1]
+
+
+def of_kinds(signature: Any) -> types.UniTuple:
+    """A function for each kind of engine."""
+    return types.UniTuple(types.FunctionType(signature), KINDS)
+
+
 FUNCTIONS = types.NamedTuple(
-    tuple(
-        types.FunctionType(signature)
-        for signature in (scheduler_signature, victims_signature, latency_signature, gain_signature)
+    (
+        of_kinds(scheduler_signature),
+        of_kinds(victims_signature),
+        of_kinds(latency_signature),
+        of_kinds(latency_signature),
+        of_kinds(exec_signature),
+        types.FunctionType(gain_signature),
     ),
     Functions,
 )
@@ -160,25 +229,42 @@ RUN = types.NamedTuple(
         array(layout.BATCH),
         array(BLOCK, 2),
         array(layout.EVENT),
+        QUEUE,
         array(layout.PACKING),
         array(layout.LIMITS),
         PLANS,
         QUEUE,
         array(layout.TIMELINE),
         array(types.int64),
-        NUMBERS,
+        TABLE,
+        TABLE,
+        TABLE,
         TABLE,
         STATE_TABLES,
-        ESTIMATOR,
-        NUMBERS,
         array(layout.DISTURBANCE),
         array(layout.CORRECTION),
     ),
     Run,
 )
-advance_signature = types.int64(RUN, FUNCTIONS, types.boolean, types.float64)
+BOOKS = types.NamedTuple(
+    (
+        types.FunctionType(router_signature),
+        ESTIMATES,
+        NUMBERS,
+        TABLE,
+        array(layout.ROUTE),
+        array(layout.VIEW),
+        array(types.int32, 2),
+        array(layout.SIGNAL),
+        array(layout.REPORT, 2),
+        array(layout.LINK),
+    ),
+    Books,
+)
+advance_signature = types.int64(RUN, BOOKS, FUNCTIONS, types.boolean, types.float64)
 
 scheduler = compiled(scheduler_signature)
+router = compiled(router_signature)
 victims = compiled(victims_signature)
 latency = compiled(latency_signature)
 request_latency = compiled(request_signature)

@@ -22,6 +22,15 @@ def count_queued(tables, e, request):
 
 
 @kernel
+def count_departed(tables, e, request):
+    """The request leaves the queue of engine e without having finished."""
+    if tables.by_client.shape[1] > 0:
+        tables.by_client[e, request.client].queued -= 1
+    if tables.by_application.shape[1] > 0:
+        tables.by_application[e, request.application].queued -= 1
+
+
+@kernel
 def count_admitted(tables, e, request):
     """The request is admitted to engine e for the first time."""
     if tables.by_client.shape[1] > 0:

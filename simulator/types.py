@@ -66,6 +66,10 @@ OUTCOME = record(
         ("evictions", "i4"),
         ("on_time_tokens", "i4"),
         ("cached_tokens", "i4"),  # prompt tokens taken from a prefix cache
+        ("decode_engine", "i4"),  # where the router wants it decoded; -1: not said
+        ("source", "i4"),  # engine from which its KV is being sent; -1: none
+        ("source_block", "i4"),  # end of its chain of blocks there
+        ("next_coming", "i4"),  # the request whose KV is to be sent next to the same engine; -1: none
         ("ready_s", "f8"),  # when it joins a queue: its arrival, or when it has been predicted
         ("admitted_s", "f8"),  # first time it was given memory; nan: never
         ("first_token_s", "f8"),  # nan: none yet
@@ -80,11 +84,20 @@ OUTCOME = record(
 ENGINE = record(
     [
         ("index", "i8"),
+        ("kind", "i8"),  # index of its pool
+        ("role", "i8"),  # ROLE_BOTH, ROLE_PREFILL or ROLE_DECODE
         ("block_tokens", "i8"),  # tokens in a KV block
         ("total_blocks", "i8"),
         ("free_blocks", "i8"),
         ("watermark_blocks", "i8"),  # kept free when a request is admitted beside others
-        ("holders", "i8"),  # requests that hold KV blocks
+        ("holders", "i8"),  # requests that hold KV blocks, those on their way from or to here included
+        ("leaving", "i8"),  # requests that have been prefilled here and whose KV has yet to arrive elsewhere
+        ("leaving_blocks", "i8"),  # blocks they hold here
+        ("coming", "i8"),  # requests that wait for their KV to be sent here
+        ("first_coming", "i8"),  # of these, in the order they were prefilled; the others follow by OUTCOME.next_coming
+        ("last_coming", "i8"),
+        ("coming_blocks", "i8"),  # blocks taken for KV that is on its way here
+        ("link_busy", "i8"),  # 1: KV is on its way here
         ("queue_length", "i8"),  # requests here, waiting and running
         ("batch_length", "i8"),  # requests in the running iteration; 0: idle
         ("last_batch_length", "i8"),  # requests in the last iteration that started
@@ -92,6 +105,7 @@ ENGINE = record(
         ("evictions", "i8"),
         ("scheduled_tokens", "i8"),
         ("emitted_tokens", "i8"),
+        ("decode_tokens", "i8"),  # context of the requests here that have emitted a token
         ("host_blocks", "i8"),  # host memory for KV, in blocks; 0: none
         ("free_host_blocks", "i8"),
         ("saved_tokens", "i8"),  # moved to host memory so far, and back
@@ -111,6 +125,43 @@ ENGINE = record(
         ("peak_blocks", "i8"),
     ]
 )
+
+# An engine as the router knows it: its own book of what it sent there, and what the engine reported. A token tells the
+# router that a prefill is done or a request has finished; reports come at the end of an iteration. Both may be late.
+VIEW = record(
+    [
+        ("index", "i8"),
+        ("kind", "i8"),  # index of its pool
+        ("role", "i8"),
+        ("block_tokens", "i8"),
+        ("total_blocks", "i8"),
+        ("requests", "i8"),  # sent there and not finished
+        ("prefills", "i8"),  # of those, without a token so far; they are in the queue record, in the order sent
+        ("prefill_tokens", "i8"),  # their prompt tokens
+        ("decodes", "i8"),  # n_d: with a token
+        ("changed_s", "f8"),  # when the queue record changed last
+        ("free_blocks", "i8"),  # as reported
+        ("decode_tokens", "i8"),  # as reported: context of the requests that have emitted a token
+    ]
+)
+
+# What a router decides.
+ROUTE = record(
+    [
+        ("engine", "i8"),  # for a request without a token: a prefill or co-located engine; with one: a decode engine
+        ("decode_engine", "i8"),  # for a request without a token, where it goes then; -1: to be asked again
+    ]
+)
+
+# A token on its way to the router.
+SIGNAL = record([("time_s", "f8"), ("request", "i4"), ("engine", "i4"), ("kind", "i4")])
+FIRST_TOKEN, LAST_TOKEN = 0, 1
+# What an engine reported, the latest few.
+REPORT = record([("time_s", "f8"), ("free_blocks", "i8"), ("decode_tokens", "i8")])
+REPORTS = 4
+
+ROLES = ("both", "prefill", "decode")
+ROLE_BOTH, ROLE_PREFILL, ROLE_DECODE = range(3)
 
 # What a scheduler writes per queued request. Lower (tier, key) runs first; ties: place in the queue.
 PLAN = record(
@@ -177,7 +228,6 @@ PACKING = record(
         ("decoding", "i1"),  # phase of the first request taken
         ("admitting", "i1"),  # requests without memory may still be admitted
         ("victims_ranked", "i1"),  # the policy has written victim ranks for this batch
-        ("attempting", "i1"),  # an attempt has begun and no batch is formed yet: what it moved counts
         ("gave_up", "i1"),  # a request gave up its own memory: filling has ended
         ("decodes_fit", "i1"),  # 0: not even the cheapest decode fits the time left; the same for prefills
         ("prefills_fit", "i1"),
@@ -203,7 +253,9 @@ CORRECTION = record([("theta", "f8"), ("window_iterations", "i8"), ("compounding
 
 # An event of the future. Order: time, then kind, then index (an engine, or a request).
 EVENT = record([("time_s", "f8"), ("kind", "i8"), ("index", "i8")])
-EVENT_BATCH_END = 0
+EVENT_BATCH_END, EVENT_KV_ARRIVAL = 0, 1  # of an engine; of a request
+# How KV is sent from prefill to decode engines. shared: one transfer at a time in all, else one to each engine.
+LINK = record([("s_per_token", "f8"), ("latency_s", "f8"), ("shared", "i8"), ("busy", "i8")])
 
 # Where a run stands.
 CLOCK = record(
@@ -216,7 +268,12 @@ CLOCK = record(
         ("finished", "i8"),
         ("gain", "f8"),  # of all tokens so far
         ("buffered_first_token", "i8"),  # 0: later deadlines count from an early first token
-        ("starting", "i8"),  # idle engines from this index on have yet to start at this instant; 0: none has
+        ("routed", "i8"),  # requests that the router has sent somewhere
+        ("signals", "i8"),  # signals sent to the router, and those it has taken in
+        ("next_signal", "i8"),
+        ("signal_delay_s", "f8"),
+        ("due", "i8"),  # engines that may start an iteration at this instant
+        ("starting", "i8"),  # those that have been looked at
         ("deciding_engine", "i8"),  # engine whose batch is the next decision; -1: none
         ("recording", "i8"),  # 1: a timeline is kept
         ("timeline_used", "i8"),
@@ -234,8 +291,10 @@ TIMELINE = record(
         ("tokens", "i4"),  # SCHEDULED: chunk; BATCH_START: queue length; BATCH_END: blocks used; EVICTED: kept; LOADED
     ]
 )
-TIMELINE_KINDS = ("arrival", "batch_start", "scheduled", "evicted", "batch_end", "token", "finish", "loaded")
-ARRIVAL, BATCH_START, SCHEDULED, EVICTED, BATCH_END, TOKEN, FINISH, LOADED = range(8)
+TIMELINE_KINDS = (
+    "arrival", "batch_start", "scheduled", "evicted", "batch_end", "token", "finish", "loaded", "departed", "received",
+)  # fmt: skip
+ARRIVAL, BATCH_START, SCHEDULED, EVICTED, BATCH_END, TOKEN, FINISH, LOADED, DEPARTED, RECEIVED = range(10)
 
 # Token intervals are counted in a log-linear histogram: 32 bins an octave, from 2^-20 s to 2^12 s.
 # A bin's middle is within 1/64 of every value in it: 1.6 %.

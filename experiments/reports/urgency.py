@@ -9,7 +9,7 @@ import numpy as np
 from servegym.experiments.errors import ExperimentError
 from servegym.experiments.reports.iterations import iterations
 from servegym.simulator.results import Result
-from servegym.simulator.simulation import Simulation, plan_of
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import LEAVE_OUT
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def urgency(result: Result) -> pd.DataFrame:
         going_on, clock = simulation.step(), simulation.arrays.clock[0]
         if not going_on or clock.deciding_engine != engine or clock.now_s != start_s:
             raise ExperimentError(f"run again, the scenario decides otherwise at {start_s:g} s")
-        arrays = simulation.arrays
-        tiers = plan_of(scenario.scheduler, arrays.parameters, arrays, engine, start_s)["tier"]
+        parameters = simulation.arrays.parameters[engine]
+        tiers = simulation.plan_of(scenario.scheduler, parameters, engine, start_s)["tier"]
         urgent[row] = np.count_nonzero(tiers <= urgent_tier)
         normal[row] = np.count_nonzero((tiers > urgent_tier) & (tiers != LEAVE_OUT))
     return table.assign(urgent=urgent, normal=normal)

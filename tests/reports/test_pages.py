@@ -94,7 +94,7 @@ def test_the_report_of_a_run_that_stopped(tmp_path: Path, until_s: float) -> Non
 
 def test_a_run_that_cannot_be_had_again_is_reported_all_the_same(tmp_path: Path) -> None:
     simulation = Simulation(cramped("slide-batching").scenario, record_timeline=True)
-    simulation.arrays.parameters[4] = 1
+    simulation.arrays.parameters[0, 4] = 1
     text = simulate_report(simulation.run(), tmp_path / "run.html").read_text(encoding="utf-8")
     assert "decides otherwise" in text
 

@@ -136,7 +136,7 @@ def test_urgency_is_refused_where_there_is_none_or_it_cannot_be_had_again() -> N
     with pytest.raises(ExperimentError, match="edf tells no urgent"):
         urgency(cramped("edf"))
     simulation = Simulation(cramped(SLIDE).scenario, record_timeline=True)
-    simulation.arrays.parameters[4] = 1  # as a controller would: only-deadline
+    simulation.arrays.parameters[0, 4] = 1  # as a controller would: only-deadline
     with pytest.raises(ExperimentError, match="decides otherwise"):
         urgency(simulation.run())
 

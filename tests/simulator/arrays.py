@@ -14,17 +14,13 @@ def named_arrays(run: Run) -> Iterator[tuple[str, np.ndarray]]:
             yield name, value
     for name, value in run.state._asdict().items():
         yield f"state.{name}", value
-    yield "estimator.coefficients", run.estimator.coefficients
 
 
 def copied(run: Run) -> Run:
     """A run that can go on without touching this one."""
     arrays = {name: value.copy() for name, value in run._asdict().items() if isinstance(value, np.ndarray)}
     state = type(run.state)(*(value.copy() for value in run.state))
-    estimator = run.estimator._replace(
-        coefficients=run.estimator.coefficients.copy(), scratch=run.estimator.scratch.copy()
-    )
-    return run._replace(**arrays, state=state, estimator=estimator)
+    return run._replace(**arrays, state=state)
 
 
 def as_bytes(run: Run) -> dict[str, bytes]:

@@ -149,7 +149,8 @@ def ranked(policy: Policy, *queue: dict, **setting: Any) -> Ranked:
     arrays, n = simulation.arrays, len(queue)
     limits = np.zeros(1, LIMITS)
     seen = (float(arrays.clock[0].now_s), arrays.engines[0], arrays.requests, arrays.queues[0][:n],
-            state_view(arrays.state, 0), arrays.parameters, arrays.estimator, arrays.plan, limits[0])  # fmt: skip
+            state_view(arrays.state, 0), arrays.parameters[0], simulation.estimator_of(0), arrays.plan,
+            limits[0])  # fmt: skip
     policy.function(*seen)
     policy.victims(*seen)
     plan = arrays.plan[:n]

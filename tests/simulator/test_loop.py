@@ -142,12 +142,12 @@ def test_a_controller_may_set_parameters_at_a_decision():
     while simulation.step():
         if simulation.arrays.engines[0].iterations == 1:
             assert simulation.arrays.clock[0].deciding_engine == 0
-            simulation.arrays.parameters[1] = 1
+            simulation.arrays.parameters[0, 1] = 1
         lengths.append(int(simulation.arrays.engines[0].last_batch_length))
     lengths.append(int(simulation.arrays.engines[0].last_batch_length))
     assert lengths == [0, 2, 1, 1]
     simulation.reset()
-    assert simulation.arrays.parameters[1] == 0
+    assert simulation.arrays.parameters[0, 1] == 0
 
 
 @given(st.floats(2.0**-20, 2.0**12, exclude_max=True))

@@ -17,7 +17,7 @@ def memory():
     requests, engines = np.zeros(3, layout.REQUEST), np.zeros(1, layout.ENGINE)
     requests["last_block"] = -1
     engines["total_blocks"] = engines["free_blocks"] = BLOCKS
-    return requests, engines[0], empty_blocks(1, BLOCKS)[0]
+    return requests, engines[0], empty_blocks([BLOCKS])[0]
 
 
 def free(engine, blocks):

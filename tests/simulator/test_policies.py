@@ -194,9 +194,9 @@ def test_facts_of_a_scenario():
 def test_the_profiled_token_budget(tpot_slo_s, budget):
     workload = requests(prompt_tokens=[4, 12], tpot_slo_s=[tpot_slo_s, 99.0])
     scenario = scene(workload, "sarathi-fcfs")
-    assert scenario.profiled_token_budget == budget
-    assert Simulation(scenario).parameters[0] == budget
-    assert Simulation(scene(workload, "sarathi-fcfs:token_budget=7")).parameters[0] == 7
+    assert scenario.fact("profiled_token_budget") == budget
+    assert Simulation(scenario).arrays.parameters[0, 0] == budget
+    assert Simulation(scene(workload, "sarathi-fcfs:token_budget=7")).arrays.parameters[0, 0] == 7
 
 
 def test_the_profiled_token_budget_has_half_the_mean_prompt_cached():

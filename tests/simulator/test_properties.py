@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from servegym.baselines.registry import scheduler, scheduler_names
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator import types as layout
+from servegym.simulator.arrays import FIRST_CAPACITY
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Disturbance
 from servegym.simulator.gains import Gain
-from servegym.simulator.simulation import FIRST_CAPACITY, Scenario, Simulation
+from servegym.simulator.simulation import Scenario, Simulation
 from servegym.simulator.workload import Workload
 from tests.simulator.arrays import as_bytes, copied
 from tests.simulator.replay import Batch, Entry, replay

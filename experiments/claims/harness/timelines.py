@@ -9,7 +9,7 @@ import numpy as np
 
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.experiments.claims.harness.cells import Cell, simulation
-from servegym.simulator.simulation import Simulation, plan_of
+from servegym.simulator.simulation import Simulation
 
 SAMPLES = 120  # over the time from the first to the last arrival
 URGENCY = "slide-batching"  # whose rule says which requests are urgent, whoever schedules them
@@ -64,7 +64,7 @@ class Urgency:
     def counts(self, now_s: float) -> Counts:
         """What is queued at a time, running requests included."""
         arrays = self.run.arrays
-        urgent = plan_of(self.policy, self.parameters, arrays, 0, now_s)["tier"] <= self.policy.urgent_tier
+        urgent = self.run.plan_of(self.policy, self.parameters, 0, now_s)["tier"] <= self.policy.urgent_tier
         waiting = arrays.requests[arrays.queues[0][: len(urgent)]]
         # simulator.requests.next_deadline_s, for a whole queue
         late = waiting["first_deadline_s"] + waiting["emitted_tokens"] * waiting["token_interval_s"] < now_s

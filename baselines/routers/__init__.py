@@ -1,0 +1,1 @@
+"""Routers: one file a system, each a registered policy."""

@@ -1,0 +1,174 @@
+"""GoRouting, ProServe's router (Algorithm 2), for co-located engines: where a request adds most gain, and not to the
+least loaded of these unless one is nearly idle, so that room is left for long requests (section 4.3).
+"""
+
+import numpy as np
+
+from servegym.baselines.routers.blind import STREAM, any_engine
+from servegym.baselines.routers.ties import goes_first, send_to
+from servegym.simulator.compilation import kernel
+from servegym.simulator.policies import Fact, Parameter, Policy, StateFields, register
+from servegym.simulator.random import uniform
+from servegym.simulator.routing import takes
+from servegym.simulator.signatures import router
+from servegym.simulator.types import BATCH
+
+EMPTY_BATCH = np.zeros(1, BATCH)
+ONCE, RECURRING = range(2)
+RANDOM, LEAST_LOADED = range(2)
+
+
+@kernel
+def mean_decode_s(view, estimates, e):
+    """a_d * mean context + b_d: what one decode of this engine adds to a batch; 0: there is none."""
+    if view.decodes == 0:
+        return 0.0
+    cached = view.decode_tokens // view.decodes
+    return estimates.request_s[view.kind](1, cached, True, estimates.coefficients[e])
+
+
+@kernel
+def work_s(requests, record, view, e, estimates):
+    """Sum of exec over the queue record: whole prompts, since a router does not know what is computed."""
+    total_s = 0.0
+    for k in range(view.prefills):
+        total_s += estimates.request_s[view.kind](
+            requests[record[k]].prompt_tokens, 0, False, estimates.coefficients[e]
+        )
+    return total_s
+
+
+@kernel
+def finish_in_s(now_s, view, total_s, budget_s, decodes, e, estimates):
+    """Estimated time until a queue of this work is done (Eq. 8, n_d decodes): EXEC."""
+    constant_s = estimates.batch_s[view.kind](EMPTY_BATCH[0], estimates.coefficients[e])
+    decoding_s = view.decodes * mean_decode_s(view, estimates, e)
+    if decodes == RECURRING:  # every batch holds the decodes
+        if budget_s <= constant_s + decoding_s:
+            return np.inf
+        time_s = budget_s / (budget_s - constant_s - decoding_s) * total_s
+    elif budget_s <= constant_s:
+        return np.inf
+    else:
+        time_s = budget_s / (budget_s - constant_s) * total_s + decoding_s
+    return max(0.0, time_s - (now_s - view.changed_s))
+
+
+@kernel
+def in_time(requests, record, n, finish_s):
+    """G: first-token weights of the queue record's requests that are done in time."""
+    gain = 0.0
+    for k in range(n):
+        request = requests[record[k]]
+        if finish_s < request.first_deadline_s:
+            gain += request.first_token_gain
+    return gain
+
+
+@kernel
+def budget_of(requests, record, n, now_s, start_s, eta):
+    """max(min(smallest remain among prefills, TPOT SLO), eta). start_s: the smallest of the two so far."""
+    least_s = start_s
+    for k in range(n):
+        request = requests[record[k]]
+        least_s = min(least_s, request.first_deadline_s - now_s, request.tpot_slo_s)
+    return max(least_s, eta)
+
+
+@kernel
+def look_at(now_s, r, requests, views, records, e, eta, decodes, estimates):
+    """Engine e: (gain change, EXEC without the request, EXEC with it)."""
+    view, record, request = views[e], records[e], requests[r]
+    n = view.prefills
+    remain_s = request.first_deadline_s - now_s
+    total_s = work_s(requests, record, view, e, estimates)
+    budget_s = budget_of(requests, record, n, now_s, request.tpot_slo_s, eta)
+    before_s = finish_in_s(now_s, view, total_s, budget_s, decodes, e, estimates)
+    with_s = total_s + estimates.request_s[view.kind](request.prompt_tokens, 0, False, estimates.coefficients[e])
+    budget_s = budget_of(requests, record, n, now_s, min(request.tpot_slo_s, remain_s), eta)
+    after_s = finish_in_s(now_s, view, with_s, budget_s, decodes, e, estimates)
+    gain = in_time(requests, record, n, now_s + after_s) - in_time(requests, record, n, now_s + before_s)
+    if now_s + after_s < request.first_deadline_s:
+        gain += request.first_token_gain
+    return gain, before_s, after_s
+
+
+LAST, GAIN, BEFORE_S, AFTER_S = range(4)  # of the router's numbers per engine; the last three are of this decision
+
+
+@router
+def gorouting(now_s, r, requests, views, records, state, parameters, estimates, plan, order, route):
+    alpha, lambda_, mu, eta = parameters[0], parameters[1], parameters[2], parameters[3]
+    most = -np.inf
+    for e in range(views.shape[0]):
+        if not takes(views[e], requests[r]):
+            continue
+        gain, before_s, after_s = look_at(
+            now_s, r, requests, views, records, e, eta, int(parameters[4]), estimates
+        )  # fmt: skip
+        state[e, GAIN], state[e, BEFORE_S], state[e, AFTER_S] = gain, before_s, after_s
+        most = max(most, gain)
+    if most <= 0.0 and int(parameters[5]) == RANDOM:
+        send_to(any_engine(uniform(int(parameters[6]), STREAM, r), requests[r], views), r, state, route)
+        return
+    slo_s = requests[r].ttft_slo_s
+    idlest, fullest, least = -1, -1, -1  # least EXEC in L, most in C - H, least in C
+    for e in range(views.shape[0]):
+        if not takes(views[e], requests[r]) or (most > 0.0 and state[e, GAIN] < alpha * most):
+            continue
+        before_s = state[e, BEFORE_S]
+        if before_s < mu * slo_s and (idlest < 0 or is_below(views, state, e, idlest)):
+            idlest = e
+        if state[e, AFTER_S] <= lambda_ * slo_s and (fullest < 0 or is_above(views, state, e, fullest)):
+            fullest = e
+        if least < 0 or is_below(views, state, e, least):
+            least = e
+    if most > 0.0 and idlest >= 0:
+        send_to(idlest, r, state, route)
+    elif most > 0.0 and fullest >= 0:
+        send_to(fullest, r, state, route)
+    else:
+        send_to(least, r, state, route)
+
+
+@kernel
+def is_below(views, state, a, b):
+    """Whether engine a has less to do than engine b."""
+    if state[a, BEFORE_S] != state[b, BEFORE_S]:
+        return state[a, BEFORE_S] < state[b, BEFORE_S]
+    return goes_first(views, state, a, b)
+
+
+@kernel
+def is_above(views, state, a, b):
+    """Whether engine a has more to do than engine b."""
+    if state[a, BEFORE_S] != state[b, BEFORE_S]:
+        return state[a, BEFORE_S] > state[b, BEFORE_S]
+    return goes_first(views, state, a, b)
+
+
+register(
+    Policy(
+        "gorouting",
+        "router",
+        "Where the request adds most first-token gain; of such engines an idle one, or the fullest not too full.",
+        "ProServe, Algorithm 2",
+        gorouting,
+        state=StateFields(engine=("last_sent", "gain", "before_s", "after_s")),
+        parameters=(
+            Parameter("alpha", 0.9, "share of the largest gain change that makes a candidate", 0, 1,
+                      source="ProServe, Alg. 2 line 8; value: xLLM"),
+            Parameter("lambda", 0.8, "share of the TTFT SLO beyond which an engine is heavily loaded", 0.1, 2,
+                      source="ProServe, Alg. 2 line 11; value: xLLM"),
+            Parameter("mu", 0.1, "share of the TTFT SLO below which it is nearly idle; below lambda", 0, 1,
+                      source="ProServe, Alg. 2 line 10; value: xLLM"),
+            Parameter("eta", Fact("min_tpot_slo_s", 0.65), "least latency budget of a batch", 0.005, 0.5, "s", log=True,
+                      source="ProServe, Alg. 1 line 7; value: xLLM"),
+            Parameter("decodes", "once", "time of the decodes beside the prefills: once, or in every batch",
+                      choices=("once", "recurring"), source="ProServe, section 4.3"),
+            Parameter("fallback", "random", "where it gains nothing anywhere; least-loaded: the code",
+                      choices=("random", "least-loaded"), source="ProServe, Alg. 2 line 19; xLLM"),
+            Parameter("seed", 0, "of the random fallback", 0, 2**31 - 1, integer=True),
+        ),
+    )
+)  # fmt: skip

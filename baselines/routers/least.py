@@ -1,0 +1,77 @@
+"""Routers that send a request where one number is smallest: requests, tokens, or the time of an iteration."""
+
+from servegym.baselines.routers.ties import LAST_SENT, goes_first, send_to
+from servegym.simulator import batches
+from servegym.simulator.policies import Parameter, Policy, register
+from servegym.simulator.routing import takes
+from servegym.simulator.signatures import router
+
+
+@router
+def min_load(now_s, r, requests, views, records, state, parameters, estimates, plan, order, route):
+    best = -1
+    for e in range(views.shape[0]):
+        if not takes(views[e], requests[r]):
+            continue
+        load, least = views[e].requests, views[best].requests
+        if best < 0 or load < least or (load == least and goes_first(views, state, e, best)):
+            best = e
+    send_to(best, r, state, route)
+
+
+@router
+def min_tokens(now_s, r, requests, views, records, state, parameters, estimates, plan, order, route):
+    best = -1
+    for e in range(views.shape[0]):
+        if not takes(views[e], requests[r]):
+            continue
+        tokens = views[e].prefill_tokens + views[e].decode_tokens
+        least = views[best].prefill_tokens + views[best].decode_tokens
+        if best < 0 or tokens < least or (tokens == least and goes_first(views, state, e, best)):
+            best = e
+    send_to(best, r, state, route)
+
+
+@router
+def min_cycle_time(now_s, r, requests, views, records, state, parameters, estimates, plan, order, route):
+    """The iteration: all decodes at their mean context, and the prompts without a token up to the token budget."""
+    best, least_s = -1, 0.0
+    batch = estimates.scratch[0]
+    for e in range(views.shape[0]):
+        view = views[e]
+        if not takes(view, requests[r]):
+            continue
+        batches.clear(batch)
+        if view.decodes > 0:
+            batch.decode_requests = view.decodes
+            batch.decode_cached_tokens = view.decode_tokens
+            batch.longest_decode_cached = view.decode_tokens / view.decodes
+        chunk = min(view.prefill_tokens + requests[r].prompt_tokens, max(0, int(parameters[0]) - view.decodes))
+        if chunk > 0:
+            batches.add(batch, chunk, 0, False)
+        time_s = estimates.batch_s[view.kind](batch, estimates.coefficients[e])
+        if best < 0 or time_s < least_s or (time_s == least_s and goes_first(views, state, e, best)):
+            best, least_s = e, time_s
+    send_to(best, r, state, route)
+
+
+register(
+    Policy(
+        "min-load", "router", "The engine with the fewest requests sent there and not finished.",
+        "ProServe, section 5.1", min_load, state=LAST_SENT,
+    )
+)  # fmt: skip
+register(
+    Policy(
+        "min-tokens", "router", "The engine with the fewest tokens: prompts without a token yet, context of decodes.",
+        "ours", min_tokens, state=LAST_SENT,
+    )
+)  # fmt: skip
+register(
+    Policy(
+        "min-cycle-time", "router", "The engine whose next iteration, with the request, is estimated shortest.",
+        "PolyServe, section 5.1 (CO-Minimal)", min_cycle_time, state=LAST_SENT,
+        parameters=(Parameter("token_budget", 1024, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
+                              source="PolyServe's worked example"),),
+    )
+)  # fmt: skip

@@ -1,0 +1,246 @@
+"""The arrays of a run as they are before anything has happened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from servegym.simulator import types as layout
+from servegym.simulator.cluster import AT_ONCE, Cluster
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.memory import empty_blocks
+from servegym.simulator.policies import Policy
+from servegym.simulator.routing import in_turn
+from servegym.simulator.signatures import KINDS, Books, Estimates, Functions, Run, StateTables
+from servegym.simulator.workload import FIELDS
+
+if TYPE_CHECKING:
+    from servegym.simulator.predictors import Predictions
+    from servegym.simulator.simulation import Scenario
+
+IN_TURN = Policy("in-turn", "router", "Request i goes to engine i mod n.", "", in_turn)
+FIRST_CAPACITY = 256  # of an engine's queue; doubled whenever it is full
+
+
+class Settings(NamedTuple):
+    """What a scenario's policies come to, worked out once for all its runs."""
+
+    schedulers: list[Policy]  # of each pool
+    parameters: np.ndarray  # float64[engines, most parameters]
+    router: Policy
+    router_parameters: np.ndarray  # float64[parameters]
+    predictions: Predictions | None
+
+
+def settings_of(scenario: Scenario) -> Settings:
+    pools = scenario.deployment.pools
+    schedulers = [pool.scheduler or scenario.scheduler for pool in pools]
+    router = scenario.router or IN_TURN
+    return Settings(
+        schedulers,
+        by_engine(
+            pools, [policy.numbers(scenario.facts_of(pool)) for policy, pool in zip(schedulers, pools, strict=True)]
+        ),
+        router,
+        router.numbers(scenario.facts_of(pools[0])),
+        None if scenario.predictor is None else scenario.predictor.predict(scenario.workload),
+    )
+
+
+def functions_of(scenario: Scenario, settings: Settings) -> Functions:
+    pools = scenario.deployment.pools
+    return Functions(
+        of_kinds([policy.function.value for policy in settings.schedulers]),
+        of_kinds([policy.victims.value for policy in settings.schedulers]),
+        of_kinds([pool.device.batch_s.value for pool in pools]),
+        of_kinds([pool.estimator.batch_s.value for pool in pools]),
+        of_kinds([pool.estimator.exec_s.value for pool in pools]),
+        scenario.gain.function.value,
+    )
+
+
+def fresh_run(scenario: Scenario, settings: Settings, recording: bool) -> Run:
+    """The engines' arrays at the start of a run."""
+    deployment, n = scenario.deployment, len(scenario.workload)
+    pools, engines, capacity = deployment.pools, deployment.engines, min(n, FIRST_CAPACITY)
+    clock = np.zeros(1, layout.CLOCK)
+    clock[0].deciding_engine = -1
+    clock[0].recording = recording
+    clock[0].signal_delay_s = deployment.signal_delay_s if isinstance(deployment, Cluster) else 0.0
+    clock[0].buffered_first_token = scenario.gain.buffered_first_token
+    estimate = by_engine(pools, [pool.estimator.coefficients for pool in pools])
+    return Run(
+        clock=clock,
+        requests=fresh_requests(scenario, settings.predictions),
+        outcomes=fresh_outcomes(scenario, settings.predictions),
+        engines=fresh_engines(pools),
+        queues=np.zeros((engines, capacity), "i4"),
+        entries=np.zeros((engines, capacity), layout.ENTRY),
+        sums=np.zeros(4, layout.BATCH),
+        blocks=empty_blocks([pool.total_blocks for pool in pools for _ in range(pool.engines)]),
+        events=np.zeros(2 * engines, layout.EVENT),
+        due=np.zeros(engines, "i4"),
+        packing=np.zeros(1, layout.PACKING),
+        limits=np.zeros(1, layout.LIMITS),
+        plan=np.zeros(capacity, layout.PLAN),
+        order=np.zeros(capacity, "i4"),
+        timeline=np.zeros(4096 if recording else 1, layout.TIMELINE),
+        tbt_histogram=np.zeros(layout.TBT_BINS, "i8"),
+        parameters=settings.parameters.copy(),
+        device=by_engine(pools, [pool.device.coefficients for pool in pools]),
+        estimate=estimate,
+        fitted=estimate.copy(),
+        state=fresh_state(scenario, settings.schedulers),
+        disturbance=scenario.disturbance.to_array(),
+        correction=np.zeros(1, layout.CORRECTION) if scenario.correction is None else scenario.correction.to_array(),
+    )
+
+
+def fresh_books(scenario: Scenario, settings: Settings) -> Books:
+    """The router's books at the start of a run."""
+    deployment, n = scenario.deployment, len(scenario.workload)
+    pools, engines = deployment.pools, deployment.engines
+    link, delay_s = AT_ONCE, 0.0
+    if isinstance(deployment, Cluster):
+        link, delay_s = deployment.link, deployment.signal_delay_s
+    return Books(
+        router=settings.router.function.value,
+        estimates=Estimates(
+            of_kinds([pool.estimator.batch_s.value for pool in pools]),
+            of_kinds([pool.estimator.request_s.value for pool in pools]),
+            by_engine(pools, [pool.estimator.coefficients for pool in pools]),
+            np.zeros(2, layout.BATCH),
+        ),
+        parameters=settings.router_parameters.copy(),
+        state=np.zeros((engines, len(settings.router.state.engine))),
+        route=np.zeros(1, layout.ROUTE),
+        views=fresh_views(pools),
+        records=np.zeros((engines, min(n, FIRST_CAPACITY)), "i4"),
+        signals=np.zeros(2 * n if delay_s else 0, layout.SIGNAL),
+        reports=fresh_reports(pools),
+        link=link.to_array(),
+    )
+
+
+def of_kinds(items: list) -> tuple:
+    """One for each kind of engine there could be; the kinds there are not are as the first."""
+    return tuple(items) + (items[0],) * (KINDS - len(items))
+
+
+def as_numbers(values: np.ndarray) -> np.ndarray:
+    return np.array(values, dtype="f8", order="C")
+
+
+def by_engine(pools: tuple[Deployment, ...], numbers: list[np.ndarray]) -> np.ndarray:
+    """float64[engines, longest]: the numbers of each engine's pool, zeros after the end of shorter ones."""
+    longest = max(len(values) for values in numbers)
+    rows = [np.pad(as_numbers(values), (0, longest - len(values))) for values in numbers]
+    return np.repeat(rows, [pool.engines for pool in pools], axis=0)
+
+
+def fresh_requests(scenario: Scenario, predictions: Predictions | None) -> np.ndarray:
+    table = scenario.workload.table
+    requests = aligned_zeros(len(table), layout.REQUEST)
+    for field in set(layout.REQUEST.names or ()) & set(FIELDS):
+        requests[field] = table[field]
+    batch_class = np.isfinite(table["ttlt_slo_s"])
+    requests["first_deadline_s"] = table["arrival_s"] + np.where(batch_class, table["ttlt_slo_s"], table["ttft_slo_s"])
+    requests["token_interval_s"] = np.where(batch_class, 0.0, table["tpot_slo_s"])
+    requests["first_token_gain"], requests["decode_token_gain"] = scenario.gain.token_gains(table)
+    # A table by client or by application has no rows for numbers that nobody has.
+    for field in ("client", "application"):
+        requests[field] = np.unique(table[field], return_inverse=True)[1]
+    if predictions is not None:
+        requests["urgency"] = predictions.urgency
+        requests["predicted_output_tokens"] = predictions.predicted_output_tokens
+    requests["last_block"] = -1
+    requests["engine"] = -1
+    return requests
+
+
+def fresh_outcomes(scenario: Scenario, predictions: Predictions | None) -> np.ndarray:
+    table = scenario.workload.table
+    outcomes = np.zeros(len(table), layout.OUTCOME)
+    outcomes["output_tokens"] = table["output_tokens"]
+    outcomes["ready_s"] = table["arrival_s"] if predictions is None else predictions.ready_s
+    for field in ("admitted_s", "first_token_s", "last_token_s", "finish_s"):
+        outcomes[field] = np.nan
+    for field in ("decode_engine", "source", "source_block", "next_coming"):
+        outcomes[field] = -1
+    return outcomes
+
+
+def fresh_engines(pools: tuple[Deployment, ...]) -> np.ndarray:
+    rows = []
+    for kind, pool in enumerate(pools):
+        engine = np.zeros(pool.engines, layout.ENGINE)
+        engine["kind"] = kind
+        engine["role"] = layout.ROLES.index(pool.role)
+        engine["block_tokens"] = pool.block_tokens
+        engine["total_blocks"] = engine["free_blocks"] = pool.total_blocks
+        engine["estimate_scale"] = engine["beta"] = 1.0
+        engine["watermark_blocks"] = int(pool.watermark * pool.total_blocks)
+        if pool.host is not None:
+            engine["host_blocks"] = engine["free_host_blocks"] = pool.host.blocks
+            engine["load_s_per_token"] = pool.host.load_s_per_token
+            engine["save_s_per_token"] = pool.host.save_s_per_token
+        rows.append(engine)
+    engines = np.concatenate(rows)
+    engines["index"] = np.arange(len(engines))
+    return engines
+
+
+def fresh_views(pools: tuple[Deployment, ...]) -> np.ndarray:
+    engines = fresh_engines(pools)
+    views = np.zeros(len(engines), layout.VIEW)
+    for field in ("index", "kind", "role", "block_tokens", "total_blocks", "free_blocks"):
+        views[field] = engines[field]
+    return views
+
+
+def fresh_reports(pools: tuple[Deployment, ...]) -> np.ndarray:
+    """Before its first report an engine counts as empty."""
+    engines = fresh_engines(pools)
+    reports = np.zeros((len(engines), layout.REPORTS), layout.REPORT)
+    reports["time_s"] = -np.inf
+    reports["free_blocks"] = engines["free_blocks"][:, None]
+    return reports
+
+
+def fresh_state(scenario: Scenario, schedulers: list[Policy]) -> StateTables:
+    """Tables wide enough for each of the schedulers; a request's row is cleared when it goes to another engine."""
+    table, engines = scenario.workload.table, scenario.deployment.engines
+    states = [policy.state for policy in schedulers]
+    by_request, by_engine, by_client = (
+        max(len(getattr(state, field)) for state in states) for field in ("request", "engine", "client")
+    )
+
+    def different(field: str, wanted: bool | int) -> int:
+        return len(np.unique(table[field])) if wanted else 0
+
+    return StateTables(
+        requests=np.zeros((len(table) if by_request else 0, by_request)),
+        engines=np.zeros((engines if by_engine else 0, by_engine)),
+        clients=np.zeros((engines, different("client", by_client), by_client)),
+        by_client=np.zeros((engines, different("client", any(s.by_client for s in states))), layout.GROUP),
+        by_application=np.zeros(
+            (engines, different("application", any(s.by_application for s in states))), layout.GROUP
+        ),
+    )
+
+
+def aligned_zeros(length: int, dtype: np.dtype, alignment: int = 64) -> np.ndarray:
+    """Zeros that start at a cache line."""
+    raw = np.zeros(length * dtype.itemsize + alignment, "u1")
+    start = -raw.ctypes.data % alignment
+    return raw[start : start + length * dtype.itemsize].view(dtype)
+
+
+def longer(array: np.ndarray, length: int, axis: int = 0) -> np.ndarray:
+    """A copy with zeros added at the end of an axis."""
+    shape = list(array.shape)
+    shape[axis] = length
+    copy = np.zeros(shape, array.dtype)
+    copy[tuple(slice(0, size) for size in array.shape)] = array
+    return copy
