@@ -58,7 +58,7 @@ def scales(correction: Correction, iterations_run: int) -> list[float]:
     found = []
     while simulation.step():
         found.append(float(simulation.arrays.engines[0].estimate_scale))
-        coefficients = simulation.arrays.estimator.coefficients
+        coefficients = simulation.arrays.estimate[0]
         assert np.array_equal(coefficients, found[-1] * simulation.arrays.fitted)
     return found
 

@@ -204,4 +204,4 @@ def test_the_profiled_token_budget_has_half_the_mean_prompt_cached():
     model = linear(b_p=0.25, c_p=1, b_d=1, t_c=1)
     scenario = scene(requests(prompt_tokens=[4, 12], tpot_slo_s=70.0), "sarathi-fcfs")
     scenario = dataclasses.replace(scenario, deployment=dataclasses.replace(scenario.deployment, estimator=model))
-    assert scenario.profiled_token_budget == 32
+    assert scenario.fact("profiled_token_budget") == 32
