@@ -368,7 +368,8 @@ def run_first(run, functions, e, now_s):
     if limits.time_budget_s < np.inf:
         budget_s = limits.time_budget_s - engine.moving_s - load_time_s(request, engine)
         fits = batches.largest_chunk(sums, run.sums[1], chunk, cached_of(request), decoding, budget_s, run.estimator)
-        chunk = max(least, fits)
+        untimed = 0 if decoding else min(chunk, limits.untimed_prefill_tokens)
+        chunk = max(least, fits, untimed)
     if blocks_lacking(request, least, engine) > engine.free_blocks:
         # What takes memory must emit a token, or two requests could take it from each other forever.
         chunk = left_of(request)

@@ -106,7 +106,7 @@ def test_newcomers_may_evict_those_who_would_give_up_memory_before_them():
     assert formed(everyone, same, decode(), state(9, 0, 4, priority=1), blocks=8).batch == [(1, 1)]
     # Beside others the watermark is left free too.
     assert formed(everyone, holders[0], newcomer, holders[1], blocks=8, watermark_blocks=1).batch == [(0, 1)]
-    # Who is in the batch already leaves it, and its 5 tokens come back to the budget of 6: 1 to the newcomer, 5 to the last.
+    # Who is in the batch already leaves it, and its 5 tokens come back to the budget of 6.
     six = by_place(by_priority=True, evict_for=EVICT_FOR_ALL, token_budget=6, reserve_context=0)
     queue = state(9, 0, 4, priority=2), state(6, priority=1), state(7, priority=1)
     assert formed(six, *queue, blocks=9) == ([(1, 1), (2, 5)], [0], 3)
