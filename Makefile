@@ -1,6 +1,6 @@
 # GNU make 3.81 (the one macOS ships) or newer, and Python 3.11 or newer: make PYTHON=python3.12 test
 # One virtual environment, .venv, serves every target; it is installed anew only when pyproject.toml
-# or constraints.txt change. `compare` and `bench` put the base install in it, the rest the dev tools too.
+# or constraints.txt change. `compare`, `docs` and `bench` put the base install in it, the rest the dev tools too.
 
 PYTHON ?= python3
 JOBS ?= 2
@@ -16,7 +16,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help compare test coverage format lint type bench clean
+.PHONY: help compare test coverage format lint type docs bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,11 @@ lint: $(DEV) ## look for mistakes in the sources (ruff)
 
 type: $(DEV) ## check the types (mypy)
 	$(BIN)/mypy
+
+# Tests compare what is generated with what it is generated from.
+docs: $(BASE) ## write the generated pages and tables of docs/ anew
+	$(BIN)/python -m servegym.latency_models.profile_table > docs/profiles.md
+	$(BIN)/python -m servegym.experiments.reports.systems_pages docs/systems
 
 bench: $(BASE) ## measure the simulator's speed (options: ARGS='--json -')
 	$(BIN)/servegym bench $(ARGS)

@@ -10,19 +10,35 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of the benchmark. name: with its unit, as in the JSON. at_least, at_most: its bound, if any."""
+    """One number of the benchmark. name: with its unit, as in the JSON. at_least, at_most: its bound, if any.
+
+    low, high: the least and the greatest of the repetitions it is the median of, where that is reported.
+    """
 
     name: str
     value: float
     meaning: str
     at_least: float | None = None
     at_most: float | None = None
+    low: float | None = None
+    high: float | None = None
 
     @property
     def bound(self) -> str:
         if self.at_least is not None:
             return f"at least {written(self.at_least)}"
         return f"at most {written(self.at_most)}" if self.at_most is not None else ""
+
+    @property
+    def measured(self) -> str:
+        spread = "" if self.low is None or self.high is None else f" ({written(self.low)} to {written(self.high)})"
+        return written(self.value) + spread
+
+    @property
+    def values(self) -> dict[str, float]:
+        """What the JSON says of it."""
+        named = {self.name: self.value, f"{self.name}_low": self.low, f"{self.name}_high": self.high}
+        return {name: value for name, value in named.items() if value is not None}
 
     @property
     def met(self) -> str:
@@ -46,5 +62,5 @@ def table(figures: list[Figure]) -> Table:
     for title in ("figure", "measured", "bound", "met", "what it is"):
         made.add_column(title, justify="right" if title == "measured" else "left")
     for figure in figures:
-        made.add_row(figure.name, written(figure.value), figure.bound, figure.met, figure.meaning)
+        made.add_row(figure.name, figure.measured, figure.bound, figure.met, figure.meaning)
     return made

@@ -22,6 +22,7 @@ class Sizes:
 
     repetitions: of what is timed inside this process; the median is reported.
     process_repetitions: the same for whole processes.
+    scheduler_queue_length: requests queued where schedulers are compared, for scheduler_iterations iterations.
     queue_length: requests queued in the overload benchmark; other_queue_lengths: where its cost is compared.
     """
 
@@ -32,12 +33,14 @@ class Sizes:
     memory_requests: int = 1_000_000
     process_requests: int = 1000
     process_repetitions: int = 3
+    scheduler_queue_length: int = 2000
+    scheduler_iterations: int = 400
 
 
 QUICK = Sizes(repetitions=2, process_repetitions=1)
 
 
-def workload(requests: int, rate_per_s: float | None = RATE_PER_S) -> Workload:
+def workload(requests: int, rate_per_s: float | None = RATE_PER_S, slo: str = "proserve") -> Workload:
     """Poisson arrivals with lengths of Azure's conversations; without a rate, all at once."""
     return build_workload(
         TRACE,
@@ -45,6 +48,7 @@ def workload(requests: int, rate_per_s: float | None = RATE_PER_S) -> Workload:
         rate_per_s=rate_per_s,
         arrivals="at-once" if rate_per_s is None else None,
         max_prompt_tokens=MAX_PROMPT_TOKENS,
+        slo=slo,
         seed=0,
     )
 

@@ -11,7 +11,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from servegym.experiments.benchmarks import dynamo_comparison, machine, memory, overload, single_engine, startup
+from servegym.experiments.benchmarks import (
+    dynamo_comparison,
+    machine,
+    memory,
+    overload,
+    schedulers,
+    single_engine,
+    startup,
+)
 from servegym.experiments.benchmarks.figures import Figure, table
 from servegym.experiments.benchmarks.scenarios import QUICK, Sizes
 from servegym.experiments.errors import ExperimentError
@@ -27,16 +35,20 @@ BENCHMARKS: dict[str, Benchmark] = {
     "the whole process": startup.measure,
     "the first process ever": startup.measure_first,
 }
+SCHEDULERS: dict[str, Benchmark] = {"schedulers": schedulers.measure}
 HOW_TO_GET_DYNAMO = (
     "NVIDIA Dynamo: skipped; experiments/benchmarks/dynamo_setup.sh DIR, then servegym bench --dynamo DIR/bin/python"
 )
 
 
-def run(json_path: str | None, dynamo_python: str | None, quick: bool) -> dict[str, float]:
+def run(
+    json_path: str | None, dynamo_python: str | None, quick: bool, compare_schedulers: bool = False
+) -> dict[str, float]:
     """Measure everything and print it on standard error.
 
     json_path: where one flat JSON object of all figures goes; "-": standard output.
     dynamo_python: the Python of Dynamo's environment; None: no comparison. quick: fewer repetitions.
+    compare_schedulers: measure what an iteration costs under each registered scheduler, and nothing else.
 
     Raises ExperimentError if `dynamo_python` cannot be run or something does not do the work it is timed for.
     """
@@ -45,16 +57,16 @@ def run(json_path: str | None, dynamo_python: str | None, quick: bool) -> dict[s
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         console.width = NOT_A_TERMINAL_WIDTH
-    benchmarks = dict(BENCHMARKS)
+    benchmarks = dict(SCHEDULERS if compare_schedulers else BENCHMARKS)
     if dynamo_python is not None:
         benchmarks["NVIDIA Dynamo"] = partial(dynamo_comparison.measure, dynamo_python=dynamo_python)
     console.print(f"{datetime.date.today()}: {machine.describe()}")
     figures = measure(benchmarks, QUICK if quick else Sizes(), console)
     console.print(table(figures))
-    if dynamo_python is None:
+    if dynamo_python is None and not compare_schedulers:
         console.print(HOW_TO_GET_DYNAMO)
     console.print(f"at the end: {machine.describe()}")
-    values = {figure.name: figure.value for figure in figures}
+    values = {name: value for figure in figures for name, value in figure.values.items()}
     if json_path is not None:
         document = json.dumps(values, indent=2)
         if json_path == "-":

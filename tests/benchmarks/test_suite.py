@@ -6,10 +6,12 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from servegym.experiments.benchmarks import dynamo_comparison, overload, startup, suite
+from servegym.baselines.registry import scheduler_names
+from servegym.experiments.benchmarks import dynamo_comparison, overload, schedulers, startup, suite
 from servegym.experiments.benchmarks.figures import Figure
 from servegym.experiments.benchmarks.scenarios import Sizes, scenario, workload
 from servegym.experiments.errors import ExperimentError
@@ -23,6 +25,8 @@ SIZES = Sizes(
     memory_requests=2000,
     process_requests=50,
     process_repetitions=1,
+    scheduler_queue_length=100,
+    scheduler_iterations=20,
 )
 COMPILES = "the first process ever"  # takes longer than all tests here
 NAMES = {
@@ -75,6 +79,38 @@ def test_a_queue_that_never_gets_so_long_is_an_error() -> None:
         overload.find_windows(result, [700])
 
 
+@pytest.mark.usefixtures("tiny")
+def test_every_registered_scheduler_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    values = suite.run("-", None, quick=True, compare_schedulers=True)
+    out, err = capsys.readouterr()
+    assert json.loads(out) == values
+    ratios = {f"{name.replace('-', '_')}_iteration_ratio" for name in scheduler_names()}
+    spreads = {f"{name}_{end}" for name in ratios for end in ("low", "high")}
+    assert set(values) == {"sarathi_fcfs_iteration_us"} | ratios | spreads
+    assert all(0 < values[f"{name}_low"] <= values[name] <= values[f"{name}_high"] for name in ratios)
+    assert "at most 3" in err and "dynamo_setup.sh" not in err
+
+
+def test_a_scheduler_is_timed_over_the_iterations_that_were_found() -> None:
+    case = schedulers.overloaded(SIZES)
+    assert len(np.unique(case.workload.table["client"])) > 1
+    timed = schedulers.Timed(case, "slide-batching", SIZES)
+    begin_s, end_s, mean_queued, mean_batch = timed.stretch
+    assert mean_queued == pytest.approx(SIZES.scheduler_queue_length, rel=0.2) and 1 <= mean_batch <= mean_queued
+    simulation = Simulation(timed.simulation.scenario)
+    _, before = overload.run_until(simulation, begin_s)
+    assert simulation.arrays.engines[0].queue_length == SIZES.scheduler_queue_length
+    _, after = overload.run_until(simulation, end_s)
+    assert after - before == SIZES.scheduler_iterations
+    assert timed.iteration_s() > 0
+
+
+def test_a_scheduler_whose_queue_never_gets_so_long_is_an_error() -> None:
+    simulation = Simulation(scenario(workload(50)))
+    with pytest.raises(ExperimentError, match=r"sarathi-fcfs.*: 0 of 20 iterations with 100 requests queued"):
+        schedulers.find_stretch(simulation, 100, 20)
+
+
 @pytest.mark.parametrize(
     ("figure", "met"),
     [
@@ -87,6 +123,13 @@ def test_a_queue_that_never_gets_so_long_is_an_error() -> None:
 )
 def test_a_bound_is_met_or_marked(figure: Figure, met: str) -> None:
     assert figure.met == met
+
+
+def test_a_figure_says_its_spread() -> None:
+    figure = Figure("a_ratio", 2.0, "", low=1.25, high=3.0)
+    assert figure.measured == "2 (1.25 to 3)"
+    assert figure.values == {"a_ratio": 2.0, "a_ratio_low": 1.25, "a_ratio_high": 3.0}
+    assert Figure("a_s", 2000.4, "").measured == "2,000" and Figure("a_s", 0.5, "").values == {"a_s": 0.5}
 
 
 def test_a_first_run_that_says_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,13 @@ from servegym.experiments.benchmarks import suite
 @pytest.mark.parametrize(
     "arguments, asked",
     [
-        ([], (None, None, False)),
-        (["--quick", "--json", "-"], ("-", None, True)),
-        (["--json", "figures.json", "--dynamo", "dynamo/bin/python"], ("figures.json", "dynamo/bin/python", False)),
+        ([], (None, None, False, False)),
+        (["--quick", "--json", "-"], ("-", None, True, False)),
+        (
+            ["--json", "figures.json", "--dynamo", "dynamo/bin/python"],
+            ("figures.json", "dynamo/bin/python", False, False),
+        ),
+        (["--schedulers"], (None, None, False, True)),
     ],
 )
 def test_arguments_reach_the_suite(servegym, monkeypatch, arguments, asked):
@@ -19,3 +23,9 @@ def test_arguments_reach_the_suite(servegym, monkeypatch, arguments, asked):
     done = servegym("bench", *arguments)
     assert (done.status, done.stdout, done.stderr) == (0, "", "")
     assert calls == [asked]
+
+
+def test_policies_of_ones_own_are_loaded_first(servegym, monkeypatch, tmp_path):
+    monkeypatch.setattr(suite, "run", lambda *given: {})
+    done = servegym("bench", "--schedulers", "--load-policies", str(tmp_path / "none.py"))
+    assert done.status == 2 and "there is no such file" in done.stderr

@@ -1,0 +1,42 @@
+"""What of a victim's KV to save to host memory, and what to compute again (semantic scheduling, Eq. 3 to 6)."""
+
+from servegym.baselines.remaining_time import decode_s, prefill_s
+from servegym.simulator.compilation import kernel
+
+ACCOUNTINGS = ("decode", "prefill", "as-printed")
+DECODE, PREFILL, AS_PRINTED = range(3)
+
+
+@kernel
+def tokens_to_keep(request, engine, accounting, move_s_per_token, estimator):
+    """Computed tokens worth saving, where moving one costs `move_s_per_token` (beta) in all.
+
+    decode: the prompt by Eq. 3 turned round; the decoded tokens at what the decode steps took, all or nothing.
+    prefill: recomputation is one prefill of everything, as engines do it. as-printed: Eq. 3 and Eq. 6.
+    """
+    if engine.host_blocks == 0:
+        return 0
+    prompt = min(request.computed_tokens, request.prompt_tokens)
+    decoded = request.computed_tokens - prompt
+    if accounting == PREFILL:
+        whole = prompt + decoded
+        return whole if move_s_per_token * whole < prefill_s(whole, 0, estimator) else 0
+    if accounting == AS_PRINTED:
+        kept = prompt if prompt > 0 and move_s_per_token * prompt > prefill_s(prompt, 0, estimator) else 0
+        return kept + decoded_as_printed(prompt, decoded, move_s_per_token, estimator)
+    kept = prompt if move_s_per_token * prompt < prefill_s(prompt, 0, estimator) else 0
+    if move_s_per_token < decode_s(prompt + (decoded + 1) / 2.0, estimator):
+        kept += decoded
+    return kept
+
+
+@kernel
+def decoded_as_printed(prompt, decoded, move_s_per_token, estimator):
+    """Eq. 6: (beta - gamma_1 n - (gamma_1 + 2 gamma_2) / 2) / (2 gamma_1), at least 0; at most all there are."""
+    if decoded == 0:
+        return 0
+    saved_s = move_s_per_token - decode_s(prompt + 0.5, estimator)
+    slope = (decode_s(prompt + decoded, estimator) - decode_s(prompt, estimator)) / decoded
+    if slope <= 0.0:
+        return decoded if saved_s > 0.0 else 0
+    return int(min(float(decoded), max(0.0, saved_s / (2.0 * slope))))

@@ -1,0 +1,48 @@
+"""How long a request still takes, by its predicted output tokens and the estimator (semantic scheduling, Eq. 4)."""
+
+import numpy as np
+
+from servegym.simulator import batches
+from servegym.simulator.compilation import kernel
+from servegym.simulator.requests import cached_of, is_decoding, left_of
+
+
+@kernel
+def prefill_s(tokens, cached, estimator):
+    """Estimate of a batch of one prefill of `tokens` with `cached` tokens before them."""
+    batch = estimator.scratch[0]
+    batches.clear(batch)
+    batches.add(batch, tokens, cached, False)
+    return estimator.batch_s(batch, estimator.coefficients)
+
+
+@kernel
+def decode_s(cached, estimator):
+    """Estimate of a batch of one decode with `cached` tokens before it; at a mean, so a fraction is allowed."""
+    batch = estimator.scratch[0]
+    batches.clear(batch)
+    batches.add(batch, 1, cached, True)
+    return estimator.batch_s(batch, estimator.coefficients)
+
+
+@kernel
+def remaining_s(request, engine, estimator):
+    """Loading, prefill and decodes that the request has before it, alone on the engine; inf: its length is unknown.
+
+    Eq. 4 adds up the decodes; each is linear in its cached tokens, so their sum is their number times the one at
+    the mean. A request that has outrun its prediction has one token to come.
+    """
+    predicted = float(request.predicted_output_tokens)
+    if np.isnan(predicted):
+        return np.inf
+    to_come = max(predicted - request.emitted_tokens, 1.0)
+    cached, left = cached_of(request), left_of(request)
+    total_s = engine.load_s_per_token * request.kept_tokens
+    if is_decoding(request):
+        steps, first = to_come, float(cached)
+    else:
+        steps, first = to_come - 1.0, float(cached + left)
+        total_s += prefill_s(left, cached, estimator)
+    if steps > 0.0:
+        total_s += steps * decode_s(first + (steps - 1.0) / 2.0, estimator)
+    return total_s

@@ -1,0 +1,46 @@
+"""Medha's adaptive chunking, as QoServe compares with it (its section 4.5.1).
+
+Chunks shrink as the context grows, so that the time between tokens stays what it should be, whatever slack there is.
+"""
+
+from servegym.simulator.policies import Fact, Parameter, Policy, register
+from servegym.simulator.requests import is_decoding
+from servegym.simulator.signatures import scheduler
+from servegym.simulator.types import MISFIT_STOP
+
+
+@scheduler
+def medha(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    decodes = 0
+    for place in range(queue.shape[0]):
+        request = requests[queue[place]]
+        decoding = is_decoding(request)
+        if decoding:
+            decodes += 1
+        plan[place].tier = 0 if decoding else 1
+        plan[place].key = request.arrival_s
+    limits.time_budget_s = parameters[0] / parameters[1]
+    limits.untimed_decodes = 1
+    limits.misfit = MISFIT_STOP
+    limits.token_budget = decodes + int(parameters[2])
+    limits.holder_budget = int(parameters[3])
+
+
+register(
+    Policy(
+        "medha",
+        "scheduler",
+        "Decodes first, then prefill chunks in order of arrival, each cut to hold a fixed time between tokens.",
+        "QoServe, section 4.5.1; Medha",
+        medha,
+        parameters=(
+            Parameter("tbt_s", Fact("min_tpot_slo_s"), "time a batch may take", 0.001, 10, "s", log=True,
+                      source="Medha: the TBT SLO"),
+            Parameter("safety", 1.2, "the time is divided by it", 1, 10, source="as for qoserve"),
+            Parameter("largest_chunk_tokens", 2500, "prefill tokens in a batch", 1, 2**20, "tokens", integer=True,
+                      log=True, source="QoServe, section 4.1.4"),
+            Parameter("max_sequences", 128, "requests that may hold memory", 1, 2**20, "requests", integer=True,
+                      log=True, source="Sarathi-Serve"),
+        ),
+    )
+)  # fmt: skip
