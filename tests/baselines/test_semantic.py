@@ -9,7 +9,7 @@ import pytest
 from servegym.baselines.registry import scheduler
 from servegym.baselines.slots import ONGOING, SEEN
 from servegym.simulator.deployment import Deployment, HostMemory
-from servegym.simulator.simulation import Scenario, Simulation, plan_of
+from servegym.simulator.simulation import Scenario, Simulation
 from servegym.simulator.types import LEAVE_OUT
 from tests.simulator.forming import SECONDS, decode, formed, linear, moved, ranked, state, waiting_for_a_batch
 from tests.simulator.scenes import requests
@@ -94,7 +94,7 @@ def running(remaining_time: str) -> list[float]:
     simulation = Simulation(Scenario(workload, Deployment(SECONDS, SECONDS, 100, block_tokens=1), policy))
     keys = []
     while simulation.step():
-        keys.append(plan_of(policy, simulation.parameters, simulation.arrays, 0, 0.0)[0].key)
+        keys.append(simulation.plan_of(policy, simulation.arrays.parameters[0], 0, 0.0)[0].key)
     return keys
 
 
@@ -133,7 +133,7 @@ def test_the_best_few_of_many(slots):
 def test_an_empty_queue():
     simulation = waiting_for_a_batch(semantic(), prefill())
     simulation.arrays.engines[0].queue_length = 0
-    assert len(plan_of(semantic(), simulation.parameters, simulation.arrays, 0, 0.0)) == 0
+    assert len(simulation.plan_of(semantic(), simulation.arrays.parameters[0], 0, 0.0)) == 0
 
 
 # Stage-aware batching
