@@ -6,8 +6,16 @@ without the constant part; `batch` is a whole batch's with it, and an empty batc
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
-Shape = tuple[int, int, bool]  # tokens, cached, decoding
+Shape = tuple[int, float, bool]  # tokens, cached, decoding
+
+
+class Latency(Protocol):
+    """Of a device model or an estimator."""
+
+    def batch(self, shapes: list[Shape]) -> float: ...
+    def exec(self, tokens: int, cached: float, decoding: bool) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -21,7 +29,7 @@ class Linear:
     b_d: float  # decode: s
     t_c: float  # batch: s
 
-    def exec(self, tokens: int, cached: int, decoding: bool) -> float:
+    def exec(self, tokens: int, cached: float, decoding: bool) -> float:
         if decoding:  # Eq. 6
             return self.a_d * cached + self.b_d
         return self.a_p * tokens * tokens + self.b_p * tokens * cached + self.c_p * tokens  # Eq. 5
@@ -57,7 +65,7 @@ class Piecewise:
         slope = (self.base_s[left + 1] - self.base_s[left]) / run
         return self.base_s[left] + slope * (tokens - self.knots_tokens[left])
 
-    def exec(self, tokens: int, cached: int, decoding: bool) -> float:
+    def exec(self, tokens: int, cached: float, decoding: bool) -> float:
         return self.batch([(tokens, cached, decoding)]) - self.batch([])
 
     def batch(self, shapes: list[Shape]) -> float:

@@ -1,0 +1,275 @@
+"""Forming a batch, from docs/simulation.md: comments give the number of its rules."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .engines import Batch, Engine
+from .latency import Latency
+from .requests import INF, Request
+
+Rank = tuple[float, ...]
+LEFT_OUT = INF  # a rank that begins with it, the tier: the request does not run, but would after all the others
+
+
+@dataclass
+class Limits:
+    """Limits and what they are by default: an infinite one is absent."""
+
+    token_budget: float = INF
+    time_budget_s: float = INF
+    sequence_budget: float = INF
+    holder_budget: float = INF
+    chunk_tokens: float = INF
+    smallest_chunk_tokens: int = 1
+    whole_prompts: bool = False
+    first_decides: bool = False  # FIRST_DECIDES, else mixed phases
+    misfit_ends_filling: bool = False  # else what does not fit is passed over
+    reserve_context: bool = True
+    evict_for: str = "decodes"  # EVICT_FOR_DECODES, EVICT_FOR_HOLDERS or EVICT_FOR_ALL: decodes, holders, all
+    untimed_decodes: bool = False
+    untimed_prefill_tokens: int = 0
+    watermark_blocks: int | None = None  # None: the engine's
+
+
+@dataclass
+class Decision:
+    """What a scheduler says, one entry for each place in the queue."""
+
+    ranks: list[Rank]
+    limits: Limits
+    victim_ranks: list[Rank] | None = None  # None: the ranks
+    keep_tokens: list[int] | None = None  # None: a victim keeps nothing
+    headroom_blocks: list[int] | None = None  # None: 0 for all
+
+
+class Scheduler(Protocol):
+    """See schedulers/."""
+
+    estimator: Latency
+
+    def prepare(self, requests: list[Request], estimator: Latency) -> None: ...
+    def decide(self, engine: Engine, now_s: float) -> Decision: ...
+
+
+@dataclass
+class Counts:
+    """Over the run."""
+
+    admissions: int = 0
+    evictions: int = 0
+
+
+@dataclass
+class Formation:
+    """One batch being formed, in as many attempts as it takes."""
+
+    engine: Engine
+    scheduler: Scheduler
+    estimator: Latency
+    now_s: float
+    counts: Counts = field(default_factory=Counts)
+    batch: Batch = field(default_factory=list)
+    evicted: list[Request] = field(default_factory=list)
+    saved: list[int] = field(default_factory=list)  # tokens, of each of the evicted
+    loaded: list[tuple[Request, int]] = field(default_factory=list)  # in order, with tokens
+
+    @property
+    def saved_tokens(self) -> int:
+        return sum(self.saved)
+
+    @property
+    def loaded_tokens(self) -> int:
+        return sum(tokens for _, tokens in self.loaded)
+
+    @property
+    def moving_s(self) -> float:
+        host = self.engine.host
+        return self.loaded_tokens * host.load_s_per_token + self.saved_tokens * host.save_s_per_token
+
+    def form(self) -> None:
+        while True:
+            self.decision = self.scheduler.decide(self.engine, self.now_s)
+            self.limits = self.decision.limits
+            gave_up_its_own = self.fill()
+            if self.batch:
+                return
+            if not gave_up_its_own:
+                return self.progress()
+
+    def in_rank_order(self) -> list[Request]:
+        """The requests that are not left out, lowest rank first; ties by place, as sorted() keeps equals in order."""
+        return [r for r in self.all_in_rank_order() if self.decision.ranks[self.engine.queue.index(r)][0] != LEFT_OUT]
+
+    def all_in_rank_order(self) -> list[Request]:
+        pairs = zip(self.decision.ranks, self.engine.queue, strict=True)
+        return [request for _, request in sorted(pairs, key=lambda pair: pair[0])]
+
+    def fill(self) -> bool:
+        """Visit the requests in rank order. True: one gave up its own memory."""
+        engine, limits, batch = self.engine, self.limits, self.batch
+        admission_closed = False
+        for r in self.in_rank_order():
+            # 1. Full
+            if len(batch) >= limits.sequence_budget or self.tokens >= limits.token_budget:
+                break
+            # 2. Skipped
+            if admission_closed and not r.holder:
+                continue
+            if limits.first_decides and batch and r.decoding != batch[0][0].decoding:
+                continue
+            # 3. Chunk
+            chunk = self.chunk(r)
+            if chunk == 0:  # r does not fit
+                if limits.misfit_ends_filling:
+                    break
+                continue
+            # 4. Memory, r not a holder
+            if not r.holder:
+                if len(engine.holders) >= limits.holder_budget:
+                    admission_closed = True
+                    continue
+                if not self.room(r, chunk) and limits.evict_for == "all":
+                    self.make_room(r, chunk)
+                if not self.room(r, chunk):
+                    admission_closed = True
+                    continue
+            # 5. Memory, r a holder
+            elif self.lacks(r, chunk) > 0:
+                if not r.decoding and limits.evict_for == "decodes":
+                    continue
+                while r.holder and self.lacks(r, chunk) > 0:
+                    self.evict(engine.holders)
+                    admission_closed = True
+                if not r.holder:  # the victim was r itself
+                    return True
+            # 6.
+            self.join(r, chunk)
+        return False
+
+    @property
+    def tokens(self) -> int:
+        return sum(tokens for _, tokens in self.batch)
+
+    @property
+    def prefill_tokens(self) -> int:
+        return sum(tokens for r, tokens in self.batch if not r.decoding)
+
+    def chunk(self, r: Request) -> int:
+        """Rule 3: the tokens r would compute in this batch, 0 if it does not fit."""
+        limits = self.limits
+        if r.decoding:
+            want = 1
+        elif limits.whole_prompts:
+            want = r.left
+            if self.batch and self.tokens + want > limits.token_budget:
+                return 0
+        else:
+            want = int(min(r.left, limits.chunk_tokens, limits.token_budget - self.tokens))
+        chunk = self.largest_in_time(r, want)
+        if not r.decoding and chunk < want and chunk < limits.smallest_chunk_tokens:
+            return 0
+        if not r.decoding and limits.whole_prompts and chunk < r.left:
+            return 0
+        return chunk
+
+    def largest_in_time(self, r: Request, want: int) -> int:
+        """The largest c <= want that there is time for, 0 if there is none."""
+        limits = self.limits
+        if r.decoding and limits.untimed_decodes:
+            return want
+        before = [request.shape(tokens) for request, tokens in self.batch]
+        moving_s = self.moving_s + r.kept * self.engine.host.load_s_per_token
+        timed = largest(want, lambda c: self.estimator.batch([*before, r.shape(c)]) + moving_s <= limits.time_budget_s)
+        if r.decoding:
+            return timed
+        return max(timed, min(want, limits.untimed_prefill_tokens - self.prefill_tokens))
+
+    def room(self, r: Request, chunk: int, without: Sequence[Request] = ()) -> bool:
+        """Whether r finds room, or would if some holders had been evicted."""
+        engine, limits = self.engine, self.limits
+        need = engine.blocks_for(r.context if limits.reserve_context else r.cached + chunk)
+        if len(engine.holders) > len(without):
+            given = limits.watermark_blocks
+            need += engine.watermark_blocks if given is None else given
+            if self.decision.headroom_blocks is not None:
+                need += self.decision.headroom_blocks[engine.queue.index(r)]
+        return engine.free_blocks + sum(holder.blocks for holder in without) >= need
+
+    def make_room(self, r: Request, chunk: int) -> None:
+        """Rule 4 under EVICT_FOR_ALL; what it evicts does not close admission."""
+        below = [holder for holder in self.engine.holders if self.victim_rank(holder) > self.victim_rank(r)]
+        if self.room(r, chunk, without=below):
+            while not self.room(r, chunk):
+                self.evict(self.engine.holders)
+
+    def victim_rank(self, r: Request) -> tuple[Rank, int]:
+        """The highest gives up its memory first; ties: later place."""
+        place = self.engine.queue.index(r)
+        ranks = self.decision.ranks if self.decision.victim_ranks is None else self.decision.victim_ranks
+        return ranks[place], place
+
+    def lacks(self, r: Request, chunk: int) -> int:
+        """Blocks that r needs for its chunk beyond its own and the free ones; 0 or less: it has enough."""
+        return self.engine.blocks_for(r.cached + chunk) - r.blocks - self.engine.free_blocks
+
+    def evict(self, holders: list[Request]) -> None:
+        """Of `holders` the one with the highest victim rank gives up all its blocks."""
+        engine, decision = self.engine, self.decision
+        victim = max(holders, key=self.victim_rank)
+        keep = 0 if decision.keep_tokens is None else decision.keep_tokens[engine.queue.index(victim)]
+        victim.kept = max(0, min(keep, victim.computed, engine.free_host_blocks * engine.block_tokens))
+        self.saved.append(victim.kept)
+        victim.blocks = victim.computed = 0
+        self.counts.evictions += 1
+        victim.evicted = self.counts.evictions
+        self.evicted.append(victim)
+        self.batch[:] = [(request, tokens) for request, tokens in self.batch if request is not victim]
+
+    def join(self, r: Request, chunk: int) -> None:
+        engine = self.engine
+        if not r.holder:
+            if r.admitted == 0:
+                for group in engine.groups_of(r):
+                    group.admitted_prompt_tokens += r.prompt_tokens
+            self.counts.admissions += 1
+            r.admitted = self.counts.admissions
+            if r.kept > 0:
+                self.loaded.append((r, r.kept))
+            r.computed, r.kept = r.kept, 0
+        r.blocks = engine.blocks_for(r.computed + chunk)
+        self.batch.append((r, chunk))
+
+    def progress(self) -> None:
+        """The first-ranked request runs alone with what fits."""
+        engine, limits = self.engine, self.limits
+        r = self.all_in_rank_order()[0]
+        if limits.whole_prompts:
+            chunk = must_hold = r.left
+        else:
+            most = int(min(r.left, limits.chunk_tokens, limits.token_budget))
+            chunk = max(self.largest_in_time(r, most), 1)
+            must_hold = 1
+        if self.lacks(r, must_hold) > 0:
+            chunk = r.left  # what takes memory for progress emits a token
+            while self.lacks(r, chunk) > 0:
+                others = [holder for holder in engine.holders if holder is not r]
+                if not others:
+                    raise ValueError(f"request {r.index} does not fit into an empty engine")
+                self.evict(others)
+        chunk = min(chunk, (r.blocks + engine.free_blocks) * engine.block_tokens - r.cached)
+        self.join(r, chunk)
+
+
+def largest(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest c of 1 .. most with fits(c), 0 if there is none; what fits must fit with fewer too."""
+    if most >= 1 and fits(most):
+        return most
+    low, high = 0, most  # low fits (or is 0), high does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle
+    return low

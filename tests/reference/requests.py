@@ -1,0 +1,79 @@
+"""A request of the reference simulator, in the words of docs/simulation.md."""
+
+import math
+from dataclasses import dataclass, field
+
+INF = math.inf
+
+
+@dataclass(eq=False, kw_only=True)
+class Request:
+    index: int
+    arrival_s: float
+    prompt_tokens: int
+    output_tokens: int
+    first_token_gain: float  # of token 1
+    decode_token_gain: float  # of each later token
+    priority: int = 0  # lower is more important
+    weight: float = 1.0
+    ttft_slo_s: float = 1.0
+    tpot_slo_s: float = 0.05
+    ttlt_slo_s: float = INF
+    predicted_output_tokens: float = math.nan  # nan: unknown
+    client: int = 0
+    application: int = 0
+    urgency: int = 0
+    ready_s: float = math.nan  # when it joins its engine's queue; nan: at its arrival
+
+    emitted: int = 0
+    computed: int = 0
+    kept: int = 0
+    blocks: int = 0
+    admitted: int = 0  # number of its last admission, counted over the run; 0: never
+    evicted: int = 0  # number of its last eviction, counted over the run; 0: never
+    emission_s: list[float] = field(default_factory=list)
+    finish_s: float | None = None
+    gain: float = 0.0
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.ready_s):
+            self.ready_s = self.arrival_s
+
+    @property
+    def context(self) -> int:
+        return self.prompt_tokens + self.emitted
+
+    @property
+    def cached(self) -> int:
+        return self.computed + self.kept
+
+    @property
+    def left(self) -> int:
+        return self.context - self.cached
+
+    @property
+    def decoding(self) -> bool:
+        return self.emitted > 0 and self.left == 1
+
+    @property
+    def holder(self) -> bool:
+        return self.blocks > 0
+
+    @property
+    def interactive(self) -> bool:
+        return self.ttlt_slo_s == INF
+
+    def deadline(self, token: int) -> float:
+        if not self.interactive:
+            return self.arrival_s + self.ttlt_slo_s
+        return self.arrival_s + self.ttft_slo_s + (token - 1) * self.tpot_slo_s
+
+    def remain(self, now_s: float) -> float:
+        return self.deadline(self.emitted + 1) - now_s
+
+    def weight_of(self, token: int) -> float:
+        return self.first_token_gain if token == 1 else self.decode_token_gain
+
+    def shape(self, tokens: int) -> tuple[int, int, bool]:
+        """What a latency model asks of a chunk of it; see latency.py."""
+        return tokens, self.cached, self.decoding

@@ -1,0 +1,37 @@
+"""The schedulers of docs/systems/: a file for each page, a class for each scheduler, written from those pages alone."""
+
+from .base import Custom, Scheduler
+from .fairbatching import FairBatching
+from .fastserve import FastserveMlfq
+from .llumnix import LlumnixReserve
+from .proserve import Edf, Sjf, SlideBatching
+from .qoserve import Medha, Qoserve
+from .sarathi import SarathiEdf, SarathiFcfs, SarathiPriority, SarathiSjf, SarathiSrpf
+from .semantic import Hpjf, Semantic, Slots, SlotsSjf
+from .vllm import VllmFcfs, VllmV1
+from .vtc import WeightedVtc
+
+SCHEDULERS: dict[str, type[Scheduler]] = {
+    "edf": Edf,
+    "fairbatching": FairBatching,
+    "fastserve-mlfq": FastserveMlfq,
+    "hpjf": Hpjf,
+    "llumnix-reserve": LlumnixReserve,
+    "medha": Medha,
+    "qoserve": Qoserve,
+    "sarathi-edf": SarathiEdf,
+    "sarathi-fcfs": SarathiFcfs,
+    "sarathi-priority": SarathiPriority,
+    "sarathi-sjf": SarathiSjf,
+    "sarathi-srpf": SarathiSrpf,
+    "semantic": Semantic,
+    "sjf": Sjf,
+    "slide-batching": SlideBatching,
+    "slots-fcfs": Slots,
+    "slots-sjf": SlotsSjf,
+    "vllm-fcfs": VllmFcfs,
+    "vllm-v1": VllmV1,
+    "weighted-vtc": WeightedVtc,
+}
+
+__all__ = ["SCHEDULERS", "Custom", "Scheduler"]

@@ -1,0 +1,80 @@
+"""What the reference schedulers share, and one of any rank."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from ..engines import Engine
+from ..latency import Latency
+from ..packer import Decision, Limits, Rank
+from ..requests import Request
+
+
+class Scheduler:
+    """All take limits as further keywords (`chunk_tokens=512`, `reserve_context=False`) that replace its own."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.overrides = limits
+
+    def prepare(self, requests: list[Request], estimator: Latency) -> None:
+        """Before the run: the whole workload, for defaults, and the estimator it shares with the packer."""
+        self.requests, self.estimator = requests, estimator
+
+    def decide(self, engine: Engine, now_s: float) -> Decision:
+        """The engine, its memories and its statistics are as they are at `now_s`; it may keep what it has seen."""
+        self.engine = engine
+        queue = engine.queue
+        limits = dataclasses.replace(self.limits(queue, now_s), **self.overrides)
+        return Decision(
+            ranks=self.ranks(queue, now_s),
+            limits=limits,
+            victim_ranks=self.victim_ranks(queue),
+            keep_tokens=self.keep_tokens(queue),
+            headroom_blocks=self.headroom_blocks(queue),
+        )
+
+    def ranks(self, queue: list[Request], now_s: float) -> list[Rank]:
+        return [self.rank(r, now_s) for r in queue]
+
+    def rank(self, r: Request, now_s: float) -> Rank:
+        raise NotImplementedError
+
+    def limits(self, queue: list[Request], now_s: float) -> Limits:
+        return Limits()
+
+    def victim_ranks(self, queue: list[Request]) -> list[Rank] | None:
+        return None
+
+    def keep_tokens(self, queue: list[Request]) -> list[int] | None:
+        return None
+
+    def headroom_blocks(self, queue: list[Request]) -> list[int] | None:
+        return None
+
+    def exec(self, r: Request) -> float:
+        return self.estimator.exec(*r.shape(r.left))
+
+
+class Custom(Scheduler):
+    """Any rank, victim rank, tokens to keep and headroom, for tests of the packer."""
+
+    def __init__(
+        self,
+        rank: Callable[[Request, float], Rank],
+        victim_rank: Callable[[Request], Rank] | None = None,
+        keep: int | None = None,
+        headroom: int | None = None,
+        **limits: Any,
+    ) -> None:
+        super().__init__(**limits)
+        self.rank = rank  # type: ignore[method-assign, assignment]
+        self.victim_rank, self.keep, self.headroom = victim_rank, keep, headroom
+
+    def victim_ranks(self, queue: list[Request]) -> list[Rank] | None:
+        return None if self.victim_rank is None else [self.victim_rank(r) for r in queue]
+
+    def keep_tokens(self, queue: list[Request]) -> list[int] | None:
+        return None if self.keep is None else [self.keep] * len(queue)
+
+    def headroom_blocks(self, queue: list[Request]) -> list[int] | None:
+        return None if self.headroom is None else [self.headroom] * len(queue)

@@ -1,0 +1,109 @@
+"""docs/systems/proserve.md."""
+
+from typing import Any
+
+from ..latency import Latency
+from ..packer import Limits, Rank
+from ..requests import INF, Request
+from .base import Scheduler
+
+
+class Edf(Scheduler):
+    def __init__(self, token_budget: int = 512, batch_size: int = 0, **limits: Any) -> None:
+        super().__init__(**limits)
+        self.token_budget, self.batch_size = token_budget, batch_size
+
+    def rank(self, r: Request, now_s: float) -> Rank:
+        return (r.deadline(r.emitted + 1),)
+
+    def limits(self, queue: list[Request], now_s: float) -> Limits:
+        if self.batch_size > 0:
+            return Limits(sequence_budget=self.batch_size)
+        return Limits(token_budget=self.token_budget)
+
+
+class Sjf(Edf):
+    def rank(self, r: Request, now_s: float) -> Rank:
+        return (self.exec(r),)
+
+
+class SlideBatching(Scheduler):
+    def __init__(
+        self,
+        gamma: float = 1.0,
+        eta: float | None = None,  # s; None: 0.65 x the smallest TPOT SLO of the workload
+        phi: str = "a",  # a, c, p
+        hopeless: str = "exclude",  # exclude, include
+        ablation: str = "none",  # none, only-deadline, only-density, no-latency
+        token_budget: int = 512,  # of no-latency
+        xllm: bool = False,
+        starve_threshold: float = 1.0,  # of xllm
+        **limits: Any,
+    ) -> None:
+        super().__init__(**limits)
+        assert phi in ("a", "c", "p") and hopeless in ("exclude", "include")
+        assert ablation in ("none", "only-deadline", "only-density", "no-latency")
+        self.gamma, self.eta, self.phi, self.hopeless = gamma, eta, phi, hopeless
+        self.ablation, self.token_budget = ablation, token_budget
+        self.xllm, self.starve_threshold = xllm, starve_threshold
+
+    def prepare(self, requests: list[Request], estimator: Latency) -> None:
+        super().prepare(requests, estimator)
+        self.floor_s = 0.65 * min(r.tpot_slo_s for r in requests) if self.eta is None else self.eta
+
+    @property
+    def t_c(self) -> float:
+        return self.estimator.batch([])
+
+    def t_budget(self, queue: list[Request], now_s: float) -> float:
+        remains = [
+            r.remain(now_s) for r in queue if self.hopeless == "include" or r.remain(now_s) >= self.exec(r) + self.t_c
+        ]
+        return max(min(remains), self.floor_s) if remains else self.floor_s
+
+    def loads(self, queue: list[Request], now_s: float, t_budget: float) -> list[float]:
+        """phi of each request."""
+        if self.phi == "p":
+            return [sum(self.exec(r) for r in queue) + len(queue) * self.t_c] * len(queue)
+        share = t_budget / (t_budget - self.t_c)
+        if self.phi == "a":
+            return [share * sum(self.exec(r) for r in queue)] * len(queue)
+        sum_s, sum_up_to = 0.0, {}
+        for r in sorted(queue, key=lambda r: r.remain(now_s)):  # ties by place
+            sum_s += self.exec(r)
+            sum_up_to[r.index] = sum_s
+        return [share * sum_up_to[r.index] for r in queue]
+
+    def urgent(self, queue: list[Request], now_s: float, t_budget: float) -> list[bool]:
+        if self.ablation == "only-deadline":
+            return [False for _ in queue]
+        if self.ablation == "only-density" or (self.phi in ("a", "c") and t_budget <= self.t_c):
+            return [True for _ in queue]
+        loads = self.loads(queue, now_s, t_budget)
+        return [r.remain(now_s) < self.gamma * phi for r, phi in zip(queue, loads, strict=True)]
+
+    def density(self, r: Request) -> float:
+        exec_s = self.exec(r)
+        return r.weight_of(r.emitted + 1) / exec_s if exec_s > 0 else INF
+
+    def ranks(self, queue: list[Request], now_s: float) -> list[Rank]:
+        ranks: list[Rank] = []
+        for r, urgent in zip(queue, self.urgent(queue, now_s, self.t_budget(queue, now_s)), strict=True):
+            if not urgent:
+                ranks.append((1, r.remain(now_s)))
+            elif self.xllm:
+                slo_s = r.ttft_slo_s if r.emitted == 0 else r.tpot_slo_s
+                starved = r.remain(now_s) < -self.starve_threshold * slo_s
+                ranks.append((0, 0 if r.decoding else 1 if starved else 2, -self.density(r)))
+            else:
+                ranks.append((0, -self.density(r)))
+        return ranks
+
+    def limits(self, queue: list[Request], now_s: float) -> Limits:
+        if self.ablation == "no-latency":
+            limits = Limits(token_budget=self.token_budget)
+        else:
+            limits = Limits(time_budget_s=self.t_budget(queue, now_s))
+        if self.xllm:
+            limits.misfit_ends_filling, limits.smallest_chunk_tokens = True, 51
+        return limits
