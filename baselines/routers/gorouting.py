@@ -96,8 +96,27 @@ def look_at(now_s, r, requests, views, records, e, eta, decodes, estimates):
 LAST, GAIN, BEFORE_S, AFTER_S = range(4)  # of the router's numbers per engine; the last three are of this decision
 
 
+@kernel
+def most_memory(r, requests, views, state):
+    """The decode engine with most free blocks (line 20)."""
+    best = -1
+    for e in range(views.shape[0]):
+        if not takes(views[e], requests[r]):
+            continue
+        if (
+            best < 0
+            or views[e].free_blocks > views[best].free_blocks
+            or (views[e].free_blocks == views[best].free_blocks and goes_first(views, state, e, best))
+        ):
+            best = e
+    return best
+
+
 @router
 def gorouting(now_s, r, requests, views, records, state, parameters, estimates, plan, order, route):
+    if requests[r].emitted_tokens > 0:
+        send_to(most_memory(r, requests, views, state), r, state, route)
+        return
     alpha, lambda_, mu, eta = parameters[0], parameters[1], parameters[2], parameters[3]
     most = -np.inf
     for e in range(views.shape[0]):
