@@ -7,11 +7,12 @@ import numpy as np
 from servegym.baselines.routers.blind import STREAM, any_engine
 from servegym.baselines.routers.ties import goes_first, send_to
 from servegym.simulator.compilation import kernel
+from servegym.simulator.ordering import sort
 from servegym.simulator.policies import Fact, Parameter, Policy, StateFields, register
 from servegym.simulator.random import uniform
 from servegym.simulator.routing import takes
 from servegym.simulator.signatures import router
-from servegym.simulator.types import BATCH
+from servegym.simulator.types import BATCH, ROLE_PREFILL
 
 EMPTY_BATCH = np.zeros(1, BATCH)
 ONCE, RECURRING = range(2)
@@ -93,6 +94,34 @@ def look_at(now_s, r, requests, views, records, e, eta, decodes, estimates):
     return gain, before_s, after_s
 
 
+@kernel
+def look_at_prefill_engine(now_s, r, requests, view, record, estimates, e, by_deadline, plan, order):
+    """The same for an engine that prefills only: requests run one after the other in its local order (phi_p)."""
+    constant_s = estimates.batch_s[view.kind](EMPTY_BATCH[0], estimates.coefficients[e])
+    n = view.prefills
+    for k in range(n + 1):
+        request = requests[r] if k == n else requests[record[k]]
+        order[k] = k
+        plan[k].tier = 0
+        plan[k].key = request.first_deadline_s if by_deadline else request.arrival_s
+        plan[k].exec_s = estimates.request_s[view.kind](request.prompt_tokens, 0, False, estimates.coefficients[e])
+    sort(order, plan, n + 1)
+    since_s = now_s - view.changed_s
+    before_s, after_s, gain = 0.0, 0.0, 0.0
+    for i in range(n + 1):
+        k = order[i]
+        request = requests[r] if k == n else requests[record[k]]
+        after_s += plan[k].exec_s + constant_s
+        if now_s + max(0.0, after_s - since_s) < request.first_deadline_s:
+            gain += request.first_token_gain
+        if k == n:
+            continue
+        before_s += plan[k].exec_s + constant_s
+        if now_s + max(0.0, before_s - since_s) < request.first_deadline_s:
+            gain -= request.first_token_gain
+    return gain, max(0.0, before_s - since_s), max(0.0, after_s - since_s)
+
+
 LAST, GAIN, BEFORE_S, AFTER_S = range(4)  # of the router's numbers per engine; the last three are of this decision
 
 
@@ -122,9 +151,14 @@ def gorouting(now_s, r, requests, views, records, state, parameters, estimates, 
     for e in range(views.shape[0]):
         if not takes(views[e], requests[r]):
             continue
-        gain, before_s, after_s = look_at(
-            now_s, r, requests, views, records, e, eta, int(parameters[4]), estimates
-        )  # fmt: skip
+        if views[e].role == ROLE_PREFILL:
+            gain, before_s, after_s = look_at_prefill_engine(
+                now_s, r, requests, views[e], records[e], estimates, e, parameters[7] == 0, plan, order
+            )  # fmt: skip
+        else:
+            gain, before_s, after_s = look_at(
+                now_s, r, requests, views, records, e, eta, int(parameters[4]), estimates
+            )  # fmt: skip
         state[e, GAIN], state[e, BEFORE_S], state[e, AFTER_S] = gain, before_s, after_s
         most = max(most, gain)
     if most <= 0.0 and int(parameters[5]) == RANDOM:
@@ -188,6 +222,8 @@ register(
             Parameter("fallback", "random", "where it gains nothing anywhere; least-loaded: the code",
                       choices=("random", "least-loaded"), source="ProServe, Alg. 2 line 19; xLLM"),
             Parameter("seed", 0, "of the random fallback", 0, 2**31 - 1, integer=True),
+            Parameter("local_order", "deadline", "in which prefill engines are taken to run their requests",
+                      choices=("deadline", "arrival"), source="ProServe, section 4.3: that of the local scheduler"),
         ),
     )
 )  # fmt: skip
