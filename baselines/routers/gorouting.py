@@ -122,7 +122,7 @@ def look_at_prefill_engine(now_s, r, requests, view, record, estimates, e, by_de
     return gain, max(0.0, before_s - since_s), max(0.0, after_s - since_s)
 
 
-LAST, GAIN, BEFORE_S, AFTER_S = range(4)  # of the router's numbers per engine; the last three are of this decision
+GAIN, BEFORE_S, AFTER_S = range(2, 5)  # of the router's numbers per engine, of this decision
 
 
 @kernel
@@ -144,7 +144,7 @@ def most_memory(r, requests, views, state):
 @router
 def gorouting(now_s, r, requests, views, records, state, parameters, estimates, plan, order, route):
     if requests[r].emitted_tokens > 0:
-        send_to(most_memory(r, requests, views, state), r, state, route)
+        send_to(most_memory(r, requests, views, state), state, route)
         return
     alpha, lambda_, mu, eta = parameters[0], parameters[1], parameters[2], parameters[3]
     most = -np.inf
@@ -162,7 +162,7 @@ def gorouting(now_s, r, requests, views, records, state, parameters, estimates, 
         state[e, GAIN], state[e, BEFORE_S], state[e, AFTER_S] = gain, before_s, after_s
         most = max(most, gain)
     if most <= 0.0 and int(parameters[5]) == RANDOM:
-        send_to(any_engine(uniform(int(parameters[6]), STREAM, r), requests[r], views), r, state, route)
+        send_to(any_engine(uniform(int(parameters[6]), STREAM, r), requests[r], views), state, route)
         return
     slo_s = requests[r].ttft_slo_s
     idlest, fullest, least = -1, -1, -1  # least EXEC in L, most in C - H, least in C
@@ -177,11 +177,11 @@ def gorouting(now_s, r, requests, views, records, state, parameters, estimates, 
         if least < 0 or is_below(views, state, e, least):
             least = e
     if most > 0.0 and idlest >= 0:
-        send_to(idlest, r, state, route)
+        send_to(idlest, state, route)
     elif most > 0.0 and fullest >= 0:
-        send_to(fullest, r, state, route)
+        send_to(fullest, state, route)
     else:
-        send_to(least, r, state, route)
+        send_to(least, state, route)
 
 
 @kernel
@@ -207,7 +207,7 @@ register(
         "Where the request adds most first-token gain; of such engines an idle one, or the fullest not too full.",
         "ProServe, Algorithm 2",
         gorouting,
-        state=StateFields(engine=("last_sent", "gain", "before_s", "after_s")),
+        state=StateFields(engine=("last_sent", "sent", "gain", "before_s", "after_s")),
         parameters=(
             Parameter("alpha", 0.9, "share of the largest gain change that makes a candidate", 0, 1,
                       source="ProServe, Alg. 2 line 8; value: xLLM"),

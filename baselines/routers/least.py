@@ -16,7 +16,7 @@ def min_load(now_s, r, requests, views, records, state, parameters, estimates, p
         load, least = views[e].requests, views[best].requests
         if best < 0 or load < least or (load == least and goes_first(views, state, e, best)):
             best = e
-    send_to(best, r, state, route)
+    send_to(best, state, route)
 
 
 @router
@@ -29,7 +29,7 @@ def min_tokens(now_s, r, requests, views, records, state, parameters, estimates,
         least = views[best].prefill_tokens + views[best].decode_tokens
         if best < 0 or tokens < least or (tokens == least and goes_first(views, state, e, best)):
             best = e
-    send_to(best, r, state, route)
+    send_to(best, state, route)
 
 
 @router
@@ -52,7 +52,7 @@ def min_cycle_time(now_s, r, requests, views, records, state, parameters, estima
         time_s = estimates.batch_s[view.kind](batch, estimates.coefficients[e])
         if best < 0 or time_s < least_s or (time_s == least_s and goes_first(views, state, e, best)):
             best, least_s = e, time_s
-    send_to(best, r, state, route)
+    send_to(best, state, route)
 
 
 register(

@@ -3,7 +3,8 @@
 from servegym.simulator.compilation import kernel
 from servegym.simulator.policies import StateFields
 
-LAST_SENT = StateFields(engine=("last_sent",))  # number of the last request sent there, from 1; 0: none
+# last_sent: number of the last sending there, counted over the run from 1; 0: none. sent: at engine 0, all sendings.
+LAST_SENT = StateFields(engine=("last_sent", "sent"))
 
 
 @kernel
@@ -15,7 +16,8 @@ def goes_first(views, state, a, b):
 
 
 @kernel
-def send_to(e, r, state, route):
+def send_to(e, state, route):
     """Name engine e, and note it."""
-    state[e, 0] = r + 1.0
+    state[0, 1] += 1.0
+    state[e, 0] = state[0, 1]
     route.engine = e
