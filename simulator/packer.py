@@ -49,6 +49,9 @@ def form_batch(run, decider, e, now_s):
         if clock.recording and lines_left(run) < 5 * engine.queue_length + 1:
             return NO_LINES
         open_limits(run.limits[0], engine)
+        if run.engines.shape[0] > 1:  # the scheduler of another pool may have used it
+            for place in range(engine.queue_length):
+                run.plan[place].headroom_blocks = 0
         decider.scheduler(
             now_s, engine, run.requests, run.queues[e][: engine.queue_length], state_of(run.state, e),
             run.parameters[e], decider.estimator, run.plan, run.limits[0],

@@ -10,6 +10,7 @@ import numpy as np
 
 from servegym.simulator.signatures import Run
 from servegym.simulator.types import (
+    ROLE_PREFILL,
     TBT_BINS_PER_OCTAVE,
     TBT_SMALLEST_EXPONENT,
     TIMELINE_KINDS,
@@ -79,20 +80,32 @@ class Result:
 
     @property
     def engines(self) -> pd.DataFrame:
-        """One row an engine."""
+        """One row an engine. requests: prefilled there (role prefill), else finished there."""
         import pandas as pd
 
         engines, span_s = self.arrays.engines, float(self.arrays.clock[0].now_s)
+        pools = self.scenario.deployment.pools
         fields = ("iterations", "evictions", "scheduled_tokens", "emitted_tokens", "busy_s", "peak_blocks",
                   "saved_tokens", "loaded_tokens")  # fmt: skip
         return pd.DataFrame(
             {
                 "engine": engines["index"],
+                "pool": engines["kind"],
+                "role": [pools[kind].role for kind in engines["kind"]],
+                "requests": self._requests_served(),
                 **{field: engines[field] for field in fields},
                 "utilisation": engines["busy_s"] / span_s if span_s else np.zeros(len(engines)),
                 "kv_use_mean": self._kv_use_mean(),
                 "kv_use_peak": engines["peak_blocks"] / engines["total_blocks"],
             }
+        )
+
+    def _requests_served(self) -> np.ndarray:
+        """int64[engines]; a prefill engine emits one token of each of its requests."""
+        engines, requests = self.arrays.engines, self.arrays.requests
+        finished = requests["engine"][np.isfinite(self.arrays.outcomes["finish_s"])]
+        return np.where(
+            engines["role"] == ROLE_PREFILL, engines["emitted_tokens"], np.bincount(finished, minlength=len(engines))
         )
 
     def _kv_use_mean(self) -> np.ndarray:
