@@ -33,8 +33,8 @@ JIT_DISABLED = bool(_config.DISABLE_JIT)
 _njit: Any = numba.njit
 
 kernel = _njit(**OPTIONS)
-# A kernel called from one place with all the arrays of a run: inlined, or copying them costs more than the work (arguments
-# are stored one by one and copied on in vectors, which stalls each time).
+# A kernel called from one place with all the arrays of a run: inlined, or copying them costs more than the work
+# (arguments are stored one by one and copied on in vectors, which stalls each time).
 inlined_kernel = _njit(**OPTIONS | {"forceinline": True})
 allocating_kernel = _njit(**OPTIONS | {"_nrt": True})
 

@@ -220,7 +220,8 @@ def end_batch(run, gain, e, now_s):
         r = entry.request
         request = requests[r]
         request.computed_tokens += entry.tokens
-        if request.computed_tokens < request.prompt_tokens + request.emitted_tokens:
+        entry.emitted = request.computed_tokens == request.prompt_tokens + request.emitted_tokens
+        if entry.emitted == 0:
             continue
         outcome = outcomes[r]
         earned = gain(request, outcome, now_s)
@@ -252,10 +253,10 @@ def tell_router(run, books, e, length, now_s):
     """After an iteration of engine e with so many requests: who has its first or last token, and who goes elsewhere."""
     engine, departed = run.engines[e], 0
     for k in range(length):
+        if run.entries[e, k].emitted == 0:
+            continue
         r = run.entries[e, k].request
         request, outcome = run.requests[r], run.outcomes[r]
-        if request.emitted_tokens == 0 or outcome.last_token_s != now_s:
-            continue
         engine.decode_tokens += 1
         if request.emitted_tokens == 1:
             engine.decode_tokens += request.prompt_tokens

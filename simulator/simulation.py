@@ -47,6 +47,9 @@ class Scenario:
     router: Policy | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.deployment, Deployment) and self.deployment.role != "both":
+            name, role = self.deployment.name, self.deployment.role
+            raise DeploymentError(f"{name}: a {role} pool is part of a Cluster, which has the engines for the rest")
         if not self.until_s >= 0:
             raise DeploymentError(f"until_s is {self.until_s}; it should be a time of 0 or more")
 

@@ -105,7 +105,7 @@ ENGINE = record(
         ("evictions", "i8"),
         ("scheduled_tokens", "i8"),
         ("emitted_tokens", "i8"),
-        ("decode_tokens", "i8"),  # context of the requests here that have emitted a token
+        ("decode_tokens", "i8"),  # in a cluster: context of the requests here that have emitted a token
         ("host_blocks", "i8"),  # host memory for KV, in blocks; 0: none
         ("free_host_blocks", "i8"),
         ("saved_tokens", "i8"),  # moved to host memory so far, and back
@@ -218,7 +218,8 @@ BATCH = record(
 )
 
 # One request in a batch.
-ENTRY = record([("request", "i4"), ("tokens", "i4")])
+# emitted: whether the request had a token at the end of the iteration.
+ENTRY = record([("request", "i4"), ("tokens", "i4"), ("emitted", "i4")])
 
 # The batch being formed.
 PACKING = record(

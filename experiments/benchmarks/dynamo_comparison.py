@@ -67,7 +67,7 @@ def take_turns(
     simulation: Simulation, dynamo_python: str, repetitions: int
 ) -> tuple[list[float], list[dict[str, Any]], list[dict[str, Any]]]:
     """Seconds of our event loop, and Dynamo's replays with its own iteration times and with ours."""
-    served, deployment = simulation.scenario.workload, simulation.scenario.deployment
+    served, deployment = simulation.scenario.workload, simulation.scenario.deployment.pools[0]
     engine = {
         "backend": "vllm",
         "block_size": deployment.block_tokens,

@@ -1,8 +1,8 @@
-"""Write the generated parts of docs/systems anew: the tables of parameters, and the list of schedulers in its README.
+"""Write the generated parts of docs/systems anew: the tables of parameters, and the list of policies in its README.
 
 python -m servegym.experiments.reports.systems_pages docs/systems
 
-A page says where a table goes, "<!-- parameters: NAME -->" on a line of its own; schedulers with the same parameters
+A page says where a table goes, "<!-- parameters: NAME -->" on a line of its own; policies with the same parameters
 share one, "<!-- parameters: NAME, NAME -->". What is between that line and "<!-- end of table -->" is written here.
 """
 
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from servegym.baselines.registry import scheduler, scheduler_names
+from servegym.baselines.registry import router, router_names, scheduler, scheduler_names
 from servegym.experiments.errors import ExperimentError
 from servegym.simulator.policies import Fact, Parameter, Policy, Value
 
@@ -22,21 +22,30 @@ COMMAND = "python -m servegym.experiments.reports.systems_pages docs/systems"
 README = "README.md"
 END = "<!-- end of table -->"
 PARAMETERS = re.compile(rf"^<!-- parameters: (.+?) -->\n(?:(?:(?!<!--).*\n)*{END}\n)?", re.MULTILINE)
-SCHEDULERS = re.compile(rf"^<!-- schedulers -->\n(?:(?:(?!<!--).*\n)*{END}\n)?", re.MULTILINE)
+POLICIES = re.compile(rf"^<!-- policies -->\n(?:(?:(?!<!--).*\n)*{END}\n)?", re.MULTILINE)
 NOTHING = "No parameters.\n"
+
+
+def policy_names() -> list[str]:
+    """Every registered scheduler and router."""
+    return sorted([*scheduler_names(), *router_names()])
+
+
+def policy(name: str) -> Policy:
+    return scheduler(name) if name in scheduler_names() else router(name)
 
 
 def written(folder: Path) -> dict[Path, str]:
     """Every page of docs/systems as it should be.
 
-    Raises ExperimentError for a name that is no scheduler, a scheduler that is on no page or on several, and schedulers
-    that share a table but not their parameters.
+    Raises ExperimentError for a name that is no policy, a policy that is on no page or on several, and policies that
+    share a table but not their parameters.
     """
     texts = {path: path.read_text("utf-8") for path in sorted(folder.glob("*.md"))}
     check_pages({path.name: documented(text) for path, text in texts.items()})
-    index = scheduler_list({path: text for path, text in texts.items() if path.name != README})
+    index = policy_list({path: text for path, text in texts.items() if path.name != README})
     return {
-        path: replaced(SCHEDULERS, lambda _: index, replaced(PARAMETERS, shared_table, text))
+        path: replaced(POLICIES, lambda _: index, replaced(PARAMETERS, shared_table, text))
         for path, text in texts.items()
     }
 
@@ -52,27 +61,27 @@ def replaced(marker: re.Pattern[str], table: Callable[[str], str], text: str) ->
 
 
 def documented(text: str) -> list[str]:
-    """The schedulers whose parameters a page has, in its order."""
+    """The policies whose parameters a page has, in its order."""
     return [name for found in PARAMETERS.finditer(text) for name in found[1].split(", ")]
 
 
 def check_pages(pages: dict[str, list[str]]) -> None:
-    """Raise ExperimentError unless every registered scheduler, and nothing else, is on one page, once."""
-    for name in sorted({name for names in pages.values() for name in names} | set(scheduler_names())):
+    """Raise ExperimentError unless every registered policy, and nothing else, is on one page, once."""
+    for name in sorted({name for names in pages.values() for name in names} | set(policy_names())):
         places = [page for page, names in pages.items() for named in names if named == name]
-        if name not in scheduler_names():
-            raise ExperimentError(f"{places[0]}: there is no scheduler {name}")
+        if name not in policy_names():
+            raise ExperimentError(f"{places[0]}: there is no scheduler or router {name}")
         if len(places) != 1:
             where = f"on {', '.join(places)}" if places else "on no page"
             raise ExperimentError(f"the parameters of {name} are {where}; they should be on one page of docs/systems")
 
 
 def shared_table(names: str) -> str:
-    """The table of the schedulers that a marker names, which have the same parameters."""
-    policies = [scheduler(name) for name in names.split(", ")]
-    for policy in policies:
-        if policy.parameters != policies[0].parameters:
-            raise ExperimentError(f"{policies[0].name} and {policy.name} share a table but differ in their parameters")
+    """The table of the policies that a marker names, which have the same parameters."""
+    policies = [policy(name) for name in names.split(", ")]
+    for other in policies:
+        if other.parameters != policies[0].parameters:
+            raise ExperimentError(f"{policies[0].name} and {other.name} share a table but differ in their parameters")
     return parameter_table(policies[0])
 
 
@@ -108,13 +117,13 @@ def value_range(parameter: Parameter) -> str:
     return f"{ends}, log" if parameter.log else ends
 
 
-def scheduler_list(texts: dict[Path, str]) -> str:
-    """A row a scheduler, page by page, each with the link to its system."""
+def policy_list(texts: dict[Path, str]) -> str:
+    """A row a policy, page by page, each with the link to its system."""
     rows = []
     for path, text in texts.items():
         title = text.partition("\n")[0].removeprefix("# ")
-        rows += [(f"[{title}]({path.name})", f"`{name}`", scheduler(name).doc) for name in documented(text)]
-    return table(("system", "scheduler", "in one line"), rows)
+        rows += [(f"[{title}]({path.name})", f"`{name}`", policy(name).doc) for name in documented(text)]
+    return table(("system", "policy", "in one line"), rows)
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from servegym.baselines.registry import scheduler_names
 from servegym.experiments.errors import ExperimentError
 from servegym.experiments.reports import systems_pages
-from servegym.experiments.reports.systems_pages import COMMAND, check_pages, number, parameter_table, value_range
+from servegym.experiments.reports.systems_pages import (
+    COMMAND,
+    check_pages,
+    number,
+    parameter_table,
+    policy_names,
+    value_range,
+)
 from servegym.simulator.policies import Fact, Parameter, Policy, last_ranked_first
 
 ROOT = Path(__file__).parents[2]
@@ -22,11 +28,11 @@ def test_the_pages_are_fresh() -> None:
         assert path.read_text("utf-8") == text, f"{path.name}: run make docs, or {COMMAND}"
 
 
-def test_every_scheduler_is_on_one_page_with_a_rule() -> None:
+def test_every_policy_is_on_one_page_with_a_rule() -> None:
     """On one page once, and there under a heading that names it."""
     pages = {path.name: path.read_text("utf-8") for path in PAGES.glob("*.md")}
     headings = {name: re.findall(r"^## (.*)$", text, flags=re.MULTILINE) for name, text in pages.items()}
-    for name in scheduler_names():
+    for name in policy_names():
         (page,) = [page for page, text in pages.items() if name in systems_pages.documented(text)]
         assert any(name in heading.split(", ") for heading in headings[page]), f"{page}: no heading says {name}"
 
@@ -86,12 +92,12 @@ def test_ranges(ends: dict, text: str) -> None:
 
 
 def test_what_is_written_by_hand_stays(tmp_path: Path) -> None:
-    page, names = tmp_path / "all.md", [name for name in scheduler_names() if not name.startswith("sarathi")]
+    page, names = tmp_path / "all.md", [name for name in policy_names() if not name.startswith("sarathi")]
     markers = "".join(f"## {name}\n<!-- parameters: {name} -->\nRule of {name}.\n\n" for name in names)
     shared = "<!-- parameters: sarathi-fcfs, sarathi-priority -->\n"
     others = "".join(f"<!-- parameters: sarathi-{key} -->\n" for key in ("edf", "sjf", "srpf"))
     page.write_text(f"# All\n{markers}{shared}{others}The end.\n", "utf-8")
-    (tmp_path / "README.md").write_text("# Systems\n<!-- schedulers -->\nThe end.\n", "utf-8")
+    (tmp_path / "README.md").write_text("# Systems\n<!-- policies -->\nThe end.\n", "utf-8")
     for _ in range(2):  # the second time over its own tables
         systems_pages.main([str(tmp_path)])
         text = page.read_text("utf-8")
@@ -99,19 +105,19 @@ def test_what_is_written_by_hand_stays(tmp_path: Path) -> None:
         assert all(f"Rule of {name}.\n" in text for name in names) and text.endswith("The end.\n")
         assert text.count("| `reserve` |") == 1
         index = (tmp_path / "README.md").read_text("utf-8")
-        assert index.count("| [All](all.md) |") == len(scheduler_names()) and index.endswith("The end.\n")
+        assert index.count("| [All](all.md) |") == len(policy_names()) and index.endswith("The end.\n")
     page.write_text(text.replace("| `reserve` | `0.1`", "| `reserve` | `0.2`"), "utf-8")
     assert systems_pages.written(tmp_path)[page] == text  # a stale table is seen
 
 
 def test_who_is_missing_or_twice_is_an_error() -> None:
-    names = scheduler_names()
+    names = policy_names()
     check_pages({"a.md": names})
     with pytest.raises(ExperimentError, match="the parameters of edf are on no page"):
         check_pages({"a.md": [name for name in names if name != "edf"]})
     with pytest.raises(ExperimentError, match=r"the parameters of edf are on a\.md, b\.md"):
         check_pages({"a.md": names, "b.md": ["edf"]})
-    with pytest.raises(ExperimentError, match=r"b\.md: there is no scheduler edff"):
+    with pytest.raises(ExperimentError, match=r"b\.md: there is no scheduler or router edff"):
         check_pages({"a.md": names, "b.md": ["edff"]})
 
 
