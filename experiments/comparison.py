@@ -1,4 +1,4 @@
-"""A comparison: schedulers x loads x seeds, where the schedulers of a load and a seed serve the same requests."""
+"""A comparison: schedulers x routers x loads x seeds; all of a load and a seed serve the same requests."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from servegym.baselines.registry import scheduler as find_scheduler
+from servegym.baselines.registry import router as find_router
+from servegym.experiments.contenders import ROUTER, Contender, find_contenders, find_schedulers
+from servegym.experiments.deployments import LINK_GB_PER_S, Engines
 from servegym.experiments.errors import ExperimentError
 from servegym.experiments.figures import FIGURES, figures
 from servegym.experiments.identity import code_digests, deployment_digest, versions
 from servegym.experiments.ledger import Ledger, Row
 from servegym.experiments.load import LOADS, saturation_rate_per_s
 from servegym.latency_models.profile import Profile, load_profile
+from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.policies import Policy
 from servegym.simulator.simulation import Scenario, Simulation
@@ -40,7 +43,7 @@ Progress = Callable[[int, int], None]  # (cells done, cells in all)
 
 
 class Cell(NamedTuple):
-    """One run of a comparison. scheduler: its label."""
+    """One run of a comparison. scheduler: its label, with the router's where several routers are compared."""
 
     scheduler: str
     load: float
@@ -51,7 +54,9 @@ class Cell(NamedTuple):
 class Comparison:
     """What is compared, on what.
 
-    trace, slo, device, engines: as `servegym.simulate` takes them.
+    trace, slo, device: as `servegym.simulate` takes them.
+    engines, prefill, decode, link_gb_per_s, decode_scheduler: as `Engines` takes them.
+    routers: "name" or "name:key=value,..."; where there are several, each scheduler is run under each.
     schedulers: "name" or "name:key=value,...". loads: rates relative to saturation (see `saturation_rate_per_s`).
     rates_per_s: absolute rates; where there are any they take the place of the loads.
     seeds: how many; they are 0, 1, ... requests: of each run (None: `REQUESTS`, or all of a file with fewer).
@@ -64,6 +69,11 @@ class Comparison:
     slo: str = "proserve"
     device: str = "a100-llama3-8b"
     engines: int = 1
+    prefill: int = 0
+    decode: int = 0
+    link_gb_per_s: float = LINK_GB_PER_S
+    decode_scheduler: str | None = None
+    routers: tuple[str, ...] = (ROUTER,)
     schedulers: tuple[str, ...] = SCHEDULERS
     loads: tuple[float, ...] = tuple(LOADS.values())
     rates_per_s: tuple[float, ...] = ()
@@ -73,33 +83,42 @@ class Comparison:
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise ExperimentError(f"{self.seeds} seeds: a comparison has at least 1")
-        for what, values in (("scheduler", self.schedulers), ("load", self.loads), ("rate", self.rates_per_s)):
+        for what, values in (
+            ("scheduler", self.schedulers), ("router", self.routers), ("load", self.loads), ("rate", self.rates_per_s),
+        ):  # fmt: skip
             repeated = [value for value in values if values.count(value) > 1]
             if repeated:
                 raise ExperimentError(f"{what} {repeated[0]} is named twice")
-        if not self.schedulers or not (self.loads or self.rates_per_s):
-            raise ExperimentError("a comparison has at least one scheduler and one load or rate")
+        if not self.schedulers or not self.routers or not (self.loads or self.rates_per_s):
+            raise ExperimentError("a comparison has at least one scheduler, one router and one load or rate")
+        if len(self.routers) > 1 and self.serving.total == 1:
+            raise ExperimentError("several routers, and one engine: routers differ where there are more engines")
         for what, numbers in (("load", self.loads), ("rate", self.rates_per_s)):
             for number in numbers:
                 if not 0 < number < math.inf:
                     raise ExperimentError(f"a {what} of {number:g}: it should be above 0 and finite")
 
+    @property
+    def serving(self) -> Engines:
+        return Engines(self.engines, self.prefill, self.decode, self.link_gb_per_s, self.decode_scheduler)
+
+    @functools.cached_property
+    def contenders(self) -> dict[str, Contender]:
+        """What is compared, by its label, in the order it was named."""
+        return find_contenders(self.schedulers, self.routers)
+
     @functools.cached_property
     def policies(self) -> dict[str, Policy]:
         """The schedulers by their labels, in the order they were named."""
-        found = [find_scheduler(text) for text in self.schedulers]
-        policies = {policy.label: policy for policy in found}
-        if len(policies) < len(found):
-            raise ExperimentError(f"two of the schedulers {', '.join(self.schedulers)} are the same")
-        return policies
+        return find_schedulers(self.schedulers)
 
     @functools.cached_property
     def profile(self) -> Profile:
         return load_profile(self.device)
 
     @functools.cached_property
-    def deployment(self) -> Deployment:
-        return self.profile.deployment(self.engines)
+    def deployment(self) -> Deployment | Cluster:
+        return self.serving.deployment(self.profile)
 
     @functools.cached_property
     def requests_per_run(self) -> int:
@@ -109,7 +128,7 @@ class Comparison:
 
     @functools.cached_property
     def saturation_rate_per_s(self) -> float:
-        return saturation_rate_per_s(self.trace, self.profile, self.engines, self.slo)
+        return saturation_rate_per_s(self.trace, self.profile, self.serving.total, self.slo)
 
     @functools.cached_property
     def rate_of_load(self) -> dict[float, float]:
@@ -125,7 +144,7 @@ class Comparison:
             Cell(scheduler, load, seed)
             for load in self.rate_of_load
             for seed in range(self.seeds)
-            for scheduler in self.policies
+            for scheduler in self.contenders
         ]
 
     @functools.cached_property
@@ -159,9 +178,11 @@ class Comparison:
     @property
     def title(self) -> str:
         """What is compared, in a line."""
-        engines = f"{self.engines} x " if self.engines > 1 else ""
+        routed = ""
+        if self.serving.total > 1 and self.routers != (ROUTER,):
+            routed = f", router{'s' * (len(self.routers) > 1)} {', '.join(self.routers)}"
         return (
-            f"{self.trace_name} on {engines}{self.profile.name}, SLOs {self.slo}: "
+            f"{self.trace_name} on {self.serving.title}{self.profile.name}{routed}, SLOs {self.slo}: "
             f"{self.requests_per_run} requests x {self.seeds} seed{'s' * (self.seeds > 1)}"
         )
 
@@ -172,14 +193,17 @@ class Comparison:
             "trace": self.trace_name,
             "slo": self.slo,
             "device": self.profile.name,
-            "engines": self.engines,
+            "engines": dataclasses.asdict(self.serving),
             "schedulers": [policy.to_json() for policy in self.policies.values()],
+            "routers": [find_router(text).to_json() for text in self.routers],
             "requests": self.requests_per_run,
             "seeds": self.seeds,
             "rate_per_s_of_load": {str(load): rate for load, rate in self.rate_of_load.items()},
             "saturation_rate_per_s": self.saturation_rate_per_s,
             "versions": versions(),
-            "code": code_digests(self.policies.values(), self.deployment),
+            "code": code_digests(
+                [policy for contender in self.contenders.values() for policy in contender], self.deployment
+            ),
             "deployment": deployment_digest(self.deployment),
             "workloads": {f"load {load!r}, seed {seed}": digest for (load, seed), digest in self._digests.items()},
         }
@@ -197,7 +221,8 @@ class Comparison:
     def run(self, cell: Cell) -> Row:
         """The row of a cell."""
         key = cell.load, cell.seed
-        scenario = Scenario(self.workloads[key], self.deployment, self.policies[cell.scheduler])
+        contender = self.contenders[cell.scheduler]
+        scenario = Scenario(self.workloads[key], self.deployment, contender.scheduler, router=contender.router)
         return {
             **cell._asdict(),
             "rate_per_s": self.rate_of_load[cell.load],
@@ -255,10 +280,10 @@ def cell_of(row: Row) -> Cell:
 
 
 def _compile(comparison: Comparison) -> None:
-    """Run each scheduler once on one request: kernels are compiled here, in one thread, before any of the work."""
-    for policy in comparison.policies.values():
-        workload = Workload.from_columns({"arrival_s": [0.0], "prompt_tokens": [1], "output_tokens": [2]})
-        Simulation(Scenario(workload, comparison.deployment, policy)).run()
+    """Run each scheduler and router once on two requests: kernels are compiled here, in one thread, before the work."""
+    for contender in comparison.contenders.values():
+        workload = Workload.from_columns({"arrival_s": [0.0, 0.0], "prompt_tokens": [1, 1], "output_tokens": [2, 2]})
+        Simulation(Scenario(workload, comparison.deployment, contender.scheduler, router=contender.router)).run()
 
 
 def _rows(comparison: Comparison, cells: list[Cell], jobs: int) -> Iterator[Row]:

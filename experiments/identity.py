@@ -10,6 +10,7 @@ import numba
 import numpy as np
 
 import servegym
+from servegym.simulator.cluster import Cluster
 from servegym.simulator.compilation import Compiled, source_digest
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.loop import advance
@@ -26,27 +27,38 @@ def versions() -> dict[str, str]:
     }
 
 
-def code_digests(policies: Iterable[Policy], deployment: Deployment) -> dict[str, str | None]:
+def code_digests(policies: Iterable[Policy], deployment: Deployment | Cluster) -> dict[str, str | None]:
     """Digest of the source of the event loop, the latency models and each policy, with all they call.
 
     A version says too little while code is being written: results of an edited policy are other results.
     None for what was typed at a prompt and has no source to read.
     """
-    estimator = deployment.estimator
+    pools = deployment.pools
     kernels: dict[str, tuple[Compiled, ...]] = {
         "loop": (advance,),
-        "latency": (deployment.device.batch_s, estimator.batch_s, estimator.exec_s),
-        **{policy.name: (policy.function, policy.victims) for policy in policies},
+        "latency": tuple(
+            kernel
+            for pool in pools
+            for kernel in (pool.device.batch_s, pool.estimator.batch_s, pool.estimator.exec_s, pool.estimator.request_s)
+        ),
     }
+    of_pools = [pool.scheduler for pool in pools if pool.scheduler is not None]
+    for policy in sorted([*policies, *of_pools], key=lambda policy: (policy.kind, policy.name)):
+        name = policy.name if policy.kind == "scheduler" else f"{policy.kind} {policy.name}"
+        kernels[name] = (policy.function, policy.victims)
     return {name: _joined(source_digest(kernel) for kernel in group) for name, group in kernels.items()}
 
 
-def deployment_digest(deployment: Deployment) -> str:
-    """Digest of the numbers of a deployment: coefficients, KV blocks, watermark."""
+def deployment_digest(deployment: Deployment | Cluster) -> str:
+    """Digest of the numbers of a deployment: coefficients, memory, roles and settings of its pools, and the link."""
     digest = hashlib.sha256()
-    for coefficients in (deployment.device.coefficients, deployment.estimator.coefficients):
-        digest.update(np.ascontiguousarray(coefficients, "f8").tobytes())
-    digest.update(f"{deployment.total_blocks} {deployment.block_tokens} {deployment.watermark}".encode())
+    for pool in deployment.pools:
+        for coefficients in (pool.device.coefficients, pool.estimator.coefficients):
+            digest.update(np.ascontiguousarray(coefficients, "f8").tobytes())
+        numbers = (pool.engines, pool.total_blocks, pool.block_tokens, pool.watermark, pool.role, pool.host)
+        digest.update(f"{numbers} {pool.scheduler.to_json() if pool.scheduler else None}".encode())
+    if isinstance(deployment, Cluster):
+        digest.update(f"{deployment.link} {deployment.signal_delay_s}".encode())
     return digest.hexdigest()[:16]
 
 

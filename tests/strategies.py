@@ -4,14 +4,16 @@ Times are often multiples of 1/64 s and so are costs, so that arrivals, ends of 
 instant. Nothing is listed by name: schedulers and their parameters are read off the registry.
 """
 
+import dataclasses
 import math
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
-from servegym.baselines.registry import scheduler
+from servegym.baselines.registry import router, scheduler, scheduler_names
 from servegym.latency_models.model import LatencyModel
+from servegym.simulator.cluster import Cluster, Link
 from servegym.simulator.deployment import Deployment, HostMemory
 from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.gains import Gain
@@ -55,9 +57,9 @@ requests = st.fixed_dictionaries(
 
 
 @st.composite
-def workloads(draw: st.DrawFn, most_requests: int = MOST_REQUESTS) -> Workload:
+def workloads(draw: st.DrawFn, most_requests: int = MOST_REQUESTS, fewest: int = 1) -> Workload:
     """Bursts and ties, one-token outputs, three priorities, interactive and TTLT classes."""
-    rows = draw(st.lists(requests, min_size=1, max_size=most_requests))
+    rows = draw(st.lists(requests, min_size=fewest, max_size=most_requests))
     columns = {field: np.array([row[field] for row in rows]) for field in rows[0]}
     return Workload.from_columns({"arrival_s": np.cumsum(columns.pop("gap_s")), **columns})
 
@@ -118,9 +120,9 @@ def values_of(parameter: Parameter) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def policies(draw: st.DrawFn, name: str) -> Policy:
-    """A registered scheduler with some of its declared parameters set."""
-    policy = scheduler(name)
+def policies(draw: st.DrawFn, name: str, kind: str = "scheduler") -> Policy:
+    """A registered policy with some of its declared parameters set."""
+    policy = router(name) if kind == "router" else scheduler(name)
     chosen = {p.name: draw(st.one_of(st.none(), values_of(p))) for p in policy.parameters}
     return policy.with_settings(**{key: value for key, value in chosen.items() if value is not None})
 
@@ -184,4 +186,58 @@ def scenarios(draw: st.DrawFn, name: str, most_requests: int = MOST_REQUESTS, mo
         disturbance=draw(disturbances),
         correction=draw(corrections),
         predictor=draw(predictors),
+    )
+
+
+# Clusters
+
+links = st.builds(
+    Link,
+    bytes_per_token=st.sampled_from([0.0, 1.0, 3.0]),
+    bytes_per_s=st.one_of(st.sampled_from([math.inf, 64.0, 4.0]), st.floats(1, 1000)),
+    latency_s=st.one_of(st.just(0.0), ticks, st.floats(0, 1)),
+    shared=st.booleans(),
+)
+# Roles of the pools: co-located ones, disaggregated ones, and both beside each other.
+shapes = st.one_of(
+    st.sampled_from([("both",), ("both", "both")]),
+    st.tuples(st.integers(1, 2), st.integers(1, 2)).map(lambda n: ("prefill",) * n[0] + ("decode",) * n[1]),
+    st.sampled_from([("prefill", "decode", "both"), ("both", "decode", "prefill")]),
+)
+
+
+@st.composite
+def clusters(draw: st.DrawFn, workload: Workload) -> Cluster:
+    """Pools of an engine or two, each with its device, its memory and perhaps its scheduler; any link and delay."""
+    pools = []
+    for role in draw(shapes):
+        # A pool whose scheduler is None takes the scenario's.
+        of_pool = draw(st.one_of(st.none(), st.sampled_from(scheduler_names())))
+        pool_scheduler = None if of_pool is None else draw(policies(of_pool))
+        pool = draw(deployments(workload, most_engines=draw(st.sampled_from([1, 1, 2]))))
+        if role == "prefill":  # it needs no memory for answers
+            needed = -(-int(workload.table["prompt_tokens"].max()) // pool.block_tokens)
+            pool = dataclasses.replace(pool, total_blocks=needed + draw(st.integers(0, 2)))
+        pools.append(dataclasses.replace(pool, role=role, scheduler=pool_scheduler))
+    delay_s = draw(st.one_of(st.just(0.0), st.sampled_from([1 / 64, 0.25, 2.0]), st.floats(0, 4)))
+    return Cluster(tuple(pools), draw(links), delay_s)
+
+
+@st.composite
+def cluster_scenarios(draw: st.DrawFn, name: str, most_requests: int = MOST_REQUESTS) -> Scenario:
+    """A whole run of a cluster under the router of this name, any scheduler."""
+    fewest = draw(st.sampled_from([1, most_requests // 4, 3 * most_requests // 4]))
+    workload = draw(workloads(most_requests, max(1, fewest)))
+    # Engines share the work: for them to be short of anything it has to come faster.
+    workload = workload.replace(arrival_s=workload.table["arrival_s"] * draw(st.sampled_from([1.0, 1 / 16, 0.0])))
+    return Scenario(
+        workload,
+        draw(clusters(workload)),
+        draw(policies(draw(st.sampled_from(scheduler_names())))),
+        draw(gains),
+        LONGEST_RUN_S,
+        disturbance=draw(disturbances),
+        correction=draw(corrections),
+        predictor=draw(predictors),
+        router=draw(policies(name, "router")),
     )

@@ -31,6 +31,40 @@ def test_the_first_lines_of_python_in_the_readme_run() -> None:
     assert names["result"].summary["finished"] == len(names["result"].requests) == 1000
 
 
+def test_the_router_of_the_extending_page_runs(tmp_path: Path) -> None:
+    file = tmp_path / "most_memory.py"
+    file.write_text(python_blocks("docs/extending.md")[1], "utf-8")
+    command = [sys.executable, "-m", "servegym", "simulate", "--load-policies", str(file), "--requests", "50"]
+    for engines in (["--engines", "3"], ["--prefill", "1", "--decode", "2"]):
+        done = subprocess.run(
+            [*command, *engines, "--router", "most-memory", "--json", "-"],
+            capture_output=True, text=True, check=False, cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["finished"] == 50
+
+
+def test_the_cluster_of_the_clusters_page_runs() -> None:
+    names: dict = {}
+    exec(python_blocks("docs/clusters.md")[0], names)
+    result = names["result"]
+    assert result.summary["finished"] == 300
+    assert list(result.engines["role"]) == ["prefill"] * 2 + ["decode"] * 3
+
+
+def test_the_commands_of_the_clusters_page_run(tmp_path: Path) -> None:
+    text = (ROOT / "docs/clusters.md").read_text("utf-8")
+    commands = re.findall(r"^    servegym (.*)$", text, flags=re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        less = ["--requests", "30", *(["--seeds", "1"] if command.startswith("compare") else [])]
+        done = subprocess.run(
+            [sys.executable, "-m", "servegym", *command.split(), *less],
+            capture_output=True, text=True, check=False, cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text("utf-8")):

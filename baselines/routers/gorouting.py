@@ -56,14 +56,9 @@ def finish_in_s(now_s, view, total_s, budget_s, decodes, e, estimates):
 
 
 @kernel
-def in_time(requests, record, n, finish_s):
-    """G: first-token weights of the queue record's requests that are done in time."""
-    gain = 0.0
-    for k in range(n):
-        request = requests[record[k]]
-        if finish_s < request.first_deadline_s:
-            gain += request.first_token_gain
-    return gain
+def in_time(request, finish_s):
+    """The weight of its first token if it is done in time, else 0."""
+    return request.first_token_gain if finish_s < request.first_deadline_s else 0.0
 
 
 @kernel
@@ -88,9 +83,10 @@ def look_at(now_s, r, requests, views, records, e, eta, decodes, estimates):
     with_s = total_s + estimates.request_s[view.kind](request.prompt_tokens, 0, False, estimates.coefficients[e])
     budget_s = budget_of(requests, record, n, now_s, min(request.tpot_slo_s, remain_s), eta)
     after_s = finish_in_s(now_s, view, with_s, budget_s, decodes, e, estimates)
-    gain = in_time(requests, record, n, now_s + after_s) - in_time(requests, record, n, now_s + before_s)
-    if now_s + after_s < request.first_deadline_s:
-        gain += request.first_token_gain
+    gain = in_time(request, now_s + after_s)
+    for k in range(n):  # differences, so that what stays as it is adds exactly nothing
+        queued = requests[record[k]]
+        gain += in_time(queued, now_s + after_s) - in_time(queued, now_s + before_s)
     return gain, before_s, after_s
 
 
@@ -112,13 +108,11 @@ def look_at_prefill_engine(now_s, r, requests, view, record, estimates, e, by_de
         k = order[i]
         request = requests[r] if k == n else requests[record[k]]
         after_s += plan[k].exec_s + constant_s
-        if now_s + max(0.0, after_s - since_s) < request.first_deadline_s:
-            gain += request.first_token_gain
-        if k == n:
-            continue
-        before_s += plan[k].exec_s + constant_s
-        if now_s + max(0.0, before_s - since_s) < request.first_deadline_s:
-            gain -= request.first_token_gain
+        change = in_time(request, now_s + max(0.0, after_s - since_s))
+        if k < n:
+            before_s += plan[k].exec_s + constant_s
+            change -= in_time(request, now_s + max(0.0, before_s - since_s))
+        gain += change
     return gain, max(0.0, before_s - since_s), max(0.0, after_s - since_s)
 
 

@@ -36,17 +36,21 @@ def min_tokens(now_s, r, requests, views, records, state, parameters, estimates,
 def min_cycle_time(now_s, r, requests, views, records, state, parameters, estimates, plan, order, route):
     """The iteration: all decodes at their mean context, and the prompts without a token up to the token budget."""
     best, least_s = -1, 0.0
-    batch = estimates.scratch[0]
+    batch, request = estimates.scratch[0], requests[r]
+    prefill_tokens, decodes, decode_tokens = request.prompt_tokens, 0, 0
+    if request.emitted_tokens > 0:
+        prefill_tokens, decodes, decode_tokens = 0, 1, request.prompt_tokens + request.emitted_tokens
     for e in range(views.shape[0]):
         view = views[e]
-        if not takes(view, requests[r]):
+        if not takes(view, request):
             continue
         batches.clear(batch)
-        if view.decodes > 0:
-            batch.decode_requests = view.decodes
-            batch.decode_cached_tokens = view.decode_tokens
-            batch.longest_decode_cached = view.decode_tokens / view.decodes
-        chunk = min(view.prefill_tokens + requests[r].prompt_tokens, max(0, int(parameters[0]) - view.decodes))
+        batch.decode_requests = view.decodes + decodes
+        batch.decode_cached_tokens = view.decode_tokens + decode_tokens
+        if batch.decode_requests > 0:
+            batch.longest_decode_cached = batch.decode_cached_tokens / batch.decode_requests
+        room = max(0, int(parameters[0]) - view.decodes - decodes)
+        chunk = min(view.prefill_tokens + prefill_tokens, room)
         if chunk > 0:
             batches.add(batch, chunk, 0, False)
         time_s = estimates.batch_s[view.kind](batch, estimates.coefficients[e])

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from servegym.experiments.errors import ExperimentError
+from servegym.simulator.cluster import Cluster
 from servegym.simulator.results import Result
-from servegym.simulator.types import BATCH_END, BATCH_START, EVICTED, LOADED, SCHEDULED, TOKEN
+from servegym.simulator.types import BATCH_END, BATCH_START, DEPARTED, EVICTED, LOADED, RECEIVED, SCHEDULED, TOKEN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +31,8 @@ def iterations(result: Result) -> pd.DataFrame:
     prefill_requests, decode_requests, prefill_tokens, decode_tokens; kv_blocks (in use while it ran).
 
     Blocks are taken when a batch is formed and given back when it has ended, and an idle engine has no requests:
-    so `kv_blocks` is the whole history of an engine's KV memory.
+    so `kv_blocks` is the whole history of an engine's KV memory, but for that of requests on their way between
+    engines (`blocks_on_their_way`) while an engine is idle.
     """
     import pandas as pd
 
@@ -87,3 +89,30 @@ def _decoding(result: Result, lines: np.ndarray) -> np.ndarray:
     decoding = np.empty(len(lines), bool)
     decoding[order] = (emitted > 0) & (prompt + emitted - computed == 1)
     return decoding
+
+
+def blocks_on_their_way(result: Result, engine: int) -> tuple[np.ndarray, np.ndarray]:
+    """(time_s, blocks): KV blocks of an engine that requests on their way from or to it hold, from each time on.
+
+    Where a request was prefilled it holds its blocks until its KV has arrived elsewhere; there from when it is sent.
+    """
+    deployment = result.scenario.deployment
+    if not isinstance(deployment, Cluster):
+        return np.empty(0), np.empty(0, "i8")
+    lines = timeline_lines(result)
+    departed, received = lines[lines["kind"] == DEPARTED], lines[lines["kind"] == RECEIVED]
+    link, prompts = deployment.link, result.scenario.workload.table["prompt_tokens"]
+    sending_s = link.latency_s + prompts[received["request"]] * (link.bytes_per_token / link.bytes_per_s)
+    here = departed[departed["engine"] == engine]
+    released = received[np.isin(received["request"], here["request"])]
+    blocks_of = dict(zip(here["request"].tolist(), here["tokens"].tolist(), strict=True))
+    to_here = received["engine"] == engine
+    time_s = np.concatenate([
+        here["time_s"], released["time_s"], (received["time_s"] - sending_s)[to_here], received["time_s"][to_here],
+    ])  # fmt: skip
+    change = np.concatenate([
+        here["tokens"], [-blocks_of[r] for r in released["request"].tolist()], received["tokens"][to_here],
+        -received["tokens"][to_here],
+    ]).astype("i8")  # fmt: skip
+    order = np.argsort(time_s, kind="stable")
+    return time_s[order], np.cumsum(change[order])

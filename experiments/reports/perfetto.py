@@ -1,6 +1,7 @@
 """A run's timeline as a trace of the Chrome trace event format, which Perfetto and chrome://tracing open.
 
-An engine is a process. It has a thread of iterations, counters, and a track for each of its requests. Times are
+An engine is a process. It has a thread of iterations, counters, and a track for each of its requests; one that is
+prefilled on one engine and decoded on another has a track at both, and the second begins with its transfer. Times are
 microseconds. Events are written one by one, as they are made.
 """
 
@@ -16,10 +17,10 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from servegym.experiments.reports.iterations import iterations, timeline_lines
+from servegym.experiments.reports.iterations import blocks_on_their_way, iterations, timeline_lines
 from servegym.experiments.reports.phases import phases
 from servegym.simulator.results import Result
-from servegym.simulator.types import ARRIVAL, EVICTED, FINISH, LOADED
+from servegym.simulator.types import ARRIVAL, DEPARTED, EVICTED, FINISH, LOADED, RECEIVED, ROLES
 
 ITERATIONS_THREAD = 1
 REQUEST_CATEGORY = "request"  # async events are told apart by category and id
@@ -71,6 +72,7 @@ def events(result: Result) -> Iterator[Event]:
     """Every event of the trace. They are not in order of time: those of one engine, thread or request are."""
     yield from _names(result)
     yield from _iterations(result)
+    yield from _kv_blocks(result)
     yield from _queue_lengths(result)
     yield from _requests(result)
     yield from _evictions(result)
@@ -87,9 +89,12 @@ def _process(engine: int) -> int:
 
 def _names(result: Result) -> Iterator[Event]:
     deployment = result.scenario.deployment
-    for engine in range(deployment.engines):
+    for engine, role in enumerate(result.arrays.engines["role"].tolist()):
+        name = f"engine {engine} ({deployment.name})"
+        if ROLES[role] != "both":
+            name = f"{ROLES[role]} engine {engine} ({deployment.name})"
         process = {"ph": "M", "pid": _process(engine), "tid": ITERATIONS_THREAD, "ts": 0}
-        yield {**process, "name": "process_name", "args": {"name": f"engine {engine} ({deployment.name})"}}
+        yield {**process, "name": "process_name", "args": {"name": name}}
         yield {**process, "name": "process_sort_index", "args": {"sort_index": engine}}
         yield {**process, "name": "thread_name", "args": {"name": "iterations"}}
 
@@ -121,21 +126,44 @@ def _iterations(result: Result) -> Iterator[Event]:
                 "ended": row.ended,
             },
         }
-        counts = [(start_us, row.kv_blocks, batch)]
+        counts = [(start_us, batch)]
         if row.then_idle:
-            counts.append((end_us, 0, dict.fromkeys(batch, 0)))
-        for time_us, in_use, requests in counts:
-            yield {**process, "ph": "C", "name": "KV blocks", "ts": time_us, "args": {"in use": in_use}}
+            counts.append((end_us, dict.fromkeys(batch, 0)))
+        for time_us, requests in counts:
             yield {**process, "ph": "C", "name": "requests in batch", "ts": time_us, "args": requests}
 
 
+def _kv_blocks(result: Result) -> Iterator[Event]:
+    """A counter of the KV blocks in use: of an iteration while it runs, between two those on their way elsewhere."""
+    table = iterations(result)
+    for engine in range(result.scenario.deployment.engines):
+        mine = table[table["engine"] == engine]
+        start_s, end_s = mine["start_s"].to_numpy(), mine["end_s"].to_numpy()
+        moved_s, moving = blocks_on_their_way(result, engine)
+        rest_s = end_s[np.r_[start_s[1:] != end_s[:-1], True][: len(end_s)]]  # idle from then on
+        running = np.searchsorted(start_s, moved_s, "right") > np.searchsorted(end_s, moved_s, "right")
+        idle_s = np.unique(np.r_[rest_s, moved_s[~running]])
+        in_use = np.r_[0, moving][np.searchsorted(moved_s, idle_s, "right")]
+        times_s, blocks = np.r_[start_s, idle_s], np.r_[mine["kv_blocks"].to_numpy(), in_use]
+        for place in np.argsort(times_s, kind="stable"):
+            yield {
+                "pid": _process(engine),
+                "tid": ITERATIONS_THREAD,
+                "ph": "C",
+                "name": "KV blocks",
+                "ts": _us(float(times_s[place])),
+                "args": {"in use": int(blocks[place])},
+            }
+
+
 def _queue_lengths(result: Result) -> Iterator[Event]:
-    """A counter of the requests that have arrived at an engine and have not finished."""
+    """A counter of the requests that have come to an engine and have neither finished nor gone on elsewhere."""
+    change = {ARRIVAL: 1, RECEIVED: 1, FINISH: -1, DEPARTED: -1}
     length = [0] * result.scenario.deployment.engines
     lines = timeline_lines(result)
-    for line in lines[np.isin(lines["kind"], (ARRIVAL, FINISH))]:
+    for line in lines[np.isin(lines["kind"], list(change))]:
         engine = int(line["engine"])
-        length[engine] += 1 if line["kind"] == ARRIVAL else -1
+        length[engine] += change[int(line["kind"])]
         yield {
             "pid": _process(engine),
             "tid": ITERATIONS_THREAD,
@@ -147,31 +175,43 @@ def _queue_lengths(result: Result) -> Iterator[Event]:
 
 
 def _requests(result: Result) -> Iterator[Event]:
-    """A track a request: a slice from arrival to finish, its phases in it, first token and finish as instants."""
+    """A track a request: a slice from arrival to finish, its phases in it, first token and finish as instants.
+
+    Where it is decoded on another engine, that slice ends with its first token, and another begins there."""
     table, of_phases = result.requests, phases(result)
     bounds = np.searchsorted(of_phases["request"], np.arange(len(table) + 1))
     end_of_run_s = float(result.arrays.clock[0].now_s)
+    lines = timeline_lines(result)
+    left = {int(line["request"]): line for line in lines[lines["kind"] == DEPARTED]}
     for row in table.itertuples():
-        track = _track(row.engine, row.Index)
+        departed = left.get(row.Index)
+        first = _track(row.engine if departed is None else int(departed["engine"]), row.Index)
         finished = np.isfinite(row.finish_s)
-        name, end_us = f"request {row.Index}", _us(row.finish_s if finished else end_of_run_s)
+        end_s = row.finish_s if finished else end_of_run_s
+        name = f"request {row.Index}"
         facts = {"prompt_tokens": row.prompt_tokens, "output_tokens": row.output_tokens, "priority": row.priority}
-        yield {**track, "ph": "b", "name": name, "ts": _us(row.arrival_s), "args": facts}
-        for phase in of_phases.iloc[bounds[row.Index] : bounds[row.Index + 1]].itertuples(index=False):
-            yield {**track, "ph": "b", "name": phase.phase, "ts": _us(phase.start_s)}
-            yield {**track, "ph": "e", "name": phase.phase, "ts": _us(phase.end_s)}
-        if np.isfinite(row.first_token_s):
-            yield {
-                **track,
-                "ph": "n",
-                "name": "first token",
-                "ts": _us(row.first_token_s),
-                "args": {"ttft_s": row.ttft_s},
-            }
-        if finished:
-            attained = {"attained": row.attained, "gain": row.gain, "ideal_gain": row.ideal_gain}
-            yield {**track, "ph": "n", "name": "finished", "ts": end_us, "args": attained}
-        yield {**track, "ph": "e", "name": name, "ts": end_us}
+        parts = [(first, row.arrival_s, end_s)]
+        if departed is not None:
+            last = _track(row.engine, row.Index)
+            parts = [(first, row.arrival_s, float(departed["time_s"])), (last, float(departed["time_s"]), end_s)]
+        of_request = of_phases.iloc[bounds[row.Index] : bounds[row.Index + 1]]
+        for track, start_s, until_s in parts:
+            yield {**track, "ph": "b", "name": name, "ts": _us(start_s), "args": facts}
+            for phase in of_request[of_request["engine"] == track["pid"] - 1].itertuples(index=False):
+                yield {**track, "ph": "b", "name": phase.phase, "ts": _us(phase.start_s)}
+                yield {**track, "ph": "e", "name": phase.phase, "ts": _us(phase.end_s)}
+            if track is first and np.isfinite(row.first_token_s):
+                yield {
+                    **track,
+                    "ph": "n",
+                    "name": "first token",
+                    "ts": _us(row.first_token_s),
+                    "args": {"ttft_s": row.ttft_s},
+                }
+            if track is parts[-1][0] and finished:
+                attained = {"attained": row.attained, "gain": row.gain, "ideal_gain": row.ideal_gain}
+                yield {**track, "ph": "n", "name": "finished", "ts": _us(end_s), "args": attained}
+            yield {**track, "ph": "e", "name": name, "ts": _us(until_s)}
 
 
 def _evictions(result: Result) -> Iterator[Event]:

@@ -77,9 +77,13 @@ def plot_urgency(result: Result, counts: pd.DataFrame) -> Figure:
 
 
 def plot_kv_memory(result: Result) -> Figure:
-    """KV blocks in use over time, of all there are: the mean of the engines, and from the least to the most of them."""
+    """KV blocks in use over time, of all there are: the mean of the engines, and from the least to the most of them.
+    Where engines differ in how many they have: their share."""
     bins, in_use = kv_blocks_over_time(result)
-    total = int(result.arrays.engines["total_blocks"][0])
+    totals = result.arrays.engines["total_blocks"]
+    total, unit = int(totals[0]), "KV blocks of an engine"
+    if (totals != total).any():
+        in_use, total, unit = in_use / totals[:, None], 1, "share of the KV blocks"
     figure, (axes,) = _figure()
     several = len(in_use) > 1
     name = "in use, mean of the engines" if several else "in use"
@@ -88,7 +92,7 @@ def plot_kv_memory(result: Result) -> Figure:
         axes.stairs(in_use.max(0), bins.edges_s, baseline=in_use.min(0), fill=True, color=BLUE, alpha=0.25,
                     label="from the emptiest to the fullest")  # fmt: skip
     axes.axhline(total, color="black", linewidth=1.2, linestyle=DASHES[2], label=f"all {total:,}")
-    _over_time(axes, result, "KV blocks of an engine")
+    _over_time(axes, result, unit)
     axes.set_ylim(0, 1.05 * total)
     return figure
 

@@ -17,7 +17,9 @@ from servegym.experiments.reports.plots import plot_batches, plot_gain, plot_kv_
 from servegym.experiments.reports.svg import inline_svg
 from servegym.experiments.reports.urgency import urgency
 from servegym.latency_models.profile import Profile
+from servegym.simulator.cluster import Cluster
 from servegym.simulator.results import Result, quantiles
+from servegym.simulator.simulation import Scenario
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,8 +115,9 @@ def _by_priority(result: Result) -> pd.DataFrame:
 
 
 def _engines(result: Result) -> pd.DataFrame:
-    return result.engines.rename(
+    table = result.engines.rename(
         columns={
+            "requests": "requests served",
             "scheduled_tokens": "tokens computed",
             "emitted_tokens": "tokens emitted",
             "busy_s": "busy (s)",
@@ -124,6 +127,8 @@ def _engines(result: Result) -> pd.DataFrame:
             "kv_use_peak": "KV use, peak (share)",
         }
     )
+    several = len(result.scenario.deployment.pools) > 1
+    return table if several else table.drop(columns=["pool", "role"])
 
 
 def _all_figures(summary: Mapping[str, Any]) -> pd.DataFrame:
@@ -163,16 +168,12 @@ def _urgency_picture(result: Result) -> str:
 
 def _what_was_run(result: Result, arguments: Mapping[str, Any]) -> dict[str, Any]:
     scenario = result.scenario
-    deployment, workload = scenario.deployment, scenario.workload
+    workload = scenario.workload
     return {
         "scheduler": scenario.scheduler.label,
         "parameter": scenario.scheduler.values(scenario.fact),
-        "deployment": {
-            "name": deployment.name,
-            "engines": deployment.engines,
-            "KV blocks of an engine": deployment.total_blocks,
-            "tokens in a block": deployment.block_tokens,
-        },
+        **_routing(scenario),
+        "deployment": _deployment(scenario),
         "gain": dataclasses.asdict(scenario.gain),
         "device disturbance": dataclasses.asdict(scenario.disturbance),
         "estimator correction": dataclasses.asdict(scenario.correction) if scenario.correction else None,
@@ -181,4 +182,32 @@ def _what_was_run(result: Result, arguments: Mapping[str, Any]) -> dict[str, Any
         | dict(workload.provenance),
         "argument": arguments,
         "version": versions(),
+    }
+
+
+def _routing(scenario: Scenario) -> dict[str, Any]:
+    """The router and its parameters; nothing for one engine, which needs none."""
+    if scenario.deployment.engines == 1 or scenario.router is None:
+        return {}
+    return {"router": scenario.router.label, "router's parameter": scenario.router.values(scenario.fact)}
+
+
+def _deployment(scenario: Scenario) -> dict[str, Any]:
+    deployment = scenario.deployment
+    pools = [
+        {
+            "engines": pool.engines,
+            "KV blocks of an engine": pool.total_blocks,
+            "tokens in a block": pool.block_tokens,
+        }
+        for pool in deployment.pools
+    ]
+    if not isinstance(deployment, Cluster):
+        return {"name": deployment.name, **pools[0]}
+    more = [{"role": pool.role, "scheduler": (pool.scheduler or scenario.scheduler).label} for pool in deployment.pools]
+    return {
+        "name": deployment.name,
+        **{f"pool {place}": a | b for place, (a, b) in enumerate(zip(more, pools, strict=True))},
+        "link": dataclasses.asdict(deployment.link),
+        "signals to the router take (s)": deployment.signal_delay_s,
     }

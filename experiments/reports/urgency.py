@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def urgency(result: Result) -> pd.DataFrame:
-    """One row an iteration: engine, start_s, end_s, and the requests that were urgent and normal when it started.
+    """One row an iteration: engine, start_s, end_s, and the requests that were urgent and normal when it started;
+    none at engines of a pool whose own scheduler tells no urgent requests.
 
     The timeline does not hold tiers, and what the scheduler thought of each request would make it many times as
     long. So the scenario is stepped through once more; the scheduler is called on what it sees before each batch,
@@ -25,8 +26,7 @@ def urgency(result: Result) -> pd.DataFrame:
     that its scenario alone does not give (a controller changed its parameters).
     """
     scenario = result.scenario
-    urgent_tier = scenario.scheduler.urgent_tier
-    if urgent_tier is None:
+    if scenario.scheduler.urgent_tier is None:
         raise ExperimentError(f"{scenario.scheduler.name} tells no urgent requests from normal ones")
     table = iterations(result)[["engine", "start_s", "end_s"]]
     simulation = Simulation(scenario)
@@ -35,8 +35,10 @@ def urgency(result: Result) -> pd.DataFrame:
         going_on, clock = simulation.step(), simulation.arrays.clock[0]
         if not going_on or clock.deciding_engine != engine or clock.now_s != start_s:
             raise ExperimentError(f"run again, the scenario decides otherwise at {start_s:g} s")
-        parameters = simulation.arrays.parameters[engine]
-        tiers = simulation.plan_of(scenario.scheduler, parameters, engine, start_s)["tier"]
-        urgent[row] = np.count_nonzero(tiers <= urgent_tier)
-        normal[row] = np.count_nonzero((tiers > urgent_tier) & (tiers != LEAVE_OUT))
+        policy = simulation.settings.schedulers[simulation.arrays.engines[engine].kind]
+        if policy.urgent_tier is None:
+            continue
+        tiers = simulation.plan_of(policy, simulation.arrays.parameters[engine], engine, start_s)["tier"]
+        urgent[row] = np.count_nonzero(tiers <= policy.urgent_tier)
+        normal[row] = np.count_nonzero((tiers > policy.urgent_tier) & (tiers != LEAVE_OUT))
     return table.assign(urgent=urgent, normal=normal)

@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from servegym.api import simulate as simulate
+    from servegym.baselines.registry import router as router
+    from servegym.baselines.registry import router_names as router_names
     from servegym.baselines.registry import scheduler as scheduler
     from servegym.baselines.registry import scheduler_names as scheduler_names
     from servegym.latency_models.profile import load_profile as load_profile
     from servegym.latency_models.profile import profile_names as profile_names
+    from servegym.simulator.cluster import Cluster as Cluster
+    from servegym.simulator.cluster import Link as Link
     from servegym.simulator.deployment import Deployment as Deployment
     from servegym.simulator.disturbances import Correction as Correction
     from servegym.simulator.disturbances import Disturbance as Disturbance
@@ -38,10 +42,14 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "simulate": "api",
+    "router": "baselines.registry",
+    "router_names": "baselines.registry",
     "scheduler": "baselines.registry",
     "scheduler_names": "baselines.registry",
     "load_profile": "latency_models.profile",
     "profile_names": "latency_models.profile",
+    "Cluster": "simulator.cluster",
+    "Link": "simulator.cluster",
     "Deployment": "simulator.deployment",
     "Correction": "simulator.disturbances",
     "Disturbance": "simulator.disturbances",

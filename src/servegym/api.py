@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from servegym.baselines.registry import router as find_router
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.latency_models.profile import Profile, load_profile
-from servegym.simulator.deployment import HostMemory
+from servegym.simulator.cluster import Cluster
+from servegym.simulator.deployment import Deployment, HostMemory
 from servegym.simulator.disturbances import Correction, Disturbance
+from servegym.simulator.errors import DeploymentError
 from servegym.simulator.gains import Gain
 from servegym.simulator.policies import Policy
 from servegym.simulator.predictors import Predictor
@@ -23,6 +26,8 @@ def simulate(
     scheduler: Policy | str = "slide-batching",
     device: Profile | str = "a100-llama3-8b",
     engines: int = 1,
+    deployment: Deployment | Cluster | None = None,
+    router: Policy | str | None = None,
     rate_per_s: float | None = None,
     requests: int | None = None,
     slo: str = "proserve",
@@ -41,7 +46,10 @@ def simulate(
         `slo` and `seed` make one (see `build_workload`; they are for a name only). Where a recipe's TPOT SLO is
         below twice what the device takes when idle, it is raised to that, and `provenance["slo_notes"]` says so.
     scheduler: a policy, or "name:key=value,...". device: a profile, its name, or the path of its JSON file.
-    engines: request i goes to engine i mod engines. until_s: stop at this time (inf: when all is served).
+    engines: how many of the device. deployment: engines of your own making, instead of `engines` of the device with
+        `host`; the device then stands for them only where a recipe asks for its TPOT.
+    router: a policy, or "name:key=value,...": which engine gets a request (None: request i goes to engine i mod n).
+    until_s: stop at this time (inf: when all is served).
     disturbance: noise and drift of the device (None: it takes what its model says). correction: of the estimator, by
         what iterations took (None: it stays as it was fitted).
     host: host memory for the KV of victims (None: what is evicted is lost; see `Profile.host_memory`). predictor: of
@@ -59,9 +67,19 @@ def simulate(
             seed=seed,
             idle_tpot_s=profile.idle_tpot_s,
         )
-    policy = find_scheduler(scheduler) if isinstance(scheduler, str) else scheduler
+    if deployment is None:
+        deployment = profile.deployment(engines, host=host)
+    elif engines != 1 or host is not None:
+        raise DeploymentError("a deployment is given, and engines or host too; a deployment says how many and what")
     scenario = Scenario(
-        workload, profile.deployment(engines, host=host), policy, gain or Gain(), until_s,
-        disturbance or Disturbance(), correction, predictor,
-    )  # fmt: skip
+        workload,
+        deployment,
+        find_scheduler(scheduler) if isinstance(scheduler, str) else scheduler,
+        gain or Gain(),
+        until_s,
+        disturbance or Disturbance(),
+        correction,
+        predictor,
+        find_router(router) if isinstance(router, str) else router,
+    )
     return Simulation(scenario, record_timeline).run()

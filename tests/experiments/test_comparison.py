@@ -91,7 +91,7 @@ def test_rows_of_something_else_are_refused(tmp_path, field, value, problem):
 
 
 def test_the_code_of_a_policy_is_part_of_a_comparison():
-    assert set(SMALL.identity["code"]) == {"loop", "latency", "vllm-fcfs", "edf"}
+    assert set(SMALL.identity["code"]) == {"loop", "latency", "vllm-fcfs", "edf", "router round-robin"}
     assert all(SMALL.identity["code"].values())
 
 

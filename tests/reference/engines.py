@@ -2,9 +2,14 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from .disturbances import Corrector
+from .latency import Latency
 from .requests import INF, Request
+
+if TYPE_CHECKING:
+    from .packer import Formation, Scheduler
 
 Batch = list[tuple[Request, int]]  # requests with their chunks, in batch order
 
@@ -40,6 +45,15 @@ class Group:
 
 
 @dataclass
+class Kind:
+    """What the engines of a pool share: who decides, what a batch takes and what it is thought to take."""
+
+    scheduler: "Scheduler"
+    device: Latency
+    fit: Latency
+
+
+@dataclass
 class Engine:
     index: int
     block_tokens: int
@@ -56,14 +70,24 @@ class Engine:
     by_client: dict[int, Group] = field(default_factory=lambda: defaultdict(Group))
     by_application: dict[int, Group] = field(default_factory=lambda: defaultdict(Group))
     corrector: Corrector | None = None
+    role: str = "both"  # both, prefill, decode
+    kind: Kind | None = None  # None: the simulation's
+    on_their_way: dict[int, int] = field(default_factory=dict)  # blocks of KV on its way from or to here, by request
+    waits_for_kv: bool = False  # its first-ranked request needs memory taken for KV on its way
+    moved_in_vain: "list[Formation]" = field(default_factory=list)  # attempts to form the next batch that ended so
+
+    @property
+    def all_holders(self) -> int:
+        return len(self.holders) + len(self.on_their_way)
 
     @property
     def holders(self) -> list[Request]:
+        """Those in the queue, who can be evicted."""
         return [request for request in self.queue if request.holder]
 
     @property
     def free_blocks(self) -> int:
-        return self.total_blocks - sum(request.blocks for request in self.queue)
+        return self.total_blocks - sum(request.blocks for request in self.queue) - sum(self.on_their_way.values())
 
     @property
     def free_host_blocks(self) -> int:

@@ -73,6 +73,7 @@ class Formation:
     evicted: list[Request] = field(default_factory=list)
     saved: list[int] = field(default_factory=list)  # tokens, of each of the evicted
     loaded: list[tuple[Request, int]] = field(default_factory=list)  # in order, with tokens
+    waits: bool = False  # for KV to arrive: there is no batch
 
     @property
     def saved_tokens(self) -> int:
@@ -126,7 +127,7 @@ class Formation:
                 continue
             # 4. Memory, r not a holder
             if not r.holder:
-                if len(engine.holders) >= limits.holder_budget:
+                if engine.all_holders >= limits.holder_budget:
                     admission_closed = True
                     continue
                 if not self.room(r, chunk) and limits.evict_for == "all":
@@ -189,7 +190,7 @@ class Formation:
         """Whether r finds room, or would if some holders had been evicted."""
         engine, limits = self.engine, self.limits
         need = engine.blocks_for(r.context if limits.reserve_context else r.cached + chunk)
-        if len(engine.holders) > len(without):
+        if engine.all_holders > len(without):
             given = limits.watermark_blocks
             need += engine.watermark_blocks if given is None else given
             if self.decision.headroom_blocks is not None:
@@ -241,7 +242,7 @@ class Formation:
         self.batch.append((r, chunk))
 
     def progress(self) -> None:
-        """The first-ranked request runs alone with what fits."""
+        """The first-ranked request runs alone with what fits, if not even that is to wait for KV on its way."""
         engine, limits = self.engine, self.limits
         r = self.all_in_rank_order()[0]
         if limits.whole_prompts:
@@ -252,6 +253,9 @@ class Formation:
             must_hold = 1
         if self.lacks(r, must_hold) > 0:
             chunk = r.left  # what takes memory for progress emits a token
+            if engine.on_their_way and engine.blocks_for(r.cached + chunk) > self.most_blocks:
+                self.waits = True
+                return
             while self.lacks(r, chunk) > 0:
                 others = [holder for holder in engine.holders if holder is not r]
                 if not others:
@@ -259,6 +263,11 @@ class Formation:
                 self.evict(others)
         chunk = min(chunk, (r.blocks + engine.free_blocks) * engine.block_tokens - r.cached)
         self.join(r, chunk)
+
+    @property
+    def most_blocks(self) -> int:
+        """Free ones and those of all in the queue."""
+        return self.engine.free_blocks + sum(holder.blocks for holder in self.engine.holders)
 
 
 def largest(most: int, fits: Callable[[int], bool]) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from servegym.simulator.signatures import Run
+from servegym.simulator.signatures import Books, Run
 
 
 def named_arrays(run: Run) -> Iterator[tuple[str, np.ndarray]]:
@@ -26,3 +26,8 @@ def copied(run: Run) -> Run:
 def as_bytes(run: Run) -> dict[str, bytes]:
     """Every array to the last byte, to compare runs with; a difference is then named."""
     return {name: value.tobytes() for name, value in named_arrays(run)}
+
+
+def book_bytes(books: Books) -> dict[str, bytes]:
+    """Every array of a router's books to the last byte."""
+    return {name: value.tobytes() for name, value in books._asdict().items() if isinstance(value, np.ndarray)}

@@ -1,4 +1,4 @@
-"""`servegym compare`: schedulers x loads x seeds, with intervals."""
+"""`servegym compare`: schedulers x routers x loads x seeds, with intervals."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ servegym compare
 
 servegym compare --scheduler edf --scheduler slide-batching:gamma=2 --load medium --load 1.2 --seeds 10
 
+servegym compare --engines 4 --scheduler slide-batching --router round-robin --router min-load --router gorouting
+
 servegym compare --trace my.csv --rate 4 --rate 8 --baseline vllm-fcfs --out results/mine
 """
 
@@ -35,7 +37,12 @@ def compare(
     slo: options.Slo = "proserve",
     device: options.Device = "a100-llama3-8b",
     engines: options.Engines = 1,
+    prefill: options.Prefill = 0,
+    decode: options.Decode = 0,
+    link_gb_per_s: options.LinkBandwidth = 25.0,
     scheduler: options.Schedulers = None,
+    decode_scheduler: options.DecodeScheduler = None,
+    router: options.Routers = None,
     load_policies: options.LoadPolicies = None,
     baseline: Annotated[
         str | None,
@@ -75,7 +82,7 @@ def compare(
     report: options.Report = None,
     json: options.Json = None,
 ) -> None:
-    """Compare schedulers at several loads, each over several seeds, on the same requests.
+    """Compare schedulers (and routers) at several loads, each over several seeds, on the same requests.
 
     A run serves 3000 requests unless --requests says otherwise, or all of a shorter file; of a longer one
     each seed serves another stretch. Means are over seeds, with 95 % intervals; differences are taken seed by seed.
@@ -98,6 +105,11 @@ def compare(
         slo=slo,
         device=device,
         engines=engines,
+        prefill=prefill,
+        decode=decode,
+        link_gb_per_s=link_gb_per_s,
+        decode_scheduler=decode_scheduler,
+        routers=tuple(router or [options.ROUTER]),
         schedulers=tuple(scheduler or SCHEDULERS),
         loads=tuple(parse_load(text) for text in load) if load else tuple(LOADS.values()),
         rates_per_s=tuple(rate or ()),
@@ -105,7 +117,7 @@ def compare(
         requests=requests,
     )
     if baseline is not None:
-        check_baseline(baseline, list(comparison.policies))
+        check_baseline(baseline, list(comparison.contenders))
     directory = out or comparison.default_directory
     cells = run_with_progress(comparison, directory, jobs, fresh)
     summary = summarise(cells, baseline)

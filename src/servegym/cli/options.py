@@ -64,8 +64,49 @@ Device = Annotated[
 ]
 Engines = Annotated[
     int,
-    typer.Option(min=1, max=1024, metavar="N", help="Engines; request i goes to engine i mod N.", rich_help_panel=WHAT),
+    typer.Option(min=1, max=1024, metavar="N", help="Engines, each of which does all.", rich_help_panel=WHAT),
 ]
+Prefill = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=1024,
+        metavar="P",
+        help="Engines that prefill only, with --decode; instead of --engines.",
+        show_default=False,
+        rich_help_panel=WHAT,
+    ),
+]
+Decode = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=1024,
+        metavar="D",
+        help="Engines that decode what the prefill engines have prefilled.",
+        show_default=False,
+        rich_help_panel=WHAT,
+    ),
+]
+LinkBandwidth = Annotated[
+    float,
+    typer.Option(
+        "--link-gb-per-s",
+        metavar="GB_PER_S",
+        help="How fast KV goes to each decode engine.",
+        rich_help_panel=WHAT,
+    ),
+]
+DecodeScheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[:key=value,...]",
+        help="The scheduler of the decode engines.",
+        show_default="vllm-fcfs",
+        rich_help_panel=WHAT,
+    ),
+]
+ROUTER = "round-robin"
 
 SCHEDULER_METAVAR = "NAME[:key=value,...]"
 Scheduler = Annotated[
@@ -81,6 +122,20 @@ Schedulers = Annotated[
         metavar=SCHEDULER_METAVAR,
         help="A scheduler and parameters other than its own. Repeatable.",
         show_default="seven of them",
+        rich_help_panel=WHAT,
+    ),
+]
+Router = Annotated[
+    str,
+    typer.Option(metavar=SCHEDULER_METAVAR, help="Which of several engines gets a request.", rich_help_panel=WHAT),
+]
+Routers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--router",
+        metavar=SCHEDULER_METAVAR,
+        help="Which of several engines gets a request. Repeatable: each scheduler under each router.",
+        show_default=ROUTER,
         rich_help_panel=WHAT,
     ),
 ]

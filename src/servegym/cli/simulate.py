@@ -28,6 +28,10 @@ servegym simulate --requests 200 --json - | jq .tdg_ratio
 
 servegym simulate --load 1.4 --report overload.html --perfetto overload.json.gz
 
+servegym simulate --engines 4 --router gorouting --load high
+
+servegym simulate --prefill 2 --decode 2 --router min-load --link-gb-per-s 10
+
 servegym simulate --scheduler semantic --slo semantic --host-memory 64 --predictor length_error=0.2,latency_s=0.01
 """
 
@@ -37,6 +41,9 @@ def simulate(
     slo: options.Slo = "proserve",
     device: options.Device = "a100-llama3-8b",
     engines: options.Engines = 1,
+    prefill: options.Prefill = 0,
+    decode: options.Decode = 0,
+    link_gb_per_s: options.LinkBandwidth = 25.0,
     noise: options.Noise = 0.0,
     drift: options.Drift = 0.0,
     correct: options.Correct = False,
@@ -44,6 +51,8 @@ def simulate(
     host_bandwidth: options.HostBandwidth = 25.0,
     predictor: options.Predictor = None,
     scheduler: options.Scheduler = "slide-batching",
+    decode_scheduler: options.DecodeScheduler = None,
+    router: options.Router = options.ROUTER,
     load_policies: options.LoadPolicies = None,
     rate: options.Rate = None,
     load: options.Load = None,
@@ -80,15 +89,19 @@ def simulate(
     load_policy_files(load_policies)
 
     from servegym.api import simulate as serve
+    from servegym.baselines.registry import router as find_router
     from servegym.baselines.registry import scheduler as find_scheduler
+    from servegym.experiments.deployments import Engines
     from servegym.experiments.identity import versions
     from servegym.latency_models.profile import load_profile
     from servegym.simulator.disturbances import Correction, Disturbance
     from servegym.simulator.predictors import predictor_of
     from servegym.traces.workloads import build_workload
 
-    policy, profile = find_scheduler(scheduler), load_profile(device)
-    rate_per_s = arrival_rate_per_s(rate, load, trace, profile, engines, slo)
+    policy, routing, profile = find_scheduler(scheduler), find_router(router), load_profile(device)
+    serving = Engines(engines, prefill, decode, link_gb_per_s, decode_scheduler)
+    deployment = serving.deployment(profile, profile.host_memory(host_memory, host_bandwidth) if host_memory else None)
+    rate_per_s = arrival_rate_per_s(rate, load, trace, profile, serving.total, slo)
     workload = build_workload(
         trace, requests=requests, rate_per_s=rate_per_s, slo=slo, seed=seed, window="seed",
         idle_tpot_s=profile.idle_tpot_s,
@@ -98,10 +111,10 @@ def simulate(
         workload,
         scheduler=policy,
         device=profile,
-        engines=engines,
+        deployment=deployment,
+        router=routing,
         disturbance=Disturbance(noise, drift, seed=seed),
         correction=Correction() if correct else None,
-        host=profile.host_memory(host_memory, host_bandwidth) if host_memory else None,
         predictor=predictor_of(predictor) if predictor is not None else None,
         record_timeline=recorded,
     )
@@ -111,7 +124,10 @@ def simulate(
             "trace": trace,
             "slo": slo,
             "device": device,
-            "engines": engines,
+            "engines": serving.total,
+            "prefill": prefill,
+            "decode": decode,
+            "link_gb_per_s": link_gb_per_s if serving.is_disaggregated else None,
             "noise": noise,
             "drift": drift,
             "correct": correct,
@@ -119,6 +135,8 @@ def simulate(
             "host_bandwidth": host_bandwidth,
             "predictor": predictor,
             "scheduler": policy.label,
+            "decode_scheduler": serving.decoding.label if serving.decoding else None,
+            "router": routing.label,
             "load_policies": load_policies or [],
             "rate": rate,
             "load": load,
@@ -164,12 +182,20 @@ def arrival_rate_per_s(
     return parse_load(load or "medium") * saturation_rate_per_s(trace, profile, engines, slo)
 
 
+def engines_of(arguments: dict[str, Any]) -> str:
+    """How many engines there are."""
+    if arguments["prefill"]:
+        return f"{arguments['prefill']} prefill + {arguments['decode']} decode"
+    return str(arguments["engines"])
+
+
 def show(document: dict[str, Any], console: Console) -> None:
     """The figures of a run as two tables."""
     arguments = document["arguments"]
+    routed = f", router {arguments['router']}" if arguments["engines"] > 1 else ""
     console.print(
-        f"{arguments['scheduler']} on {arguments['engines']} x {arguments['device']}, {document['workload']['name']} "
-        f"at {number(document['rate_per_s'])} requests/s, seed {arguments['seed']}"
+        f"{arguments['scheduler']} on {engines_of(arguments)} x {arguments['device']}{routed}, "
+        f"{document['workload']['name']} at {number(document['rate_per_s'])} requests/s, seed {arguments['seed']}"
     )
     for note in document["workload"].get("slo_notes", ()):
         console.print(f"SLOs: {note}")

@@ -1,0 +1,1 @@
+"""What no scheduler can exceed, and what a steady state allows: docs/bounds.md."""

@@ -1,0 +1,44 @@
+"""What is compared: policies that serve together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from servegym.baselines.registry import router as find_router
+from servegym.baselines.registry import scheduler as find_scheduler
+from servegym.experiments.errors import ExperimentError
+from servegym.simulator.policies import Policy
+
+ROUTER = "round-robin"
+
+
+class Contender(NamedTuple):
+    scheduler: Policy
+    router: Policy
+
+
+def find_contenders(schedulers: Iterable[str], routers: Iterable[str]) -> dict[str, Contender]:
+    """Each scheduler under each router ("name" or "name:key=value,..."), by label.
+
+    That is the scheduler's, and where there are several routers the router's too. Raises PolicyError for an unknown
+    one, ExperimentError for two that are the same.
+    """
+    by_router = _different("routers", [find_router(text) for text in routers])
+    return {
+        f"{label} + {routing}" if len(by_router) > 1 else label: Contender(policy, router)
+        for label, policy in find_schedulers(schedulers).items()
+        for routing, router in by_router.items()
+    }
+
+
+def find_schedulers(texts: Iterable[str]) -> dict[str, Policy]:
+    """Schedulers by their labels, in the order they were named. Raises as `find_contenders` does."""
+    return _different("schedulers", [find_scheduler(text) for text in texts])
+
+
+def _different(what: str, found: list[Policy]) -> dict[str, Policy]:
+    policies = {policy.label: policy for policy in found}
+    if len(policies) < len(found):
+        raise ExperimentError(f"two of the {what} {', '.join(policy.label for policy in found)} are the same")
+    return policies

@@ -1,0 +1,70 @@
+"""One routing decision from engines written by hand: what the cases worked on paper are stated in."""
+
+from typing import Any
+
+import numpy as np
+
+from servegym.baselines.registry import router, scheduler
+from servegym.latency_models.model import LatencyModel
+from servegym.simulator.cluster import Cluster
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.gains import Gain
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.types import VIEW
+from tests.simulator.forming import linear
+from tests.simulator.scenes import requests
+
+A_TOKEN_A_SECOND = linear(c_p=1, b_d=1)  # no constant part, unless a case says so
+
+
+def waits(prompt_tokens: int, **more: Any) -> dict:
+    """A request without a token; deadlines are far off unless it says otherwise."""
+    return {"prompt_tokens": prompt_tokens, "ttft_slo_s": 1000.0, "tpot_slo_s": 1000.0, "weight": 1.0, **more}
+
+
+def engine(*record: dict, role: str = "both", model: LatencyModel = A_TOKEN_A_SECOND, **view: Any) -> dict:
+    """An engine as a router knows it: its queue record, and fields of its view."""
+    return {"record": record, "role": role, "model": model, "view": view}
+
+
+def asked(text: str, request: dict, *engines: dict, now_s: float = 0.0, emitted: int = 0, sent: tuple = ()) -> int:
+    """The engine that a router names. sent: when each engine was sent a request last, as numbers; 0: never."""
+    rows = [*(row for one in engines for row in one["record"]), request]
+    columns = {field: [row.get(field, 0.0) for row in rows] for field in (*waits(1), "arrival_s")}
+    order = np.argsort(columns["arrival_s"], kind="stable")  # a workload is in order of arrival
+    workload = requests(**{field: np.array(values)[order] for field, values in columns.items()})
+    place = np.argsort(order)
+    pools = [
+        Deployment(one["model"], one["model"], 5000, block_tokens=1, watermark=0.0, role=one["role"])
+        for one in engines
+    ]  # fmt: skip
+    # Of a cluster there are pools of both roles or of neither; these are never looked at.
+    roles = {pool.role for pool in pools}
+    if roles & {"prefill", "decode"}:
+        missing = {"prefill", "decode"} - roles
+        pools += [Deployment(A_TOKEN_A_SECOND, A_TOKEN_A_SECOND, 5000, block_tokens=1, role=role) for role in missing]
+    scenario = Scenario(
+        workload, Cluster(tuple(pools)), scheduler("edf"), Gain(first_weight=1.0), router=router(text)
+    )  # fmt: skip
+    simulation = Simulation(scenario)
+    books, run, r = simulation.books, simulation.arrays, int(place[-1])
+    run.requests[r].emitted_tokens = emitted
+    records = np.zeros((len(pools), len(rows) + 1), "i4")
+    nth = 0
+    for e, one in enumerate(engines):
+        for k, row in enumerate(one["record"]):
+            records[e, k] = place[nth]
+            books.views[e].prefills += 1
+            books.views[e].prefill_tokens += row["prompt_tokens"]
+            books.views[e].requests += 1
+            nth += 1
+        for field, value in one["view"].items():
+            assert field in VIEW.names
+            books.views[e][field] = value
+    if sent:
+        books.state[: len(sent), 0] = sent
+    simulation.settings.router.function.entry(
+        now_s, r, run.requests, books.views, records, books.state, books.parameters, books.estimates,
+        np.zeros(len(rows) + 1, run.plan.dtype), np.zeros(len(rows) + 1, "i4"), books.route[0],
+    )  # fmt: skip
+    return int(books.route[0].engine)

@@ -1,0 +1,158 @@
+"""The routers of docs/systems/routers.md, written from that page alone."""
+
+import math
+from collections.abc import Callable
+
+from servegym.simulator.random import uniform
+
+from .requests import INF, Request
+from .views import View
+
+
+class Router:
+    def prepare(self, requests: list[Request], views: list[View]) -> None:
+        """Before the run: the whole workload, for defaults, and all engines as the router will know them."""
+        self.everyone, self.views = requests, views
+
+    def choose(self, r: Request, views: list[View], now_s: float) -> View:
+        """One of `views`, the engines that take r, in order."""
+        raise NotImplementedError
+
+    def decode_engine(self, r: Request) -> int | None:
+        """Where r, just sent somewhere, is to go when it has its first token; None: to be asked then."""
+        return None
+
+
+def smallest(views: list[View], key: Callable[[View], float]) -> View:
+    """Ties: sent a request longest ago, then the lower index."""
+    return min(views, key=lambda view: (key(view), view.sent, view.index))
+
+
+class RoundRobin(Router):
+    def choose(self, r: Request, views: list[View], now_s: float) -> View:
+        return views[r.index % len(views)]
+
+
+class Random(Router):
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def choose(self, r: Request, views: list[View], now_s: float) -> View:
+        return views[math.floor(uniform(self.seed, 0x726F7574, r.index) * len(views))]
+
+
+class MinLoad(Router):
+    def choose(self, r: Request, views: list[View], now_s: float) -> View:
+        return smallest(views, lambda view: view.requests)
+
+
+class MinTokens(Router):
+    def choose(self, r: Request, views: list[View], now_s: float) -> View:
+        return smallest(views, lambda view: view.record_tokens + view.decode_tokens)
+
+
+class MinCycleTime(Router):
+    def __init__(self, token_budget: int = 1024) -> None:
+        self.token_budget = token_budget
+
+    def choose(self, r: Request, views: list[View], now_s: float) -> View:
+        return smallest(views, lambda view: self.cycle_s(r, view))
+
+    def cycle_s(self, r: Request, view: View) -> float:
+        decodes, cached, prefill = view.decodes, view.decode_tokens, view.record_tokens
+        if r.emitted > 0:
+            decodes, cached = decodes + 1, cached + r.context
+        else:
+            prefill += r.prompt_tokens
+        batch = [(1, cached / decodes, True) for _ in range(decodes)]
+        chunk = min(prefill, max(0, self.token_budget - decodes))
+        return view.fit.batch([*batch, (chunk, 0, False)] if chunk > 0 else batch)
+
+
+class GoRouting(Router):
+    def __init__(
+        self,
+        alpha: float = 0.9,
+        lam: float = 0.8,
+        mu: float = 0.1,
+        eta: float | None = None,  # s; None: 0.65 x the smallest TPOT SLO of the workload
+        decodes: str = "once",  # once, recurring
+        fallback: str = "random",  # random, least-loaded
+        local_order: str = "deadline",  # deadline, arrival; of prefill engines
+        seed: int = 0,
+    ) -> None:
+        assert decodes in ("once", "recurring") and fallback in ("random", "least-loaded")
+        assert local_order in ("deadline", "arrival")
+        self.alpha, self.lam, self.mu, self.eta = alpha, lam, mu, eta
+        self.decodes, self.fallback, self.random = decodes, fallback, Random(seed)
+        self.local_order = local_order
+
+    def prepare(self, requests: list[Request], views: list[View]) -> None:
+        super().prepare(requests, views)
+        self.floor_s = 0.65 * min(r.tpot_slo_s for r in requests) if self.eta is None else self.eta
+
+    def choose(self, r: Request, views: list[View], now_s: float) -> View:
+        if r.emitted > 0:
+            return smallest(views, lambda view: -view.free_blocks)
+
+        def exec_s(view: View) -> float:
+            return self.exec_s(view, view.record, r, now_s)
+
+        def exec_with_s(view: View) -> float:
+            return self.exec_s(view, [*view.record, r], r, now_s)
+
+        gains = [
+            self.gain(view, [*view.record, r], r, now_s) - self.gain(view, view.record, r, now_s) for view in views
+        ]
+        most = max(gains)
+        if most <= 0:
+            return self.random.choose(r, views, now_s) if self.fallback == "random" else smallest(views, exec_s)
+        candidates = [view for view, gain in zip(views, gains, strict=True) if gain >= self.alpha * most]
+        light = [view for view in candidates if exec_s(view) < self.mu * r.ttft_slo_s]
+        not_heavy = [view for view in candidates if not exec_with_s(view) > self.lam * r.ttft_slo_s]
+        if light:
+            return smallest(light, exec_s)
+        if not_heavy:
+            return smallest(not_heavy, lambda view: -exec_s(view))
+        return smallest(candidates, exec_s)
+
+    def gain(self, view: View, queue: list[Request], r: Request, now_s: float) -> float:
+        """G(S), S = `queue`."""
+        ends_s = [now_s + self.exec_s(view, queue, r, now_s)] * len(queue)
+        if view.role == "prefill":
+            queue = sorted(queue, key=lambda q: q.deadline(1) if self.local_order == "deadline" else q.arrival_s)
+            ends_s = [now_s + self.alone_s(view, queue[: place + 1], now_s) for place in range(len(queue))]
+        return sum(q.first_token_gain for q, end_s in zip(queue, ends_s, strict=True) if end_s < q.deadline(1))
+
+    def alone_s(self, view: View, queue: list[Request], now_s: float) -> float:
+        """EXEC(S) on a prefill engine: one after the other, each in a batch of its own."""
+        t_c = view.fit.batch([])
+        total_s = sum(view.fit.exec(q.prompt_tokens, 0, False) + t_c for q in queue)
+        return max(0.0, total_s - (now_s - view.changed_s))
+
+    def exec_s(self, view: View, queue: list[Request], r: Request, now_s: float) -> float:
+        """EXEC(S), S = `queue`."""
+        if view.role == "prefill":
+            return self.alone_s(view, queue, now_s)
+        budget_s = max(
+            min([q.deadline(1) - now_s for q in queue] + [q.tpot_slo_s for q in [*queue, r]]),
+            self.floor_s,
+        )
+        t_c, decodes = view.fit.batch([]), view.decodes
+        decode_s = view.fit.exec(1, view.decode_tokens // decodes, True) if decodes else 0.0
+        all_s = sum(view.fit.exec(q.prompt_tokens, 0, False) for q in queue)
+        spent_s = t_c if self.decodes == "once" else t_c + decodes * decode_s
+        if budget_s <= spent_s:
+            return INF
+        total_s = budget_s / (budget_s - spent_s) * all_s + (decodes * decode_s if self.decodes == "once" else 0.0)
+        return max(0.0, total_s - (now_s - view.changed_s))
+
+
+ROUTERS: dict[str, type[Router]] = {
+    "gorouting": GoRouting,
+    "min-cycle-time": MinCycleTime,
+    "min-load": MinLoad,
+    "min-tokens": MinTokens,
+    "random": Random,
+    "round-robin": RoundRobin,
+}

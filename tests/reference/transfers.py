@@ -1,0 +1,76 @@
+"""KV on its way from prefill to decode engines: "From prefill to decode" of docs/simulation.md."""
+
+from dataclasses import dataclass
+
+from .engines import Engine
+from .requests import Request
+
+
+@dataclass(frozen=True)
+class Link:
+    bytes_per_token: float = 0.0
+    bytes_per_s: float = 1.0
+    latency_s: float = 0.0
+    shared: bool = False
+
+    def sending_s(self, tokens: int) -> float:
+        return self.latency_s + tokens * (self.bytes_per_token / self.bytes_per_s)
+
+
+@dataclass
+class Transfer:
+    request: Request
+    source: Engine
+    destination: Engine
+    arrival_s: float
+
+
+@dataclass
+class Lines:
+    """Of all decode engines: who waits for their KV to be sent, and whose is on its way."""
+
+    link: Link
+    waiting: dict[int, list[tuple[Request, Engine]]]  # by decode engine, with the engine each comes from
+    sent: list[Transfer]
+
+    def join(self, r: Request, source: Engine, destination: Engine, now_s: float) -> None:
+        """r has left the queue of `source`; its blocks there stay taken."""
+        source.on_their_way[r.index], r.blocks = r.blocks, 0
+        self.waiting[destination.index].append((r, source))
+        self.try_first([destination], now_s)
+
+    def try_first(self, destinations: list[Engine], now_s: float) -> None:
+        """Of those first in line there who have a free link and memory, the one of the earliest first token."""
+        can_be_sent = [engine for engine in destinations if self.link_is_free(engine) and self.has_memory(engine)]
+        if can_be_sent:
+            engine = min(can_be_sent, key=lambda engine: (self.first(engine).emission_s[0], engine.index))
+            r, source = self.waiting[engine.index].pop(0)
+            engine.on_their_way[r.index] = engine.blocks_for(r.computed)
+            self.sent.append(Transfer(r, source, engine, now_s + self.link.sending_s(r.computed)))
+
+    def first(self, destination: Engine) -> Request:
+        return self.waiting[destination.index][0][0]
+
+    def link_is_free(self, destination: Engine) -> bool:
+        return not any(self.link.shared or transfer.destination is destination for transfer in self.sent)
+
+    def has_memory(self, destination: Engine) -> bool:
+        """For the first in line there, if there is one."""
+        if not self.waiting[destination.index]:
+            return False
+        need = destination.blocks_for(self.first(destination).computed)
+        return destination.free_blocks >= need + (destination.watermark_blocks if destination.all_holders else 0)
+
+    def next_arriving(self, now_s: float) -> Transfer | None:
+        """Of the KV that arrives at this instant that of the lowest request."""
+        return min((t for t in self.sent if t.arrival_s == now_s), key=lambda t: t.request.index, default=None)
+
+    def arrive(self, transfer: Transfer, engines: list[Engine], now_s: float) -> None:
+        """The request joins the queue there with its blocks, those it came from are free, and so is the link."""
+        r, source, destination = transfer.request, transfer.source, transfer.destination
+        self.sent.remove(transfer)
+        del source.on_their_way[r.index]
+        r.blocks = destination.on_their_way.pop(r.index)
+        destination.queue.append(r)
+        source.waits_for_kv = destination.waits_for_kv = False
+        self.try_first(engines if self.link.shared else [destination], now_s)

@@ -1,0 +1,258 @@
+"""What must hold in every run of a cluster, whatever its pools, its link, its router and its schedulers."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from servegym.baselines.registry import router, router_names, scheduler
+from servegym.simulator.arrays import FIRST_CAPACITY
+from servegym.simulator.cluster import Cluster, Link
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.types import DEPARTED, RECEIVED, ROLE_PREFILL
+from servegym.simulator.workload import Workload
+from tests.simulator.arrays import as_bytes, book_bytes
+from tests.simulator.forming import linear
+from tests.simulator.replay import replay
+from tests.strategies import cluster_scenarios, policies, scenarios
+
+every_router = pytest.mark.parametrize("name", router_names())
+
+
+def finished(scenario: Scenario, record_timeline: bool = True) -> Simulation:
+    simulation = Simulation(scenario, record_timeline)
+    simulation.run()
+    return simulation
+
+
+def bytes_of(simulation: Simulation) -> dict[str, bytes]:
+    return as_bytes(simulation.arrays) | {f"books.{k}": v for k, v in book_bytes(simulation.books).items()}
+
+
+# Everybody is served
+
+
+@every_router
+@settings(max_examples=60)
+@given(data=st.data())
+def test_every_request_finishes_once_and_tokens_are_conserved(name, data):
+    scenario = data.draw(cluster_scenarios(name))
+    simulation = finished(scenario)
+    log, table, arrays = replay(simulation), scenario.workload.table, simulation.arrays
+    np.testing.assert_array_equal(arrays.requests["emitted_tokens"], table["output_tokens"])
+    assert all(log.finished) and arrays.clock[0].finished == len(table) == arrays.clock[0].routed
+    # What is computed: the prompt, every token but the last, again what an eviction threw away; nothing for sending.
+    assert log.scheduled_tokens == list(table["prompt_tokens"] + table["output_tokens"] - 1 + log.lost_tokens)
+    assert log.evictions == list(arrays.outcomes["evictions"])
+    assert [len(times) for times in log.emission_s] == list(table["output_tokens"])
+    np.testing.assert_array_equal([times[0] for times in log.emission_s], arrays.outcomes["first_token_s"])
+    np.testing.assert_array_equal([times[-1] for times in log.emission_s], arrays.outcomes["finish_s"])
+    roles = [pool.role for pool in scenario.deployment.pools for _ in range(pool.engines)]
+    for r, engines in enumerate(log.route):
+        assert engines[-1] == arrays.requests["engine"][r]
+        went_on = roles[engines[0]] == "prefill" and int(table["output_tokens"][r]) > 1
+        assert [roles[e] == "decode" for e in engines] == [False] + [True] * went_on
+    for e, engine in enumerate(arrays.engines):
+        mine = [batch for batch in log.batches if batch.engine == e]
+        assert engine.iterations == len(mine)
+        assert engine.scheduled_tokens == sum(batch.tokens for batch in mine)
+        assert (engine.emitted_tokens, engine.evictions) == (log.emitted_at[e], log.evictions_at[e])
+        assert engine.busy_s == pytest.approx(sum(batch.end_s - batch.start_s for batch in mine))
+    summary = simulation.result().summary
+    assert 0 <= summary["gain"] <= summary["ideal_gain"] * (1 + 1e-12)
+    assert summary["gain"] == pytest.approx(sum(map(sum, log.gains)))
+
+
+@every_router
+@given(data=st.data())
+def test_a_truncated_run_is_the_start_of_the_whole(name, data):
+    scenario = data.draw(cluster_scenarios(name))
+    whole = finished(scenario).arrays
+    lines = whole.timeline[: whole.clock[0].timeline_used]
+    at = float(lines["time_s"][data.draw(st.integers(0, len(lines) - 1), label="line")])
+    simulation = finished(dataclasses.replace(scenario, until_s=at))
+    part = simulation.arrays
+    upto = lines[lines["time_s"] <= at]
+    assert part.timeline[: part.clock[0].timeline_used].tobytes() == upto.tobytes()
+    log, summary = replay(simulation), simulation.result().summary
+    assert summary["finished"] == sum(log.finished)
+    assert summary["tokens_emitted"] == sum(map(len, log.emission_s))
+
+
+@every_router
+@given(data=st.data())
+def test_a_link_that_takes_no_time_brings_all_at_once_where_there_is_memory(name, data):
+    scenario = data.draw(cluster_scenarios(name))
+    pools = tuple(dataclasses.replace(pool, total_blocks=2000) for pool in scenario.deployment.pools)
+    link = Link(1.0, np.inf, shared=data.draw(st.booleans()))
+    cluster = dataclasses.replace(scenario.deployment, pools=pools, link=link)
+    simulation = finished(dataclasses.replace(scenario, deployment=cluster))
+    assert all(replay(simulation).finished)
+    lines = simulation.arrays.timeline[: simulation.arrays.clock[0].timeline_used]
+    departed, received = lines[lines["kind"] == DEPARTED], lines[lines["kind"] == RECEIVED]
+    first_token_s = simulation.arrays.outcomes["first_token_s"]
+    np.testing.assert_array_equal(received["time_s"], first_token_s[received["request"]])
+    assert sorted(received["request"]) == sorted(departed["request"])
+    at_prefill = simulation.arrays.engines["role"] == ROLE_PREFILL
+    assert at_prefill.any() or len(received) == 0
+
+
+# KV memory
+
+
+@every_router
+@given(data=st.data())
+def test_every_block_is_free_or_in_the_chain_of_one_request_at_an_engine(name, data):
+    simulation = Simulation(data.draw(cluster_scenarios(name)))
+    for _ in range(data.draw(st.integers(0, 40), label="decisions")):
+        if not simulation.step():
+            break
+        assert_blocks_add_up(simulation)
+    simulation.run()
+    assert_blocks_add_up(simulation)
+    arrays, engines = simulation.arrays, simulation.arrays.engines
+    assert (engines["free_blocks"] == engines["total_blocks"]).all()
+    assert (engines["free_host_blocks"] == engines["host_blocks"]).all()
+    for field in ("holders", "leaving", "leaving_blocks", "coming", "coming_blocks", "link_busy", "decode_tokens"):
+        assert (engines[field] == 0).all(), field
+    assert (arrays.requests["blocks"] == 0).all() and (arrays.requests["kept_tokens"] == 0).all()
+    assert (arrays.outcomes["source"] == -1).all()
+    assert (arrays.blocks["references"] == 0).all()
+
+
+def assert_blocks_add_up(simulation: Simulation) -> None:
+    """A request on its way has blocks where it was prefilled, and once the sending begins where it goes too."""
+    arrays = simulation.arrays
+    for e, engine in enumerate(arrays.engines):
+        blocks, queue = arrays.blocks[e], arrays.queues[e, : engine.queue_length]
+        leaving = np.flatnonzero(arrays.outcomes["source"] == e)
+        here = arrays.requests["engine"] == e
+        coming = np.flatnonzero(here & (arrays.outcomes["source"] >= 0) & (arrays.requests["blocks"] > 0))
+        waiting = np.flatnonzero(here & (arrays.outcomes["source"] >= 0) & (arrays.requests["blocks"] == 0))
+        assert not set(queue) & set(leaving) and not set(queue) & set(coming)
+        assert (engine.leaving, engine.coming) == (len(leaving), len(waiting))
+        holders = [r for r in queue if arrays.requests[r].blocks > 0]
+        assert engine.holders == len(holders) + len(leaving) + len(coming)
+        kept = arrays.requests["kept_tokens"][queue]
+        assert engine.host_blocks - engine.free_host_blocks == (-(-kept // engine.block_tokens)).sum()
+        ends = [int(arrays.requests[r].last_block) for r in [*holders, *coming]]
+        ends += [int(arrays.outcomes[r].source_block) for r in leaving]
+        lengths = []
+        seen = list(blocks["free"][: engine.free_blocks])
+        for block in ends:
+            before = len(seen)
+            while block >= 0:
+                assert blocks[block].references == 1
+                seen.append(block)
+                block = blocks[block].previous
+            lengths.append(len(seen) - before)
+        assert sorted(seen) == list(range(engine.total_blocks)), "a block is lost, or is in two places"
+        assert lengths[: len(holders) + len(coming)] == [arrays.requests[r].blocks for r in [*holders, *coming]]
+        assert engine.coming_blocks == sum(arrays.requests["blocks"][coming])
+        assert engine.leaving_blocks == sum(lengths[len(holders) + len(coming) :])
+        if len(arrays.engines) == 1:
+            continue  # what only a router asks for is not counted for one engine
+        context = arrays.requests["prompt_tokens"] + arrays.requests["emitted_tokens"]
+        assert engine.decode_tokens == sum(context[r] for r in queue if arrays.requests[r].emitted_tokens > 0)
+
+
+# The same again
+
+
+@every_router
+@given(data=st.data())
+def test_same_inputs_same_bytes_and_stepping_is_running(name, data):
+    scenario = data.draw(cluster_scenarios(name))
+    simulation = finished(scenario)
+    first = bytes_of(simulation)
+    assert bytes_of(finished(scenario)) == first
+    simulation.reset()
+    simulation.run()
+    assert bytes_of(simulation) == first
+    some = Simulation(scenario, record_timeline=True)
+    for _ in range(data.draw(st.integers(0, 60), label="steps before it runs on")):
+        some.step()
+    some.run()
+    assert bytes_of(some) == first
+    plain = bytes_of(finished(scenario, record_timeline=False))
+    assert {k: v for k, v in plain.items() if k not in ("timeline", "clock")} == {
+        k: v for k, v in first.items() if k not in ("timeline", "clock")
+    }
+
+
+@every_router
+@settings(max_examples=40)
+@given(data=st.data())
+def test_one_engine_in_a_cluster_is_one_engine(name, data):
+    alone = data.draw(scenarios("slide-batching", most_engines=1))
+    delay_s = data.draw(st.sampled_from([0.0, 0.5]))
+    cluster = Cluster((alone.deployment,), Link(1.0, 1.0), delay_s)
+    policy = data.draw(policies(name, "router"))
+    beside = finished(dataclasses.replace(alone, deployment=cluster, router=policy)).arrays
+    beside.clock[0].signal_delay_s = 0.0
+    assert as_bytes(beside) == as_bytes(finished(alone).arrays)
+
+
+def test_engines_of_one_pool_in_a_cluster_without_a_router_are_engines_in_turn():
+    workload = crowd(60, burst=20)
+    pool = Deployment(DEVICE, DEVICE, 40, engines=3, block_tokens=8)
+    alone = finished(Scenario(workload, pool, scheduler("edf"))).arrays
+    for name in (None, "round-robin"):
+        cluster = Scenario(workload, Cluster((pool,)), scheduler("edf"), router=router(name) if name else None)
+        assert as_bytes(finished(cluster).arrays) == as_bytes(alone)
+    np.testing.assert_array_equal(alone.requests["engine"], np.arange(60) % 3)
+
+
+DEVICE = linear(a_p=1e-6, b_p=1e-6, c_p=1e-3, a_d=1e-6, b_d=1e-3, t_c=2e-3)
+
+
+def crowd(n: int, burst: int, seed: int = 5) -> Workload:
+    """Requests of which the first `burst` come at once."""
+    rng = np.random.default_rng(seed)
+    return Workload.from_columns({
+        "arrival_s": np.r_[np.zeros(burst), np.sort(rng.uniform(0, 20.0, n - burst))],
+        "prompt_tokens": rng.integers(1, 60, n),
+        "output_tokens": rng.integers(1, 6, n),
+        "priority": rng.integers(0, 3, n),
+        "ttft_slo_s": rng.choice([0.5, 5.0, 50.0], n),
+        "tpot_slo_s": 1.0,
+    })  # fmt: skip
+
+
+@every_router
+@pytest.mark.parametrize("delay_s", [0.0, 0.01, 30.0])
+@pytest.mark.parametrize("decode_engines", [0, 2])
+def test_growing_arrays_leave_no_trace(name, decode_engines, delay_s):
+    """More requests at once than a queue or a record has room for at first, on prefill and on decode engines."""
+    n = 3 * FIRST_CAPACITY
+    pools = [Deployment(DEVICE, DEVICE, 2000, 1 if decode_engines else 2, block_tokens=8)]
+    if decode_engines:
+        slow = linear(b_d=0.5, a_d=1e-4, c_p=0.1, t_c=0.5)  # so that a queue forms there too
+        pools = [
+            dataclasses.replace(pools[0], role="prefill"),
+            Deployment(slow, slow, 20_000, decode_engines, block_tokens=8, role="decode"),
+        ]
+    scenario = Scenario(
+        crowd(n, burst=n - 9),
+        Cluster(tuple(pools), Link(1.0, 1e6, 1e-3, shared=True), delay_s),
+        scheduler("vllm-fcfs"),
+        router=router(name),
+    )
+    ran, walked = finished(scenario), Simulation(scenario, record_timeline=True)
+    while walked.step():
+        pass
+    assert bytes_of(walked) == bytes_of(ran)
+    assert ran.arrays.queues.shape[1] > FIRST_CAPACITY and len(ran.arrays.timeline) > 4096
+    assert all(replay(ran).finished)
+    roomy = Simulation(scenario, record_timeline=True)
+    while roomy.arrays.queues.shape[1] < 2 * n:
+        roomy._grow_queues()
+    while len(roomy.arrays.timeline) < len(ran.arrays.timeline):
+        roomy._grow_timeline()
+    roomy.run()
+    for array in ("timeline", "outcomes", "engines", "requests"):
+        assert as_bytes(roomy.arrays)[array] == as_bytes(ran.arrays)[array]
+    assert book_bytes(roomy.books)["views"] == book_bytes(ran.books)["views"]

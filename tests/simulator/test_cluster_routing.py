@@ -1,0 +1,168 @@
+"""What a router knows and what it cannot know, in any cluster; and that names of engines do not matter."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from servegym.baselines.registry import router, scheduler
+from servegym.simulator.cluster import Cluster, Link
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.gains import Gain
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.types import REQUEST, ROLE_DECODE, ROLE_PREFILL
+from servegym.simulator.workload import FIELDS, Workload
+from tests.simulator.forming import linear
+from tests.simulator.test_cluster_properties import every_router, finished
+from tests.strategies import cluster_scenarios
+
+# The router's book
+
+
+@every_router
+@given(data=st.data())
+def test_with_no_delay_the_router_knows_what_is_so(name, data):
+    scenario = data.draw(cluster_scenarios(name))
+    cluster = dataclasses.replace(scenario.deployment, signal_delay_s=0.0)
+    if cluster.engines == 1:
+        return  # nothing is kept for one engine
+    simulation = Simulation(dataclasses.replace(scenario, deployment=cluster))
+    for _ in range(data.draw(st.integers(0, 40), label="decisions")):
+        if not simulation.step():
+            break
+        arrays, views = simulation.arrays, simulation.books.views
+        for e, view in enumerate(views):
+            here = np.flatnonzero((arrays.requests["engine"] == e) & np.isnan(arrays.outcomes["finish_s"]))
+            with_token = arrays.requests["emitted_tokens"][here] > 0
+            record = simulation.books.records[e, : view.prefills]
+            assert list(record) == ([] if view.role == ROLE_DECODE else sorted(here[~with_token]))
+            assert view.prefill_tokens == arrays.requests["prompt_tokens"][record].sum()
+            assert (view.requests, view.decodes) == (len(here), with_token.sum())
+
+
+@every_router
+@given(data=st.data())
+def test_in_the_end_the_router_has_heard_of_everything_or_it_is_on_its_way(name, data):
+    simulation = finished(data.draw(cluster_scenarios(name)))
+    clock, books = simulation.arrays.clock[0], simulation.books
+    first, last = (
+        [s for s in books.signals[clock.next_signal : clock.signals] if s.kind == kind] for kind in (0, 1)
+    )  # fmt: skip
+    for e, view in enumerate(books.views):
+        tokens = sum(signal.engine == e for signal in first)
+        ends = sum(signal.engine == e for signal in last)
+        assert view.prefills == tokens
+        assert view.requests == (tokens if view.role == ROLE_PREFILL else ends)
+        assert view.decodes == (0 if view.role == ROLE_PREFILL else ends if view.role == ROLE_DECODE else ends - tokens)
+
+
+# What a router cannot know
+
+
+@every_router
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_routing_decision_reads_of_a_request_what_was_given_and_its_tokens(name, data):
+    scenario = data.draw(cluster_scenarios(name))
+    simulation = Simulation(scenario)
+    for _ in range(data.draw(st.integers(0, 40), label="decisions before")):
+        if not simulation.step():
+            break
+    n = len(scenario.workload)
+    r = data.draw(st.integers(0, n - 1), label="request")
+    requests = simulation.arrays.requests.copy()
+    roles = {pool.role for pool in scenario.deployment.pools}
+    if requests[r].emitted_tokens > 0 and "decode" not in roles:
+        return  # nobody takes it
+    now_s = float(simulation.arrays.clock[0].now_s)
+    expected = routed(simulation, requests, r, now_s)
+    assert 0 <= expected[0] < scenario.deployment.engines
+    given_and_tokens = {*FIELDS, "first_deadline_s", "token_interval_s", "first_token_gain", "decode_token_gain"}
+    for field in set(REQUEST.names) - given_and_tokens - {"emitted_tokens"}:
+        requests[field] = np.arange(n) * 7 % 23 - 1
+    assert routed(simulation, requests, r, now_s) == expected
+
+
+def routed(simulation: Simulation, requests: np.ndarray, r: int, now_s: float) -> tuple[Any, ...]:
+    """What the router says now, and what it notes; the run stays as it is."""
+    books, n = simulation.books, simulation.books.records.shape[1] + 1
+    route, state = books.route.copy(), books.state.copy()
+    plan, order = np.zeros(n, simulation.arrays.plan.dtype), np.zeros(n, "i4")
+    simulation.settings.router.function.entry(
+        now_s, r, requests, books.views.copy(), books.records, state, books.parameters, books.estimates, plan, order,
+        route[0],
+    )  # fmt: skip
+    return int(route[0].engine), int(route[0].decode_engine), state.tobytes()
+
+
+@every_router
+@settings(max_examples=40)
+@given(data=st.data())
+def test_hidden_lengths_change_nothing_before_an_answer_ends(name, data):
+    """Up to the first instant at which a request ends in one run and not in the other, the two runs are one."""
+    drawn = data.draw(cluster_scenarios(name))
+    scenario = dataclasses.replace(drawn, gain=Gain(first_weight=1.0), predictor=None)
+    table = scenario.workload.table.copy()
+    more = data.draw(st.lists(st.integers(0, 3), min_size=len(table), max_size=len(table)), label="longer by")
+    table["output_tokens"] += more
+    longer = Workload(table, "longer", {})
+    roomy = tuple(dataclasses.replace(pool, total_blocks=pool.total_blocks + 9) for pool in scenario.deployment.pools)
+    scenario = dataclasses.replace(scenario, deployment=dataclasses.replace(scenario.deployment, pools=roomy))
+    one, other = (
+        finished(dataclasses.replace(scenario, workload=workload)).arrays for workload in (scenario.workload, longer)
+    )
+    ends_s = np.minimum(one.outcomes["finish_s"], other.outcomes["finish_s"])[np.array(more) > 0]
+    until_s = min(ends_s, default=np.inf)
+    lines = [run.timeline[: run.clock[0].timeline_used] for run in (one, other)]
+    first, second = (part[part["time_s"] < until_s] for part in lines)
+    assert first.tobytes() == second.tobytes()
+
+
+# Names do not matter
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+@pytest.mark.parametrize("name", ["min-load", "min-tokens", "min-cycle-time", "gorouting:fallback=least-loaded"])
+@pytest.mark.parametrize("roles", [("both", "both"), ("prefill", "prefill", "decode", "decode")])
+def test_permuting_engines_permutes_the_results(roles, name, data):
+    """Pools in another order; what engines of a pool are told apart by (who was sent a request last) goes with them."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 10**6), label="seed"))
+    n = data.draw(st.integers(1, 40), label="requests")
+    workload = Workload.from_columns({  # no two things happen at one instant
+        "arrival_s": np.cumsum(rng.exponential(0.05, n)),
+        "prompt_tokens": rng.integers(1, 200, n),
+        "output_tokens": rng.integers(1, 20, n),
+        "ttft_slo_s": rng.uniform(0.05, 2.0, n),
+        "tpot_slo_s": rng.uniform(0.02, 0.3, n),
+    })  # fmt: skip
+
+    def pool(role: str) -> Deployment:
+        model = linear(a_p=rng.uniform(0, 1e-6), c_p=rng.uniform(1e-4, 1e-3), b_d=rng.uniform(1e-3, 1e-2),
+                       a_d=rng.uniform(0, 1e-5), b_p=rng.uniform(0, 1e-6), t_c=rng.uniform(1e-3, 1e-2))  # fmt: skip
+        return Deployment(model, model, 300, int(rng.integers(1, 4)), 2, role=role)
+
+    pools = [pool(role) for role in roles]
+    shuffled = data.draw(st.permutations(range(len(pools))), label="pools")
+    engines = np.split(np.arange(sum(p.engines for p in pools)), np.cumsum([p.engines for p in pools])[:-1])
+    within = [rng.permutation(group) for group in engines]  # engines of a pool change places too
+    old_of_new = np.concatenate([within[p] for p in shuffled])
+    link, delay_s = Link(1.0, rng.uniform(1e3, 1e5), rng.uniform(0, 0.05)), rng.choice([0.0, rng.uniform(0, 0.3)])
+    keys = -1.0 - rng.permutation(len(old_of_new))  # of the engines: no tie is left to their index
+    outcomes = []
+    for order, own in ((range(len(pools)), np.arange(len(old_of_new))), (shuffled, old_of_new)):
+        cluster = Cluster(tuple(pools[p] for p in order), link, float(delay_s))
+        simulation = Simulation(Scenario(workload, cluster, scheduler("slide-batching"), router=router(name)))
+        simulation.books.state[:, 0] = keys[own]
+        simulation.run()
+        arrays = simulation.arrays
+        outcomes.append((arrays.outcomes, own[arrays.requests["engine"]], arrays.engines[np.argsort(own)]))
+    (one, at, busy), (other, at_other, busy_other) = outcomes
+    for field in ("admitted_s", "first_token_s", "finish_s", "on_time_tokens", "evictions"):
+        np.testing.assert_array_equal(one[field], other[field])
+    np.testing.assert_array_equal(at, at_other)
+    for field in ("iterations", "scheduled_tokens", "emitted_tokens", "peak_blocks"):
+        np.testing.assert_array_equal(busy[field], busy_other[field])
