@@ -73,6 +73,13 @@ FAMILIES.register("qoserve-code")(
         "QoServe, Table 2, Az-Code (median and 90 % quantile; lognormal is ours)",
     )
 )
+FAMILIES.register("qoserve-long")(
+    _independent(
+        distributions.uniform(10_000, 10_000),
+        distributions.uniform(500, 500),
+        "QoServe, section 4.5.1 (10K prompt and 500 output tokens in every request)",
+    )
+)
 FAMILIES.register("semantic")(
     _independent(
         distributions.uniform(1, 499),

@@ -61,21 +61,28 @@ def given(trace: Trace, rng: np.random.Generator) -> Assignment:
 
 
 @RECIPES.register("proserve")
-def proserve(trace: Trace, rng: np.random.Generator, *, idle_tpot_s: float | None = None) -> Assignment:
+def proserve(
+    trace: Trace, rng: np.random.Generator, *, clients: int = 0, idle_tpot_s: float | None = None
+) -> Assignment:
     """Two priorities at random, half and half, weights 2 : 1; TTFT 1 s, TPOT 50 ms (8B-class models).
 
+    clients: how many clients send the requests (`_clients`); 0: nothing is said of clients.
     Source: ProServe, evaluation. The paper prints no SLO values: these are the defaults of its engine.
     """
-    return _with_slack(_two_priorities(trace, rng) | {"ttft_slo_s": 1.0, "tpot_slo_s": 0.05}, idle_tpot_s)
+    columns = _two_priorities(trace, rng) | {"ttft_slo_s": 1.0, "tpot_slo_s": 0.05}
+    return _with_slack(columns | _clients(columns["priority"], rng, clients), idle_tpot_s)
 
 
 @RECIPES.register("proserve-32b")
-def proserve_32b(trace: Trace, rng: np.random.Generator, *, idle_tpot_s: float | None = None) -> Assignment:
+def proserve_32b(
+    trace: Trace, rng: np.random.Generator, *, clients: int = 0, idle_tpot_s: float | None = None
+) -> Assignment:
     """As `proserve`, with TTFT 2 s and TPOT 100 ms (32B-class models).
 
     Source: ProServe, evaluation. The paper prints no SLO values: these are its engine's defaults, doubled.
     """
-    return _with_slack(_two_priorities(trace, rng) | {"ttft_slo_s": 2.0, "tpot_slo_s": 0.1}, idle_tpot_s)
+    columns = _two_priorities(trace, rng) | {"ttft_slo_s": 2.0, "tpot_slo_s": 0.1}
+    return _with_slack(columns | _clients(columns["priority"], rng, clients), idle_tpot_s)
 
 
 @RECIPES.register("industrial")
@@ -207,6 +214,23 @@ def _two_priorities(trace: Trace, rng: np.random.Generator, high_share: float = 
     else:
         priority = low
     return {"priority": priority, "weight": np.where(priority == 0, HIGH_WEIGHT, LOW_WEIGHT)}
+
+
+def _clients(priority: np.ndarray, rng: np.random.Generator, clients: int) -> dict[str, np.ndarray]:
+    """Who sends each request, int32: half of the clients have high priority (even numbers), half a lower one (odd).
+
+    A client has one priority, as in ProServe (section 1, footnote). Within its half the k-th client has a share
+    proportional to 1 / k, which is ours: with 26 clients the largest two send 16 % of the requests each and the
+    largest five 52 %; of the 27 clients of the multi-tenant LMSYS arena trace (VTC's) the largest send 20 and 17 %,
+    the largest five 63 %. Drawn from a generator of its own: priorities are the same with clients or without.
+    """
+    if clients == 0:
+        return {}
+    if clients < 2 or clients % 2:
+        raise WorkloadError(f"clients is {clients}; it should be 0, or even: half of them have high priority")
+    ends = np.cumsum(1 / np.arange(1, clients // 2 + 1))
+    rank = np.searchsorted(ends[:-1] / ends[-1], rng.spawn(1)[0].random(len(priority)), "right")
+    return {"client": (2 * rank + (priority > 0)).astype("i4")}
 
 
 def _with_slack(columns: dict[str, Any], idle_tpot_s: float | None) -> Assignment:

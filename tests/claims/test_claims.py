@@ -8,14 +8,17 @@ import pytest
 
 import servegym.experiments.claims
 from servegym.experiments.claims.harness.claim import claims, find_claims
-from servegym.experiments.claims.harness.settings import FULL, QUICK, Setting
+from servegym.experiments.claims.harness.rivals import SHIFT
+from servegym.experiments.claims.harness.settings import FULL, QUICK
 from servegym.experiments.claims.harness.study import Study
 from servegym.experiments.errors import ExperimentError
-from tests.claims.synthetic import DEVICE, TINY
+from tests.claims.synthetic import TINY
 
 IDS = (
-    "proserve-mape", "proserve-fig3", "proserve-fig5-6", "proserve-fig7", "proserve-fig13", "proserve-fig15",
-    "proserve-fig16-17", "proserve-fig18",
+    "proserve-mape", "proserve-fig3", "proserve-fig5-6", "proserve-fig7", "proserve-fig10", "proserve-fig13",
+    "proserve-fig15", "proserve-fig16-17", "proserve-fig18", "schedulers-table",
+    "qoserve-fig7", "qoserve-fig11", "qoserve-fig12", "qoserve-fig14", "qoserve-table5", "qoserve-medha",
+    "semantic-fig2a", "semantic-fig2b", "semantic-fig2cd", "semantic-table1",
 )  # fmt: skip
 
 
@@ -47,10 +50,11 @@ class TestEach:
         assert (claim.picture is None) == (claim.caption == "")
 
     def test_cells_are_of_the_setting_and_of_all_seeds(self, claim):
-        setting = Setting("azure-conv", DEVICE)
-        cells = list(claim.cells(setting, TINY))
-        assert {cell.setting for cell in cells} == {setting}
-        assert {cell.seed for cell in cells} == set(TINY.seeds)
+        size = claim.sized(TINY)
+        cells = list(claim.cells(size.settings[0], size))
+        assert {cell.setting for cell in cells} == {size.settings[0]}
+        others = {seed + SHIFT for seed in size.seeds}  # that choose what is compared
+        assert set(size.seeds) <= {cell.seed for cell in cells} <= set(size.seeds) | others
 
     def test_runs_and_draws(self, claim, tmp_path):
         outcome = Study(claim, TINY).run(tmp_path, lambda done, cells: None, jobs=2)
@@ -61,6 +65,8 @@ class TestEach:
         if claim.picture is not None:
             claim.picture(outcome.rows, tmp_path / "picture.png")
             assert (tmp_path / "picture.png").stat().st_size > 1000
+        if claim.appendix is not None:
+            assert "\n| " in claim.appendix(outcome.rows, tmp_path)
 
 
 def test_unknown_claim_is_answered_with_those_there_are():

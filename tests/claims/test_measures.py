@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from servegym.experiments.claims.harness.cells import Cell, scenario, simulation
-from servegym.experiments.claims.harness.measures import by_priority, serve
+from servegym.experiments.claims.harness.measures import by_priority, serve, serve_by_first_token
 from servegym.experiments.claims.harness.settings import idle_prefill_s, profile, slo_recipe, workload
 from servegym.experiments.claims.harness.timelines import Urgency, serve_sampled
 from servegym.simulator.simulation import Simulation
@@ -22,6 +22,19 @@ def test_by_priority_adds_up_to_the_whole():
     ideal = [requests["ideal_gain"][requests["priority"] == priority].sum() for priority in (0, 1)]
     parts = measured["tdg_ratio_high_priority"] * ideal[0] + measured["tdg_ratio_low_priority"] * ideal[1]
     assert parts / sum(ideal) == pytest.approx(result.summary["tdg_ratio"])
+
+
+def test_decodes_in_time_by_first_token_add_up_to_all_tokens_in_time():
+    measured, requests = serve_by_first_token(CELL), simulation(CELL).run().requests
+    early = requests["ttft_s"] < requests["ttft_slo_s"]
+    assert 0 < early.sum() < len(early)
+    decodes = requests["output_tokens"] - 1
+    in_time = sum(
+        measured[f"decodes_in_time_after_{name}_first"] * decodes[which].sum()
+        for name, which in {"early": early, "late": ~early}.items()
+    )
+    assert in_time + early.sum() == pytest.approx(requests["on_time_tokens"].sum())
+    assert serve_by_first_token(CELL._replace(load=0.05))["decodes_in_time_after_late_first"] is None
 
 
 def test_requests_whose_tokens_are_all_in_time_attain_by_deadlines():

@@ -1,5 +1,6 @@
 """docs/results.md is the page of the claims there are."""
 
+import dataclasses
 import datetime
 import re
 from pathlib import Path
@@ -33,3 +34,18 @@ def test_rendered_page_has_verdict_numbers_date_and_versions(tmp_path):
     assert "| the other way | SJF - EDF | > 0 | -0.5 to -0.5 | 0 of 1 |" in text
     assert "**Verdict**: holds." in text
     assert write_page([outcome], tmp_path / "docs" / "page.md", DATE) == [tmp_path / "docs" / "page.md"]
+
+
+def test_page_has_settings_of_all_claims_and_what_a_claim_appends(tmp_path):
+    def appendix(rows, folder):
+        (folder / "other.csv").write_text(f"{len(rows)}\n")
+        return "**More** of it."
+
+    own = dataclasses.replace(synthetic_claim(), id="other", families=("semantic",), appendix=appendix)
+    outcomes = [Study(claim, TINY).run(tmp_path, lambda done, cells: None) for claim in (synthetic_claim(), own)]
+    page = tmp_path / "docs" / "page.md"
+    assert write_page(outcomes, page, DATE) == [page, tmp_path / "docs" / "tables" / "other.csv"]
+    text = page.read_text("utf-8")
+    assert len(re.findall(r"^\| (azure-conv|semantic) on a100", text, re.MULTILINE)) == 2
+    assert text.rstrip().endswith("**More** of it.")
+    assert (tmp_path / "docs" / "tables" / "other.csv").read_text() == "6\n"

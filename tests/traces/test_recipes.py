@@ -26,6 +26,18 @@ def test_the_first_of_more_have_the_same(slo):
         np.testing.assert_array_equal(few[field], more[field][:50])
 
 
+@pytest.mark.parametrize("slo", ["proserve", "proserve-32b"])
+def test_clients_have_one_priority_and_uneven_shares(slo):
+    plain, rows = table(slo), table(f"{slo}:clients=6")
+    assert (rows["priority"] == plain["priority"]).all()
+    assert (rows["client"] % 2 == rows["priority"]).all()
+    shares_of_half = 0.5 * np.array([6, 3, 2]) / 11  # 1 : 1/2 : 1/3
+    assert shares(rows["client"]) == pytest.approx(dict(enumerate(np.repeat(shares_of_half, 2))), abs=SHARE)
+    few = build_workload("sharegpt", requests=50, rate_per_s=1, slo=f"{slo}:clients=6").table
+    np.testing.assert_array_equal(few["client"], rows["client"][:50])
+    assert set(plain["client"]) == {0}
+
+
 def test_industrial():
     rows = table("industrial:high_share=0.3", arrivals="industrial-day")
     assert shares(rows["priority"]) == pytest.approx({0: 0.3, 1: 0.7}, abs=SHARE)
@@ -132,6 +144,7 @@ def test_slos_of_the_file_are_not_scaled(tmp_path):
         ("qoserve:low_share=1.5", "low_share is 1.5; it should be 0 to 1"),
         ("industrial:high_share=-1", "high_share is -1"),
         ("proserve:idle_tpot_s=0", "idle_tpot_s is 0"),
+        ("proserve:clients=3", "clients is 3; it should be 0, or even"),
         ("polyserve:idle_tpot_s=0", "idle_tpot_s is 0"),
         ("polyserve:idle_prefill_tokens_per_s=0", "idle_prefill_tokens_per_s is 0"),
         ("given:idle_tpot_s=1", "unknown parameter 'idle_tpot_s'"),

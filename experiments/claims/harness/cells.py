@@ -22,6 +22,9 @@ class Cell(NamedTuple):
     buffered: deadlines count from the TTFT SLO; False: from the first token where it is earlier.
     arrivals: "poisson", or a process of `traces.arrivals` with its own rates; `load` is then its mean.
     exact_estimator: the device takes what the estimator says, and not what the device model says.
+    slo: recipe of SLOs, priorities and clients, with its parameters; empty: the setting's (`slo_recipe`).
+    predictor, host: settings "key=value,..." of a Predictor and of HostMemory, for claims that measure with
+        `waiting.py`; empty: one without errors that takes no time, and no host memory.
     """
 
     family: str
@@ -34,6 +37,9 @@ class Cell(NamedTuple):
     buffered: bool = True
     arrivals: str = "poisson"
     exact_estimator: bool = False
+    slo: str = ""
+    predictor: str = ""
+    host: str = ""
 
     @property
     def setting(self) -> Setting:
@@ -46,7 +52,7 @@ def cell_of(row: dict[str, Any]) -> Cell:
 
 def scenario(cell: Cell) -> Scenario:
     """What a cell runs."""
-    requests = workload(cell.setting, cell.load, cell.seed, cell.requests, cell.arrivals)
+    requests = workload(cell.setting, cell.load, cell.seed, cell.requests, cell.arrivals, cell.slo)
     if cell.high_weight != DEFAULT_HIGH_WEIGHT:
         requests = requests.replace(weight=np.where(requests.table["priority"] == 0, cell.high_weight, 1.0))
     deployment = profile(cell.device).deployment()

@@ -26,6 +26,7 @@ Cells = Callable[[Setting, Size], Iterable[Cell]]
 Measure = Callable[[Cell], dict[str, Any]]
 Judge = Callable[["pd.DataFrame"], list[Check]]
 Picture = Callable[["pd.DataFrame", Path], None]
+Appendix = Callable[["pd.DataFrame", Path], str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +38,9 @@ class Claim:
     cells: the runs of a setting. measure: what a run gives, as JSON. judge: the checks of a setting's rows.
     picture: draws the rows of all settings (None: the table says it all). caption: what the picture shows.
     reading: written after the full run, the only part that is: what it showed, and why as far as checks tell.
+    families, devices: of its own settings; none: those that all claims have (`settings.FULL`).
+    appendix: more to read under the tables, in Markdown, from the rows of all settings; it may write files (of tables
+        too long for a page) into a folder beside the page, whose path it is given.
     """
 
     id: str
@@ -50,12 +54,24 @@ class Claim:
     picture: Picture | None = None
     caption: str = ""
     reading: str = ""
+    families: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    appendix: Appendix | None = None
+
+    def sized(self, size: Size) -> Size:
+        """The size, in the settings of this claim."""
+        return size.of(self.families, self.devices)
 
     @property
     def measure_digest(self) -> str:
-        """Of the code that measures: rows of an edited one are other rows. How they are judged is not in it."""
+        """Of the code that measures: rows of an edited one are other rows. How they are judged is not in it.
+
+        A module that defines `MEASURED_WITH` names modules there that its functions measure with.
+        """
         function = self.measure.func if isinstance(self.measure, functools.partial) else self.measure
-        sources = [inspect.getsource(function), *(path.read_text("utf-8") for path in _measuring_files())]
+        modules = getattr(inspect.getmodule(function), "MEASURED_WITH", ())
+        sources = [inspect.getsource(part) for part in (function, *modules)]
+        sources += [path.read_text("utf-8") for path in _measuring_files()]
         settings = repr(getattr(self.measure, "keywords", {}))
         return hashlib.sha256("\n".join([*sources, settings]).encode()).hexdigest()[:16]
 
@@ -81,6 +97,9 @@ def claim(
     picture: Picture | None = None,
     caption: str = "",
     reading: str = "",
+    families: tuple[str, ...] = (),
+    devices: tuple[str, ...] = (),
+    appendix: Appendix | None = None,
 ) -> Callable[[Judge], Judge]:
     """Register the decorated function as the judge of a claim. That is all it takes to add one."""
 
@@ -88,8 +107,9 @@ def claim(
         if id in _registry and _registry[id].judge.__module__ != judge.__module__:
             raise ExperimentError(f"there is already a claim {id}")
         _registry[id] = Claim(
-            id, figure, paper, hypothesis, refuted_by, cells, measure, judge, picture, caption, reading
-        )
+            id, figure, paper, hypothesis, refuted_by, cells, measure, judge, picture, caption, reading,
+            families, devices, appendix,
+        )  # fmt: skip
         return judge
 
     return register

@@ -26,6 +26,7 @@ STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#E69F00", "marker": "v", "linestyle": (0, (3, 1, 1, 1, 1, 1))},
     {"color": "#56B4E9", "marker": "P", "linestyle": "-"},
     {"color": "#999999", "marker": "X", "linestyle": (0, (8, 2))},
+    {"color": "#CC79A7", "marker": "<", "linestyle": (0, (2, 2))},
 )
 
 
@@ -33,19 +34,30 @@ def panels(
     titles: list[str], x: str, y: str, size: tuple[float, float] = (2.9, 2.7), share_y: bool = True
 ) -> tuple[Figure, list[Axes]]:
     """A row of panels; y is named once."""
+    figure, rows = panel_rows(titles, x, [y], size, share_y)
+    return figure, rows[0]
+
+
+def panel_rows(
+    titles: list[str], x: str, ys: list[str], size: tuple[float, float] = (2.9, 2.7), share_y: bool = True
+) -> tuple[Figure, list[list[Axes]]]:
+    """A row of panels for each y: titles above the first row, x named below the last, each y once."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(size[0] * len(titles) + 0.4, size[1] + 0.7), layout="constrained")
-    row = list(np.ravel(figure.subplots(1, len(titles), sharey=share_y, squeeze=False)))
-    for axes, title in zip(row, titles, strict=True):
-        axes.set_title(title, fontsize=9)
-        axes.set_xlabel(x, fontsize=9)
+    figure = Figure(figsize=(size[0] * len(titles) + 0.4, size[1] * len(ys) + 0.7), layout="constrained")
+    grid = figure.subplots(len(ys), len(titles), sharey="row" if share_y else False, squeeze=False)
+    for axes in np.ravel(grid):
         axes.tick_params(labelsize=8)
         axes.grid(axis="y", color="0.9", linewidth=0.8)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-    row[0].set_ylabel(y, fontsize=9)
-    return figure, row
+    for title, axes in zip(titles, grid[0], strict=True):
+        axes.set_title(title, fontsize=9)
+    for axes in grid[-1]:
+        axes.set_xlabel(x, fontsize=9)
+    for y, row in zip(ys, grid, strict=True):
+        row[0].set_ylabel(y, fontsize=9)
+    return figure, [list(row) for row in grid]
 
 
 def curve(axes: Axes, x: Any, by_seed: Iterable[np.ndarray], label: str, style: int) -> None:

@@ -42,6 +42,23 @@ def by_priority(result: Result) -> dict[str, float | None]:
     return measured
 
 
+def serve_by_first_token(cell: Cell) -> dict[str, Any]:
+    """As `serve`, with the share of decode tokens in time of the requests whose first token was in time, and of those
+    whose first token was late (None where there are none): the latter have to catch up. Requests with a TTLT, whose
+    tokens all have one deadline, are left out of that."""
+    result = simulation(cell).run()
+    requests = result.requests[np.isinf(result.requests["ttlt_slo_s"])]
+    first = requests["ttft_s"] < requests["ttft_slo_s"]
+    decodes, in_time = requests["output_tokens"] - 1, requests["on_time_tokens"] - first
+    shares = {
+        f"decodes_in_time_after_{name}_first": float(in_time[which].sum() / decodes[which].sum())
+        if decodes[which].sum()
+        else None
+        for name, which in {"early": first, "late": ~first}.items()
+    }
+    return {**figures(result), **by_priority(result), **shares}
+
+
 def serve_long_prompts(cell: Cell, chunk_tokens: int) -> dict[str, Any]:
     """As `serve`, with the share of long prompts whose first token is late although an idle engine would be in time.
 

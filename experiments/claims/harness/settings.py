@@ -12,14 +12,22 @@ from servegym.experiments.load import saturation_rate_per_s
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator import types as layout
 from servegym.simulator.workload import Workload
+from servegym.traces.recipes import RECIPES
 from servegym.traces.workloads import build_workload
 
 FAMILIES = ("azure-conv", "azure-code", "sharegpt", "mooncake-conversation")
 LONG_FAMILIES = ("mooncake-conversation",)
 # ProServe measured on Ascend 910B. Of the profiles of that device this one rests on serving points of the model itself.
 DEVICES = ("a100-llama3-8b", "ascend910b-qwen3-8b")
+# Of 32B and more: the SLOs of that class (ProServe has them, see traces.recipes).
+LARGE_DEVICES = ("a100-llama3-70b-tp4", "a100-llama3-70b-tp8", "ascend910b-qwen3-32b-tp4")
+# Families whose papers set SLOs of their own; all others have ProServe's.
+FAMILY_RECIPES = {
+    "qoserve-conv": "qoserve", "qoserve-code": "qoserve", "qoserve-long": "qoserve", "semantic": "semantic",
+}  # fmt: skip
 # Apart from those that defaults were looked at with (`servegym compare` uses 0, 1, ...), from those of the quick size,
-# which is what one looks at while a claim is being written, and from 2000 to 2004, on which examinations were found.
+# which is what one looks at while a claim is being written, and from 2000 to 2004 and 7000 to 7004, on which
+# examinations were found. 4000 to 4004 (`rivals.SHIFT`) say what is compared where a claim is about the best of many.
 FULL_SEED, QUICK_SEED = 3000, 500
 FACTS_REQUESTS = 1000
 
@@ -53,6 +61,14 @@ class Size:
         """Requests of a run: a third as many where one is ten times the work of others."""
         return self.requests // 3 if setting.family in LONG_FAMILIES else self.requests
 
+    def of(self, families: tuple[str, ...], devices: tuple[str, ...]) -> Size:
+        """This size for a claim with families or devices of its own (none: as they are): in full size all of them,
+        in a smaller one the first."""
+        many = None if self.name == "full" else 1
+        return dataclasses.replace(
+            self, families=families[:many] or self.families, devices=devices[:many] or self.devices
+        )
+
 
 FULL = Size("full", FAMILIES, DEVICES, tuple(range(FULL_SEED, FULL_SEED + 5)), 1000)
 QUICK = Size("quick", FAMILIES[:1], DEVICES[:1], tuple(range(QUICK_SEED, QUICK_SEED + 3)), 300)
@@ -70,25 +86,32 @@ def idle_tpot_s(device: str) -> float:
 
 
 @functools.cache
-def slo_recipe(device: str) -> str:
-    """The recipe of the paper (TTFT 1 s, TPOT 50 ms), its TPOT raised to twice what an idle engine takes if below."""
-    return f"proserve:idle_tpot_s={idle_tpot_s(device)!r}"
+def slo_recipe(device: str, family: str = "") -> str:
+    """The recipe of the paper that a family is from, ProServe's for most (TTFT 1 s, TPOT 50 ms; 2 s, 100 ms for large
+    models), its TPOT raised to twice what an idle engine takes if below."""
+    name = FAMILY_RECIPES.get(family) or ("proserve-32b" if device in LARGE_DEVICES else "proserve")
+    scaled = "idle_tpot_s" in RECIPES.parameters(name)
+    return f"{name}:idle_tpot_s={idle_tpot_s(device)!r}" if scaled else name
 
 
 @functools.cache
 def saturation_per_s(setting: Setting) -> float:
     """Requests per second at load 1."""
-    return saturation_rate_per_s(setting.family, profile(setting.device), slo=slo_recipe(setting.device))
+    recipe = slo_recipe(setting.device, setting.family)
+    return saturation_rate_per_s(setting.family, profile(setting.device), slo=recipe)
 
 
 @functools.lru_cache(maxsize=64)
-def workload(setting: Setting, load: float, seed: int, requests: int, arrivals: str = "poisson") -> Workload:
-    """The requests of a seed. arrivals: "poisson" at the load, or a process of its own rates, given whole."""
+def workload(
+    setting: Setting, load: float, seed: int, requests: int, arrivals: str = "poisson", slo: str = ""
+) -> Workload:
+    """The requests of a seed. arrivals: "poisson" at the load, or a process of its own rates, given whole.
+    slo: a recipe with its parameters; empty: the setting's."""
     return build_workload(
         setting.family,
         requests=requests,
         rate_per_s=load * saturation_per_s(setting) if arrivals == "poisson" else None,
-        slo=slo_recipe(setting.device),
+        slo=slo or slo_recipe(setting.device, setting.family),
         arrivals=arrivals,
         seed=seed,
     )

@@ -28,14 +28,14 @@ Progress = Callable[[int, int], None]  # (cells done, cells in all)
 
 
 class Study:
-    """A claim at a size."""
+    """A claim at a size, in the settings of its own where it has such."""
 
     def __init__(self, claim: Claim, size: Size):
         self.claim = claim
-        self.size = size
+        self.size = size = claim.sized(size)
         cells = [cell for setting in size.settings for cell in claim.cells(setting, size)]
         # Neighbours serve the same requests, which are then made once.
-        self.cells = sorted(dict.fromkeys(cells), key=lambda cell: (*cell.setting, cell.arrivals, cell.load, cell.seed))
+        self.cells = sorted(dict.fromkeys(cells), key=_workload_of)
         self._known = set(self.cells)
 
     @functools.cached_property
@@ -54,8 +54,10 @@ class Study:
             },
             "deployments": {device: deployment_digest(deployment) for device, deployment in deployments.items()},
             "workloads": {
-                setting.name: workload(setting, 1.0, self.size.seeds[0], self.size.requests_of(setting)).digest
-                for setting in self.size.settings
+                f"{setting.name} {slo}".strip(): workload(
+                    setting, 1.0, self.size.seeds[0], self.size.requests_of(setting), slo=slo
+                ).digest
+                for setting, slo in sorted({(cell.setting, cell.slo) for cell in self.cells})
             },
         }
 
@@ -117,6 +119,10 @@ class Study:
 
     def _row(self, cell: Cell) -> Row:
         return {**cell._asdict(), **self.claim.measure(cell)}
+
+
+def _workload_of(cell: Cell) -> tuple[str | float, ...]:
+    return (*cell.setting, cell.arrivals, cell.slo, cell.load, cell.seed)
 
 
 def of_setting(table: pd.DataFrame, family: str, device: str) -> pd.DataFrame:

@@ -40,7 +40,7 @@ def reproduce(
         bool,
         typer.Option(
             "--quick",
-            help="One family and device, short runs, other seeds: seconds, and wide intervals.",
+            help="One family and device, short runs, other seeds: minutes for all claims, and wide intervals.",
             rich_help_panel=options.HOW_MUCH,
         ),
     ] = False,

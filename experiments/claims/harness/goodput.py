@@ -1,0 +1,97 @@
+"""Goodput: the highest rate at which few enough requests violate their SLOs, found by bisection, one seed at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from servegym.baselines.registry import scheduler as find_scheduler
+from servegym.experiments.claims.harness.cells import Cell
+from servegym.experiments.claims.harness.settings import Setting, profile, saturation_per_s, slo_recipe
+from servegym.experiments.claims.harness.violations import violated
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.workload import Workload
+from servegym.traces.workloads import build_workload
+
+MOST_VIOLATIONS = 0.01  # share of the requests (QoServe, section 4.1.2)
+LOADS = (0.1, 2.5)  # between which goodput is looked for
+PRECISION = 1.02  # lowest rate found to be too much over the highest found to be served
+STEP = 1.3  # from the first rate, saturation, up or down to one on the other side
+LOOKS = 24  # times at which a run is looked at, and given up where it has failed already
+
+
+def goodput(cell: Cell, duration_s: float, interactive: bool = False) -> dict[str, Any]:
+    """Requests per second at which at most `MOST_VIOLATIONS` of the arrivals of so long a time violate their SLOs.
+
+    goodput_per_s: the highest rate that was found to be served; None where it is not within `LOADS`.
+    runs: how many it took. The arrivals of a seed at two rates are the same but for their scale.
+    interactive: all requests are judged by TTFT and TBT.
+    """
+    saturation = saturation_per_s(cell.setting)
+    low, high = (saturation * load for load in LOADS)
+    runs, served, refused = 0, None, None
+    rate = saturation
+    while refused is None or served is None or refused > PRECISION * served:
+        runs += 1
+        if is_served(cell, rate, duration_s, interactive):
+            served = rate
+        else:
+            refused = rate
+        if refused is None:
+            if rate >= high:
+                break
+            rate = min(high, rate * STEP)
+        elif served is None:
+            if rate <= low:
+                break
+            rate = max(low, rate / STEP)
+        else:
+            rate = math.sqrt(served * refused)
+    found = served is not None and refused is not None
+    return {"goodput_per_s": served if found else None, "runs": runs}
+
+
+def is_served(cell: Cell, rate_per_s: float, duration_s: float, interactive: bool) -> bool:
+    """Whether few enough requests violate their SLOs. A run ends as soon as too many have."""
+    workload = arrivals(cell.setting, cell.seed, cell.slo, rate_per_s, duration_s)
+    if interactive:
+        workload = workload.replace(ttlt_slo_s=np.inf)
+    whole = scenario_of(cell, workload)
+    run, most = Simulation(whole), MOST_VIOLATIONS * len(workload)
+    for time_s in np.linspace(0, float(workload.table["arrival_s"][-1]), LOOKS + 1)[1:]:
+        run.scenario = dataclasses.replace(whole, until_s=float(time_s))
+        run.run()
+        if violated(run.arrays, workload, float(time_s)).sum() > most:
+            return False
+    run.scenario = whole
+    run.run()
+    return bool(violated(run.arrays, workload, math.inf).sum() <= most)
+
+
+def scenario_of(cell: Cell, workload: Workload) -> Scenario:
+    return Scenario(workload, profile(cell.device).deployment(), find_scheduler(cell.scheduler))
+
+
+def arrivals(setting: Setting, seed: int, slo: str, rate_per_s: float, duration_s: float) -> Workload:
+    """The requests that arrive in so long a time."""
+    requests = max(1, round(rate_per_s * duration_s))
+    unit = unit_arrivals(setting, seed, slo, 2 ** math.ceil(math.log2(requests)))
+    return Workload(unit.table[:requests], unit.name, unit.provenance).replace(
+        arrival_s=unit.table["arrival_s"][:requests] / rate_per_s
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def unit_arrivals(setting: Setting, seed: int, slo: str, requests: int) -> Workload:
+    """Poisson arrivals at 1 request/s."""
+    return build_workload(
+        setting.family,
+        requests=requests,
+        rate_per_s=1.0,
+        slo=slo or slo_recipe(setting.device, setting.family),
+        seed=seed,
+    )

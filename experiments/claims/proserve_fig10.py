@@ -1,0 +1,309 @@
+"""ProServe, Figure 10: SlideBatching and the engine baselines under load, on one engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from servegym.experiments.claims.harness.cells import Cell
+from servegym.experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
+from servegym.experiments.claims.harness.claim import claim
+from servegym.experiments.claims.harness.measures import serve
+from servegym.experiments.claims.harness.page import header, row
+from servegym.experiments.claims.harness.rivals import best, lead, relative_lead, split, with_selection
+from servegym.experiments.claims.harness.rows import values
+from servegym.experiments.claims.harness.settings import DEVICES, FAMILIES, Setting, Size, slo_recipe
+from servegym.experiments.intervals import student_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WHOLE = "slide-batching"
+OF_THE_FIGURE = ("vllm-fcfs", "weighted-vtc", "sarathi-fcfs", "sarathi-priority", "fairbatching")
+BASELINES = (*OF_THE_FIGURE, "edf", "sjf")
+DEADLINE_FIRST = ("edf", "fairbatching", "sarathi-fcfs")  # the paper calls the last two so
+BELOW = ("vllm-fcfs", "weighted-vtc")
+CLIENTS = "clients=26"  # of them 13 of each priority; only weighted-vtc looks at them
+TWO_CLIENTS = "clients=2"  # one a priority
+LOADS = (0.3, 0.5, 0.7, 1.0, 1.4)
+LOW, HIGH = (0.3, 0.5), (1.0, 1.4)
+WITHIN_1_PERCENT = Range(low=-1.0)
+LEAST = 0.05  # of the best baseline: a gain relative to less says nothing
+HALF = 0.5  # the same where a baseline still does half of what it could
+METRICS = {"TDG ratio": "tdg_ratio", "SLO attainment": "slo_attainment"}
+PAPER_LARGEST = {"TDG ratio": 35, "SLO attainment": 52}
+VARIANTS = {
+    "budgets set by hopeless requests too (hopeless=include), as printed": f"{WHOLE}:hopeless=include",
+    "order and stopping rule of the public code (variant=xllm)": f"{WHOLE}:variant=xllm",
+}
+
+
+class Otherwise(NamedTuple):
+    """Another way to judge or to run all of them, as in `Cell`."""
+
+    buffered: bool
+    exact_estimator: bool
+    loads: tuple[float, ...]
+
+
+OTHERWISE = {
+    "deadlines counted from an early first token": Otherwise(False, False, HIGH),
+    "the device takes what the estimator says": Otherwise(True, True, (LOW[-1], *HIGH)),
+    "both: deadlines from an early first token, exact estimator": Otherwise(False, True, HIGH),
+}
+
+
+def cells(setting: Setting, size: Size) -> Iterator[Cell]:
+    recipe, requests = slo_recipe(setting.device), size.requests_of(setting)
+    many, two = f"{recipe},{CLIENTS}", f"{recipe},{TWO_CLIENTS}"
+    for load in LOADS:
+        for seed in with_selection(size):
+            for scheduler in (WHOLE, *BASELINES):
+                yield Cell(*setting, scheduler, load, seed, requests, slo=many)
+    for load in HIGH:
+        for seed in size.seeds:
+            for scheduler in VARIANTS.values():
+                yield Cell(*setting, scheduler, load, seed, requests, slo=many)
+            yield Cell(*setting, "weighted-vtc", load, seed, requests, slo=two)
+    for buffered, exact, loads in OTHERWISE.values():
+        for load in loads:
+            for seed in size.seeds:
+                for scheduler in (WHOLE, *BASELINES):
+                    yield Cell(
+                        *setting, scheduler, load, seed, requests, buffered=buffered, exact_estimator=exact, slo=many
+                    )
+
+
+def plain(rows: pd.DataFrame) -> pd.DataFrame:
+    """Without the cells that only examine."""
+    return rows[rows["buffered"] & ~rows["exact_estimator"] & rows["slo"].str.endswith(CLIENTS)]
+
+
+class Largest(NamedTuple):
+    """A gain over the best baseline. chosen: on the seeds that chose it; measured: float64[seeds], on fresh ones; %."""
+
+    load: float
+    baseline: str
+    chosen: float
+    measured: np.ndarray
+
+
+def largest_gain(rows: pd.DataFrame, column: str, least: float = LEAST) -> Largest:
+    """At the load where it is largest on the seeds that choose, of those where the best baseline has `least`."""
+    judging, choosing = split(plain(rows))
+    found = [Largest(np.nan, "none", -np.inf, np.full(judging["seed"].nunique(), np.nan))]
+    for load in LOADS:
+        baseline = best(choosing, column, load, BASELINES)
+        if values(choosing, column, load=load, scheduler=baseline).mean() >= least:
+            chosen = float(relative_lead(choosing, column, load, WHOLE, baseline).mean())
+            found.append(Largest(load, baseline, chosen, relative_lead(judging, column, load, WHOLE, baseline)))
+    return max(found, key=lambda one: one.chosen)
+
+
+def lead_checks(
+    among: pd.DataFrame,
+    choosing: pd.DataFrame,
+    examines: str = "",
+    *,
+    one: str = WHOLE,
+    baselines: tuple[str, ...] = BASELINES,
+    metrics: dict[str, str] = METRICS,
+    loads: tuple[float, ...] = (*LOW, *HIGH),
+) -> list[Check]:
+    """One against the best of some baselines, which `choosing` says: within 1 % at low load, ahead at high load."""
+    checks = []
+    for name, column in metrics.items():
+        for load in loads:
+            other = best(choosing, column, load, baselines)
+            if load in LOW:
+                ahead = relative_lead(among, column, load, one, other)
+                what, expected = "% over the best baseline", WITHIN_1_PERCENT
+            else:
+                ahead = lead(among, column, load, one, other)
+                what, expected = "lead over the best baseline", ABOVE_0
+            checks.append(Check(f"{name}: {what}, load {load:g}", ahead, expected, examines))
+    return checks
+
+
+def deadline_first_checks(judging: pd.DataFrame, loads: tuple[float, ...], examines: str) -> list[Check]:
+    """What the paper says of policies that go by deadlines first."""
+    where = " and ".join(f"{load:g}" for load in loads)
+    return [
+        Check(
+            f"TDG ratio: {policy} - {other}, load {where}",
+            np.mean([lead(judging, "tdg_ratio", load, policy, other) for load in loads], axis=0),
+            BELOW_0,
+            examines,
+        )
+        for policy in DEADLINE_FIRST
+        for other in BELOW
+    ]
+
+
+def examined_checks(rows: pd.DataFrame) -> list[Check]:
+    """SlideBatching judged, run or compared otherwise. Where all of them are run otherwise, the best baseline is that
+    of those very runs, which favours it."""
+    judging, choosing = split(plain(rows))
+    checks = lead_checks(
+        judging, choosing, "the baselines of the figure alone, without edf and sjf", baselines=OF_THE_FIGURE
+    )
+    by_deadlines = {"attainment by deadlines": "deadline_attainment"}
+    checks += lead_checks(
+        judging, choosing, "the first and last token's deadlines, not mean TPOT", metrics=by_deadlines
+    )
+    checks += deadline_first_checks(judging, HIGH[:1], "load 1 alone")
+    for examines, variant in VARIANTS.items():
+        checks += lead_checks(judging, choosing, examines, one=variant, loads=HIGH)
+    ours = rows[rows["slo"].str.endswith(CLIENTS)]
+    for examines, otherwise in OTHERWISE.items():
+        among = ours[(ours["buffered"] == otherwise.buffered) & (ours["exact_estimator"] == otherwise.exact_estimator)]
+        checks += lead_checks(among, among, examines, loads=otherwise.loads)
+    return checks
+
+
+def capacity_checks(rows: pd.DataFrame) -> list[Check]:
+    """How many requests whole prompts, and SlideBatching, serve of those that define the load."""
+    judging, _ = split(plain(rows))
+    served = {
+        name: values(judging, "throughput_requests_per_s", load=HIGH[-1], scheduler=name)
+        for name in ("sarathi-fcfs", "vllm-fcfs", WHOLE)
+    }
+    examines = "the load axis: requests served at load 1.4, over those of sarathi-fcfs"
+    return [
+        Check("vllm-fcfs", served["vllm-fcfs"] / served["sarathi-fcfs"], Range(low=1.1), examines),
+        Check("SlideBatching", served[WHOLE] / served["sarathi-fcfs"], Range(low=1.0), examines),
+    ]
+
+
+def two_client_checks(rows: pd.DataFrame) -> list[Check]:
+    """Weighted VTC between two clients, one a priority, in place of its runs with many."""
+    judging, _ = split(plain(rows))
+    two = rows[rows["slo"].str.endswith(TWO_CLIENTS)]
+    among = judging[judging["scheduler"] != "weighted-vtc"].merge(two, how="outer")
+    return [
+        Check(
+            f"TDG ratio: SlideBatching - weighted-vtc, load {load:g}",
+            lead(among, "tdg_ratio", load, WHOLE, "weighted-vtc"),
+            ABOVE_0,
+            "weighted-vtc with two clients, one a priority",
+        )
+        for load in HIGH
+    ]
+
+
+def picture(rows: pd.DataFrame, path: Path) -> None:
+    from servegym.experiments.claims.harness import drawing
+
+    judging, _ = split(plain(rows))
+    here = judging[judging["device"] == judging["device"].iloc[0]]
+    families = list(here["family"].unique())
+    labels = [f"{name}, share" for name in METRICS]
+    figure, grid = drawing.panel_rows(families, "load (rate / saturation)", labels, size=(2.9, 2.3))
+    for column, panels in zip(METRICS.values(), grid, strict=True):
+        for axes, family in zip(panels, families, strict=True):
+            of_family = here[here["family"] == family]
+            for style, scheduler in enumerate((WHOLE, *BASELINES)):
+                drawing.load_curve(axes, of_family, column, LOADS, scheduler, style, scheduler=scheduler)
+            axes.set_ylim(0, 1.02)
+    drawing.save(figure, grid[0], path)
+
+
+def appendix(rows: pd.DataFrame, folder: Path) -> str:
+    """The largest gain of all settings and loads, then the best baseline of each."""
+    del folder
+    settings = dict(list(rows.groupby(["family", "device"], sort=False)))
+    judging, choosing = split(rows)
+    lines = [
+        "**Largest gain over the best baseline** of all settings and loads at which that baseline has as much as said: "
+        f"chosen by seeds {seeds_of(choosing)}, measured again by {seeds_of(judging)}.\n",
+        *header("", "the baseline has", "setting", "load", "best baseline", "where chosen", "measured again", "paper"),
+        *(
+            largest_row(name, least, {one: largest_gain(of_one, column, least) for one, of_one in settings.items()})
+            for name, column in METRICS.items()
+            for least in (LEAST, HALF)
+        ),
+        "\n**SlideBatching and the best baseline** of each setting and load. Bold: ahead, italic: behind, by more than "
+        "the interval of the difference.\n",
+    ]
+    for name, column in METRICS.items():
+        lines += header(name, *(f"load {load:g}" for load in LOADS))
+        for setting, of_setting in settings.items():
+            lines.append(row(" on ".join(setting), *(pair(of_setting, column, load) for load in LOADS)))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def largest_row(name: str, least: float, found: dict[tuple[str, str], Largest]) -> str:
+    """The setting with the largest gain, by the seeds that choose."""
+    setting, largest = max(found.items(), key=lambda item: item[1].chosen)
+    again = student_interval(largest.measured)
+    measured = f"{largest.chosen:+.0f} %", f"{again.mean:+.0f} ± {again.half_width:.0f} %"
+    where = " on ".join(setting), f"{largest.load:g}", largest.baseline
+    return row(name, f"{least:g} or more", *where, *measured, f"+{PAPER_LARGEST[name]} %")
+
+
+def pair(rows: pd.DataFrame, column: str, load: float) -> str:
+    """SlideBatching's mean, and the best baseline with its own."""
+    judging, choosing = split(plain(rows))
+    baseline = best(choosing, column, load, BASELINES)
+    whole, other = (values(judging, column, load=load, scheduler=one).mean() for one in (WHOLE, baseline))
+    difference = student_interval(lead(judging, column, load, WHOLE, baseline))
+    mark = "**" if difference.low > 0 else "*" if difference.high < 0 else ""
+    return f"{mark}{whole:.3f}{mark}, {baseline} {other:.3f}"
+
+
+def seeds_of(rows: pd.DataFrame) -> str:
+    return f"{rows['seed'].min()} to {rows['seed'].max()}"
+
+
+@claim(
+    "proserve-fig10",
+    figure="Figure 10",
+    paper="On one engine SlideBatching has the highest TDG ratio and SLO attainment of all schedulers at every load, "
+    "with every dataset and model; by up to 35 % in gain and 52 % in attainment. Deadline-first policies match it at "
+    "low load and fall below vLLM-FCFS and Weighted VTC at high load.",
+    hypothesis="For the TDG ratio and SLO attainment (TTFT and mean TPOT), against the best of vllm-fcfs, "
+    "weighted-vtc, sarathi-fcfs, sarathi-priority, fairbatching, edf and sjf, which other seeds choose: at loads 0.3 "
+    "and 0.5 SlideBatching is less than 1 % below it, at loads 1.0 and 1.4 above it; where its relative gain is "
+    "largest on those seeds, it is above 0 on these. The TDG ratio of edf, fairbatching and sarathi-fcfs, mean of "
+    "loads 1.0 and 1.4, is below that of vllm-fcfs and of weighted-vtc.",
+    refuted_by="An interval of one of these differences wholly on the other side of its limit.",
+    cells=cells,
+    measure=serve,
+    picture=picture,
+    caption="TDG ratio and SLO attainment against load, A100; bars are 95 % intervals over seeds.",
+    reading="In gain: at loads 0.3 and 0.5 SlideBatching is within 1 % of the best in 10 of 12 settings, at load 1.4 "
+    "ahead of every baseline in 8 (in 7 of them by 0.28 to 0.65 of the ideal gain), at load 1 in 5. Without edf and "
+    "sjf, which the figure does not have, it is ahead in 11 at load 1.4, in attainment too. The largest relative gains "
+    "are far above the paper's, as baselines collapse past saturation; where the best one keeps half of the ideal "
+    "gain, it is +67 %. Ahead of it are sjf on azure-conv (A100, 8B) and azure-code (A100 8B, Ascend), by 0.01 to "
+    "0.06, and vllm-fcfs on mooncake-conversation on the 70B model at low load and on Ascend up to load 1. Causes "
+    "tested: (1) The estimator. Where the device takes what it says, SlideBatching's gain is ahead in 8 settings at "
+    "load 1 and 10 at 1.4, and behind in one (0.017). It is what helps vllm-fcfs: a prompt of 12,000 tokens takes "
+    "0.8 s whole and 1.9 s in chunks of 1024 on the Ascend model (70B: 1.8 and 2.8 s), while the estimator says 1.7 "
+    "and 2.0 s (2.1 and 2.6 s). When it is right, 40 % behind at load 0.5 on Ascend become 21 % ahead, and 12 % behind "
+    "on the 70B model 8 %: there whole prompts are cheaper by the estimate too. (2) The load "
+    "axis: load 1 is where batches of 512 tokens saturate, and vllm-fcfs with whole prompts serves 1.3 to 1.7 times as "
+    "many requests on the 70B model and on two Ascend families. (3) Attainment by mean TPOT, where sjf or vllm-fcfs is "
+    "ahead in 8 settings at load 1, is a matter of early first tokens (proserve-fig13): with deadlines counted from "
+    "them and an exact estimator, SlideBatching leads in attainment in 11 settings at load 1 and 10 at 1.4, and in "
+    "gain in 10 and 11. (4) Budgets set by hopeless requests, as printed, raise the lead in gain at load 1 on sharegpt "
+    "and mooncake-conversation on both A100 models (by 0.03 to 0.28) and lower it on the Azure families (by up to 0.34 "
+    "on Ascend). Deadline-first: sarathi-fcfs is below weighted-vtc in 10 settings and below vllm-fcfs in 7, never "
+    "above; edf is below vllm-fcfs in 9. Yet edf and fairbatching are above weighted-vtc in 2 and 3 of the 4 families "
+    "on the 70B model: it has the batches of Sarathi and its capacity, they serve 1.1 to 1.4 times as many requests.",
+    families=FAMILIES,
+    devices=(DEVICES[0], "a100-llama3-70b-tp4", DEVICES[1]),
+    appendix=appendix,
+)
+def judge(rows: pd.DataFrame) -> list[Check]:
+    judging, choosing = split(plain(rows))
+    checks = lead_checks(judging, choosing)
+    for name, column in METRICS.items():
+        measured = largest_gain(rows, column).measured
+        checks.append(Check(f"{name}: largest gain over the best baseline, %", measured, ABOVE_0))
+    checks += deadline_first_checks(judging, HIGH, "")
+    return checks + examined_checks(rows) + capacity_checks(rows) + two_client_checks(rows)

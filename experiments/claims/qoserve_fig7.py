@@ -1,0 +1,107 @@
+"""QoServe, Figure 7: goodput of one engine shared by three classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from servegym.experiments.claims.harness.cells import Cell
+from servegym.experiments.claims.harness.checks import Check, Range
+from servegym.experiments.claims.harness.claim import claim
+from servegym.experiments.claims.harness.goodput import goodput
+from servegym.experiments.claims.harness.rows import values
+from servegym.experiments.claims.harness.settings import Setting, Size
+from servegym.experiments.claims.harness.violations import QOSERVE, sarathi, slo_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FAMILIES = ("qoserve-code", "qoserve-conv", "sharegpt")
+DEVICES = ("a100-llama3-8b", "a100-llama3-70b-tp4")
+HOURS = 1.5  # of arrivals in full size
+ABOVE = Range(low=1.0)
+OVER_FCFS, OVER_EDF = Range(1.5, 2.4), Range(1.2, 1.4)  # what the paper prints
+
+
+def schedulers(device: str) -> dict[str, str]:
+    return {
+        "Sarathi-FCFS": sarathi("fcfs", device),
+        "Sarathi-EDF": sarathi("edf", device),
+        "QoServe": QOSERVE,
+    }
+
+
+def cells(setting: Setting, size: Size) -> Iterator[Cell]:
+    for seed in size.seeds:
+        for scheduler in schedulers(setting.device).values():
+            yield Cell(*setting, scheduler, 1.0, seed, size.requests, slo=slo_of(setting.device))
+
+
+def measure(cell: Cell) -> dict[str, Any]:
+    return goodput(cell, HOURS * 3600 * cell.requests / 1000)
+
+
+def goodputs(rows: pd.DataFrame) -> dict[str, np.ndarray]:
+    """float64[seeds] of each scheduler, requests per second."""
+    device = str(rows["device"].iloc[0])
+    return {name: values(rows, "goodput_per_s", scheduler=text) for name, text in schedulers(device).items()}
+
+
+def picture(rows: pd.DataFrame, path: Path) -> None:
+    from servegym.experiments.claims.harness import drawing
+    from servegym.experiments.intervals import student_interval
+
+    devices = list(dict.fromkeys(rows["device"]))
+    figure, row = drawing.panels(devices, "", "goodput, requests/s", size=(4.4, 2.7), share_y=False)
+    for axes, device in zip(row, devices, strict=True):
+        here = rows[rows["device"] == device]
+        families = list(dict.fromkeys(here["family"]))
+        for style, name in enumerate(schedulers(device)):
+            found = [student_interval(goodputs(here[here["family"] == family])[name]) for family in families]
+            at = np.arange(len(families)) + (style - 1) * 0.25
+            axes.bar(
+                at, [interval.mean for interval in found], 0.23, label=name, color=drawing.STYLES[style]["color"],
+                yerr=[0.0 if np.isnan(interval.low) else interval.half_width for interval in found], capsize=2,
+            )  # fmt: skip
+        axes.set_xticks(range(len(families)), families)
+    drawing.save(figure, row, path)
+
+
+@claim(
+    "qoserve-fig7",
+    figure="Figure 7",
+    paper="Goodput, the highest rate at which at most 1 % of the requests violate their SLOs, of one engine shared by "
+    "the three classes: QoServe's is 1.5 to 2.4 times that of Sarathi-FCFS and 1.2 to 1.4 times that of Sarathi-EDF.",
+    hypothesis="Goodput by bisection to 2 % over 1.5 hours of Poisson arrivals (the paper: 4 hours), Sarathi with a "
+    "shared chunk of 256 tokens (128 on the 70B device, where 256 exceed the TBT): QoServe over Sarathi-FCFS is above "
+    "1 and within 1.5 to 2.4, over Sarathi-EDF above 1 and within 1.2 to 1.4.",
+    refuted_by="An interval of a ratio wholly outside its range.",
+    cells=cells,
+    measure=measure,
+    families=FAMILIES,
+    devices=DEVICES,
+    picture=picture,
+    caption="Goodput of one engine; bars are 95 % intervals over seeds.",
+    reading="QoServe is above Sarathi-FCFS in all 6 settings and above Sarathi-EDF in 4 (on the 70B device sharegpt "
+    "is level, qoserve-code undecided), and within the paper's ranges on the paper's device with the short "
+    "answers of qoserve-code (1.98 and 1.26). Its lead over EDF shrinks with the length of the answers: 1.13 "
+    "on qoserve-conv, 1.04 on sharegpt. Interactive decodes are then always in the batch and bound it to the "
+    "TBT, and on this device model larger chunks gain less than in the paper: 256 prefill tokens run at 86 % "
+    "of the throughput of 2500 (Figure 4: at half). The chunk sizes of the public code do better there: "
+    "looked at with one other seed, 1.09 and 1.16 times EDF on sharegpt and qoserve-conv. The device's time "
+    "goes in steps of 128 tokens (20.7 ms for 128, 25.1 ms for 136), and those sizes lie at their ends. On "
+    "the 70B device the shared chunk has to be 128, in which an idle engine misses 6 s for 1.3 % of the "
+    "interactive prompts of qoserve-code, 0.4 % of all: of the 1 % that may be violated little is left, "
+    "Sarathi's goodput differs up to fourfold between seeds, and ratios to it are large.",
+)
+def judge(rows: pd.DataFrame) -> list[Check]:
+    fcfs, edf, qoserve = goodputs(rows).values()
+    return [
+        Check("QoServe over Sarathi-FCFS, above 1", qoserve / fcfs, ABOVE),
+        Check("QoServe over Sarathi-FCFS", qoserve / fcfs, OVER_FCFS),
+        Check("QoServe over Sarathi-EDF, above 1", qoserve / edf, ABOVE),
+        Check("QoServe over Sarathi-EDF", qoserve / edf, OVER_EDF),
+    ]

@@ -1,0 +1,167 @@
+"""Semantic scheduling, Figure 2a: how errors about urgency move waiting times."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from servegym.experiments.claims.harness.cells import Cell
+from servegym.experiments.claims.harness.checks import ABOVE_0, Check, Range
+from servegym.experiments.claims.harness.claim import claim
+from servegym.experiments.claims.harness.settings import Setting, Size
+from servegym.experiments.claims.harness.waiting import (
+    BUCKETS,
+    DEVICES,
+    LEVELS,
+    cell_of_waves,
+    serve_waiting,
+    waited,
+    waves,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ERRORS = (0.1, 0.3, 0.5, 0.7, 0.9)
+N, GAP_S, LONG_GAP_S = 5, 0.1, 1.0
+# Slower by these factors in the paper; each stands for itself over or times 1.75. Overall .13 -> .12.
+LEVEL_0, LEVEL_1 = Range(2.0, 6.1), Range(4.2, 12.8)
+SAME = Range(0.85, 1.15)
+FASTER = Range(high=1.0)
+PUBLIC_CODE = ",clip=public-code"
+# Host memory of an engine whose own is short, moved at the paper's speed (s a token), and slots enough to fill it.
+SMALL_DEVICE, MANY_SLOTS = "a5000-qwen1.5-7b", "semantic:slots=32"
+HOST = "blocks=100000,load_s_per_token=0.0003,save_s_per_token=0.0003"
+ACCOUNTINGS = ("decode", "prefill", "as-printed")
+HOST_MEMORY = "KV saved to host memory, 32 slots, no errors"
+
+
+def predictor(error: float, more: str = "") -> str:
+    return f"urgency_error={error},{BUCKETS}{more}"
+
+
+def accounted(accounting: str) -> str:
+    return f"{MANY_SLOTS},accounting={accounting}"
+
+
+def cells(setting: Setting, size: Size) -> Iterator[Cell]:
+    for seed in size.seeds:
+        for error in ERRORS:
+            yield cell_of_waves(setting, size, "semantic", seed, N, GAP_S, predictor=predictor(error))
+        for error in (ERRORS[0], ERRORS[-1]):
+            for gap_s, more in ((GAP_S, PUBLIC_CODE), (LONG_GAP_S, "")):
+                yield cell_of_waves(setting, size, "semantic", seed, N, gap_s, predictor=predictor(error, more))
+        if setting.device == SMALL_DEVICE:
+            yield cell_of_waves(setting, size, MANY_SLOTS, seed, N, GAP_S, predictor=BUCKETS)
+            for accounting in ACCOUNTINGS:
+                yield cell_of_waves(
+                    setting, size, accounted(accounting), seed, N, GAP_S, predictor=BUCKETS, host=HOST
+                )  # fmt: skip
+
+
+class Look(NamedTuple):
+    """A way of looking at the claim: what was run, and which column tells."""
+
+    gap_s: float = GAP_S
+    more: str = ""
+    column: str = "waiting_s"
+
+
+LOOKS = {
+    "levels clipped to 1 to 5, as the public code does": Look(more=PUBLIC_CODE),
+    "a gap of 1 s": Look(LONG_GAP_S),
+    "the mean of each request's own waiting time per token": Look(column="mean_waiting_s"),
+}
+
+
+def slower(rows: pd.DataFrame, level: int | None, look: Look) -> np.ndarray:
+    """float64[seeds]: waiting time with the largest error over that with the smallest."""
+    small, large = (
+        waited(rows, level, look.column, predictor=predictor(error, look.more), arrivals=waves(N, look.gap_s))
+        for error in (ERRORS[0], ERRORS[-1])
+    )
+    return large / small
+
+
+def factor_checks(rows: pd.DataFrame, look: Look, examines: str = "") -> list[Check]:
+    low = np.mean([slower(rows, level, look) for level in LEVELS[2:]], axis=0)
+    return [
+        Check("waiting, error 0.9 over 0.1, level 0", slower(rows, 0, look), LEVEL_0, examines),
+        Check("waiting, error 0.9 over 0.1, level 1", slower(rows, 1, look), LEVEL_1, examines),
+        Check("waiting, error 0.9 over 0.1, mean of levels 2 to 4", low, FASTER, examines),
+        Check("waiting, error 0.9 over 0.1, overall", slower(rows, None, look), SAME, examines),
+    ]
+
+
+def memory_checks(rows: pd.DataFrame) -> list[Check]:
+    """What saving KV does where memory is short, for each way of accounting, against doing without."""
+    if not (rows["device"] == SMALL_DEVICE).any():
+        return []
+    without = waited(rows, scheduler=MANY_SLOTS)
+    saving = {accounting: waited(rows, scheduler=accounted(accounting)) for accounting in ACCOUNTINGS}
+    return [
+        Check(f"waiting, overall, accounting={accounting} over none", saved / without, Range(high=1.0), HOST_MEMORY)
+        for accounting, saved in saving.items()
+    ]
+
+
+def picture(rows: pd.DataFrame, path: Path) -> None:
+    from servegym.experiments.claims.harness import drawing
+
+    devices = list(rows["device"].unique())
+    figure, row = drawing.panels(devices, "error about urgency", "waiting time, s per output token", share_y=False)
+    for axes, device in zip(row, devices, strict=True):
+        here = rows[rows["device"] == device]
+        for style, level in enumerate((*LEVELS, None)):
+            curve = [waited(here, level, predictor=predictor(error), arrivals=waves(N, GAP_S)) for error in ERRORS]
+            drawing.curve(axes, ERRORS, curve, "overall" if level is None else f"level {level}", style)
+        axes.set_ylim(0)
+    drawing.save(figure, row, path)
+
+
+@claim(
+    "semantic-fig2a",
+    figure="Figure 2a",
+    paper="As the error about urgency grows from 0.1 to 0.9, the normalised waiting time of level 0 grows from 0.02 to "
+    "0.07 s a token (3.5 times), that of level 1 from 0.03 to 0.22 s (7.3 times), levels 2 to 4 wait less, and overall "
+    "it goes from 0.13 to 0.12 s.",
+    hypothesis="16 slots; 100 waves of 0 to 5 requests, one every 0.1 s (250 in all; a seed is 10 such runs); lengths "
+    "told apart in 5 buckets, no error. Waiting time per output token (of all requests of a level over all "
+    "their tokens) at error 0.9 over that at 0.1: level 0 between 2 and 6.1, level 1 between 4.2 and 12.8 "
+    "(the paper's factors, divided and multiplied by 1.75), the mean of levels 2 to 4 below 1, overall "
+    "between 0.85 and 1.15; and level 0 waits longer with each step of the error.",
+    refuted_by="An interval of a ratio wholly outside its range, or a step that lets level 0 wait less.",
+    cells=cells,
+    measure=functools.partial(serve_waiting, requests_at_least=2500),
+    picture=picture,
+    caption="Waiting time by urgency level against the error about urgency; bars are 95 % intervals over seeds.",
+    reading="Errors about urgency harm the most urgent, as claimed, and more than claimed: on the A100 with the 4B "
+    "model level 0 goes from 0.018 to 0.149 s a token (8.1 times; 7.1 and 7.4 on the others), level 1 from "
+    "0.049 to 0.096 (1.6 to 2.0 times); levels 2 to 4 gain, and overall waiting falls by 16 to 18 %. What it "
+    "starts from is what the paper has (0.02, 0.03, overall 0.13); the factors are not. A cause was tested: how "
+    "a wrong level is clipped. Here a level 0 that is off by 4 or 5 levels can only be taken for 4, a level 1 "
+    "for 0 or for 4. The public code counts levels from 0 but clips wrong ones to 1 to 5, so that level 0 is "
+    "taken for 1 or for 4, and level 1 always for 5. Clipped so, level 0 rises 3.8 times, from 0.018 to 0.069 "
+    "(paper: 0.02 to 0.07), and overall goes from 0.114 to 0.111 (0.13 to 0.12); level 1 rises 3.7 times, to "
+    "0.166, and not 7.3 times to 0.22. At a gap of 1 s hardly anybody waits on the A100 (level 0: 1.10 times). "
+    "Means of each request's own ratio say the same with wide intervals: one-token answers decide them. Host "
+    "memory was examined where it is short, on the A5000 with 32 slots (46 evictions for 100 requests): saving "
+    "KV makes waiting 8 % longer overall by the default accounting and 18 % longer as printed, because those "
+    "who were evicted are recomputed together, in a prefill that takes as long as its longest, while moving KV "
+    "stops the engine. Accounting by prefill keeps nothing, and loses nothing.",
+    families=("semantic",),
+    devices=DEVICES,
+)
+def judge(rows: pd.DataFrame) -> list[Check]:
+    of_level_0 = [waited(rows, 0, predictor=predictor(error), arrivals=waves(N, GAP_S)) for error in ERRORS]
+    smallest_step = np.diff(of_level_0, axis=0).min(axis=0)
+    return [
+        *factor_checks(rows, Look()),
+        Check("level 0, smallest step of its waiting, s a token", smallest_step, ABOVE_0),
+        *(check for examines, look in LOOKS.items() for check in factor_checks(rows, look, examines)),
+        *memory_checks(rows),
+    ]

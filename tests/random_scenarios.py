@@ -1,0 +1,94 @@
+"""Random scenarios for the comparison with the reference simulator: small and cramped, with ties and bursts."""
+
+import dataclasses
+
+import numpy as np
+
+from servegym.latency_models.model import LatencyModel
+from servegym.simulator.deployment import HostMemory
+from servegym.simulator.disturbances import Correction, Disturbance
+from servegym.simulator.workload import Workload
+from tests.reference.latency import Linear, Piecewise
+
+
+def random_workload(random: np.random.Generator) -> Workload:
+    n = int(random.integers(1, 45))
+    arrival_s = np.sort(random.uniform(0, random.choice([0.05, 0.5, 3.0]), n))
+    if random.random() < 0.5:  # bursts: several at one instant
+        arrival_s = np.sort(arrival_s[random.integers(0, n, n)])
+    priority, ttlt_share = random.integers(0, 3, n), random.choice([0.2, 0.6])
+    return Workload.from_columns(
+        {
+            "arrival_s": arrival_s,
+            "prompt_tokens": random.integers(1, random.choice([160, 160, 160, 700]), n),
+            "output_tokens": random.choice([1, 2, 5, 20, 60], n),
+            "priority": priority,
+            "weight": 4.0 - priority,
+            "client": random.integers(0, random.choice([1, 4]), n) * 3,
+            "application": random.integers(0, random.choice([1, 3]), n) * 2,
+            "urgency": random.integers(0, 5, n),
+            "predicted_output_tokens": np.where(random.random(n) < 0.2, np.nan, random.choice([1, 3, 20.5, 40], n)),
+            "ttft_slo_s": random.choice([0.1, 0.3, 1.0], n),
+            "tpot_slo_s": random.choice([0.02, 0.05], n),
+            "ttlt_slo_s": np.where(random.random(n) < ttlt_share, random.choice([0.4, 2.0], n), np.inf),
+        }
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictions:
+    urgency: np.ndarray
+    predicted_output_tokens: np.ndarray
+    ready_s: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomPredictor:
+    """What a predictor may say: anything, and never before it has spoken of an earlier request."""
+
+    seed: int
+
+    def predict(self, workload: Workload) -> Predictions:
+        random, n = np.random.default_rng(self.seed), len(workload)
+        delay_s = np.where(random.random(n) < 0.5, 0.0, random.choice([0.001, 0.05, 0.4], n))
+        return Predictions(
+            random.integers(0, 5, n),
+            np.where(random.random(n) < 0.2, np.nan, random.choice([0.5, 2, 30], n)),
+            np.maximum.accumulate(workload.table["arrival_s"] + delay_s),
+        )
+
+
+def random_host(random: np.random.Generator, total_blocks: int) -> HostMemory | None:
+    if random.random() < 0.4:
+        return None
+    load_s, save_s = random.choice([0.0, 2e-5, 2e-4, 1e-2], 2)
+    return HostMemory(int(random.integers(0, total_blocks + 1)), float(load_s), float(save_s))
+
+
+def random_latency(random: np.random.Generator) -> tuple[LatencyModel, Linear]:
+    """A linear estimator, as the compiled simulator and as the reference take it."""
+    scale = np.array([2e-8, 2e-8, 6e-5, 1e-6, 2e-4, 8e-3])
+    scale[1] *= random.choice([1, 1, 100])  # what is cached costs little, much (or, of decodes, nothing)
+    scale[3] *= random.choice([0, 1, 1, 100])
+    values = dict(zip(("a_p", "b_p", "c_p", "a_d", "b_d", "t_c"), scale * random.uniform(0.3, 2, 6), strict=True))
+    return LatencyModel.from_values("linear", values), Linear(**values)
+
+
+def random_device(random: np.random.Generator) -> tuple[LatencyModel, Piecewise]:
+    """A piecewise device: 0 tokens, then a kink at 64."""
+    base_s = np.cumsum([5e-3, 1e-3, 4e-3, 2e-2] * random.uniform(0.5, 2, 4)).tolist()
+    values = {
+        "knots_tokens": [1.0, 16.0, 64.0, 256.0], "base_s": base_s, "a_p": 3e-8, "b_p": 1e-8, "f_p": 1e-4,
+        "a_d": 2e-6, "f_d": 2e-4, "t_c": 1e-3,
+    }  # fmt: skip
+    return LatencyModel.from_values("piecewise", values), Piecewise(
+        **{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    )
+
+
+def random_drift(random: np.random.Generator) -> tuple[Disturbance, Correction | None]:
+    """Half of the time a device that drifts, and half of these times an estimator that follows it."""
+    if random.random() < 0.5:
+        return Disturbance(), None
+    drift = Disturbance(drift_per_s=float(random.choice([0.0, 0.02])), shift_s=0.3, shift_ratio=1.5)
+    return drift, Correction(0.8, 3, bool(random.random() < 0.3)) if random.random() < 0.5 else None
