@@ -58,7 +58,7 @@ def deployment(load: Workload, engines: int, host: HostMemory | None = None) -> 
     estimator = linear(a_p=1e-5, c_p=1e-3, a_d=2e-5, b_d=1e-3, t_c=1 / 80)
     table = load.table
     need = int((table["prompt_tokens"] + table["output_tokens"] - 1).max())
-    return Deployment(device, estimator, -(-need // 4) + 6, engines, block_tokens=4, host=host)
+    return Deployment(device, estimator, -(-need // 4) + 2, engines, block_tokens=4, host=host)
 
 
 def drawn(policy: Policy, seed: int) -> Policy:
