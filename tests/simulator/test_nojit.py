@@ -90,7 +90,7 @@ def scenes_of(name: str) -> list[tuple[str, Scenario]]:
     """Each variant of a scheduler on a workload of its own."""
     found = []
     for k, policy in enumerate(variants(name)):
-        load = workload(k, 14)
+        load = workload(k, 20)
         found.append((policy.label, Scenario(load, deployment(load, 1 + k % 2, HOST if k % 3 == 0 else None), policy)))
     return found
 
