@@ -12,7 +12,6 @@ from servegym.simulator.simulation import Simulation
 from tests.simulator.scenes import requests, scene
 
 SETTING = Setting("qoserve-code", "a100-llama3-8b")
-SATURATION = saturation_per_s(SETTING)
 
 
 def bad(workload, now_s: float = np.inf) -> list[bool]:
@@ -46,15 +45,15 @@ def test_what_has_not_come_in_time_violates_before_it_comes():
 
 @pytest.mark.parametrize("limit", [0.3, 0.99, 1.0, 1.7, 2.4])
 def test_bisection_finds_the_limit(limit, monkeypatch):
-    monkeypatch.setattr(search, "is_served", lambda cell, rate, *rest: rate <= limit * SATURATION)
+    monkeypatch.setattr(search, "is_served", lambda cell, rate, *rest: rate <= limit * saturation_per_s(SETTING))
     found = search.goodput(Cell(*SETTING, QOSERVE, 1.0, 1, 10), 1.0)
-    assert limit / search.PRECISION <= found["goodput_per_s"] / SATURATION <= limit
+    assert limit / search.PRECISION <= found["goodput_per_s"] / saturation_per_s(SETTING) <= limit
     assert found["runs"] < 16
 
 
 @pytest.mark.parametrize("limit", [0.0, 9.0])
 def test_outside_the_range_there_is_none(limit, monkeypatch):
-    monkeypatch.setattr(search, "is_served", lambda cell, rate, *rest: rate <= limit * SATURATION)
+    monkeypatch.setattr(search, "is_served", lambda cell, rate, *rest: rate <= limit * saturation_per_s(SETTING))
     assert search.goodput(Cell(*SETTING, QOSERVE, 1.0, 1, 10), 1.0)["goodput_per_s"] is None
 
 
@@ -70,11 +69,13 @@ def test_giving_up_early_says_the_same():
     """A run that is looked at on the way is judged as one that is run to its end."""
     for load in (0.5, 2.0):
         cell = Cell(*SETTING, sarathi("fcfs", SETTING.device), load, 1, 10, slo=slo_of(SETTING.device))
-        workload = search.arrivals(SETTING, 1, cell.slo, load * SATURATION, 200.0)
+        workload = search.arrivals(SETTING, 1, cell.slo, load * saturation_per_s(SETTING), 200.0)
         run = Simulation(search.scenario_of(cell, workload))
         run.run()
         share = violated(run.arrays, workload, np.inf).mean()
-        assert search.is_served(cell, load * SATURATION, 200.0, False) == (share <= search.MOST_VIOLATIONS)
+        assert search.is_served(cell, load * saturation_per_s(SETTING), 200.0, False) == (
+            share <= search.MOST_VIOLATIONS
+        )
         assert (share <= search.MOST_VIOLATIONS) == (load < 1)
 
 
