@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from servegym.simulator import types as layout
-from servegym.simulator.cluster import AT_ONCE, Cluster
+from servegym.simulator.cluster import Cluster, cluster_of
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.memory import empty_blocks
 from servegym.simulator.policies import Policy
@@ -24,20 +24,26 @@ FIRST_CAPACITY = 256  # of an engine's queue; doubled whenever it is full
 
 
 class Settings(NamedTuple):
-    """What a scenario's policies come to, worked out once for all its runs."""
+    """What a scenario comes to, worked out once for all its runs."""
 
+    cluster: Cluster
     schedulers: list[Policy]  # of each pool
     parameters: np.ndarray  # float64[engines, most parameters]
     router: Policy
     router_parameters: np.ndarray  # float64[parameters]
     predictions: Predictions | None
+    # Numbered from 0 without gaps: a table by client or by application has no rows for numbers that nobody has.
+    clients: np.ndarray  # int64[requests]
+    applications: np.ndarray  # int64[requests]
 
 
 def settings_of(scenario: Scenario) -> Settings:
-    pools = scenario.deployment.pools
+    cluster, table = cluster_of(scenario.deployment), scenario.workload.table
+    pools = cluster.pools
     schedulers = [pool.scheduler or scenario.scheduler for pool in pools]
     router = scenario.router or IN_TURN
     return Settings(
+        cluster,
         schedulers,
         by_engine(
             pools, [policy.numbers(scenario.facts_of(pool)) for policy, pool in zip(schedulers, pools, strict=True)]
@@ -45,11 +51,13 @@ def settings_of(scenario: Scenario) -> Settings:
         router,
         router.numbers(scenario.facts_of(pools[0])),
         None if scenario.predictor is None else scenario.predictor.predict(scenario.workload),
+        np.unique(table["client"], return_inverse=True)[1],
+        np.unique(table["application"], return_inverse=True)[1],
     )
 
 
 def functions_of(scenario: Scenario, settings: Settings) -> Functions:
-    pools = scenario.deployment.pools
+    pools = settings.cluster.pools
     return Functions(
         of_kinds([policy.function.value for policy in settings.schedulers]),
         of_kinds([policy.victims.value for policy in settings.schedulers]),
@@ -62,17 +70,17 @@ def functions_of(scenario: Scenario, settings: Settings) -> Functions:
 
 def fresh_run(scenario: Scenario, settings: Settings, recording: bool) -> Run:
     """The engines' arrays at the start of a run."""
-    deployment, n = scenario.deployment, len(scenario.workload)
-    pools, engines, capacity = deployment.pools, deployment.engines, min(n, FIRST_CAPACITY)
+    pools, engines = settings.cluster.pools, settings.cluster.engines
+    capacity = min(len(scenario.workload), FIRST_CAPACITY)
     clock = np.zeros(1, layout.CLOCK)
     clock[0].deciding_engine = -1
     clock[0].recording = recording
-    clock[0].signal_delay_s = deployment.signal_delay_s if isinstance(deployment, Cluster) else 0.0
+    clock[0].signal_delay_s = settings.cluster.signal_delay_s
     clock[0].buffered_first_token = scenario.gain.buffered_first_token
     estimate = by_engine(pools, [pool.estimator.coefficients for pool in pools])
     return Run(
         clock=clock,
-        requests=fresh_requests(scenario, settings.predictions),
+        requests=fresh_requests(scenario, settings),
         outcomes=fresh_outcomes(scenario, settings.predictions),
         engines=fresh_engines(pools),
         queues=np.zeros((engines, capacity), "i4"),
@@ -91,35 +99,32 @@ def fresh_run(scenario: Scenario, settings: Settings, recording: bool) -> Run:
         device=by_engine(pools, [pool.device.coefficients for pool in pools]),
         estimate=estimate,
         fitted=estimate.copy(),
-        state=fresh_state(scenario, settings.schedulers),
+        state=fresh_state(settings),
         disturbance=scenario.disturbance.to_array(),
         correction=np.zeros(1, layout.CORRECTION) if scenario.correction is None else scenario.correction.to_array(),
     )
 
 
-def fresh_books(scenario: Scenario, settings: Settings) -> Books:
+def fresh_books(run: Run, settings: Settings) -> Books:
     """The router's books at the start of a run."""
-    deployment, n = scenario.deployment, len(scenario.workload)
-    pools, engines = deployment.pools, deployment.engines
-    link, delay_s = AT_ONCE, 0.0
-    if isinstance(deployment, Cluster):
-        link, delay_s = deployment.link, deployment.signal_delay_s
+    cluster, n = settings.cluster, len(run.requests)
+    pools = cluster.pools
     return Books(
         router=settings.router.function.value,
         estimates=Estimates(
             of_kinds([pool.estimator.batch_s.value for pool in pools]),
             of_kinds([pool.estimator.request_s.value for pool in pools]),
-            by_engine(pools, [pool.estimator.coefficients for pool in pools]),
+            run.fitted.copy(),
             np.zeros(2, layout.BATCH),
         ),
         parameters=settings.router_parameters.copy(),
-        state=np.zeros((engines, len(settings.router.state.engine))),
+        state=np.zeros((cluster.engines, len(settings.router.state.engine))),
         route=np.zeros(1, layout.ROUTE),
-        views=fresh_views(pools),
-        records=np.zeros((engines, min(n, FIRST_CAPACITY)), "i4"),
-        signals=np.zeros(2 * n if delay_s else 0, layout.SIGNAL),
-        reports=fresh_reports(pools),
-        link=link.to_array(),
+        views=fresh_views(run.engines),
+        records=np.zeros_like(run.queues),
+        signals=np.zeros(2 * n if cluster.signal_delay_s else 0, layout.SIGNAL),
+        reports=fresh_reports(run.engines),
+        link=cluster.link.to_array(),
     )
 
 
@@ -139,8 +144,8 @@ def by_engine(pools: tuple[Deployment, ...], numbers: list[np.ndarray]) -> np.nd
     return np.repeat(rows, [pool.engines for pool in pools], axis=0)
 
 
-def fresh_requests(scenario: Scenario, predictions: Predictions | None) -> np.ndarray:
-    table = scenario.workload.table
+def fresh_requests(scenario: Scenario, settings: Settings) -> np.ndarray:
+    table, predictions = scenario.workload.table, settings.predictions
     requests = aligned_zeros(len(table), layout.REQUEST)
     for field in set(layout.REQUEST.names or ()) & set(FIELDS):
         requests[field] = table[field]
@@ -148,9 +153,7 @@ def fresh_requests(scenario: Scenario, predictions: Predictions | None) -> np.nd
     requests["first_deadline_s"] = table["arrival_s"] + np.where(batch_class, table["ttlt_slo_s"], table["ttft_slo_s"])
     requests["token_interval_s"] = np.where(batch_class, 0.0, table["tpot_slo_s"])
     requests["first_token_gain"], requests["decode_token_gain"] = scenario.gain.token_gains(table)
-    # A table by client or by application has no rows for numbers that nobody has.
-    for field in ("client", "application"):
-        requests[field] = np.unique(table[field], return_inverse=True)[1]
+    requests["client"], requests["application"] = settings.clients, settings.applications
     if predictions is not None:
         requests["urgency"] = predictions.urgency
         requests["predicted_output_tokens"] = predictions.predicted_output_tokens
@@ -191,42 +194,39 @@ def fresh_engines(pools: tuple[Deployment, ...]) -> np.ndarray:
     return engines
 
 
-def fresh_views(pools: tuple[Deployment, ...]) -> np.ndarray:
-    engines = fresh_engines(pools)
+def fresh_views(engines: np.ndarray) -> np.ndarray:
     views = np.zeros(len(engines), layout.VIEW)
     for field in ("index", "kind", "role", "block_tokens", "total_blocks", "free_blocks"):
         views[field] = engines[field]
     return views
 
 
-def fresh_reports(pools: tuple[Deployment, ...]) -> np.ndarray:
+def fresh_reports(engines: np.ndarray) -> np.ndarray:
     """Before its first report an engine counts as empty."""
-    engines = fresh_engines(pools)
     reports = np.zeros((len(engines), layout.REPORTS), layout.REPORT)
     reports["time_s"] = -np.inf
     reports["free_blocks"] = engines["free_blocks"][:, None]
     return reports
 
 
-def fresh_state(scenario: Scenario, schedulers: list[Policy]) -> StateTables:
+def fresh_state(settings: Settings) -> StateTables:
     """Tables wide enough for each of the schedulers; a request's row is cleared when it goes to another engine."""
-    table, engines = scenario.workload.table, scenario.deployment.engines
-    states = [policy.state for policy in schedulers]
+    engines, states = settings.cluster.engines, [policy.state for policy in settings.schedulers]
     by_request, by_engine, by_client = (
         max(len(getattr(state, field)) for state in states) for field in ("request", "engine", "client")
     )
 
-    def different(field: str, wanted: bool | int) -> int:
-        return len(np.unique(table[field])) if wanted else 0
+    def rows(numbers: np.ndarray, wanted: bool | int) -> int:
+        return int(numbers.max()) + 1 if wanted else 0
 
+    clients, applications = settings.clients, settings.applications
+    by_clients, by_applications = any(s.by_client for s in states), any(s.by_application for s in states)
     return StateTables(
-        requests=np.zeros((len(table) if by_request else 0, by_request)),
+        requests=np.zeros((len(clients) if by_request else 0, by_request)),
         engines=np.zeros((engines if by_engine else 0, by_engine)),
-        clients=np.zeros((engines, different("client", by_client), by_client)),
-        by_client=np.zeros((engines, different("client", any(s.by_client for s in states))), layout.GROUP),
-        by_application=np.zeros(
-            (engines, different("application", any(s.by_application for s in states))), layout.GROUP
-        ),
+        clients=np.zeros((engines, rows(clients, by_client), by_client)),
+        by_client=np.zeros((engines, rows(clients, by_clients)), layout.GROUP),
+        by_application=np.zeros((engines, rows(applications, by_applications)), layout.GROUP),
     )
 
 

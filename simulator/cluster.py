@@ -78,3 +78,8 @@ class Cluster:
         """Raise DeploymentError if some request could never be held in the memory of an engine of some pool."""
         for pool in self.pools:
             pool.check_fits(workload)
+
+
+def cluster_of(deployment: Deployment | Cluster) -> Cluster:
+    """A deployment as a cluster: equal engines are one of a single pool."""
+    return deployment if isinstance(deployment, Cluster) else Cluster((deployment,), name=deployment.name)

@@ -119,7 +119,7 @@ class Simulation:
     def reset(self) -> None:
         """Back to the start of the scenario."""
         self.arrays = fresh_run(self.scenario, self.settings, self.record_timeline)
-        self.books = fresh_books(self.scenario, self.settings)
+        self.books = fresh_books(self.arrays, self.settings)
         self.wall_s = 0.0
         self._ended = False
 
