@@ -14,18 +14,30 @@ def takes(view, request):
     return (view.role == ROLE_DECODE) == (request.emitted_tokens > 0)
 
 
+@kernel
+def takers(views, request):
+    """How many engines take the request."""
+    count = 0
+    for e in range(views.shape[0]):
+        count += takes(views[e], request)
+    return count
+
+
+@kernel
+def nth_taker(n, views, request):
+    """The engine at place n, from 0, of those that take the request."""
+    for e in range(views.shape[0]):
+        if takes(views[e], request):
+            if n == 0:
+                return e
+            n -= 1
+    return -1
+
+
 @router
 def in_turn(now_s, r, requests, views, records, state, parameters, estimates, plan, order, route):
     """Request i goes to engine i mod n, of those that take it."""
-    takers = 0
-    for e in range(views.shape[0]):
-        takers += takes(views[e], requests[r])
-    turn = r % takers
-    for e in range(views.shape[0]):
-        if takes(views[e], requests[r]):
-            if turn == 0:
-                route.engine = e
-            turn -= 1
+    route.engine = nth_taker(r % takers(views, requests[r]), views, requests[r])
 
 
 @kernel

@@ -3,7 +3,7 @@
 from servegym.simulator.compilation import kernel
 from servegym.simulator.policies import Parameter, Policy, register
 from servegym.simulator.random import uniform
-from servegym.simulator.routing import in_turn, takes
+from servegym.simulator.routing import in_turn, nth_taker, takers
 from servegym.simulator.signatures import router
 
 STREAM = 0x726F7574  # of random numbers, apart from those of others
@@ -12,16 +12,7 @@ STREAM = 0x726F7574  # of random numbers, apart from those of others
 @kernel
 def any_engine(drawn, request, views):
     """One of the engines that take the request; drawn: from 0 to 1."""
-    takers = 0
-    for e in range(views.shape[0]):
-        takers += takes(views[e], request)
-    turn = int(drawn * takers)
-    for e in range(views.shape[0]):
-        if takes(views[e], request):
-            if turn == 0:
-                return e
-            turn -= 1
-    return -1
+    return nth_taker(int(drawn * takers(views, request)), views, request)
 
 
 @router

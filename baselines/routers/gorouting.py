@@ -1,11 +1,11 @@
-"""GoRouting, ProServe's router (Algorithm 2), for co-located engines: where a request adds most gain, and not to the
-least loaded of these unless one is nearly idle, so that room is left for long requests (section 4.3).
+"""GoRouting, ProServe's router (Algorithm 2): where a request adds most gain, and not to the least loaded of these
+engines unless one is nearly idle, so that room is left for long requests (section 4.3).
 """
 
 import numpy as np
 
 from servegym.baselines.routers.blind import STREAM, any_engine
-from servegym.baselines.routers.ties import goes_first, send_to
+from servegym.baselines.routers.ties import FIELDS, MEASURE, goes_first, is_below, send_to, send_to_least
 from servegym.simulator.compilation import kernel
 from servegym.simulator.ordering import sort
 from servegym.simulator.policies import Fact, Parameter, Policy, StateFields, register
@@ -116,29 +116,15 @@ def look_at_prefill_engine(now_s, r, requests, view, record, estimates, e, by_de
     return gain, max(0.0, before_s - since_s), max(0.0, after_s - since_s)
 
 
-GAIN, BEFORE_S, AFTER_S = range(2, 5)  # of the router's numbers per engine, of this decision
-
-
-@kernel
-def most_memory(r, requests, views, state):
-    """The decode engine with most free blocks (line 20)."""
-    best = -1
-    for e in range(views.shape[0]):
-        if not takes(views[e], requests[r]):
-            continue
-        if (
-            best < 0
-            or views[e].free_blocks > views[best].free_blocks
-            or (views[e].free_blocks == views[best].free_blocks and goes_first(views, state, e, best))
-        ):
-            best = e
-    return best
+GAIN, BEFORE_S, AFTER_S = range(3, 6)  # after the FIELDS of ties: of the engine, in this decision
 
 
 @router
 def gorouting(now_s, r, requests, views, records, state, parameters, estimates, plan, order, route):
     if requests[r].emitted_tokens > 0:
-        send_to(most_memory(r, requests, views, state), state, route)
+        for e in range(views.shape[0]):  # line 20: most free blocks
+            state[e, MEASURE] = -views[e].free_blocks
+        send_to_least(views, requests[r], state, route)
         return
     alpha, lambda_, mu, eta = parameters[0], parameters[1], parameters[2], parameters[3]
     most = -np.inf
@@ -164,11 +150,11 @@ def gorouting(now_s, r, requests, views, records, state, parameters, estimates, 
         if not takes(views[e], requests[r]) or (most > 0.0 and state[e, GAIN] < alpha * most):
             continue
         before_s = state[e, BEFORE_S]
-        if before_s < mu * slo_s and (idlest < 0 or is_below(views, state, e, idlest)):
+        if before_s < mu * slo_s and (idlest < 0 or is_below(views, state, e, idlest, BEFORE_S)):
             idlest = e
         if state[e, AFTER_S] <= lambda_ * slo_s and (fullest < 0 or is_above(views, state, e, fullest)):
             fullest = e
-        if least < 0 or is_below(views, state, e, least):
+        if least < 0 or is_below(views, state, e, least, BEFORE_S):
             least = e
     if most > 0.0 and idlest >= 0:
         send_to(idlest, state, route)
@@ -176,14 +162,6 @@ def gorouting(now_s, r, requests, views, records, state, parameters, estimates, 
         send_to(fullest, state, route)
     else:
         send_to(least, state, route)
-
-
-@kernel
-def is_below(views, state, a, b):
-    """Whether engine a has less to do than engine b."""
-    if state[a, BEFORE_S] != state[b, BEFORE_S]:
-        return state[a, BEFORE_S] < state[b, BEFORE_S]
-    return goes_first(views, state, a, b)
 
 
 @kernel
@@ -201,7 +179,7 @@ register(
         "Where the request adds most first-token gain; of such engines an idle one, or the fullest not too full.",
         "ProServe, Algorithm 2",
         gorouting,
-        state=StateFields(engine=("last_sent", "sent", "gain", "before_s", "after_s")),
+        state=StateFields(engine=(*FIELDS, "gain", "before_s", "after_s")),
         parameters=(
             Parameter("alpha", 0.9, "share of the largest gain change that makes a candidate", 0, 1,
                       source="ProServe, Alg. 2 line 8; value: xLLM"),

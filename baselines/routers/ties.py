@@ -1,23 +1,43 @@
 """What routers do where engines are alike: the one that was sent a request longest ago, then the lower index."""
 
 from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import StateFields
+from servegym.simulator.routing import takes
 
-# last_sent: number of the last sending there, counted over the run from 1; 0: none. sent: at engine 0, all sendings.
-LAST_SENT = StateFields(engine=("last_sent", "sent"))
+# A router's numbers per engine begin with these. last_sent: number of the last sending there, counted over the run from
+# 1; 0: none. sent: at engine 0, all sendings. measure: what is compared in this decision.
+FIELDS = ("last_sent", "sent", "measure")
+LAST_SENT, SENT, MEASURE = range(3)
 
 
 @kernel
 def goes_first(views, state, a, b):
     """Whether engine a goes before engine b."""
-    if state[a, 0] != state[b, 0]:
-        return state[a, 0] < state[b, 0]
+    if state[a, LAST_SENT] != state[b, LAST_SENT]:
+        return state[a, LAST_SENT] < state[b, LAST_SENT]
     return views[a].index < views[b].index
+
+
+@kernel
+def is_below(views, state, a, b, field):
+    """Whether a number of engine a is smaller than that of engine b."""
+    if state[a, field] != state[b, field]:
+        return state[a, field] < state[b, field]
+    return goes_first(views, state, a, b)
+
+
+@kernel
+def send_to_least(views, request, state, route):
+    """Name the engine with the smallest measure, of those that take the request."""
+    least = -1
+    for e in range(views.shape[0]):
+        if takes(views[e], request) and (least < 0 or is_below(views, state, e, least, MEASURE)):
+            least = e
+    send_to(least, state, route)
 
 
 @kernel
 def send_to(e, state, route):
     """Name engine e, and note it."""
-    state[0, 1] += 1.0
-    state[e, 0] = state[0, 1]
+    state[0, SENT] += 1.0
+    state[e, LAST_SENT] = state[0, SENT]
     route.engine = e
