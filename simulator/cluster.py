@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 
 from servegym.simulator.deployment import MAX_ENGINES, Deployment
 from servegym.simulator.errors import DeploymentError
 from servegym.simulator.signatures import KINDS
-from servegym.simulator.types import LINK
+from servegym.simulator.types import LINK, TIERS
 from servegym.simulator.workload import Workload
 
 
@@ -50,12 +51,14 @@ class Cluster:
     pools: at most 4. Either all are co-located, or there are prefill pools and decode pools; such may stand beside
         co-located ones. link: between prefill and decode engines.
     signal_delay_s: how long tokens and reports of engines are on their way to the router.
+    tiers: TPOT SLOs in s, ascending, at most 8; None: those of the workload (of more than 8, 8 evenly spread).
     """
 
     pools: tuple[Deployment, ...]
     link: Link = AT_ONCE
     signal_delay_s: float = 0.0
     name: str = "cluster"
+    tiers: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.pools) <= KINDS:
@@ -64,10 +67,30 @@ class Cluster:
             raise DeploymentError(f"{self.name}: signal_delay_s is {self.signal_delay_s}; it should be 0 or more")
         if self.engines > MAX_ENGINES:
             raise DeploymentError(f"{self.name}: {self.engines} engines; there should be at most {MAX_ENGINES}")
+        self._check_tiers()
         roles = {pool.role for pool in self.pools}
         if ("prefill" in roles) != ("decode" in roles):
             there, missing = ("prefill", "decode") if "prefill" in roles else ("decode", "prefill")
             raise DeploymentError(f"{self.name}: there is a {there} pool and no {missing} pool; they need each other")
+
+    def _check_tiers(self) -> None:
+        tiers = self.tiers
+        if tiers is None:
+            return
+        if not 1 <= len(tiers) <= TIERS or not all(0 < tier < np.inf for tier in tiers):
+            raise DeploymentError(f"{self.name}: tiers are {tiers}; there should be 1 to {TIERS}, above 0 and finite")
+        if any(later <= earlier for earlier, later in itertools.pairwise(tiers)):
+            raise DeploymentError(f"{self.name}: tiers are {tiers}; they should ascend")
+
+    def tiers_for(self, workload: Workload) -> np.ndarray:
+        """float64[tiers]: TPOT SLOs of the tiers, s. Raises DeploymentError for a pool in a tier there is not."""
+        tiers = np.unique(workload.table["tpot_slo_s"]) if self.tiers is None else np.array(self.tiers, "f8")
+        if len(tiers) > TIERS:
+            tiers = tiers[np.arange(TIERS) * (len(tiers) - 1) // (TIERS - 1)]
+        for pool in self.pools:
+            if pool.tier is not None and not 0 <= pool.tier < len(tiers):
+                raise DeploymentError(f"{pool.name}: tier is {pool.tier}; there are tiers 0 to {len(tiers) - 1}")
+        return tiers
 
     @property
     def engines(self) -> int:

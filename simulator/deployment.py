@@ -9,7 +9,9 @@ import numpy as np
 
 from servegym.simulator.compilation import Compiled
 from servegym.simulator.errors import DeploymentError
+from servegym.simulator.operators import Operators
 from servegym.simulator.policies import Policy
+from servegym.simulator.prefixes import PrefixStore
 from servegym.simulator.types import ROLES
 from servegym.simulator.workload import Workload
 
@@ -65,6 +67,9 @@ class Deployment:
     host: host memory for KV; None: what is evicted is lost.
     role: "both" (prefill and decode), or in a `Cluster` "prefill" or "decode".
     scheduler: of these engines; None: the scenario's.
+    tier: of these engines at first, from 0; None: the common pool. Only routers and scalers make anything of it.
+    operators: of a layer, at whose ends a batch can be suspended; None: at its own end only.
+    prefix_store: for the KV of beginnings of prompts; None: there is none.
     """
 
     device: LatencyModel
@@ -77,6 +82,9 @@ class Deployment:
     host: HostMemory | None = None
     role: str = "both"
     scheduler: Policy | None = None
+    tier: int | None = None
+    operators: Operators | None = None
+    prefix_store: PrefixStore | None = None
 
     def __post_init__(self) -> None:
         for field, most in (("engines", MAX_ENGINES), ("total_blocks", 2**31 - 1), ("block_tokens", 2**20)):
@@ -85,6 +93,12 @@ class Deployment:
                 raise DeploymentError(f"{self.name}: {field} is {value}; it should be a whole number from 1 to {most}")
         if self.role not in ROLES:
             raise DeploymentError(f"{self.name}: role is {self.role!r}; it should be one of {', '.join(ROLES)}")
+        host, store = self.host, self.prefix_store
+        if host is not None and store is not None and host.load_s_per_token != store.load_s_per_token:
+            raise DeploymentError(
+                f"{self.name}: host memory loads at {host.load_s_per_token:g} s a token and the prefix store at "
+                f"{store.load_s_per_token:g}; both are host memory, and should load alike"
+            )
         if not 0 <= self.watermark < 1:
             raise DeploymentError(f"{self.name}: watermark is {self.watermark}; it should be 0 or more and below 1")
 

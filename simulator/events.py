@@ -22,25 +22,36 @@ def swap(events, i, j):
 
 @kernel
 def push(events, clock, time_s, kind, index):
-    """Add an event; `events` has room for one an engine."""
+    """Add an event; `events` has room for two an engine."""
     i = clock.events
     clock.events += 1
     events[i].time_s, events[i].kind, events[i].index = time_s, kind, index
-    while i > 0:
-        parent = (i - 1) // 2
-        if not before(events[i], events[parent]):
-            break
-        swap(events, i, parent)
-        i = parent
+    rise(events, i)
 
 
 @kernel
 def pop(events, clock):
     """Remove the first event, events[0]; read it before."""
+    remove_at(events, clock, 0)
+
+
+@kernel
+def remove(events, clock, kind, index):
+    """Remove the event of this kind and index, if there is one."""
+    for i in range(clock.events):
+        if events[i].kind == kind and events[i].index == index:
+            remove_at(events, clock, i)
+            return
+
+
+@kernel
+def remove_at(events, clock, i):
+    """Remove the event at place i of the heap; the last one takes its place, and goes down or up from there."""
     clock.events -= 1
     n = clock.events
-    swap(events, 0, n)
-    i = 0
+    if i == n:
+        return
+    swap(events, i, n)
     while True:
         child = 2 * i + 1
         if child >= n:
@@ -51,3 +62,15 @@ def pop(events, clock):
             break
         swap(events, i, child)
         i = child
+    rise(events, i)
+
+
+@kernel
+def rise(events, i):
+    """Bring the event at place i up to where it belongs."""
+    while i > 0:
+        parent = (i - 1) // 2
+        if not before(events[i], events[parent]):
+            break
+        swap(events, i, parent)
+        i = parent

@@ -100,14 +100,22 @@ def save(request, engine, keep_tokens):
 
 
 @kernel
-def load(request, engine):
+def load(request, outcome, engine):
     """Load what the request has kept; the caller has checked that there are blocks for it, and gives them."""
     kept = request.kept_tokens
-    engine.free_host_blocks += blocks_for(kept, engine.block_tokens)
+    give_up_kept(request, outcome, engine)
     engine.loaded_tokens += kept
-    engine.moving_s += load_time_s(request, engine)
+    engine.moving_s += kept * engine.load_s_per_token
     request.computed_tokens = kept
+
+
+@kernel
+def give_up_kept(request, outcome, engine):
+    """The request keeps nothing any more; the host memory that this took, if it was its own, is free."""
+    if outcome.borrowed == 0:
+        engine.free_host_blocks += blocks_for(request.kept_tokens, engine.block_tokens)
     request.kept_tokens = 0
+    outcome.borrowed = 0
 
 
 @kernel

@@ -41,7 +41,7 @@ def whole_queue(order, plan, length):
     n = 0
     in_order = True
     for place in range(length):
-        if plan[place].tier != LEAVE_OUT:
+        if plan[place].tier < LEAVE_OUT:
             if in_order and n > 0 and not ranks_before(plan, order[n - 1], place):
                 in_order = False
                 if length > FIRST_WINDOW:
@@ -86,7 +86,7 @@ def can_get_something(request, packing):
 @kernel
 def is_ahead(plan, last, place, requests, queue, packing):
     """Whether a place ranks after `last` (-1: from the start), is not left out, and can still get something."""
-    if plan[place].tier == LEAVE_OUT or (last >= 0 and not ranks_before(plan, last, place)):
+    if plan[place].tier >= LEAVE_OUT or (last >= 0 and not ranks_before(plan, last, place)):
         return False
     return can_get_something(requests[queue[place]], packing)
 

@@ -14,6 +14,7 @@ from servegym.simulator.ordering import (
     first_ranked,
     gives_up_before,
     next_window,
+    ranks_before,
     whole_queue,
 )
 from servegym.simulator.requests import cached_of, is_decoding, left_of
@@ -24,23 +25,26 @@ from servegym.simulator.types import (
     EVICT_FOR_ALL,
     EVICT_FOR_DECODES,
     EVICTED,
+    IN_TASK,
     LOADED,
     MISFIT_PASS_OVER,
     MISFIT_STOP,
     NO_LIMIT,
+    NOT_PREEMPTIBLE,
     PHASE_FIRST_DECIDES,
     PHASE_MIXED,
 )
 
-FORMED, WAITING, NO_LINES = range(3)
+FORMED, WAITING, NO_LINES, RESUME = range(4)
 
 
 @inlined_kernel
 def form_batch(run, decider, e, now_s):
     """Form the next batch of engine e in run.entries[e]; its sums are run.sums[0].
 
-    FORMED: at least one request runs. WAITING: none can before KV that is on its way has arrived. NO_LINES: the
-    timeline may be too short for what can happen; make it longer and call again.
+    FORMED: at least one request runs. RESUME: none, but the suspended task packing.resumed_task. WAITING: none can
+    before KV that is on its way has arrived. NO_LINES: the timeline may be too short for what can happen; make it
+    longer and call again.
     """
     engine, clock, packing = run.engines[e], run.clock[0], run.packing[0]
     count_blocks(engine, now_s)
@@ -48,14 +52,9 @@ def form_batch(run, decider, e, now_s):
         # In one attempt each request is evicted, loaded and scheduled twice at most, and not scheduled twice.
         if clock.recording and lines_left(run) < 5 * engine.queue_length + 1:
             return NO_LINES
-        open_limits(run.limits[0], engine)
-        if run.engines.shape[0] > 1:  # the scheduler of another pool may have used it
-            for place in range(engine.queue_length):
-                run.plan[place].headroom_blocks = 0
-        decider.scheduler(
-            now_s, engine, run.requests, run.queues[e][: engine.queue_length], state_of(run.state, e),
-            run.parameters[e], decider.estimator, run.plan, run.limits[0],
-        )  # fmt: skip
+        rank(run, decider, e, now_s)
+        if engine.suspended > 0 and see_tasks(run, e):
+            return RESUME
         packing.length = 0
         packing.tokens = 0
         packing.admitting = 1
@@ -69,12 +68,46 @@ def form_batch(run, decider, e, now_s):
             break
         if packing.gave_up == 0:
             if not run_first(run, decider, e, now_s):
-                return WAITING
+                return RESUME if engine.suspended > 0 else WAITING
             break
     engine.batch_length = packing.length
     engine.last_batch_length = packing.length
     engine.scheduled_tokens += packing.tokens
     return FORMED
+
+
+@kernel
+def rank(run, decider, e, now_s):
+    """Have the scheduler rank the queue of engine e and set limits."""
+    engine = run.engines[e]
+    open_limits(run.limits[0], engine)
+    if run.engines.shape[0] > 1:  # the scheduler of another pool may have used it
+        for place in range(engine.queue_length):
+            run.plan[place].headroom_blocks = 0
+    decider.scheduler(
+        now_s, engine, run.requests, run.queues[e][: engine.queue_length], state_of(run.state, e), run.parameters[e],
+        decider.estimator, run.plan, run.limits[0],
+    )  # fmt: skip
+
+
+@kernel
+def see_tasks(run, e):
+    """Whether the first-ranked request is in a suspended task; if not, keep members of tasks out of the batch.
+
+    packing.resumed_task is the task of the first-ranked request among members.
+    """
+    length, plan, queue, requests = run.engines[e].queue_length, run.plan, run.queues[e], run.requests
+    member = -1
+    for place in range(length):
+        if requests[queue[place]].task >= 0 and (member < 0 or ranks_before(plan, place, member)):
+            member = place
+    run.packing[0].resumed_task = requests[queue[member]].task
+    if first_ranked(plan, length) == member:
+        return True
+    for place in range(length):
+        if requests[queue[place]].task >= 0:
+            plan[place].tier = IN_TASK
+    return False
 
 
 @kernel
@@ -94,6 +127,8 @@ def open_limits(limits, engine):
     limits.phase = PHASE_MIXED
     limits.misfit = MISFIT_PASS_OVER
     limits.evict_for = EVICT_FOR_DECODES
+    limits.preemptible = NOT_PREEMPTIBLE
+    limits.slice_s = np.inf
 
 
 @inlined_kernel
@@ -241,7 +276,8 @@ def make_room(run, decider, e, place, need, may_give_up, now_s):
     while engine.free_blocks < need:
         victim = -1
         for other in range(engine.queue_length):
-            if run.requests[queue[other]].blocks == 0 or (other == place and not may_give_up):
+            request = run.requests[queue[other]]
+            if request.blocks == 0 or request.task >= 0 or (other == place and not may_give_up):
                 continue
             if victim < 0 or gives_up_before(run.plan, other, victim):
                 victim = other
@@ -265,9 +301,10 @@ def make_room_for_newcomer(run, decider, e, place, need, now_s):
     rank_victims(run, decider, e, now_s)
     holders, blocks = 0, 0
     for other in range(engine.queue_length):
-        if run.requests[queue[other]].blocks > 0 and gives_up_before(plan, other, place):
+        holder = run.requests[queue[other]]
+        if holder.blocks > 0 and holder.task < 0 and gives_up_before(plan, other, place):
             holders += 1
-            blocks += run.requests[queue[other]].blocks
+            blocks += holder.blocks
     request, headroom = run.requests[queue[place]], plan[place].headroom_blocks
     room = room_for(engine, run.limits[0], request, need, headroom, engine.holders - holders)
     if room > engine.free_blocks + blocks:
@@ -275,7 +312,8 @@ def make_room_for_newcomer(run, decider, e, place, need, now_s):
     while not has_room(engine, run.limits[0], request, need, headroom):
         victim = -1
         for other in range(engine.queue_length):
-            if run.requests[queue[other]].blocks > 0 and (victim < 0 or gives_up_before(plan, other, victim)):
+            holder = run.requests[queue[other]]
+            if holder.blocks > 0 and holder.task < 0 and (victim < 0 or gives_up_before(plan, other, victim)):
                 victim = other
         evict(run, e, victim)
     return True
@@ -341,7 +379,7 @@ def admit(run, e, r, now_s):
     if request.kept_tokens > 0:
         if clock.recording:
             note(run, LOADED, e, r, request.kept_tokens, load_time_s(request, run.engines[e]))
-        load(request, run.engines[e])
+        load(request, outcome, run.engines[e])
 
 
 @kernel
@@ -366,6 +404,8 @@ def run_first(run, decider, e, now_s):
     place = first_ranked(run.plan, engine.queue_length)
     r = run.queues[e][place]
     request = run.requests[r]
+    if request.task >= 0:
+        return False
     decoding = is_decoding(request)
     least = left_of(request) if limits.whole_prompts else 1
     chunk = max(least, min(left_of(request), limits.chunk_tokens, limits.token_budget))
@@ -379,7 +419,8 @@ def run_first(run, decider, e, now_s):
         # What takes memory must emit a token, or two requests could take it from each other forever.
         chunk = left_of(request)
         lacking = blocks_lacking(request, chunk, engine)
-        if lacking + request.blocks + engine.leaving_blocks + engine.coming_blocks > engine.total_blocks:
+        kept_blocks = engine.leaving_blocks + engine.coming_blocks + blocks_in_tasks(run, e)
+        if lacking + request.blocks + kept_blocks > engine.total_blocks:
             return False
         make_room(run, decider, e, place, lacking, False, now_s)
     chunk = min(chunk, (request.blocks + engine.free_blocks) * engine.block_tokens - cached_of(request))
@@ -389,3 +430,15 @@ def run_first(run, decider, e, now_s):
     grow(request, engine, run.blocks[e], need)
     take(request, r, run.entries[e][packing.length], chunk, decoding, packing, sums)
     return True
+
+
+@kernel
+def blocks_in_tasks(run, e):
+    """Blocks of the members of suspended tasks."""
+    blocks = 0
+    if run.engines[e].suspended > 0:
+        for place in range(run.engines[e].queue_length):
+            request = run.requests[run.queues[e][place]]
+            if request.task >= 0:
+                blocks += request.blocks
+    return blocks

@@ -75,13 +75,15 @@ class Parameter:
 @dataclasses.dataclass(frozen=True)
 class StateFields:
     """What a policy remembers: names of the numbers it keeps between decisions (float64, 0 at first), for each request,
-    engine, and client at an engine; and whether it reads the running statistics by client and by application."""
+    engine, and client at an engine; whether it reads the running statistics by client and by application; and whether
+    it makes batches that can be suspended (`tasks`)."""
 
     request: tuple[str, ...] = ()
     engine: tuple[str, ...] = ()
     client: tuple[str, ...] = ()
     by_client: bool = False
     by_application: bool = False
+    tasks: bool = False
 
 
 @victims
@@ -96,7 +98,7 @@ def last_ranked_first(now_s, engine, requests, queue, state, parameters, estimat
 class Policy:
     """A policy and the settings of its parameters.
 
-    kind: "scheduler" or "router". function: its compiled function. victims: who gives up memory first.
+    kind: "scheduler", "router" or "scaler" (which has a parameter interval_s: it is asked so often). function: its compiled function. victims: who gives up memory first.
     urgent_tier: requests ranked in this tier or before it are those it takes for urgent; None: it has no such notion.
     settings: the parameters that differ from their defaults.
     """

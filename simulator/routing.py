@@ -3,15 +3,18 @@
 Never an engine's live state. With one engine there is nothing to know, and nothing is kept.
 """
 
+import numpy as np
+
 from servegym.simulator.compilation import kernel
+from servegym.simulator.prefixes import use_chunks
 from servegym.simulator.signatures import router
-from servegym.simulator.types import LAST_TOKEN, REPORTS, ROLE_DECODE, ROLE_PREFILL
+from servegym.simulator.types import FIRST_TOKEN, LAST_TOKEN, REPORTS, ROLE_DECODE, ROLE_PREFILL
 
 
 @kernel
 def takes(view, request):
-    """Whether an engine takes the request: one without a token a prefill or co-located engine, else a decode engine."""
-    return (view.role == ROLE_DECODE) == (request.emitted_tokens > 0)
+    """Whether an engine takes the request: one whose KV waits on a prefill engine a decode engine, any other not."""
+    return view.up == 1 and view.closed == 0 and (view.role == ROLE_DECODE) == (request.computed_tokens > 0)
 
 
 @kernel
@@ -35,115 +38,179 @@ def nth_taker(n, views, request):
 
 
 @router
-def in_turn(now_s, r, requests, views, records, state, parameters, estimates, plan, order, route):
+def in_turn(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
     """Request i goes to engine i mod n, of those that take it."""
-    route.engine = nth_taker(r % takers(views, requests[r]), views, requests[r])
-
-
-@kernel
-def route(run, books, r, now_s):
-    """Have the router name an engine for request r, in books.route."""
-    clock = run.clock[0]
-    books.route[0].decode_engine = -1
-    if run.engines.shape[0] == 1:
-        books.route[0].engine = 0
-        return
-    catch_up(run, books, now_s - clock.signal_delay_s)
-    books.router(
-        now_s, r, run.requests, books.views, books.records, books.state, books.parameters, books.estimates, run.plan,
-        run.order, books.route[0],
-    )  # fmt: skip
+    route.engine = nth_taker(r % takers(known.views, requests[r]), known.views, requests[r])
 
 
 @kernel
 def has_room(run, books, e):
-    """Whether the queue and the record of engine e have room for one more (and the record of a router for its work)."""
+    """Whether the queue and the lists of engine e have room for one more (and the record of a router for its work)."""
     capacity = run.queues.shape[1]
-    return run.engines[e].queue_length < capacity and books.views[e].prefills + 2 <= capacity
+    if run.engines[e].queue_length == capacity:
+        return False
+    return run.engines.shape[0] == 1 or books.known.views[e].requests + 2 <= capacity
 
 
 @kernel
-def send(books, e, r, request, now_s):
+def send(books, e, r, request, outcome, now_s):
     """The router notes that it sends request r to engine e."""
-    if books.views.shape[0] == 1:
-        return
-    view = books.views[e]
+    view = books.known.views[e]
+    view.requests += 1
+    view.version += 1
     if view.role == ROLE_DECODE:
-        view.requests += 1
+        books.known.running[e, view.decodes] = r
         view.decodes += 1
         return
-    books.records[e, view.prefills] = r
+    outcome.sent_tokens = request.emitted_tokens
+    books.known.records[e, view.prefills] = r
     view.prefills += 1
-    view.prefill_tokens += request.prompt_tokens
-    view.requests += 1
+    view.prefill_tokens += request.prompt_tokens + request.emitted_tokens
     view.changed_s = now_s
+    if view.store_sets > 0:
+        prefixes = books.known.prefixes
+        view.store_uses = use_chunks(prefixes, prefixes.sent[e], view.store_sets, r, view.store_uses)
 
 
 @kernel
 def tell(run, books, e, r, kind, now_s):
     """A first or last token of request r on engine e is on its way to the router."""
     clock = run.clock[0]
-    if kind == LAST_TOKEN and run.engines[e].role == ROLE_PREFILL:
-        return  # the first token told all
+    tokens = run.outcomes[r].sent_tokens if kind == FIRST_TOKEN else run.requests[r].emitted_tokens
     if clock.signal_delay_s == 0.0:
-        take_in(books.views[e], books.records[e], run.requests[r], r, kind, now_s)
+        take_in(clock, books.known, e, r, run.requests[r].prompt_tokens, tokens, kind, now_s)
         return
+    if clock.signals == books.signals.shape[0]:
+        forget_signals(clock, books.signals, -1)
     signal = books.signals[clock.signals]
     clock.signals += 1
-    signal.time_s, signal.request, signal.engine, signal.kind = now_s, r, e, kind
+    signal.time_s, signal.request, signal.engine, signal.tokens, signal.kind = now_s, r, e, tokens, kind
 
 
 @kernel
 def report(run, books, e, now_s):
-    """Engine e reports at the end of an iteration."""
-    engine, view = run.engines[e], books.views[e]
+    """Engine e reports what memory it has at the end of an iteration."""
+    engine, view = run.engines[e], books.known.views[e]
     if run.clock[0].signal_delay_s == 0.0:
-        view.free_blocks, view.decode_tokens = engine.free_blocks, engine.decode_tokens
+        view.free_blocks, view.decode_tokens, view.busy_until_s = engine.free_blocks, engine.decode_tokens, now_s
         return
-    reports = books.reports[e]
-    for k in range(REPORTS - 1, 0, -1):
-        older, newer = reports[k], reports[k - 1]
-        older.time_s, older.free_blocks, older.decode_tokens = newer.time_s, newer.free_blocks, newer.decode_tokens
-    latest = reports[0]
-    latest.time_s, latest.free_blocks, latest.decode_tokens = now_s, engine.free_blocks, engine.decode_tokens
+    latest = next_report(books.reports[e], now_s)
+    latest.free_blocks, latest.decode_tokens, latest.busy_until_s = engine.free_blocks, engine.decode_tokens, now_s
 
 
 @kernel
-def catch_up(run, books, until_s):
-    """Take in the signals and reports sent up to `until_s`."""
-    clock = run.clock[0]
+def report_busy(run, books, e, until_s, now_s):
+    """Engine e reports how long its iteration is estimated to take."""
+    if run.clock[0].signal_delay_s == 0.0:
+        books.known.views[e].busy_until_s = until_s
+        return
+    next_report(books.reports[e], now_s).busy_until_s = until_s
+
+
+@kernel
+def next_report(reports, now_s):
+    """The latest report, at present like the one before it; two at one time are one."""
+    if reports[0].time_s < now_s:
+        for k in range(REPORTS - 1, 0, -1):
+            older, newer = reports[k], reports[k - 1]
+            older.time_s, older.busy_until_s = newer.time_s, newer.busy_until_s
+            older.free_blocks, older.decode_tokens = newer.free_blocks, newer.decode_tokens
+        reports[0].time_s = now_s
+    return reports[0]
+
+
+@kernel
+def catch_up(run, books, now_s):
+    """Take in the signals and reports that have come by now."""
+    clock, known = run.clock[0], books.known
     if clock.signal_delay_s == 0.0:
         return
-    while clock.next_signal < clock.signals and books.signals[clock.next_signal].time_s <= until_s:
+    while clock.next_signal < clock.signals and (
+        books.signals[clock.next_signal].time_s + clock.signal_delay_s <= now_s
+    ):
         signal = books.signals[clock.next_signal]
         clock.next_signal += 1
-        e, r = signal.engine, signal.request
-        heard_s = signal.time_s + clock.signal_delay_s
-        take_in(books.views[e], books.records[e], run.requests[r], r, signal.kind, heard_s)
+        r, heard_s = signal.request, signal.time_s + clock.signal_delay_s
+        take_in(clock, known, signal.engine, r, run.requests[r].prompt_tokens, signal.tokens, signal.kind, heard_s)
     for e in range(run.engines.shape[0]):
         for k in range(REPORTS):
             one = books.reports[e, k]
-            if one.time_s <= until_s:
-                books.views[e].free_blocks, books.views[e].decode_tokens = one.free_blocks, one.decode_tokens
+            if one.time_s + clock.signal_delay_s <= now_s:
+                view = known.views[e]
+                view.free_blocks, view.decode_tokens = one.free_blocks, one.decode_tokens
+                view.busy_until_s = one.busy_until_s
                 break
 
 
 @kernel
-def take_in(view, record, request, r, kind, now_s):
-    """The router hears of a first token (the prefill leaves the queue record), or of a last one."""
+def take_in(clock, known, e, r, prompt_tokens, tokens, kind, now_s):
+    """The router hears of a first token (the prefill leaves the queue record), or of a last one.
+
+    tokens: those out when the request was sent there; or all it has emitted.
+    """
+    view = known.views[e]
+    clock.news = 1
+    view.version += 1
     if kind == LAST_TOKEN:
-        view.decodes -= 1
-        view.requests -= 1
+        view.finished += 1
+        view.finished_tokens += tokens
+        if view.role == ROLE_PREFILL:
+            return  # the first token told the rest
+        take_off(known, e, r)
         return
-    place = 0
-    while record[place] != r:
-        place += 1
+    drop(known.records[e], view.prefills, r)
     view.prefills -= 1
-    for k in range(place, view.prefills):
-        record[k] = record[k + 1]
-    view.prefill_tokens -= request.prompt_tokens
+    view.prefill_tokens -= prompt_tokens + tokens
     view.changed_s = now_s
     if view.role == ROLE_PREFILL:
         view.requests -= 1
     else:
+        known.running[e, view.decodes] = r
         view.decodes += 1
+
+
+@kernel
+def take_off(known, e, r):
+    """In the router's view request r runs on engine e no more."""
+    view = known.views[e]
+    drop(known.running[e], view.decodes, r)
+    view.decodes -= 1
+    view.requests -= 1
+    view.version += 1
+
+
+@kernel
+def drop(items, length, r):
+    """Take request r out of a list, keeping the order of the others."""
+    place = 0
+    while items[place] != r:
+        place += 1
+    for k in range(place, length - 1):
+        items[k] = items[k + 1]
+
+
+@kernel
+def forget(run, books, e, now_s):
+    """In the router's view nothing is at engine e any more; what was on its way to the router from there is lost."""
+    view = books.known.views[e]
+    view.requests, view.prefills, view.prefill_tokens, view.decodes = 0, 0, 0, 0
+    view.version += 1
+    view.changed_s = now_s
+    view.free_blocks, view.decode_tokens, view.busy_until_s = run.engines[e].free_blocks, 0, now_s
+    forget_signals(run.clock[0], books.signals, e)
+    for k in range(REPORTS):
+        one = books.reports[e, k]
+        one.time_s, one.busy_until_s = -np.inf, now_s
+        one.free_blocks, one.decode_tokens = view.free_blocks, 0
+
+
+@kernel
+def forget_signals(clock, signals, e):
+    """Drop the signals that have been taken in, and those of engine e."""
+    kept = 0
+    for k in range(clock.next_signal, clock.signals):
+        one, to = signals[k], signals[kept]
+        if one.engine != e:
+            to.time_s, to.request, to.engine, to.tokens, to.kind = one.time_s, one.request, one.engine, one.tokens, one.kind
+            kept += 1
+    clock.next_signal, clock.signals = 0, kept

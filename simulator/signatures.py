@@ -2,6 +2,7 @@
 
 scheduler   ranks the requests of an engine and sets the limits of its next batch
 router      names the engine for a request when it is ready
+scaler      says from time to time which tier each engine is in
 victims     says who gives up memory first; called only when memory is short
 latency     the duration of a batch from its sums: a device model (what it takes), or inside an estimator
             (what a policy believes it takes)
@@ -67,6 +68,25 @@ class Estimates(NamedTuple):
     scratch: Any  # BATCH[2]
 
 
+class Prefixes(NamedTuple):
+    """The chunks of prompts that can be shared, and which of them a router has sent to which engine."""
+
+    chunk_tokens: Any  # int
+    offsets: Any  # int64[requests + 1]: chunks of request r are chunks[offsets[r]:offsets[r + 1]]; empty: none are known
+    chunks: Any  # int32[...]: equal numbers, equal prompts up to the end of the chunk
+    sent: Any  # PLACE[engines, sets, WAYS]: a prefix store of each engine, as the router takes it to be
+
+
+class Known(NamedTuple):
+    """What a router or scaler knows of the engines, and the requests that wait with it."""
+
+    views: Any  # VIEW[engines]
+    records: Any  # int32[engines, capacity]: views[e].prefills requests without a token since, in the order sent
+    running: Any  # int32[engines, capacity]: views[e].decodes requests with a token since, in the order heard
+    tiers: Any  # TIER[tiers + 2]: after the tiers best effort, and the simulator's own
+    prefixes: Any  # Prefixes
+
+
 class State(NamedTuple):
     """What a policy remembers: numbers it keeps itself between decisions, and running statistics the loop keeps for it.
 
@@ -78,6 +98,7 @@ class State(NamedTuple):
     clients: Any  # float64[clients, fields], of the engine that is deciding
     by_client: Any  # GROUP[clients], of the engine that is deciding
     by_application: Any  # GROUP[applications], of the engine that is deciding
+    tasks: Any  # TASK[slots]: the preemptible batches of the engine that is deciding; REQUEST.task names the slot
 
 
 class StateTables(NamedTuple):
@@ -88,11 +109,15 @@ class StateTables(NamedTuple):
     clients: Any  # float64[engines, clients, fields]
     by_client: Any  # GROUP[engines, clients]
     by_application: Any  # GROUP[engines, applications]
+    tasks: Any  # TASK[engines, slots]
 
 
 def state_view(tables, e):
     """What the policy remembers at engine e. From Python: a kernel would give back whole tables, not views of them."""
-    return State(tables.requests, tables.engines, tables.clients[e], tables.by_client[e], tables.by_application[e])
+    return State(
+        tables.requests, tables.engines, tables.clients[e], tables.by_client[e], tables.by_application[e],
+        tables.tasks[e],
+    )  # fmt: skip
 
 
 state_of = kernel(state_view)
@@ -101,8 +126,10 @@ state_of = kernel(state_view)
 ESTIMATOR = types.NamedTuple(
     (types.FunctionType(latency_signature), types.FunctionType(exec_signature), NUMBERS, array(layout.BATCH)), Estimator
 )
-STATE = types.NamedTuple((TABLE, TABLE, TABLE, array(GROUP), array(GROUP)), State)
-STATE_TABLES = types.NamedTuple((TABLE, TABLE, array(types.float64, 3), array(GROUP, 2), array(GROUP, 2)), StateTables)
+STATE = types.NamedTuple((TABLE, TABLE, TABLE, array(GROUP), array(GROUP), array(layout.TASK)), State)
+STATE_TABLES = types.NamedTuple(
+    (TABLE, TABLE, array(types.float64, 3), array(GROUP, 2), array(GROUP, 2), array(layout.TASK, 2)), StateTables
+)
 
 ESTIMATES = types.NamedTuple(
     (
@@ -113,18 +140,30 @@ ESTIMATES = types.NamedTuple(
     ),
     Estimates,
 )
+PREFIXES = types.NamedTuple((types.int64, array(types.int64), array(types.int32), array(layout.PLACE, 3)), Prefixes)
+KNOWN = types.NamedTuple(
+    (array(layout.VIEW), array(types.int32, 2), array(types.int32, 2), array(layout.TIER), PREFIXES), Known
+)
 router_signature = types.void(
     types.float64,  # now, s
     types.int64,  # the request to send somewhere
     REQUESTS,  # all requests of the run; a router knows what was given at arrival and the tokens emitted, no more
-    array(layout.VIEW),  # the engines as it knows them
-    array(types.int32, 2),  # queue records: views[e].prefills requests without a token, in the order sent
+    KNOWN,
     TABLE,  # float64[engines, fields]: the router's own numbers
     NUMBERS,  # the router's parameters
     ESTIMATES,
     PLANS,  # to work with: as long as a queue record and one more
     QUEUE,  # the same
     ROUTE,  # to be written
+)
+scaler_signature = types.void(
+    types.float64,  # now, s
+    REQUESTS,
+    KNOWN,
+    TABLE,  # float64[engines, fields]: the scaler's own numbers
+    NUMBERS,  # the scaler's parameters
+    ESTIMATES,
+    array(layout.MOVE),  # to be written: what becomes of each engine; set to what it is now
 )
 scheduler_signature = types.void(
     types.float64,  # now, s
@@ -188,18 +227,26 @@ class Run(NamedTuple):
 
 
 class Books(NamedTuple):
-    """The router, what it knows and keeps, and the link between engines."""
+    """The router and the scaler, what they know and keep, and what is between engines."""
 
     router: Any  # router_signature
+    scaler: Any  # scaler_signature
     estimates: Any  # Estimates
-    parameters: Any  # float64[...]
-    state: Any  # float64[engines, fields]
+    parameters: Any  # float64[...], of the router
+    state: Any  # float64[engines, fields], of the router
+    scaler_parameters: Any  # float64[...]
+    scaler_state: Any  # float64[engines, fields]
     route: Any  # ROUTE[1]
-    views: Any  # VIEW[engines]
-    records: Any  # int32[engines, capacity]: queue records
-    signals: Any  # SIGNAL[2 requests]; empty where signals take no time
+    moves: Any  # MOVE[engines]
+    known: Any  # Known
+    signals: Any  # SIGNAL[...]; empty where signals take no time
     reports: Any  # REPORT[engines, REPORTS]
     link: Any  # LINK[1]
+    coming: Any  # LINE[engines]: requests whose KV waits to be sent there
+    incidents: Any  # INCIDENT[...], in order of time
+    stores: Any  # PLACE[engines, sets, WAYS]: the engines' prefix stores
+    tasks: Any  # RUNNING[engines, slots]: what no policy sees of the tasks in StateTables.tasks
+    operators: Any  # float64[kinds, operators, 4]: seconds per layer for (tokens, tokens^2, tokens x cached, 1)
 
 
 def of_kinds(signature: Any) -> types.UniTuple:
@@ -249,22 +296,31 @@ RUN = types.NamedTuple(
 BOOKS = types.NamedTuple(
     (
         types.FunctionType(router_signature),
+        types.FunctionType(scaler_signature),
         ESTIMATES,
         NUMBERS,
         TABLE,
+        NUMBERS,
+        TABLE,
         array(layout.ROUTE),
-        array(layout.VIEW),
-        array(types.int32, 2),
+        array(layout.MOVE),
+        KNOWN,
         array(layout.SIGNAL),
         array(layout.REPORT, 2),
         array(layout.LINK),
+        array(layout.LINE),
+        array(layout.INCIDENT),
+        array(layout.PLACE, 3),
+        array(layout.RUNNING, 2),
+        array(types.float64, 3),
     ),
     Books,
 )
-advance_signature = types.int64(RUN, BOOKS, FUNCTIONS, types.boolean, types.float64)
+advance_signature = types.int64(RUN, BOOKS, FUNCTIONS, types.int64, types.float64)
 
 scheduler = compiled(scheduler_signature)
 router = compiled(router_signature)
+scaler = compiled(scaler_signature)
 victims = compiled(victims_signature)
 latency = compiled(latency_signature)
 request_latency = compiled(request_signature)

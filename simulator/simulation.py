@@ -14,9 +14,22 @@ from servegym.simulator.arrays import fresh_books, fresh_run, functions_of, long
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment, EstimatorModel
 from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.errors import DeploymentError
+from servegym.simulator.errors import DeploymentError, PolicyError, ServegymError
 from servegym.simulator.gains import Gain
-from servegym.simulator.loop import BAD_DURATION, DECISION, DONE, PAUSED, QUEUE_FULL, TIMELINE_FULL, advance
+from servegym.simulator.incidents import Incident
+from servegym.simulator.loop import (
+    AT_BATCHES,
+    BAD_DURATION,
+    BAD_MOVE,
+    BAD_ROUTE,
+    DECISION,
+    DONE,
+    PAUSED,
+    QUEUE_FULL,
+    STUCK,
+    TIMELINE_FULL,
+    advance,
+)
 from servegym.simulator.policies import Policy
 from servegym.simulator.results import Result
 from servegym.simulator.signatures import Estimator, StateTables, state_view
@@ -34,6 +47,8 @@ class Scenario:
     disturbance: noise and drift of the device. correction: of the estimator by what iterations took; None: none.
     predictor: in front of the queues; None: urgency and predicted lengths are those of the workload, at once.
     router: names the engine of each request; None: request i goes to engine i mod n.
+    scaler: moves engines between tiers; None: they stay, and all are in service.
+    incidents: engines that fail, return, or are drained.
     """
 
     workload: Workload
@@ -45,6 +60,8 @@ class Scenario:
     correction: Correction | None = None
     predictor: Predictor | None = None
     router: Policy | None = None
+    scaler: Policy | None = None
+    incidents: tuple[Incident, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.deployment, Deployment) and self.deployment.role != "both":
@@ -119,13 +136,13 @@ class Simulation:
     def reset(self) -> None:
         """Back to the start of the scenario."""
         self.arrays = fresh_run(self.scenario, self.settings, self.record_timeline)
-        self.books = fresh_books(self.arrays, self.settings)
+        self.books = fresh_books(self.arrays, self.scenario, self.settings)
         self.wall_s = 0.0
         self._ended = False
 
     def run(self) -> Result:
         """Run to the end of the scenario, from the start or from where stepping stopped."""
-        self._advance(stop_at_batches=False)
+        self._advance(stop_at=0)
         return self.result()
 
     def step(self) -> bool:
@@ -133,27 +150,46 @@ class Simulation:
 
         The engine that decides is `arrays.clock[0].deciding_engine`.
         """
-        return self._advance(stop_at_batches=True) == DECISION
+        return self._advance(stop_at=AT_BATCHES) == DECISION
 
-    def _advance(self, stop_at_batches: bool) -> int:
+    def _advance(self, stop_at: int) -> int:
         run_on = advance.entry  # read from the cache, or compiled, before the clock starts
         begin = time.perf_counter()
         while True:
-            status = run_on(self.arrays, self.books, self.functions, stop_at_batches, self.scenario.until_s)
+            status = run_on(self.arrays, self.books, self.functions, stop_at, self.scenario.until_s)
             if status == QUEUE_FULL:
                 self._grow_queues()
             elif status == TIMELINE_FULL:
                 self._grow_timeline()
-            elif status == BAD_DURATION:
-                raise DeploymentError(
-                    f"{self.scenario.deployment.name}: at {self.arrays.clock[0].now_s:g} s the device model gave a "
-                    "batch a duration that is negative or not finite; it should be a time, of 0 s or more"
-                )
+            elif status in (BAD_DURATION, BAD_ROUTE, BAD_MOVE, STUCK):
+                raise self._error(status)
             else:
                 assert status in (DONE, DECISION, PAUSED)
                 self.wall_s += time.perf_counter() - begin
                 self._ended = status != DECISION
                 return int(status)
+
+    def _error(self, status: int) -> ServegymError:
+        """What has gone wrong, where, and what would be right."""
+        where = f"{self.scenario.deployment.name}: at {self.arrays.clock[0].now_s:g} s"
+        router, scaler, route = self.settings.router.name, self.settings.scaler.name, self.books.route[0]
+        if status == BAD_DURATION:
+            return DeploymentError(
+                f"{where} the device model gave a batch a duration that is negative or not finite; it should be a time, "
+                "of 0 s or more"
+            )
+        if status == BAD_ROUTE:
+            return PolicyError(
+                f"{where} router {router} sent request {self.arrays.clock[0].decided} to engine {route.engine} (decode "
+                f"engine {route.decode_engine}, line {route.line}, tier {route.tier}); it should name an engine that "
+                "takes the request, or hold it in a line"
+            )
+        if status == BAD_MOVE:
+            return PolicyError(f"{where} scaler {scaler} named a tier that there is not; {len(self.settings.tiers)} are")
+        return PolicyError(
+            f"{where} router {router} holds {self.arrays.clock[0].held} requests, and nothing more can happen; it "
+            "should send a request to an engine that has nothing to do"
+        )
 
     def _grow_queues(self) -> None:
         arrays = self.arrays
@@ -164,7 +200,17 @@ class Simulation:
             plan=longer(arrays.plan, capacity),
             order=longer(arrays.order, capacity),
         )
-        self.books = self.books._replace(records=longer(self.books.records, capacity, axis=1))
+        known = self.books.known
+        self.books = self.books._replace(
+            known=known._replace(
+                records=longer(known.records, capacity, axis=1), running=longer(known.running, capacity, axis=1)
+            )
+        )
+        slots = arrays.state.tasks.shape[1]
+        if slots:
+            tasks = longer(arrays.state.tasks, capacity, axis=1)
+            self.arrays = self.arrays._replace(state=arrays.state._replace(tasks=tasks))
+            self.books = self.books._replace(tasks=longer(self.books.tasks, capacity, axis=1))
 
     def _grow_timeline(self) -> None:
         self.arrays = self.arrays._replace(timeline=longer(self.arrays.timeline, 2 * len(self.arrays.timeline)))

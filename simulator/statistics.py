@@ -65,3 +65,11 @@ def add_length(group, output_tokens):
     deviation = output_tokens - group.mean_output_tokens
     group.mean_output_tokens += deviation / group.finished
     group.squared_deviations += deviation * (output_tokens - group.mean_output_tokens)
+
+
+@kernel
+def clear_state(tables, r):
+    """What another engine's scheduler has noted of request r means nothing here."""
+    if tables.requests.shape[0] > 0:
+        for field in range(tables.requests.shape[1]):
+            tables.requests[r, field] = 0.0

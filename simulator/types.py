@@ -49,7 +49,8 @@ REQUEST = record(
         ("tpot_slo_s", "f8"),
         ("ttlt_slo_s", "f8"),
         ("predicted_output_tokens", "f4"),
-        ("engine", "i4"),  # where it was sent; -1: nowhere yet
+        ("engine", "i2"),  # where it was sent; -1: nowhere, or at the router again
+        ("task", "i2"),  # slot of the preemptible batch it is in, of its engine; -1: none
         ("admitted", "i4"),  # number of its last admission, counted over the run; 0: not admitted
         ("evicted", "i4"),  # number of its last eviction, counted over the run; 0: never
         ("priority", "i4"),
@@ -69,7 +70,12 @@ OUTCOME = record(
         ("decode_engine", "i4"),  # where the router wants it decoded; -1: not said
         ("source", "i4"),  # engine from which its KV is being sent; -1: none
         ("source_block", "i4"),  # end of its chain of blocks there
-        ("next_coming", "i4"),  # the request whose KV is to be sent next to the same engine; -1: none
+        ("next_in_line", "i4"),  # the request behind it, in a line at the router or of KV to be sent; -1: none
+        ("sent_tokens", "i4"),  # tokens that were out when it was last sent to an engine for prefill
+        ("task_tokens", "i4"),  # its chunk, while it is in a task
+        ("task_place", "i4"),  # and its place in the batch
+        ("borrowed", "i4"),  # 1: what it keeps is in the prefix store, and takes no host memory of its own
+        ("reroutes", "i4"),  # times it was taken back from an engine
         ("ready_s", "f8"),  # when it joins a queue: its arrival, or when it has been predicted
         ("admitted_s", "f8"),  # first time it was given memory; nan: never
         ("first_token_s", "f8"),  # nan: none yet
@@ -86,6 +92,10 @@ ENGINE = record(
         ("index", "i8"),
         ("kind", "i8"),  # index of its pool
         ("role", "i8"),  # ROLE_BOTH, ROLE_PREFILL or ROLE_DECODE
+        ("tier", "i8"),  # -1: the common pool
+        ("up", "i8"),  # 0: it has failed
+        ("closed", "i8"),  # 1: it is sent no requests
+        ("drained", "i8"),  # 1: closed until it returns
         ("block_tokens", "i8"),  # tokens in a KV block
         ("total_blocks", "i8"),
         ("free_blocks", "i8"),
@@ -93,11 +103,8 @@ ENGINE = record(
         ("holders", "i8"),  # requests that hold KV blocks, those on their way from or to here included
         ("leaving", "i8"),  # requests that have been prefilled here and whose KV has yet to arrive elsewhere
         ("leaving_blocks", "i8"),  # blocks they hold here
-        ("coming", "i8"),  # requests that wait for their KV to be sent here
-        ("first_coming", "i8"),  # of these, in the order they were prefilled; the others follow by OUTCOME.next_coming
-        ("last_coming", "i8"),
         ("coming_blocks", "i8"),  # blocks taken for KV that is on its way here
-        ("link_busy", "i8"),  # 1: KV is on its way here
+        ("receiving", "i8"),  # the request whose KV is on its way here; -1: none
         ("queue_length", "i8"),  # requests here, waiting and running
         ("batch_length", "i8"),  # requests in the running iteration; 0: idle
         ("last_batch_length", "i8"),  # requests in the last iteration that started
@@ -113,6 +120,25 @@ ENGINE = record(
         ("save_s_per_token", "f8"),
         ("load_s_per_token", "f8"),
         ("moving_s", "f8"),  # time the running iteration (or the one being formed) spends on moving KV
+        ("operators", "i8"),  # of a layer
+        ("layers", "i8"),
+        ("check_s", "f8"),  # what a boundary costs at which a batch can be suspended
+        ("jitter_s", "f8"),  # most that a boundary is late
+        ("running_task", "i8"),  # slot of the running iteration, if that is preemptible; -1: it is not
+        ("suspended", "i8"),  # tasks that are suspended
+        ("suspending", "i8"),  # 1: a round has decided to suspend the running task at its next boundary
+        ("rounds", "i8"),  # times the scheduler was asked, but for those straight after a suspension
+        ("resuming", "i8"),  # 1: a task has just been suspended
+        ("preemptions", "i8"),
+        ("blocking_s", "f8"),  # sum of the times from a round to the boundary at which it suspended a task
+        ("longest_blocking_s", "f8"),
+        ("failures", "i8"),
+        ("recalled", "i8"),  # requests taken back
+        ("lost_tokens", "i8"),  # tokens whose KV they lost
+        ("service_s", "f8"),  # time in service up to `serving_since_s`, or to now if it is nan
+        ("serving_since_s", "f8"),
+        ("store_sets", "i8"),  # of its prefix store; 0: it has none
+        ("store_uses", "i8"),  # of chunks there so far
         ("batch_start_s", "f8"),
         ("batch_estimate_s", "f8"),  # what the estimator said the running iteration takes, moving included
         ("estimate_scale", "f8"),  # online correction: what the estimator's fit is multiplied by
@@ -133,31 +159,78 @@ VIEW = record(
         ("index", "i8"),
         ("kind", "i8"),  # index of its pool
         ("role", "i8"),
+        ("tier", "i8"),  # -1: the common pool
+        ("up", "i8"),  # 0: it has failed
+        ("closed", "i8"),  # 1: it takes no requests
         ("block_tokens", "i8"),
         ("total_blocks", "i8"),
         ("requests", "i8"),  # sent there and not finished
-        ("prefills", "i8"),  # of those, without a token so far; they are in the queue record, in the order sent
-        ("prefill_tokens", "i8"),  # their prompt tokens
-        ("decodes", "i8"),  # n_d: with a token
+        ("prefills", "i8"),  # of those, without a token since; they are in the queue record, in the order sent
+        ("prefill_tokens", "i8"),  # their tokens, prompt and those out when they were sent
+        ("decodes", "i8"),  # n_d: with a token since
+        ("finished", "i8"),  # requests that have finished there
+        ("finished_tokens", "i8"),  # and their output tokens
+        ("store_sets", "i8"),  # of its prefix store; 0: it has none
+        ("store_uses", "i8"),  # of chunks sent there
+        ("version", "i8"),  # grows with each request sent there, and with each first and last token heard of
         ("changed_s", "f8"),  # when the queue record changed last
+        ("busy_until_s", "f8"),  # as reported: estimated end of its iteration
         ("free_blocks", "i8"),  # as reported
-        ("decode_tokens", "i8"),  # as reported: context of the requests that have emitted a token
+        ("decode_tokens", "i8"),  # as reported: context of the requests that have emitted a token since they were sent
     ]
 )
 
 # What a router decides.
 ROUTE = record(
     [
-        ("engine", "i8"),  # for a request without a token: a prefill or co-located engine; with one: a decode engine
-        ("decode_engine", "i8"),  # for a request without a token, where it goes then; -1: to be asked again
+        ("engine", "i8"),  # where the request goes; HOLD: it waits in a line
+        ("decode_engine", "i8"),  # of a request to be prefilled, where it goes then; -1: to be asked again
+        ("line", "i8"),  # where it waits; set to the line of its tier beforehand
+        ("tier", "i8"),  # a tier that the engine is moved to first; STAY: none
     ]
 )
+HOLD, STAY = -1, -1
+
+# Requests that wait in a line; they are linked by OUTCOME.next_in_line.
+LINE = record([("waiting", "i8"), ("first", "i8"), ("last", "i8")])
+
+# A tier of requests, and the line in which they wait at the router. After the tiers come a line for best effort, and
+# the requests that went to the router at this instant.
+TIER = record([("tpot_slo_s", "f8"), ("waiting", "i8"), ("first", "i8"), ("last", "i8")])
+TIERS = 8
+POOL = -1
+
+# What a scaler decides of an engine.
+MOVE = record([("tier", "i8"), ("closed", "i8")])
+
+# What happens to engines; see incidents.py.
+INCIDENT = record([("time_s", "f8"), ("engine", "i8"), ("kind", "i8")])
+INCIDENTS = ("fail", "return", "drain")
+FAIL, RETURN, DRAIN = range(3)
+
+# A preemptible batch that has been started and is not done. Its device model's time is not for policies to see.
+TASK = record(
+    [
+        ("length", "i8"),  # requests in it; 0: the slot is free
+        ("leader", "i8"),  # the first of them
+        ("tokens", "i8"),
+        ("estimate_s", "f8"),  # of the whole batch, moving included
+        ("executed_s", "f8"),  # how long it has run, moving included; of the running one, before it was resumed
+    ]
+)
+# Hidden: computing and moving time of a task, and what its boundaries are.
+RUNNING = record([("computing_s", "f8"), ("moving_s", "f8"), ("boundaries", "i8"), ("slice_s", "f8")])
+NOT_PREEMPTIBLE, AT_OPERATORS, AT_LAYERS = range(3)
+
+# A chunk of a prompt in a prefix store. used: number of its last use; 0: the place is empty.
+PLACE = record([("chunk", "i4"), ("used", "i4")])
+WAYS = 16  # places in a set of a prefix store
 
 # A token on its way to the router.
-SIGNAL = record([("time_s", "f8"), ("request", "i4"), ("engine", "i4"), ("kind", "i4")])
-FIRST_TOKEN, LAST_TOKEN = 0, 1
+SIGNAL = record([("time_s", "f8"), ("request", "i4"), ("engine", "i4"), ("tokens", "i4"), ("kind", "i4")])
+FIRST_TOKEN, LAST_TOKEN = 0, 1  # the first since it was sent there
 # What an engine reported, the latest few.
-REPORT = record([("time_s", "f8"), ("free_blocks", "i8"), ("decode_tokens", "i8")])
+REPORT = record([("time_s", "f8"), ("busy_until_s", "f8"), ("free_blocks", "i8"), ("decode_tokens", "i8")])
 REPORTS = 4
 
 ROLES = ("both", "prefill", "decode")
@@ -176,6 +249,7 @@ PLAN = record(
     ]
 )
 LEAVE_OUT = np.int64(2**62)  # a tier: this request does not run in this batch
+IN_TASK = np.int64(2**62 + 1)  # the packer's: nor can it, since it is in a task that is suspended
 
 # What a scheduler sets for the batch as a whole; the loop resets it to "no limit" before each call.
 LIMITS = record(
@@ -194,6 +268,8 @@ LIMITS = record(
         ("phase", "i1"),  # PHASE_MIXED or PHASE_FIRST_DECIDES
         ("misfit", "i1"),  # MISFIT_PASS_OVER or MISFIT_STOP
         ("evict_for", "i1"),  # EVICT_FOR_DECODES, EVICT_FOR_HOLDERS or EVICT_FOR_ALL
+        ("preemptible", "i1"),  # NOT_PREEMPTIBLE, AT_OPERATORS or AT_LAYERS: ends at which the batch can be suspended
+        ("slice_s", "f8"),  # after which it is suspended in any case
     ]
 )
 NO_LIMIT = np.int64(2**62)
@@ -227,6 +303,7 @@ PACKING = record(
         ("length", "i8"),  # requests taken
         ("tokens", "i8"),  # tokens taken
         ("decoding", "i1"),  # phase of the first request taken
+        ("resumed_task", "i8"),  # the task to be resumed, if no batch is formed; -1: none
         ("admitting", "i1"),  # requests without memory may still be admitted
         ("victims_ranked", "i1"),  # the policy has written victim ranks for this batch
         ("gave_up", "i1"),  # a request gave up its own memory: filling has ended
@@ -254,7 +331,7 @@ CORRECTION = record([("theta", "f8"), ("window_iterations", "i8"), ("compounding
 
 # An event of the future. Order: time, then kind, then index (an engine, or a request).
 EVENT = record([("time_s", "f8"), ("kind", "i8"), ("index", "i8")])
-EVENT_BATCH_END, EVENT_KV_ARRIVAL = 0, 1  # of an engine; of a request
+EVENT_BATCH_END, EVENT_SUSPENSION, EVENT_KV_ARRIVAL = range(3)  # of an engine, twice; of a request
 # How KV is sent from prefill to decode engines. shared: one transfer at a time in all, else one to each engine.
 LINK = record([("s_per_token", "f8"), ("latency_s", "f8"), ("shared", "i8"), ("busy", "i8")])
 
@@ -269,13 +346,22 @@ CLOCK = record(
         ("finished", "i8"),
         ("gain", "f8"),  # of all tokens so far
         ("buffered_first_token", "i8"),  # 0: later deadlines count from an early first token
-        ("routed", "i8"),  # requests that the router has sent somewhere
+        ("decided", "i8"),  # the request for which the router has decided, in books.route; -1: none
+        ("news", "i8"),  # 1: the lines of requests held at the router are to be asked
+        ("asking", "i8"),  # the line being asked
+        ("held", "i8"),  # requests in those lines
+        ("vain", "i8"),  # 1: nothing else can happen, and they are asked for the last time
+        ("next_incident", "i8"),
+        ("next_check_s", "f8"),  # when the scaler is asked next; inf: never
+        ("interval_s", "f8"),  # between its being asked
         ("signals", "i8"),  # signals sent to the router, and those it has taken in
         ("next_signal", "i8"),
         ("signal_delay_s", "f8"),
         ("due", "i8"),  # engines that may start an iteration at this instant
         ("starting", "i8"),  # those that have been looked at
         ("deciding_engine", "i8"),  # engine whose batch is the next decision; -1: none
+        ("deciding_request", "i8"),  # request whose route is; -1: none
+        ("deciding_check", "i8"),  # 1: the moves of the scaler are
         ("recording", "i8"),  # 1: a timeline is kept
         ("timeline_used", "i8"),
     ]
@@ -294,8 +380,10 @@ TIMELINE = record(
 )
 TIMELINE_KINDS = (
     "arrival", "batch_start", "scheduled", "evicted", "batch_end", "token", "finish", "loaded", "departed", "received",
+    "suspended", "resumed", "recalled", "held", "failed", "returned", "drained", "moved",
 )  # fmt: skip
 ARRIVAL, BATCH_START, SCHEDULED, EVICTED, BATCH_END, TOKEN, FINISH, LOADED, DEPARTED, RECEIVED = range(10)
+SUSPENDED, RESUMED, RECALLED, HELD, FAILED, RETURNED, DRAINED, MOVED = range(10, 18)
 
 # Token intervals are counted in a log-linear histogram: 32 bins an octave, from 2^-20 s to 2^12 s.
 # A bin's middle is within 1/64 of every value in it: 1.6 %.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from servegym.simulator.errors import WorkloadError
+from servegym.simulator.prefixes import Prompts
 from servegym.simulator.types import WORKLOAD
 
 FIELDS: tuple[str, ...] = tuple(WORKLOAD.names or ())
@@ -33,6 +34,7 @@ class Workload:
 
     table: structured array of dtype `WORKLOAD`, one row a request; not to be written to.
     name: what to call it in tables. provenance: where it came from, for the record beside results.
+    prefixes: the chunks of the prompts, in order of the table, where prompts are known to begin alike.
 
     Raises WorkloadError for what cannot be served: no request, a time that is negative, NaN or before the
     one above it, a length below 1, an SLO or a weight that is not positive.
@@ -41,9 +43,12 @@ class Workload:
     table: np.ndarray
     name: str = "workload"
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    prefixes: Prompts | None = None
 
     def __post_init__(self) -> None:
         validate(self.table, self.name)
+        if self.prefixes is not None:
+            check_prefixes(self.prefixes, self.table, self.name)
         self.table.flags.writeable = False
 
     @classmethod
@@ -83,6 +88,9 @@ class Workload:
         digest = hashlib.sha256()
         for field in FIELDS:  # field by field: the padding between fields is not part of a request
             digest.update(np.ascontiguousarray(self.table[field]).tobytes())
+        if self.prefixes is not None:
+            digest.update(str(self.prefixes.chunk_tokens).encode())
+            digest.update(self.prefixes.offsets.tobytes() + self.prefixes.chunks.tobytes())
         return digest.hexdigest()[:16]
 
     @property
@@ -101,9 +109,12 @@ class Workload:
             if values.ndim > 0 and values.shape != (len(table),):
                 raise WorkloadError(f"workload '{self.name}': {field} has shape {values.shape}, not ({len(table)},)")
             table[field] = values
+        prefixes = self.prefixes
         if "arrival_s" in columns:
-            table = table[np.argsort(table["arrival_s"], kind="stable")]
-        return Workload(table, name or self.name, self.provenance)
+            by_arrival = np.argsort(table["arrival_s"], kind="stable")
+            table = table[by_arrival]
+            prefixes = None if prefixes is None else prefixes.take(by_arrival)
+        return Workload(table, name or self.name, self.provenance, prefixes)
 
     def at_rate(self, rate_per_s: float) -> Workload:
         """The same arrivals stretched or squeezed to this mean rate, starting at 0."""
@@ -116,7 +127,22 @@ class Workload:
             )
         table = self.table.copy()
         table["arrival_s"] = arrival_s * (self.rate_per_s / rate_per_s)
-        return Workload(table, self.name, self.provenance)
+        return Workload(table, self.name, self.provenance, self.prefixes)
+
+
+def check_prefixes(prefixes: Prompts, table: np.ndarray, name: str) -> None:
+    """Raise WorkloadError unless these are chunks of the prompts of the table."""
+    if len(prefixes.offsets) != len(table) + 1:
+        raise WorkloadError(
+            f"workload '{name}': chunks of {len(prefixes.offsets) - 1} prompts; it has {len(table)} requests"
+        )
+    too_long = np.diff(prefixes.offsets) * prefixes.chunk_tokens > table["prompt_tokens"]
+    if too_long.any():
+        at = int(np.argmax(too_long))
+        raise WorkloadError(
+            f"workload '{name}', request {at}: {prefixes.offsets[at + 1] - prefixes.offsets[at]} chunks of "
+            f"{prefixes.chunk_tokens} tokens; its prompt has {table['prompt_tokens'][at]} tokens (full chunks only)"
+        )
 
 
 def _as_field(value: Any, field: str, name: str) -> np.ndarray:

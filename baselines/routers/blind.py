@@ -16,7 +16,8 @@ def any_engine(drawn, request, views):
 
 
 @router
-def random(now_s, r, requests, views, records, state, parameters, estimates, plan, order, route):
+def random(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+    views = known.views
     route.engine = any_engine(uniform(int(parameters[0]), STREAM, r), requests[r], views)
 
 

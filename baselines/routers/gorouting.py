@@ -120,8 +120,9 @@ GAIN, BEFORE_S, AFTER_S = range(3, 6)  # after the FIELDS of ties: of the engine
 
 
 @router
-def gorouting(now_s, r, requests, views, records, state, parameters, estimates, plan, order, route):
-    if requests[r].emitted_tokens > 0:
+def gorouting(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+    views, records = known.views, known.records
+    if requests[r].computed_tokens > 0:
         for e in range(views.shape[0]):  # line 20: most free blocks
             state[e, MEASURE] = -views[e].free_blocks
         send_to_least(views, requests[r], state, route)

@@ -7,25 +7,28 @@ from servegym.simulator.signatures import router
 
 
 @router
-def min_load(now_s, r, requests, views, records, state, parameters, estimates, plan, order, route):
+def min_load(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+    views = known.views
     for e in range(views.shape[0]):
         state[e, MEASURE] = views[e].requests
     send_to_least(views, requests[r], state, route)
 
 
 @router
-def min_tokens(now_s, r, requests, views, records, state, parameters, estimates, plan, order, route):
+def min_tokens(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+    views = known.views
     for e in range(views.shape[0]):
         state[e, MEASURE] = views[e].prefill_tokens + views[e].decode_tokens
     send_to_least(views, requests[r], state, route)
 
 
 @router
-def min_cycle_time(now_s, r, requests, views, records, state, parameters, estimates, plan, order, route):
+def min_cycle_time(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
     """The iteration: all decodes at their mean context, and the prompts without a token up to the token budget."""
+    views = known.views
     batch, request = estimates.scratch[0], requests[r]
     prefill_tokens, decodes, decode_tokens = request.prompt_tokens, 0, 0
-    if request.emitted_tokens > 0:
+    if request.computed_tokens > 0:
         prefill_tokens, decodes, decode_tokens = 0, 1, request.prompt_tokens + request.emitted_tokens
     for e in range(views.shape[0]):
         view = views[e]

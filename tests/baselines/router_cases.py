@@ -54,17 +54,17 @@ def asked(text: str, request: dict, *engines: dict, now_s: float = 0.0, emitted:
     for e, one in enumerate(engines):
         for k, row in enumerate(one["record"]):
             records[e, k] = place[nth]
-            books.views[e].prefills += 1
-            books.views[e].prefill_tokens += row["prompt_tokens"]
-            books.views[e].requests += 1
+            books.known.views[e].prefills += 1
+            books.known.views[e].prefill_tokens += row["prompt_tokens"]
+            books.known.views[e].requests += 1
             nth += 1
         for field, value in one["view"].items():
             assert field in VIEW.names
-            books.views[e][field] = value
+            books.known.views[e][field] = value
     if sent:
         books.state[: len(sent), 0] = sent
     simulation.settings.router.function.entry(
-        now_s, r, run.requests, books.views, records, books.state, books.parameters, books.estimates,
+        now_s, r, run.requests, books.known._replace(records=records), books.state, books.parameters, books.estimates,
         np.zeros(len(rows) + 1, run.plan.dtype), np.zeros(len(rows) + 1, "i4"), books.route[0],
     )  # fmt: skip
     return int(books.route[0].engine)

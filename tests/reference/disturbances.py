@@ -43,10 +43,11 @@ class Corrector:
     scale: float = 1.0
     ratios: list[float] = field(default_factory=list)
 
-    def see(self, real_s: float, fitted_s: float) -> None:
+    def see(self, real_s: float, fitted_s: float, scale: float) -> None:
+        """`scale`: when it was estimated."""
         if not (fitted_s > 0 and real_s > 0):
             return
-        self.ratios.append(real_s / (self.scale * fitted_s if self.compounding else fitted_s))
+        self.ratios.append(real_s / (scale * fitted_s if self.compounding else fitted_s))
         if len(self.ratios) == self.window_iterations:
             mean = sum(self.ratios) / len(self.ratios)
             self.beta = self.theta * self.beta + (1 - self.theta) * mean

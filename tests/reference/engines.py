@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from .disturbances import Corrector
 from .latency import Latency
 from .requests import INF, Request
+from .stores import Store
 
 if TYPE_CHECKING:
     from .packer import Formation, Scheduler
+    from .work import Operators, Work
 
 Batch = list[tuple[Request, int]]  # requests with their chunks, in batch order
 
@@ -61,9 +63,14 @@ class Engine:
     watermark_blocks: int
     queue: list[Request] = field(default_factory=list)  # in order of arrival
     host: HostMemory = field(default_factory=HostMemory)
-    batch: Batch = field(default_factory=list)  # empty: idle
-    start_s: float = 0.0  # of its running iteration
-    end_s: float = INF
+    work: "Work | None" = None  # that runs; None: it is idle
+    suspended: "list[Work]" = field(default_factory=list)
+    end_s: float = INF  # of its running iteration
+    suspension_s: float = INF  # of the running task, at a boundary
+    boundary_s: float = 0.0  # that boundary, in computing time of the task
+    round_s: float | None = None  # that wants the suspension; None: its slice is over
+    just_suspended: bool = False
+    joined: bool = False  # requests have joined the queue since the scheduler was asked
     iterations: int = 0  # that have ended
     computed_tokens: int = 0  # in them
     busy_s: float = 0.0  # durations of the iterations that have ended
@@ -71,19 +78,34 @@ class Engine:
     by_application: dict[int, Group] = field(default_factory=lambda: defaultdict(Group))
     corrector: Corrector | None = None
     role: str = "both"  # both, prefill, decode
+    pool: int = 0
     kind: Kind | None = None  # None: the simulation's
     on_their_way: dict[int, int] = field(default_factory=dict)  # blocks of KV on its way from or to here, by request
     waits_for_kv: bool = False  # its first-ranked request needs memory taken for KV on its way
     moved_in_vain: "list[Formation]" = field(default_factory=list)  # attempts to form the next batch that ended so
+    tier: int | None = None  # None: in the common pool
+    up: bool = True
+    closed: bool = False  # by a scaler
+    drained: bool = False
+    store: Store | None = None
+    operators: "Operators | None" = None  # None: one layer of one
+    rounds: int = 0
+    preemptions: int = 0
+    blocking_s: list[float] = field(default_factory=list)  # each of them
+    failures: int = 0
+    recalled: int = 0
+    lost_tokens: int = 0
+    serving: bool = False
+    service_s: float = 0.0
 
     @property
     def all_holders(self) -> int:
-        return len(self.holders) + len(self.on_their_way)
+        return sum(request.holder for request in self.queue) + len(self.on_their_way)
 
     @property
     def holders(self) -> list[Request]:
-        """Those in the queue, who can be evicted."""
-        return [request for request in self.queue if request.holder]
+        """Those in the queue and in no task, who can be evicted."""
+        return [request for request in self.queue if request.holder and request.task is None]
 
     @property
     def free_blocks(self) -> int:
@@ -91,7 +113,11 @@ class Engine:
 
     @property
     def free_host_blocks(self) -> int:
-        return self.host.blocks - sum(self.blocks_for(request.kept) for request in self.queue)
+        return self.host.blocks - sum(self.blocks_for(request.kept) for request in self.queue if not request.borrowed)
+
+    def load_s_per_token(self, r: Request) -> float:
+        """Of what r keeps."""
+        return self.store.load_s_per_token if r.borrowed and self.store is not None else self.host.load_s_per_token
 
     def blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.block_tokens)  # rounded up

@@ -7,6 +7,7 @@ from typing import Protocol
 from .engines import Batch, Engine
 from .latency import Latency
 from .requests import INF, Request
+from .work import Work
 
 Rank = tuple[float, ...]
 LEFT_OUT = INF  # a rank that begins with it, the tier: the request does not run, but would after all the others
@@ -30,6 +31,8 @@ class Limits:
     untimed_decodes: bool = False
     untimed_prefill_tokens: int = 0
     watermark_blocks: int | None = None  # None: the engine's
+    preemptible: str | None = None  # at the ends of "operators" or of "layers"; None: not
+    slice_s: float = INF
 
 
 @dataclass
@@ -42,6 +45,10 @@ class Decision:
     keep_tokens: list[int] | None = None  # None: a victim keeps nothing
     headroom_blocks: list[int] | None = None  # None: 0 for all
 
+    def first_of(self, queue: list[Request], whom: Callable[[Request], bool] = lambda r: True) -> Request:
+        """The first-ranked of some of the queue (of those left out, if all are)."""
+        return min((pair for pair in zip(self.ranks, queue, strict=True) if whom(pair[1])), key=lambda pair: pair[0])[1]
+
 
 class Scheduler(Protocol):
     """See schedulers/."""
@@ -50,6 +57,7 @@ class Scheduler(Protocol):
 
     def prepare(self, requests: list[Request], estimator: Latency) -> None: ...
     def decide(self, engine: Engine, now_s: float) -> Decision: ...
+    def forget(self, r: Request) -> None: ...
 
 
 @dataclass
@@ -73,7 +81,9 @@ class Formation:
     evicted: list[Request] = field(default_factory=list)
     saved: list[int] = field(default_factory=list)  # tokens, of each of the evicted
     loaded: list[tuple[Request, int]] = field(default_factory=list)  # in order, with tokens
+    loading_s: list[float] = field(default_factory=list)  # of each of them
     waits: bool = False  # for KV to arrive: there is no batch
+    resumed: Work | None = None  # there is no batch either: a suspended task goes on
 
     @property
     def saved_tokens(self) -> int:
@@ -86,12 +96,15 @@ class Formation:
     @property
     def moving_s(self) -> float:
         host = self.engine.host
-        return self.loaded_tokens * host.load_s_per_token + self.saved_tokens * host.save_s_per_token
+        return sum(self.loading_s) + self.saved_tokens * host.save_s_per_token
 
     def form(self) -> None:
         while True:
             self.decision = self.scheduler.decide(self.engine, self.now_s)
             self.limits = self.decision.limits
+            self.resumed = self.decision.first_of(self.engine.queue).task
+            if self.resumed is not None:
+                return
             gave_up_its_own = self.fill()
             if self.batch:
                 return
@@ -99,12 +112,10 @@ class Formation:
                 return self.progress()
 
     def in_rank_order(self) -> list[Request]:
-        """The requests that are not left out, lowest rank first; ties by place, as sorted() keeps equals in order."""
-        return [r for r in self.all_in_rank_order() if self.decision.ranks[self.engine.queue.index(r)][0] != LEFT_OUT]
-
-    def all_in_rank_order(self) -> list[Request]:
+        """The requests that are in no task nor left out, lowest rank first; ties by place: sorted() keeps equals so."""
         pairs = zip(self.decision.ranks, self.engine.queue, strict=True)
-        return [request for _, request in sorted(pairs, key=lambda pair: pair[0])]
+        can_run = [(rank, r) for rank, r in pairs if r.task is None and rank[0] != LEFT_OUT]
+        return [r for _, r in sorted(can_run, key=lambda pair: pair[0])]
 
     def fill(self) -> bool:
         """Visit the requests in rank order. True: one gave up its own memory."""
@@ -180,7 +191,7 @@ class Formation:
         if r.decoding and limits.untimed_decodes:
             return want
         before = [request.shape(tokens) for request, tokens in self.batch]
-        moving_s = self.moving_s + r.kept * self.engine.host.load_s_per_token
+        moving_s = self.moving_s + r.kept * self.engine.load_s_per_token(r)
         timed = largest(want, lambda c: self.estimator.batch([*before, r.shape(c)]) + moving_s <= limits.time_budget_s)
         if r.decoding:
             return timed
@@ -220,6 +231,7 @@ class Formation:
         victim = max(holders, key=self.victim_rank)
         keep = 0 if decision.keep_tokens is None else decision.keep_tokens[engine.queue.index(victim)]
         victim.kept = max(0, min(keep, victim.computed, engine.free_host_blocks * engine.block_tokens))
+        victim.borrowed = False
         self.saved.append(victim.kept)
         victim.blocks = victim.computed = 0
         self.counts.evictions += 1
@@ -237,14 +249,18 @@ class Formation:
             r.admitted = self.counts.admissions
             if r.kept > 0:
                 self.loaded.append((r, r.kept))
-            r.computed, r.kept = r.kept, 0
+                self.loading_s.append(r.kept * engine.load_s_per_token(r))
+            r.computed, r.kept, r.borrowed = r.kept, 0, False
         r.blocks = engine.blocks_for(r.computed + chunk)
         self.batch.append((r, chunk))
 
     def progress(self) -> None:
-        """The first-ranked request runs alone with what fits, if not even that is to wait for KV on its way."""
+        """The first-ranked request of those in no task runs alone with what fits.
+
+        If even that takes memory held for KV on its way or by tasks, a task is resumed or the engine waits.
+        """
         engine, limits = self.engine, self.limits
-        r = self.all_in_rank_order()[0]
+        r = self.decision.first_of(engine.queue, lambda r: r.task is None)
         if limits.whole_prompts:
             chunk = must_hold = r.left
         else:
@@ -253,9 +269,13 @@ class Formation:
             must_hold = 1
         if self.lacks(r, must_hold) > 0:
             chunk = r.left  # what takes memory for progress emits a token
-            if engine.on_their_way and engine.blocks_for(r.cached + chunk) > self.most_blocks:
-                self.waits = True
-                return
+            if engine.blocks_for(r.cached + chunk) > self.most_blocks:
+                if engine.suspended:
+                    self.resumed = self.decision.first_of(engine.queue, lambda r: r.task is not None).task
+                    return
+                if engine.on_their_way:
+                    self.waits = True
+                    return
             while self.lacks(r, chunk) > 0:
                 others = [holder for holder in engine.holders if holder is not r]
                 if not others:
@@ -266,7 +286,7 @@ class Formation:
 
     @property
     def most_blocks(self) -> int:
-        """Free ones and those of all in the queue."""
+        """Free ones and those of all in the queue that are in no task."""
         return self.engine.free_blocks + sum(holder.blocks for holder in self.engine.holders)
 
 

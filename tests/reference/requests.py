@@ -2,6 +2,11 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .engines import Engine
+    from .work import Work
 
 INF = math.inf
 
@@ -24,16 +29,25 @@ class Request:
     application: int = 0
     urgency: int = 0
     ready_s: float = math.nan  # when it joins its engine's queue; nan: at its arrival
+    chunks: list[int] = field(default_factory=list)  # of its prompt, full ones, by number
+    tier: int = 0
 
     emitted: int = 0
     computed: int = 0
     kept: int = 0
+    borrowed: bool = False  # what is kept is in a prefix store
     blocks: int = 0
     admitted: int = 0  # number of its last admission, counted over the run; 0: never
     evicted: int = 0  # number of its last eviction, counted over the run; 0: never
     emission_s: list[float] = field(default_factory=list)
     finish_s: float | None = None
     gain: float = 0.0
+    task: "Work | None" = None  # it is a member of
+    kv_at: "Engine | None" = None  # the prefill engine that its KV is to leave
+    decode_engine: int | None = None  # that the router has named
+    sent_tokens: int = 0  # that were out when it was last sent somewhere for prefill
+    cached_tokens: int = 0  # taken from prefix stores
+    reroutes: int = 0  # times it was taken back
 
     def __post_init__(self) -> None:
         if math.isnan(self.ready_s):
@@ -58,6 +72,11 @@ class Request:
     @property
     def holder(self) -> bool:
         return self.blocks > 0
+
+    @property
+    def prefilled(self) -> bool:
+        """It has emitted a token since it was last sent somewhere for prefill."""
+        return self.emitted > self.sent_tokens
 
     @property
     def interactive(self) -> bool:

@@ -93,7 +93,7 @@ def test_of_the_reports_four_are_kept():
         return book.views[0].free_blocks
 
     for now_s in range(1, 6):
-        book.report(0, 10 * now_s, 0, now_s)
+        book.report(0, now_s, now_s, (10 * now_s, 0))
     assert free_at(4) == 9  # that of 1 would be known, but 2 to 5 are kept
     assert free_at(5) == 20 and free_at(7.5) == 40
 

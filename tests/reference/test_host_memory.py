@@ -154,4 +154,4 @@ def test_busy_time_counts_moving():
     everyone = [Request(index=i, **row(3, output)) for i, output in enumerate((4, 3))]
     engine = Engine(0, 1, 8, 0, host=ROOMY)
     Simulation(everyone, [engine], KeepingV1(), SECONDS, SECONDS).run(until_s=13)
-    assert engine.busy_s == 13 and engine.start_s == 13  # of the iteration that runs nothing is counted yet
+    assert engine.busy_s == 13 and engine.work.start_s == 13  # of the iteration that runs nothing is counted yet

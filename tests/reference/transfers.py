@@ -33,11 +33,19 @@ class Lines:
     waiting: dict[int, list[tuple[Request, Engine]]]  # by decode engine, with the engine each comes from
     sent: list[Transfer]
 
-    def join(self, r: Request, source: Engine, destination: Engine, now_s: float) -> None:
-        """r has left the queue of `source`; its blocks there stay taken."""
-        source.on_their_way[r.index], r.blocks = r.blocks, 0
-        self.waiting[destination.index].append((r, source))
+    def join(self, r: Request, destination: Engine, now_s: float) -> None:
+        """r has left the queue of the engine its KV is at; its blocks there stay taken."""
+        assert r.kv_at is not None
+        self.waiting[destination.index].append((r, r.kv_at))
         self.try_first([destination], now_s)
+
+    def take_out(self, r: Request, destination: Engine) -> bool:
+        """r neither waits to be sent to that engine nor is on its way any more. True: its link is free for it now."""
+        self.waiting[destination.index] = [pair for pair in self.waiting[destination.index] if pair[0] is not r]
+        was_sent = any(transfer.request is r for transfer in self.sent)
+        self.sent = [transfer for transfer in self.sent if transfer.request is not r]
+        destination.on_their_way.pop(r.index, None)
+        return was_sent
 
     def try_first(self, destinations: list[Engine], now_s: float) -> None:
         """Of those first in line there who have a free link and memory, the one of the earliest first token."""
@@ -65,12 +73,18 @@ class Lines:
         """Of the KV that arrives at this instant that of the lowest request."""
         return min((t for t in self.sent if t.arrival_s == now_s), key=lambda t: t.request.index, default=None)
 
-    def arrive(self, transfer: Transfer, engines: list[Engine], now_s: float) -> None:
-        """The request joins the queue there with its blocks, those it came from are free, and so is the link."""
+    def arrive(self, transfer: Transfer) -> None:
+        """The request has its blocks there, those it came from are free, and so is the link."""
         r, source, destination = transfer.request, transfer.source, transfer.destination
         self.sent.remove(transfer)
         del source.on_their_way[r.index]
-        r.blocks = destination.on_their_way.pop(r.index)
-        destination.queue.append(r)
+        r.blocks, r.kv_at = destination.on_their_way.pop(r.index), None
         source.waits_for_kv = destination.waits_for_kv = False
-        self.try_first(engines if self.link.shared else [destination], now_s)
+
+    def try_freed(self, destinations: list[Engine], engines: list[Engine], now_s: float) -> None:
+        """The link to these has become free; a shared one is that to all."""
+        if self.link.shared and destinations:
+            self.try_first(engines, now_s)
+        else:
+            for destination in destinations:
+                self.try_first([destination], now_s)

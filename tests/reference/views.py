@@ -5,23 +5,34 @@ from dataclasses import dataclass, field
 
 from .latency import Latency
 from .requests import Request
+from .stores import Store
 
 
 @dataclass
 class View:
-    """Of an engine. Nothing of its state is here but what it reported."""
+    """Of an engine. Nothing of its state is here but what it reported, and what the router knows at once."""
 
     index: int
     role: str
     total_blocks: int
     fit: Latency  # its estimator's, never corrected
     free_blocks: int  # as reported
-    decode_tokens: int = 0  # as reported: context of the requests there that have emitted a token
-    record: list[Request] = field(default_factory=list)  # sent there, no token heard of, in the order sent
+    decode_tokens: int = 0  # as reported: context of the requests there with a token since they were sent
+    record: list[Request] = field(default_factory=list)  # sent there, no token heard of since, in the order sent
+    out: list[int] = field(default_factory=list)  # tokens that each of the record had when it was sent
     changed_s: float = 0.0  # when the record changed last
     here: list[Request] = field(default_factory=list)  # sent there; neither finished nor gone on, as far as heard
-    decoding: list[Request] = field(default_factory=list)  # of these, with a first token
+    decoding: list[Request] = field(default_factory=list)  # of these, with a token since
     sent: int = 0  # when it was sent a request last, in requests sent anywhere; 0: never
+    busy_until_s: float = 0.0  # as reported
+    finished: list[Request] = field(default_factory=list)  # there, as far as heard
+    version: int = 0
+    up: bool = True
+    closed: bool = False
+    tier: int | None = None
+    pool: int = 0
+    block_tokens: int = 1
+    store: Store | None = None  # of what it was sent
 
     @property
     def requests(self) -> int:
@@ -33,18 +44,33 @@ class View:
 
     @property
     def record_tokens(self) -> int:
-        return sum(r.prompt_tokens for r in self.record)
+        return sum(r.prompt_tokens for r in self.record) + sum(self.out)
+
+    @property
+    def finished_tokens(self) -> int:
+        return sum(r.output_tokens for r in self.finished)
 
     def takes(self, r: Request) -> bool:
-        return self.role in (("both", "prefill") if r.emitted == 0 else ("decode",))
+        fits = self.role == "decode" if r.kv_at is not None else self.role in ("both", "prefill")
+        return self.up and not self.closed and fits
 
 
 @dataclass
 class News:
-    """What has happened at an engine, and when the router may know."""
+    """A first or last token."""
 
     time_s: float
+    engine: int
+    sending: int  # of the request to that engine
     change: Callable[[float], None]  # of the view, given the time the router hears of it
+
+
+@dataclass
+class Report:
+    time_s: float
+    busy_until_s: float
+    free_blocks: int
+    decode_tokens: int
 
 
 @dataclass
@@ -53,9 +79,11 @@ class Book:
 
     views: list[View]
     signal_delay_s: float
-    news: list[News] = field(default_factory=list)  # not taken in so far, in the order it happened
-    reports: dict[int, list[News]] = field(default_factory=dict)  # by engine, the latest last
+    news: list[News] = field(default_factory=list)  # not heard so far, in the order it happened
+    reports: dict[int, list[Report]] = field(default_factory=dict)  # by engine, the latest last
+    last: dict[int, tuple[int, int]] = field(default_factory=dict)  # by engine: free blocks, decode tokens reported
     sendings: int = 0
+    sending_of: dict[int, int] = field(default_factory=dict)  # by request: the latest
 
     def taking(self, r: Request) -> list[View]:
         return [view for view in self.views if view.takes(r)]
@@ -63,18 +91,25 @@ class Book:
     def send(self, r: Request, engine: int, now_s: float) -> None:
         view = self.views[engine]
         self.sendings += 1
-        view.sent = self.sendings
+        view.sent = self.sending_of[r.index] = self.sendings
+        view.version += 1
         view.here.append(r)
-        if r.emitted == 0:
-            view.record.append(r)
-            view.changed_s = now_s
-        else:
+        if r.kv_at is not None:
             view.decoding.append(r)
+            return
+        r.sent_tokens = r.emitted
+        view.record.append(r)
+        view.out.append(r.emitted)
+        view.changed_s = now_s
+        if view.store is not None:
+            view.store.put(r.chunks)
 
     def first_token(self, r: Request, engine: int, now_s: float) -> None:
         view = self.views[engine]
 
         def heard(when_s: float) -> None:
+            view.version += 1
+            view.out.pop(view.record.index(r))
             view.record.remove(r)
             view.changed_s = when_s
             if view.role == "both":
@@ -82,33 +117,65 @@ class Book:
             else:  # gone on, or finished
                 view.here.remove(r)
 
-        self.news.append(News(now_s, heard))
+        self.news.append(News(now_s, engine, self.sending_of[r.index], heard))
 
-    def finished(self, r: Request, engine: int, now_s: float) -> None:
+    def finish(self, r: Request, engine: int, now_s: float) -> None:
         view = self.views[engine]
 
         def heard(when_s: float) -> None:
+            view.version += 1
+            view.finished.append(r)
             if view.role != "prefill":  # else its first token was its last
                 view.here.remove(r)
                 view.decoding.remove(r)
 
-        self.news.append(News(now_s, heard))
+        self.news.append(News(now_s, engine, self.sending_of[r.index], heard))
 
-    def report(self, engine: int, free_blocks: int, decode_tokens: int, now_s: float) -> None:
+    def gone(self, r: Request, engine: int) -> None:
+        """It is at the router again: what it did there since it was sent there is not heard of any more."""
+        view, sending = self.views[engine], self.sending_of[r.index]
+        self.news = [news for news in self.news if news.sending != sending]
+        if r in view.record:
+            del view.out[last_place(r, view.record)]
+        for those in (view.here, view.record, view.decoding):
+            if r in those:  # an earlier sending of it, not heard of yet, stays
+                del those[last_place(r, those)]
+
+    def failed(self, engine: int) -> None:
         view = self.views[engine]
+        view.here, view.record, view.out, view.decoding = [], [], [], []
+        self.news = [news for news in self.news if news.engine != engine]
+        if view.store is not None:
+            view.store.empty()
+        self.forget_reports(engine)
 
-        def heard(when_s: float) -> None:
-            view.free_blocks, view.decode_tokens = free_blocks, decode_tokens
+    def forget_reports(self, engine: int) -> None:
+        view = self.views[engine]
+        view.free_blocks, view.decode_tokens, view.busy_until_s = view.total_blocks, 0, 0.0
+        self.reports.pop(engine, None)
+        self.last.pop(engine, None)
 
-        self.reports[engine] = [*self.reports.get(engine, []), News(now_s, heard)][-4:]
+    def report(self, engine: int, now_s: float, busy_until_s: float, state: tuple[int, int] | None = None) -> None:
+        """`state`: free blocks and decode tokens, at the end of an iteration."""
+        self.last[engine] = state or self.last.get(engine, (self.views[engine].total_blocks, 0))
+        reports = [report for report in self.reports.get(engine, []) if report.time_s != now_s]
+        self.reports[engine] = [*reports, Report(now_s, busy_until_s, *self.last[engine])][-4:]
 
-    def take_in(self, now_s: float) -> None:
-        """All that happened up to now less the delay."""
-        until_s = now_s - self.signal_delay_s
-        while self.news and self.news[0].time_s <= until_s:
+    def take_in(self, now_s: float) -> bool:
+        """All that happened up to now less the delay. True: there was a first or last token."""
+        there_is_news = False
+        while self.news and self.news[0].time_s + self.signal_delay_s <= now_s:
             news = self.news.pop(0)
             news.change(news.time_s + self.signal_delay_s)
-        for reports in self.reports.values():
+            there_is_news = True
+        for engine, reports in self.reports.items():
             for report in reports:
-                if report.time_s <= until_s:
-                    report.change(now_s)
+                if report.time_s + self.signal_delay_s <= now_s:
+                    view = self.views[engine]
+                    view.free_blocks, view.decode_tokens = report.free_blocks, report.decode_tokens
+                    view.busy_until_s = report.busy_until_s
+        return there_is_news
+
+
+def last_place(r: Request, those: list[Request]) -> int:
+    return len(those) - 1 - those[::-1].index(r)

@@ -33,11 +33,11 @@ def test_with_no_delay_the_router_knows_what_is_so(name, data):
     for _ in range(data.draw(st.integers(0, 40), label="decisions")):
         if not simulation.step():
             break
-        arrays, views = simulation.arrays, simulation.books.views
+        arrays, views = simulation.arrays, simulation.books.known.views
         for e, view in enumerate(views):
             here = np.flatnonzero((arrays.requests["engine"] == e) & np.isnan(arrays.outcomes["finish_s"]))
             with_token = arrays.requests["emitted_tokens"][here] > 0
-            record = simulation.books.records[e, : view.prefills]
+            record = simulation.books.known.records[e, : view.prefills]
             assert list(record) == ([] if view.role == ROLE_DECODE else sorted(here[~with_token]))
             assert view.prefill_tokens == arrays.requests["prompt_tokens"][record].sum()
             assert (view.requests, view.decodes) == (len(here), with_token.sum())
@@ -51,7 +51,7 @@ def test_in_the_end_the_router_has_heard_of_everything_or_it_is_on_its_way(name,
     first, last = (
         [s for s in books.signals[clock.next_signal : clock.signals] if s.kind == kind] for kind in (0, 1)
     )  # fmt: skip
-    for e, view in enumerate(books.views):
+    for e, view in enumerate(books.known.views):
         tokens = sum(signal.engine == e for signal in first)
         ends = sum(signal.engine == e for signal in last)
         assert view.prefills == tokens
@@ -88,11 +88,11 @@ def test_a_routing_decision_reads_of_a_request_what_was_given_and_its_tokens(nam
 
 def routed(simulation: Simulation, requests: np.ndarray, r: int, now_s: float) -> tuple[Any, ...]:
     """What the router says now, and what it notes; the run stays as it is."""
-    books, n = simulation.books, simulation.books.records.shape[1] + 1
+    books, n = simulation.books, simulation.books.known.records.shape[1] + 1
     route, state = books.route.copy(), books.state.copy()
     plan, order = np.zeros(n, simulation.arrays.plan.dtype), np.zeros(n, "i4")
     simulation.settings.router.function.entry(
-        now_s, r, requests, books.views.copy(), books.records, state, books.parameters, books.estimates, plan, order,
+        now_s, r, requests, books.known._replace(views=books.known.views.copy()), state, books.parameters, books.estimates, plan, order,
         route[0],
     )  # fmt: skip
     return int(route[0].engine), int(route[0].decode_engine), state.tobytes()

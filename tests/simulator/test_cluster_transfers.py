@@ -175,8 +175,8 @@ def test_the_queue_record_is_what_was_sent_and_has_no_token():
     def first(until_s: float) -> tuple:
         simulation = Simulation(dataclasses.replace(scenario, router=router("min-load"), until_s=until_s))
         simulation.run()
-        view = simulation.books.views[0]
-        record = simulation.books.records[0, : view.prefills].tolist()
+        view = simulation.books.known.views[0]
+        record = simulation.books.known.records[0, : view.prefills].tolist()
         return record, int(view.prefill_tokens), int(view.requests), int(view.decodes), float(view.changed_s)
 
     # Requests 0 and 2 go to engine 0 (sent to longest ago of two alike), request 1 to engine 1.
@@ -194,7 +194,7 @@ def test_a_report_is_what_the_engine_had_when_it_sent_it():
     def known(until_s: float) -> tuple[int, int]:
         simulation = Simulation(dataclasses.replace(scenario, until_s=until_s))
         simulation.run()
-        view = simulation.books.views[0]
+        view = simulation.books.known.views[0]
         return int(view.free_blocks), int(view.decode_tokens)
 
     # Request 0 computes 3 tokens up to 4 s, a decode up to 6 s, the last up to 8 s.
@@ -212,7 +212,7 @@ def test_of_a_token_the_router_hears_once_though_iterations_take_no_time(name):
         scenario = Scenario(workload, Cluster((pair,)), scheduler(name), router=router("min-load"))
         simulation = Simulation(scenario)
         evicted += simulation.run().summary["preemptions"]
-        views = simulation.books.views
+        views = simulation.books.known.views
         assert (simulation.arrays.engines["decode_tokens"] == 0).all()
         for field in ("requests", "prefills", "prefill_tokens", "decodes", "decode_tokens"):
             assert (views[field] == 0).all(), field

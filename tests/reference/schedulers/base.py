@@ -33,6 +33,9 @@ class Scheduler:
             headroom_blocks=self.headroom_blocks(queue),
         )
 
+    def forget(self, r: Request) -> None:
+        """It has left: what was noted of it is cleared."""
+
     def ranks(self, queue: list[Request], now_s: float) -> list[Rank]:
         return [self.rank(r, now_s) for r in queue]
 

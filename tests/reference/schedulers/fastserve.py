@@ -39,6 +39,9 @@ class FastserveMlfq(Scheduler):
         self.jobs: dict[int, Job] = {}  # by request
         self.busy_then_s: dict[int, float] = {}  # by engine
 
+    def forget(self, r: Request) -> None:
+        self.jobs.pop(r.index, None)
+
     def quantum_of(self, level: int) -> float:
         return self.quantum_s * 2.0**level
 

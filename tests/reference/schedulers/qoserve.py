@@ -97,6 +97,9 @@ class Qoserve(Scheduler):
         super().prepare(requests, estimator)
         self.relegated: set[int] = set()  # requests of mark 1
 
+    def forget(self, r: Request) -> None:
+        self.relegated.discard(r.index)
+
     def decide(self, engine: Engine, now_s: float) -> Decision:
         self.engine = engine
         decodes = [r for r in engine.queue if r.decoding]

@@ -22,6 +22,10 @@ class Slots(Scheduler):
         super().prepare(requests, estimator)
         self.chosen: dict[int, dict[int, int]] = {}  # by engine: requests chosen there, with their last eviction then
 
+    def forget(self, r: Request) -> None:
+        for chosen in self.chosen.values():
+            chosen.pop(r.index, None)
+
     def order(self, r: Request) -> Rank:
         """The order key."""
         return (0, r.arrival_s)
@@ -76,6 +80,10 @@ class SlotsSjf(Slots):
     def prepare(self, requests: list[Request], estimator: Latency) -> None:
         super().prepare(requests, estimator)
         self.times: dict[int, tuple[tuple[int, ...], float]] = {}  # by request: when it was computed, and f_t
+
+    def forget(self, r: Request) -> None:
+        super().forget(r)
+        self.times.pop(r.index, None)
 
     def decide(self, engine: Engine, now_s: float) -> Decision:
         for r in engine.queue:

@@ -52,6 +52,10 @@ class WeightedVtc(SarathiFcfs):
             memory.last = max(waiting, key=lambda r: (self.tags[r.index], queue.index(r))).client
         return super().decide(engine, now_s)
 
+    def forget(self, r: Request) -> None:
+        for memory in self.memories.values():
+            memory.seen.discard(r.index)
+
     def charge(self, engine: Engine, memory: Memory, name: int) -> None:
         client, group = memory.clients[name], engine.by_client[name]
         served = self.input_weight * group.admitted_prompt_tokens + self.output_weight * group.emitted_tokens

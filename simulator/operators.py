@@ -1,0 +1,44 @@
+"""The operators of a layer: at their ends a preemptible batch can be suspended (FlowPrefill, section 5.1)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from servegym.simulator.errors import DeploymentError
+
+
+@dataclasses.dataclass(frozen=True)
+class Operators:
+    """What a layer consists of, in order, and what each operator takes of a prefill batch.
+
+    layers: of the model. coefficients: float64[operators, 4], seconds of a layer's operator for each token, token
+    squared (sum over requests), token x cached token, and constant; only their shares matter.
+    names: of the operators. check_s: cost of looking, at each boundary, whether to stop.
+    jitter_s: most that the slowest of several ranks is behind at a boundary. Raises DeploymentError.
+    """
+
+    layers: int
+    coefficients: np.ndarray
+    names: tuple[str, ...] = ()
+    check_s: float = 0.0
+    jitter_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        table = np.array(self.coefficients, "f8", order="C")
+        if self.layers < 1:
+            raise DeploymentError(f"operators: layers is {self.layers}; it should be 1 or more")
+        if table.ndim != 2 or table.shape[1] != 4 or not len(table):
+            raise DeploymentError(f"operators: coefficients have shape {table.shape}; it should be (operators, 4)")
+        if not np.isfinite(table).all() or (table < 0).any() or not (table.sum(axis=1) > 0).all():
+            raise DeploymentError("operators: coefficients should be 0 or more, and not all of an operator 0")
+        if self.names and len(self.names) != len(table):
+            raise DeploymentError(f"operators: {len(self.names)} names for {len(table)} operators")
+        for field in ("check_s", "jitter_s"):
+            if not 0 <= getattr(self, field) < np.inf:
+                raise DeploymentError(f"operators: {field} is {getattr(self, field)}; it should be 0 or more")
+        object.__setattr__(self, "coefficients", table)
+
+
+WHOLE = Operators(1, np.array([[0.0, 0.0, 0.0, 1.0]]), ("batch",))  # no boundary but the end

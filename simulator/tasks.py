@@ -1,0 +1,200 @@
+"""Preemptible batches: suspended at the end of an operator or a layer, and resumed where they stopped.
+
+A task is a batch that has been started and is not done; docs/simulation.md, "Preemptible prefill".
+"""
+
+import numpy as np
+
+from servegym.simulator.compilation import kernel
+from servegym.simulator.events import push, remove
+from servegym.simulator.random import uniform
+from servegym.simulator.timeline import note
+from servegym.simulator.types import (
+    AT_OPERATORS,
+    EVENT_BATCH_END,
+    EVENT_SUSPENSION,
+    NOT_PREEMPTIBLE,
+    RESUMED,
+    SUSPENDED,
+)
+
+STREAM = 0x6A697474
+
+
+@kernel
+def becomes_task(run, engine):
+    """Whether the batch that has been formed is one that can be suspended."""
+    return (
+        run.limits[0].preemptible != NOT_PREEMPTIBLE
+        and run.sums[0].decode_requests == 0.0
+        and engine.suspended < run.state.tasks.shape[1]
+    )
+
+
+@kernel
+def boundaries_of(engine, preemptible):
+    """Boundaries in a batch, its end included."""
+    return engine.layers * (engine.operators if preemptible == AT_OPERATORS else 1)
+
+
+@kernel
+def open_task(run, books, e, computing_s):
+    """The batch just formed by engine e becomes a task, which is about to run."""
+    engine, tasks, entries = run.engines[e], run.state.tasks[e], run.entries[e]
+    slot = 0
+    while tasks[slot].length > 0:
+        slot += 1
+    task, running = tasks[slot], books.tasks[e, slot]
+    task.length, task.leader, task.tokens = engine.batch_length, entries[0].request, run.packing[0].tokens
+    task.estimate_s, task.executed_s = engine.batch_estimate_s, 0.0
+    running.computing_s, running.moving_s = computing_s, engine.moving_s
+    running.boundaries = run.limits[0].preemptible
+    for k in range(engine.batch_length):
+        r = entries[k].request
+        run.requests[r].task = slot
+        run.outcomes[r].task_tokens, run.outcomes[r].task_place = entries[k].tokens, k
+    engine.running_task = slot
+    running.slice_s = run.limits[0].slice_s
+
+
+@kernel
+def resume(run, books, e, slot):
+    """The suspended task takes up the engine's batch again; returns what it has run before."""
+    engine, queue, entries = run.engines[e], run.queues[e], run.entries[e]
+    task = run.state.tasks[e, slot]
+    for place in range(engine.queue_length):
+        r = queue[place]
+        if run.requests[r].task == slot:
+            entry = entries[run.outcomes[r].task_place]
+            entry.request, entry.tokens = r, run.outcomes[r].task_tokens
+    engine.batch_length = task.length
+    engine.running_task = slot
+    engine.suspended -= 1
+    engine.batch_estimate_s = task.estimate_s
+    engine.moving_s = books.tasks[e, slot].moving_s
+    if run.clock[0].recording:
+        note(run, RESUMED, e, task.leader, slot, task.executed_s)
+    return task.executed_s
+
+
+@kernel
+def schedule_end(run, books, e, now_s):
+    """The engine's running task will end, unless its slice does before."""
+    slot = run.engines[e].running_task
+    task, running = run.state.tasks[e, slot], books.tasks[e, slot]
+    left_s = running.moving_s + running.computing_s - task.executed_s
+    if running.slice_s < np.inf:
+        stop_s = boundary_after_s(run, books, e, task.executed_s + running.slice_s)
+        if stop_s < running.moving_s + running.computing_s:
+            push(run.events, run.clock[0], now_s + (stop_s - task.executed_s), EVENT_SUSPENSION, e)
+            return
+    push(run.events, run.clock[0], now_s + left_s, EVENT_BATCH_END, e)
+
+
+@kernel
+def boundary_after_s(run, books, e, ran_s):
+    """The first boundary of the running task at or after so much time that it has run; later by the jitter."""
+    engine = run.engines[e]
+    running = books.tasks[e, engine.running_task]
+    computed_s, end_s, layers = ran_s - running.moving_s, running.computing_s, engine.layers
+    late_s = engine.jitter_s * uniform(0, STREAM, engine.preemptions) if engine.jitter_s > 0.0 else 0.0
+    layer = max(0, int(computed_s * layers / end_s) - 1) if end_s > 0.0 else 0
+    if running.boundaries != AT_OPERATORS:
+        while layer < layers and (layer + 1.0) * end_s / layers < computed_s:
+            layer += 1
+        return running.moving_s + (layer + 1.0) * end_s / layers + late_s
+    sums, operators = batch_of(run, e), books.operators[engine.kind]
+    whole = 0.0
+    for k in range(engine.operators):
+        whole += operator_s(operators[k], sums)
+    while layer < layers:
+        part = 0.0
+        for k in range(engine.operators):
+            part += operator_s(operators[k], sums)
+            boundary_s = (layer + part / whole) * end_s / layers
+            if boundary_s >= computed_s:
+                return running.moving_s + boundary_s + late_s
+        layer += 1
+    return np.inf
+
+
+@kernel
+def operator_s(coefficients, sums):
+    """Time of an operator of a layer for a batch (only shares of it are used)."""
+    tokens, squared, cached = sums
+    return coefficients[0] * tokens + coefficients[1] * squared + coefficients[2] * cached + coefficients[3]
+
+
+@kernel
+def batch_of(run, e):
+    """(prefill tokens, sum lq^2, sum lq lkv) of the running batch of engine e."""
+    tokens, squared, cached = 0.0, 0.0, 0.0
+    for k in range(run.engines[e].batch_length):
+        lq = float(run.entries[e, k].tokens)
+        tokens += lq
+        squared += lq * lq
+        cached += lq * run.requests[run.entries[e, k].request].computed_tokens
+    return tokens, squared, cached
+
+
+@kernel
+def preempt(run, books, e, now_s):
+    """A round has found that something else should run: the task is to be suspended at its next boundary."""
+    engine, clock = run.engines[e], run.clock[0]
+    task, running = run.state.tasks[e, engine.running_task], books.tasks[e, engine.running_task]
+    ran_s = task.executed_s + (now_s - engine.batch_start_s)
+    stop_s = boundary_after_s(run, books, e, ran_s)
+    if stop_s >= running.moving_s + running.computing_s:
+        return
+    at_s = max(now_s, engine.batch_start_s + (stop_s - task.executed_s))
+    remove(run.events, clock, EVENT_BATCH_END, e)
+    remove(run.events, clock, EVENT_SUSPENSION, e)
+    push(run.events, clock, at_s, EVENT_SUSPENSION, e)
+    engine.suspending = 1
+    engine.preemptions += 1
+    engine.blocking_s += at_s - now_s
+    engine.longest_blocking_s = max(engine.longest_blocking_s, at_s - now_s)
+
+
+@kernel
+def suspend(run, e, now_s):
+    """The running task of engine e stops at a boundary."""
+    engine = run.engines[e]
+    task = run.state.tasks[e, engine.running_task]
+    ran_s = now_s - engine.batch_start_s
+    task.executed_s += ran_s
+    engine.busy_s += ran_s
+    if run.clock[0].recording:
+        note(run, SUSPENDED, e, task.leader, engine.running_task, ran_s)
+    engine.batch_length = 0
+    engine.running_task = -1
+    engine.suspending = 0
+    engine.suspended += 1
+    engine.resuming = 1
+    engine.moving_s = 0.0
+
+
+@kernel
+def close_task(run, e):
+    """The running task of engine e is done (or lost); returns how long it ran before it was resumed last."""
+    engine = run.engines[e]
+    task = run.state.tasks[e, engine.running_task]
+    executed_s = task.executed_s
+    task.length = 0
+    for k in range(engine.batch_length):
+        run.requests[run.entries[e, k].request].task = -1
+    engine.running_task = -1
+    engine.suspending = 0
+    return executed_s
+
+
+@kernel
+def close_all(run, e):
+    """All tasks of engine e are lost."""
+    engine, queue = run.engines[e], run.queues[e]
+    for place in range(engine.queue_length):
+        run.requests[queue[place]].task = -1
+    for slot in range(run.state.tasks.shape[1]):
+        run.state.tasks[e, slot].length = 0
+    engine.running_task = -1
+    engine.suspending, engine.suspended, engine.resuming = 0, 0, 0

@@ -1,0 +1,67 @@
+"""What a run of the reference simulator leaves behind."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Iteration:
+    engine: int
+    start_s: float
+    end_s: float  # as it would be if it were not suspended (again)
+    batch: list[tuple[int, int]]  # (request, tokens) in batch order
+    evicted: list[int]  # requests in order of eviction, each time it happened
+    saved: list[int]  # tokens of each of them that were saved
+    loaded: list[tuple[int, int]]  # (request, tokens) in order
+    free_blocks: int  # after the batch was formed
+    free_host_blocks: int
+    moving_s: float  # of its duration
+    free_blocks_at_end: int | None = None  # before anybody finishes or leaves; None: it has not ended
+
+
+@dataclass
+class Move:
+    """A request goes to an engine, leaves it or (its KV) arrives; or something happens to an engine."""
+
+    # arrival, departed, received, recalled, held; suspended, resumed, failed, returned, drained, moved
+    kind: str
+    time_s: float
+    request: int  # -1: the engine as a whole
+    engine: int  # -1: none
+    blocks: int = 0  # it had there when it departed
+
+
+@dataclass
+class EngineLog:
+    """What has happened at an engine so far."""
+
+    busy_s: float
+    rounds: int
+    preemptions: int
+    blocking_s: list[float]
+    failures: int
+    recalled: int
+    lost_tokens: int
+    service_s: float
+    serving: bool  # at the end
+
+
+@dataclass
+class Log:
+    """What happened. Lists go by request index."""
+
+    iterations: list[Iteration]
+    emission_s: list[list[float]]  # token by token
+    finish_s: list[float | None]  # None: not finished
+    gains: list[float]
+    gain: float
+    evictions: int
+    busy_s: list[float]  # of each engine
+    moves: list[Move]
+    end_s: float = 0.0  # the last instant
+    engines: list[EngineLog] = field(default_factory=list)
+    cached_tokens: list[int] = field(default_factory=list)
+    reroutes: list[int] = field(default_factory=list)
+
+
+class StuckError(Exception):
+    """Requests are held at the router, and nothing but the router keeps them from running."""

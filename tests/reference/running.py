@@ -1,0 +1,144 @@
+"""What an engine runs, from its start to its end or suspension: "Preemptible prefill" of docs/simulation.md."""
+
+from typing import TYPE_CHECKING
+
+from servegym.simulator.random import uniform
+
+from .disturbances import Scaled
+from .engines import Engine
+from .log import Iteration, Move
+from .packer import Formation
+from .requests import INF
+from .work import Operators, Work
+
+if TYPE_CHECKING:
+    from .simulation import Simulation
+
+JITTER = 0x6A697474
+
+
+class Running:
+    """Of all engines."""
+
+    def __init__(self, sim: "Simulation") -> None:
+        self.sim = sim
+
+    def ask(self, engine: Engine) -> None:
+        """The scheduler is about to be asked."""
+        kind = engine.kind
+        kind.scheduler.estimator = kind.fit if engine.corrector is None else Scaled(kind.fit, engine.corrector.scale)
+
+    def form_batch(self, engine: Engine, now_s: float) -> Formation:
+        self.ask(engine)
+        scheduler = engine.kind.scheduler
+        formation = Formation(engine, scheduler, scheduler.estimator, now_s, self.sim.counts)
+        for attempt in engine.moved_in_vain:  # to form this very batch
+            formation.evicted += attempt.evicted
+            formation.saved += attempt.saved
+            formation.loaded += attempt.loaded
+            formation.loading_s += attempt.loading_s
+        formation.form()
+        engine.moved_in_vain = [] if formation.batch else [formation]
+        return formation
+
+    def start(self, engine: Engine, now_s: float) -> None:
+        """An iteration, or what is left of one."""
+        engine.rounds += not engine.just_suspended
+        engine.just_suspended = False
+        formed = self.form_batch(engine, now_s)
+        if formed.waits:
+            engine.waits_for_kv = True
+            return
+        if formed.resumed is not None:
+            work = formed.resumed
+            engine.suspended.remove(work)
+            self.sim.moves.append(Move("resumed", now_s, work.leader.index, engine.index))
+        else:
+            work = self.work_of(formed, engine, now_s)
+        engine.work, work.start_s = work, now_s
+        engine.end_s = work.end_s
+        self.sim.book.report(engine.index, now_s, now_s + max(0.0, work.estimate_s - work.executed_s))
+        reached_s = now_s + formed.limits.slice_s
+        self.plan_suspension(engine, work.next_boundary(self.jitter_s(engine), lambda time_s: time_s >= reached_s))
+
+    def work_of(self, formed: Formation, engine: Engine, now_s: float) -> Work:
+        shapes = [r.shape(tokens) for r, tokens in formed.batch]
+        operators = engine.operators or Operators()
+        preemptible = formed.limits.preemptible
+        if any(r.decoding for r, _ in formed.batch):
+            preemptible = None
+        places = [] if preemptible is None else operators.boundaries(shapes, preemptible)
+        computing_s = engine.kind.device.batch(shapes) * self.sim.drift.factor(now_s) + operators.check_s * len(places)
+        fit = engine.kind.fit
+        work = Work(
+            batch=list(formed.batch),
+            computing_s=computing_s,
+            moving_s=formed.moving_s,
+            estimate_s=formed.estimator.batch(shapes) + formed.moving_s,
+            fitted_s=fit.batch(shapes),
+            scale=1.0 if engine.corrector is None else engine.corrector.scale,
+            iteration=len(self.sim.iterations),
+            boundaries=[(layer + share) * computing_s / operators.layers for layer, share in places],
+            start_s=now_s,
+        )
+        if work.is_task:
+            for r, _ in work.batch:
+                r.task = work
+        self.sim.iterations.append(
+            Iteration(
+                engine=engine.index,
+                start_s=now_s,
+                end_s=work.end_s,
+                batch=[(r.index, tokens) for r, tokens in formed.batch],
+                evicted=[r.index for r in formed.evicted],
+                saved=formed.saved,
+                loaded=[(r.index, tokens) for r, tokens in formed.loaded],
+                free_blocks=engine.free_blocks,
+                free_host_blocks=engine.free_host_blocks,
+                moving_s=formed.moving_s,
+            )
+        )
+        return work
+
+    def stop(self, engine: Engine, now_s: float) -> Work | None:
+        """What runs, if anything, runs no more."""
+        work = engine.work
+        if work is not None:
+            engine.busy_s += now_s - work.start_s
+        engine.work, engine.end_s, engine.suspension_s, engine.round_s = None, INF, INF, None
+        return work
+
+    def hold_round(self, engine: Engine, now_s: float) -> None:
+        """Requests have joined the queue while a task runs."""
+        self.ask(engine)
+        engine.rounds += 1
+        decision = engine.kind.scheduler.decide(engine, now_s)
+        work = engine.work
+        assert work is not None
+        if decision.first_of(engine.queue).task is not work:
+            boundary = work.next_boundary(self.jitter_s(engine), lambda time_s: time_s >= now_s)
+            if boundary is not None:
+                self.plan_suspension(engine, boundary)
+                engine.round_s = now_s
+
+    def plan_suspension(self, engine: Engine, boundary: tuple[float, float] | None) -> None:
+        if boundary is not None:
+            engine.boundary_s, engine.suspension_s = boundary
+
+    def jitter_s(self, engine: Engine) -> float:
+        operators = engine.operators or Operators()
+        return operators.jitter_s * uniform(0, JITTER, engine.preemptions) if operators.jitter_s > 0 else 0.0
+
+    def suspend(self, engine: Engine, now_s: float) -> None:
+        round_s, boundary_s = engine.round_s, engine.boundary_s
+        work = self.stop(engine, now_s)
+        assert work is not None
+        work.suspend(boundary_s)
+        engine.preemptions += 1
+        engine.just_suspended = True
+        if round_s is not None:
+            engine.blocking_s.append(now_s - round_s)
+        self.sim.moves.append(Move("suspended", now_s, work.leader.index if work.batch else -1, engine.index))
+        if work.batch:
+            engine.suspended.append(work)
+        self.sim.book.report(engine.index, now_s, now_s)

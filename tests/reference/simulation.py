@@ -1,0 +1,252 @@
+"""What happens in time: "Time", "Preemptible prefill" and "Clusters" of docs/simulation.md."""
+
+from typing import Any
+
+from .desk import Desk
+from .disturbances import Drift
+from .engines import Engine, Kind
+from .incidents import Incident, happen, in_service
+from .log import EngineLog, Iteration, Log, Move, StuckError
+from .packer import Counts, Formation
+from .requests import INF, Request
+from .routers import RoundRobin, Router
+from .running import Running
+from .scalers import Scaler
+from .stores import Store
+from .transfers import Lines, Link, Transfer
+from .views import Book, View
+
+MOST_TIERS = 8
+
+
+class Simulation:
+    def __init__(
+        self,
+        requests: list[Request],
+        engines: list[Engine],
+        *kind: Any,  # scheduler, device, estimator: of engines that have none of their own
+        drift: Drift | None = None,
+        router: Router | None = None,
+        link: Link | None = None,
+        signal_delay_s: float = 0.0,
+        scaler: Scaler | None = None,
+        incidents: list[Incident] | None = None,
+        tiers: list[float] | None = None,
+    ) -> None:
+        self.requests, self.engines, self.drift = requests, engines, drift or Drift()
+        for engine in engines:
+            engine.kind = engine.kind or Kind(*kind)
+        self.router, self.scaler = router or RoundRobin(), scaler
+        self.book = Book([self.view_of(engine) for engine in engines], signal_delay_s)
+        self.lines = Lines(link or Link(), {engine.index: [] for engine in engines}, [])
+        self.tiers = tiers or tiers_of(requests)
+        for r in requests:
+            r.tier = max([tier for tier, tpot_s in enumerate(self.tiers) if tpot_s <= r.tpot_slo_s], default=0)
+        self.desk = Desk(self, len(self.tiers))
+        self.running = Running(self)
+        self.coming, self.incidents = list(requests), list(incidents or [])
+        self.checks = 0  # of the scaler
+        self.counts = Counts()
+        self.iterations: list[Iteration] = []
+        self.moves: list[Move] = []
+        self.now_s = 0.0
+        for policy in [self.router, *([scaler] if scaler else [])]:
+            policy.lines, policy.tiers = self.desk.lines, self.tiers
+            policy.prepare(requests, self.book.views)
+        for engine in engines:
+            engine.kind.scheduler.prepare(requests, engine.kind.fit)
+            engine.serving = in_service(self, engine)
+
+    @staticmethod
+    def view_of(engine: Engine) -> View:
+        fit = engine.kind.fit
+        view = View(engine.index, engine.role, engine.total_blocks, fit, free_blocks=engine.total_blocks)
+        view.pool, view.block_tokens, view.tier = engine.pool, engine.block_tokens, engine.tier
+        view.store = None if engine.store is None else Store(engine.store.size, engine.store.chunk_tokens)
+        return view
+
+    # In time
+
+    def run(self, until_s: float) -> Log:
+        while True:
+            next_s, check_s = self.next_s(), self.check_s()
+            only_checks = next_s == INF
+            if only_checks and not self.desk.held:
+                break
+            if only_checks and self.scaler is None:
+                next_s, self.desk.news = self.now_s, True  # a last asking
+            now_s = min(next_s, check_s)
+            if now_s > until_s:
+                break
+            held = self.desk.held
+            self.instant(now_s)
+            if only_checks and self.desk.held == held and self.next_s() == INF:
+                if self.desk.somebody_takes_a_first():
+                    raise StuckError(f"{held} requests are held at {now_s}")
+                break
+        return self.log()
+
+    def next_s(self) -> float:
+        """When something happens next, a check of the scaler apart."""
+        heard = [news.time_s + self.book.signal_delay_s for news in self.book.news if self.desk.held]
+        return min(
+            [engine.end_s for engine in self.engines]
+            + [engine.suspension_s for engine in self.engines]
+            + [transfer.arrival_s for transfer in self.lines.sent]
+            + [incident.time_s for incident in self.incidents[:1]]
+            + [r.ready_s for r in self.coming[:1]]
+            + heard
+        )
+
+    def check_s(self) -> float:
+        return INF if self.scaler is None else (self.checks + 1) * self.scaler.interval_s
+
+    def instant(self, now_s: float) -> None:
+        """All that happens now, round after round; engines start when nothing else is left."""
+        for engine in self.engines:
+            engine.service_s += (now_s - self.now_s) * engine.serving
+        self.now_s = now_s
+        while True:
+            self.events(now_s)
+            self.desk.work(now_s)
+            if self.next_s() == now_s:
+                continue
+            self.starts(now_s)
+            if self.next_s() > now_s:
+                break
+        for engine in self.engines:
+            engine.serving = in_service(self, engine)
+
+    def events(self, now_s: float) -> None:
+        for engine in self.engines:
+            if engine.end_s == now_s:
+                self.end_iteration(engine, now_s)
+        for engine in self.engines:
+            if engine.suspension_s == now_s:
+                self.running.suspend(engine, now_s)
+        while transfer := self.lines.next_arriving(now_s):
+            self.receive(transfer, now_s)
+        while self.incidents and self.incidents[0].time_s == now_s:
+            happen(self, self.incidents.pop(0))
+        if self.check_s() == now_s:
+            self.checks += 1
+            self.desk.scale(now_s)
+
+    def starts(self, now_s: float) -> None:
+        for engine in self.engines:
+            if engine.work is None:
+                if engine.up and engine.queue and not engine.waits_for_kv:
+                    self.running.start(engine, now_s)
+            elif engine.work.is_task and engine.joined and engine.queue and engine.round_s is None:
+                self.running.hold_round(engine, now_s)
+            engine.joined = False
+
+    # Requests on their way
+
+    def send(self, r: Request, engine: int, now_s: float) -> None:
+        """The router sends r to an engine."""
+        self.book.send(r, engine, now_s)
+        if r.kv_at is not None:
+            self.lines.join(r, self.engines[engine], now_s)
+            return
+        self.moves.append(Move("arrival", now_s, r.index, engine))
+        self.join(r, self.engines[engine])
+
+    def join(self, r: Request, engine: Engine) -> None:
+        engine.queue.append(r)
+        engine.joined, engine.waits_for_kv = True, False
+        if engine.store is not None and r.computed == 0:
+            r.kept = min(engine.store.use_leading(r.chunks), r.context - 1)
+            r.borrowed = r.kept > 0
+            r.cached_tokens += r.kept
+
+    def depart(self, r: Request, source: Engine, now_s: float) -> None:
+        """r has its first token on a prefill engine, and more to come. Its blocks stay taken."""
+        source.queue.remove(r)
+        source.kind.scheduler.forget(r)
+        self.moves.append(Move("departed", now_s, r.index, source.index, r.blocks))
+        source.on_their_way[r.index], r.blocks, r.kv_at = r.blocks, 0, source
+        self.desk.just_now.append(r)
+
+    def receive(self, transfer: Transfer, now_s: float) -> None:
+        r = transfer.request
+        self.counts.admissions += 1
+        r.admitted = self.counts.admissions
+        self.moves.append(Move("received", now_s, r.index, transfer.destination.index))
+        self.lines.arrive(transfer)
+        self.join(r, transfer.destination)
+        self.lines.try_freed([transfer.destination], self.engines, now_s)
+
+    # Iterations
+
+    def form_batch(self, engine: Engine, now_s: float) -> Formation:
+        return self.running.form_batch(engine, now_s)
+
+    def end_iteration(self, engine: Engine, now_s: float) -> None:
+        work = self.running.stop(engine, now_s)
+        assert work is not None
+        log = self.iterations[work.iteration]
+        log.free_blocks_at_end, log.end_s = engine.free_blocks, now_s
+        engine.iterations += 1
+        if engine.corrector is not None:
+            engine.corrector.see(work.computing_s, work.fitted_s, work.scale)
+        for r, tokens in work.batch:
+            r.task = None
+            engine.computed_tokens += tokens
+            r.computed += tokens
+            if r.left == 0:
+                self.emit(r, engine, now_s)
+        self.lines.try_first([engine], now_s)
+        context = sum(r.context for r in engine.queue if r.prefilled)
+        self.book.report(engine.index, now_s, now_s, (engine.free_blocks, context))
+
+    def emit(self, r: Request, engine: Engine, now_s: float) -> None:
+        is_first = not r.prefilled and engine.role != "decode"  # since it was sent here
+        r.emitted += 1
+        r.emission_s.append(now_s)
+        if now_s < r.deadline(r.emitted):
+            r.gain += r.weight_of(r.emitted)
+        for group in engine.groups_of(r):
+            group.emitted_tokens += 1
+        if is_first:
+            self.book.first_token(r, engine.index, now_s)
+            if engine.store is not None:
+                engine.store.put(r.chunks)
+        if r.emitted == r.output_tokens:
+            r.blocks, r.finish_s = 0, now_s
+            engine.queue.remove(r)
+            self.book.finish(r, engine.index, now_s)
+            for group in engine.groups_of(r):
+                group.outputs.append(r.output_tokens)
+        elif engine.role == "prefill":
+            self.depart(r, engine, now_s)
+
+    def log(self) -> Log:
+        return Log(
+            iterations=self.iterations,
+            emission_s=[r.emission_s for r in self.requests],
+            finish_s=[r.finish_s for r in self.requests],
+            gains=[r.gain for r in self.requests],
+            gain=sum(r.gain for r in self.requests),
+            evictions=self.counts.evictions,
+            busy_s=[engine.busy_s for engine in self.engines],
+            moves=self.moves,
+            end_s=self.now_s,
+            engines=[
+                EngineLog(
+                    e.busy_s, e.rounds, e.preemptions, e.blocking_s, e.failures, e.recalled, e.lost_tokens,
+                    e.service_s, e.serving,
+                )
+                for e in self.engines
+            ],
+            cached_tokens=[r.cached_tokens for r in self.requests],
+            reroutes=[r.reroutes for r in self.requests],
+        )  # fmt: skip
+
+
+def tiers_of(requests: list[Request]) -> list[float]:
+    """TPOT SLOs of the workload; of more than 8 these at even places."""
+    slos = sorted({r.tpot_slo_s for r in requests})
+    if len(slos) <= MOST_TIERS:
+        return slos
+    return [slos[i * (len(slos) - 1) // (MOST_TIERS - 1)] for i in range(MOST_TIERS)]

@@ -1,0 +1,59 @@
+"""Prefix stores: "Prefix stores" of docs/simulation.md."""
+
+from dataclasses import dataclass, field
+
+WAYS = 16  # chunks in a set
+
+
+@dataclass(frozen=True)
+class PrefixStore:
+    """Of each engine of a pool."""
+
+    tokens: int
+    load_s_per_token: float
+
+
+@dataclass
+class Store:
+    """Chunks by number; in each set the one used least recently first."""
+
+    size: PrefixStore
+    chunk_tokens: int
+    sets: dict[int, list[int]] = field(default_factory=dict)
+
+    @property
+    def load_s_per_token(self) -> float:
+        return self.size.load_s_per_token
+
+    def set_of(self, chunk: int) -> list[int]:
+        number = max(1, self.size.tokens // (WAYS * self.chunk_tokens))
+        return self.sets.setdefault(chunk % number, [])
+
+    def has(self, chunk: int) -> bool:
+        return chunk in self.set_of(chunk)
+
+    def use(self, chunk: int) -> None:
+        """It is there afterwards."""
+        places = self.set_of(chunk)
+        if chunk in places:
+            places.remove(chunk)
+        elif len(places) == WAYS:
+            places.pop(0)
+        places.append(chunk)
+
+    def use_leading(self, chunks: list[int]) -> int:
+        """The tokens of the leading chunks that are here, each of which is used."""
+        found = 0
+        for chunk in chunks:
+            if not self.has(chunk):
+                break
+            self.use(chunk)
+            found += 1
+        return found * self.chunk_tokens
+
+    def put(self, chunks: list[int]) -> None:
+        for chunk in chunks:
+            self.use(chunk)
+
+    def empty(self) -> None:
+        self.sets = {}
