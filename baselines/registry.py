@@ -4,7 +4,7 @@ import functools
 import importlib
 import pkgutil
 
-from servegym.baselines import routers, schedulers
+from servegym.baselines import routers, scalers, schedulers
 from servegym.simulator import policies
 from servegym.simulator.policies import Policy
 
@@ -12,7 +12,7 @@ from servegym.simulator.policies import Policy
 @functools.cache
 def load() -> None:
     """Import every module of the policy folders, which registers the policies in them."""
-    for package in (schedulers, routers):
+    for package in (schedulers, routers, scalers):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
 
@@ -39,3 +39,15 @@ def router_names() -> list[str]:
     """Names of the registered routers, sorted."""
     load()
     return policies.policy_names("router")
+
+
+def scaler(text: str) -> Policy:
+    """The scaler "name" or "name:key=value,...". Raises PolicyError for an unknown name or parameter."""
+    load()
+    return policies.get_policy("scaler", text)
+
+
+def scaler_names() -> list[str]:
+    """Names of the registered scalers, sorted."""
+    load()
+    return policies.policy_names("scaler")

@@ -77,7 +77,7 @@ def correct(engine, correction, real_s):
     """Take an iteration's real duration, without moving KV, into the engine's estimate_scale."""
     fitted_s = engine.batch_estimate_s - engine.moving_s
     if correction.compounding == 0:
-        fitted_s /= engine.estimate_scale
+        fitted_s /= engine.batch_scale
     if not (fitted_s > 0.0 and real_s > 0.0):
         return  # no ratio can be learnt from a batch of no length
     engine.window_ratios += real_s / fitted_s

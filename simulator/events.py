@@ -74,3 +74,18 @@ def rise(events, i):
             break
         swap(events, i, parent)
         i = parent
+
+
+@kernel
+def make_due(run, e):
+    """Engine e, idle, has requests: it may start an iteration once the events of this instant are done with."""
+    clock, due = run.clock[0], run.due
+    i = clock.due
+    while i > 0 and due[i - 1] > e:
+        i -= 1
+    if i > 0 and due[i - 1] == e:
+        return
+    for k in range(clock.due, i, -1):
+        due[k] = due[k - 1]
+    due[i] = e
+    clock.due += 1

@@ -9,7 +9,7 @@ import numpy as np
 
 from servegym.simulator.compilation import kernel
 from servegym.simulator.errors import DeploymentError
-from servegym.simulator.events import remove
+from servegym.simulator.events import make_due, remove
 from servegym.simulator.lines import drop_from, inbox_of, to_router
 from servegym.simulator.memory import count_blocks, give_up_kept, release
 from servegym.simulator.routing import forget, take_off
@@ -61,6 +61,9 @@ def to_array(incidents: tuple[Incident, ...], engines: int) -> np.ndarray:
     return table
 
 
+LINES = (FAILED, RETURNED, DRAINED)
+
+
 @kernel
 def happen(run, books, now_s):
     """The next incident happens."""
@@ -71,15 +74,13 @@ def happen(run, books, now_s):
     clock.asking = 0
     e = incident.engine
     engine, view = run.engines[e], known.views[e]
+    if clock.recording:
+        note(run, LINES[incident.kind], e, -1, engine.queue_length, 0.0)
     if incident.kind == FAIL and engine.up == 1:
         fail(run, books, e, now_s)
     elif incident.kind == RETURN:
-        if clock.recording:
-            note(run, RETURNED, e, -1, 0, 0.0)
-        engine.up, engine.drained = 1, 0
+        engine.up, engine.closed, engine.drained = 1, 0, 0
     elif incident.kind == DRAIN:
-        if clock.recording:
-            note(run, DRAINED, e, -1, 0, 0.0)
         engine.drained = 1
     view.up, view.closed = engine.up, max(engine.closed, engine.drained)
     count_service(clock, books, engine, now_s)
@@ -89,8 +90,6 @@ def happen(run, books, now_s):
 def fail(run, books, e, now_s):
     """Engine e loses all it has; its requests go to the router, and so do those whose KV was to come from or to it."""
     engine, clock = run.engines[e], run.clock[0]
-    if clock.recording:
-        note(run, FAILED, e, -1, engine.queue_length, 0.0)
     engine.failures += 1
     engine.up = 0
     take_back_all(run, books, e, now_s)
@@ -158,23 +157,24 @@ def take_back_all(run, books, e, now_s):
         remove(run.events, clock, EVENT_SUSPENSION, e)
         engine.batch_length = 0
         engine.moving_s = 0.0
+        engine.owed_s = 0.0
     close_all(run, e)
     count_blocks(engine, now_s)
     for place in range(engine.queue_length):
         r = queue[place]
         request, outcome = run.requests[r], run.outcomes[r]
-        engine.recalled += 1
-        engine.lost_tokens += request.computed_tokens
+        engine.lost_tokens += request.computed_tokens + (request.kept_tokens if outcome.borrowed == 0 else 0)
         release(request, engine, run.blocks[e])
         give_up_kept(request, outcome, engine)
         request.computed_tokens, request.admitted = 0, 0
-        outcome.reroutes += 1
-        if clock.recording:
-            note(run, RECALLED, e, r, 0, 0.0)
+        clear_state(run.state, r)
         if run.engines.shape[0] > 1:
+            if clock.recording:
+                note(run, RECALLED, e, r, 0, 0.0)
+            engine.recalled += 1
+            outcome.reroutes += 1
             count_departed(run.state, e, request)
             request.engine, outcome.decode_engine = -1, -1
-            clear_state(run.state, r)
             to_router(run, books, r)
     if run.engines.shape[0] > 1:
         engine.queue_length = 0
@@ -207,6 +207,8 @@ def stop_sending(run, books, r, now_s):
         release(request, engine, run.blocks[e])
         engine.receiving = -1
         books.link[0].busy = 0
+        if engine.batch_length == 0 and engine.queue_length > 0:
+            make_due(run, e)
     else:
         drop_from(books.coming[e], run.outcomes, r)
     request.engine = -1

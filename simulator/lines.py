@@ -80,7 +80,7 @@ def next_line(run, books, alone):
 
 
 @kernel
-def ask(run, books, r, now_s):
+def ask(run, books, r, line, now_s):
     """Have the router decide about request r, in books.route. False: there is nothing to decide."""
     request, route, views = run.requests[r], books.route[0], books.known.views
     route.decode_engine, route.tier, route.line = -1, STAY, tier_of(request, books.known.tiers)
@@ -90,6 +90,8 @@ def ask(run, books, r, now_s):
     route.engine = HOLD
     catch_up(run, books, now_s)
     if takers(views, request) == 0:
+        if 0 <= line < inbox_of(books.known.tiers):
+            route.line = line
         return False
     books.router(
         now_s, r, run.requests, books.known, books.state, books.parameters, books.estimates, run.plan, run.order, route

@@ -6,27 +6,18 @@ The rules, numbered, are in docs/simulation.md.
 import numpy as np
 
 from servegym.simulator import batches
+from servegym.simulator.admission import admit, blocks_lacking, has_room
 from servegym.simulator.compilation import inlined_kernel, kernel
-from servegym.simulator.memory import blocks_for, count_blocks, grow, load, load_time_s, release, save
-from servegym.simulator.ordering import (
-    FIRST_WINDOW,
-    can_get_something,
-    first_ranked,
-    gives_up_before,
-    next_window,
-    ranks_before,
-    whole_queue,
-)
+from servegym.simulator.eviction import make_room, make_room_for_newcomer
+from servegym.simulator.memory import count_blocks, grow, load_time_s
+from servegym.simulator.ordering import FIRST_WINDOW, can_get_something, first_ranked, next_window, whole_queue
 from servegym.simulator.requests import cached_of, is_decoding, left_of
 from servegym.simulator.signatures import state_of
-from servegym.simulator.statistics import count_admitted
-from servegym.simulator.timeline import lines_left, note
+from servegym.simulator.tasks import blocks_in_tasks, see_tasks
+from servegym.simulator.timeline import lines_left
 from servegym.simulator.types import (
     EVICT_FOR_ALL,
     EVICT_FOR_DECODES,
-    EVICTED,
-    IN_TASK,
-    LOADED,
     MISFIT_PASS_OVER,
     MISFIT_STOP,
     NO_LIMIT,
@@ -88,26 +79,6 @@ def rank(run, decider, e, now_s):
         now_s, engine, run.requests, run.queues[e][: engine.queue_length], state_of(run.state, e), run.parameters[e],
         decider.estimator, run.plan, run.limits[0],
     )  # fmt: skip
-
-
-@kernel
-def see_tasks(run, e):
-    """Whether the first-ranked request is in a suspended task; if not, keep members of tasks out of the batch.
-
-    packing.resumed_task is the task of the first-ranked request among members.
-    """
-    length, plan, queue, requests = run.engines[e].queue_length, run.plan, run.queues[e], run.requests
-    member = -1
-    for place in range(length):
-        if requests[queue[place]].task >= 0 and (member < 0 or ranks_before(plan, place, member)):
-            member = place
-    run.packing[0].resumed_task = requests[queue[member]].task
-    if first_ranked(plan, length) == member:
-        return True
-    for place in range(length):
-        if requests[queue[place]].task >= 0:
-            plan[place].tier = IN_TASK
-    return False
 
 
 @kernel
@@ -212,15 +183,6 @@ def see_what_fits(packing, engine, limits, sums, scratch, estimator):
 
 
 @kernel
-def blocks_lacking(request, chunk, engine):
-    """Blocks that the request needs, over those it holds, to compute a chunk."""
-    tokens = cached_of(request) + chunk
-    if tokens <= request.blocks * engine.block_tokens:
-        return 0
-    return blocks_for(tokens, engine.block_tokens) - request.blocks
-
-
-@kernel
 def chunk_of(request, decoding, limits, packing):
     """Tokens the request gets within the token budgets; 0: it does not fit (rule 3)."""
     if decoding:
@@ -247,142 +209,6 @@ def cut_to_time(request, decoding, chunk, engine, limits, sums, scratch, estimat
 
 
 @kernel
-def has_room(engine, limits, request, need, headroom_blocks):
-    """Whether a request without memory can be admitted (rule 4); `need`: blocks of its chunk and what is kept."""
-    if engine.holders >= limits.holder_budget:
-        return False
-    return room_for(engine, limits, request, need, headroom_blocks, engine.holders) <= engine.free_blocks
-
-
-@kernel
-def room_for(engine, limits, request, need, headroom_blocks, holders):
-    """Blocks that have to be free for a request to be admitted beside so many holders (rule 4)."""
-    room = need
-    if limits.reserve_context:
-        room = blocks_for(request.prompt_tokens + request.emitted_tokens, engine.block_tokens)
-    if holders > 0:
-        room += limits.watermark_blocks + headroom_blocks
-    return room
-
-
-@kernel
-def make_room(run, decider, e, place, need, may_give_up, now_s):
-    """Evict by victim rank until `need` blocks are free (rule 5).
-
-    False: the request at `place` was the victim itself (with may_give_up False it never is), or there is none left.
-    """
-    engine, queue = run.engines[e], run.queues[e]
-    rank_victims(run, decider, e, now_s)
-    while engine.free_blocks < need:
-        victim = -1
-        for other in range(engine.queue_length):
-            request = run.requests[queue[other]]
-            if request.blocks == 0 or request.task >= 0 or (other == place and not may_give_up):
-                continue
-            if victim < 0 or gives_up_before(run.plan, other, victim):
-                victim = other
-        if victim < 0:
-            return False
-        evict(run, e, victim)
-        if victim == place:
-            return False
-    return True
-
-
-@kernel
-def make_room_for_newcomer(run, decider, e, place, need, now_s):
-    """Evict those who would give up memory before the request at `place` until it finds room (rule 4).
-
-    False: they do not hold enough between them, and nobody was evicted.
-    """
-    engine, queue, plan = run.engines[e], run.queues[e], run.plan
-    if engine.holders >= run.limits[0].holder_budget:
-        return False
-    rank_victims(run, decider, e, now_s)
-    holders, blocks = 0, 0
-    for other in range(engine.queue_length):
-        holder = run.requests[queue[other]]
-        if holder.blocks > 0 and holder.task < 0 and gives_up_before(plan, other, place):
-            holders += 1
-            blocks += holder.blocks
-    request, headroom = run.requests[queue[place]], plan[place].headroom_blocks
-    room = room_for(engine, run.limits[0], request, need, headroom, engine.holders - holders)
-    if room > engine.free_blocks + blocks:
-        return False
-    while not has_room(engine, run.limits[0], request, need, headroom):
-        victim = -1
-        for other in range(engine.queue_length):
-            holder = run.requests[queue[other]]
-            if holder.blocks > 0 and holder.task < 0 and (victim < 0 or gives_up_before(plan, other, victim)):
-                victim = other
-        evict(run, e, victim)
-    return True
-
-
-@kernel
-def rank_victims(run, decider, e, now_s):
-    """Have the policy write victim ranks, once an attempt."""
-    engine, packing = run.engines[e], run.packing[0]
-    if packing.victims_ranked == 1:
-        return
-    for place in range(engine.queue_length):
-        run.plan[place].keep_tokens = 0
-    decider.victims(
-        now_s, engine, run.requests, run.queues[e][: engine.queue_length], state_of(run.state, e), run.parameters[e],
-        decider.estimator, run.plan, run.limits[0],
-    )  # fmt: skip
-    packing.victims_ranked = 1
-
-
-@kernel
-def evict(run, e, place):
-    """Take the memory of the request at this place of the queue, and its part in the batch being formed."""
-    r = run.queues[e][place]
-    request, engine, clock, packing = run.requests[r], run.engines[e], run.clock[0], run.packing[0]
-    save(request, engine, run.plan[place].keep_tokens)
-    release(request, engine, run.blocks[e])
-    entries = run.entries[e]
-    kept, in_batch = 0, False
-    for k in range(packing.length):
-        if entries[k].request == r:
-            packing.tokens -= entries[k].tokens
-            in_batch = True
-        else:
-            entries[kept].request, entries[kept].tokens = entries[k].request, entries[k].tokens
-            kept += 1
-    packing.length = kept
-    request.admitted = 0
-    clock.evictions += 1
-    request.evicted = clock.evictions
-    engine.evictions += 1
-    run.outcomes[r].evictions += 1
-    if in_batch:
-        packing.decodes_fit = 1
-        packing.prefills_fit = 1
-        batches.clear(run.sums[0])
-        for k in range(kept):
-            other = run.requests[entries[k].request]
-            batches.add(run.sums[0], entries[k].tokens, other.computed_tokens, is_decoding(other))
-    if clock.recording:
-        note(run, EVICTED, e, r, request.kept_tokens, 0.0)
-
-
-@kernel
-def admit(run, e, r, now_s):
-    """Request r, without memory, is given some; what it has kept is loaded."""
-    request, outcome, clock = run.requests[r], run.outcomes[r], run.clock[0]
-    clock.admissions += 1
-    request.admitted = clock.admissions
-    if np.isnan(outcome.admitted_s):
-        outcome.admitted_s = now_s
-        count_admitted(run.state, e, request)
-    if request.kept_tokens > 0:
-        if clock.recording:
-            note(run, LOADED, e, r, request.kept_tokens, load_time_s(request, run.engines[e]))
-        load(request, outcome, run.engines[e])
-
-
-@kernel
 def take(request, r, entry, chunk, decoding, packing, sums):
     """Put request r into the batch with its chunk (rule 6); it has the blocks."""
     if packing.length == 0:
@@ -406,6 +232,12 @@ def run_first(run, decider, e, now_s):
     request = run.requests[r]
     if request.task >= 0:
         return False
+    # What is held for KV on its way and by tasks belongs to nobody here.
+    lacking = blocks_lacking(request, left_of(request), engine)
+    others_blocks = engine.leaving_blocks + engine.coming_blocks + blocks_in_tasks(run, e)
+    fits_whole = lacking + request.blocks + others_blocks <= engine.total_blocks
+    if engine.suspended > 0 and not fits_whole:
+        return False  # a piece of it could give up its memory again and again, and no task would ever be resumed
     decoding = is_decoding(request)
     least = left_of(request) if limits.whole_prompts else 1
     chunk = max(least, min(left_of(request), limits.chunk_tokens, limits.token_budget))
@@ -418,9 +250,7 @@ def run_first(run, decider, e, now_s):
     if blocks_lacking(request, least, engine) > engine.free_blocks:
         # What takes memory must emit a token, or two requests could take it from each other forever.
         chunk = left_of(request)
-        lacking = blocks_lacking(request, chunk, engine)
-        kept_blocks = engine.leaving_blocks + engine.coming_blocks + blocks_in_tasks(run, e)
-        if lacking + request.blocks + kept_blocks > engine.total_blocks:
+        if not fits_whole:
             return False
         make_room(run, decider, e, place, lacking, False, now_s)
     chunk = min(chunk, (request.blocks + engine.free_blocks) * engine.block_tokens - cached_of(request))
@@ -432,13 +262,3 @@ def run_first(run, decider, e, now_s):
     return True
 
 
-@kernel
-def blocks_in_tasks(run, e):
-    """Blocks of the members of suspended tasks."""
-    blocks = 0
-    if run.engines[e].suspended > 0:
-        for place in range(run.engines[e].queue_length):
-            request = run.requests[run.queues[e][place]]
-            if request.task >= 0:
-                blocks += request.blocks
-    return blocks

@@ -98,7 +98,8 @@ def last_ranked_first(now_s, engine, requests, queue, state, parameters, estimat
 class Policy:
     """A policy and the settings of its parameters.
 
-    kind: "scheduler", "router" or "scaler" (which has a parameter interval_s: it is asked so often). function: its compiled function. victims: who gives up memory first.
+    kind: "scheduler", "router" or "scaler" (which has a parameter interval_s: it is asked so often).
+    function: its compiled function. victims: who gives up memory first.
     urgent_tier: requests ranked in this tier or before it are those it takes for urgent; None: it has no such notion.
     settings: the parameters that differ from their defaults.
     """

@@ -40,8 +40,8 @@ class PrefixStore:
 class Prompts:
     """The chunks of prompts: equal numbers, equal prompts up to the end of the chunk.
 
-    chunk_tokens: of a chunk. offsets: int64[requests + 1]; request r has chunks[offsets[r]:offsets[r + 1]], its full chunks.
-    Raises WorkloadError where they do not go together.
+    chunk_tokens: of a chunk. offsets: int64[requests + 1]; request r has chunks[offsets[r]:offsets[r + 1]], its full
+    chunks, int[...]. Raises WorkloadError where they do not go together.
     """
 
     chunk_tokens: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,8 @@ class Result:
             "longest_tbt_s": outcome["longest_tbt_s"],
             "on_time_tokens": outcome["on_time_tokens"],
             "evictions": outcome["evictions"],
+            "reroutes": outcome["reroutes"],
+            "cached_tokens": outcome["cached_tokens"],
             "attained": attained,
             "gain": outcome["gain"],
             "ideal_gain": self.scenario.gain.ideal(self.scenario.workload.table)[:arrived],
@@ -80,20 +83,33 @@ class Result:
 
     @property
     def engines(self) -> pd.DataFrame:
-        """One row an engine. requests: prefilled there (role prefill), else finished there."""
+        """One row an engine.
+
+        tier: at the end; -1: the common pool. requests: prefilled there (role prefill), else finished there. rounds:
+        times its scheduler was asked; preemptions: running prefills it had suspended then, blocking_mean_s and
+        blocking_longest_s: how long these went on (nan, 0: there were none). evictions: requests that gave up memory.
+        recalled: requests taken back, with lost_tokens of computed KV. service_s: time in service.
+        utilisation, kv_use_mean: of the whole run, in service or not.
+        """
         import pandas as pd
 
         engines, span_s = self.arrays.engines, float(self.arrays.clock[0].now_s)
         pools = self.scenario.deployment.pools
         fields = ("iterations", "evictions", "scheduled_tokens", "emitted_tokens", "busy_s", "peak_blocks",
-                  "saved_tokens", "loaded_tokens")  # fmt: skip
+                  "saved_tokens", "loaded_tokens", "failures", "recalled", "lost_tokens", "rounds",
+                  "preemptions")  # fmt: skip
+        times = engines["preemptions"]
         return pd.DataFrame(
             {
                 "engine": engines["index"],
                 "pool": engines["kind"],
                 "role": [pools[kind].role for kind in engines["kind"]],
+                "tier": engines["tier"],
                 "requests": self._requests_served(),
                 **{field: engines[field] for field in fields},
+                "blocking_mean_s": np.where(times > 0, engines["blocking_s"] / np.maximum(times, 1), np.nan),
+                "blocking_longest_s": engines["longest_blocking_s"],
+                "service_s": self._service_s(),
                 "utilisation": engines["busy_s"] / span_s if span_s else np.zeros(len(engines)),
                 "kv_use_mean": self._kv_use_mean(),
                 "kv_use_peak": engines["peak_blocks"] / engines["total_blocks"],
@@ -107,6 +123,12 @@ class Result:
         return np.where(
             engines["role"] == ROLE_PREFILL, engines["emitted_tokens"], np.bincount(finished, minlength=len(engines))
         )
+
+    def _service_s(self) -> np.ndarray:
+        """float64[engines]: time in service up to the end of the run."""
+        engines = self.arrays.engines
+        since_s = self.arrays.clock[0].now_s - engines["serving_since_s"]  # nan: not in service then
+        return engines["service_s"] + np.where(np.isnan(since_s), 0.0, since_s)
 
     def _kv_use_mean(self) -> np.ndarray:
         """float64[engines]: mean share of the KV blocks in use over the run."""
@@ -128,7 +150,8 @@ class Result:
     @functools.cached_property
     def summary(self) -> dict[str, Any]:
         """Figures of the run as a whole."""
-        columns, clock = self._columns, self.arrays.clock[0]
+        columns, clock, engines = self._columns, self.arrays.clock[0], self.arrays.engines
+        preempted = int(engines["preemptions"].sum())
         span_s = float(clock.now_s)
         arrived, emitted = len(columns["gain"]), int(columns["emitted_tokens"].sum())
         gain, ideal = float(columns["gain"].sum()), float(columns["ideal_gain"].sum())
@@ -162,12 +185,19 @@ class Result:
             "throughput_requests_per_s": per_s(clock.finished),
             "slo_throughput_per_s": per_s(attained.sum()),
             "preemptions": int(clock.evictions),
-            "saved_tokens": int(self.arrays.engines["saved_tokens"].sum()),
-            "loaded_tokens": int(self.arrays.engines["loaded_tokens"].sum()),
-            "iterations": int(self.arrays.engines["iterations"].sum()),
+            "saved_tokens": int(engines["saved_tokens"].sum()),
+            "loaded_tokens": int(engines["loaded_tokens"].sum()),
+            "cached_tokens": int(columns["cached_tokens"].sum()),
+            "reroutes": int(columns["reroutes"].sum()),
+            "lost_tokens": int(engines["lost_tokens"].sum()),
+            "iterations": int(engines["iterations"].sum()),
+            "scheduling_rounds": int(engines["rounds"].sum()),
+            "blocking_mean_s": float(engines["blocking_s"].sum() / preempted) if preempted else None,
+            "blocking_longest_s": float(engines["longest_blocking_s"].max()) if preempted else None,
             "kv_use_mean": float(self._kv_use_mean().mean()),
-            "kv_use_peak": float((self.arrays.engines["peak_blocks"] / self.arrays.engines["total_blocks"]).max()),
-            "cost_engine_s": span_s * len(self.arrays.engines),
+            "kv_use_peak": float((engines["peak_blocks"] / engines["total_blocks"]).max()),
+            # Exactly engines x span where all are in service throughout.
+            "cost_engine_s": math.fsum(self._service_s()),
             "wall_s": self.wall_s,
         }
 

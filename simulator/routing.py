@@ -156,7 +156,9 @@ def take_in(clock, known, e, r, prompt_tokens, tokens, kind, now_s):
         view.finished_tokens += tokens
         if view.role == ROLE_PREFILL:
             return  # the first token told the rest
-        take_off(known, e, r)
+        drop(known.running[e], view.decodes, r)
+        view.decodes -= 1
+        view.requests -= 1
         return
     drop(known.records[e], view.prefills, r)
     view.prefills -= 1
@@ -196,11 +198,11 @@ def forget(run, books, e, now_s):
     view.requests, view.prefills, view.prefill_tokens, view.decodes = 0, 0, 0, 0
     view.version += 1
     view.changed_s = now_s
-    view.free_blocks, view.decode_tokens, view.busy_until_s = run.engines[e].free_blocks, 0, now_s
+    view.free_blocks, view.decode_tokens, view.busy_until_s = run.engines[e].free_blocks, 0, 0.0
     forget_signals(run.clock[0], books.signals, e)
     for k in range(REPORTS):
         one = books.reports[e, k]
-        one.time_s, one.busy_until_s = -np.inf, now_s
+        one.time_s, one.busy_until_s = -np.inf, 0.0
         one.free_blocks, one.decode_tokens = view.free_blocks, 0
 
 
@@ -211,6 +213,7 @@ def forget_signals(clock, signals, e):
     for k in range(clock.next_signal, clock.signals):
         one, to = signals[k], signals[kept]
         if one.engine != e:
-            to.time_s, to.request, to.engine, to.tokens, to.kind = one.time_s, one.request, one.engine, one.tokens, one.kind
+            to.time_s, to.request, to.engine = one.time_s, one.request, one.engine
+            to.tokens, to.kind = one.tokens, one.kind
             kept += 1
     clock.next_signal, clock.signals = 0, kept

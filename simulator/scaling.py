@@ -27,10 +27,10 @@ def ask_scaler(run, books, now_s):
 def are_legal(books):
     """Whether every tier that the scaler names exists."""
     tiers = inbox_of(books.known.tiers) - 1
+    legal = True
     for e in range(books.moves.shape[0]):
-        if not -1 <= books.moves[e].tier < tiers:
-            return False
-    return True
+        legal = legal and -1 <= books.moves[e].tier < tiers
+    return legal
 
 
 @kernel

@@ -72,7 +72,7 @@ class Prefixes(NamedTuple):
     """The chunks of prompts that can be shared, and which of them a router has sent to which engine."""
 
     chunk_tokens: Any  # int
-    offsets: Any  # int64[requests + 1]: chunks of request r are chunks[offsets[r]:offsets[r + 1]]; empty: none are known
+    offsets: Any  # int64[requests + 1]: chunks of request r are chunks[offsets[r]:offsets[r + 1]]
     chunks: Any  # int32[...]: equal numbers, equal prompts up to the end of the chunk
     sent: Any  # PLACE[engines, sets, WAYS]: a prefix store of each engine, as the router takes it to be
 

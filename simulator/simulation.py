@@ -17,7 +17,11 @@ from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.errors import DeploymentError, PolicyError, ServegymError
 from servegym.simulator.gains import Gain
 from servegym.simulator.incidents import Incident
-from servegym.simulator.loop import (
+from servegym.simulator.loop import advance
+from servegym.simulator.policies import Policy
+from servegym.simulator.results import Result
+from servegym.simulator.signatures import Estimator, StateTables, state_view
+from servegym.simulator.statuses import (
     AT_BATCHES,
     BAD_DURATION,
     BAD_MOVE,
@@ -28,11 +32,7 @@ from servegym.simulator.loop import (
     QUEUE_FULL,
     STUCK,
     TIMELINE_FULL,
-    advance,
 )
-from servegym.simulator.policies import Policy
-from servegym.simulator.results import Result
-from servegym.simulator.signatures import Estimator, StateTables, state_view
 from servegym.simulator.workload import Workload
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class Simulation:
         router, scaler, route = self.settings.router.name, self.settings.scaler.name, self.books.route[0]
         if status == BAD_DURATION:
             return DeploymentError(
-                f"{where} the device model gave a batch a duration that is negative or not finite; it should be a time, "
+                f"{where} the device model gave a batch a duration that is negative or not finite; it should be a time "
                 "of 0 s or more"
             )
         if status == BAD_ROUTE:
@@ -185,7 +185,8 @@ class Simulation:
                 "takes the request, or hold it in a line"
             )
         if status == BAD_MOVE:
-            return PolicyError(f"{where} scaler {scaler} named a tier that there is not; {len(self.settings.tiers)} are")
+            tiers = len(self.settings.tiers)
+            return PolicyError(f"{where} scaler {scaler} named a tier that there is not; tiers are -1 to {tiers - 1}")
         return PolicyError(
             f"{where} router {router} holds {self.arrays.clock[0].held} requests, and nothing more can happen; it "
             "should send a request to an engine that has nothing to do"

@@ -7,12 +7,14 @@ import numpy as np
 
 from servegym.simulator.compilation import kernel
 from servegym.simulator.events import push, remove
+from servegym.simulator.ordering import first_ranked, ranks_before
 from servegym.simulator.random import uniform
 from servegym.simulator.timeline import note
 from servegym.simulator.types import (
     AT_OPERATORS,
     EVENT_BATCH_END,
     EVENT_SUSPENSION,
+    IN_TASK,
     NOT_PREEMPTIBLE,
     RESUMED,
     SUSPENDED,
@@ -54,7 +56,7 @@ def open_task(run, books, e, computing_s):
         run.requests[r].task = slot
         run.outcomes[r].task_tokens, run.outcomes[r].task_place = entries[k].tokens, k
     engine.running_task = slot
-    running.slice_s = run.limits[0].slice_s
+    running.scale = engine.batch_scale
 
 
 @kernel
@@ -71,6 +73,8 @@ def resume(run, books, e, slot):
     engine.running_task = slot
     engine.suspended -= 1
     engine.batch_estimate_s = task.estimate_s
+    engine.batch_scale = books.tasks[e, slot].scale
+    engine.owed_s = engine.moving_s
     engine.moving_s = books.tasks[e, slot].moving_s
     if run.clock[0].recording:
         note(run, RESUMED, e, task.leader, slot, task.executed_s)
@@ -82,38 +86,42 @@ def schedule_end(run, books, e, now_s):
     """The engine's running task will end, unless its slice does before."""
     slot = run.engines[e].running_task
     task, running = run.state.tasks[e, slot], books.tasks[e, slot]
-    left_s = running.moving_s + running.computing_s - task.executed_s
-    if running.slice_s < np.inf:
-        stop_s = boundary_after_s(run, books, e, task.executed_s + running.slice_s)
-        if stop_s < running.moving_s + running.computing_s:
-            push(run.events, run.clock[0], now_s + (stop_s - task.executed_s), EVENT_SUSPENSION, e)
+    end_s, slice_s = running.moving_s + running.computing_s, run.limits[0].slice_s
+    if slice_s < np.inf:
+        late_s = lateness_s(run.engines[e])
+        stop_s = boundary_s(run, books, e, task.executed_s + slice_s - late_s, task.executed_s)
+        if stop_s + late_s < end_s:
+            running.stop_s = stop_s
+            push(run.events, run.clock[0], now_s + (stop_s + late_s - task.executed_s), EVENT_SUSPENSION, e)
             return
-    push(run.events, run.clock[0], now_s + left_s, EVENT_BATCH_END, e)
+    push(run.events, run.clock[0], now_s + (end_s - task.executed_s), EVENT_BATCH_END, e)
 
 
 @kernel
-def boundary_after_s(run, books, e, ran_s):
-    """The first boundary of the running task at or after so much time that it has run; later by the jitter."""
+def lateness_s(engine):
+    """How late the engine is at its next boundary: ranks of a tensor-parallel engine do not get there together."""
+    return engine.jitter_s * uniform(0, STREAM, engine.preemptions) if engine.jitter_s > 0.0 else 0.0
+
+
+@kernel
+def boundary_s(run, books, e, least_s, after_s):
+    """What the running task will have run at its first boundary at or after one time and after another."""
     engine = run.engines[e]
     running = books.tasks[e, engine.running_task]
-    computed_s, end_s, layers = ran_s - running.moving_s, running.computing_s, engine.layers
-    late_s = engine.jitter_s * uniform(0, STREAM, engine.preemptions) if engine.jitter_s > 0.0 else 0.0
-    layer = max(0, int(computed_s * layers / end_s) - 1) if end_s > 0.0 else 0
-    if running.boundaries != AT_OPERATORS:
-        while layer < layers and (layer + 1.0) * end_s / layers < computed_s:
-            layer += 1
-        return running.moving_s + (layer + 1.0) * end_s / layers + late_s
-    sums, operators = batch_of(run, e), books.operators[engine.kind]
-    whole = 0.0
+    moving_s, computing_s, layers = running.moving_s, running.computing_s, engine.layers
+    layer = max(0, int((least_s - moving_s) * layers / computing_s) - 1) if computing_s > 0.0 else layers
+    at_operators = running.boundaries == AT_OPERATORS
+    sums, operators, whole = batch_of(run, e), books.operators[engine.kind], 0.0
     for k in range(engine.operators):
         whole += operator_s(operators[k], sums)
     while layer < layers:
         part = 0.0
-        for k in range(engine.operators):
+        for k in range(engine.operators if at_operators else 1):
             part += operator_s(operators[k], sums)
-            boundary_s = (layer + part / whole) * end_s / layers
-            if boundary_s >= computed_s:
-                return running.moving_s + boundary_s + late_s
+            share = part / whole if at_operators and whole > 0.0 else 1.0
+            at_s = moving_s + (layer + share) * computing_s / layers
+            if at_s >= least_s and at_s > after_s:
+                return at_s
         layer += 1
     return np.inf
 
@@ -142,11 +150,12 @@ def preempt(run, books, e, now_s):
     """A round has found that something else should run: the task is to be suspended at its next boundary."""
     engine, clock = run.engines[e], run.clock[0]
     task, running = run.state.tasks[e, engine.running_task], books.tasks[e, engine.running_task]
-    ran_s = task.executed_s + (now_s - engine.batch_start_s)
-    stop_s = boundary_after_s(run, books, e, ran_s)
-    if stop_s >= running.moving_s + running.computing_s:
+    ran_s, late_s = task.executed_s + (now_s - engine.batch_start_s), lateness_s(engine)
+    stop_s = boundary_s(run, books, e, ran_s - late_s, -np.inf)
+    if stop_s + late_s >= running.moving_s + running.computing_s:
         return
-    at_s = max(now_s, engine.batch_start_s + (stop_s - task.executed_s))
+    running.stop_s = stop_s
+    at_s = max(now_s, engine.batch_start_s + (stop_s + late_s - task.executed_s))
     remove(run.events, clock, EVENT_BATCH_END, e)
     remove(run.events, clock, EVENT_SUSPENSION, e)
     push(run.events, clock, at_s, EVENT_SUSPENSION, e)
@@ -157,12 +166,12 @@ def preempt(run, books, e, now_s):
 
 
 @kernel
-def suspend(run, e, now_s):
+def suspend(run, books, e, now_s):
     """The running task of engine e stops at a boundary."""
     engine = run.engines[e]
     task = run.state.tasks[e, engine.running_task]
     ran_s = now_s - engine.batch_start_s
-    task.executed_s += ran_s
+    task.executed_s = books.tasks[e, engine.running_task].stop_s
     engine.busy_s += ran_s
     if run.clock[0].recording:
         note(run, SUSPENDED, e, task.leader, engine.running_task, ran_s)
@@ -171,7 +180,7 @@ def suspend(run, e, now_s):
     engine.suspending = 0
     engine.suspended += 1
     engine.resuming = 1
-    engine.moving_s = 0.0
+    engine.moving_s, engine.owed_s = engine.owed_s, 0.0
 
 
 @kernel
@@ -198,3 +207,35 @@ def close_all(run, e):
         run.state.tasks[e, slot].length = 0
     engine.running_task = -1
     engine.suspending, engine.suspended, engine.resuming = 0, 0, 0
+
+
+@kernel
+def see_tasks(run, e):
+    """Whether the first-ranked request is in a suspended task; if not, keep members of tasks out of the batch.
+
+    packing.resumed_task is the task of the first-ranked request among members.
+    """
+    length, plan, queue, requests = run.engines[e].queue_length, run.plan, run.queues[e], run.requests
+    member = -1
+    for place in range(length):
+        if requests[queue[place]].task >= 0 and (member < 0 or ranks_before(plan, place, member)):
+            member = place
+    run.packing[0].resumed_task = requests[queue[member]].task
+    if first_ranked(plan, length) == member:
+        return True
+    for place in range(length):
+        if requests[queue[place]].task >= 0:
+            plan[place].tier = IN_TASK
+    return False
+
+
+@kernel
+def blocks_in_tasks(run, e):
+    """Blocks of the members of suspended tasks."""
+    blocks = 0
+    if run.engines[e].suspended > 0:
+        for place in range(run.engines[e].queue_length):
+            request = run.requests[run.queues[e][place]]
+            if request.task >= 0:
+                blocks += request.blocks
+    return blocks

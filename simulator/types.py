@@ -119,6 +119,7 @@ ENGINE = record(
         ("loaded_tokens", "i8"),
         ("save_s_per_token", "f8"),
         ("load_s_per_token", "f8"),
+        ("owed_s", "f8"),  # moving time of attempts that came to nothing but a resumed task: of the next batch
         ("moving_s", "f8"),  # time the running iteration (or the one being formed) spends on moving KV
         ("operators", "i8"),  # of a layer
         ("layers", "i8"),
@@ -141,6 +142,7 @@ ENGINE = record(
         ("store_uses", "i8"),  # of chunks there so far
         ("batch_start_s", "f8"),
         ("batch_estimate_s", "f8"),  # what the estimator said the running iteration takes, moving included
+        ("batch_scale", "f8"),  # what the fit was multiplied by for that
         ("estimate_scale", "f8"),  # online correction: what the estimator's fit is multiplied by
         ("beta", "f8"),
         ("window_ratios", "f8"),  # sum of real / fitted over the iterations of the window so far
@@ -219,7 +221,15 @@ TASK = record(
     ]
 )
 # Hidden: computing and moving time of a task, and what its boundaries are.
-RUNNING = record([("computing_s", "f8"), ("moving_s", "f8"), ("boundaries", "i8"), ("slice_s", "f8")])
+RUNNING = record(
+    [
+        ("computing_s", "f8"),
+        ("moving_s", "f8"),
+        ("boundaries", "i8"),
+        ("scale", "f8"),  # of the estimate
+        ("stop_s", "f8"),  # what it will have run at the boundary where it is to be suspended
+    ]
+)
 NOT_PREEMPTIBLE, AT_OPERATORS, AT_LAYERS = range(3)
 
 # A chunk of a prompt in a prefix store. used: number of its last use; 0: the place is empty.

@@ -1,81 +1,166 @@
-"""A router that means nothing: its choice hangs on all it may know.
+"""A router and a scaler that mean nothing: what they decide hangs on all they may know.
 
-So that what a router knows is compared with the reference simulator field by field.
+So that what a router knows is compared with the reference simulator field by field. With parameters it names decode
+engines, holds requests in any line, and moves engines; the scaler moves, closes and opens them.
 """
 
+from servegym.simulator.compilation import kernel
 from servegym.simulator.policies import Parameter, Policy
-from servegym.simulator.signatures import router
+from servegym.simulator.signatures import router, scaler
 from servegym.simulator.types import ROLE_DECODE
 from tests.reference.requests import Request
-from tests.reference.routers import Router
+from tests.reference.routers import Route, Router
+from tests.reference.scalers import Change, Scaler
 from tests.reference.views import View
 
 STEPS_PER_S = 64.0  # times count in steps of this
 
 
-@router
-def any_engine(now_s, request, requests, views, records, state, parameters, estimates, plan, order, route):
+@kernel
+def all_known(known):
+    """A whole number that every field goes into."""
     total = 0
-    for e in range(views.shape[0]):
-        view = views[e]
-        known = view.requests + 3 * view.prefills + 7 * view.prefill_tokens + 11 * view.decodes + 13 * view.free_blocks
-        known += 17 * view.decode_tokens + 19 * int(view.changed_s * STEPS_PER_S)
+    for e in range(known.views.shape[0]):
+        view = known.views[e]
+        here = view.requests + 3 * view.prefills + 7 * view.prefill_tokens + 11 * view.decodes + 13 * view.free_blocks
+        here += 17 * view.decode_tokens + 19 * int(view.changed_s * STEPS_PER_S)
+        here += 23 * int(view.busy_until_s * STEPS_PER_S) + 29 * view.version + 31 * view.finished
+        here += 37 * view.finished_tokens + 41 * view.tier + 43 * view.up + 47 * view.closed
         for place in range(view.prefills):
-            known += (place + 2) * records[e, place]
-        total += (e + 1) * known
-    decoding = requests[request].emitted_tokens > 0
+            here += (place + 2) * known.records[e, place]
+        for place in range(view.decodes):
+            here += (place + 3) * known.running[e, place]
+        total += (e + 1) * here
+    for line in range(known.tiers.shape[0] - 1):
+        total += (line + 53) * known.tiers[line].waiting
+    sent = known.prefixes.sent
+    for e in range(sent.shape[0]):
+        for s in range(sent.shape[1]):
+            for way in range(sent.shape[2]):
+                if sent[e, s, way].used > 0:
+                    total += (e + 2) * (sent[e, s, way].chunk + 1)
+    return total
+
+
+@kernel
+def takes(view, decoding):
+    return view.up == 1 and view.closed == 0 and (view.role == ROLE_DECODE) == decoding
+
+
+@kernel
+def nth_that_takes(views, decoding, n):
+    for e in range(views.shape[0]):
+        if takes(views[e], decoding):
+            if n == 0:
+                return e
+            n -= 1
+    return -1
+
+
+@router
+def any_engine(now_s, request, requests, known, state, parameters, estimates, plan, order, route):
+    views, tiers = known.views, known.tiers.shape[0] - 2
+    total = all_known(known) + requests[request].emitted_tokens
+    decoding = requests[request].computed_tokens > 0
     taking, decode_engines = 0, 0
     for e in range(views.shape[0]):
-        if views[e].role == ROLE_DECODE:
-            decode_engines += 1
-        elif not decoding:
-            taking += 1
-    if decoding:
-        taking = decode_engines
-    chosen, named = total % taking, -1
+        taking += takes(views[e], decoding)
+        decode_engines += takes(views[e], True)
+    if total % 7 < int(parameters[1]):
+        route.engine = -1
+        if (total // 7) % 3 > 0:
+            route.line = (total // 21) % (tiers + 1)
+        return
+    route.engine = nth_that_takes(views, decoding, total % taking)
     if not decoding and decode_engines > 0 and total % 5 < int(parameters[0]):
-        named = (total // 5) % decode_engines
-    place, decode_place = 0, 0
-    for e in range(views.shape[0]):
-        if views[e].role == ROLE_DECODE:
-            if decoding and decode_place == chosen:
-                route.engine = e
-            if decode_place == named:
-                route.decode_engine = e
-            decode_place += 1
-        else:
-            if not decoding and place == chosen:
-                route.engine = e
-            place += 1
+        route.decode_engine = nth_that_takes(views, True, (total // 5) % decode_engines)
+    if (total // 11) % 6 < int(parameters[2]):
+        route.tier = (total // 13) % tiers
 
 
-POLICY = Policy(
+@scaler
+def any_tier(now_s, requests, known, state, parameters, estimates, moves):
+    tiers = known.tiers.shape[0] - 2
+    total = all_known(known) + int(now_s * STEPS_PER_S)
+    for e in range(moves.shape[0]):
+        if (total + 5 * e) % 12 < int(parameters[1]):
+            moves[e].tier = (total // 3 + e) % (tiers + 1) - 1
+        if (total // 2 + 7 * e) % 12 < int(parameters[2]):
+            moves[e].closed = (total // 7 + e) % 2
+
+
+ROUTER = Policy(
     "any-engine", "router", "Hangs on all a router may know.", "made up", any_engine,
-    parameters=(Parameter("names", 0, "of 5 requests, for how many it names the decode engine", 0, 5, integer=True),),
+    parameters=(
+        Parameter("names", 0, "of 5 requests, for how many it names the decode engine", 0, 5, integer=True),
+        Parameter("holds", 0, "of 7 askings, after how many it holds the request", 0, 7, integer=True),
+        Parameter("moves", 0, "of 6 engines it names, how many it moves into a tier", 0, 6, integer=True),
+    ),
+)  # fmt: skip
+SCALER = Policy(
+    "any-tier", "scaler", "Hangs on all a scaler may know.", "made up", any_tier,
+    parameters=(
+        Parameter("interval_s", 1.0, "between checks", 0.0, 1e9),
+        Parameter("moves", 0, "of 12 engines, for how many it names a tier", 0, 12, integer=True),
+        Parameter("closes", 0, "of 12 engines, how many it closes or opens", 0, 12, integer=True),
+    ),
 )  # fmt: skip
 
 
+def everything(policy: Router | Scaler) -> int:
+    """`all_known` of the reference simulator."""
+    total = 0
+    for view in policy.views:
+        here = view.requests + 3 * len(view.record) + 7 * view.record_tokens + 11 * view.decodes
+        here += 13 * view.free_blocks + 17 * view.decode_tokens + 19 * int(view.changed_s * STEPS_PER_S)
+        here += 23 * int(view.busy_until_s * STEPS_PER_S) + 29 * view.version + 31 * len(view.finished)
+        here += 37 * view.finished_tokens + 41 * number_of(view.tier) + 43 * view.up + 47 * view.closed
+        here += sum((place + 2) * r.index for place, r in enumerate(view.record))
+        here += sum((place + 3) * r.index for place, r in enumerate(view.decoding))
+        total += (view.index + 1) * here
+        if view.store is not None:
+            total += sum((view.index + 2) * (chunk + 1) for places in view.store.sets.values() for chunk in places)
+    return total + sum((place + 53) * len(line) for place, line in enumerate(policy.lines))
+
+
+def number_of(tier: int | None) -> int:
+    return -1 if tier is None else tier
+
+
 class AnyEngine(Router):
-    """The same, of the reference simulator."""
+    """`any_engine` of the reference simulator."""
 
-    def __init__(self, names: int = 0) -> None:
-        self.names = names
+    def __init__(self, names: int = 0, holds: int = 0, moves: int = 0) -> None:
+        self.names, self.holds, self.moves = names, holds, moves
 
-    def total(self) -> int:
-        total = 0
-        for view in self.views:
-            known = view.requests + 3 * len(view.record) + 7 * view.record_tokens + 11 * view.decodes
-            known += 13 * view.free_blocks + 17 * view.decode_tokens + 19 * int(view.changed_s * STEPS_PER_S)
-            known += sum((place + 2) * r.index for place, r in enumerate(view.record))
-            total += (view.index + 1) * known
-        return total
+    def route(self, r: Request, taking: list[View], now_s: float) -> Route:
+        tiers = len(self.tiers)
+        total = everything(self) + r.emitted
+        if total % 7 < self.holds:
+            return Route(None, line=(total // 21) % (tiers + 1) if (total // 7) % 3 > 0 else None)
+        route = Route(taking[total % len(taking)].index)
+        decode_engines = [v.index for v in self.views if v.up and not v.closed and v.role == "decode"]
+        if r.kv_at is None and decode_engines and total % 5 < self.names:
+            route.decode_engine = decode_engines[(total // 5) % len(decode_engines)]
+        if (total // 11) % 6 < self.moves:
+            route.tier = (total // 13) % tiers
+        return route
 
-    def choose(self, r: Request, views: list[View], now_s: float) -> View:
-        total = self.total()
-        decode_engines = [view.index for view in self.views if view.role == "decode"]
-        names = len(decode_engines) > 0 and total % 5 < self.names
-        self.named = decode_engines[total // 5 % len(decode_engines)] if names else None
-        return views[total % len(views)]
 
-    def decode_engine(self, r: Request) -> int | None:
-        return self.named
+class AnyTier(Scaler):
+    """`any_tier` of the reference simulator."""
+
+    def __init__(self, interval_s: float, moves: int = 0, closes: int = 0) -> None:
+        self.interval_s, self.moves, self.closes = interval_s, moves, closes
+
+    def decide(self, now_s: float, now: list[Change]) -> list[Change]:
+        total = everything(self) + int(now_s * STEPS_PER_S)
+        changes: list[Change] = []
+        for e, (tier, closed) in enumerate(now):
+            if (total + 5 * e) % 12 < self.moves:
+                number = (total // 3 + e) % (len(self.tiers) + 1) - 1
+                tier = None if number < 0 else number
+            if (total // 2 + 7 * e) % 12 < self.closes:
+                closed = bool((total // 7 + e) % 2)
+            changes.append((tier, closed))
+        return changes

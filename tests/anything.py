@@ -5,7 +5,8 @@ So that what no sensible scheduler combines is compared with the reference simul
 
 from typing import Any
 
-from servegym.simulator.policies import Parameter, Policy
+from servegym.simulator.compilation import kernel
+from servegym.simulator.policies import Parameter, Policy, StateFields
 from servegym.simulator.requests import is_decoding, left_of
 from servegym.simulator.signatures import scheduler, victims
 from servegym.simulator.types import LEAVE_OUT
@@ -15,13 +16,31 @@ from tests.reference.schedulers import Scheduler
 
 TURNS = 4  # a request's tier moves on by one each iteration, modulo this
 ABSENT = -1.0
+STEPS_PER_S = 64.0  # times count in steps of this
+
+
+@kernel
+def all_of_tasks(engine, tasks):
+    """A whole number that all it can know of tasks goes into."""
+    total = 0
+    for slot in range(tasks.shape[0]):
+        task = tasks[slot]
+        if task.length > 0:
+            one = 3 * task.leader + 5 * task.length + 7 * task.tokens + int(task.estimate_s * STEPS_PER_S)
+            total += one + int(task.executed_s * STEPS_PER_S) + 11
+            if slot == engine.running_task:
+                total += 13 * one
+    return total
 
 
 @scheduler
 def anything(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    turn = engine.iterations
+    if parameters[19] > 0:
+        turn += all_of_tasks(engine, state.tasks)
     for place in range(queue.shape[0]):
         index = queue[place]
-        tier = (index * 7 + engine.iterations) % TURNS
+        tier = (index * 7 + turn) % TURNS
         plan[place].tier = LEAVE_OUT if parameters[0] == tier else tier
         plan[place].key = left_of(requests[index]) if is_decoding(requests[index]) else -float(index % 5)
         plan[place].headroom_blocks = index % (int(parameters[1]) + 1)
@@ -45,6 +64,9 @@ def anything(now_s, engine, requests, queue, state, parameters, estimator, plan,
     limits.phase = int(parameters[14])
     limits.misfit = int(parameters[15])
     limits.evict_for = int(parameters[16])
+    limits.preemptible = int(parameters[17])
+    if parameters[18] >= 0:
+        limits.slice_s = parameters[18]
 
 
 @victims
@@ -56,7 +78,7 @@ def anybody(now_s, engine, requests, queue, state, parameters, estimator, plan, 
 
 
 def parameter(name: str, default: float, high: float = 1e6) -> Parameter:
-    return Parameter(name, default, "see types.py", low=ABSENT, high=high, integer=name != "time_budget_s")
+    return Parameter(name, default, "see types.py", low=ABSENT, high=high, integer=not name.endswith("_s"))
 
 
 POLICY = Policy(
@@ -68,22 +90,36 @@ POLICY = Policy(
         )),
         parameter("smallest_chunk_tokens", 1), parameter("untimed_prefill_tokens", 0),
         *(parameter(name, 0, 1) for name in ("untimed_decodes", "whole_prompts")), parameter("reserve_context", 1, 1),
-        *(parameter(name, 0, 2) for name in ("first_decides", "misfit_ends_filling", "evict_for")),
+        *(parameter(name, 0, 2) for name in ("first_decides", "misfit_ends_filling", "evict_for", "preemptible")),
+        parameter("slice_s", ABSENT), parameter("looks", 0, 1),
     ),
+    state=StateFields(tasks=True),
 )  # fmt: skip
 
 
 class Anything(Scheduler):
     """The same, of the reference simulator."""
 
-    def __init__(self, leave_out: int = -1, headroom: int = 0, keep_tokens: int = 0, **limits: Any) -> None:
+    def __init__(
+        self, leave_out: int = -1, headroom: int = 0, keep_tokens: int = 0, looks: int = 0, **limits: Any
+    ) -> None:
         super().__init__(**limits)
-        self.leave_out, self.headroom, self.keep = leave_out, headroom, keep_tokens
+        self.leave_out, self.headroom, self.keep, self.looks = leave_out, headroom, keep_tokens, looks
+
+    def all_of_tasks(self) -> int:
+        total = 0
+        running = [self.engine.work] if self.engine.work is not None and self.engine.work.is_task else []
+        for task in [*self.engine.suspended, *running]:
+            one = 3 * task.leader.index + 5 * len(task.batch) + 7 * task.tokens + int(task.estimate_s * STEPS_PER_S)
+            total += one + int(task.executed_s * STEPS_PER_S) + 11
+            total += 13 * one if task is self.engine.work else 0
+        return total
 
     def ranks(self, queue: list[Request], now_s: float) -> list[Rank]:
         ranks: list[Rank] = []
+        turn = self.engine.iterations + (self.all_of_tasks() if self.looks else 0)
         for r in queue:
-            tier = (r.index * 7 + self.engine.iterations) % TURNS
+            tier = (r.index * 7 + turn) % TURNS
             ranks.append((LEFT_OUT if tier == self.leave_out else tier, r.left if r.decoding else -(r.index % 5)))
         return ranks
 
@@ -126,11 +162,23 @@ def random_settings(random: Any) -> dict[str, Any]:
     return settings
 
 
+def random_tasks(random: Any) -> dict[str, Any]:
+    """Settings of preemptible batches beside those."""
+    return {
+        "preemptible": int(random.integers(1, 3)),
+        "slice_s": float(random.choice([ABSENT, ABSENT, 0.0, 2.0**-7, 2.0**-4])),
+        "looks": int(random.integers(2)),
+    }
+
+
 def reference_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """As the reference takes them."""
     absent = dict.fromkeys(("token_budget", "chunk_tokens", "sequence_budget", "holder_budget", "time_budget_s"), INF)
     absent["watermark_blocks"] = None  # type: ignore[assignment]
+    absent["slice_s"] = INF
     given = {name: absent[name] if name in absent and value < 0 else value for name, value in settings.items()}
+    if "preemptible" in settings:
+        given["preemptible"] = (None, "operators", "layers")[settings["preemptible"]]
     return given | {"evict_for": ("decodes", "holders", "all")[settings["evict_for"]]}
 
 

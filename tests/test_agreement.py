@@ -69,6 +69,14 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"quantum_s": 0.002, "promote_after_s": 0.4, "token_budget": 200},
         {"quantum_s": 0.1, "batch_size": 2},
     ],
+    "flow-prefill": [
+        {},
+        {"batch_token_budget": 200, "margin": 0.1, "longest_batched_tokens": 90, "misfit": "stop"},
+        {"priority": "d-edf", "boundary": "layer", "chunk_tokens": 48},
+        {"priority": "edf", "late_order": "edf", "batch_token_budget": 0, "tbt_share": 0.3, "least_slice_s": 0.001},
+        {"late_order": "edf", "chunk_tokens": 100, "tbt_share": 2.0},
+        {"boundary": "none"},
+    ],
     "llumnix-reserve": [{}, {"reserve": 0.4, "max_sequences": 6}, {"reserve": 1.0, "token_budget": 200}],
     "weighted-vtc": [
         {},

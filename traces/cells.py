@@ -82,6 +82,8 @@ class Chunk:
 
         Shapes (rows,) and (sum of the lengths,). An empty cell is a list of none.
         """
+        if self.frame[column].dtype.kind in "iuf":  # CSV without a cell of several
+            return self._lone_numbers(column)
         lists = []
         for at, cell in enumerate(self.frame[column]):
             try:
@@ -90,6 +92,14 @@ class Chunk:
                 right = "whole numbers of 0 or more (JSON and Parquet: a list; CSV: 3 7 9)"
                 self.check(column, np.arange(len(self)) == at, right)
         return np.array([len(numbers) for numbers in lists], "i8"), np.concatenate(lists)
+
+    def _lone_numbers(self, column: str) -> tuple[np.ndarray, np.ndarray]:
+        """`lists` of a column of numbers: of one, or none, each."""
+        cells = self.frame[column].to_numpy()
+        there = ~np.isnan(cells)
+        wrong = there & ~((cells >= 0) & (cells <= 2**53) & (cells == np.floor(cells)))
+        self.check(column, wrong, "whole numbers of 0 or more")
+        return there.astype("i8"), cells[there].astype("i8")
 
     def dates_ns(self, column: str) -> np.ndarray:
         """Dates with a time as int64 nanoseconds since 1970 (UTC), of shape (rows,)."""

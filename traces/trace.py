@@ -13,7 +13,7 @@ import numpy as np
 class PrefixBlocks:
     """The prefix blocks of each request: those of request i are `ids[offsets[i]:offsets[i + 1]]`.
 
-    offsets: int64, one more than requests, from 0. ids: int64; equal ids are equal blocks of prompt tokens.
+    offsets: int64, one more than requests, from 0. ids: int64; equal ids after equal ids are equal blocks of tokens.
     block_tokens: prompt tokens in a block (the last of a prompt may have fewer); None: not known.
     """
 

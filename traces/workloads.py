@@ -12,6 +12,7 @@ from servegym.simulator.workload import Workload
 from servegym.traces import randomness
 from servegym.traces.arrivals import ARRIVALS, checked_rate
 from servegym.traces.loading import load_trace, trace_names
+from servegym.traces.prefixes import prompts_of
 from servegym.traces.recipes import RECIPES
 from servegym.traces.tokenizers import Tokenizer
 from servegym.traces.trace import Trace
@@ -53,6 +54,8 @@ def build_workload(
         ease, and say so in the provenance (`slo_notes`). None: SLOs as the papers have them.
     tokenizer: for a file of texts: "characters/4", or a function from text to tokens or their number.
 
+    Where the trace says which prompts begin alike (`prefix_blocks`) the workload does too (`Workload.prefixes`).
+
     Raises WorkloadError for anything that does not make a workload.
     """
     loaded = load_trace(
@@ -65,7 +68,7 @@ def build_workload(
         tokenizer=tokenizer,
     )
     built = build_trace(loaded, rate_per_s=rate_per_s, slo=slo, arrivals=arrivals, seed=seed, idle_tpot_s=idle_tpot_s)
-    return Workload.from_columns(
+    workload = Workload.from_columns(
         {
             **built.given,
             "arrival_s": built.arrival_s,
@@ -80,6 +83,7 @@ def build_workload(
             "window": window,
         },
     )
+    return dataclasses.replace(workload, prefixes=prompts_of(built))
 
 
 def build_trace(

@@ -14,8 +14,9 @@ import numpy as np
 from servegym.simulator.errors import WorkloadError
 from servegym.simulator.workload import DEFAULTS, Workload
 from servegym.traces.loading import load_trace
+from servegym.traces.readers.own import BLOCK_TOKENS
 from servegym.traces.tokenizers import Tokenizer
-from servegym.traces.trace import Trace
+from servegym.traces.trace import PrefixBlocks, Trace
 from servegym.traces.workloads import build_trace
 
 if TYPE_CHECKING:
@@ -113,7 +114,12 @@ def _as_trace(workload: Workload) -> Trace:
         for field, default in DEFAULTS.items()
         if not np.array_equal(table[field], np.full(len(table), default), equal_nan=True)
     }
-    return Trace(workload.name, table["prompt_tokens"], table["output_tokens"], table["arrival_s"], given)
+    prompts, blocks = workload.prefixes, None
+    if prompts is not None:
+        blocks = PrefixBlocks(prompts.offsets, prompts.chunks.astype("i8"), prompts.chunk_tokens)
+    return Trace(
+        workload.name, table["prompt_tokens"], table["output_tokens"], table["arrival_s"], given, prefix_blocks=blocks
+    )
 
 
 def _frames(trace: Trace) -> Iterator[pd.DataFrame]:
@@ -129,6 +135,8 @@ def _frames(trace: Trace) -> Iterator[pd.DataFrame]:
         if part.prefix_blocks is not None:
             ids, offsets = part.prefix_blocks.ids, part.prefix_blocks.offsets
             columns["prefix_blocks"] = [block.tolist() for block in np.split(ids, offsets[1:-1])]
+            if part.prefix_blocks.block_tokens not in (None, BLOCK_TOKENS):  # a reader knows them
+                columns["prefix_block_tokens"] = part.prefix_blocks.block_tokens
         yield pd.DataFrame(columns)
 
 

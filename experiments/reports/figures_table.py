@@ -20,7 +20,11 @@ UNITS = {
     "preemptions": "evictions",
     "saved_tokens": "tokens",
     "loaded_tokens": "tokens",
+    "cached_tokens": "tokens",
+    "reroutes": "requests",
+    "lost_tokens": "tokens",
     "iterations": "iterations",
+    "scheduling_rounds": "rounds",
     "cost_engine_s": "engine-seconds",
 }
 SHARES = ("gain_ratio", "tdg_ratio", "slo_attainment", "on_time_token_share", "kv_use")

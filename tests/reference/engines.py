@@ -71,8 +71,8 @@ class Engine:
     round_s: float | None = None  # that wants the suspension; None: its slice is over
     just_suspended: bool = False
     joined: bool = False  # requests have joined the queue since the scheduler was asked
-    iterations: int = 0  # that have ended
-    computed_tokens: int = 0  # in them
+    iterations: int = 0  # that have been started
+    computed_tokens: int = 0  # in those that have ended
     busy_s: float = 0.0  # durations of the iterations that have ended
     by_client: dict[int, Group] = field(default_factory=lambda: defaultdict(Group))
     by_application: dict[int, Group] = field(default_factory=lambda: defaultdict(Group))
@@ -90,8 +90,7 @@ class Engine:
     store: Store | None = None
     operators: "Operators | None" = None  # None: one layer of one
     rounds: int = 0
-    preemptions: int = 0
-    blocking_s: list[float] = field(default_factory=list)  # each of them
+    blocking_s: list[float] = field(default_factory=list)  # of each preemption: a suspension that a round wanted
     failures: int = 0
     recalled: int = 0
     lost_tokens: int = 0

@@ -45,59 +45,61 @@ def take_back(sim: "Simulation", r: Request, engine: Engine, now_s: float) -> No
     lose(r, engine)
     engine.recalled += 1
     r.reroutes += 1
-    r.kv_at, r.decode_engine = None, None
+    r.kv_at, r.decode_engine, r.admitted = None, None, 0
     sim.moves.append(Move("recalled", now_s, r.index, engine.index))
     sim.desk.just_now.append(r)
 
 
-def take_back_all(sim: "Simulation", engine: Engine, now_s: float) -> None:
-    """From its queue, in order. Their batches go on without them."""
-    for r in list(engine.queue):
-        engine.queue.remove(r)
-        for work in [*engine.suspended, *([engine.work] if engine.work else [])]:
-            work.batch = [(member, tokens) for member, tokens in work.batch if member is not r]
-        sim.book.gone(r, engine.index)
-        take_back(sim, r, engine, now_s)
-    engine.suspended = []  # nobody is left in them
-    if engine.work is None:
-        sim.lines.try_first([engine], now_s)
-
-
-def fail(sim: "Simulation", engine: Engine, now_s: float) -> None:
+def take_back_all(sim: "Simulation", engine: Engine, now_s: float, failed: bool = False) -> None:
+    """From an engine. Its iteration and its tasks end without effect."""
     sim.running.stop(engine, now_s)
-    engine.suspended, engine.moved_in_vain, engine.up = [], [], False
-    engine.failures += 1
-    if engine.store is not None:
-        engine.store.empty()
-    if len(sim.engines) == 1:
-        for r in engine.queue:
-            lose(r, engine)
-        sim.book.forget_reports(engine.index)
-        return
-    sim.book.failed(engine.index)
+    engine.suspended, engine.moved_in_vain, engine.waits_for_kv = [], [], False
+    sim.book.clear(engine.index, now_s)
     for r in list(engine.queue):
         engine.queue.remove(r)
         take_back(sim, r, engine, now_s)
-    from_here = [r for r in sim.requests if r.kv_at is engine]
-    to_here = [r for r in sim.requests if r.kv_at is not None and r not in from_here and bound_for(sim, r, engine)]
+    freed = take_back_kv(sim, engine, now_s) if failed else []
+    to_here = [t.request for t in sim.lines.sent if t.destination is engine]
+    for r in to_here + [r for r, _ in sim.lines.waiting[engine.index]]:
+        freed += [engine] * sim.lines.take_out(r, engine)
+        r.decode_engine = None
+        sim.desk.just_now.append(r)
+    sim.lines.try_freed(freed, sim.engines, now_s)
+
+
+def take_back_kv(sim: "Simulation", engine: Engine, now_s: float) -> list[Engine]:
+    """What is there of requests that have left, wherever they are now. Returns the engines whose link is free now."""
     freed = []
-    for r in from_here:
+    for r in sim.requests:
+        if r.kv_at is not engine:
+            continue
         for destination in sim.engines:
             if bound_for(sim, r, destination):
                 freed += [destination] * sim.lines.take_out(r, destination)
                 destination.waits_for_kv = False
-                if destination is not engine:
-                    sim.book.gone(r, destination.index)
+                sim.book.gone(r, destination.index)
         for line in [sim.desk.just_now, *sim.desk.lines]:
             if r in line:
                 line.remove(r)
         take_back(sim, r, engine, now_s)
-    for r in to_here:
-        freed += [engine] * sim.lines.take_out(r, engine)
-        r.decode_engine = None
-        sim.desk.just_now.append(r)
     engine.on_their_way = {}
-    sim.lines.try_freed(freed, sim.engines, now_s)
+    return freed
+
+
+def fail(sim: "Simulation", engine: Engine, now_s: float) -> None:
+    engine.failures += 1
+    engine.up = False
+    if engine.store is not None:
+        engine.store.empty()
+    if len(sim.engines) > 1:
+        take_back_all(sim, engine, now_s, failed=True)
+        sim.book.clear_store(engine.index)
+        return
+    sim.running.stop(engine, now_s)
+    engine.suspended, engine.moved_in_vain = [], []
+    for r in engine.queue:
+        lose(r, engine)
+    sim.book.forget_reports(engine.index)
 
 
 def bound_for(sim: "Simulation", r: Request, engine: Engine) -> bool:

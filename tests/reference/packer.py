@@ -257,10 +257,13 @@ class Formation:
     def progress(self) -> None:
         """The first-ranked request of those in no task runs alone with what fits.
 
-        If even that takes memory held for KV on its way or by tasks, a task is resumed or the engine waits.
+        While tasks hold memory that it would need, one of them is resumed; for KV on its way the engine waits.
         """
         engine, limits = self.engine, self.limits
         r = self.decision.first_of(engine.queue, lambda r: r.task is None)
+        if engine.suspended and engine.blocks_for(r.cached + r.left) > self.most_blocks:
+            self.resumed = self.decision.first_of(engine.queue, lambda r: r.task is not None).task
+            return
         if limits.whole_prompts:
             chunk = must_hold = r.left
         else:
@@ -269,13 +272,9 @@ class Formation:
             must_hold = 1
         if self.lacks(r, must_hold) > 0:
             chunk = r.left  # what takes memory for progress emits a token
-            if engine.blocks_for(r.cached + chunk) > self.most_blocks:
-                if engine.suspended:
-                    self.resumed = self.decision.first_of(engine.queue, lambda r: r.task is not None).task
-                    return
-                if engine.on_their_way:
-                    self.waits = True
-                    return
+            if engine.on_their_way and engine.blocks_for(r.cached + chunk) > self.most_blocks:
+                self.waits = True
+                return
             while self.lacks(r, chunk) > 0:
                 others = [holder for holder in engine.holders if holder is not r]
                 if not others:

@@ -81,6 +81,7 @@ class Running:
             boundaries=[(layer + share) * computing_s / operators.layers for layer, share in places],
             start_s=now_s,
         )
+        engine.iterations += 1
         if work.is_task:
             for r, _ in work.batch:
                 r.task = work
@@ -127,18 +128,16 @@ class Running:
 
     def jitter_s(self, engine: Engine) -> float:
         operators = engine.operators or Operators()
-        return operators.jitter_s * uniform(0, JITTER, engine.preemptions) if operators.jitter_s > 0 else 0.0
+        return operators.jitter_s * uniform(0, JITTER, len(engine.blocking_s)) if operators.jitter_s > 0 else 0.0
 
     def suspend(self, engine: Engine, now_s: float) -> None:
         round_s, boundary_s = engine.round_s, engine.boundary_s
         work = self.stop(engine, now_s)
         assert work is not None
         work.suspend(boundary_s)
-        engine.preemptions += 1
         engine.just_suspended = True
         if round_s is not None:
             engine.blocking_s.append(now_s - round_s)
-        self.sim.moves.append(Move("suspended", now_s, work.leader.index if work.batch else -1, engine.index))
-        if work.batch:
-            engine.suspended.append(work)
+        self.sim.moves.append(Move("suspended", now_s, work.leader.index, engine.index))
+        engine.suspended.append(work)
         self.sim.book.report(engine.index, now_s, now_s)

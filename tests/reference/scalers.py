@@ -14,6 +14,6 @@ class Scaler:
     def prepare(self, requests: list[Request], views: list[View]) -> None:
         self.everyone, self.views = requests, views
 
-    def decide(self, now_s: float) -> list[Change]:
-        """For each engine."""
+    def decide(self, now_s: float, now: list[Change]) -> list[Change]:
+        """For each engine; `now`: what it is."""
         raise NotImplementedError

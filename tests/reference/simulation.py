@@ -45,7 +45,7 @@ class Simulation:
         self.desk = Desk(self, len(self.tiers))
         self.running = Running(self)
         self.coming, self.incidents = list(requests), list(incidents or [])
-        self.checks = 0  # of the scaler
+        self.check_s = INF if scaler is None else scaler.interval_s  # when it is asked next
         self.counts = Counts()
         self.iterations: list[Iteration] = []
         self.moves: list[Move] = []
@@ -68,14 +68,14 @@ class Simulation:
     # In time
 
     def run(self, until_s: float) -> Log:
-        while True:
-            next_s, check_s = self.next_s(), self.check_s()
+        while any(r.finish_s is None for r in self.requests):
+            next_s = self.next_s()
             only_checks = next_s == INF
             if only_checks and not self.desk.held:
                 break
             if only_checks and self.scaler is None:
                 next_s, self.desk.news = self.now_s, True  # a last asking
-            now_s = min(next_s, check_s)
+            now_s = min(next_s, self.check_s)
             if now_s > until_s:
                 break
             held = self.desk.held
@@ -88,18 +88,14 @@ class Simulation:
 
     def next_s(self) -> float:
         """When something happens next, a check of the scaler apart."""
-        heard = [news.time_s + self.book.signal_delay_s for news in self.book.news if self.desk.held]
         return min(
             [engine.end_s for engine in self.engines]
             + [engine.suspension_s for engine in self.engines]
             + [transfer.arrival_s for transfer in self.lines.sent]
             + [incident.time_s for incident in self.incidents[:1]]
             + [r.ready_s for r in self.coming[:1]]
-            + heard
+            + [self.book.next_heard_s() if self.desk.held else INF]
         )
-
-    def check_s(self) -> float:
-        return INF if self.scaler is None else (self.checks + 1) * self.scaler.interval_s
 
     def instant(self, now_s: float) -> None:
         """All that happens now, round after round; engines start when nothing else is left."""
@@ -128,8 +124,8 @@ class Simulation:
             self.receive(transfer, now_s)
         while self.incidents and self.incidents[0].time_s == now_s:
             happen(self, self.incidents.pop(0))
-        if self.check_s() == now_s:
-            self.checks += 1
+        if self.check_s == now_s:
+            self.check_s += self.scaler.interval_s
             self.desk.scale(now_s)
 
     def starts(self, now_s: float) -> None:
@@ -137,7 +133,7 @@ class Simulation:
             if engine.work is None:
                 if engine.up and engine.queue and not engine.waits_for_kv:
                     self.running.start(engine, now_s)
-            elif engine.work.is_task and engine.joined and engine.queue and engine.round_s is None:
+            elif engine.work.is_task and engine.joined and engine.round_s is None:
                 self.running.hold_round(engine, now_s)
             engine.joined = False
 
@@ -187,7 +183,6 @@ class Simulation:
         assert work is not None
         log = self.iterations[work.iteration]
         log.free_blocks_at_end, log.end_s = engine.free_blocks, now_s
-        engine.iterations += 1
         if engine.corrector is not None:
             engine.corrector.see(work.computing_s, work.fitted_s, work.scale)
         for r, tokens in work.batch:
@@ -234,7 +229,7 @@ class Simulation:
             end_s=self.now_s,
             engines=[
                 EngineLog(
-                    e.busy_s, e.rounds, e.preemptions, e.blocking_s, e.failures, e.recalled, e.lost_tokens,
+                    e.busy_s, e.rounds, len(e.blocking_s), e.blocking_s, e.failures, e.recalled, e.lost_tokens,
                     e.service_s, e.serving,
                 )
                 for e in self.engines

@@ -48,10 +48,10 @@ class Lines:
         return was_sent
 
     def try_first(self, destinations: list[Engine], now_s: float) -> None:
-        """Of those first in line there who have a free link and memory, the one of the earliest first token."""
+        """Of those first in line there who have a free link and memory, the one of the earliest last token."""
         can_be_sent = [engine for engine in destinations if self.link_is_free(engine) and self.has_memory(engine)]
         if can_be_sent:
-            engine = min(can_be_sent, key=lambda engine: (self.first(engine).emission_s[0], engine.index))
+            engine = min(can_be_sent, key=lambda engine: (self.first(engine).emission_s[-1], engine.index))
             r, source = self.waiting[engine.index].pop(0)
             engine.on_their_way[r.index] = engine.blocks_for(r.computed)
             self.sent.append(Transfer(r, source, engine, now_s + self.link.sending_s(r.computed)))

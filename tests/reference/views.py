@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .latency import Latency
-from .requests import Request
+from .requests import INF, Request
 from .stores import Store
 
 
@@ -61,7 +61,6 @@ class News:
 
     time_s: float
     engine: int
-    sending: int  # of the request to that engine
     change: Callable[[float], None]  # of the view, given the time the router hears of it
 
 
@@ -83,7 +82,6 @@ class Book:
     reports: dict[int, list[Report]] = field(default_factory=dict)  # by engine, the latest last
     last: dict[int, tuple[int, int]] = field(default_factory=dict)  # by engine: free blocks, decode tokens reported
     sendings: int = 0
-    sending_of: dict[int, int] = field(default_factory=dict)  # by request: the latest
 
     def taking(self, r: Request) -> list[View]:
         return [view for view in self.views if view.takes(r)]
@@ -91,7 +89,7 @@ class Book:
     def send(self, r: Request, engine: int, now_s: float) -> None:
         view = self.views[engine]
         self.sendings += 1
-        view.sent = self.sending_of[r.index] = self.sendings
+        view.sent = self.sendings
         view.version += 1
         view.here.append(r)
         if r.kv_at is not None:
@@ -117,7 +115,7 @@ class Book:
             else:  # gone on, or finished
                 view.here.remove(r)
 
-        self.news.append(News(now_s, engine, self.sending_of[r.index], heard))
+        self.news.append(News(now_s, engine, heard))
 
     def finish(self, r: Request, engine: int, now_s: float) -> None:
         view = self.views[engine]
@@ -129,25 +127,27 @@ class Book:
                 view.here.remove(r)
                 view.decoding.remove(r)
 
-        self.news.append(News(now_s, engine, self.sending_of[r.index], heard))
+        self.news.append(News(now_s, engine, heard))
 
     def gone(self, r: Request, engine: int) -> None:
-        """It is at the router again: what it did there since it was sent there is not heard of any more."""
-        view, sending = self.views[engine], self.sending_of[r.index]
-        self.news = [news for news in self.news if news.sending != sending]
-        if r in view.record:
-            del view.out[last_place(r, view.record)]
-        for those in (view.here, view.record, view.decoding):
-            if r in those:  # an earlier sending of it, not heard of yet, stays
-                del those[last_place(r, those)]
+        """Its KV does not come to that decode engine."""
+        self.views[engine].version += 1
+        self.views[engine].here.remove(r)
+        self.views[engine].decoding.remove(r)
 
-    def failed(self, engine: int) -> None:
+    def clear(self, engine: int, now_s: float) -> None:
+        """All has been taken back from it: what is on its way from there is lost."""
         view = self.views[engine]
+        view.version += 1
+        view.changed_s = now_s
         view.here, view.record, view.out, view.decoding = [], [], [], []
         self.news = [news for news in self.news if news.engine != engine]
-        if view.store is not None:
-            view.store.empty()
         self.forget_reports(engine)
+
+    def clear_store(self, engine: int) -> None:
+        store = self.views[engine].store
+        if store is not None:
+            store.empty()
 
     def forget_reports(self, engine: int) -> None:
         view = self.views[engine]
@@ -160,6 +160,10 @@ class Book:
         self.last[engine] = state or self.last.get(engine, (self.views[engine].total_blocks, 0))
         reports = [report for report in self.reports.get(engine, []) if report.time_s != now_s]
         self.reports[engine] = [*reports, Report(now_s, busy_until_s, *self.last[engine])][-4:]
+
+    def next_heard_s(self) -> float:
+        """When the router can hear of a first or last token next."""
+        return min([news.time_s + self.signal_delay_s for news in self.news[:1]], default=INF)
 
     def take_in(self, now_s: float) -> bool:
         """All that happened up to now less the delay. True: there was a first or last token."""
@@ -175,7 +179,3 @@ class Book:
                     view.free_blocks, view.decode_tokens = report.free_blocks, report.decode_tokens
                     view.busy_until_s = report.busy_until_s
         return there_is_news
-
-
-def last_place(r: Request, those: list[Request]) -> int:
-    return len(those) - 1 - those[::-1].index(r)

@@ -32,7 +32,7 @@ class Operators:
 class Work:
     """An iteration; with `boundaries`, a task."""
 
-    batch: Batch  # without those who have been taken back since
+    batch: Batch
     computing_s: float  # D
     moving_s: float
     estimate_s: float  # moving included
@@ -47,10 +47,6 @@ class Work:
     @property
     def is_task(self) -> bool:
         return len(self.boundaries) > 0
-
-    @property
-    def members(self) -> list[Request]:
-        return [r for r, _ in self.batch]
 
     @property
     def tokens(self) -> int:

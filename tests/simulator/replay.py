@@ -1,6 +1,6 @@
 """Replaying a recorded timeline in plain Python, checking each line against the rules of docs/simulation.md.
 
-Whatever the scheduler, a line that could not have happened is an AssertionError; what happened comes back as batches.
+Whatever the policies, a line that could not have happened is an AssertionError; what happened comes back as batches.
 """
 
 import dataclasses
@@ -15,19 +15,31 @@ from servegym.simulator.types import (
     BATCH_END,
     BATCH_START,
     DEPARTED,
+    DRAINED,
     EVICTED,
+    FAILED,
     FINISH,
+    HELD,
     LOADED,
+    MOVED,
+    POOL,
+    RECALLED,
     RECEIVED,
+    RESUMED,
+    RETURNED,
     SCHEDULED,
+    SUSPENDED,
     TOKEN,
 )
-from tests.simulator.replayed_link import ReplayedLink
+from tests.simulator.replayed_link import LinkUnseen, ReplayedLink, destinations
+from tests.simulator.replayed_store import store_of
 
 # What comes before what at one instant.
+ENDS, SUSPENSIONS, RECEIPTS, ROUTING, STARTS = range(5)
 PART_OF_INSTANT = {
-    TOKEN: 0, FINISH: 0, BATCH_END: 0, DEPARTED: 0, RECEIVED: 1, ARRIVAL: 2,
-    EVICTED: 3, LOADED: 3, BATCH_START: 3, SCHEDULED: 3,
+    TOKEN: ENDS, FINISH: ENDS, BATCH_END: ENDS, DEPARTED: ENDS, SUSPENDED: SUSPENSIONS, RECEIVED: RECEIPTS,
+    FAILED: ROUTING, RETURNED: ROUTING, DRAINED: ROUTING, MOVED: ROUTING, RECALLED: ROUTING, HELD: ROUTING,
+    ARRIVAL: ROUTING, EVICTED: STARTS, LOADED: STARTS, BATCH_START: STARTS, SCHEDULED: STARTS, RESUMED: STARTS,
 }  # fmt: skip
 
 
@@ -53,144 +65,218 @@ class Batch:
     moving_s: float = 0.0
     entries: list[Entry] = dataclasses.field(default_factory=list)
     holders: int = 0  # once it is formed
-    end_s: float | None = None  # None: still running
+    end_s: float | None = None  # None: still running, suspended, or lost
+    resumed_s: float = 0.0  # when it was started or resumed last
+    ran_s: float = 0.0  # up to its last suspension; at the end, in all
+    lost: bool = False  # its requests were taken back before its end
 
     @property
     def tokens(self) -> int:
         return sum(entry.tokens for entry in self.entries)
 
+    @property
+    def requests(self) -> list[int]:
+        return [entry.request for entry in self.entries]
+
 
 @dataclasses.dataclass
 class Replay:
-    """What a timeline says happened. Lists go by request, the last two by engine."""
+    """What a timeline says happened. Lists go by request, those named `_at` by engine."""
 
     batches: list[Batch]
     emission_s: list[list[float]]
     gains: list[list[float]]
     finished: list[bool]
     scheduled_tokens: list[int]
-    lost_tokens: list[int]  # computed, and then evicted
+    lost_tokens: list[int]  # computed or kept, and then evicted or taken back
+    unfinished_tokens: list[int]  # scheduled in iterations that were lost
+    borrowed_tokens: list[int]  # loaded from a prefix store
+    cached_tokens: list[int]  # found there
     evictions: list[int]
+    reroutes: list[int]
     route: list[list[int]]  # engines a request was at, in order
+    holds: int
     emitted_at: list[int]
     evictions_at: list[int]
+    recalled_at: list[int]
+    lost_at: list[int]  # tokens lost by being taken back
+    failures_at: list[int]
+    suspensions_at: list[int]
+    moves_at: list[int]  # out of the common pool
+    busy_at: list[float]
+    up_at: list[float]  # time up to the last line; and of that, in a tier
+    in_tier_at: list[float]
 
 
 def replay(simulation: Simulation) -> Replay:
     """The recorded timeline of a simulation, checked line by line."""
     lines = simulation.arrays.timeline[: simulation.arrays.clock[0].timeline_used]
-    return _Replayer(simulation).play(lines)
+    return _Replayer(simulation, lines).play()
 
 
 class _Replayer:
-    def __init__(self, simulation: Simulation):
+    def __init__(self, simulation: Simulation, lines: np.ndarray):
         deployment = simulation.scenario.deployment
+        self.lines = lines
         self.table = simulation.scenario.workload.table
         self.pools = [pool for pool in deployment.pools for _ in range(pool.engines)]  # of each engine
         self.engines = deployment.engines
         self.routed = simulation.scenario.router is not None or isinstance(deployment, Cluster)
+        self.in_turn = not self.routed and not np.isin(lines["kind"], (FAILED, DRAINED)).any()
         n = len(self.table)
         self.computed, self.emitted, self.kept = [0] * n, [0] * n, [0] * n
-        self.arrived = [False] * n
+        self.borrowed = [False] * n  # what is kept is in a prefix store
+        self.sent = [0] * n  # tokens out when it was last sent for prefill
+        self.seen = 0  # requests that have come, in order of their index
+        self.at_router: dict[int, float] = {}  # since when
+        self.held = set[int]()  # of those, who has been in a line
+        self.source: dict[int, int] = {}  # engine at which the KV of a departed request is
         self.hosts = [pool.host or HostMemory(0, 0.0, 0.0) for pool in self.pools]
+        self.stores = [store_of(pool, simulation.scenario.workload.prefixes) for pool in self.pools]
         self.ready_s = simulation.arrays.outcomes["ready_s"]
-        self.decode_engine = simulation.arrays.outcomes["decode_engine"]
         self.queues: list[list[int]] = [[] for _ in range(self.engines)]
+        self.up, self.drained = [True] * self.engines, [False] * self.engines
+        self.tier = [POOL if pool.tier is None else pool.tier for pool in self.pools]
         # Blocks that each request holds at an engine: those on their way hold some at two.
-        self.held: list[dict[int, int]] = [{} for _ in range(self.engines)]
+        self.blocks: list[dict[int, int]] = [{} for _ in range(self.engines)]
         link = deployment.link if isinstance(deployment, Cluster) else AT_ONCE
-        self.link = ReplayedLink(link, self.pools, self.held)
+        # Where nobody goes to the router again it can be said when and where each transfer begins.
+        self.exact = not np.isin(lines["kind"], (FAILED, MOVED, HELD)).any()
+        kind = ReplayedLink if self.exact else LinkUnseen
+        self.link = kind(link, self.pools, self.blocks, destinations(lines, simulation.arrays.requests["engine"]))
         self.moving_s = [0.0] * self.engines  # for the batch being formed
         self.loading: dict[int, int] = {}  # tokens loaded for the batch being formed, by request
         self.running: list[Batch | None] = [None] * self.engines
+        self.suspended: list[dict[int, Batch]] = [{} for _ in range(self.engines)]  # by slot
         self.evicted_before: list[list[int]] = [[] for _ in range(self.engines)]
         self.ended: list[list[tuple]] = [[] for _ in range(self.engines)]  # TOKEN and FINISH lines of an end
         self.departing: list[int] = []  # who must leave now
+        self.recalling: list[tuple[int, int]] = []  # (engine, request): who must be taken back now
+        self.now_s = 0.0
+        by_request, by_engine = [[0] * n for _ in range(7)], [[0] * self.engines for _ in range(7)]
         self.log = Replay(
-            [], [[] for _ in range(n)], [[] for _ in range(n)], [False] * n, [0] * n, [0] * n, [0] * n,
-            [[] for _ in range(n)], [0] * self.engines, [0] * self.engines,
+            [], [[] for _ in range(n)], [[] for _ in range(n)], [False] * n, *by_request, [[] for _ in range(n)], 0,
+            *by_engine, *([0.0] * self.engines for _ in range(3)),
         )  # fmt: skip
 
-    def play(self, lines: np.ndarray) -> Replay:
+    def play(self) -> Replay:
         handlers = {
             ARRIVAL: self.arrive, EVICTED: self.evict, BATCH_START: self.start, SCHEDULED: self.schedule,
-            LOADED: self.load, TOKEN: self.token, FINISH: self.finish, BATCH_END: self.end,
-            DEPARTED: self.depart, RECEIVED: self.receive,
+            LOADED: self.load, TOKEN: self.token, FINISH: self.finish, BATCH_END: self.end, DEPARTED: self.depart,
+            RECEIVED: self.receive, SUSPENDED: self.suspend, RESUMED: self.resume, FAILED: self.fail,
+            RETURNED: self.come_back, DRAINED: self.drain, MOVED: self.move, RECALLED: self.recall, HELD: self.hold,
         }  # fmt: skip
-        assert (np.diff(lines["time_s"]) >= 0).all(), "time went backward"
-        self.check_order_within_instants(lines)
+        assert (np.diff(self.lines["time_s"]) >= 0).all(), "time went backward"
+        check_order_within_instants(self.lines)
         forming: Batch | None = None  # its SCHEDULED lines follow BATCH_START at once
-        for line in lines:
+        for line in self.lines:
             if forming is not None and line.kind != SCHEDULED:
                 self.formed(forming)
                 forming = None
             assert not self.departing or line.kind == DEPARTED, "prefilled, and still here"
+            assert not self.recalling or line.kind == RECALLED, "not taken back"
+            self.pass_time(float(line.time_s))
+            if line.time_s > self.link.joined_s or PART_OF_INSTANT[int(line.kind)] >= ROUTING:
+                self.link.join_all()
             handlers[int(line.kind)](line)
             if line.kind == BATCH_START:
                 forming = self.running[line.engine]
         if forming is not None:
             self.formed(forming)
-        assert not self.departing, "prefilled, and still here"
+        assert not self.departing and not self.recalling
         return self.log
 
-    def check_order_within_instants(self, lines: np.ndarray) -> None:
-        """Ends, arrivals of KV, arrivals, starts; ends and starts by engine, arrivals by request."""
-        part = np.array([PART_OF_INSTANT[kind] for kind in lines["kind"].tolist()], int)
-        same = np.diff(lines["time_s"]) == 0
-        assert (np.diff(part)[same] >= 0).all(), "not in the order of an instant"
-        for k in (0, 3):
-            both = same & (part[1:] == k) & (part[:-1] == k)
-            assert (np.diff(lines["engine"])[both] >= 0).all(), "engines not in order"
-        assert (np.diff(lines["request"][part == 2]) > 0).all(), "arrivals not in order"
+    def pass_time(self, now_s: float) -> None:
+        for e in range(self.engines):
+            if self.up[e]:
+                self.log.up_at[e] += now_s - self.now_s
+                self.log.in_tier_at[e] += (now_s - self.now_s) * (self.tier[e] != POOL)
+        self.now_s = now_s
 
     def blocks_in_use(self, engine: int) -> int:
-        return sum(self.held[engine].values())
+        return sum(self.blocks[engine].values())
 
     def blocks_of(self, engine: int, tokens: int) -> int:
         return -(-int(tokens) // self.pools[engine].block_tokens)
 
+    def context(self, r: int) -> int:
+        return int(self.table["prompt_tokens"][r]) + self.emitted[r]
+
+    # The router
+
+    def comes_from_router(self, r: int, time_s: float) -> None:
+        """A request that the router holds or sends: just ready, or at the router since this instant, or held before."""
+        if r == self.seen:
+            assert time_s == self.ready_s[r] >= self.table["arrival_s"][r]
+            self.seen += 1
+            self.at_router[r] = time_s
+        assert r in self.at_router, "requests did not come in order, or one is in two places"
+        assert r in self.held or self.at_router[r] == time_s, "at the router, neither held nor sent on"
+
     def arrive(self, line: np.record) -> None:
-        r = line.request
-        assert not self.arrived[r] and line.time_s == self.ready_s[r] >= self.table["arrival_s"][r]
-        assert self.pools[line.engine].role != "decode", "a decode engine takes no prompts"
-        assert self.routed or line.engine == r % self.engines
-        self.arrived[r] = True
-        self.queues[line.engine].append(int(r))
-        self.log.route[r].append(int(line.engine))
+        e, r = int(line.engine), int(line.request)
+        self.comes_from_router(r, float(line.time_s))
+        assert r not in self.source and self.computed[r] == self.kept[r] == 0, "its KV is elsewhere"
+        assert self.pools[e].role != "decode", "a decode engine takes no prompts"
+        assert (self.up[e] and not self.drained[e]) or self.engines == 1
+        assert not self.in_turn or e == r % self.engines
+        del self.at_router[r]
+        self.held.discard(r)
+        self.queues[e].append(r)
+        self.sent[r] = self.emitted[r]
+        self.log.route[r].append(e)
+        if self.stores[e] is not None:
+            self.kept[r] = self.stores[e].look_up(r, self.context(r) - 1)
+            self.borrowed[r] = self.kept[r] > 0
+            self.log.cached_tokens[r] += self.kept[r]
+
+    def hold(self, line: np.record) -> None:
+        self.comes_from_router(int(line.request), float(line.time_s))
+        assert line.engine == -1 and line.tokens >= 0
+        self.held.add(int(line.request))
+        self.log.holds += 1
+
+    # Batches
 
     def evict(self, line: np.record) -> None:
         e, r = int(line.engine), int(line.request)
         assert self.running[e] is None, "evicted while a batch runs"
-        assert r in self.queues[e]
+        assert r in self.queues[e] and not self.in_task(e, r)
         assert 0 <= line.tokens <= self.computed[r], "saved more than there was"
         self.loading.pop(r, None)
         self.kept[r] = int(line.tokens)
-        kept_blocks = sum(self.blocks_of(e, self.kept[k]) for k in self.queues[e])
+        kept_blocks = sum(self.blocks_of(e, self.kept[k]) for k in self.queues[e] if not self.borrowed[k])
         assert kept_blocks <= self.hosts[e].blocks, "more in host memory than it holds"
         self.moving_s[e] += self.kept[r] * self.hosts[e].save_s_per_token
         self.log.lost_tokens[r] += self.computed[r] - self.kept[r]
         self.log.evictions[r] += 1
         self.log.evictions_at[e] += 1
         self.computed[r] = 0
-        del self.held[e][r]
+        del self.blocks[e][r]
         self.evicted_before[e].append(r)
 
     def load(self, line: np.record) -> None:
         e, r = int(line.engine), int(line.request)
         assert self.running[e] is None and r in self.queues[e]
-        assert line.tokens == self.kept[r] > 0 and r not in self.held[e]
-        self.moving_s[e] += self.kept[r] * self.hosts[e].load_s_per_token
+        assert line.tokens == self.kept[r] > 0 and r not in self.blocks[e]
+        store, host = self.pools[e].prefix_store, self.pools[e].host
+        from_store = host is None and store is not None
+        self.moving_s[e] += self.kept[r] * (store if from_store else self.hosts[e]).load_s_per_token
+        self.log.borrowed_tokens[r] += self.kept[r] * self.borrowed[r]
         self.computed[r] = self.loading[r] = self.kept[r]
-        self.held[e][r] = self.blocks_of(e, self.kept[r])
-        self.kept[r] = 0
+        self.blocks[e][r] = self.blocks_of(e, self.kept[r])
+        self.kept[r], self.borrowed[r] = 0, False
 
     def start(self, line: np.record) -> None:
-        assert self.running[line.engine] is None, "iterations overlap"
-        assert line.tokens == len(self.queues[line.engine]) > 0
-        batch = Batch(int(line.engine), float(line.time_s), float(line.value), self.evicted_before[line.engine])
-        self.evicted_before[line.engine] = []
-        batch.moving_s, self.moving_s[line.engine] = self.moving_s[line.engine], 0.0
-        self.running[line.engine] = batch
+        e = int(line.engine)
+        assert self.running[e] is None, "iterations overlap"
+        assert self.up[e], "it has failed"
+        assert line.tokens == len(self.queues[e]) > 0
+        batch = Batch(e, float(line.time_s), float(line.value), self.evicted_before[e])
+        batch.resumed_s = batch.start_s
+        self.evicted_before[e] = []
+        batch.moving_s, self.moving_s[e] = self.moving_s[e], 0.0
+        self.running[e] = batch
         self.log.batches.append(batch)
 
     def schedule(self, line: np.record) -> None:
@@ -198,22 +284,23 @@ class _Replayer:
         batch = self.running[e]
         assert batch is not None and line.time_s == batch.start_s
         assert r in self.queues[e], "not here: not arrived, finished, or another engine's"
-        assert r not in [entry.request for entry in batch.entries], "twice in a batch"
-        left = int(self.table["prompt_tokens"][r]) + self.emitted[r] - self.computed[r]
+        assert r not in batch.requests, "twice in a batch"
+        assert not self.in_task(e, r), "in another batch, which is suspended"
+        left = self.context(r) - self.computed[r]
         assert 1 <= tokens <= left
         decoding = self.emitted[r] > 0 and left == 1
         assert self.kept[r] == 0, "computed on while a part lies in host memory"
         loaded = self.loading.pop(r, 0)
-        holder_before = r in self.held[e] and not loaded
+        holder_before = r in self.blocks[e] and not loaded
         batch.entries.append(Entry(r, tokens, self.computed[r], left, decoding, holder_before, loaded))
         self.log.scheduled_tokens[r] += tokens
-        self.held[e][r] = self.blocks_of(e, self.computed[r] + tokens)
+        self.blocks[e][r] = self.blocks_of(e, self.computed[r] + tokens)
 
     def formed(self, batch: Batch) -> None:
         assert batch.entries, "an empty batch"
         total_blocks = self.pools[batch.engine].total_blocks
         assert self.blocks_in_use(batch.engine) <= total_blocks, "more KV blocks than there are"
-        batch.holders = len(self.held[batch.engine])
+        batch.holders = len(self.blocks[batch.engine])
 
     def token(self, line: np.record) -> None:
         self.ended[line.engine].append(("token", int(line.request)))
@@ -225,45 +312,160 @@ class _Replayer:
     def end(self, line: np.record) -> None:
         e, batch = int(line.engine), self.running[line.engine]
         assert batch is not None, "an end without a start"
-        assert line.tokens == self.blocks_in_use(e)
+        used = self.blocks_in_use(e)
+        assert line.tokens == used or (not self.exact and used <= line.tokens <= self.pools[e].total_blocks)
         expected = []
         for entry in batch.entries:
             r = entry.request
             self.computed[r] += entry.tokens
-            if self.computed[r] < self.table["prompt_tokens"][r] + self.emitted[r]:
+            if self.computed[r] < self.context(r):
                 continue
             self.emitted[r] += 1
             self.log.emitted_at[e] += 1
             self.log.emission_s[r].append(float(line.time_s))
             expected.append(("token", r))
+            if self.stores[e] is not None and self.emitted[r] == self.sent[r] + 1:
+                self.stores[e].put(r)
             if self.emitted[r] == self.table["output_tokens"][r]:
                 expected.append(("finish", r))
                 self.log.finished[r] = True
                 self.queues[e].remove(r)
-                del self.held[e][r]
+                del self.blocks[e][r]
             elif self.pools[e].role == "prefill":
                 self.departing.append(r)
         assert self.ended[e] == expected, "other tokens than those the batch computed"
         self.ended[e] = []
         batch.end_s = float(line.time_s)
-        assert line.value == batch.end_s - batch.start_s
-        self.running[e] = None
+        assert line.value == batch.end_s - batch.resumed_s
+        self.stop(e, batch.end_s)
         self.link.try_engine(e, batch.end_s)
+
+    def stop(self, e: int, now_s: float) -> Batch:
+        """The running batch of engine e ends, is suspended, or is lost."""
+        batch, self.running[e] = self.running[e], None
+        batch.ran_s += now_s - batch.resumed_s
+        self.log.busy_at[e] += now_s - batch.resumed_s
+        return batch
+
+    # Tasks
+
+    def in_task(self, e: int, r: int) -> bool:
+        return any(r in batch.requests for batch in self.suspended[e].values())
+
+    def suspend(self, line: np.record) -> None:
+        e, slot = int(line.engine), int(line.tokens)
+        batch = self.stop(e, float(line.time_s))
+        assert not any(entry.decoding for entry in batch.entries), "a batch that decodes is not suspended"
+        assert line.request == batch.requests[0] and line.value == line.time_s - batch.resumed_s
+        assert slot not in self.suspended[e]
+        self.suspended[e][slot] = batch
+        self.log.suspensions_at[e] += 1
+
+    def resume(self, line: np.record) -> None:
+        e = int(line.engine)
+        assert self.running[e] is None and self.up[e]
+        batch = self.suspended[e].pop(int(line.tokens))
+        assert line.request == batch.requests[0] and abs(line.value - batch.ran_s) <= 1e-9
+        batch.resumed_s = float(line.time_s)
+        self.running[e] = batch
+
+    # From prefill to decode
 
     def depart(self, line: np.record) -> None:
         e, r = int(line.engine), int(line.request)
         assert r == self.departing.pop(0), "not the next to leave"
-        assert line.tokens == self.held[e][r] and self.emitted[r] == 1 and self.kept[r] == 0
+        assert line.tokens == self.blocks[e][r] and self.emitted[r] == self.sent[r] + 1 and self.kept[r] == 0
         self.queues[e].remove(r)
-        d = int(self.decode_engine[r])
-        assert self.pools[d].role == "decode"
-        self.link.join(r, e, d, self.computed[r], float(line.time_s))
+        self.source[r] = e
+        self.link.join(r, e, self.computed[r], float(line.time_s))
 
     def receive(self, line: np.record) -> None:
         d, r = int(line.engine), int(line.request)
-        source = self.link.arrived(r, d, float(line.time_s))
-        assert line.tokens == self.held[d][r] == self.blocks_of(d, self.computed[r])
-        del self.held[source][r]
+        source = self.source.pop(r)
+        assert self.pools[d].role == "decode" and self.up[d]
+        self.link.arrived(r, d, self.computed[r], float(line.time_s))
+        self.blocks[d][r] = self.blocks_of(d, self.computed[r])
+        assert line.tokens == self.blocks[d][r]
+        assert self.blocks_in_use(d) <= self.pools[d].total_blocks
+        del self.blocks[source][r]
+        self.held.discard(r)
         self.queues[d].append(r)
         self.log.route[r].append(d)
         self.link.next_after(d, float(line.time_s))
+
+    # Incidents and moves
+
+    def fail(self, line: np.record) -> None:
+        e = int(line.engine)
+        assert line.tokens == len(self.queues[e])
+        if not self.up[e]:
+            return
+        self.take_back_all(e, float(line.time_s))
+        self.up[e] = False
+        self.log.failures_at[e] += 1
+        self.recalling += [(e, r) for r in sorted(self.source) if self.source[r] == e]
+        if self.stores[e] is not None:
+            self.stores[e].clear()
+
+    def take_back_all(self, e: int, now_s: float) -> None:
+        lost = [self.stop(e, now_s)] if self.running[e] is not None else []
+        for batch in [*lost, *self.suspended[e].values()]:
+            batch.lost = True
+            for entry in batch.entries:
+                self.log.unfinished_tokens[entry.request] += entry.tokens
+        self.suspended[e] = {}
+        self.recalling = [(e, r) for r in self.queues[e]]
+        if self.engines == 1:  # they stay, and there is no line for each
+            for _, r in self.recalling:
+                self.lose(e, r)
+            self.recalling = []
+
+    def lose(self, e: int, r: int) -> None:
+        """Request r has nothing computed any more."""
+        lost = self.computed[r] + self.kept[r] * (not self.borrowed[r])
+        self.log.lost_tokens[r] += lost
+        self.log.lost_at[e] += lost
+        self.computed[r] = self.kept[r] = 0
+        self.borrowed[r] = False
+        self.blocks[e].pop(r, None)
+
+    def come_back(self, line: np.record) -> None:
+        self.up[line.engine], self.drained[line.engine] = True, False
+
+    def drain(self, line: np.record) -> None:
+        self.drained[line.engine] = True
+
+    def move(self, line: np.record) -> None:
+        e = int(line.engine)
+        assert self.tier[e] != line.tokens
+        if self.tier[e] == POOL and self.up[e]:
+            self.log.moves_at[e] += 1
+            self.take_back_all(e, float(line.time_s))
+        self.tier[e] = int(line.tokens)
+
+    def recall(self, line: np.record) -> None:
+        e, r = int(line.engine), int(line.request)
+        assert self.recalling.pop(0) == (e, r), "not the next to be taken back"
+        self.lose(e, r)
+        self.log.recalled_at[e] += 1
+        self.log.reroutes[r] += 1
+        if self.source.pop(r, None) is not None:
+            self.held.discard(r)
+        else:
+            self.queues[e].remove(r)
+        self.at_router[r] = float(line.time_s)
+
+
+def check_order_within_instants(lines: np.ndarray) -> None:
+    """Ends, suspensions, arrivals of KV, routing, starts; ends and starts by engine.
+
+    What takes no time makes another turn at the same instant: KV sent at once, a round that suspends at once.
+    """
+    part = np.array([PART_OF_INSTANT[kind] for kind in lines["kind"].tolist()], int)
+    same = np.diff(lines["time_s"]) == 0
+    back = same & (np.diff(part) < 0)
+    again = (lines["kind"][1:] == RECEIVED) & (part[:-1] == ROUTING) | (lines["kind"][1:] == SUSPENDED)
+    assert again[back].all(), "not in the order of an instant"
+    for k in (ENDS, SUSPENSIONS, STARTS):
+        both = same & (part[1:] == k) & (part[:-1] == k)
+        assert (np.diff(lines["engine"])[both] >= 0).all(), "engines not in order"

@@ -116,8 +116,9 @@ def test_every_block_is_free_or_in_the_chain_of_one_request_at_an_engine(name, d
     arrays, engines = simulation.arrays, simulation.arrays.engines
     assert (engines["free_blocks"] == engines["total_blocks"]).all()
     assert (engines["free_host_blocks"] == engines["host_blocks"]).all()
-    for field in ("holders", "leaving", "leaving_blocks", "coming", "coming_blocks", "link_busy", "decode_tokens"):
+    for field in ("holders", "leaving", "leaving_blocks", "coming_blocks", "decode_tokens"):
         assert (engines[field] == 0).all(), field
+    assert (engines["receiving"] == -1).all() and (simulation.books.coming["waiting"] == 0).all()
     assert (arrays.requests["blocks"] == 0).all() and (arrays.requests["kept_tokens"] == 0).all()
     assert (arrays.outcomes["source"] == -1).all()
     assert (arrays.blocks["references"] == 0).all()
@@ -133,7 +134,8 @@ def assert_blocks_add_up(simulation: Simulation) -> None:
         coming = np.flatnonzero(here & (arrays.outcomes["source"] >= 0) & (arrays.requests["blocks"] > 0))
         waiting = np.flatnonzero(here & (arrays.outcomes["source"] >= 0) & (arrays.requests["blocks"] == 0))
         assert not set(queue) & set(leaving) and not set(queue) & set(coming)
-        assert (engine.leaving, engine.coming) == (len(leaving), len(waiting))
+        assert (engine.leaving, simulation.books.coming[e].waiting) == (len(leaving), len(waiting))
+        assert list(coming) == [engine.receiving] * (engine.receiving >= 0)
         holders = [r for r in queue if arrays.requests[r].blocks > 0]
         assert engine.holders == len(holders) + len(leaving) + len(coming)
         kept = arrays.requests["kept_tokens"][queue]

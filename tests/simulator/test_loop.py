@@ -11,7 +11,7 @@ from servegym.baselines.registry import scheduler
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.errors import DeploymentError
-from servegym.simulator.loop import tbt_bin
+from servegym.simulator.iterations import tbt_bin
 from servegym.simulator.results import bin_middle
 from servegym.simulator.simulation import Scenario, Simulation
 from servegym.simulator.types import TBT_BINS

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servegym.simulator.loop import tbt_bin
+from servegym.simulator.iterations import tbt_bin
 from servegym.simulator.results import histogram_quantiles, quantiles
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import TBT_BINS, TIMELINE_KINDS

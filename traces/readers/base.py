@@ -52,6 +52,11 @@ class Reader(ABC):
         `block_ids` (those of all rows) where there are prefix blocks; any other field of `WORKLOAD`.
         """
 
+    def tokens_of_a_block(self, columns: Columns) -> int | None:
+        """Size of the prefix blocks, given all rows; None: not known. Raises WorkloadError."""
+        del columns
+        return self.block_tokens
+
     @abstractmethod
     def settled(self, trace: Trace) -> Trace:
         """The trace as it is handed out, from the rows as the file has them (`arrival_s` still in ticks)."""
@@ -65,7 +70,8 @@ class Reader(ABC):
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         blocks = None
         if "block_ids" in columns:
-            blocks = PrefixBlocks(np.r_[0, np.cumsum(columns["block_counts"])], columns["block_ids"], self.block_tokens)
+            offsets = np.r_[0, np.cumsum(columns["block_counts"])]
+            blocks = PrefixBlocks(offsets, columns["block_ids"], self.tokens_of_a_block(columns))
         provenance: dict[str, Any] = {
             "file": self.path.name,
             "sha256": files.sha256(self.path),

@@ -10,6 +10,7 @@ from servegym.traces.readers.base import LONGEST_SPAN_S, Columns, Reader, reader
 from servegym.traces.trace import Trace
 
 _LABELLED = ("client", "application", "urgency")
+BLOCK_TOKENS = 512  # of a prefix block, unless the file says otherwise; Mooncake's
 
 
 @reader
@@ -19,7 +20,7 @@ class OwnReader(Reader):
     priority: whole number, 0 is the highest. weight and SLOs: above 0; without ttlt_slo_s: interactive.
     predicted_output_tokens: what a predictor says, above 0; empty where it says nothing.
     client, application, urgency: whole numbers, or names, which become codes in order of appearance.
-    prefix_blocks: whole numbers, equal where prompts share a block.
+    prefix_blocks: whole numbers, equal where prompts share a block. prefix_block_tokens: its size, on all rows alike.
     Nothing is put right: a wrong row is an error.
     """
 
@@ -35,7 +36,9 @@ class OwnReader(Reader):
         "predicted_output_tokens",
         *_LABELLED,
         "prefix_blocks",
+        "prefix_block_tokens",
     )
+    block_tokens = BLOCK_TOKENS
 
     def columns(self, chunk: Chunk) -> Columns:
         columns = {name: chunk.lengths(name) for name in self.needs}
@@ -61,7 +64,21 @@ class OwnReader(Reader):
                 columns[name] = self.labels.codes(chunk, name)
         if "prefix_blocks" in chunk:
             columns["block_counts"], columns["block_ids"] = chunk.lists("prefix_blocks")
+            if "prefix_block_tokens" in chunk:
+                columns["block_tokens"] = chunk.lengths("prefix_block_tokens")
         return columns
+
+    def tokens_of_a_block(self, columns: Columns) -> int | None:
+        if "block_tokens" not in columns:
+            return self.block_tokens
+        sizes = columns["block_tokens"]
+        if (other := sizes != sizes[0]).any():
+            row = int(np.argmax(other)) + 1
+            raise WorkloadError(
+                f"{self.path.name}, row {row}: prefix_block_tokens is {sizes[row - 1]}, and {sizes[0]} in the first"
+                " row; it should be the same on all"
+            )
+        return int(sizes[0])
 
     def settled(self, trace: Trace) -> Trace:
         if trace.arrival_s is not None and (early := np.diff(trace.arrival_s) < 0).any():

@@ -3,6 +3,7 @@
 from .base import Custom, Scheduler
 from .fairbatching import FairBatching
 from .fastserve import FastserveMlfq
+from .flow_prefill import FlowPrefill
 from .llumnix import LlumnixReserve
 from .proserve import Edf, Sjf, SlideBatching
 from .qoserve import Medha, Qoserve
@@ -15,6 +16,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "edf": Edf,
     "fairbatching": FairBatching,
     "fastserve-mlfq": FastserveMlfq,
+    "flow-prefill": FlowPrefill,
     "hpjf": Hpjf,
     "llumnix-reserve": LlumnixReserve,
     "medha": Medha,

@@ -1,0 +1,1 @@
+"""Scalers: one file a system, each a registered policy."""

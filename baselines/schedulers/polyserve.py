@@ -1,0 +1,63 @@
+"""PolyServe's batches (sections 2.4, 4.2 and 4.7): decodes first, then prefills by deadline, in chunks that keep to the
+TPOT; an engine that prefills only finishes what is nearly done in one piece."""
+
+import numpy as np
+
+from servegym.baselines.prefill_time import prefill_alone_s
+from servegym.simulator.compilation import kernel
+from servegym.simulator.policies import Parameter, Policy, register
+from servegym.simulator.requests import cached_of, is_decoding, left_of, next_deadline_s
+from servegym.simulator.signatures import scheduler
+from servegym.simulator.types import MISFIT_STOP, ROLE_PREFILL
+
+DECODES, IN_TIME, LATE = range(3)
+
+
+@kernel
+def phase_of(request, now_s, budget, estimator):
+    """The tier of a request; a prefill that cannot be in time any more is best effort."""
+    if is_decoding(request):
+        return DECODES
+    alone_s = prefill_alone_s(
+        left_of(request), cached_of(request), budget, estimator.scratch[0], estimator.batch_s, estimator.coefficients
+    )  # fmt: skip
+    return IN_TIME if now_s + alone_s < next_deadline_s(request) else LATE
+
+
+@scheduler
+def polyserve(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    budget = int(parameters[0])
+    decodes, tpot_s, first = 0, np.inf, -1
+    for place in range(queue.shape[0]):
+        request, line = requests[queue[place]], plan[place]
+        line.tier = phase_of(request, now_s, budget, estimator)
+        line.key = next_deadline_s(request)
+        if line.tier == DECODES:
+            decodes += 1
+            if now_s < line.key:
+                tpot_s = min(tpot_s, request.tpot_slo_s)
+            line.key = request.arrival_s
+        elif first < 0 or line.tier < plan[first].tier or (line.tier == plan[first].tier and line.key < plan[first].key):
+            first = place
+    limits.token_budget = max(budget, decodes)
+    limits.time_budget_s = tpot_s
+    limits.untimed_decodes = 1
+    limits.misfit = MISFIT_STOP
+    if engine.role == ROLE_PREFILL and first >= 0 and left_of(requests[queue[first]]) < 2 * budget:
+        limits.token_budget = max(budget, left_of(requests[queue[first]]))
+
+
+register(
+    Policy(
+        "polyserve",
+        "scheduler",
+        "Decodes first, then prefills by deadline, in chunks with which an iteration keeps to the tightest TPOT; an "
+        "engine that prefills only ends a prompt in one piece.",
+        "PolyServe, section 4.7",
+        polyserve,
+        parameters=(
+            Parameter("token_budget", 1024, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
+                      source="PolyServe's worked example, section 4.7"),
+        ),
+    )
+)  # fmt: skip

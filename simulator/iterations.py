@@ -1,0 +1,202 @@
+"""Iterations of an engine: started, resumed, and ended, with what comes out of them."""
+
+import numpy as np
+
+from servegym.simulator.compilation import inlined_kernel, kernel
+from servegym.simulator.disturbances import correct, disturbed
+from servegym.simulator.events import push
+from servegym.simulator.memory import count_blocks, release
+from servegym.simulator.ordering import first_ranked
+from servegym.simulator.packer import NO_LINES, RESUME, WAITING, form_batch, rank
+from servegym.simulator.prefixes import use_chunks
+from servegym.simulator.requests import next_deadline_s
+from servegym.simulator.routing import report_busy
+from servegym.simulator.signatures import Decider, Estimator
+from servegym.simulator.statistics import count_emitted, count_finished, counts
+from servegym.simulator.statuses import AT_BATCHES, BAD_DURATION, DECISION, NOT_STARTED, STARTED, TIMELINE_FULL
+from servegym.simulator.tasks import becomes_task, boundaries_of, close_task, open_task, preempt, resume, schedule_end
+from servegym.simulator.timeline import note
+from servegym.simulator.types import (
+    BATCH_END,
+    BATCH_START,
+    EVENT_BATCH_END,
+    FINISH,
+    SCHEDULED,
+    TBT_BINS,
+    TBT_BINS_PER_OCTAVE,
+    TBT_SMALLEST_EXPONENT,
+    TOKEN,
+)
+
+_MANTISSA_SHIFT = 52 - 5  # leaves the exponent and 5 bits: 32 bins an octave
+_FIRST_BIN = (1023 + TBT_SMALLEST_EXPONENT) * TBT_BINS_PER_OCTAVE
+
+
+@kernel
+def correct_estimator(run, e):
+    """The estimator of engine e, as corrected."""
+    for i in range(run.fitted.shape[1]):
+        run.estimate[e, i] = run.engines[e].estimate_scale * run.fitted[e, i]
+
+
+@kernel
+def decider_of(run, functions, e):
+    """What decides at engine e."""
+    kind = run.engines[e].kind
+    estimator = Estimator(functions.batch_s[kind], functions.exec_s[kind], run.estimate[e], run.sums[2:])
+    return Decider(functions.schedulers[kind], functions.victims[kind], estimator)
+
+
+@inlined_kernel
+def start_engine(run, books, functions, e, stop_at):
+    """Engine e, if it can, starts an iteration; or a round is held. Returns STARTED, NOT_STARTED, or why it stops."""
+    engine, clock = run.engines[e], run.clock[0]
+    if engine.up == 0 or engine.queue_length == 0:
+        return NOT_STARTED
+    if engine.batch_length > 0 and (engine.running_task < 0 or engine.suspending == 1):
+        return NOT_STARTED
+    if run.correction[0].window_iterations > 0:
+        correct_estimator(run, e)
+    if stop_at & AT_BATCHES and clock.deciding_engine != e:
+        clock.deciding_engine = e
+        return DECISION
+    if engine.batch_length == 0:
+        return start_batch(run, books, functions, e, clock.now_s)
+    engine.rounds += 1
+    rank(run, decider_of(run, functions, e), e, clock.now_s)
+    first = run.queues[e][first_ranked(run.plan, engine.queue_length)]
+    if run.requests[first].task != engine.running_task:
+        preempt(run, books, e, clock.now_s)
+    return NOT_STARTED
+
+
+@inlined_kernel
+def start_batch(run, books, functions, e, now_s):
+    """Form a batch and start its iteration, or resume a task. Returns STARTED, or why it has not."""
+    engine = run.engines[e]
+    kind = engine.kind
+    decider = decider_of(run, functions, e)
+    formed = form_batch(run, decider, e, now_s)
+    if formed == NO_LINES:
+        return TIMELINE_FULL
+    engine.rounds += 1 - engine.resuming
+    engine.resuming = 0
+    if formed == WAITING:
+        return NOT_STARTED
+    engine.batch_start_s = now_s
+    ran_s = 0.0
+    if formed == RESUME:
+        ran_s = resume(run, books, e, run.packing[0].resumed_task)
+    else:
+        engine.batch_estimate_s = decider.estimator.batch_s(run.sums[0], decider.estimator.coefficients)
+        engine.batch_estimate_s += engine.moving_s
+        engine.batch_scale = engine.estimate_scale
+        model_s = functions.devices[kind](run.sums[0], run.device[e])
+        computing_s = disturbed(model_s, run.disturbance[0], engine, now_s)
+        task = becomes_task(run, engine)
+        if task:
+            computing_s += engine.check_s * boundaries_of(engine, run.limits[0].preemptible)
+        duration_s = computing_s + engine.moving_s
+        if not 0.0 <= duration_s < np.inf or now_s + duration_s == np.inf:
+            return BAD_DURATION
+        engine.iterations += 1
+        if run.clock[0].recording:
+            note(run, BATCH_START, e, -1, engine.queue_length, engine.batch_estimate_s)
+            for k in range(engine.batch_length):
+                note(run, SCHEDULED, e, run.entries[e][k].request, run.entries[e][k].tokens, 0.0)
+        if task:
+            open_task(run, books, e, computing_s)
+        else:
+            push(run.events, run.clock[0], now_s + duration_s, EVENT_BATCH_END, e)
+    if engine.running_task >= 0:
+        schedule_end(run, books, e, now_s)
+    if run.engines.shape[0] > 1:
+        report_busy(run, books, e, now_s + max(0.0, engine.batch_estimate_s - ran_s), now_s)
+    return STARTED
+
+
+@inlined_kernel
+def end_batch(run, books, gain, e, now_s):
+    """The iteration of engine e ends: chunks are computed, tokens come out, finished requests leave."""
+    clock, engine = run.clock[0], run.engines[e]
+    entries, requests, outcomes, histogram = run.entries[e], run.requests, run.outcomes, run.tbt_histogram
+    engine.busy_s += now_s - engine.batch_start_s
+    ran_before_s = close_task(run, e) if engine.running_task >= 0 else 0.0
+    if run.correction[0].window_iterations > 0:
+        correct(engine, run.correction[0], ran_before_s + now_s - engine.batch_start_s - engine.moving_s)
+    engine.moving_s, engine.owed_s = engine.owed_s, 0.0
+    used_blocks = engine.total_blocks - engine.free_blocks
+    counting = counts(run.state)
+    finished = 0
+    for k in range(engine.batch_length):
+        entry = entries[k]
+        r = entry.request
+        request = requests[r]
+        request.computed_tokens += entry.tokens
+        entry.emitted = request.computed_tokens == request.prompt_tokens + request.emitted_tokens
+        if entry.emitted == 0:
+            continue
+        outcome = outcomes[r]
+        earned = gain(request, outcome, now_s)
+        emit(request, outcome, clock, histogram, earned, now_s)
+        engine.emitted_tokens += 1
+        if counting:
+            count_emitted(run.state, e, request)
+        if clock.recording:
+            note(run, TOKEN, e, r, 1, earned)
+        if engine.store_sets > 0 and request.emitted_tokens == outcome.sent_tokens + 1:
+            prefixes = books.known.prefixes
+            engine.store_uses = use_chunks(prefixes, books.stores[e], engine.store_sets, r, engine.store_uses)
+        if request.emitted_tokens == outcome.output_tokens:
+            if finished == 0:
+                count_blocks(engine, now_s)
+            finished += 1
+            count_finished(run.state, e, request)
+            outcome.finish_s = now_s
+            release(request, engine, run.blocks[e])
+            if clock.recording:
+                note(run, FINISH, e, r, 0, 0.0)
+    if clock.recording:
+        note(run, BATCH_END, e, -1, used_blocks, now_s - engine.batch_start_s)
+    engine.batch_length = 0
+    if finished > 0:
+        clock.finished += finished
+        leave(engine, run.queues[e], requests, outcomes)
+
+
+@kernel
+def emit(request, outcome, clock, histogram, earned, now_s):
+    """A token of the request comes out and earns its gain."""
+    outcome.gain += earned
+    clock.gain += earned
+    if now_s < next_deadline_s(request):
+        outcome.on_time_tokens += 1
+    if request.emitted_tokens == 0:
+        outcome.first_token_s = now_s
+        if clock.buffered_first_token == 0 and request.ttlt_slo_s == np.inf:
+            request.first_deadline_s = min(request.first_deadline_s, now_s)
+    else:
+        interval_s = now_s - outcome.last_token_s
+        outcome.longest_tbt_s = max(outcome.longest_tbt_s, interval_s)
+        histogram[tbt_bin(interval_s)] += 1
+    outcome.last_token_s = now_s
+    request.emitted_tokens += 1
+
+
+@kernel
+def tbt_bin(interval_s):
+    """Bin of the log-linear histogram: the exponent and the first bits of the fraction of a float64."""
+    bits = np.float64(interval_s).view(np.int64) >> _MANTISSA_SHIFT
+    return max(0, min(TBT_BINS - 1, bits - _FIRST_BIN))
+
+
+@kernel
+def leave(engine, queue, requests, outcomes):
+    """Drop requests that have finished or gone elsewhere from the queue, keeping the order of the others."""
+    kept = 0
+    for place in range(engine.queue_length):
+        r = queue[place]
+        if requests[r].emitted_tokens < outcomes[r].output_tokens and requests[r].engine == engine.index:
+            queue[kept] = r
+            kept += 1
+    engine.queue_length = kept

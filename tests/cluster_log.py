@@ -1,0 +1,143 @@
+"""Reading the timeline of a cluster's run back as the reference simulator's log, and comparing the two."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from servegym.simulator.results import Result
+from servegym.simulator.types import TIMELINE_KINDS
+from tests.reference import simulator as reference
+
+MOVES = (
+    "arrival", "departed", "received", "recalled", "held", "suspended", "resumed", "failed", "returned", "drained",
+    "moved",
+)  # fmt: skip
+END_ALL = ("failed", "recalled")  # after these nothing of what has been started at the engine ends
+
+
+@dataclasses.dataclass
+class Iteration:
+    engine: int
+    start_s: float
+    end_s: float | None = None  # None: it has not ended
+    batch: list[tuple[int, int]] = dataclasses.field(default_factory=list)  # (request, tokens) in batch order
+    evicted: list[int] = dataclasses.field(default_factory=list)  # while the batch was formed, in order
+    saved: list[int] = dataclasses.field(default_factory=list)  # tokens of each of them
+    loaded: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+    used_blocks: int = -1
+
+
+def iterations(result: Result) -> list[Iteration]:
+    """Of a run recorded with its timeline, in order of their start, then of their engine."""
+    forming: dict[int, Iteration] = {}
+    running: dict[int, Iteration] = {}
+    suspended: dict[int, list[Iteration]] = {}
+    everything = []
+    for line in result.arrays.timeline[: result.arrays.clock[0].timeline_used]:
+        kind, engine, request = TIMELINE_KINDS[line.kind], int(line.engine), int(line.request)
+        if kind in ("evicted", "loaded"):
+            one = forming.setdefault(engine, Iteration(engine, 0.0))
+            if kind == "evicted":
+                one.evicted.append(request)
+                one.saved.append(int(line.tokens))
+            else:
+                one.loaded.append((request, int(line.tokens)))
+        elif kind == "batch_start":
+            running[engine] = forming.pop(engine, Iteration(engine, 0.0))
+            running[engine].start_s = float(line.time_s)
+            everything.append(running[engine])
+        elif kind == "scheduled":
+            running[engine].batch.append((request, int(line.tokens)))
+        elif kind == "suspended":
+            suspended.setdefault(engine, []).append(running.pop(engine))
+        elif kind == "resumed":
+            running[engine] = next(i for i in suspended[engine] if i.batch[0][0] == request)
+            suspended[engine].remove(running[engine])
+        elif kind == "batch_end":
+            running[engine].end_s = float(line.time_s)
+            running[engine].used_blocks = int(line.tokens)
+        elif kind in END_ALL:
+            running.pop(engine, None)
+            forming.pop(engine, None)
+            suspended[engine] = []
+    return everything
+
+
+def moves(result: Result) -> list[reference.Move]:
+    """Of a run recorded with its timeline, in the order they happened."""
+    arrays = result.arrays
+    found = []
+    for line in arrays.timeline[: arrays.clock[0].timeline_used]:
+        kind = TIMELINE_KINDS[line.kind]
+        if kind in MOVES:
+            blocks = int(line.tokens) if kind == "departed" else 0
+            found.append(reference.Move(kind, float(line.time_s), int(line.request), int(line.engine), blocks))
+    return found
+
+
+def compare(result: Result, log: reference.Log, exact: bool) -> None:
+    """All that happened; `exact`: times are equal, and so is the order of what falls on one instant."""
+
+    def same(ours: Any, theirs: Any) -> bool:
+        return ours == theirs if exact else ours == pytest.approx(theirs, abs=1e-9, nan_ok=True)
+
+    def parts(those: list[reference.Move]) -> list[tuple]:
+        return [(m.kind, m.request, m.engine, m.blocks) for m in those]
+
+    got = moves(result)
+    if exact:
+        assert parts(got) == parts(log.moves)
+        assert [m.time_s for m in got] == [m.time_s for m in log.moves]
+    for request in range(-1, len(log.gains)):  # its way through the cluster
+        for engine in range(len(log.busy_s)) if request < 0 else [None]:
+            ours = [m for m in got if m.request == request and engine in (None, m.engine)]
+            theirs = [m for m in log.moves if m.request == request and engine in (None, m.engine)]
+            assert parts(ours) == parts(theirs), (request, engine)
+            assert same([m.time_s for m in ours], [m.time_s for m in theirs]), (request, engine)
+    compare_iterations(result, log, exact, same)
+    compare_counts(result, log)
+
+
+def compare_iterations(result: Result, log: reference.Log, exact: bool, same: Any) -> None:
+    blocks, ran = result.arrays.engines["total_blocks"], iterations(result)
+    for engine in range(len(log.busy_s)):
+        ours_here = [i for i in ran if i.engine == engine]
+        theirs_here = [i for i in log.iterations if i.engine == engine]
+        for ours, theirs in zip(ours_here, theirs_here, strict=False):
+            where = f"engine {engine} at {theirs.start_s}"
+            assert ours.batch == theirs.batch, where
+            assert ours.evicted == theirs.evicted, where
+            assert (ours.saved, ours.loaded) == (theirs.saved, theirs.loaded), where
+            assert same(ours.start_s, theirs.start_s), where
+            if theirs.free_blocks_at_end is not None:
+                assert ours.used_blocks == blocks[engine] - theirs.free_blocks_at_end, where
+                assert same(ours.end_s, theirs.end_s), where
+            else:
+                assert ours.end_s is None, where
+        assert len(ours_here) == len(theirs_here)
+    if exact:
+        assert [(i.engine, i.batch) for i in ran] == [(i.engine, i.batch) for i in log.iterations]
+
+
+def compare_counts(result: Result, log: reference.Log) -> None:
+    outcomes, rows = result.arrays.outcomes, result.arrays.engines
+    assert outcomes["finish_s"] == pytest.approx(np.array(log.finish_s, dtype=float), abs=1e-9, nan_ok=True)
+    assert outcomes["gain"] == pytest.approx(np.array(log.gains), abs=1e-9)
+    assert outcomes["cached_tokens"].tolist() == log.cached_tokens
+    assert outcomes["reroutes"].tolist() == log.reroutes
+    assert result.summary["preemptions"] == log.evictions
+    for field in ("rounds", "preemptions", "failures", "recalled", "lost_tokens"):
+        assert rows[field].tolist() == [getattr(engine, field) for engine in log.engines], field
+    blocking = [engine.blocking_s for engine in log.engines]
+    assert rows["blocking_s"] == pytest.approx(np.array([sum(times) for times in blocking]), abs=1e-9)
+    assert rows["longest_blocking_s"] == pytest.approx(
+        np.array([max(times, default=0) for times in blocking]), abs=1e-9
+    )
+    if None not in log.finish_s:  # else what runs at the end is counted in part
+        assert rows["busy_s"] == pytest.approx(np.array(log.busy_s), abs=1e-9)
+        now_s = result.arrays.clock[0].now_s
+        since_s = rows["serving_since_s"]
+        in_service_s = rows["service_s"] + np.where(np.isnan(since_s), 0.0, now_s - since_s)
+        assert in_service_s == pytest.approx(np.array([engine.service_s for engine in log.engines]), abs=1e-9)

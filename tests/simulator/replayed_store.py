@@ -1,0 +1,48 @@
+"""A prefix store in plain Python (docs/simulation.md, "Prefix stores")."""
+
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.prefixes import Prompts
+
+WAYS = 16
+
+
+class ReplayedStore:
+    """Sets of chunks, each in order of their last use."""
+
+    def __init__(self, tokens: int, prompts: Prompts):
+        self.prompts = prompts
+        self.sets: list[list[int]] = [[] for _ in range(max(1, tokens // (WAYS * prompts.chunk_tokens)))]
+
+    def chunks(self, r: int) -> list[int]:
+        return self.prompts.chunks[self.prompts.offsets[r] : self.prompts.offsets[r + 1]].tolist()
+
+    def use(self, chunk: int) -> None:
+        places = self.sets[chunk % len(self.sets)]
+        if chunk in places:
+            places.remove(chunk)
+        elif len(places) == WAYS:
+            places.pop(0)
+        places.append(chunk)
+
+    def look_up(self, r: int, most: int) -> int:
+        """Tokens of the leading chunks of request r that are here, but at most `most`; each is used."""
+        found = 0
+        for chunk in self.chunks(r):
+            if chunk not in self.sets[chunk % len(self.sets)]:
+                break
+            self.use(chunk)
+            found += 1
+        return min(found * self.prompts.chunk_tokens, most)
+
+    def put(self, r: int) -> None:
+        for chunk in self.chunks(r):
+            self.use(chunk)
+
+    def clear(self) -> None:
+        self.sets = [[] for _ in self.sets]
+
+
+def store_of(pool: Deployment, prompts: Prompts | None) -> ReplayedStore | None:
+    if pool.prefix_store is None or prompts is None or pool.role == "decode":
+        return None
+    return ReplayedStore(pool.prefix_store.tokens, prompts)

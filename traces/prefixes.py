@@ -1,0 +1,50 @@
+"""From the prefix blocks of a trace to the chunks of a workload, of which prefix stores keep the KV."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from servegym.simulator.errors import WorkloadError
+from servegym.simulator.prefixes import Prompts
+from servegym.traces.trace import PrefixBlocks, Trace
+
+
+def prompts_of(trace: Trace) -> Prompts | None:
+    """The full chunks of each prompt, numbered alike where all up to their end is alike; None: the trace names none.
+
+    Blocks may be numbered by their own content or by everything up to their end: a chunk here is a block and all
+    before it, so both come to the same. A last block that the prompt does not fill is no chunk.
+
+    Raises WorkloadError for a request with more blocks than its prompt has.
+    """
+    blocks = trace.prefix_blocks
+    if blocks is None or blocks.block_tokens is None:
+        return None
+    size = blocks.block_tokens
+    counts = np.diff(blocks.offsets)
+    too_many = counts > -(-trace.prompt_tokens // size)
+    if too_many.any():
+        at = int(np.argmax(too_many))
+        raise WorkloadError(
+            f"trace '{trace.name}', request {at}: {counts[at]} prefix blocks of {size} tokens, and a prompt of "
+            f"{trace.prompt_tokens[at]}; a file of one's own says in a column prefix_block_tokens how long blocks are"
+        )
+    full = np.minimum(counts, trace.prompt_tokens // size)
+    return Prompts(size, np.r_[0, np.cumsum(full)], chained(blocks, full))
+
+
+def chained(blocks: PrefixBlocks, lengths: np.ndarray) -> np.ndarray:
+    """int64[sum of lengths]: numbers of the first `lengths` blocks of each request, each with all before it."""
+    offsets = np.r_[0, np.cumsum(lengths)]
+    kinds, ids = np.unique(blocks.ids, return_inverse=True)
+    numbers = np.empty(offsets[-1], "i8")
+    before = np.zeros(len(lengths), "i8")  # of each request: number of the block before, and one; 0: there is none
+    used = 0
+    for place in range(int(lengths.max(initial=0))):
+        rows = np.flatnonzero(lengths > place)
+        pairs = before[rows] * len(kinds) + ids[blocks.offsets[rows] + place]
+        found = used + np.unique(pairs, return_inverse=True)[1]
+        numbers[offsets[rows] + place] = found
+        before[rows] = found + 1
+        used = int(found.max()) + 1
+    return numbers
