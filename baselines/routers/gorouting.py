@@ -6,15 +6,15 @@ import numpy as np
 
 from servegym.baselines.routers.blind import STREAM, any_engine
 from servegym.baselines.routers.ties import FIELDS, MEASURE, goes_first, is_below, send_to, send_to_least
+from servegym.simulator.batches import EMPTY_BATCH
 from servegym.simulator.compilation import kernel
 from servegym.simulator.ordering import sort
 from servegym.simulator.policies import Fact, Parameter, Policy, StateFields, register
 from servegym.simulator.random import uniform
 from servegym.simulator.routing import takes
 from servegym.simulator.signatures import router
-from servegym.simulator.types import BATCH, ROLE_PREFILL
+from servegym.simulator.types import ROLE_PREFILL
 
-EMPTY_BATCH = np.zeros(1, BATCH)
 ONCE, RECURRING = range(2)
 RANDOM, LEAST_LOADED = range(2)
 

@@ -148,11 +148,46 @@ class GoRouting(Router):
         return max(0.0, total_s - (now_s - view.changed_s))
 
 
+class Silo(Router):
+    def __init__(
+        self,
+        bound_1_s: float | None = None,  # None: the smallest TPOT SLO of the workload
+        bound_2_s: float = 600.0,
+        bound_3_s: float = 1800.0,
+    ) -> None:
+        self.first_s, self.others_s = bound_1_s, [bound_2_s, bound_3_s]
+
+    def prepare(self, requests: list[Request], views: list[View]) -> None:
+        super().prepare(requests, views)
+        strictest_s = min(r.tpot_slo_s for r in requests)
+        self.bounds_s = [strictest_s if self.first_s is None else self.first_s, *self.others_s]
+
+    def choose(self, r: Request, views: list[View], now_s: float) -> View:
+        asks_s = r.ttlt_slo_s if r.ttlt_slo_s < INF else r.tpot_slo_s
+        kind = sum(bound_s < asks_s for bound_s in self.bounds_s)
+        pools = sorted({view.pool for view in views})
+        mine = pools[min(kind, len(pools) - 1)]
+        return smallest([view for view in views if view.pool == mine], lambda view: 0)
+
+
+class Llumnix(Router):
+    def choose(self, r: Request, views: list[View], now_s: float) -> View:
+        return smallest(views, lambda view: -self.freeness(view))
+
+    def freeness(self, view: View) -> float:
+        if view.requests == 0:
+            return INF
+        waiting = sum(math.ceil(q.prompt_tokens / view.block_tokens) for q in view.record)
+        return (view.free_blocks - waiting) / view.requests
+
+
 ROUTERS: dict[str, type[Router]] = {
     "gorouting": GoRouting,
+    "llumnix": Llumnix,
     "min-cycle-time": MinCycleTime,
     "min-load": MinLoad,
     "min-tokens": MinTokens,
     "random": Random,
     "round-robin": RoundRobin,
+    "silo": Silo,
 }
