@@ -10,19 +10,13 @@ from servegym.simulator.requests import cached_of, is_decoding, left_of
 @kernel
 def prefill_s(tokens, cached, estimator):
     """Estimate of a batch of one prefill of `tokens` with `cached` tokens before them."""
-    batch = estimator.scratch[0]
-    batches.clear(batch)
-    batches.add(batch, tokens, cached, False)
-    return estimator.batch_s(batch, estimator.coefficients)
+    return batches.estimate_alone(estimator.scratch[0], tokens, cached, False, estimator)
 
 
 @kernel
 def decode_s(cached, estimator):
     """Estimate of a batch of one decode with `cached` tokens before it; at a mean, so a fraction is allowed."""
-    batch = estimator.scratch[0]
-    batches.clear(batch)
-    batches.add(batch, 1, cached, True)
-    return estimator.batch_s(batch, estimator.coefficients)
+    return batches.estimate_alone(estimator.scratch[0], 1, cached, True, estimator)
 
 
 @kernel

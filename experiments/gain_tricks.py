@@ -22,7 +22,7 @@ from servegym.latency_models.model import LatencyModel
 from servegym.simulator import types as layout
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.gains import FUNCTIONS, Gain
-from servegym.simulator.loop import emit
+from servegym.simulator.iterations import emit
 from servegym.simulator.policies import Policy
 from servegym.simulator.signatures import scheduler
 from servegym.simulator.simulation import Scenario, Simulation

@@ -47,7 +47,7 @@ def head(measured: pd.DataFrame, shape: ModelShape, devices: int = 1) -> Callabl
 def attention(tables: str, shape: ModelShape, devices: int = 1) -> tuple[Surface, Surface]:
     """Prefill over (requests, chunk tokens) and decode over (requests, cached tokens), s per layer.
 
-    Of the heads that one of the devices has, as measured: nothing is scaled.
+    Of the heads that one of the devices has: nothing is scaled.
     """
     return (
         _attention(read_table(f"{tables}_context_attention_perf"), "isl", shape, devices),
@@ -56,12 +56,29 @@ def attention(tables: str, shape: ModelShape, devices: int = 1) -> tuple[Surface
 
 
 def _attention(table: pd.DataFrame, length: str, shape: ModelShape, devices: int) -> Surface:
+    """Linear between the two nearest numbers of query heads, where that of a device was not measured."""
     table = table[
-        (table["num_heads"] == shape.heads // devices)
-        & (table["num_key_value_heads"] == shape.kv_heads // devices)
+        (table["num_key_value_heads"] == shape.kv_heads // devices)
         & (table["head_dim"] == shape.head_dim)
         & (table["kv_cache_dtype"] == "bfloat16")
     ]
+    heads = shape.heads // devices
+    measured = np.array(sorted(set(table["num_heads"])))
+    low, high = measured[measured <= heads][-1], measured[measured >= heads][0]
+    below, above = (_of_heads(table[table["num_heads"] == number], length) for number in (low, high))
+    if low == high:
+        return below
+    share = (heads - low) / (high - low)
+    return Surface(
+        below.parameters,
+        tuple(
+            Curve(one.x, one.y * (1.0 - share) + other.at(one.x) * share)
+            for one, other in zip(below.curves, above.curves, strict=True)
+        ),
+    )
+
+
+def _of_heads(table: pd.DataFrame, length: str) -> Surface:
     return Surface.of(
         {requests: Curve.of(rows.set_index(length)["latency"] * 1e-3) for requests, rows in table.groupby("batch_size")}
     )

@@ -17,6 +17,7 @@ from servegym.latency_models.documents import latency, percent, to_text
 from servegym.latency_models.engine_overhead import CPU_OVERHEAD_SOURCE, cpu_overhead_s
 from servegym.latency_models.fitting import Fit, FitError, fit
 from servegym.latency_models.model import BATCH_COLUMNS
+from servegym.latency_models.operator_fit import part_of_profile
 from servegym.latency_models.recipe import ENGINE_POINTS, DeviceModel, Recipe
 from servegym.latency_models.sampling import random_batches
 from servegym.latency_models.specifications import device, kv_cache
@@ -42,8 +43,10 @@ def build_profile(recipe: Recipe) -> dict[str, Any]:
     overhead_s = cpu_overhead_s() if recipe.overhead else 0.0
     made = recipe.make(batches, SEED, overhead_s)
     table = pd.DataFrame({name: batches[name] for name in BATCH_COLUMNS})
-    table["duration_s"] = made.model.plus_constant(overhead_s).evaluate(batches)
+    with_overhead = made.model.plus_constant(overhead_s)
+    table["duration_s"] = with_overhead.evaluate(batches)
     estimator = fit(recipe.estimator, table, SEED)
+    operators = made.operators and part_of_profile(made.operators, with_overhead, recipe.limits.batch_tokens)
     return {
         "name": recipe.name,
         "title": recipe.title,
@@ -55,6 +58,7 @@ def build_profile(recipe: Recipe) -> dict[str, Any]:
         "cpu_overhead_source": CPU_OVERHEAD_SOURCE if recipe.overhead else NO_OVERHEAD_SOURCE,
         "device": latency(made.model),
         "estimator": latency(estimator.model),
+        **({"operators": operators} if operators else {}),
         "kv": kv_cache(recipe.shape, device(recipe.specification).memory_gib, recipe.tensor_parallel),
         "valid": {
             "batch_tokens": [1, recipe.limits.batch_tokens],

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from servegym.latency_models import aiconfigurator
-from servegym.latency_models.composition import Composition
+from servegym.latency_models.composition import Composition, Seconds
 from servegym.latency_models.least_squares import fit_relative
 from servegym.latency_models.shapes import LLAMA_3_8B, ModelShape
 from servegym.latency_models.tables import Curve, read_table
@@ -22,12 +22,24 @@ A6000_LAYERS = "llmservingsim_a6000_llama31_8b_tp1_layers"
 A6000_ATTENTION = "llmservingsim_a6000_llama31_8b_tp1_attention"
 FILLING_CHUNK_TOKENS = 512  # a shorter chunk leaves part of the device idle in attention
 OWN_ALL_REDUCE_BYTES = 8 * 2**20  # vLLM's limit for its own all-reduce; NCCL's from there
-# Norms, rotary embedding and activation have no table for the H100 and the H200: a launch each, and memory
-# traffic at a share of the bandwidth.
-LAUNCH_S = 2e-6
-TRAFFIC_EFFICIENCY = 0.8
+# What a layer's operators are called in the tables, in the order in which they run. A norm belongs to the product after
+# it, as does the activation; the residual's addition ends the layer.
+VIDUR_OPERATORS = {
+    "qkv": ("input_layernorm", "attn_pre_proj"),
+    "attention": ("attn_rope",),
+    "o": ("attn_post_proj",),
+    "gate_up": ("post_attention_layernorm", "mlp_up_proj"),
+    "down": ("mlp_act", "mlp_down_proj", "add"),
+}
+A6000_OPERATORS = {
+    "qkv": ("input_layernorm", "q_proj", "k_proj", "v_proj"),
+    "attention": ("rope",),
+    "o": ("o_proj",),
+    "gate_up": ("post_layernorm", "gate_proj", "up_proj"),
+    "down": ("act_fn", "down_proj"),
+}
+REDUCED = ("o", "down", "experts")  # all-reduced over the devices, where there are several
 A6000_REQUESTS = (1, 2, 4, 8, 16, 32)
-A6000_OUTSIDE_LAYERS = ("attn", "embedding", "final_layernorm", "lm_head")
 
 
 def a100(linear_table: str, shape: ModelShape, devices: int = 1) -> Composition:
@@ -38,18 +50,26 @@ def a100(linear_table: str, shape: ModelShape, devices: int = 1) -> Composition:
     """
     table = read_table(linear_table)
     table = table[table["num_tensor_parallel_workers"] == devices].set_index("num_tokens")
-    operators = [name for name in table if name.endswith(".median") and ".emb." not in name]
-    linear = Curve.of(table[operators].sum(axis=1) * 1e-3)
-    reduce_s = _all_reduce(shape, devices) if devices > 1 else np.zeros_like
-
-    def linear_s(tokens: np.ndarray) -> np.ndarray:
-        return linear.at(tokens) + 2 * reduce_s(tokens)
-
+    linear = {
+        name: Curve.of(table[[f"time_stats.{part}.median" for part in parts]].sum(axis=1) * 1e-3).at
+        for name, parts in VIDUR_OPERATORS.items()
+    }
     head = aiconfigurator.head(aiconfigurator.products(aiconfigurator.A100), shape, devices)
     prefill, decode = aiconfigurator.attention(aiconfigurator.A100, shape, devices)
-    # The slope was measured on 32 heads; heads are worked on alike and side by side.
-    slope = _vidur_cached_slope_s() * (shape.heads / devices / LLAMA_3_8B.heads)
-    return Composition(shape.layers, linear_s, head, prefill.at, decode.at, slope)
+    slope = a100_cached_slope_s(shape, devices)
+    return Composition(shape.layers, reduced(linear, shape, devices), head, prefill.at, decode.at, slope)
+
+
+def reduced(linear: Mapping[str, Seconds], shape: ModelShape, devices: int) -> Mapping[str, Seconds]:
+    """The operators of a layer on A100s; on several each projection back to the hidden states ends in an all-reduce."""
+    if devices == 1:
+        return linear
+    reduce_s = _all_reduce(shape, devices)
+
+    def then_reduced(seconds: Seconds) -> Seconds:
+        return lambda tokens: seconds(tokens) + reduce_s(tokens)
+
+    return {name: then_reduced(seconds) if name in REDUCED else seconds for name, seconds in linear.items()}
 
 
 def _all_reduce(shape: ModelShape, devices: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -57,7 +77,7 @@ def _all_reduce(shape: ModelShape, devices: int) -> Callable[[np.ndarray], np.nd
     own = aiconfigurator.all_reduce(aiconfigurator.A100, devices)
     table = read_table(VIDUR_ALL_REDUCE)
     table = table[(table["num_workers"] == devices) & (table["devices_per_node"] == devices)]
-    nccl = Curve.of(table.set_index("size")["time_stats.all_reduce.median"] * 1e-3)
+    nccl = _led_on(table.set_index("size")["time_stats.all_reduce.median"] * 1e-3)
 
     def seconds(tokens: np.ndarray) -> np.ndarray:
         message_bytes = tokens * shape.hidden * 2
@@ -66,42 +86,29 @@ def _all_reduce(shape: ModelShape, devices: int) -> Callable[[np.ndarray], np.nd
     return seconds
 
 
-def _vidur_cached_slope_s() -> float:
-    """Growth of a layer's time with chunk x cached tokens, over chunks that fill the device."""
+def _led_on(points: pd.Series) -> Curve:
+    """A curve that goes on past its points with the slope of their upper half.
+
+    Messages were measured 128 KiB apart: from the last but one to the last the times of some fall, by chance.
+    """
+    longest = points.index.max()
+    upper = points[points.index >= longest / 2]
+    slope = np.polyfit(upper.index.to_numpy(dtype=float), upper.to_numpy(), 1)[0]
+    points = points.groupby(level=0).mean()
+    points[2 * longest] = points[longest] + slope * longest
+    return Curve.of(points)
+
+
+def a100_cached_slope_s(shape: ModelShape, devices: int) -> float:
+    """Growth of a layer's time with chunk x cached tokens, over chunks that fill the device.
+
+    The slope was measured on 32 heads; heads are worked on alike and side by side.
+    """
     table = read_table(VIDUR_ATTENTION, ".csv")
     table = table[table["is_prefill"] & (table["prefill_chunk_size"] >= FILLING_CHUNK_TOKENS)]
     pairs = table["prefill_chunk_size"] * table["kv_cache_size"]
-    return float(np.polyfit(pairs, table["attn_time_median_ms"] * 1e-3, 1)[0])
-
-
-def hopper(tables: str, memory_bytes_per_s: float, shape: ModelShape = LLAMA_3_8B) -> Composition:
-    """aiconfigurator's matrix products and attention (vLLM 0.24.0), with estimated element-wise operators.
-
-    The cached-prefix slope is that of the longest prefill, whose tokens attend to half its length on average.
-    """
-    measured = aiconfigurator.products(tables)
-    products = [
-        aiconfigurator.product(measured, shape.qkv_width, shape.hidden),
-        aiconfigurator.product(measured, shape.hidden, shape.heads * shape.head_dim),
-        aiconfigurator.product(measured, 2 * shape.intermediate, shape.hidden),
-        aiconfigurator.product(measured, shape.hidden, shape.intermediate),
-    ]
-    prefill, decode = aiconfigurator.attention(tables, shape)
-    longest = prefill.curves[0]
-
-    def linear_s(tokens: np.ndarray) -> np.ndarray:
-        elementwise_s = _elementwise_s(shape, tokens, memory_bytes_per_s * TRAFFIC_EFFICIENCY)
-        return sum(product(tokens) for product in products) + elementwise_s
-
-    slope = float(longest.y[-1] / (longest.x[-1] ** 2 / 2))
-    return Composition(shape.layers, linear_s, aiconfigurator.head(measured, shape), prefill.at, decode.at, slope)
-
-
-def _elementwise_s(shape: ModelShape, tokens: np.ndarray, bytes_per_s: float) -> np.ndarray:
-    """Two norms fused with the residual's addition (2 vectors in, 2 out), rotary embedding, activation."""
-    rotated = (shape.heads + shape.kv_heads) * shape.head_dim
-    numbers = 2 * 4 * shape.hidden + 2 * rotated + 3 * shape.intermediate
-    return 4 * LAUNCH_S + tokens * (2 * numbers / bytes_per_s)
+    slope = float(np.polyfit(pairs, table["attn_time_median_ms"] * 1e-3, 1)[0])
+    return slope * (shape.heads / devices / LLAMA_3_8B.heads)
 
 
 def a6000(shape: ModelShape = LLAMA_3_8B) -> Composition:
@@ -111,12 +118,12 @@ def a6000(shape: ModelShape = LLAMA_3_8B) -> Composition:
     what is cached before it. Prefills of a batch are taken one after the other: only single ones were measured.
     """
     layers = read_table(A6000_LAYERS).pivot_table(index="input", columns="layer_name", values="latency(ns)") * 1e-9
-    linear = Curve.of(layers.drop(columns=list(A6000_OUTSIDE_LAYERS)).sum(axis=1))
+    linear = {name: Curve.of(layers[list(parts)].sum(axis=1)).at for name, parts in A6000_OPERATORS.items()}
     own = Curve.of(layers["attn"])
     table = read_table(A6000_ATTENTION)
     return Composition(
         shape.layers,
-        linear.at,
+        linear,
         Curve.of(layers["lm_head"]).at,
         lambda requests, length: requests * own.at(length),
         _a6000_decode(table[~table["is_prefill"]]),

@@ -7,30 +7,38 @@ tables have points; so the spread of lengths inside a batch is not modelled.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+
+ATTENTION = "attention"
+Seconds = Callable[[np.ndarray], np.ndarray]  # of tokens
 
 
 @dataclass(frozen=True)
 class Composition:
     """Operator times in seconds on each device: of one layer, and of the LM head.
 
-    linear_s: (tokens) -> s, all of a layer but attention. head_s: (rows) -> s, one row a request.
-    prefill_attention_s: (requests, chunk tokens) -> s, nothing cached. decode_attention_s: (requests, cached
-    tokens) -> s. cached_slope_s: per chunk token and token cached before it.
+    linear: by operator of a layer, in the order in which they run: (tokens) -> s. Norms, activation and all-reduces
+    are part of the operator beside them; of `attention` it is what goes with the tokens, such as the rotary embedding.
+    head_s: (rows) -> s, one row a request. prefill_attention_s: (requests, chunk tokens) -> s, nothing cached.
+    decode_attention_s: (requests, cached tokens) -> s. cached_slope_s: per chunk token and token cached before it.
     """
 
     layers: int
-    linear_s: Callable[[np.ndarray], np.ndarray]
-    head_s: Callable[[np.ndarray], np.ndarray]
+    linear: Mapping[str, Seconds]
+    head_s: Seconds
     prefill_attention_s: Callable[[np.ndarray, np.ndarray], np.ndarray]
     decode_attention_s: Callable[[np.ndarray, np.ndarray], np.ndarray]
     cached_slope_s: float
 
-    def duration_s(self, batches: np.ndarray) -> np.ndarray:
-        """Seconds, float64[n], of a BATCH array[n] of batches that are not empty."""
+    def linear_s(self, tokens: np.ndarray) -> np.ndarray:
+        """All of a layer but attention over its pairs of tokens, s."""
+        return sum((seconds(tokens) for seconds in self.linear.values()), np.zeros(len(tokens)))
+
+    def attention_s(self, batches: np.ndarray) -> np.ndarray:
+        """Attention of a layer over its pairs of tokens, float64[n] s, of a BATCH array[n]."""
         prefills, decodes = batches["prefill_requests"], batches["decode_requests"]
         attention = self.cached_slope_s * batches["prefill_tokens_cached"]
         some = prefills > 0
@@ -39,5 +47,17 @@ class Composition:
         some = decodes > 0
         length = batches["decode_cached_tokens"][some] / decodes[some]
         attention[some] += self.decode_attention_s(decodes[some], length)
-        layer = self.linear_s(batches["prefill_tokens"] + decodes) + attention
-        return self.layers * layer + self.head_s(prefills + decodes)
+        return attention
+
+    def operators_s(self, batches: np.ndarray) -> dict[str, np.ndarray]:
+        """Each operator of a layer by name, float64[n] s, of a BATCH array[n]."""
+        tokens = batches["prefill_tokens"] + batches["decode_requests"]
+        seconds = {name: operator(tokens) for name, operator in self.linear.items()}
+        seconds[ATTENTION] = seconds[ATTENTION] + self.attention_s(batches)
+        return seconds
+
+    def duration_s(self, batches: np.ndarray) -> np.ndarray:
+        """Seconds, float64[n], of a BATCH array[n] of batches that are not empty."""
+        rows = batches["prefill_requests"] + batches["decode_requests"]
+        tokens = batches["prefill_tokens"] + batches["decode_requests"]
+        return self.layers * (self.linear_s(tokens) + self.attention_s(batches)) + self.head_s(rows)

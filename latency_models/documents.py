@@ -21,12 +21,15 @@ def latency(model: LatencyModel) -> dict[str, Any]:
 
 
 def _rounded(values: Mapping[str, float | list[float]]) -> dict[str, float | list[float]]:
-    def digits(value: float | list[float]) -> float | list[float]:
-        if isinstance(value, list):
-            return [float(f"{v:.{DIGITS}g}") for v in value]
-        return float(f"{value:.{DIGITS}g}")
+    return {
+        name: [digits(number) for number in value] if isinstance(value, list) else digits(value)
+        for name, value in values.items()
+    }
 
-    return {name: digits(value) for name, value in values.items()}
+
+def digits(value: float) -> float:
+    """The number to DIGITS digits."""
+    return float(f"{value:.{DIGITS}g}")
 
 
 def percent(error: FitError) -> dict[str, float]:

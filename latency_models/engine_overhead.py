@@ -3,7 +3,7 @@
 import numpy as np
 
 from servegym.latency_models.aiconfigurator import H100
-from servegym.latency_models.composed_devices import hopper
+from servegym.latency_models.product_devices import dense
 from servegym.latency_models.shapes import QWEN3_8B
 from servegym.latency_models.specifications import device
 from servegym.latency_models.tables import read_table
@@ -31,7 +31,5 @@ def cpu_overhead_s() -> float:
     batches["decode_cached_tokens"] = points["concurrency"] * cached
     batches["longest_decode_cached"] = cached
     measured_s = points["mean_tpot_ms"].astype(float).to_numpy() * 1e-3
-    overhead_s = float(
-        (measured_s - hopper(H100, device("H100-SXM").memory_bytes_per_s, QWEN3_8B).duration_s(batches)).mean()
-    )
+    overhead_s = float((measured_s - dense(H100, device("H100-SXM"), QWEN3_8B).duration_s(batches)).mean())
     return round(round(overhead_s / STEP_S) * STEP_S, 6)

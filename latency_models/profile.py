@@ -19,6 +19,7 @@ import numpy as np
 
 from servegym.latency_models.forms import estimator_forms
 from servegym.latency_models.model import LatencyModel
+from servegym.latency_models.operators import Operators
 from servegym.simulator.deployment import Deployment, HostMemory
 from servegym.simulator.errors import DeploymentError, ProfileError
 from servegym.simulator.types import BATCH
@@ -46,6 +47,7 @@ class Profile:
     cpu_overhead_s: seconds of every iteration in which the device waits for the CPU; part of `device`.
     kv: the KV cache. valid: lowest and highest batch_tokens, sequences, cached_tokens (of a request) and
         cached_tokens_in_batch that the errors were measured for. error, provenance: as in the file.
+    operators: of a layer, and their times in a batch of prefills; None: not known.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Profile:
     valid: Mapping[str, tuple[int, int]]
     error: Mapping[str, Any]
     provenance: Mapping[str, Any]
+    operators: Operators | None = None
 
     @functools.cached_property
     def idle_tpot_s(self) -> float:
@@ -92,6 +95,7 @@ class Profile:
             watermark,
             name=self.name if engines == 1 else f"{engines} x {self.name}",
             host=host,
+            operators=None if self.operators is None else self.operators.boundaries,
         )
 
 
@@ -151,6 +155,7 @@ def parse_profile(document: Any, where: str) -> Profile:
         most = kv["usable_bytes"] // (kv["block_tokens"] * kv["bytes_per_token"])
         raise ProfileError(f"{where}: kv: total_blocks is {kv['total_blocks']}; usable_bytes hold {most} at most")
     return Profile(
+        operators=_operators(document["operators"], where) if "operators" in document else None,
         **{field: document[field] for field in ("name", "title", "hardware", "model", "tensor_parallel", "basis")},
         device=device.plus_constant(document["cpu_overhead_s"]),
         estimator=estimator,
@@ -160,6 +165,17 @@ def parse_profile(document: Any, where: str) -> Profile:
         error=document["error"],
         provenance=document["provenance"],
     )
+
+
+def _operators(part: Mapping[str, Any], where: str) -> Operators:
+    names, rows = part["names"], part["coefficients"]
+    if len(names) != len(rows):
+        raise ProfileError(f"{where}: operators: {len(names)} names and {len(rows)} rows of coefficients")
+    empty = [name for name, row in zip(names, rows, strict=True) if not any(row)]
+    if empty:
+        raise ProfileError(f"{where}: operators: {empty[0]} takes no time; one of its coefficients must be above 0")
+    coefficients = np.array(rows, dtype=np.float64)
+    return Operators(part["layers"], coefficients, tuple(names), tuple(part.get("derived", ())), part.get("error", {}))
 
 
 def _check_shape(document: Any, where: str) -> None:

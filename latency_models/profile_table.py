@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
+from servegym.latency_models.operators import Operators, mean_wait_s
 from servegym.latency_models.profile import Profile, load_profile, profile_names
+from servegym.simulator.types import BATCH
 
 HEAD = """# Profiles
 
@@ -32,6 +36,29 @@ RANGES = """
 Upper limits of the batches that errors were measured on; beyond them the forms extrapolate. KV cache: what the
 devices' memory holds together. A CPU overhead of 0 means that the device form holds it.
 """
+SHARED_TOKENS = 2048
+PROMPTS = (590, 5976, 16384)
+OPERATOR_COLUMNS = (
+    "profile", "layers", f"shares of {SHARED_TOKENS} tokens, %", "layer MAPE", "max", "share, points",
+    "layers of batch, %", *(f"wait, {tokens:,} tokens, ms" for tokens in PROMPTS),
+)  # fmt: skip
+OPERATORS = f"""
+## Operators of a layer
+
+A prefill can be suspended at the end of an operator (FlowPrefill, section 5.1). An operator takes a constant and so
+much for a token, a token squared, and a token with one cached before it: `operators` of the profile's file.
+
+- Shares: of one prompt of {SHARED_TOKENS:,} tokens.
+- Errors, percent, against composed times, on prefill batches of 128 tokens and more: mean and largest of a layer, and
+  how far an operator's share of it is off on average, in percentage points.
+- Layers of batch: layers x operators as a percentage of the profile's time of the batch, least, mean and most. The
+  rest is the LM head, the CPU's overhead, and the error of the device form.
+- Wait: mean time from a moment in the prefill of one prompt to the end of the operator / of the layer then running,
+  when the batch's time is divided by these shares. The prompts are FlowPrefill's mean text and search, and the longest
+  that was measured.
+
+"""
+DERIVED_NOTE = "\n`*`: derived from FLOP and bytes, in no table.\n"
 REMARKS = """
 ## What each error says
 """
@@ -56,6 +83,35 @@ def _range_row(profile: Profile) -> Iterable[str]:
     return f"`{profile.name}`", devices, f"{profile.cpu_overhead_s * 1e3:g}", *limits, f"{cache_tokens:,}"
 
 
+def _operator_row(profile: Profile, operators: Operators) -> Iterable[str]:
+    error = operators.error
+    shares = operators.layer_s(_prompt(SHARED_TOKENS))[0]
+    percent = zip(operators.names, 100 * shares / shares.sum(), strict=True)
+    return (
+        f"`{profile.name}`", str(operators.layers),
+        ", ".join(f"{name}{'*' * (name in operators.derived)} {share:.0f}" for name, share in percent),
+        f"{error['layer_mape_percent']:.2f}", f"{error['layer_max_percent']:.2f}", f"{error['share_mean_points']:.2f}",
+        " / ".join(f"{share:.0f}" for share in error["layers_of_batch_percent"]),
+        *(_wait(profile, operators, tokens) for tokens in PROMPTS),
+    )  # fmt: skip
+
+
+def _wait(profile: Profile, operators: Operators, tokens: int) -> str:
+    if tokens > profile.valid["batch_tokens"][1]:
+        return "-"
+    batch = _prompt(tokens)
+    parts_s = operators.layer_s(batch)
+    parts_s *= profile.device.evaluate(batch)[0] / operators.layers / parts_s.sum()
+    return " / ".join(f"{1e3 * mean_wait_s(parts)[0]:.2f}" for parts in (parts_s, parts_s.sum(axis=1, keepdims=True)))
+
+
+def _prompt(tokens: int) -> np.ndarray:
+    batch = np.zeros(1, BATCH)
+    batch["prefill_requests"], batch["prefill_tokens"], batch["prefill_tokens_squared"] = 1, tokens, tokens**2
+    batch["longest_prefill_tokens"] = tokens
+    return batch
+
+
 def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     lines = [tuple(columns), *(tuple(row) for row in rows)]
     lines.insert(1, ("---",) * len(lines[0]))
@@ -68,9 +124,11 @@ def page() -> str:
     remarks: dict[str, list[str]] = {}
     for profile in profiles:
         remarks.setdefault(profile.error["statement"], []).append(f"`{profile.name}`")
+    operator_rows = [_operator_row(profile, profile.operators) for profile in profiles if profile.operators]
     return (
         f"{HEAD}\n{_table(ERROR_COLUMNS, map(_error_row, profiles))}"
         f"{RANGES}\n{_table(RANGE_COLUMNS, map(_range_row, profiles))}"
+        f"{OPERATORS}{_table(OPERATOR_COLUMNS, operator_rows)}{DERIVED_NOTE}"
         f"{REMARKS}\n" + "\n".join(f"- {', '.join(names)}: {statement}" for statement, names in remarks.items()) + "\n"
     )
 

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from servegym.latency_models.model import LatencyModel
+from servegym.latency_models.operator_fit import OperatorFit
 from servegym.latency_models.sampling import BatchRange
 from servegym.latency_models.shapes import ModelShape
 
 # What a device model rests on, from the firmest to the weakest.
 OPERATOR_TABLES = "operator tables"
+PARTLY_DERIVED = "operator tables, partly derived"
 PUBLISHED = "published coefficients"
 SERVING_POINTS = "serving points"
 APPROXIMATE = "approximate: chip specification"
@@ -30,10 +32,12 @@ class DeviceModel:
     """A device model without the CPU's overhead, and what is known of its error.
 
     model: the form and its coefficients. error: parts of the profile's `error` about the device, by name.
+    operators: of a layer, where they are known.
     """
 
     model: LatencyModel
     error: Mapping[str, Any] = field(default_factory=dict)
+    operators: OperatorFit | None = None
 
 
 @dataclass(frozen=True)

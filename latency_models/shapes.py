@@ -34,7 +34,7 @@ class ModelShape:
 
     @property
     def read_bytes(self) -> int:
-        """Weights that every batch reads: all but the input embedding."""
+        """Weights that a batch of one token reads: all but the input embedding."""
         projections = self.hidden * (self.qkv_width + self.heads * self.head_dim + 3 * self.intermediate)
         layers = self.layers * (projections + 2 * self.hidden)
         return 2 * (self.vocabulary * self.hidden + layers + self.hidden)
@@ -50,10 +50,35 @@ class ModelShape:
         return 4 * self.layers * self.heads * self.head_dim
 
 
+@dataclass(frozen=True)
+class MixtureShape(ModelShape):
+    """A decoder whose MLPs are mixtures: a token goes to `chosen` of `experts` gated MLPs of `intermediate` width."""
+
+    experts: int
+    chosen: int
+
+    @property
+    def expert_bytes(self) -> int:
+        """Weights of one expert of one layer."""
+        return 2 * 3 * self.hidden * self.intermediate
+
+    @property
+    def weight_bytes(self) -> int:
+        return super().weight_bytes + self.layers * (self.experts - self.chosen) * self.expert_bytes
+
+    @property
+    def read_bytes(self) -> int:
+        """As of a dense decoder, but with the chosen experts and the gate."""
+        gate_bytes = 2 * self.hidden * self.experts
+        return super().read_bytes + self.layers * ((self.chosen - 1) * self.expert_bytes + gate_bytes)
+
+
 LLAMA_3_8B = ModelShape(32, 4096, 32, 8, 128, 14336, 128256)  # and Llama-3.1-8B
 LLAMA_3_70B = ModelShape(80, 8192, 64, 8, 128, 28672, 128256)
 QWEN15_4B = ModelShape(40, 2560, 20, 20, 128, 6912, 151936)
 QWEN15_7B = ModelShape(32, 4096, 32, 32, 128, 11008, 151936)
 QWEN2_7B = ModelShape(28, 3584, 28, 4, 128, 18944, 152064)
+QWEN25_14B = ModelShape(48, 5120, 40, 8, 128, 13824, 152064)
 QWEN3_8B = ModelShape(36, 4096, 32, 8, 128, 12288, 151936)
 QWEN3_32B = ModelShape(64, 5120, 64, 8, 128, 25600, 151936)
+QWEN3_30B_A3B = MixtureShape(48, 2048, 32, 4, 128, 768, 151936, experts=128, chosen=8)

@@ -1,6 +1,11 @@
 """Sums of a batch that latency models are functions of, and the largest chunk that fits a time."""
 
+import numpy as np
+
 from servegym.simulator.compilation import kernel
+from servegym.simulator.types import BATCH
+
+EMPTY_BATCH = np.zeros(1, BATCH)  # its estimate is the constant part of every batch
 
 
 @kernel
@@ -45,6 +50,14 @@ def add(sums, tokens, cached, decoding):
         sums.prefill_tokens_cached += lq * lkv
         sums.prefill_cached_tokens += lkv
         sums.longest_prefill_tokens = max(sums.longest_prefill_tokens, lq)
+
+
+@kernel
+def estimate_alone(scratch, tokens, cached, decoding, estimator):
+    """Estimated time of a batch of this request alone, the constant part included."""
+    clear(scratch)
+    add(scratch, tokens, cached, decoding)
+    return estimator.batch_s(scratch, estimator.coefficients)
 
 
 @kernel

@@ -97,10 +97,10 @@ class Cluster:
         """Engines of all pools."""
         return sum(pool.engines for pool in self.pools)
 
-    def check_fits(self, workload: Workload) -> None:
+    def check_fits(self, workload: Workload, again: bool = False) -> None:
         """Raise DeploymentError if some request could never be held in the memory of an engine of some pool."""
         for pool in self.pools:
-            pool.check_fits(workload)
+            pool.check_fits(workload, again)
 
 
 def cluster_of(deployment: Deployment | Cluster) -> Cluster:

@@ -107,11 +107,14 @@ class Deployment:
         """These engines, as the one pool of a cluster."""
         return (self,)
 
-    def check_fits(self, workload: Workload) -> None:
-        """Raise DeploymentError if some request could never be held in an engine's KV memory."""
+    def check_fits(self, workload: Workload, again: bool = False) -> None:
+        """Raise DeploymentError if some request could never be held in an engine's KV memory.
+
+        again: requests can be taken back from engines, and are then prefilled with the tokens they have emitted.
+        """
         table = workload.table
-        # The last token is emitted, never cached; a prefill engine emits but the first.
-        later = 0 if self.role == "prefill" else table["output_tokens"] - 1
+        # The last token is emitted, never cached; a prefill engine emits but the first since a request was sent there.
+        later = 0 if self.role == "prefill" and not again else table["output_tokens"] - 1
         need = table["prompt_tokens"].astype("i8") + later
         capacity = self.total_blocks * self.block_tokens
         if (need > capacity).any():

@@ -32,6 +32,7 @@ from servegym.simulator.types import (
     RECALLED,
     RETURN,
     RETURNED,
+    STOPPED,
 )
 
 
@@ -207,6 +208,8 @@ def stop_sending(run, books, r, now_s):
         release(request, engine, run.blocks[e])
         engine.receiving = -1
         books.link[0].busy = 0
+        if run.clock[0].recording:
+            note(run, STOPPED, e, r, 0, 0.0)
         if engine.batch_length == 0 and engine.queue_length > 0:
             make_due(run, e)
     else:

@@ -51,24 +51,24 @@ def advance(run, books, functions, stop_at, until_s):
     stop_at: where to stop for decisions. At a route the caller may change books.route[0], at a check books.moves.
     """
     clock = run.clock[0]
-    alone = run.engines.shape[0] == 1
+    alone, transfers = run.engines.shape[0] == 1, run.engines.shape[0]
     while True:
-        # Where the caller comes back in the middle of starting engines, the events of this instant are done with.
-        while clock.starting == 0 and clock.events > 0 and run.events[0].time_s <= clock.now_s:
+        # Where the caller comes back in the middle of routing or starting engines, this instant's events are done with.
+        while clock.routing == 0 and clock.starting == 0 and clock.events > 0 and run.events[0].time_s <= clock.now_s:
             status = handle_event(run, books, functions)
             if status != GOING_ON:
                 return status
-        if clock.starting == 0:
+        if clock.routing == 0 and clock.starting == 0:
             while clock.next_incident < books.incidents.shape[0] and (
                 books.incidents[clock.next_incident].time_s <= clock.now_s
             ):
                 e = books.incidents[clock.next_incident].engine
-                if clock.recording and lines_left(run) < 2 * run.requests.shape[0] + 2:
+                if clock.recording and lines_left(run) < 2 * run.requests.shape[0] + transfers + 2:
                     return TIMELINE_FULL
                 happen(run, books, clock.now_s)
                 make_due(run, e)
             if clock.next_check_s <= clock.now_s:
-                if clock.recording and lines_left(run) < run.requests.shape[0] + 2 * run.engines.shape[0]:
+                if clock.recording and lines_left(run) < 2 * run.requests.shape[0] + 2 * transfers:
                     return TIMELINE_FULL
                 if clock.deciding_check == 0:
                     ask_scaler(run, books, clock.now_s)
@@ -81,6 +81,7 @@ def advance(run, books, functions, stop_at, until_s):
                 make_moves(run, books, clock.now_s)
         if clock.held > 0:
             catch_up(run, books, clock.now_s)
+        clock.routing = 1
         while True:
             line = next_line(run, books, alone)
             if line == NO_LINE:
@@ -88,6 +89,7 @@ def advance(run, books, functions, stop_at, until_s):
             status = route_one(run, books, line, alone, stop_at)
             if status != GOING_ON:
                 return status
+        clock.routing = 0
         if clock.starting == 0 and clock.events > 0 and run.events[0].time_s <= clock.now_s:
             continue  # KV that was sent just now over a link that takes no time
         while clock.starting < clock.due:
@@ -147,7 +149,7 @@ def handle_event(run, books, functions):
         r = run.events[0].index
         if run.engines[run.requests[r].engine].queue_length == run.queues.shape[1]:
             return QUEUE_FULL
-        if clock.recording and lines_left(run) < 1:
+        if clock.recording and lines_left(run) < 2 + run.engines.shape[0]:
             return TIMELINE_FULL
         pop(run.events, clock)
         receive(run, books, r, clock.now_s)
@@ -155,7 +157,7 @@ def handle_event(run, books, functions):
     e = run.events[0].index
     engine = run.engines[e]
     length = engine.batch_length
-    if clock.recording and lines_left(run) < 3 * length + 1:
+    if clock.recording and lines_left(run) < 3 * length + 1 + run.engines.shape[0]:
         return TIMELINE_FULL
     pop(run.events, clock)
     if kind == EVENT_SUSPENSION:
@@ -197,7 +199,8 @@ def route_one(run, books, line, alone, stop_at):
     if not is_legal(run, books, r):
         return BAD_ROUTE
     e = route.engine
-    if clock.recording and lines_left(run) < (2 if route.tier == STAY else run.requests.shape[0] + 2):
+    most_lines = 3 if route.tier == STAY else 2 * run.requests.shape[0] + run.engines.shape[0] + 3
+    if clock.recording and lines_left(run) < most_lines:
         return TIMELINE_FULL
     if e != HOLD and not has_room(run, books, e):
         return QUEUE_FULL

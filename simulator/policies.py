@@ -100,6 +100,7 @@ class Policy:
 
     kind: "scheduler", "router" or "scaler" (which has a parameter interval_s: it is asked so often).
     function: its compiled function. victims: who gives up memory first.
+    moves_engines: a router that moves engines out of the common pool (which takes their requests back).
     urgent_tier: requests ranked in this tier or before it are those it takes for urgent; None: it has no such notion.
     settings: the parameters that differ from their defaults.
     """
@@ -113,6 +114,7 @@ class Policy:
     parameters: tuple[Parameter, ...] = ()
     state: StateFields = StateFields()
     urgent_tier: int | None = None
+    moves_engines: bool = False
     settings: Mapping[str, Value] = dataclasses.field(default_factory=dict)
 
     def with_settings(self, /, **settings: Any) -> Policy:

@@ -70,6 +70,12 @@ class Scenario:
         if not self.until_s >= 0:
             raise DeploymentError(f"until_s is {self.until_s}; it should be a time of 0 or more")
 
+    @property
+    def takes_back(self) -> bool:
+        """Whether requests can be taken back from the engines to which they were sent."""
+        moves = self.scaler is not None or (self.router is not None and self.router.moves_engines)
+        return moves or len(self.incidents) > 0
+
     def fact(self, name: str) -> float:
         """A fact that a policy's default may depend on (see `policies.Fact`), at the engines of the first pool."""
         return self.facts_of(self.deployment.pools[0])(name)
@@ -128,7 +134,7 @@ class Simulation:
         self.scenario = scenario
         self.record_timeline = record_timeline
         deployment = scenario.deployment
-        deployment.check_fits(scenario.workload)
+        deployment.check_fits(scenario.workload, again=scenario.takes_back)
         self.settings = settings_of(scenario)
         self.functions = functions_of(scenario, self.settings)
         self.reset()

@@ -10,7 +10,7 @@ from servegym.simulator.lines import append, drop_first, to_router
 from servegym.simulator.memory import blocks_for, count_blocks, grow, release_chain
 from servegym.simulator.statistics import count_departed
 from servegym.simulator.timeline import note
-from servegym.simulator.types import DEPARTED, EVENT_KV_ARRIVAL
+from servegym.simulator.types import DEPARTED, EVENT_KV_ARRIVAL, SENT
 
 
 @kernel
@@ -67,6 +67,8 @@ def start_transfer(run, books, d, now_s):
     link.busy = 1
     duration_s = link.latency_s + request.computed_tokens * link.s_per_token
     push(run.events, run.clock[0], now_s + duration_s, EVENT_KV_ARRIVAL, r)
+    if run.clock[0].recording:
+        note(run, SENT, d, r, need, duration_s)
 
 
 @kernel

@@ -367,6 +367,7 @@ CLOCK = record(
         ("signals", "i8"),  # signals sent to the router, and those it has taken in
         ("next_signal", "i8"),
         ("signal_delay_s", "f8"),
+        ("routing", "i8"),  # 1: the events of this instant are done with, and the router is having its turn
         ("due", "i8"),  # engines that may start an iteration at this instant
         ("starting", "i8"),  # those that have been looked at
         ("deciding_engine", "i8"),  # engine whose batch is the next decision; -1: none
@@ -390,10 +391,10 @@ TIMELINE = record(
 )
 TIMELINE_KINDS = (
     "arrival", "batch_start", "scheduled", "evicted", "batch_end", "token", "finish", "loaded", "departed", "received",
-    "suspended", "resumed", "recalled", "held", "failed", "returned", "drained", "moved",
+    "suspended", "resumed", "recalled", "held", "failed", "returned", "drained", "moved", "sent", "stopped",
 )  # fmt: skip
 ARRIVAL, BATCH_START, SCHEDULED, EVICTED, BATCH_END, TOKEN, FINISH, LOADED, DEPARTED, RECEIVED = range(10)
-SUSPENDED, RESUMED, RECALLED, HELD, FAILED, RETURNED, DRAINED, MOVED = range(10, 18)
+SUSPENDED, RESUMED, RECALLED, HELD, FAILED, RETURNED, DRAINED, MOVED, SENT, STOPPED = range(10, 20)
 
 # Token intervals are counted in a log-linear histogram: 32 bins an octave, from 2^-20 s to 2^12 s.
 # A bin's middle is within 1/64 of every value in it: 1.6 %.

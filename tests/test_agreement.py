@@ -47,6 +47,13 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "sarathi-edf": [{}, {"token_budget": 48, "max_sequences": 6}],
     "sarathi-srpf": [{}, {"token_budget": 48, "max_sequences": 6}],
     "sarathi-sjf": [{}, {"token_budget": 48, "max_sequences": 6}],
+    "distserve": [
+        {},
+        {"token_budget": 128, "prefill_batch_size": 3},
+        {"token_budget": 256, "decode_batch_size": 2},
+    ],
+    "distserve-cp2k": [{}, {"token_budget": 48, "decode_batch_size": 4}],
+    "distserve-cp8k": [{}, {"token_budget": 24}],
     "edf": [{"token_budget": 96}, {"batch_size": 4}],
     "sjf": [{"token_budget": 96}, {"batch_size": 4}],
     "slide-batching": [

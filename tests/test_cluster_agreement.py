@@ -38,6 +38,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"decodes": "recurring", "mu": 0.0, "eta": 0.01},
         {"decodes": "recurring", "fallback": "least-loaded", "alpha": 0.4, "mu": 0.05, "lambda": 0.3},
         {"fallback": "least-loaded", "alpha": 0.0, "mu": 0.02, "lambda": 0.1, "eta": 0.02, "local_order": "arrival"},
+        {"alpha": 0.5, "mu": 0.05, "local_order": "priority"},
     ],
 }
 CASES_OF_ROUTERS = [(name, settings) for name, variants in SETTINGS.items() for settings in variants]

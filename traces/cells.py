@@ -97,7 +97,8 @@ class Chunk:
         """`lists` of a column of numbers: of one, or none, each."""
         cells = self.frame[column].to_numpy()
         there = ~np.isnan(cells)
-        wrong = there & ~((cells >= 0) & (cells <= 2**53) & (cells == np.floor(cells)))
+        most = 2**53 if cells.dtype.kind == "f" else 2**63 - 1  # beyond it a float is not the number in the file
+        wrong = there & ~((cells >= 0) & (cells <= most) & (cells == np.floor(cells)))
         self.check(column, wrong, "whole numbers of 0 or more")
         return there.astype("i8"), cells[there].astype("i8")
 

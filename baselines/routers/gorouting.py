@@ -6,17 +6,18 @@ import numpy as np
 
 from servegym.baselines.routers.blind import STREAM, any_engine
 from servegym.baselines.routers.ties import FIELDS, MEASURE, goes_first, is_below, send_to, send_to_least
+from servegym.simulator.batches import EMPTY_BATCH
 from servegym.simulator.compilation import kernel
 from servegym.simulator.ordering import sort
 from servegym.simulator.policies import Fact, Parameter, Policy, StateFields, register
 from servegym.simulator.random import uniform
 from servegym.simulator.routing import takes
 from servegym.simulator.signatures import router
-from servegym.simulator.types import BATCH, ROLE_PREFILL
+from servegym.simulator.types import ROLE_PREFILL
 
-EMPTY_BATCH = np.zeros(1, BATCH)
 ONCE, RECURRING = range(2)
 RANDOM, LEAST_LOADED = range(2)
+BY_DEADLINE, BY_ARRIVAL, BY_PRIORITY = range(3)
 
 
 @kernel
@@ -91,15 +92,15 @@ def look_at(now_s, r, requests, views, records, e, eta, decodes, estimates):
 
 
 @kernel
-def look_at_prefill_engine(now_s, r, requests, view, record, estimates, e, by_deadline, plan, order):
+def look_at_prefill_engine(now_s, r, requests, view, record, estimates, e, local_order, plan, order):
     """The same for an engine that prefills only: requests run one after the other in its local order (phi_p)."""
     constant_s = estimates.batch_s[view.kind](EMPTY_BATCH[0], estimates.coefficients[e])
     n = view.prefills
     for k in range(n + 1):
         request = requests[r] if k == n else requests[record[k]]
         order[k] = k
-        plan[k].tier = 0
-        plan[k].key = request.first_deadline_s if by_deadline else request.arrival_s
+        plan[k].tier = request.priority if local_order == BY_PRIORITY else 0
+        plan[k].key = request.arrival_s if local_order == BY_ARRIVAL else request.first_deadline_s
         plan[k].exec_s = estimates.request_s[view.kind](request.prompt_tokens, 0, False, estimates.coefficients[e])
     sort(order, plan, n + 1)
     since_s = now_s - view.changed_s
@@ -134,7 +135,7 @@ def gorouting(now_s, r, requests, known, state, parameters, estimates, plan, ord
             continue
         if views[e].role == ROLE_PREFILL:
             gain, before_s, after_s = look_at_prefill_engine(
-                now_s, r, requests, views[e], records[e], estimates, e, parameters[7] == 0, plan, order
+                now_s, r, requests, views[e], records[e], estimates, e, int(parameters[7]), plan, order
             )  # fmt: skip
         else:
             gain, before_s, after_s = look_at(
@@ -196,7 +197,8 @@ register(
                       choices=("random", "least-loaded"), source="ProServe, Alg. 2 line 19; xLLM"),
             Parameter("seed", 0, "of the random fallback", 0, 2**31 - 1, integer=True),
             Parameter("local_order", "deadline", "in which prefill engines are taken to run their requests",
-                      choices=("deadline", "arrival"), source="ProServe, section 4.3: that of the local scheduler"),
+                      choices=("deadline", "arrival", "priority"),
+                      source="ProServe, section 4.3: that of the local scheduler"),
         ),
     )
 )  # fmt: skip

@@ -212,8 +212,8 @@ def first_token_in_time(now_s, r, requests, known, own_s, s_per_token, e, state)
                 ahead += context_of(other)
             else:
                 behind += context_of(other)
-    left = max(0.0, min(ahead, backlog_tokens(view, now_s, e, state) - behind))
-    done_s = start_s + left * s_per_token + own_s
+    computed = max(0.0, ahead + behind - backlog_tokens(view, now_s, e, state))  # of the first ones
+    done_s = start_s + own_s + max(0.0, ahead - computed) * s_per_token
     if done_s >= due_s:
         return False
     if behind == 0:
@@ -222,13 +222,13 @@ def first_token_in_time(now_s, r, requests, known, own_s, s_per_token, e, state)
         other_s = next_deadline_s(requests[known.records[e, k]])
         if other_s <= due_s or other_s <= now_s:
             continue
-        tokens = 0  # of those behind, up to this one
+        until = ahead  # tokens up to this one
         for i in range(view.prefills):
             between_s = next_deadline_s(requests[known.records[e, i]])
             if due_s < between_s <= other_s and now_s < between_s:
-                tokens += context_of(requests[known.records[e, i]])
-        other_done_s = done_s + tokens * s_per_token
-        if other_done_s >= other_s > other_done_s - own_s:
+                until += context_of(requests[known.records[e, i]])
+        without_s = start_s + max(0.0, until - computed) * s_per_token
+        if without_s < other_s <= without_s + own_s:
             return False
     return True
 

@@ -2,13 +2,12 @@
 
 import numpy as np
 
+from servegym.simulator.batches import EMPTY_BATCH
 from servegym.simulator.policies import Fact, Parameter, Policy, register
 from servegym.simulator.requests import is_decoding, next_deadline_s
 from servegym.simulator.signatures import scheduler
-from servegym.simulator.types import BATCH
 
 NEAR, PREFILL, OTHER = range(3)  # tiers
-EMPTY_BATCH = np.zeros(1, BATCH)
 
 
 @scheduler

@@ -19,10 +19,8 @@ BUSY_THEN_S = 0  # of state.engines
 @kernel
 def first_level(request, quantum_s, estimator):
     """Skip-join: the first level whose quantum holds all that the request has left, as a batch of its own."""
-    alone = estimator.scratch[0]
-    batches.clear(alone)
-    batches.add(alone, left_of(request), cached_of(request), is_decoding(request))
-    time_s = estimator.batch_s(alone, estimator.coefficients)
+    scratch = estimator.scratch[0]
+    time_s = batches.estimate_alone(scratch, left_of(request), cached_of(request), is_decoding(request), estimator)
     level = 0
     while quantum_s * float(1 << level) < time_s and level < LAST_LEVEL:
         level += 1

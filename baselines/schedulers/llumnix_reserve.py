@@ -2,21 +2,17 @@
 
 import numpy as np
 
+from servegym.baselines.schedulers import vllm_fcfs
 from servegym.simulator.policies import Parameter, Policy, register
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.signatures import scheduler
-from servegym.simulator.types import MISFIT_STOP, PHASE_FIRST_DECIDES
 
 DECODES = np.int64(2**40)  # tier after every priority
 
 
 @scheduler
 def llumnix_reserve(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    limits.token_budget = int(parameters[0])
-    limits.holder_budget = int(parameters[1])
-    limits.phase = PHASE_FIRST_DECIDES
-    limits.misfit = MISFIT_STOP
-    limits.whole_prompts = 1
+    vllm_fcfs.set_budgets(parameters, limits)
     reserve_blocks = int(parameters[2] * engine.total_blocks)
     for place in range(queue.shape[0]):
         request, line = requests[queue[place]], plan[place]
@@ -33,10 +29,7 @@ register(
         "Llumnix; ProServe, sections 1 and 6",
         llumnix_reserve,
         parameters=(
-            Parameter("token_budget", 8192, "tokens in a batch; a longer prompt runs alone", 1, 2**20, "tokens",
-                      integer=True, log=True, source="as vllm-fcfs"),
-            Parameter("max_sequences", 256, "requests that may hold memory", 1, 2**20, "requests",
-                      integer=True, log=True, source="vLLM"),
+            *vllm_fcfs.PARAMETERS,
             Parameter("reserve", 0.1, "share of the KV blocks that only priority 0 is admitted to", 0, 1),
         ),
     )

@@ -67,9 +67,7 @@ def time_with(sums, scratch, prefill_tokens, estimator):
 @kernel
 def must_run(request, now_s, iteration_s, scratch, estimator):
     """Whether a prefill that has begun can still be in time, but not if it is passed over for one iteration."""
-    batches.clear(scratch)
-    batches.add(scratch, left_of(request), cached_of(request), False)
-    need_s = estimator.batch_s(scratch, estimator.coefficients)
+    need_s = batches.estimate_alone(scratch, left_of(request), cached_of(request), False, estimator)
     deadline_s = next_deadline_s(request)
     return now_s + need_s < deadline_s <= now_s + iteration_s + need_s
 

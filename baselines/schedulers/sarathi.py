@@ -1,5 +1,6 @@
 """Sarathi-Serve's stall-free batching, and ProServe's extension by priority (its section 5.1)."""
 
+from servegym.simulator.compilation import kernel
 from servegym.simulator.policies import Fact, Parameter, Policy, register
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.signatures import scheduler
@@ -14,24 +15,38 @@ PARAMETERS = (
 )  # fmt: skip
 
 
-@scheduler
-def sarathi_fcfs(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+@kernel
+def set_budgets(parameters, limits):
+    """The limits of PARAMETERS, which are a policy's first."""
     limits.token_budget = int(parameters[0])
     limits.holder_budget = int(parameters[1])
+
+
+@kernel
+def rank_after_decodes(request, line, tier, key):
+    """Decodes before all others, by arrival; a prefill by (tier, key)."""
+    if is_decoding(request):
+        line.tier = DECODES
+        line.key = request.arrival_s
+    else:
+        line.tier = tier
+        line.key = key
+
+
+@scheduler
+def sarathi_fcfs(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    set_budgets(parameters, limits)
     for place in range(queue.shape[0]):
         request = requests[queue[place]]
-        plan[place].tier = DECODES if is_decoding(request) else 0
-        plan[place].key = request.arrival_s
+        rank_after_decodes(request, plan[place], 0, request.arrival_s)
 
 
 @scheduler
 def sarathi_priority(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    limits.token_budget = int(parameters[0])
-    limits.holder_budget = int(parameters[1])
+    set_budgets(parameters, limits)
     for place in range(queue.shape[0]):
         request = requests[queue[place]]
-        plan[place].tier = DECODES if is_decoding(request) else request.priority
-        plan[place].key = request.arrival_s
+        rank_after_decodes(request, plan[place], request.priority, request.arrival_s)
 
 
 register(

@@ -3,43 +3,34 @@
 Decodes run first; of the prefills EDF takes the earliest deadline, SRPF the least prompt left, SJF the shortest prompt.
 """
 
-from servegym.baselines.schedulers.sarathi import DECODES, PARAMETERS
+from servegym.baselines.schedulers.sarathi import PARAMETERS, rank_after_decodes, set_budgets
 from servegym.simulator.policies import Policy, register
-from servegym.simulator.requests import is_decoding, left_of
+from servegym.simulator.requests import left_of
 from servegym.simulator.signatures import scheduler
 
 
 @scheduler
 def sarathi_edf(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    limits.token_budget = int(parameters[0])
-    limits.holder_budget = int(parameters[1])
+    set_budgets(parameters, limits)
     for place in range(queue.shape[0]):
         request = requests[queue[place]]
-        decoding = is_decoding(request)
-        plan[place].tier = DECODES if decoding else 0
-        plan[place].key = request.arrival_s if decoding else request.first_deadline_s
+        rank_after_decodes(request, plan[place], 0, request.first_deadline_s)
 
 
 @scheduler
 def sarathi_srpf(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    limits.token_budget = int(parameters[0])
-    limits.holder_budget = int(parameters[1])
+    set_budgets(parameters, limits)
     for place in range(queue.shape[0]):
         request = requests[queue[place]]
-        decoding = is_decoding(request)
-        plan[place].tier = DECODES if decoding else 0
-        plan[place].key = request.arrival_s if decoding else float(left_of(request))
+        rank_after_decodes(request, plan[place], 0, float(left_of(request)))
 
 
 @scheduler
 def sarathi_sjf(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    limits.token_budget = int(parameters[0])
-    limits.holder_budget = int(parameters[1])
+    set_budgets(parameters, limits)
     for place in range(queue.shape[0]):
         request = requests[queue[place]]
-        decoding = is_decoding(request)
-        plan[place].tier = DECODES if decoding else 0
-        plan[place].key = request.arrival_s if decoding else float(request.prompt_tokens)
+        rank_after_decodes(request, plan[place], 0, float(request.prompt_tokens))
 
 
 register(

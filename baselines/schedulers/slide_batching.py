@@ -4,18 +4,18 @@ first, with a boundary between the two that slides with the load.
 
 import numpy as np
 
+from servegym.simulator.batches import EMPTY_BATCH
 from servegym.simulator.compilation import allocating_kernel, kernel
 from servegym.simulator.policies import Fact, Parameter, Policy, register
 from servegym.simulator.requests import is_decoding, next_deadline_s
 from servegym.simulator.signatures import scheduler
-from servegym.simulator.types import BATCH, MISFIT_STOP
+from servegym.simulator.types import MISFIT_STOP
 
 LOADS = ("a", "c", "p")
 LOAD_A, LOAD_C, LOAD_P = range(3)
 ABLATIONS = ("none", "only-deadline", "only-density", "no-latency")
 NONE, ONLY_DEADLINE, ONLY_DENSITY, NO_LATENCY = range(4)
 XLLM_SMALLEST_CHUNK_TOKENS = 51  # "a chunk <= 50 tokens ends the batch"
-EMPTY_BATCH = np.zeros(1, BATCH)
 
 
 @allocating_kernel

@@ -87,8 +87,7 @@ def charge_and_lift(state, first, last, input_weight, output_weight):
 
 @scheduler
 def weighted_vtc(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    limits.token_budget = int(parameters[0])
-    limits.holder_budget = int(parameters[1])
+    sarathi.set_budgets(parameters, limits)
     input_weight, output_weight = parameters[2], parameters[3]
     own = state.engines[engine.index]
     own[RANKINGS] += 1.0

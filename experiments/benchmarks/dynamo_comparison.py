@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import tempfile
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from servegym.experiments.benchmarks import dynamo_replay
 from servegym.experiments.benchmarks.figures import Figure
+from servegym.experiments.benchmarks.others import check_same_work, run_script
 from servegym.experiments.benchmarks.scenarios import MAX_SEQUENCES, TOKEN_BUDGET, Sizes, scenario, workload
 from servegym.experiments.benchmarks.single_engine import loop_s
-from servegym.experiments.errors import ExperimentError
+from servegym.simulator.deployment import Deployment
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 
@@ -34,7 +32,7 @@ def measure(sizes: Sizes, dynamo_python: str) -> list[Figure]:
     ours = simulation.run()  # compiles, or reads what was compiled
     ours_s, defaults, equals = take_turns(simulation, dynamo_python, sizes.repetitions)
     for done in (*defaults, *equals):
-        check_same_work(done, simulation.scenario.workload.table, ours.summary)
+        check_same_work("Dynamo", done, simulation.scenario.workload.table, ours.summary)
     tpot_error = equals[0]["mean_tpot_s"] / ours.requests["tpot_s"].mean() - 1
 
     def ratio(replays: list[dict[str, Any]], seconds: str) -> float:
@@ -68,23 +66,19 @@ def take_turns(
 ) -> tuple[list[float], list[dict[str, Any]], list[dict[str, Any]]]:
     """Seconds of our event loop, and Dynamo's replays with its own iteration times and with ours."""
     served, deployment = simulation.scenario.workload, simulation.scenario.deployment.pools[0]
-    engine = {
-        "backend": "vllm",
-        "block_size": deployment.block_tokens,
-        "num_gpu_blocks": deployment.total_blocks,
-        "max_num_batched_tokens": TOKEN_BUDGET,
-        "max_num_seqs": MAX_SEQUENCES,
-        "enable_chunked_prefill": True,
-        "enable_prefix_caching": False,
-    }
+    engine = engine_options(deployment)
     ours_s, defaults, equals = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "requests.jsonl"
         write_mooncake(served, trace, deployment.block_tokens)
         for _ in range(repetitions):
             ours_s.append(loop_s(simulation))
-            defaults.append(replay(dynamo_python, trace, engine))
-            equals.append(replay(dynamo_python, trace, engine | EQUAL_TIMES))
+            defaults.append(replay(dynamo_python, trace, deployment.block_tokens, extra_engine_args={"engine": engine}))
+            equals.append(
+                replay(
+                    dynamo_python, trace, deployment.block_tokens, extra_engine_args={"engine": engine | EQUAL_TIMES}
+                )
+            )
     return ours_s, defaults, equals
 
 
@@ -104,25 +98,21 @@ def write_mooncake(served: Workload, path: Path, block_tokens: int) -> None:
             first_block = end_block
 
 
-def replay(dynamo_python: str, trace: Path, engine: dict[str, Any]) -> dict[str, Any]:
-    """One replay in a process of Dynamo's Python; -I, or it would see this folder's modules as its own.
-
-    Raises ExperimentError if it fails.
-    """
-    command = [dynamo_python, "-I", dynamo_replay.__file__, str(trace), json.dumps(engine)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise ExperimentError(f"{dynamo_python}: Dynamo's replay failed ({done.returncode}): {done.stderr}")
-    return json.loads(done.stdout)
-
-
-def check_same_work(done: dict[str, Any], table: np.ndarray, ours: dict[str, Any]) -> None:
-    """Raises ExperimentError unless both served every request, and every token of it."""
-    work = {
-        "requests": len(table),
-        "prompt_tokens": int(table["prompt_tokens"].sum()),
-        "output_tokens": int(table["output_tokens"].sum()),
+def engine_options(deployment: Deployment) -> dict[str, Any]:
+    """Dynamo's options for one of our engines."""
+    return {
+        "backend": "vllm",
+        "block_size": deployment.block_tokens,
+        "num_gpu_blocks": deployment.total_blocks,
+        "max_num_batched_tokens": TOKEN_BUDGET,
+        "max_num_seqs": MAX_SEQUENCES,
+        "enable_chunked_prefill": True,
+        "enable_prefix_caching": False,
     }
-    served = {name: done[name] for name in work}
-    if served != work or (ours["finished"], ours["tokens_emitted"]) != (work["requests"], work["output_tokens"]):
-        raise ExperimentError(f"not the same work: Dynamo served {served} of {work}")
+
+
+def replay(dynamo_python: str, trace: Path, block_tokens: int, **options: Any) -> dict[str, Any]:
+    """One replay of a trace with these blocks. options: more of `run_trace_replay`. Raises ExperimentError."""
+    chosen = json.dumps({"trace_block_size": block_tokens, **options})
+    quiet = {"DYN_LOG": "error"}  # by default its router writes a line a request, which takes time
+    return run_script("Dynamo", dynamo_python, dynamo_replay.__file__, str(trace), chosen, settings=quiet)

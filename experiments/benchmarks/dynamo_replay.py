@@ -1,8 +1,9 @@
-"""One offline replay of NVIDIA Dynamo: dynamo_replay.py TRACE.jsonl ENGINE_ARGUMENTS_AS_JSON
+"""One offline replay of NVIDIA Dynamo: dynamo_replay.py TRACE.jsonl OPTIONS_AS_JSON
 
-A script for the Python of Dynamo's environment (dynamo_setup.sh), which has no servegym. Prints JSON: the seconds
-of the simulation (`loop_s`: Dynamo's own wall_time_ms, the construction and execution of its Rust runtime), those of
-the whole call, which also reads the trace (`call_s`), and figures that tell whether it did the same work.
+A script for the Python of Dynamo's environment (dynamo_setup.sh), which has no servegym. The options are keyword
+arguments of its `run_trace_replay`. Prints JSON: the seconds of the simulation (`loop_s`: Dynamo's own wall_time_ms,
+the construction and execution of its Rust runtime), those of the whole call, which also reads the trace (`call_s`),
+and figures that tell whether it did the same work.
 """
 
 import json
@@ -10,14 +11,12 @@ import sys
 import time
 
 
-def replay(trace: str, engine: dict) -> dict:
+def replay(trace: str, options: dict) -> dict:
     # Imported here: only Dynamo's environment has it, and servegym's tools import every module of the package.
     from dynamo.replay import run_trace_replay
 
     begin = time.perf_counter()
-    report = run_trace_replay(
-        trace, extra_engine_args={"engine": engine}, num_workers=1, trace_block_size=engine["block_size"]
-    )
+    report = run_trace_replay(trace, **options)
     call_s = time.perf_counter() - begin
     summary = report.summary
     return {

@@ -24,6 +24,10 @@ class Sizes:
     process_repetitions: the same for whole processes.
     scheduler_queue_length: requests queued where schedulers are compared, for scheduler_iterations iterations.
     queue_length: requests queued in the overload benchmark; other_queue_lengths: where its cost is compared.
+    cluster_requests, cluster_engines: served in one run; cluster_repetitions: runs, each in a process of its own.
+    routed_engines: of the cluster in which routers are timed, routed_requests_per_engine of the run they are in the
+    middle of, and routed_decisions the requests routed there.
+    compared_cluster_requests: served by us and by Dynamo with several engines.
     """
 
     requests: int = 4000
@@ -35,9 +39,16 @@ class Sizes:
     process_repetitions: int = 3
     scheduler_queue_length: int = 2000
     scheduler_iterations: int = 400
+    cluster_requests: int = 300_000
+    cluster_engines: int = 64
+    cluster_repetitions: int = 3
+    routed_engines: int = 128
+    routed_requests_per_engine: int = 400
+    routed_decisions: int = 1000
+    compared_cluster_requests: int = 8000
 
 
-QUICK = Sizes(repetitions=2, process_repetitions=1)
+QUICK = Sizes(repetitions=2, process_repetitions=1, cluster_repetitions=1)
 
 
 def workload(requests: int, rate_per_s: float | None = RATE_PER_S, slo: str = "proserve") -> Workload:

@@ -12,59 +12,78 @@ from pathlib import Path
 from rich.console import Console
 
 from servegym.experiments.benchmarks import (
+    cluster,
+    dynamo_clusters,
     dynamo_comparison,
     machine,
     memory,
     overload,
+    routers,
     schedulers,
     single_engine,
     startup,
+    vidur_comparison,
 )
 from servegym.experiments.benchmarks.figures import Figure, table
 from servegym.experiments.benchmarks.scenarios import QUICK, Sizes
 from servegym.experiments.errors import ExperimentError
 
-NOT_A_TERMINAL_WIDTH = 150  # characters: what the table takes, so that a file of it is good Markdown
+NOT_A_TERMINAL_WIDTH = 200  # characters: what the table takes, so that a file of it is good Markdown
 Benchmark = Callable[[Sizes], list[Figure]]
 
 # Memory comes first: at its start Linux gives a process the peak of the one that started it, still small here.
 BENCHMARKS: dict[str, Benchmark] = {
     "memory of a long run": memory.measure,
+    "a cluster": cluster.measure,
     "one engine": single_engine.measure,
     "overload": overload.measure,
+    "routers": routers.measure,
     "the whole process": startup.measure,
     "the first process ever": startup.measure_first,
 }
-SCHEDULERS: dict[str, Benchmark] = {"schedulers": schedulers.measure}
-HOW_TO_GET_DYNAMO = (
-    "NVIDIA Dynamo: skipped; experiments/benchmarks/dynamo_setup.sh DIR, then servegym bench --dynamo DIR/bin/python"
-)
+# Asked for by name, instead of the others.
+ASKED_FOR: dict[str, Benchmark] = {"schedulers": schedulers.measure, "routers": routers.measure_all}
+HOW_TO_GET = {
+    "NVIDIA Dynamo": "experiments/benchmarks/dynamo_setup.sh DIR, then servegym bench --dynamo DIR/bin/python",
+    "Vidur": "experiments/benchmarks/vidur_setup.sh DIR, then servegym bench --vidur DIR",
+}
 
 
 def run(
-    json_path: str | None, dynamo_python: str | None, quick: bool, compare_schedulers: bool = False
+    json_path: str | None,
+    quick: bool = False,
+    dynamo_python: str | None = None,
+    vidur: str | None = None,
+    asked_for: tuple[str, ...] = (),
 ) -> dict[str, float]:
     """Measure everything and print it on standard error.
 
     json_path: where one flat JSON object of all figures goes; "-": standard output.
-    dynamo_python: the Python of Dynamo's environment; None: no comparison. quick: fewer repetitions.
-    compare_schedulers: measure what an iteration costs under each registered scheduler, and nothing else.
+    quick: fewer repetitions. dynamo_python: the Python of Dynamo's environment; None: no comparison.
+    vidur: the folder of Vidur's environment, or its Python; None: no comparison.
+    asked_for: names of `ASKED_FOR`, each in detail; instead of the others, if there is one.
 
-    Raises ExperimentError if `dynamo_python` cannot be run or something does not do the work it is timed for.
+    Raises ExperimentError if one of these cannot be run or something does not do the work it is timed for.
     """
-    if dynamo_python is not None and shutil.which(dynamo_python) is None:
-        raise ExperimentError(f"{dynamo_python} is no program; dynamo_setup.sh DIR makes DIR/bin/python")
+    pythons = {
+        "NVIDIA Dynamo": checked_python(dynamo_python, "dynamo_setup.sh DIR makes DIR/bin/python"),
+        "Vidur": checked_python(vidur, "vidur_setup.sh DIR makes DIR"),
+    }
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         console.width = NOT_A_TERMINAL_WIDTH
-    benchmarks = dict(SCHEDULERS if compare_schedulers else BENCHMARKS)
-    if dynamo_python is not None:
-        benchmarks["NVIDIA Dynamo"] = partial(dynamo_comparison.measure, dynamo_python=dynamo_python)
+    benchmarks = {name: ASKED_FOR[name] for name in asked_for} or dict(BENCHMARKS)
+    if dynamo := pythons["NVIDIA Dynamo"]:
+        benchmarks["NVIDIA Dynamo"] = partial(dynamo_comparison.measure, dynamo_python=dynamo)
+        benchmarks["NVIDIA Dynamo, several engines"] = partial(dynamo_clusters.measure, dynamo_python=dynamo)
+    if vidur_python := pythons["Vidur"]:
+        benchmarks["Vidur"] = partial(vidur_comparison.measure, vidur_python=vidur_python)
     console.print(f"{datetime.date.today()}: {machine.describe()}")
     figures = measure(benchmarks, QUICK if quick else Sizes(), console)
     console.print(table(figures))
-    if dynamo_python is None and not compare_schedulers:
-        console.print(HOW_TO_GET_DYNAMO)
+    for name, python in pythons.items():
+        if python is None and not asked_for:
+            console.print(f"{name}: skipped; {HOW_TO_GET[name]}")
     console.print(f"at the end: {machine.describe()}")
     values = {name: value for figure in figures for name, value in figure.values.items()}
     if json_path is not None:
@@ -74,6 +93,16 @@ def run(
         else:
             Path(json_path).write_text(document + "\n", encoding="utf-8")
     return values
+
+
+def checked_python(given: str | None, how_to_get: str) -> str | None:
+    """The Python of an environment, given as that or as its folder. Raises ExperimentError if it is none."""
+    if given is None:
+        return None
+    python = str(Path(given) / "bin" / "python") if Path(given).is_dir() else given
+    if shutil.which(python) is None:
+        raise ExperimentError(f"{python} is no program; {how_to_get}")
+    return python
 
 
 def measure(benchmarks: dict[str, Benchmark], sizes: Sizes, console: Console) -> list[Figure]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import ABOVE_0, Check, Range
 from servegym.experiments.claims.harness.claim import claim
+from servegym.experiments.claims.harness.error_curves import picture_of_errors
 from servegym.experiments.claims.harness.settings import Setting, Size
 from servegym.experiments.claims.harness.waiting import (
     BUCKETS,
@@ -109,20 +109,6 @@ def memory_checks(rows: pd.DataFrame) -> list[Check]:
     ]
 
 
-def picture(rows: pd.DataFrame, path: Path) -> None:
-    from servegym.experiments.claims.harness import drawing
-
-    devices = list(rows["device"].unique())
-    figure, row = drawing.panels(devices, "error about urgency", "waiting time, s per output token", share_y=False)
-    for axes, device in zip(row, devices, strict=True):
-        here = rows[rows["device"] == device]
-        for style, level in enumerate((*LEVELS, None)):
-            curve = [waited(here, level, predictor=predictor(error), arrivals=waves(N, GAP_S)) for error in ERRORS]
-            drawing.curve(axes, ERRORS, curve, "overall" if level is None else f"level {level}", style)
-        axes.set_ylim(0)
-    drawing.save(figure, row, path)
-
-
 @claim(
     "semantic-fig2a",
     figure="Figure 2a",
@@ -137,7 +123,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     refuted_by="An interval of a ratio wholly outside its range, or a step that lets level 0 wait less.",
     cells=cells,
     measure=functools.partial(serve_waiting, requests_at_least=2500),
-    picture=picture,
+    picture=picture_of_errors("urgency", ERRORS, predictor, arrivals=waves(N, GAP_S)),
     caption="Waiting time by urgency level against the error about urgency; bars are 95 % intervals over seeds.",
     reading="Errors about urgency harm the most urgent, as claimed, and more than claimed: on the A100 with the 4B "
     "model level 0 goes from 0.018 to 0.149 s a token (8.1 times; 7.1 and 7.4 on the others), level 1 from "

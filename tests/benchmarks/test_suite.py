@@ -2,16 +2,13 @@
 
 import json
 import math
-import sys
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
-from servegym.baselines.registry import scheduler_names
-from servegym.experiments.benchmarks import dynamo_comparison, overload, schedulers, startup, suite
+from servegym.baselines.registry import router_names, scheduler_names
+from servegym.experiments.benchmarks import cluster, overload, schedulers, startup, suite
 from servegym.experiments.benchmarks.figures import Figure
 from servegym.experiments.benchmarks.scenarios import Sizes, scenario, workload
 from servegym.experiments.errors import ExperimentError
@@ -27,6 +24,12 @@ SIZES = Sizes(
     process_repetitions=1,
     scheduler_queue_length=100,
     scheduler_iterations=20,
+    cluster_requests=60,
+    cluster_engines=3,
+    cluster_repetitions=1,
+    routed_engines=4,
+    routed_requests_per_engine=20,
+    routed_decisions=10,
 )
 COMPILES = "the first process ever"  # takes longer than all tests here
 NAMES = {
@@ -40,6 +43,10 @@ NAMES = {
     "overload_ns_per_queued_600",
     "overload_cost_growth_ratio",
     "cli_s",
+    "cluster_minload_s",
+    "cluster_minload_bound_ratio",
+    "cluster_minload_rss_mib",
+    "cluster_minload_rss_mib_per_million",
 }
 
 
@@ -47,17 +54,21 @@ NAMES = {
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suite, "QUICK", SIZES)
     monkeypatch.delitem(suite.BENCHMARKS, COMPILES)
+    monkeypatch.setattr(cluster, "BOUNDS_S", {"min-load": 45.0, "no-such-router": 90.0})
 
 
 @pytest.mark.usefixtures("tiny")
 def test_the_suite_reports_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
-    values = suite.run("-", None, quick=True)
+    values = suite.run("-", quick=True)
     out, err = capsys.readouterr()
     assert json.loads(out) == values
-    assert set(values) == NAMES
-    assert all(math.isfinite(value) and value > 0 for value in values.values())
+    routed = {f"router_{name.replace('-', '_')}_requests_per_s" for name in router_names()}
+    spreads = {f"{name}_{end}" for name in routed for end in ("low", "high")}
+    assert set(values) == NAMES | routed | spreads
+    assert all(math.isfinite(value) for value in values.values())
+    assert all(value > 0 for name, value in values.items() if not name.endswith("per_million"))
     assert 1e3 < 1e6 * values["million_requests_rss_mb"] / SIZES.memory_requests < 1e6  # bytes per request
-    assert "dynamo_setup.sh" in err
+    assert "dynamo_setup.sh" in err and "vidur_setup.sh" in err
     assert all(name in err for name in ("numba", "load average", "at least 100,000", "at most 1,500"))
 
 
@@ -81,7 +92,7 @@ def test_a_queue_that_never_gets_so_long_is_an_error() -> None:
 
 @pytest.mark.usefixtures("tiny")
 def test_every_registered_scheduler_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    values = suite.run("-", None, quick=True, compare_schedulers=True)
+    values = suite.run("-", quick=True, asked_for=("schedulers",))
     out, err = capsys.readouterr()
     assert json.loads(out) == values
     ratios = {f"{name.replace('-', '_')}_iteration_ratio" for name in scheduler_names()}
@@ -138,48 +149,17 @@ def test_a_first_run_that_says_nothing_is_an_error(monkeypatch: pytest.MonkeyPat
         startup.measure_first(SIZES)
 
 
-def test_every_block_of_the_dynamo_trace_is_its_own(tmp_path: Path) -> None:
-    served, path = workload(100), tmp_path / "requests.jsonl"
-    dynamo_comparison.write_mooncake(served, path, 16)
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line["timestamp"] for line in lines] == pytest.approx(1e3 * served.table["arrival_s"])
-    assert [line["input_length"] for line in lines] == served.table["prompt_tokens"].tolist()
-    assert [line["output_length"] for line in lines] == served.table["output_tokens"].tolist()
-    assert [len(line["hash_ids"]) for line in lines] == [math.ceil(line["input_length"] / 16) for line in lines]
-    blocks = [block for line in lines for block in line["hash_ids"]]
-    assert blocks == list(range(len(blocks)))
+def test_a_python_that_is_none_is_an_error_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ExperimentError, match="no/such/python is no program; dynamo_setup"):
+        suite.run(None, dynamo_python="no/such/python")
+    with pytest.raises(ExperimentError, match="bin/python is no program; vidur_setup"):
+        suite.run(None, vidur=str(tmp_path))
 
 
-def test_a_python_that_is_none_is_an_error_at_once() -> None:
-    with pytest.raises(ExperimentError, match="no/such/python is no program"):
-        suite.run(None, "no/such/python", quick=True)
-
-
-def test_a_python_without_dynamo_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ExperimentError, match="replay failed"):
-        dynamo_comparison.replay(sys.executable, tmp_path / "requests.jsonl", {"block_size": 16})
-
-
-FAKE_DYNAMO = """#!/bin/sh
-echo '{"loop_s": 2.0, "call_s": 3.0, "requests": %d, "prompt_tokens": %d, "output_tokens": %d,
-"mean_ttft_s": 0.25, "mean_tpot_s": 0.028}'
-"""
-
-
-@pytest.mark.parametrize("missing_tokens", [0, 1])
-def test_dynamo_counts_only_for_the_same_work(tmp_path: Path, missing_tokens: int) -> None:
-    table = workload(SIZES.requests).table
-    python = tmp_path / "python"
-    work = len(table), table["prompt_tokens"].sum(), table["output_tokens"].sum() - missing_tokens
-    python.write_text(FAKE_DYNAMO % work)
+def test_an_environment_is_given_as_its_folder_or_its_python(tmp_path: Path) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\n")
     python.chmod(0o755)
-    benchmark = {"NVIDIA Dynamo": partial(dynamo_comparison.measure, dynamo_python=str(python))}
-    if missing_tokens:
-        with pytest.raises(ExperimentError, match="not the same work"):
-            suite.measure(benchmark, SIZES, Console(stderr=True))
-        return
-    values = {figure.name: figure.value for figure in suite.measure(benchmark, SIZES, Console(stderr=True))}
-    assert values["dynamo_requests_per_s"] == SIZES.requests / 2
-    ours = values["dynamo_our_requests_per_s"]
-    assert values["dynamo_ratio"] == values["dynamo_equal_times_ratio"] == pytest.approx(ours / (SIZES.requests / 2))
-    assert values["dynamo_whole_call_ratio"] == pytest.approx(1.5 * values["dynamo_ratio"])
+    assert suite.checked_python(str(tmp_path), "") == suite.checked_python(str(python), "") == str(python)
+    assert suite.checked_python(None, "") is None

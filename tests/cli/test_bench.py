@@ -8,13 +8,14 @@ from servegym.experiments.benchmarks import suite
 @pytest.mark.parametrize(
     "arguments, asked",
     [
-        ([], (None, None, False, False)),
-        (["--quick", "--json", "-"], ("-", None, True, False)),
+        ([], (None, False, None, None, ())),
+        (["--quick", "--json", "-"], ("-", True, None, None, ())),
         (
-            ["--json", "figures.json", "--dynamo", "dynamo/bin/python"],
-            ("figures.json", "dynamo/bin/python", False, False),
+            ["--json", "figures.json", "--dynamo", "dynamo/bin/python", "--vidur", "vidur"],
+            ("figures.json", False, "dynamo/bin/python", "vidur", ()),
         ),
-        (["--schedulers"], (None, None, False, True)),
+        (["--schedulers"], (None, False, None, None, ("schedulers",))),
+        (["--routers", "--schedulers"], (None, False, None, None, ("schedulers", "routers"))),
     ],
 )
 def test_arguments_reach_the_suite(servegym, monkeypatch, arguments, asked):

@@ -24,9 +24,11 @@ from servegym.latency_models.shapes import (
     LLAMA_3_70B,
     QWEN2_7B,
     QWEN3_8B,
+    QWEN3_30B_A3B,
     QWEN3_32B,
     QWEN15_4B,
     QWEN15_7B,
+    QWEN25_14B,
 )  # fmt: skip
 from servegym.latency_models.specifications import device
 from servegym.latency_models.tables import Curve, Surface, read_table
@@ -43,13 +45,22 @@ each_recipe = pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: reci
         (LLAMA_3_8B, 8_030_261_248, 131_072), (LLAMA_3_70B, 70_553_706_496, 327_680),
         (QWEN15_4B, 3_950_369_280, 409_600), (QWEN15_7B, 7_721_324_544, 524_288), (QWEN2_7B, 7_615_616_512, 57_344),
         (QWEN3_8B, 8_190_735_360, 147_456), (QWEN3_32B, 32_762_123_264, 262_144),
+        (QWEN25_14B, 14_770_033_664, 196_608), (QWEN3_30B_A3B, 30_532_122_624, 98_304),
     ],
-    ids=["Llama-3-8B", "Llama-3-70B", "Qwen1.5-4B", "Qwen1.5-7B", "Qwen2-7B", "Qwen3-8B", "Qwen3-32B"],
+    ids=["Llama-3-8B", "Llama-3-70B", "Qwen1.5-4B", "Qwen1.5-7B", "Qwen2-7B", "Qwen3-8B", "Qwen3-32B",
+        "Qwen2.5-14B", "Qwen3-30B-A3B"],
 )  # fmt: skip
 def test_weights_and_cache_of_a_token(shape, parameters, kv_bytes_per_token):
     """Against the published numbers of parameters, which hold biases and inner norms."""
     assert shape.weight_bytes == pytest.approx(2 * parameters, rel=1e-4)
     assert shape.kv_bytes_per_token == kv_bytes_per_token
+
+
+def test_a_token_goes_to_some_of_the_experts_only():
+    """Of the 30.5e9 weights the published 3.3e9 are activated; a batch of one reads those, less the input embedding."""
+    active = QWEN3_30B_A3B.read_bytes / 2 + QWEN3_30B_A3B.vocabulary * QWEN3_30B_A3B.hidden
+    assert active == pytest.approx(3.35e9, rel=0.01)
+    assert QWEN3_30B_A3B.weight_bytes / 2 - active == 48 * 120 * 3 * 2048 * 768
 
 
 def test_curve_between_before_and_past_its_points():
@@ -212,7 +223,7 @@ def test_claimed_errors_measured_again(recipe):
     device_error = measure(without_overhead(recipe), batches, composed_s(recipe, batches))
     assert asdict(device_error) == pytest.approx(profile.error["device_vs_composition"], abs=1e-3)
     assert device_error.mape_percent < 3.5
-    assert estimator.mape_percent < 6.0
+    assert estimator.mape_percent < (8.5 if profile.operators.derived else 6.0)
 
 
 def without_overhead(recipe):
@@ -228,7 +239,7 @@ def test_errors_hold_for_batches_of_another_seed(recipe):
     device_error = measure(without_overhead(recipe), batches, composed_s(recipe, batches))
     estimator = measure(profile.estimator, batches, profile.device.evaluate(batches))
     assert device_error.mape_percent < 3.5
-    assert estimator.mape_percent < 6.0
+    assert estimator.mape_percent < (8.5 if profile.operators.derived else 6.0)
 
 
 @needs_data

@@ -21,6 +21,8 @@ CACHE = {
     "a100-llama3-8b-tp4": (320 * 0.9 * GIB - 16.06e9 - 10 * GIB) / 131072,
     "a100-qwen1.5-4b": (80 * 0.9 * GIB - 7.90e9 - 2.5 * GIB) / 409600,
     "a100-qwen1.5-7b": (80 * 0.9 * GIB - 15.44e9 - 2.5 * GIB) / 524288,
+    "a100-qwen2.5-14b-tp2": (160 * 0.9 * GIB - 29.54e9 - 5 * GIB) / 196608,
+    "a100-qwen3-30b-a3b": (80 * 0.9 * GIB - 61.06e9 - 2.5 * GIB) / 98304,
     "a5000-qwen1.5-7b": (24 * 0.9 * GIB - 15.44e9 - 2.5 * GIB) / 524288,
     "a6000-llama3.1-8b": (48 * 0.9 * GIB - 16.06e9 - 2.5 * GIB) / 131072,
     "ascend910b-qwen2-7b": (64 * 0.9 * GIB - 15.23e9 - 2.5 * GIB) / 57344,
@@ -77,6 +79,7 @@ def device_times(*names):
         ("a100-llama3-8b-tp2", "a100-llama3-8b-tp4"),
         ("a100-llama3-70b-tp4", "a100-llama3-70b-tp8"),
         ("a100-llama3-70b-tp4", "a100-llama3-8b-tp4"),
+        ("a100-qwen2.5-14b-tp2", "a100-llama3-8b-tp2"),
     ],
 )
 def test_the_faster_of_two_devices(slower, faster):
@@ -161,6 +164,11 @@ def change(document, path, value):
         ("kv.total_blocks", 10**9, r"mine: kv: total_blocks is 1000000000; usable_bytes hold 27925 at most"),
         ("kv.block_tokens", "16", r"mine: kv.block_tokens: '16' is not of type 'integer'"),
         ("valid.sequences", [1], r"mine: valid.sequences: \[1\] is too short"),
+        ("operators.names", ["qkv"], r"mine: operators: 1 names and 5 rows of coefficients"),
+        ("operators.names", ["qkv"] * 5, r"mine: operators.names: .* has non-unique elements"),
+        ("operators.coefficients", [[1.0, 0.0, 0.0]], r"mine: operators.coefficients.0: .* is too short"),
+        ("operators.coefficients", [[0.0] * 4] * 5, r"mine: operators: qkv takes no time; one of its coefficients"),
+        ("operators.layers", 0, r"mine: operators.layers: 0 is less than the minimum of 1"),
         ("name", "Not A Name", r"mine: name: 'Not A Name' does not match"),
     ],
 )  # fmt: skip

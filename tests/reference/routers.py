@@ -1,5 +1,6 @@
 """The routers of docs/systems/routers.md, written from that page alone."""
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -97,11 +98,11 @@ class GoRouting(Router):
         eta: float | None = None,  # s; None: 0.65 x the smallest TPOT SLO of the workload
         decodes: str = "once",  # once, recurring
         fallback: str = "random",  # random, least-loaded
-        local_order: str = "deadline",  # deadline, arrival; of prefill engines
+        local_order: str = "deadline",  # deadline, arrival, priority; of prefill engines
         seed: int = 0,
     ) -> None:
         assert decodes in ("once", "recurring") and fallback in ("random", "least-loaded")
-        assert local_order in ("deadline", "arrival")
+        assert local_order in ("deadline", "arrival", "priority")
         self.alpha, self.lam, self.mu, self.eta = alpha, lam, mu, eta
         self.decodes, self.fallback, self.random = decodes, fallback, Random(seed)
         self.local_order = local_order
@@ -139,7 +140,12 @@ class GoRouting(Router):
         """G(S), S = `queue`."""
         ends_s = [now_s + self.exec_s(view, queue, r, now_s)] * len(queue)
         if view.role == "prefill":
-            queue = sorted(queue, key=lambda q: q.deadline(1) if self.local_order == "deadline" else q.arrival_s)
+            orders: dict[str, Callable[[Request], tuple[float, ...]]] = {
+                "deadline": lambda q: (q.deadline(1),),
+                "arrival": lambda q: (q.arrival_s,),
+                "priority": lambda q: (q.priority, q.deadline(1)),
+            }
+            queue = sorted(queue, key=orders[self.local_order])
             ends_s = [now_s + self.alone_s(view, queue[: place + 1], now_s) for place in range(len(queue))]
         return sum(q.first_token_gain for q, end_s in zip(queue, ends_s, strict=True) if end_s < q.deadline(1))
 
@@ -167,11 +173,80 @@ class GoRouting(Router):
         return max(0.0, total_s - (now_s - view.changed_s))
 
 
+class Silo(Router):
+    def __init__(
+        self,
+        bound_1_s: float | None = None,  # None: the smallest TPOT SLO of the workload
+        bound_2_s: float = 600.0,
+        bound_3_s: float = 1800.0,
+    ) -> None:
+        self.first_s, self.others_s = bound_1_s, [bound_2_s, bound_3_s]
+
+    def prepare(self, requests: list[Request], views: list[View]) -> None:
+        super().prepare(requests, views)
+        strictest_s = min(r.tpot_slo_s for r in requests)
+        self.bounds_s = [strictest_s if self.first_s is None else self.first_s, *self.others_s]
+
+    def choose(self, r: Request, views: list[View], now_s: float) -> View:
+        asks_s = r.ttlt_slo_s if r.ttlt_slo_s < INF else r.tpot_slo_s
+        kind = sum(bound_s < asks_s for bound_s in self.bounds_s)
+        pools = sorted({view.pool for view in views})
+        mine = pools[min(kind, len(pools) - 1)]
+        return smallest([view for view in views if view.pool == mine], lambda view: 0)
+
+
+class Llumnix(Router):
+    def choose(self, r: Request, views: list[View], now_s: float) -> View:
+        return smallest(views, lambda view: -self.freeness(view))
+
+    def freeness(self, view: View) -> float:
+        if view.requests == 0:
+            return INF
+        waiting = sum(math.ceil(q.prompt_tokens / view.block_tokens) for q in view.record)
+        return (view.free_blocks - waiting) / view.requests
+
+
+class PrefixAffinity(Router):
+    def prepare(self, requests: list[Request], views: list[View]) -> None:
+        super().prepare(requests, views)
+        self.work_s = dict.fromkeys((view.index for view in views), 0.0)
+        self.of_tokens = dict.fromkeys((view.index for view in views), 0)
+
+    def choose(self, r: Request, views: list[View], now_s: float) -> View:
+        if r.kv_at is not None:
+            return smallest(views, lambda view: self.batch_s(view, view.decodes + 1, view.decode_tokens + r.context))
+        for view in views:
+            if self.of_tokens[view.index] > 0:
+                self.work_s[view.index] *= view.record_tokens / self.of_tokens[view.index]
+            self.of_tokens[view.index] = view.record_tokens
+        chosen = smallest(views, lambda view: self.ttft_s(r, view, now_s))
+        self.work_s[chosen.index] += self.own_s(r, chosen)
+        self.of_tokens[chosen.index] += r.context
+        return chosen
+
+    def ttft_s(self, r: Request, view: View, now_s: float) -> float:
+        queue_s = max(0.0, self.work_s[view.index] - (now_s - view.changed_s))
+        return queue_s + self.own_s(r, view) + self.batch_s(view, view.decodes, view.decode_tokens)
+
+    def own_s(self, r: Request, view: View) -> float:
+        cached = 0
+        if view.store is not None:
+            there = itertools.takewhile(view.store.has, r.chunks)
+            cached = min(view.store.chunk_tokens * len(list(there)), r.context - 1)
+        return view.fit.exec(r.context - cached, cached, False)
+
+    def batch_s(self, view: View, decodes: int, tokens: int) -> float:
+        return view.fit.batch([(1, tokens / decodes, True) for _ in range(decodes)])
+
+
 ROUTERS: dict[str, type[Router]] = {
     "gorouting": GoRouting,
+    "llumnix": Llumnix,
     "min-cycle-time": MinCycleTime,
     "min-load": MinLoad,
     "min-tokens": MinTokens,
+    "prefix-affinity": PrefixAffinity,
     "random": Random,
     "round-robin": RoundRobin,
+    "silo": Silo,
 }

@@ -75,3 +75,24 @@ def test_largest_chunk_against_trying_every_one(model, batch, most, cached, time
     batches.add(decode[0], 1, cached, True)
     fits_decode = int(model.evaluate(decode)[0] <= time_budget_s)
     assert largest_chunk(sums, 1, cached, True, time_budget_s, model.as_estimator()) == fits_decode
+
+
+@compiled(types.float64(SUMS, types.int64, types.int64, types.boolean, ESTIMATOR))
+def estimate_alone(scratch, tokens, cached, decoding, estimator):
+    return batches.estimate_alone(scratch[0], tokens, cached, decoding, estimator)
+
+
+@given(model=linear_models(), tokens=st.integers(1, 60), cached=st.integers(0, 90), decoding=st.booleans())
+def test_a_request_alone_is_a_batch_of_its_own(model, tokens, cached, decoding):
+    scratch = np.ones(1, layout.BATCH)  # what was there before does not count
+    own = np.zeros(1, layout.BATCH)
+    add_all(own[0], [(tokens, cached, decoding)])
+    assert (
+        estimate_alone(scratch, 1 if decoding else tokens, cached, decoding, model.as_estimator())
+        == model.evaluate(own)[0]
+    )
+
+
+@given(model=linear_models())
+def test_an_empty_batch_costs_the_constant_part(model):
+    assert model.evaluate(batches.EMPTY_BATCH)[0] == model.coefficients_by_name["t_c"]

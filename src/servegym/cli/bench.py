@@ -16,7 +16,9 @@ servegym bench --quick
 
 servegym bench --json bench.json --dynamo dynamo-env/bin/python
 
-servegym bench --schedulers
+servegym bench --vidur vidur-env
+
+servegym bench --schedulers --routers
 """
 
 
@@ -24,11 +26,19 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions, coarser figures.")] = False,
     dynamo: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="Python of an environment with ai-dynamo, to compare with."),
+        typer.Option(metavar="PATH", help="Environment with ai-dynamo, or its Python, to compare with."),
+    ] = None,
+    vidur: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Environment with vidur, or its Python, to compare with."),
     ] = None,
     schedulers: Annotated[
         bool,
         typer.Option("--schedulers", help="Only this: an iteration's cost under each scheduler, beside sarathi-fcfs."),
+    ] = False,
+    routers: Annotated[
+        bool,
+        typer.Option("--routers", help="Only this: requests routed per second by each router, at several loads."),
     ] = False,
     load_policies: options.LoadPolicies = None,
     json: options.Json = None,
@@ -37,4 +47,5 @@ def bench(
     from servegym.experiments.benchmarks import suite
 
     load_policy_files(load_policies)
-    suite.run(json, dynamo, quick, schedulers)
+    asked_for = tuple(name for name, wanted in (("schedulers", schedulers), ("routers", routers)) if wanted)
+    suite.run(json, quick, dynamo, vidur, asked_for)

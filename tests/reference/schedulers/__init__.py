@@ -1,6 +1,7 @@
 """The schedulers of docs/systems/: a file for each page, a class for each scheduler, written from those pages alone."""
 
 from .base import Custom, Scheduler
+from .distserve import DistServe, DistServeChunks, DistServeChunks8K
 from .fairbatching import FairBatching
 from .fastserve import FastserveMlfq
 from .flow_prefill import FlowPrefill
@@ -13,6 +14,9 @@ from .vllm import VllmFcfs, VllmV1
 from .vtc import WeightedVtc
 
 SCHEDULERS: dict[str, type[Scheduler]] = {
+    "distserve": DistServe,
+    "distserve-cp2k": DistServeChunks,
+    "distserve-cp8k": DistServeChunks8K,
     "edf": Edf,
     "fairbatching": FairBatching,
     "fastserve-mlfq": FastserveMlfq,

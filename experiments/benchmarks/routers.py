@@ -1,0 +1,140 @@
+"""How many requests each registered router sends somewhere in a second, with 128 engines.
+
+PolyServe's scheduler arranges 4825 a second. What a decision costs depends on what the router's books hold, so each
+router gets its own: a run under it is stopped half-way through the arrivals, and the requests that come next are
+routed one after the other at that moment. Nothing is sent, so each finds the same books, but for the numbers that the
+router itself keeps. Many decisions take less than the 13 us of a call from Python, so a compiled loop calls the very
+function that the event loop calls. Copies of the books are made before each repetition.
+
+Where prefill and decode engines are apart, a request is routed twice, unless the router names both at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+
+from servegym.baselines.registry import router_names
+from servegym.experiments.benchmarks import cluster
+from servegym.experiments.benchmarks.figures import Figure
+from servegym.experiments.benchmarks.scenarios import Sizes
+from servegym.experiments.deployments import Engines
+from servegym.experiments.errors import ExperimentError
+from servegym.experiments.load import LOADS
+from servegym.latency_models.profile import load_profile
+from servegym.simulator.compilation import compiled
+from servegym.simulator.routing import route
+from servegym.simulator.signatures import BOOKS, RUN
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.types import ROLE_DECODE, ROLE_PREFILL
+
+PUBLISHED_PER_S = 4825.0  # PolyServe, evaluation: requests its scheduler arranges on one server, for over 100 engines
+
+
+@compiled(types.void(RUN, BOOKS, types.float64, types.int64, types.int64))
+def route_all(run, books, now_s, first, count):
+    """Route `count` requests from `first` on, all at the same time; for a decode engine too, if none was named."""
+    for r in range(first, first + count):
+        route(run, books, r, now_s)
+        e = books.route[0].engine
+        if e >= 0 and books.views[e].role == ROLE_PREFILL and books.route[0].decode_engine < 0:
+            run.requests[r].emitted_tokens = 1
+            route(run, books, r, now_s)
+            run.requests[r].emitted_tokens = 0
+
+
+class Case(NamedTuple):
+    """Where routers are timed. suffix: of the names of its figures."""
+
+    suffix: str
+    load: float
+    is_disaggregated: bool
+
+    def engines(self, total: int) -> Engines:
+        half = total // 2
+        return Engines(prefill=total - half, decode=half) if self.is_disaggregated else Engines(engines=total)
+
+
+CASES = (
+    Case("", LOADS["high"], is_disaggregated=False),
+    Case("_overload", LOADS["overload"], is_disaggregated=False),
+    Case("_disaggregated", LOADS["high"], is_disaggregated=True),
+    Case("_disaggregated_overload", LOADS["overload"], is_disaggregated=True),
+)
+
+
+class Timed:
+    """A router, in the middle of a run.
+
+    mean_record: requests without a token on an engine that takes such, on average.
+    """
+
+    def __init__(self, name: str, case: Case, sizes: Sizes):
+        profile, engines = load_profile(cluster.DEVICE), case.engines(sizes.routed_engines)
+        served = cluster.workload(profile, engines.total, engines.total * sizes.routed_requests_per_engine, case.load)
+        middle = len(served) // 2
+        scenario = cluster.scenario(served, engines.deployment(profile), name)
+        self.simulation = Simulation(dataclasses.replace(scenario, until_s=float(served.table["arrival_s"][middle])))
+        self.simulation.run()
+        self.first = int(self.simulation.arrays.clock[0].next_arrival)
+        self.count = sizes.routed_decisions
+        if self.first + self.count > len(served):
+            raise ExperimentError(
+                f"{name}: {len(served) - self.first} of {self.count} requests to route have not arrived"
+            )
+        views = self.simulation.books.views
+        self.mean_record = float(views["prefills"][views["role"] != ROLE_DECODE].mean())
+
+    def requests_per_s(self) -> float:
+        """Requests routed in a second of processor time."""
+        run, books, now_s = self.made_ready()
+        route_all.entry(run, books, now_s, self.first, 1)  # compiles, or reads what was compiled
+        run, books, now_s = self.made_ready()
+        begin_s = time.thread_time()
+        route_all.entry(run, books, now_s, self.first, self.count)
+        return self.count / (time.thread_time() - begin_s)
+
+    def made_ready(self) -> tuple[Any, Any, float]:
+        """Copies of the run and the books, with the requests that come next arriving now."""
+        run, books = copied(self.simulation.arrays), copied(self.simulation.books)
+        now_s = float(run.clock[0].now_s)
+        coming = run.requests[self.first : self.first + self.count]
+        coming["first_deadline_s"] += now_s - coming["arrival_s"]
+        coming["arrival_s"] = now_s
+        return run, books, now_s
+
+
+def copied(item: Any) -> Any:
+    """A named tuple with copies of its arrays."""
+    if isinstance(item, np.ndarray):
+        return item.copy()
+    return type(item)(*map(copied, item)) if hasattr(item, "_fields") else item
+
+
+def measure(sizes: Sizes) -> list[Figure]:
+    """Each router with co-located engines at load 1."""
+    return [figure(name, CASES[0], sizes) for name in router_names()]
+
+
+def measure_all(sizes: Sizes) -> list[Figure]:
+    """Each router in each case."""
+    return [figure(name, case, sizes) for name in router_names() for case in CASES]
+
+
+def figure(name: str, case: Case, sizes: Sizes) -> Figure:
+    timed = Timed(name, case, sizes)
+    speeds = [timed.requests_per_s() for _ in range(sizes.repetitions)]
+    engines = case.engines(sizes.routed_engines)
+    return Figure(
+        f"router_{name.replace('-', '_')}{case.suffix}_requests_per_s",
+        median(speeds),
+        f"{engines.title.removesuffix(' x ')} engines, load {case.load:g}; {timed.mean_record:.1f} in a queue record",
+        at_least=PUBLISHED_PER_S,
+        low=min(speeds),
+        high=max(speeds),
+    )
