@@ -112,6 +112,16 @@ def any_for_best_effort(now_s, r, requests, known, output, budget, reserve, stat
 
 
 @kernel
+def line_of(request, known):
+    """Where it is held. To be prefilled on prefill engines it waits behind those that are to be decoded, which hold
+    memory there; it is asked about again all the same."""
+    for e in range(known.views.shape[0]):
+        if known.views[e].role == ROLE_PREFILL and takes(known.views[e], request):
+            return known.tiers.shape[0] - 2
+    return tier_of(request, known.tiers)
+
+
+@kernel
 def none_is_busy(now_s, views):
     """Whether no engine runs anything: then nothing but this decision can bring anything about."""
     for e in range(views.shape[0]):
@@ -122,6 +132,7 @@ def none_is_busy(now_s, views):
 
 @kernel
 def least_sent(request, views):
+    """The engine with the fewest requests."""
     best = -1
     for e in range(views.shape[0]):
         if takes(views[e], request) and (best < 0 or views[e].requests < views[best].requests):
@@ -151,7 +162,7 @@ def polyserve(now_s, r, requests, known, state, parameters, estimates, plan, ord
     budget, reserve, request, views = int(parameters[0]), parameters[2], requests[r], known.views
     output = mean_output(views, int(parameters[1]))
     own = tier_of(request, known.tiers)
-    route.line = own
+    route.line = line_of(request, known)
     if not can_still(now_s, r, requests, known, output, budget, estimates):
         route.line = known.tiers.shape[0] - 2
         route.engine = any_for_best_effort(

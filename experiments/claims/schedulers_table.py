@@ -103,7 +103,7 @@ def appendix(rows: pd.DataFrame, folder: Path) -> str:
             for family, of_family in by_family.items()
             for metric, column in METRICS.items()
         ),
-        f"\nAll figures with intervals, and differences to SlideBatching paired by seed: [CSV]({TABLES}/{ID}.csv). "
+        f"\nAll figures with intervals, and differences to SlideBatching paired by seed: [CSV](../{TABLES}/{ID}.csv). "
         "In the tables of families **bold** is better than SlideBatching and *italic* worse, by more than the "
         "interval of that difference.\n",
     ]

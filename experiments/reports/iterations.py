@@ -6,113 +6,145 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.experiments.errors import ExperimentError
-from servegym.simulator.cluster import Cluster
+from servegym.experiments.reports.memory import kv_blocks
+from servegym.experiments.reports.told import computed_tokens, emitted_tokens, timeline_lines, told
 from servegym.simulator.results import Result
-from servegym.simulator.types import BATCH_END, BATCH_START, DEPARTED, EVICTED, LOADED, RECEIVED, SCHEDULED, TOKEN
+from servegym.simulator.types import (
+    BATCH_END,
+    BATCH_START,
+    EVICTED,
+    FAILED,
+    MOVED,
+    POOL,
+    RESUMED,
+    RETURNED,
+    SCHEDULED,
+    SUSPENDED,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
-def timeline_lines(result: Result) -> np.ndarray:
-    """The lines of the timeline (dtype TIMELINE). Raises ExperimentError where none was recorded."""
-    clock = result.arrays.clock[0]
-    if not clock.recording:
-        raise ExperimentError("the run has no timeline; simulate it with record_timeline=True")
-    return result.arrays.timeline[: clock.timeline_used]
+ENDED, SUSPENSION, LOST, RUNNING = "ended", "suspended", "lost", "running"
 
 
 def iterations(result: Result) -> pd.DataFrame:
     """One row an iteration, in the order they started.
 
-    engine; start_s, end_s; ended (False: still running when the run stopped, and end_s is that time); estimated_s;
-    queued (requests at the engine, the batch included); evicted (requests that gave up memory for this batch);
-    prefill_requests, decode_requests, prefill_tokens, decode_tokens; kv_blocks (in use while it ran).
-
-    Blocks are taken when a batch is formed and given back when it has ended, and an idle engine has no requests:
-    so `kv_blocks` is the whole history of an engine's KV memory, but for that of requests on their way between
-    engines (`blocks_on_their_way`) while an engine is idle.
+    engine; start_s, end_s; ended (False: lost with its engine's requests, or still running or suspended when the run
+    stopped; end_s is when it ran last); ran_s (of end_s - start_s, less where it was suspended); suspensions;
+    estimated_s; queued (requests at the engine, the batch included); evicted (requests that gave up memory for this
+    batch); prefill_requests, decode_requests, prefill_tokens, decode_tokens; kv_blocks (in use when it started, its
+    own included).
     """
     import pandas as pd
 
     lines = timeline_lines(result)
-    starts, ends = lines[lines["kind"] == BATCH_START], lines[lines["kind"] == BATCH_END]
+    starts = lines[lines["kind"] == BATCH_START]
     table = pd.DataFrame({"engine": starts["engine"], "start_s": starts["time_s"]})
-    ended = pd.DataFrame({"engine": ends["engine"], "end_s": ends["time_s"], "kv_blocks": ends["tokens"]})
-    for frame in (table, ended):  # iterations of an engine follow each other: its nth start has its nth end
-        frame["nth"] = frame.groupby("engine").cumcount()
-    table = table.merge(ended, "left", on=["engine", "nth"]).drop(columns="nth")
-    table["ended"] = table["end_s"].notna()
-    table["end_s"] = table["end_s"].fillna(float(result.arrays.clock[0].now_s))
-    engines = result.arrays.engines
-    held_now = (engines["total_blocks"] - engines["free_blocks"])[table["engine"]]
-    table["kv_blocks"] = table["kv_blocks"].where(table["ended"], held_now).astype("i8")
+    ran = pieces(result)
+    of = ran.groupby("iteration")
+    table["end_s"] = of["end_s"].max()
+    table["ended"] = of["how"].last() == ENDED
+    table["ran_s"] = (ran["end_s"] - ran["start_s"]).groupby(ran["iteration"]).sum()
+    table["suspensions"] = (ran["how"] == SUSPENSION).groupby(ran["iteration"]).sum()
+    table["kv_blocks"] = _blocks_when_started(result, lines)
     table["estimated_s"] = starts["value"]
     table["queued"] = starts["tokens"]
+    table["evicted"] = _evicted_before(lines)
 
-    # An iteration's evictions stand right before its start, its batch right after.
-    started = np.cumsum(lines["kind"] == BATCH_START)
-    table["evicted"] = np.bincount(started[lines["kind"] == EVICTED], minlength=len(table))
-    scheduled = lines["kind"] == SCHEDULED
-    decoding, tokens, iteration = (
-        _decoding(result, lines)[scheduled],
-        lines["tokens"][scheduled],
-        started[scheduled] - 1,
-    )
+    scheduled = lines["kind"] == SCHEDULED  # right after its start
+    iteration = np.cumsum(lines["kind"] == BATCH_START)[scheduled] - 1
+    decoding, tokens = _decoding(result)[scheduled], lines["tokens"][scheduled]
     for phase, of_phase in (("prefill", ~decoding), ("decode", decoding)):
         table[f"{phase}_requests"] = np.bincount(iteration[of_phase], minlength=len(table))
         table[f"{phase}_tokens"] = np.bincount(iteration[of_phase], tokens[of_phase], len(table)).astype("i8")
     return table
 
 
-def _decoding(result: Result, lines: np.ndarray) -> np.ndarray:
-    """bool[lines]: whether the line's request, at that moment, is decoding: a token is out and one is left to compute.
+def pieces(result: Result) -> pd.DataFrame:
+    """One row each time that an iteration ran, in the order these began: one, but for those that were suspended.
 
-    Lines of a request are brought together; along them emitted and computed tokens are running sums, and the
-    second starts anew at each eviction, with what is loaded from host memory.
+    iteration (its row in `iterations`), engine, start_s, end_s, how ("ended", "suspended", "lost": its requests were
+    taken back; "running" when the run stopped).
     """
-    order = np.argsort(lines["request"], kind="stable")
-    kind, request = lines["kind"][order], lines["request"][order]
-    first = np.r_[True, request[1:] != request[:-1]][: len(request)]
+    import pandas as pd
 
-    def sum_before(values: np.ndarray, anew: np.ndarray) -> np.ndarray:
-        before = np.cumsum(values) - values
-        return before - np.maximum.accumulate(np.where(anew, before, 0))
-
-    emitted = sum_before((kind == TOKEN).astype("i8"), first)
-    computed = sum_before(
-        np.where(np.isin(kind, (SCHEDULED, LOADED)), lines["tokens"][order], 0).astype("i8"),
-        first | (kind == EVICTED),
-    )
-    prompt = result.scenario.workload.table["prompt_tokens"][request]  # of lines without a request it is not used
-    decoding = np.empty(len(lines), bool)
-    decoding[order] = (emitted > 0) & (prompt + emitted - computed == 1)
-    return decoding
-
-
-def blocks_on_their_way(result: Result, engine: int) -> tuple[np.ndarray, np.ndarray]:
-    """(time_s, blocks): KV blocks of an engine that requests on their way from or to it hold, from each time on.
-
-    Where a request was prefilled it holds its blocks until its KV has arrived elsewhere; there from when it is sent.
-    """
-    deployment = result.scenario.deployment
-    if not isinstance(deployment, Cluster):
-        return np.empty(0), np.empty(0, "i8")
     lines = timeline_lines(result)
-    departed, received = lines[lines["kind"] == DEPARTED], lines[lines["kind"] == RECEIVED]
-    link, prompts = deployment.link, result.scenario.workload.table["prompt_tokens"]
-    sending_s = link.latency_s + prompts[received["request"]] * (link.bytes_per_token / link.bytes_per_s)
-    here = departed[departed["engine"] == engine]
-    released = received[np.isin(received["request"], here["request"])]
-    blocks_of = dict(zip(here["request"].tolist(), here["tokens"].tolist(), strict=True))
-    to_here = received["engine"] == engine
-    time_s = np.concatenate([
-        here["time_s"], released["time_s"], (received["time_s"] - sending_s)[to_here], received["time_s"][to_here],
-    ])  # fmt: skip
-    change = np.concatenate([
-        here["tokens"], [-blocks_of[r] for r in released["request"].tolist()], received["tokens"][to_here],
-        -received["tokens"][to_here],
-    ]).astype("i8")  # fmt: skip
-    order = np.argsort(time_s, kind="stable")
-    return time_s[order], np.cumsum(change[order])
+    lines = lines[np.isin(lines["kind"], (BATCH_START, BATCH_END, SUSPENDED, RESUMED, FAILED, RETURNED, MOVED))]
+    engines = [pool for pool in result.scenario.deployment.pools for _ in range(pool.engines)]
+    tier = [POOL if pool.tier is None else pool.tier for pool in engines]
+    up = [True] * len(engines)
+    running: dict[int, int] = {}  # row, by engine
+    suspended: dict[tuple[int, int], int] = {}  # iteration, by engine and slot
+    rows: list[list] = []
+    started = 0
+
+    def stop(engine: int, time_s: float, how: str) -> None:
+        if engine in running:
+            rows[running.pop(engine)][3:] = time_s, how
+
+    for time_s, kind, engine, tokens in zip(
+        *(lines[field].tolist() for field in ("time_s", "kind", "engine", "tokens")), strict=True
+    ):
+        if kind == BATCH_START:
+            running[engine] = len(rows)
+            rows.append([started, engine, time_s, np.nan, RUNNING])
+            started += 1
+        elif kind == BATCH_END:
+            stop(engine, time_s, ENDED)
+        elif kind == SUSPENDED:
+            suspended[engine, tokens] = rows[running[engine]][0]
+            stop(engine, time_s, SUSPENSION)
+        elif kind == RESUMED:
+            running[engine] = len(rows)
+            rows.append([suspended.pop((engine, tokens)), engine, time_s, np.nan, RUNNING])
+        else:
+            if kind == FAILED or (kind == MOVED and tier[engine] == POOL and up[engine]):
+                stop(engine, time_s, LOST)
+                suspended = {key: value for key, value in suspended.items() if key[0] != engine}
+            if kind == MOVED:
+                tier[engine] = tokens
+            else:
+                up[engine] = kind == RETURNED
+    for row in rows:
+        if row[4] == RUNNING:
+            row[3] = float(result.arrays.clock[0].now_s)
+    return pd.DataFrame(rows, columns=["iteration", "engine", "start_s", "end_s", "how"]).astype(
+        {"iteration": "i8", "engine": "i8", "start_s": "f8", "end_s": "f8", "how": "object"}
+    )
+
+
+def _evicted_before(lines: np.ndarray) -> np.ndarray:
+    """int64[iterations]: evictions at an engine before its iteration and after the one before."""
+    starts = np.flatnonzero(lines["kind"] == BATCH_START)
+    counts = np.zeros(len(starts), "i8")
+    for engine in np.unique(lines["engine"][lines["kind"] == EVICTED]):
+        mine = np.flatnonzero(lines["engine"][starts] == engine)
+        at = np.flatnonzero((lines["kind"] == EVICTED) & (lines["engine"] == engine))
+        following = np.searchsorted(starts[mine], at)
+        np.add.at(counts, mine[following[following < len(mine)]], 1)
+    return counts
+
+
+def _blocks_when_started(result: Result, lines: np.ndarray) -> np.ndarray:
+    """int64[iterations]: KV blocks in use at the engine, once the batch has taken its own."""
+    starts = lines[lines["kind"] == BATCH_START]
+    blocks = np.zeros(len(starts), "i8")
+    for engine in np.unique(starts["engine"]):
+        mine = starts["engine"] == engine
+        time_s, in_use = kv_blocks(result, int(engine))
+        # At one instant memory is given back before batches are formed, so the last step of the instant is theirs.
+        blocks[mine] = np.r_[0, in_use][np.searchsorted(time_s, starts["time_s"][mine], "right")]
+    return blocks
+
+
+def _decoding(result: Result) -> np.ndarray:
+    """bool[lines]: whether the line's request, at that moment, is decoding: a token is out and one is left to compute."""
+    lines, place = told(result)
+    prompt = result.scenario.workload.table["prompt_tokens"][lines["request"]]
+    emitted = emitted_tokens(lines)
+    decoding = np.zeros(result.arrays.clock[0].timeline_used, bool)
+    here = place >= 0
+    decoding[place[here]] = ((emitted > 0) & (prompt + emitted - computed_tokens(lines) == 1))[here]
+    return decoding

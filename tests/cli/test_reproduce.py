@@ -51,7 +51,8 @@ def test_json_of_several_claims_is_a_list_of_them(servegym, tmp_path):
 
 def test_page_goes_where_it_is_asked_for(servegym, tmp_path):
     assert servegym("proserve-mape", "--quick", "--page", "docs/results.md") == 0
-    assert "## proserve-mape" in (tmp_path / "docs" / "results.md").read_text("utf-8")
+    assert "# proserve-mape" in (tmp_path / "docs" / "results" / "proserve-mape.md").read_text("utf-8")
+    assert "(results/proserve-mape.md)" in (tmp_path / "docs" / "results.md").read_text("utf-8")
 
 
 def test_second_time_nothing_is_run_again(servegym, capsys, monkeypatch):

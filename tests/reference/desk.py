@@ -33,7 +33,7 @@ class Desk:
 
     def hear(self, now_s: float) -> None:
         """Before anything is decided, and of tokens at once while requests are held."""
-        self.news = (self.sim.book.take_in(now_s) and self.held > 0) or self.news
+        self.news = self.sim.book.take_in(now_s) or self.news
 
     def ask_next(self, now_s: float) -> bool:
         """The next request, if there is one."""

@@ -166,12 +166,12 @@ class Book:
         return min([news.time_s + self.signal_delay_s for news in self.news[:1]], default=INF)
 
     def take_in(self, now_s: float) -> bool:
-        """All that happened up to now less the delay. True: there was a first or last token."""
+        """All that happened up to now less the delay. True: a first or last token has come just now."""
         there_is_news = False
         while self.news and self.news[0].time_s + self.signal_delay_s <= now_s:
             news = self.news.pop(0)
             news.change(news.time_s + self.signal_delay_s)
-            there_is_news = True
+            there_is_news = there_is_news or news.time_s + self.signal_delay_s == now_s
         for engine, reports in self.reports.items():
             for report in reports:
                 if report.time_s + self.signal_delay_s <= now_s:

@@ -58,7 +58,7 @@ def reproduce(
         Path,
         typer.Option(
             metavar=options.OUT_METAVAR,
-            help="Where runs are kept and found again, and the page of results is written.",
+            help="Where runs are kept and found again, and the pages of results are written.",
             rich_help_panel=options.OUTPUT,
         ),
     ] = DEFAULT_DIRECTORY,
@@ -66,7 +66,7 @@ def reproduce(
         Path | None,
         typer.Option(
             metavar="FILE.md",
-            help="Write the page there instead, its pictures into images/ beside it.",
+            help="Write the index there instead, a page a claim into the folder FILE, pictures into images/.",
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
@@ -101,7 +101,7 @@ def reproduce(
     outcomes = run_with_progress(wanted, QUICK if quick else FULL, out, jobs or cpu_cores(), fresh)
     for outcome in outcomes:
         show(outcome, console)
-    console.print("Written:", ", ".join(map(str, write_page_of(outcomes, page or out / "results.md"))))
+    console.print("Written:", ", ".join(map(str, write_pages_of(outcomes, page or out / "results.md"))))
     if json is not None:
         write_documents([outcome.to_json() for outcome in outcomes], json)
 
@@ -130,12 +130,12 @@ def run_with_progress(claims: list[Claim], size: Size, directory: Path, jobs: in
     return outcomes
 
 
-def write_page_of(outcomes: list[Outcome], path: Path) -> list[Path]:
+def write_pages_of(outcomes: list[Outcome], path: Path) -> list[Path]:
     import datetime
 
-    from servegym.experiments.claims.harness.page import write_page
+    from servegym.experiments.claims.harness.page import write_pages
 
-    return write_page(outcomes, path, datetime.date.today())
+    return write_pages(outcomes, path, datetime.date.today())
 
 
 def write_documents(documents: list[dict], target: str) -> None:
