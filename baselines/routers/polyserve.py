@@ -39,7 +39,7 @@ def load_of(now_s, view, e, state):
 
 
 @kernel
-def fullest(now_s, r, tier, in_time, requests, known, output, budget, reserve, state, estimates, plan, order):
+def fullest(now_s, r, tier, in_time, requests, known, output, budget, reserve, state, estimates):
     """The engine of the tier with the highest load that admits request r; in_time False: by iteration time and memory
     alone. -1: none does. Prefill engines serve all tiers: they belong to the request's own."""
     best, best_load = -1, -np.inf
@@ -49,7 +49,6 @@ def fullest(now_s, r, tier, in_time, requests, known, output, budget, reserve, s
         at = own if view.role == ROLE_PREFILL and view.tier != POOL else view.tier
         if at != tier or not takes(view, requests[r]):
             continue
-        look_at(e, requests, known, output, state, estimates, plan, order)
         load = load_of(now_s, view, e, state)
         if load <= best_load:
             continue
@@ -70,7 +69,9 @@ def emptiest_of_pool(request, views):
     """The engine of the pool with the fewest requests; -1: there is none."""
     best = -1
     for e in range(views.shape[0]):
-        if views[e].tier == POOL and takes(views[e], request) and (best < 0 or views[e].requests < views[best].requests):
+        if views[e].tier != POOL or not takes(views[e], request):
+            continue
+        if best < 0 or views[e].requests < views[best].requests:
             best = e
     return best
 
@@ -91,18 +92,17 @@ def can_still(now_s, r, requests, known, output, budget, estimates):
 
 
 @kernel
-def any_for_best_effort(now_s, r, requests, known, output, budget, reserve, state, estimates, plan, order):
+def any_for_best_effort(now_s, r, requests, known, output, budget, reserve, state, estimates):
     """Where request r, which cannot be in time, does no harm: the pool, else by iteration time and memory alone from
     the loosest tier on, else an engine with nothing to do. -1: nowhere."""
     views, request = known.views, requests[r]
     for e in range(views.shape[0]):
         if views[e].tier == POOL and takes(views[e], request):
-            look_at(e, requests, known, output, state, estimates, plan, order)
             room = has_memory(views[e], peak_with(request, output, e, state), reserve)
             if views[e].prefills == 0 if views[e].role == ROLE_PREFILL else room:
                 return e
     for tier in range(known.tiers.shape[0] - 3, -1, -1):
-        e = fullest(now_s, r, tier, False, requests, known, output, budget, reserve, state, estimates, plan, order)
+        e = fullest(now_s, r, tier, False, requests, known, output, budget, reserve, state, estimates)
         if e >= 0:
             return e
     for e in range(views.shape[0]):
@@ -124,10 +124,10 @@ def line_of(request, known):
 @kernel
 def none_is_busy(now_s, views):
     """Whether no engine runs anything: then nothing but this decision can bring anything about."""
+    busy = 0
     for e in range(views.shape[0]):
-        if views[e].busy_until_s > now_s:
-            return False
-    return True
+        busy += views[e].busy_until_s > now_s
+    return busy == 0
 
 
 @kernel
@@ -162,17 +162,18 @@ def polyserve(now_s, r, requests, known, state, parameters, estimates, plan, ord
     budget, reserve, request, views = int(parameters[0]), parameters[2], requests[r], known.views
     output = mean_output(views, int(parameters[1]))
     own = tier_of(request, known.tiers)
+    for e in range(views.shape[0]):
+        if takes(views[e], request):
+            look_at(e, requests, known, output, state, estimates, plan, order)
     route.line = line_of(request, known)
     if not can_still(now_s, r, requests, known, output, budget, estimates):
         route.line = known.tiers.shape[0] - 2
-        route.engine = any_for_best_effort(
-            now_s, r, requests, known, output, budget, reserve, state, estimates, plan, order
-        )  # fmt: skip
+        route.engine = any_for_best_effort(now_s, r, requests, known, output, budget, reserve, state, estimates)
     else:
         for tier in range(own, -1, -1):  # lazy promotion
             if route.engine == HOLD:
                 route.engine = fullest(
-                    now_s, r, tier, True, requests, known, output, budget, reserve, state, estimates, plan, order
+                    now_s, r, tier, True, requests, known, output, budget, reserve, state, estimates
                 )  # fmt: skip
         if route.engine == HOLD:
             route.engine = emptiest_of_pool(request, views)

@@ -23,16 +23,14 @@ def tightest_tier(e, requests, known):
 
 
 @kernel
-def has_own(e, requests, known):
-    """Whether a request of its own tier is on engine e."""
-    view = known.views[e]
+def own_requests(e, requests, known):
+    """How many requests of its own tier engine e has."""
+    view, own = known.views[e], 0
     for k in range(view.decodes):
-        if tier_of(requests[known.running[e, k]], known.tiers) == view.tier:
-            return True
+        own += tier_of(requests[known.running[e, k]], known.tiers) == view.tier
     for k in range(view.prefills):
-        if tier_of(requests[known.records[e, k]], known.tiers) == view.tier:
-            return True
-    return False
+        own += tier_of(requests[known.records[e, k]], known.tiers) == view.tier
+    return own
 
 
 @kernel
@@ -72,7 +70,7 @@ def polyserve(now_s, requests, known, state, parameters, estimates, moves):
                 continue
             if views[e].requests == 0:
                 moves[e].tier = POOL
-            elif role != ROLE_PREFILL and tiers[tier].waiting == 0 and not has_own(e, requests, known):
+            elif role != ROLE_PREFILL and tiers[tier].waiting == 0 and own_requests(e, requests, known) == 0:
                 moves[e].closed = 1
 
 
@@ -80,8 +78,8 @@ register(
     Policy(
         "polyserve",
         "scaler",
-        "The last engine of a tier returns to the pool when it is empty, and takes no more requests when it has none of "
-        "its own tier; then it may join the tier of those it has.",
+        "A tier's last engine returns to the pool when it is empty, and takes no more requests when it has none of the "
+        "tier; then it may join the tier of those it has.",
         "PolyServe, sections 4.3 and 4.4",
         polyserve,
         parameters=(

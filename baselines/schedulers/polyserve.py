@@ -5,6 +5,7 @@ import numpy as np
 
 from servegym.baselines.prefill_time import prefill_alone_s
 from servegym.simulator.compilation import kernel
+from servegym.simulator.ordering import ranks_before
 from servegym.simulator.policies import Parameter, Policy, register
 from servegym.simulator.requests import cached_of, is_decoding, left_of, next_deadline_s
 from servegym.simulator.signatures import scheduler
@@ -37,7 +38,7 @@ def polyserve(now_s, engine, requests, queue, state, parameters, estimator, plan
             if now_s < line.key:
                 tpot_s = min(tpot_s, request.tpot_slo_s)
             line.key = request.arrival_s
-        elif first < 0 or line.tier < plan[first].tier or (line.tier == plan[first].tier and line.key < plan[first].key):
+        elif first < 0 or ranks_before(plan, place, first):
             first = place
     limits.token_budget = max(budget, decodes)
     limits.time_budget_s = tpot_s

@@ -131,9 +131,8 @@ def _blocks_when_started(result: Result, lines: np.ndarray) -> np.ndarray:
     """int64[iterations]: KV blocks in use at the engine, once the batch has taken its own."""
     starts = lines[lines["kind"] == BATCH_START]
     blocks = np.zeros(len(starts), "i8")
-    for engine in np.unique(starts["engine"]):
+    for engine, (time_s, in_use) in enumerate(kv_blocks(result)):
         mine = starts["engine"] == engine
-        time_s, in_use = kv_blocks(result, int(engine))
         # At one instant memory is given back before batches are formed, so the last step of the instant is theirs.
         blocks[mine] = np.r_[0, in_use][np.searchsorted(time_s, starts["time_s"][mine], "right")]
     return blocks

@@ -12,8 +12,9 @@ from servegym.simulator.types import DEPARTED, EVICTED, FINISH, LOADED, RECALLED
 TAKE, GIVE_BACK = (SCHEDULED, LOADED), (EVICTED, RECALLED, FINISH)
 
 
-def kv_blocks(result: Result, engine: int) -> tuple[np.ndarray, np.ndarray]:
-    """(time_s, blocks): KV blocks in use at an engine from each of these times on, up to the next; 0 before the first.
+def kv_blocks(result: Result) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(time_s, blocks) for each engine: KV blocks in use from each of these times on, up to the next; 0 before the
+    first.
 
     A request that has gone elsewhere holds its blocks until its KV has arrived there, and blocks there from when that
     is sent. (Sending that came to nothing, since an engine failed, is not in the timeline and not in these.)
@@ -28,24 +29,25 @@ def kv_blocks(result: Result, engine: int) -> tuple[np.ndarray, np.ndarray]:
     takes = np.isin(lines["kind"], TAKE)
     after = computed + np.where(takes, lines["tokens"], 0)
     held = np.where(np.isin(lines["kind"], GIVE_BACK), 0, -(-after // block_tokens))
+    # What it held before; all lines from one RECEIVED to the next are at one engine.
     same = np.r_[False, lines["request"][1:] == lines["request"][:-1]][: len(lines)]
     before = np.where(same, np.r_[0, held[:-1]][: len(held)], 0)
-    where = np.r_[-1, lines["engine"][:-1]][: len(lines)]  # it held them there
 
-    here = lines["engine"] == engine
-    elsewhere = same & ~here & (where == engine)
-    time_s = [lines["time_s"][here], lines["time_s"][elsewhere]]
-    change = [(held - np.where(where == engine, before, 0))[here], -before[elsewhere]]
+    received = same & (lines["kind"] == RECEIVED)
+    time_s = [lines["time_s"], lines["time_s"][received]]
+    engine = [lines["engine"], lines["engine"][np.flatnonzero(received) - 1]]
+    change = [held - np.where(received, 0, before), -before[received]]
     deployment = result.scenario.deployment
-    received = here & (lines["kind"] == RECEIVED)
     if isinstance(deployment, Cluster) and received.any():
-        link = deployment.link
+        link, prompts = deployment.link, result.scenario.workload.table["prompt_tokens"]
         # All is computed but the token that is out last.
-        tokens = result.scenario.workload.table["prompt_tokens"][lines["request"]] + emitted - 1
-        sending_s = link.latency_s + tokens * (link.bytes_per_token / link.bytes_per_s)
-        time_s += [(lines["time_s"] - sending_s)[received], lines["time_s"][received]]
+        tokens = (prompts[lines["request"]] + emitted - 1)[received]
+        sent_s = lines["time_s"][received] - (link.latency_s + tokens * (link.bytes_per_token / link.bytes_per_s))
+        time_s += [sent_s, lines["time_s"][received]]
+        engine += [lines["engine"][received]] * 2
         change += [held[received], -held[received]]
-    return steps(np.concatenate(time_s), np.concatenate(change).astype("i8"))
+    times, engines, changes = np.concatenate(time_s), np.concatenate(engine), np.concatenate(change).astype("i8")
+    return [steps(times[engines == e], changes[engines == e]) for e in range(deployment.engines)]
 
 
 def steps(time_s: np.ndarray, change: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

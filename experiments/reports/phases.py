@@ -36,8 +36,7 @@ def phases(result: Result) -> pd.DataFrame:
     lines, _ = told(result)
     only = result.scenario.deployment.engines == 1  # what is taken back from the only engine waits there
     lines = lines[np.isin(lines["kind"], [*PHASE_STARTED_BY, FINISH])]
-    # Held with its KV on an engine, a request is on its way.
-    lines = lines[(lines["kind"] != HELD) | (_kind_before(lines) != DEPARTED)]
+    # Held with its KV on an engine, a request is on its way; in another line, it is held as before.
     lines = lines[(lines["kind"] != HELD) | ~np.isin(_kind_before(lines), (DEPARTED, HELD))]
     # Later chunks and tokens change nothing, and neither does an eviction of what has run in no batch since the last.
     kind, before = lines["kind"], _kind_before(lines)

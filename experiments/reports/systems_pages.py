@@ -3,7 +3,8 @@
 python -m servegym.experiments.reports.systems_pages docs/systems
 
 A page says where a table goes, "<!-- parameters: NAME -->" on a line of its own; policies with the same parameters
-share one, "<!-- parameters: NAME, NAME -->". What is between that line and "<!-- end of table -->" is written here.
+share one, "<!-- parameters: NAME, NAME -->". A name that several kinds of policy have is "KIND NAME" there. What is
+between that line and "<!-- end of table -->" is written here.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from servegym.baselines.registry import router, router_names, scheduler, scheduler_names
+from servegym.baselines import registry
 from servegym.experiments.errors import ExperimentError
 from servegym.simulator.policies import Fact, Parameter, Policy, Value
 
@@ -26,13 +28,27 @@ POLICIES = re.compile(rf"^<!-- policies -->\n(?:(?:(?!<!--).*\n)*{END}\n)?", re.
 NOTHING = "No parameters.\n"
 
 
+FINDERS: dict[str, tuple[Callable[[], list[str]], Callable[[str], Policy]]] = {
+    "scheduler": (registry.scheduler_names, registry.scheduler),
+    "router": (registry.router_names, registry.router),
+    "scaler": (registry.scaler_names, registry.scaler),
+}
+
+
+def policies() -> dict[str, Policy]:
+    """Every registered policy, by its name; by "kind name" where several kinds have it."""
+    found = [(kind, name, find(name)) for kind, (names, find) in FINDERS.items() for name in names()]
+    times = Counter(name for _, name, _ in found)
+    return {name if times[name] == 1 else f"{kind} {name}": policy for kind, name, policy in found}
+
+
 def policy_names() -> list[str]:
-    """Every registered scheduler and router."""
-    return sorted([*scheduler_names(), *router_names()])
+    """Of every registered policy, as pages name them."""
+    return sorted(policies())
 
 
 def policy(name: str) -> Policy:
-    return scheduler(name) if name in scheduler_names() else router(name)
+    return policies()[name]
 
 
 def written(folder: Path) -> dict[Path, str]:
@@ -67,10 +83,11 @@ def documented(text: str) -> list[str]:
 
 def check_pages(pages: dict[str, list[str]]) -> None:
     """Raise ExperimentError unless every registered policy, and nothing else, is on one page, once."""
-    for name in sorted({name for names in pages.values() for name in names} | set(policy_names())):
+    known = policies()
+    for name in sorted({name for names in pages.values() for name in names} | set(known)):
         places = [page for page, names in pages.items() for named in names if named == name]
-        if name not in policy_names():
-            raise ExperimentError(f"{places[0]}: there is no scheduler or router {name}")
+        if name not in known:
+            raise ExperimentError(f"{places[0]}: there is no scheduler, router or scaler {name}")
         if len(places) != 1:
             where = f"on {', '.join(places)}" if places else "on no page"
             raise ExperimentError(f"the parameters of {name} are {where}; they should be on one page of docs/systems")
@@ -78,11 +95,12 @@ def check_pages(pages: dict[str, list[str]]) -> None:
 
 def shared_table(names: str) -> str:
     """The table of the policies that a marker names, which have the same parameters."""
-    policies = [policy(name) for name in names.split(", ")]
-    for other in policies:
-        if other.parameters != policies[0].parameters:
-            raise ExperimentError(f"{policies[0].name} and {other.name} share a table but differ in their parameters")
-    return parameter_table(policies[0])
+    known = policies()
+    first, *others = [known[name] for name in names.split(", ")]
+    for other in others:
+        if other.parameters != first.parameters:
+            raise ExperimentError(f"{first.name} and {other.name} share a table but differ in their parameters")
+    return parameter_table(first)
 
 
 def parameter_table(policy: Policy) -> str:
@@ -119,10 +137,10 @@ def value_range(parameter: Parameter) -> str:
 
 def policy_list(texts: dict[Path, str]) -> str:
     """A row a policy, page by page, each with the link to its system."""
-    rows = []
+    known, rows = policies(), []
     for path, text in texts.items():
         title = text.partition("\n")[0].removeprefix("# ")
-        rows += [(f"[{title}]({path.name})", f"`{name}`", policy(name).doc) for name in documented(text)]
+        rows += [(f"[{title}]({path.name})", f"`{name}`", known[name].doc) for name in documented(text)]
     return table(("system", "policy", "in one line"), rows)
 
 

@@ -33,6 +33,9 @@ def urgency(result: Result) -> pd.DataFrame:
     urgent, normal = np.zeros(len(table), "i8"), np.zeros(len(table), "i8")
     for row, (engine, start_s) in enumerate(zip(table["engine"].tolist(), table["start_s"].tolist(), strict=True)):
         going_on, clock = simulation.step(), simulation.arrays.clock[0]
+        # Decisions of which no iteration came: the engine waits, resumes a batch, or is asked while it runs.
+        while going_on and (clock.now_s, clock.deciding_engine) < (start_s, engine):
+            going_on, clock = simulation.step(), simulation.arrays.clock[0]
         if not going_on or clock.deciding_engine != engine or clock.now_s != start_s:
             raise ExperimentError(f"run again, the scenario decides otherwise at {start_s:g} s")
         policy = simulation.settings.schedulers[simulation.arrays.engines[engine].kind]

@@ -54,7 +54,6 @@ def take_back_all(sim: "Simulation", engine: Engine, now_s: float, failed: bool 
     """From an engine. Its iteration and its tasks end without effect."""
     sim.running.stop(engine, now_s)
     engine.suspended, engine.moved_in_vain, engine.waits_for_kv = [], [], False
-    sim.book.clear(engine.index, now_s)
     for r in list(engine.queue):
         engine.queue.remove(r)
         take_back(sim, r, engine, now_s)
@@ -64,6 +63,7 @@ def take_back_all(sim: "Simulation", engine: Engine, now_s: float, failed: bool 
         freed += [engine] * sim.lines.take_out(r, engine)
         r.decode_engine = None
         sim.desk.just_now.append(r)
+    sim.book.clear(engine.index, now_s, engine.free_blocks)  # (what is to leave is still there)
     sim.lines.try_freed(freed, sim.engines, now_s)
 
 

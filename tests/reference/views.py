@@ -135,7 +135,7 @@ class Book:
         self.views[engine].here.remove(r)
         self.views[engine].decoding.remove(r)
 
-    def clear(self, engine: int, now_s: float) -> None:
+    def clear(self, engine: int, now_s: float, free_blocks: int) -> None:
         """All has been taken back from it: what is on its way from there is lost."""
         view = self.views[engine]
         view.version += 1
@@ -143,6 +143,7 @@ class Book:
         view.here, view.record, view.out, view.decoding = [], [], [], []
         self.news = [news for news in self.news if news.engine != engine]
         self.forget_reports(engine)
+        view.free_blocks, self.last[engine] = free_blocks, (free_blocks, 0)
 
     def clear_store(self, engine: int) -> None:
         store = self.views[engine].store

@@ -28,9 +28,9 @@ A *reading* is written after the run.
 
 A *setting* is a trace family on an engine, or on the engines, of a device. Runs have Poisson arrivals unless said (in
 mooncake-conversation a third of the requests); numbers are means over seeds ± half of a 95 % interval (Student's t),
-differences paired by seed. **yes**: the whole interval is in the expected range; **no**: it is wholly outside, or a seed
-has no such number; **?**: undecided. A claim holds where all its checks do, and in part where some do; undecided is not
-held. Intervals are not corrected for how many there are.
+differences paired by seed. **yes**: the whole interval is in the expected range; **no**: it is wholly outside, or a
+seed has no such number; **?**: undecided. A claim holds where all its checks do, and in part where some do; undecided
+is not held. Intervals are not corrected for how many there are.
 
 Load is relative to saturation (sarathi-fcfs, all requests there at the start). SLOs are those of the paper a family is
 from (ProServe's for most: TTFT 1 s and mean TPOT 50 ms, twice that for a model of 70B), except that TPOT is at least
@@ -39,7 +39,9 @@ twice what an idle engine takes. Devices are models, fitted to what [profiles](p
 | claim | paper | verdict | settings: holds / in part / not |
 | --- | --- | --- | --- |
 """
-OF_PAGE = re.compile(r"\*\*Paper\*\* \((?P<figure>.*?)\): .*?\*\*Verdict\*\*: (?P<verdict>.*?) \((?P<counts>.*?)\)\.\n", re.S)
+OF_PAGE = re.compile(
+    r"\*\*Paper\*\* \((?P<figure>.*?)\): .*?\*\*Verdict\*\*: (?P<verdict>.*?) \((?P<counts>.*?)\)\.\n", re.S
+)
 
 
 def write_pages(outcomes: list[Outcome], index: Path, date: datetime.date) -> list[Path]:
