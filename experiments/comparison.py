@@ -1,4 +1,4 @@
-"""A comparison: schedulers x routers x loads x seeds; all of a load and a seed serve the same requests."""
+"""A comparison: schedulers x routers x scalers x loads x seeds; all of a load and a seed serve the same requests."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from servegym.baselines.registry import router as find_router
+from servegym.baselines.registry import scaler as find_scaler
 from servegym.experiments.contenders import ROUTER, Contender, find_contenders, find_schedulers
-from servegym.experiments.deployments import LINK_GB_PER_S, Engines
+from servegym.experiments.deployments import HOST_GB_PER_S, LINK_GB_PER_S, Engines, parse_incident
 from servegym.experiments.errors import ExperimentError
 from servegym.experiments.figures import FIGURES, figures
 from servegym.experiments.identity import code_digests, deployment_digest, versions
@@ -23,6 +24,7 @@ from servegym.experiments.load import LOADS, saturation_rate_per_s
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
+from servegym.simulator.incidents import Incident
 from servegym.simulator.policies import Policy
 from servegym.simulator.simulation import Scenario, Simulation
 from servegym.simulator.workload import Workload
@@ -43,7 +45,7 @@ Progress = Callable[[int, int], None]  # (cells done, cells in all)
 
 
 class Cell(NamedTuple):
-    """One run of a comparison. scheduler: its label, with the router's where several routers are compared."""
+    """One run of a comparison. scheduler: its label, with the router's and scaler's where several are compared."""
 
     scheduler: str
     load: float
@@ -55,8 +57,9 @@ class Comparison:
     """What is compared, on what.
 
     trace, slo, device: as `servegym.simulate` takes them.
-    engines, prefill, decode, link_gb_per_s, decode_scheduler: as `Engines` takes them.
-    routers: "name" or "name:key=value,..."; where there are several, each scheduler is run under each.
+    engines, prefill, decode, link_gb_per_s, decode_scheduler, signal_delay_s, prefix_store_tokens, host_gb_per_s: as
+        `Engines` takes them. incidents: as `parse_incident` does; they happen in each run.
+    routers, scalers: "name" or "name:key=value,..."; where there are several, each scheduler is run under each.
     schedulers: "name" or "name:key=value,...". loads: rates relative to saturation (see `saturation_rate_per_s`).
     rates_per_s: absolute rates; where there are any they take the place of the loads.
     seeds: how many; they are 0, 1, ... requests: of each run (None: `REQUESTS`, or all of a file with fewer).
@@ -73,7 +76,12 @@ class Comparison:
     decode: int = 0
     link_gb_per_s: float = LINK_GB_PER_S
     decode_scheduler: str | None = None
+    signal_delay_s: float = 0.0
+    prefix_store_tokens: int = 0
+    host_gb_per_s: float = HOST_GB_PER_S
+    incidents: tuple[str, ...] = ()
     routers: tuple[str, ...] = (ROUTER,)
+    scalers: tuple[str, ...] = ()
     schedulers: tuple[str, ...] = SCHEDULERS
     loads: tuple[float, ...] = tuple(LOADS.values())
     rates_per_s: tuple[float, ...] = ()
@@ -84,7 +92,8 @@ class Comparison:
         if self.seeds < 1:
             raise ExperimentError(f"{self.seeds} seeds: a comparison has at least 1")
         for what, values in (
-            ("scheduler", self.schedulers), ("router", self.routers), ("load", self.loads), ("rate", self.rates_per_s),
+            ("scheduler", self.schedulers), ("router", self.routers), ("scaler", self.scalers), ("load", self.loads),
+            ("rate", self.rates_per_s),
         ):  # fmt: skip
             repeated = [value for value in values if values.count(value) > 1]
             if repeated:
@@ -97,15 +106,24 @@ class Comparison:
             for number in numbers:
                 if not 0 < number < math.inf:
                     raise ExperimentError(f"a {what} of {number:g}: it should be above 0 and finite")
+        _ = self.happenings
 
     @property
     def serving(self) -> Engines:
-        return Engines(self.engines, self.prefill, self.decode, self.link_gb_per_s, self.decode_scheduler)
+        return Engines(
+            self.engines, self.prefill, self.decode, self.link_gb_per_s, self.decode_scheduler, self.signal_delay_s,
+            self.prefix_store_tokens, self.host_gb_per_s,
+        )  # fmt: skip
+
+    @property
+    def happenings(self) -> tuple[Incident, ...]:
+        """What happens to engines in each run."""
+        return tuple(parse_incident(text, self.serving.total) for text in self.incidents)
 
     @functools.cached_property
     def contenders(self) -> dict[str, Contender]:
         """What is compared, by its label, in the order it was named."""
-        return find_contenders(self.schedulers, self.routers)
+        return find_contenders(self.schedulers, self.routers, self.scalers)
 
     @functools.cached_property
     def policies(self) -> dict[str, Policy]:
@@ -151,7 +169,7 @@ class Comparison:
     def workloads(self) -> dict[tuple[float, int], Workload]:
         """What all schedulers serve, by load and seed. Of a file longer than a run every seed sees another window: else
         a file's requests were the same for all seeds, and an interval over seeds would show the priorities only."""
-        return {
+        workloads = {
             (load, seed): build_workload(
                 self.trace,
                 requests=self.requests_per_run,
@@ -164,6 +182,15 @@ class Comparison:
             for load, rate_per_s in self.rate_of_load.items()
             for seed in range(self.seeds)
         }
+        self.serving.check_serves(next(iter(workloads.values())))
+        return workloads
+
+    def scenario(self, load: float, seed: int, contender: Contender) -> Scenario:
+        """What a run is of."""
+        return Scenario(
+            self.workloads[load, seed], self.deployment, contender.scheduler, router=contender.router,
+            scaler=contender.scaler, incidents=self.happenings,
+        )  # fmt: skip
 
     @functools.cached_property
     def slo_notes(self) -> list[str]:
@@ -181,6 +208,9 @@ class Comparison:
         routed = ""
         if self.serving.total > 1 and self.routers != (ROUTER,):
             routed = f", router{'s' * (len(self.routers) > 1)} {', '.join(self.routers)}"
+        for what, texts in (("scaler", self.scalers), ("incident", self.incidents)):
+            if texts:
+                routed += f", {what}{'s' * (len(texts) > 1)} {', '.join(texts)}"
         return (
             f"{self.trace_name} on {self.serving.title}{self.profile.name}{routed}, SLOs {self.slo}: "
             f"{self.requests_per_run} requests x {self.seeds} seed{'s' * (self.seeds > 1)}"
@@ -196,13 +226,15 @@ class Comparison:
             "engines": dataclasses.asdict(self.serving),
             "schedulers": [policy.to_json() for policy in self.policies.values()],
             "routers": [find_router(text).to_json() for text in self.routers],
+            "scalers": [find_scaler(text).to_json() for text in self.scalers],
+            "incidents": list(self.incidents),
             "requests": self.requests_per_run,
             "seeds": self.seeds,
             "rate_per_s_of_load": {str(load): rate for load, rate in self.rate_of_load.items()},
             "saturation_rate_per_s": self.saturation_rate_per_s,
             "versions": versions(),
             "code": code_digests(
-                [policy for contender in self.contenders.values() for policy in contender], self.deployment
+                [policy for contender in self.contenders.values() for policy in contender.policies], self.deployment
             ),
             "deployment": deployment_digest(self.deployment),
             "workloads": {f"load {load!r}, seed {seed}": digest for (load, seed), digest in self._digests.items()},
@@ -221,13 +253,13 @@ class Comparison:
     def run(self, cell: Cell) -> Row:
         """The row of a cell."""
         key = cell.load, cell.seed
-        contender = self.contenders[cell.scheduler]
-        scenario = Scenario(self.workloads[key], self.deployment, contender.scheduler, router=contender.router)
+        result = Simulation(self.scenario(*key, self.contenders[cell.scheduler])).run()
         return {
             **cell._asdict(),
             "rate_per_s": self.rate_of_load[cell.load],
             "workload": self._digests[key],
-            **figures(Simulation(scenario).run()),
+            "reroutes": result.summary["reroutes"],
+            **figures(result),
         }
 
     def row_problem(self, row: Row) -> str | None:
@@ -280,10 +312,14 @@ def cell_of(row: Row) -> Cell:
 
 
 def _compile(comparison: Comparison) -> None:
-    """Run each scheduler and router once on two requests: kernels are compiled here, in one thread, before the work."""
+    """Run each contender once on two requests: kernels are compiled here, in one thread, before the work."""
     for contender in comparison.contenders.values():
         workload = Workload.from_columns({"arrival_s": [0.0, 0.0], "prompt_tokens": [1, 1], "output_tokens": [2, 2]})
-        Simulation(Scenario(workload, comparison.deployment, contender.scheduler, router=contender.router)).run()
+        Simulation(
+            Scenario(
+                workload, comparison.deployment, contender.scheduler, router=contender.router, scaler=contender.scaler
+            )
+        ).run()
 
 
 def _rows(comparison: Comparison, cells: list[Cell], jobs: int) -> Iterator[Row]:

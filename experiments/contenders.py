@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from servegym.baselines.registry import router as find_router
+from servegym.baselines.registry import scaler as find_scaler
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.experiments.errors import ExperimentError
 from servegym.simulator.policies import Policy
@@ -16,20 +17,30 @@ ROUTER = "round-robin"
 class Contender(NamedTuple):
     scheduler: Policy
     router: Policy
+    scaler: Policy | None = None
+
+    @property
+    def policies(self) -> list[Policy]:
+        return [policy for policy in self if policy is not None]
 
 
-def find_contenders(schedulers: Iterable[str], routers: Iterable[str]) -> dict[str, Contender]:
-    """Each scheduler under each router ("name" or "name:key=value,..."), by label.
+def find_contenders(
+    schedulers: Iterable[str], routers: Iterable[str], scalers: Iterable[str] = ()
+) -> dict[str, Contender]:
+    """Each scheduler under each router and each scaler ("name" or "name:key=value,..."), by label.
 
-    That is the scheduler's, and where there are several routers the router's too. Raises PolicyError for an unknown
-    one, ExperimentError for two that are the same.
+    That is the scheduler's, and where there are several routers or scalers theirs too. Raises PolicyError for an
+    unknown one, ExperimentError for two that are the same.
     """
     by_router = _different("routers", [find_router(text) for text in routers])
-    return {
-        f"{label} + {routing}" if len(by_router) > 1 else label: Contender(policy, router)
-        for label, policy in find_schedulers(schedulers).items()
-        for routing, router in by_router.items()
-    }
+    by_scaler: dict[str, Policy | None] = {**_different("scalers", [find_scaler(text) for text in scalers])}
+    contenders = {}
+    for label, policy in find_schedulers(schedulers).items():
+        for routing, router in by_router.items():
+            for scaling, scaler in (by_scaler or {"": None}).items():
+                more = [routing] * (len(by_router) > 1) + [scaling] * (len(by_scaler) > 1)
+                contenders[" + ".join([label, *more])] = Contender(policy, router, scaler)
+    return contenders
 
 
 def find_schedulers(texts: Iterable[str]) -> dict[str, Policy]:

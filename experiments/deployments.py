@@ -1,4 +1,4 @@
-"""What serves, from a few numbers: engines of one device side by side, or prefill and decode engines."""
+"""What serves, from a few numbers: engines of one device side by side, or prefill and decode engines; what fails."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ import math
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.experiments.errors import ExperimentError
 from servegym.latency_models.profile import Profile
-from servegym.simulator.cluster import Cluster, Link
+from servegym.simulator.cluster import AT_ONCE, Cluster, Link
 from servegym.simulator.deployment import Deployment, HostMemory
+from servegym.simulator.errors import DeploymentError
+from servegym.simulator.incidents import Incident
 from servegym.simulator.policies import Policy
+from servegym.simulator.prefixes import PrefixStore
+from servegym.simulator.types import INCIDENTS
+from servegym.simulator.workload import Workload
 
 LINK_GB_PER_S = 25.0
+HOST_GB_PER_S = 25.0
 DECODE_SCHEDULER = "vllm-fcfs"
 
 
@@ -23,6 +29,9 @@ class Engines:
     engines: co-located. prefill, decode: disaggregated engines instead of these, at least one of each; 0: none.
     link_gb_per_s: of the link to each decode engine, GB/s. decode_scheduler: of the decode engines, "name:key=value";
     None: `DECODE_SCHEDULER`. The prefill engines have the scheduler of the scenario.
+    signal_delay_s: how long tokens and reports of engines are on their way to the router.
+    prefix_store_tokens: of host memory of each engine that prefills, for the KV of beginnings of prompts; 0: none.
+    host_gb_per_s: how fast KV is loaded from there, GB/s.
 
     Raises ExperimentError for numbers that do not go together.
     """
@@ -32,6 +41,9 @@ class Engines:
     decode: int = 0
     link_gb_per_s: float = LINK_GB_PER_S
     decode_scheduler: str | None = None
+    signal_delay_s: float = 0.0
+    prefix_store_tokens: int = 0
+    host_gb_per_s: float = HOST_GB_PER_S
 
     def __post_init__(self) -> None:
         if (self.prefill > 0) != (self.decode > 0):
@@ -45,6 +57,10 @@ class Engines:
             raise ExperimentError("a link between prefill and decode engines is given, and there are none")
         if not 0 < self.link_gb_per_s <= math.inf:
             raise ExperimentError(f"a link of {self.link_gb_per_s:g} GB/s: it should be above 0")
+        if self.signal_delay_s > 0 and self.total == 1:
+            raise ExperimentError("a delay of signals to the router is given, and one engine, which has no router")
+        if not 0 < self.host_gb_per_s <= math.inf:
+            raise ExperimentError(f"KV loaded at {self.host_gb_per_s:g} GB/s: it should be above 0")
 
     @property
     def is_disaggregated(self) -> bool:
@@ -69,11 +85,39 @@ class Engines:
 
     def deployment(self, profile: Profile, host: HostMemory | None = None) -> Deployment | Cluster:
         """These engines of a device. Raises PolicyError for an unknown decode scheduler."""
+        store = None
+        if self.prefix_store_tokens > 0:
+            store = PrefixStore(self.prefix_store_tokens, profile.kv.bytes_per_token / (self.host_gb_per_s * 1e9))
         if not self.is_disaggregated:
-            return profile.deployment(self.engines, host=host)
+            pool = dataclasses.replace(profile.deployment(self.engines, host=host), prefix_store=store)
+            return pool if self.signal_delay_s == 0 else Cluster((pool,), AT_ONCE, self.signal_delay_s, pool.name)
+        prefilling, decoding = profile.deployment(self.prefill, host=host), profile.deployment(self.decode, host=host)
         pools = (
-            dataclasses.replace(profile.deployment(self.prefill, host=host), role="prefill"),
-            dataclasses.replace(profile.deployment(self.decode, host=host), role="decode", scheduler=self.decoding),
+            dataclasses.replace(prefilling, role="prefill", prefix_store=store),
+            dataclasses.replace(decoding, role="decode", scheduler=self.decoding),
         )
         link = Link(profile.kv.bytes_per_token, self.link_gb_per_s * 1e9)
-        return Cluster(pools, link, name=self.title + profile.name)
+        return Cluster(pools, link, self.signal_delay_s, self.title + profile.name)
+
+    def check_serves(self, workload: Workload) -> None:
+        """Raise ExperimentError for prefix stores that a workload has nothing for."""
+        if self.prefix_store_tokens > 0 and workload.prefixes is None:
+            raise ExperimentError(
+                f"engines have prefix stores, and the trace of workload '{workload.name}' does not say which prompts "
+                "begin alike; it should have prefix blocks, as Mooncake's and Qwen-Bailian's files have"
+            )
+
+
+def parse_incident(text: str, engines: int) -> Incident:
+    """The incident "fail:ENGINE@SECONDS" (or return, drain) of one of so many engines. Raises ExperimentError."""
+    kind, _, rest = text.partition(":")
+    engine, _, time_s = rest.partition("@")
+    right = f"it should be KIND:ENGINE@SECONDS, such as fail:0@60, KIND one of {', '.join(INCIDENTS)}"
+    if kind not in INCIDENTS or not engine.isdecimal():
+        raise ExperimentError(f"an incident of {text!r}; {right}")
+    if int(engine) >= engines:
+        raise ExperimentError(f"an incident of {text!r}; engines are numbered 0 to {engines - 1}")
+    try:
+        return Incident(float(time_s), int(engine), kind)
+    except (ValueError, DeploymentError):
+        raise ExperimentError(f"an incident of {text!r}; {right}, SECONDS 0 or more") from None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 WITH_INTERVAL = ("tdg_ratio", "slo_attainment")
 MEANS = ("slo_attainment_high_priority", "slo_attainment_low_priority", "ttft_p99_s", "preemptions")
+SHARE_OF_BOUND = "share_of_bound"  # a column where there are bounds
 
 REFERENCE, BETTER, SAME, WORSE, UNKNOWN = "reference", "better", "not distinguishable", "worse", "one seed"
 VERDICT_WORDS = {
@@ -36,7 +37,8 @@ def summarise(cells: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
     seed by seed: both served the same requests, so what a seed adds to both does not widen the interval.
     `reference` names the scheduler compared to, `verdict` says whether the interval of the TDG difference leaves
     out 0. The intervals are not corrected for how many schedulers there are, nor for the best being chosen from
-    the same runs. Raises ExperimentError for a baseline that was not compared.
+    the same runs. `share_of_bound` and its interval are there where the cells have it (`experiments.bounds.shares`).
+    Raises ExperimentError for a baseline that was not compared.
     """
     import pandas as pd
 
@@ -65,6 +67,8 @@ def _row(runs: pd.DataFrame, reference: pd.DataFrame, reference_label: str) -> d
     for name in WITH_INTERVAL:
         row |= _columns(name, student_interval(runs[name]))
     row |= {name: runs[name].astype("f8").mean() for name in MEANS}
+    if SHARE_OF_BOUND in runs:
+        row |= _columns(SHARE_OF_BOUND, student_interval(runs[SHARE_OF_BOUND]))
     row["reference"] = reference_label
     for name in WITH_INTERVAL:
         row |= _columns(f"{name}_difference", student_interval(runs[name] - reference[name]))

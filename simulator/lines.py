@@ -4,7 +4,7 @@ A line is a chain of requests by OUTCOME.next_in_line. known.tiers has one for e
 after them the inbox: requests to be routed now.
 """
 
-from servegym.simulator.compilation import kernel
+from servegym.simulator.compilation import inlined_kernel, kernel
 from servegym.simulator.routing import catch_up, takers, takes
 from servegym.simulator.timeline import note
 from servegym.simulator.types import HELD, HOLD, STAY
@@ -61,7 +61,7 @@ def drop_from(line, outcomes, r):
     line.waiting -= 1
 
 
-@kernel
+@inlined_kernel
 def next_line(run, books, alone):
     """The line whose first request is to be routed now; READY: that which is ready next; NO_LINE: there is none."""
     clock, tiers = run.clock[0], books.known.tiers

@@ -109,7 +109,7 @@ def advance(run, books, functions, stop_at, until_s):
         clock.now_s = next_s
 
 
-@kernel
+@inlined_kernel
 def next_time_s(run, books, alone):
     """When something happens next; inf: never."""
     clock, next_s = run.clock[0], np.inf

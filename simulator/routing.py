@@ -125,6 +125,7 @@ def catch_up(run, books, now_s):
     clock, known = run.clock[0], books.known
     if clock.signal_delay_s == 0.0:
         return
+    news = clock.news
     while clock.next_signal < clock.signals and (
         books.signals[clock.next_signal].time_s + clock.signal_delay_s <= now_s
     ):
@@ -132,6 +133,8 @@ def catch_up(run, books, now_s):
         clock.next_signal += 1
         r, heard_s = signal.request, signal.time_s + clock.signal_delay_s
         take_in(clock, known, signal.engine, r, run.requests[r].prompt_tokens, signal.tokens, signal.kind, heard_s)
+    if clock.held == 0:
+        clock.news = news  # it came when nobody was waiting for it
     for e in range(run.engines.shape[0]):
         for k in range(REPORTS):
             one = books.reports[e, k]

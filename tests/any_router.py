@@ -90,7 +90,7 @@ def any_tier(now_s, requests, known, state, parameters, estimates, moves):
 
 
 ROUTER = Policy(
-    "any-engine", "router", "Hangs on all a router may know.", "made up", any_engine,
+    "any-engine", "router", "Hangs on all a router may know.", "made up", any_engine, moves_engines=True,
     parameters=(
         Parameter("names", 0, "of 5 requests, for how many it names the decode engine", 0, 5, integer=True),
         Parameter("holds", 0, "of 7 askings, after how many it holds the request", 0, 7, integer=True),

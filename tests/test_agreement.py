@@ -119,6 +119,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
             "least_chunk_tokens": 16,
         },
     ],
+    "polyserve": [{"token_budget": 64}, {"token_budget": 20}, {}],
     "semantic": [
         {},
         {"slots": 4},

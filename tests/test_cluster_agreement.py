@@ -32,6 +32,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "random": [{"seed": 7}],
     "min-load": [{}],
     "min-tokens": [{}],
+    "polyserve": [
+        {"token_budget": 60, "output_tokens": 8},
+        {"token_budget": 24, "output_tokens": 40, "memory_reserve": 0.0},
+        {"token_budget": 100, "memory_reserve": 0.3},
+    ],
     "min-cycle-time": [{"token_budget": 100}, {"token_budget": 2}],
     "gorouting": [
         {},

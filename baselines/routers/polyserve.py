@@ -203,7 +203,7 @@ register(
                       log=True, source="PolyServe's worked example, section 4.7"),
             Parameter("output_tokens", 256, "length of an answer, as long as none has finished", 1, 2**20, "tokens",
                       integer=True, log=True),
-            Parameter("reserve", 0.05, "share of KV memory left free: what is foreseen is of average answers", 0, 0.9),
+            Parameter("memory_reserve", 0.05, "share of KV memory left free: forecasts are of average answers", 0, 0.9),
         ),
     )
 )  # fmt: skip

@@ -22,7 +22,7 @@ DEFAULT_DIRECTORY = Path("results") / "bounds"
 
 
 def identity(scenario: Scenario, bin_s: float | None = None, fineness: int = FINENESS) -> dict[str, Any]:
-    """All that a bound depends on, as JSON: neither the scheduler nor the router, link or estimator."""
+    """All that a bound depends on, as JSON: neither the scheduler nor the router, scaler, link or estimator."""
     return {
         "workload": scenario.workload.digest,
         "gain": dataclasses.asdict(scenario.gain),

@@ -56,7 +56,7 @@ def tdg_upper_bound(
         as much, up to two times, where HiGHS has not solved it in time_limit_s.
     fineness: the larger, the closer the periods of a request follow its deadlines.
 
-    Raises ExperimentError for a gain other than TDG, a device with noise, and a device form without a known least
+    Raises ExperimentError for what it does not hold for (see `check_scenario`), and a device form without a known least
     time (see `least_work`); and where HiGHS has not solved it in time_limit_s.
     """
     check_scenario(scenario)
@@ -99,6 +99,21 @@ def check_scenario(scenario: Scenario) -> None:
         raise ExperimentError(
             f"the device has noise of {scenario.disturbance.noise:g}, so that an iteration may take any time above 0; "
             "there is a bound without noise only"
+        )
+    pools = scenario.deployment.pools
+    if scenario.workload.prefixes is not None and any(pool.prefix_store is not None for pool in pools):
+        raise ExperimentError(
+            "prompts that begin alike cost less with prefix stores than the bound charges; there is a bound without "
+            "prefix stores only"
+        )
+    if scenario.incidents:
+        raise ExperimentError(
+            "engines fail, return or are drained; there is a bound for engines that are there all the time only"
+        )
+    if scenario.scaler is not None and any(pool.role == "prefill" for pool in pools):
+        raise ExperimentError(
+            "a scaler may move decode engines, whose requests prefill engines then go on with; there is a bound for "
+            "engines that keep their requests, or do all, only"
         )
 
 

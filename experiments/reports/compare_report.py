@@ -13,7 +13,7 @@ from servegym.experiments.load import load_title
 from servegym.experiments.reports import page
 from servegym.experiments.reports.figures_table import unit_of
 from servegym.experiments.reports.notes import COMPARISON_NOTES, profile_notes
-from servegym.experiments.summary import conclusion
+from servegym.experiments.summary import SHARE_OF_BOUND, conclusion
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,6 +58,7 @@ def _load_section(load: Any, at_load: pd.DataFrame) -> str:
         {
             "scheduler": row["scheduler"],
             "TDG ratio": with_interval(row, "tdg_ratio"),
+            **({"of the bound": with_interval(row, SHARE_OF_BOUND)} if SHARE_OF_BOUND in row else {}),
             "SLO attainment": with_interval(row, "slo_attainment"),
             "of high priority": row["slo_attainment_high_priority"],
             "of low priority": row["slo_attainment_low_priority"],

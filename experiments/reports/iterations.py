@@ -139,7 +139,7 @@ def _blocks_when_started(result: Result, lines: np.ndarray) -> np.ndarray:
 
 
 def _decoding(result: Result) -> np.ndarray:
-    """bool[lines]: whether the line's request, at that moment, is decoding: a token is out and one is left to compute."""
+    """bool[lines]: whether a line's request is decoding at that moment: a token is out and one is left to compute."""
     lines, place = told(result)
     prompt = result.scenario.workload.table["prompt_tokens"][lines["request"]]
     emitted = emitted_tokens(lines)

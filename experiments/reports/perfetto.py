@@ -1,8 +1,9 @@
 """A run's timeline as a trace of the Chrome trace event format, which Perfetto and chrome://tracing open.
 
-An engine is a process. It has a thread of iterations, counters, and a track for each of its requests; one that is
-prefilled on one engine and decoded on another has a track at both, and the second begins with its transfer. Times are
-microseconds. Events are written one by one, as they are made.
+An engine is a process. It has a thread of iterations, counters, and a track for each of its requests; one that goes
+from engine to engine has a track at each, and where its KV is sent to it begins with the transfer. Requests that the
+router holds have a track in a process of the router. Times are microseconds. Events are written one by one, as they are
+made.
 """
 
 from __future__ import annotations
@@ -13,14 +14,34 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
-from servegym.experiments.reports.iterations import blocks_on_their_way, iterations, timeline_lines
-from servegym.experiments.reports.phases import phases
+from servegym.experiments.reports.iterations import iterations, pieces
+from servegym.experiments.reports.memory import kv_blocks
+from servegym.experiments.reports.phases import AT_ROUTER, phases
+from servegym.experiments.reports.told import timeline_lines, told
 from servegym.simulator.results import Result
-from servegym.simulator.types import ARRIVAL, DEPARTED, EVICTED, FINISH, LOADED, RECEIVED, ROLES
+from servegym.simulator.types import (
+    ARRIVAL,
+    DEPARTED,
+    DRAINED,
+    EVICTED,
+    FAILED,
+    FINISH,
+    HELD,
+    LOADED,
+    MOVED,
+    POOL,
+    RECALLED,
+    RECEIVED,
+    RETURNED,
+    ROLES,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ITERATIONS_THREAD = 1
 REQUEST_CATEGORY = "request"  # async events are told apart by category and id
@@ -75,7 +96,8 @@ def events(result: Result) -> Iterator[Event]:
     yield from _kv_blocks(result)
     yield from _queue_lengths(result)
     yield from _requests(result)
-    yield from _evictions(result)
+    yield from _moments(result)
+    yield from _incidents(result)
 
 
 def _us(time_s: float) -> float:
@@ -85,6 +107,11 @@ def _us(time_s: float) -> float:
 def _process(engine: int) -> int:
     """Process 0 has a meaning of its own to Perfetto (the idle process), so engine 0 is process 1."""
     return engine + 1
+
+
+def _router(result: Result) -> int:
+    """The router's process: the one after those of the engines."""
+    return _process(result.scenario.deployment.engines)
 
 
 def _names(result: Result) -> Iterator[Event]:
@@ -97,15 +124,21 @@ def _names(result: Result) -> Iterator[Event]:
         yield {**process, "name": "process_name", "args": {"name": name}}
         yield {**process, "name": "process_sort_index", "args": {"sort_index": engine}}
         yield {**process, "name": "thread_name", "args": {"name": "iterations"}}
+    if (timeline_lines(result)["kind"] == HELD).any() or (phases(result)["phase"] == AT_ROUTER).any():
+        process = {"ph": "M", "pid": _router(result), "tid": ITERATIONS_THREAD, "ts": 0}
+        yield {**process, "name": "process_name", "args": {"name": "router"}}
+        yield {**process, "name": "process_sort_index", "args": {"sort_index": -1}}
 
 
 def _iterations(result: Result) -> Iterator[Event]:
-    """A slice an iteration, and the counters that change with iterations."""
-    table = iterations(result)
-    table["then_idle"] = table.groupby("engine")["start_s"].shift(-1) != table["end_s"]
-    for row in table.itertuples(index=False):
-        process = {"pid": _process(row.engine), "tid": ITERATIONS_THREAD}
-        start_us, end_us = _us(row.start_s), _us(row.end_s)
+    """A slice for each time an iteration ran without a break, and the counters that change with these."""
+    ran = pieces(result)
+    ran["then_idle"] = ran.groupby("engine")["start_s"].shift(-1) != ran["end_s"]
+    of_iterations = list(iterations(result).itertuples(index=False))
+    for piece in ran.itertuples(index=False):
+        row = of_iterations[piece.iteration]
+        process = {"pid": _process(piece.engine), "tid": ITERATIONS_THREAD}
+        start_us, end_us = _us(piece.start_s), _us(piece.end_s)
         batch = {"prefill": row.prefill_requests, "decode": row.decode_requests}
         yield {
             **process,
@@ -115,6 +148,7 @@ def _iterations(result: Result) -> Iterator[Event]:
             "ts": start_us,
             "dur": round(end_us - start_us, 3),
             "args": {
+                "iteration": piece.iteration,
                 "estimated_s": row.estimated_s,
                 "tokens": row.prefill_tokens + row.decode_tokens,
                 "prefill_requests": row.prefill_requests,
@@ -123,105 +157,121 @@ def _iterations(result: Result) -> Iterator[Event]:
                 "queued": row.queued,
                 "evicted": row.evicted,
                 "kv_blocks": row.kv_blocks,
-                "ended": row.ended,
+                "resumed": piece.start_s > row.start_s,
+                "how": piece.how,
             },
         }
         counts = [(start_us, batch)]
-        if row.then_idle:
+        if piece.then_idle:
             counts.append((end_us, dict.fromkeys(batch, 0)))
         for time_us, requests in counts:
             yield {**process, "ph": "C", "name": "requests in batch", "ts": time_us, "args": requests}
 
 
 def _kv_blocks(result: Result) -> Iterator[Event]:
-    """A counter of the KV blocks in use: of an iteration while it runs, between two those on their way elsewhere."""
-    table = iterations(result)
-    for engine in range(result.scenario.deployment.engines):
-        mine = table[table["engine"] == engine]
-        start_s, end_s = mine["start_s"].to_numpy(), mine["end_s"].to_numpy()
-        moved_s, moving = blocks_on_their_way(result, engine)
-        rest_s = end_s[np.r_[start_s[1:] != end_s[:-1], True][: len(end_s)]]  # idle from then on
-        running = np.searchsorted(start_s, moved_s, "right") > np.searchsorted(end_s, moved_s, "right")
-        idle_s = np.unique(np.r_[rest_s, moved_s[~running]])
-        in_use = np.r_[0, moving][np.searchsorted(moved_s, idle_s, "right")]
-        times_s, blocks = np.r_[start_s, idle_s], np.r_[mine["kv_blocks"].to_numpy(), in_use]
-        for place in np.argsort(times_s, kind="stable"):
+    """A counter of the KV blocks in use."""
+    for engine, (time_s, blocks) in enumerate(kv_blocks(result)):
+        for at_s, in_use in zip(time_s.tolist(), blocks.tolist(), strict=True):
             yield {
                 "pid": _process(engine),
                 "tid": ITERATIONS_THREAD,
                 "ph": "C",
                 "name": "KV blocks",
-                "ts": _us(float(times_s[place])),
-                "args": {"in use": int(blocks[place])},
+                "ts": _us(at_s),
+                "args": {"in use": in_use},
             }
 
 
 def _queue_lengths(result: Result) -> Iterator[Event]:
-    """A counter of the requests that have come to an engine and have neither finished nor gone on elsewhere."""
-    change = {ARRIVAL: 1, RECEIVED: 1, FINISH: -1, DEPARTED: -1}
+    """Counters of the requests that have come to an engine and have neither finished nor gone elsewhere; and of those
+    that the router holds."""
+    change = {ARRIVAL: 1, RECEIVED: 1, FINISH: -1, DEPARTED: -1, RECALLED: -1}
     length = [0] * result.scenario.deployment.engines
+    departed, held = set(), set()  # requests that are in no queue
     lines = timeline_lines(result)
-    for line in lines[np.isin(lines["kind"], list(change))]:
-        engine = int(line["engine"])
-        length[engine] += change[int(line["kind"])]
-        yield {
-            "pid": _process(engine),
-            "tid": ITERATIONS_THREAD,
-            "ph": "C",
-            "name": "queue",
-            "ts": _us(float(line["time_s"])),
-            "args": {"requests": length[engine]},
-        }
+    for line in lines[np.isin(lines["kind"], [*change, HELD])]:
+        engine, request, kind = int(line["engine"]), int(line["request"]), int(line["kind"])
+        counter = {"tid": ITERATIONS_THREAD, "ph": "C", "ts": _us(float(line["time_s"]))}
+        if (request in held) != (kind == HELD):
+            (held.remove if request in held else held.add)(request)
+            yield {**counter, "pid": _router(result), "name": "held", "args": {"requests": len(held)}}
+        if kind == HELD or (kind == RECALLED and request in departed):
+            departed -= {request} if kind == RECALLED else set()
+            continue
+        length[engine] += change[kind]
+        (departed.add if kind == DEPARTED else departed.discard)(request)
+        yield {**counter, "pid": _process(engine), "name": "queue", "args": {"requests": length[engine]}}
 
 
 def _requests(result: Result) -> Iterator[Event]:
-    """A track a request: a slice from arrival to finish, its phases in it, first token and finish as instants.
-
-    Where it is decoded on another engine, that slice ends with its first token, and another begins there."""
+    """For each place a request was at, a track: a slice from when it came to when it went, its phases in it, and its
+    first token and its end as instants."""
     table, of_phases = result.requests, phases(result)
     bounds = np.searchsorted(of_phases["request"], np.arange(len(table) + 1))
     end_of_run_s = float(result.arrays.clock[0].now_s)
-    lines = timeline_lines(result)
-    left = {int(line["request"]): line for line in lines[lines["kind"] == DEPARTED]}
     for row in table.itertuples():
-        departed = left.get(row.Index)
-        first = _track(row.engine if departed is None else int(departed["engine"]), row.Index)
         finished = np.isfinite(row.finish_s)
         end_s = row.finish_s if finished else end_of_run_s
-        name = f"request {row.Index}"
         facts = {"prompt_tokens": row.prompt_tokens, "output_tokens": row.output_tokens, "priority": row.priority}
-        parts = [(first, row.arrival_s, end_s)]
-        if departed is not None:
-            last = _track(row.engine, row.Index)
-            parts = [(first, row.arrival_s, float(departed["time_s"])), (last, float(departed["time_s"]), end_s)]
-        of_request = of_phases.iloc[bounds[row.Index] : bounds[row.Index + 1]]
-        for track, start_s, until_s in parts:
-            yield {**track, "ph": "b", "name": name, "ts": _us(start_s), "args": facts}
-            for phase in of_request[of_request["engine"] == track["pid"] - 1].itertuples(index=False):
+        visits = _visits(of_phases.iloc[bounds[row.Index] : bounds[row.Index + 1]]) or [(row.engine, end_s, [])]
+        starts_s = [row.arrival_s, *(start_s for _, start_s, _ in visits[1:])]
+        ends_s = [*starts_s[1:], end_s]
+        with_token = next((k for k, until_s in enumerate(ends_s) if row.first_token_s <= until_s), -1)
+        for k, (engine, _, of_visit) in enumerate(visits):
+            track = {**_track(engine, row.Index), "pid": _process(engine) if engine >= 0 else _router(result)}
+            name = f"request {row.Index}"
+            yield {**track, "ph": "b", "name": name, "ts": _us(starts_s[k]), "args": facts}
+            for phase in of_visit:
                 yield {**track, "ph": "b", "name": phase.phase, "ts": _us(phase.start_s)}
                 yield {**track, "ph": "e", "name": phase.phase, "ts": _us(phase.end_s)}
-            if track is first and np.isfinite(row.first_token_s):
-                yield {
-                    **track,
-                    "ph": "n",
-                    "name": "first token",
-                    "ts": _us(row.first_token_s),
-                    "args": {"ttft_s": row.ttft_s},
-                }
-            if track is parts[-1][0] and finished:
+            if k == with_token:
+                args = {"ttft_s": row.ttft_s}
+                yield {**track, "ph": "n", "name": "first token", "ts": _us(row.first_token_s), "args": args}
+            if k == len(visits) - 1 and finished:
                 attained = {"attained": row.attained, "gain": row.gain, "ideal_gain": row.ideal_gain}
                 yield {**track, "ph": "n", "name": "finished", "ts": _us(end_s), "args": attained}
-            yield {**track, "ph": "e", "name": name, "ts": _us(until_s)}
+            yield {**track, "ph": "e", "name": name, "ts": _us(ends_s[k])}
 
 
-def _evictions(result: Result) -> Iterator[Event]:
-    """An instant an eviction and a return from host memory, on its request's track."""
-    lines = timeline_lines(result)
-    for kind, name, tokens in ((EVICTED, "evicted", "kept_tokens"), (LOADED, "loaded", "tokens")):
+def _visits(of_request: pd.DataFrame) -> list[tuple[int, float, list[Any]]]:
+    """(engine, start_s, phases) of each place that a request was at, one after the other; engine -1: the router."""
+    visits: list[tuple[int, float, list[Any]]] = []
+    for phase in of_request.itertuples(index=False):
+        if not visits or visits[-1][0] != phase.engine:
+            visits.append((phase.engine, phase.start_s, []))
+        visits[-1][2].append(phase)
+    return visits
+
+
+def _moments(result: Result) -> Iterator[Event]:
+    """An instant an eviction, a return from host memory, and a loss of all it has, on its request's track."""
+    lines, _ = told(result)
+    for kind, name, tokens in (
+        (EVICTED, "evicted", "kept_tokens"), (LOADED, "loaded", "tokens"), (RECALLED, "taken back", ""),
+    ):  # fmt: skip
         for line in lines[lines["kind"] == kind]:
             track = _track(int(line["engine"]), int(line["request"]))
-            args = {tokens: int(line["tokens"])}
+            args = {tokens: int(line["tokens"])} if tokens else {}
             yield {**track, "ph": "n", "name": name, "ts": _us(float(line["time_s"])), "args": args}
+
+
+def _incidents(result: Result) -> Iterator[Event]:
+    """An instant on an engine where it fails, returns, is drained, or goes into a tier."""
+    lines = timeline_lines(result)
+    for line in lines[np.isin(lines["kind"], (FAILED, RETURNED, DRAINED, MOVED))]:
+        kind, tokens = int(line["kind"]), int(line["tokens"])
+        words = {FAILED: "failed", RETURNED: "returned", DRAINED: "drained"}
+        to = "to the common pool" if tokens == POOL else f"to tier {tokens}"
+        yield {
+            "pid": _process(int(line["engine"])),
+            "tid": ITERATIONS_THREAD,
+            "ph": "i",
+            "s": "p",
+            "name": words.get(kind, to),
+            "cat": "incident",
+            "ts": _us(float(line["time_s"])),
+            "args": {"tier": tokens} if kind == MOVED else {"requests": tokens},
+        }
 
 
 def _track(engine: int, request: int) -> Event:

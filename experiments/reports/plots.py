@@ -11,8 +11,10 @@ import numpy as np
 
 from servegym.experiments.plots import COLOURS, DASHES
 from servegym.experiments.reports.bins import Bins
-from servegym.experiments.reports.iterations import iterations, timeline_lines
-from servegym.experiments.reports.phases import WAITING, phases
+from servegym.experiments.reports.iterations import iterations, pieces
+from servegym.experiments.reports.memory import kv_blocks
+from servegym.experiments.reports.phases import AT_ROUTER, WAITING, phases
+from servegym.experiments.reports.told import timeline_lines
 from servegym.simulator.results import Result
 from servegym.simulator.types import TOKEN
 
@@ -60,9 +62,9 @@ def plot_requests(result: Result) -> Figure:
 
 
 def requests_over_time(result: Result) -> tuple[Bins, np.ndarray, np.ndarray]:
-    """Mean number of requests waiting and running in each bin."""
+    """Mean number of requests waiting (at engines or at the router) and running in each bin."""
     table, bins = phases(result), _state_bins(result)
-    waits = table["phase"] == WAITING
+    waits = table["phase"].isin((WAITING, AT_ROUTER))
     waiting, running = (_means(bins, table[chosen]) for chosen in (waits, ~waits))
     return bins, waiting, running
 
@@ -99,9 +101,12 @@ def plot_kv_memory(result: Result) -> Figure:
 
 def kv_blocks_over_time(result: Result) -> tuple[Bins, np.ndarray]:
     """float64[engines, bins]: mean KV blocks in use."""
-    table, bins = iterations(result), _state_bins(result)
-    engines = range(len(result.arrays.engines))
-    return bins, np.array([_means(bins, table[table["engine"] == engine], "kv_blocks") for engine in engines])
+    bins, span_s = _state_bins(result), float(result.arrays.clock[0].now_s)
+    rows = []
+    for time_s, blocks in kv_blocks(result):
+        start_s = np.minimum(time_s, span_s)
+        rows.append(bins.means(start_s, np.r_[start_s[1:], span_s][: len(start_s)], blocks.astype("f8")))
+    return bins, np.array(rows)
 
 
 def plot_batches(result: Result) -> Figure:
@@ -118,7 +123,10 @@ def plot_batches(result: Result) -> Figure:
 def batches_over_time(result: Result) -> tuple[Bins, dict[str, np.ndarray]]:
     """prefill_requests, decode_requests, prefill_tokens, decode_tokens of a batch: mean over the time in which some
     iteration runs; 0 in a bin where none does."""
-    table, bins = iterations(result), _state_bins(result)
+    ran, bins = pieces(result), _state_bins(result)
+    table = iterations(result).drop(columns=["engine", "start_s", "end_s"]).merge(
+        ran, "right", left_index=True, right_on="iteration"
+    )
     running = _means(bins, table)
     some = running > 1e-9  # a difference of sums: where nothing runs a rest may be left
     columns = [f"{phase}_{unit}" for phase in ("prefill", "decode") for unit in ("requests", "tokens")]

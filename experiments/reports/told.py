@@ -1,4 +1,4 @@
-"""What a recorded timeline tells of each request: its lines in order, and what it had emitted and computed before each."""
+"""What a recorded timeline tells of each request: its lines, and what it had emitted and computed before each."""
 
 from __future__ import annotations
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from servegym.api import simulate as simulate
     from servegym.baselines.registry import router as router
     from servegym.baselines.registry import router_names as router_names
+    from servegym.baselines.registry import scaler as scaler
+    from servegym.baselines.registry import scaler_names as scaler_names
     from servegym.baselines.registry import scheduler as scheduler
     from servegym.baselines.registry import scheduler_names as scheduler_names
     from servegym.latency_models.profile import load_profile as load_profile
@@ -28,9 +30,11 @@ if TYPE_CHECKING:
     from servegym.simulator.disturbances import Disturbance as Disturbance
     from servegym.simulator.errors import ServegymError as ServegymError
     from servegym.simulator.gains import Gain as Gain
+    from servegym.simulator.incidents import Incident as Incident
     from servegym.simulator.policies import Parameter as Parameter
     from servegym.simulator.policies import Policy as Policy
     from servegym.simulator.policies import register as register
+    from servegym.simulator.prefixes import PrefixStore as PrefixStore
     from servegym.simulator.results import Result as Result
     from servegym.simulator.simulation import Scenario as Scenario
     from servegym.simulator.simulation import Simulation as Simulation
@@ -44,6 +48,8 @@ _HOMES = {
     "simulate": "api",
     "router": "baselines.registry",
     "router_names": "baselines.registry",
+    "scaler": "baselines.registry",
+    "scaler_names": "baselines.registry",
     "scheduler": "baselines.registry",
     "scheduler_names": "baselines.registry",
     "load_profile": "latency_models.profile",
@@ -55,9 +61,11 @@ _HOMES = {
     "Disturbance": "simulator.disturbances",
     "ServegymError": "simulator.errors",
     "Gain": "simulator.gains",
+    "Incident": "simulator.incidents",
     "Parameter": "simulator.policies",
     "Policy": "simulator.policies",
     "register": "simulator.policies",
+    "PrefixStore": "simulator.prefixes",
     "Result": "simulator.results",
     "Scenario": "simulator.simulation",
     "Simulation": "simulator.simulation",

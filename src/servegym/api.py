@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from servegym.baselines.registry import router as find_router
+from servegym.baselines.registry import scaler as find_scaler
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.cluster import Cluster
@@ -12,6 +15,7 @@ from servegym.simulator.deployment import Deployment, HostMemory
 from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.errors import DeploymentError
 from servegym.simulator.gains import Gain
+from servegym.simulator.incidents import Incident
 from servegym.simulator.policies import Policy
 from servegym.simulator.predictors import Predictor
 from servegym.simulator.results import Result
@@ -28,6 +32,8 @@ def simulate(
     engines: int = 1,
     deployment: Deployment | Cluster | None = None,
     router: Policy | str | None = None,
+    scaler: Policy | str | None = None,
+    incidents: Iterable[Incident] = (),
     rate_per_s: float | None = None,
     requests: int | None = None,
     slo: str = "proserve",
@@ -49,6 +55,8 @@ def simulate(
     engines: how many of the device. deployment: engines of your own making, instead of `engines` of the device with
         `host`; the device then stands for them only where a recipe asks for its TPOT.
     router: a policy, or "name:key=value,...": which engine gets a request (None: request i goes to engine i mod n).
+    scaler: a policy, or "name:key=value,...": moves engines between tiers (None: they stay, and all are in service).
+    incidents: engines that fail, return or are drained.
     until_s: stop at this time (inf: when all is served).
     disturbance: noise and drift of the device (None: it takes what its model says). correction: of the estimator, by
         what iterations took (None: it stays as it was fitted).
@@ -81,5 +89,7 @@ def simulate(
         correction,
         predictor,
         find_router(router) if isinstance(router, str) else router,
+        find_scaler(scaler) if isinstance(scaler, str) else scaler,
+        tuple(incidents),
     )
     return Simulation(scenario, record_timeline).run()

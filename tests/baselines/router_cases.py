@@ -49,6 +49,7 @@ def asked(text: str, request: dict, *engines: dict, now_s: float = 0.0, emitted:
     simulation = Simulation(scenario)
     books, run, r = simulation.books, simulation.arrays, int(place[-1])
     run.requests[r].emitted_tokens = emitted
+    run.requests[r].computed_tokens = request["prompt_tokens"] if emitted else 0  # its KV is on a prefill engine
     records = np.zeros((len(pools), len(rows) + 1), "i4")
     nth = 0
     for e, one in enumerate(engines):

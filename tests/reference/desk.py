@@ -26,14 +26,12 @@ class Desk:
 
     def work(self, now_s: float) -> None:
         """The router's part of an instant."""
-        if self.held and self.sim.book.next_heard_s() <= now_s:
-            self.hear(now_s)
+        if self.sim.book.next_heard_s() <= now_s:
+            self.news = self.news or self.sim.book.hears_at(now_s)
+            if self.held:
+                self.sim.book.take_in(now_s)
         while self.ask_next(now_s):
             pass
-
-    def hear(self, now_s: float) -> None:
-        """Before anything is decided, and of tokens at once while requests are held."""
-        self.news = self.sim.book.take_in(now_s) or self.news
 
     def ask_next(self, now_s: float) -> bool:
         """The next request, if there is one."""
@@ -84,7 +82,7 @@ class Desk:
             return None
         if not taking:
             return r.tier if held_in is None else held_in
-        self.hear(now_s)
+        sim.book.take_in(now_s)
         route = sim.router.route(r, taking, now_s)
         if route.engine is None:
             return r.tier if route.line is None else route.line
@@ -121,7 +119,7 @@ class Desk:
 
     def scale(self, now_s: float) -> None:
         """The scaler is asked."""
-        self.hear(now_s)
+        self.sim.book.take_in(now_s)
         assert self.sim.scaler is not None
         changes = self.sim.scaler.decide(now_s, [(engine.tier, engine.closed) for engine in self.sim.engines])
         for engine, (tier, closed) in enumerate(changes):

@@ -114,9 +114,10 @@ class Engine:
     def free_host_blocks(self) -> int:
         return self.host.blocks - sum(self.blocks_for(request.kept) for request in self.queue if not request.borrowed)
 
-    def load_s_per_token(self, r: Request) -> float:
-        """Of what r keeps."""
-        return self.store.load_s_per_token if r.borrowed and self.store is not None else self.host.load_s_per_token
+    @property
+    def load_s_per_token(self) -> float:
+        """Host memory and prefix store load alike where there are both."""
+        return self.host.load_s_per_token if self.store is None else self.store.load_s_per_token
 
     def blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.block_tokens)  # rounded up

@@ -81,7 +81,6 @@ class Formation:
     evicted: list[Request] = field(default_factory=list)
     saved: list[int] = field(default_factory=list)  # tokens, of each of the evicted
     loaded: list[tuple[Request, int]] = field(default_factory=list)  # in order, with tokens
-    loading_s: list[float] = field(default_factory=list)  # of each of them
     waits: bool = False  # for KV to arrive: there is no batch
     resumed: Work | None = None  # there is no batch either: a suspended task goes on
 
@@ -96,7 +95,7 @@ class Formation:
     @property
     def moving_s(self) -> float:
         host = self.engine.host
-        return sum(self.loading_s) + self.saved_tokens * host.save_s_per_token
+        return self.loaded_tokens * self.engine.load_s_per_token + self.saved_tokens * host.save_s_per_token
 
     def form(self) -> None:
         while True:
@@ -191,7 +190,7 @@ class Formation:
         if r.decoding and limits.untimed_decodes:
             return want
         before = [request.shape(tokens) for request, tokens in self.batch]
-        moving_s = self.moving_s + r.kept * self.engine.load_s_per_token(r)
+        moving_s = self.moving_s + r.kept * self.engine.load_s_per_token
         timed = largest(want, lambda c: self.estimator.batch([*before, r.shape(c)]) + moving_s <= limits.time_budget_s)
         if r.decoding:
             return timed
@@ -249,7 +248,6 @@ class Formation:
             r.admitted = self.counts.admissions
             if r.kept > 0:
                 self.loaded.append((r, r.kept))
-                self.loading_s.append(r.kept * engine.load_s_per_token(r))
             r.computed, r.kept, r.borrowed = r.kept, 0, False
         r.blocks = engine.blocks_for(r.computed + chunk)
         self.batch.append((r, chunk))

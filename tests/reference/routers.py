@@ -3,44 +3,14 @@
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from servegym.simulator.random import uniform
 
+from .polyserve import PolyServe
 from .requests import INF, Request
+from .routing import Route as Route
+from .routing import Router as Router
 from .views import View
-
-
-@dataclass
-class Route:
-    """What a router decides."""
-
-    engine: int | None  # None: the request is held
-    decode_engine: int | None = None
-    line: int | None = None  # where it is held; None: in the line of its tier
-    tier: int | None = None  # into which the engine is moved first; None: it stays where it is
-
-
-class Router:
-    lines: list[list[Request]]  # requests held, one for each tier and one for best effort
-    tiers: list[float]  # TPOT SLOs
-
-    def prepare(self, requests: list[Request], views: list[View]) -> None:
-        """Before the run: the whole workload, for defaults, and all engines as the router will know them."""
-        self.everyone, self.views = requests, views
-
-    def route(self, r: Request, taking: list[View], now_s: float) -> Route:
-        """`taking`: the engines that take r, in order; at least one."""
-        engine = self.choose(r, taking, now_s).index
-        return Route(engine, self.decode_engine(r))
-
-    def choose(self, r: Request, views: list[View], now_s: float) -> View:
-        """One of `views`, the engines that take r, in order."""
-        raise NotImplementedError
-
-    def decode_engine(self, r: Request) -> int | None:
-        """Where r, just sent somewhere, is to go when it has its first token; None: to be asked then."""
-        return None
 
 
 def smallest(views: list[View], key: Callable[[View], float]) -> View:
@@ -245,6 +215,7 @@ ROUTERS: dict[str, type[Router]] = {
     "min-cycle-time": MinCycleTime,
     "min-load": MinLoad,
     "min-tokens": MinTokens,
+    "polyserve": PolyServe,
     "prefix-affinity": PrefixAffinity,
     "random": Random,
     "round-robin": RoundRobin,

@@ -36,7 +36,6 @@ class Running:
             formation.evicted += attempt.evicted
             formation.saved += attempt.saved
             formation.loaded += attempt.loaded
-            formation.loading_s += attempt.loading_s
         formation.form()
         engine.moved_in_vain = [] if formation.batch else [formation]
         return formation

@@ -166,17 +166,18 @@ class Book:
         """When the router can hear of a first or last token next."""
         return min([news.time_s + self.signal_delay_s for news in self.news[:1]], default=INF)
 
-    def take_in(self, now_s: float) -> bool:
-        """All that happened up to now less the delay. True: a first or last token has come just now."""
-        there_is_news = False
+    def hears_at(self, now_s: float) -> bool:
+        """A first or last token comes just now."""
+        return any(news.time_s + self.signal_delay_s == now_s for news in self.news)
+
+    def take_in(self, now_s: float) -> None:
+        """All that happened up to now less the delay."""
         while self.news and self.news[0].time_s + self.signal_delay_s <= now_s:
             news = self.news.pop(0)
             news.change(news.time_s + self.signal_delay_s)
-            there_is_news = there_is_news or news.time_s + self.signal_delay_s == now_s
         for engine, reports in self.reports.items():
             for report in reports:
                 if report.time_s + self.signal_delay_s <= now_s:
                     view = self.views[engine]
                     view.free_blocks, view.decode_tokens = report.free_blocks, report.decode_tokens
                     view.busy_until_s = report.busy_until_s
-        return there_is_news

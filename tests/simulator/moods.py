@@ -60,6 +60,7 @@ def whole(name: str, default: int, low: int, high: int) -> Parameter:
 MOODY = Policy(
     "moody", "router", "Holds requests, moves engines, names lines and decode engines.", "made up", moody,
     parameters=(whole("holds", 2, 0, 5), whole("moves", 2, 0, 7), whole("names", 1, 0, 3)),
+    moves_engines=True,
 )  # fmt: skip
 RESTLESS = Policy(
     "restless", "scaler", "Moves, closes and opens engines.", "made up", restless,

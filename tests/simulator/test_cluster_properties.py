@@ -135,7 +135,7 @@ def assert_blocks_add_up(simulation: Simulation) -> None:
         waiting = np.flatnonzero(here & (arrays.outcomes["source"] >= 0) & (arrays.requests["blocks"] == 0))
         assert not set(queue) & set(leaving) and not set(queue) & set(coming)
         assert (engine.leaving, simulation.books.coming[e].waiting) == (len(leaving), len(waiting))
-        assert list(coming) == [engine.receiving] * (engine.receiving >= 0)
+        assert list(coming) == [engine.receiving][: int(engine.receiving >= 0)]
         holders = [r for r in queue if arrays.requests[r].blocks > 0]
         assert engine.holders == len(holders) + len(leaving) + len(coming)
         kept = arrays.requests["kept_tokens"][queue]

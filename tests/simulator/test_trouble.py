@@ -33,7 +33,8 @@ def assert_counts_are_those_of(log: Replay, simulation: Simulation) -> None:
         assert (engine.failures, engine.recalled) == (log.failures_at[e], log.recalled_at[e])
         assert engine.lost_tokens == log.lost_at[e]
         assert engine.busy_s == pytest.approx(log.busy_at[e])
-        assert engine.preemptions <= log.suspensions_at[e] + (engine.suspending == 1) + log.failures_at[e] + log.moves_at[e]
+        broken_off = log.failures_at[e] + log.moves_at[e]  # before the boundary
+        assert engine.preemptions <= log.suspensions_at[e] + int(engine.suspending) + broken_off
         assert 0 <= engine.longest_blocking_s <= engine.blocking_s + 1e-9
     assert_in_service(log, simulation)
 
@@ -125,7 +126,7 @@ def assert_everybody_is_somewhere(simulation: Simulation) -> None:
         queue = arrays.queues[e, : engine.queue_length].tolist()
         assert all(arrays.requests["engine"][queue] == e)
         to_come = chain(books.coming[e], arrays.outcomes["next_in_line"])
-        to_come += [int(engine.receiving)] * (engine.receiving >= 0)
+        to_come += [int(engine.receiving)][: int(engine.receiving >= 0)]
         assert all(arrays.outcomes["source"][to_come] >= 0)
         places += queue + to_come
     held = [r for line in books.known.tiers for r in chain(line, arrays.outcomes["next_in_line"])]

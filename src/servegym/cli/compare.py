@@ -1,7 +1,9 @@
-"""`servegym compare`: schedulers x routers x loads x seeds, with intervals."""
+"""`servegym compare`: schedulers x routers x scalers x loads x seeds, with intervals."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +19,8 @@ from servegym.simulator.errors import ServegymError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from servegym.experiments.comparison import Comparison
+    from servegym.experiments.bounds.shares import Bounds
+    from servegym.experiments.comparison import Comparison, Progress
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -29,6 +32,10 @@ servegym compare --scheduler edf --scheduler slide-batching:gamma=2 --load mediu
 servegym compare --engines 4 --scheduler slide-batching --router round-robin --router min-load --router gorouting
 
 servegym compare --trace my.csv --rate 4 --rate 8 --baseline vllm-fcfs --out results/mine
+
+servegym compare --requests 1000 --load overload --bound
+
+servegym compare --engines 4 --router min-load --router gorouting --signal-delay 0.05 --incident fail:1@20
 """
 
 
@@ -40,9 +47,14 @@ def compare(
     prefill: options.Prefill = 0,
     decode: options.Decode = 0,
     link_gb_per_s: options.LinkBandwidth = 25.0,
+    signal_delay: options.SignalDelay = 0.0,
+    incident: options.Incidents = None,
+    host_bandwidth: options.HostBandwidth = 25.0,
+    prefix_store_tokens: options.PrefixStoreTokens = 0,
     scheduler: options.Schedulers = None,
     decode_scheduler: options.DecodeScheduler = None,
     router: options.Routers = None,
+    scaler: options.Scalers = None,
     load_policies: options.LoadPolicies = None,
     baseline: Annotated[
         str | None,
@@ -53,6 +65,15 @@ def compare(
             rich_help_panel=options.WHAT,
         ),
     ] = None,
+    bound: Annotated[
+        bool,
+        typer.Option(
+            "--bound",
+            help="Also hold every run against what no scheduler can exceed. It takes seconds to a minute for each load "
+            "and seed, and runs of at most 2000 requests.",
+            rich_help_panel=options.HOW_MUCH,
+        ),
+    ] = False,
     rate: options.Rates = None,
     load: options.Loads = None,
     requests: options.Requests = None,
@@ -95,6 +116,7 @@ def compare(
         check_output_folder(out)
     load_policy_files(load_policies)
 
+    from servegym.experiments.bounds.shares import why_no_bounds, with_shares
     from servegym.experiments.comparison import SCHEDULERS, Comparison
     from servegym.experiments.load import LOADS, parse_load
     from servegym.experiments.plots import plot_comparison
@@ -109,7 +131,12 @@ def compare(
         decode=decode,
         link_gb_per_s=link_gb_per_s,
         decode_scheduler=decode_scheduler,
+        signal_delay_s=signal_delay,
+        prefix_store_tokens=prefix_store_tokens,
+        host_gb_per_s=host_bandwidth,
+        incidents=tuple(incident or ()),
         routers=tuple(router or [options.ROUTER]),
+        scalers=tuple(scaler or ()),
         schedulers=tuple(scheduler or SCHEDULERS),
         loads=tuple(parse_load(text) for text in load) if load else tuple(LOADS.values()),
         rates_per_s=tuple(rate or ()),
@@ -119,7 +146,14 @@ def compare(
     if baseline is not None:
         check_baseline(baseline, list(comparison.contenders))
     directory = out or comparison.default_directory
+    no_bounds = why_no_bounds(comparison) if bound else None
+    if no_bounds is not None:
+        progress_console().print(f"No share of the bound: {no_bounds}.")
     cells = run_with_progress(comparison, directory, jobs, fresh)
+    if bound and no_bounds is None:
+        # One folder for all comparisons that are not told where to be: other schedulers have the same bounds.
+        found, no_bounds = bounds_with_progress(comparison, (out or directory.parent) / "bounds")
+        cells = with_shares(comparison, cells, found) if no_bounds is None else cells
     summary = summarise(cells, baseline)
     plot = plot_comparison(summary, comparison.title, directory / "comparison.png")
     files = [*save_tables(cells, summary, directory), plot]
@@ -132,36 +166,60 @@ def compare(
 
         console.print(f"Report: {compare_report(comparison, summary, cells, plot, report)}")
     if json is not None:
-        write_json(document(comparison, summary, files), json)
+        write_json({**document(comparison, summary, files), "no_bound": no_bounds}, json)
 
 
 def run_with_progress(comparison: Comparison, directory: Path, jobs: int, fresh: bool) -> pd.DataFrame:
     """The cells of a comparison, with a progress bar on standard error."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from servegym.experiments.comparison import CELLS_FILE, run_comparison
 
-    done = 0
-    bar = Progress(
+    with bar_of("runs") as (done, progress):
+        try:
+            return run_comparison(comparison, directory, progress, jobs=jobs, fresh=fresh)
+        except KeyboardInterrupt:
+            kept = f"{done[0]} of {len(comparison.cells)} runs are kept in {directory / CELLS_FILE}"
+            raise Interrupted(f"{kept}; the same command{' without --fresh' * fresh} goes on from there") from None
+
+
+def bounds_with_progress(comparison: Comparison, directory: Path) -> tuple[Bounds, str | None]:
+    """The bounds of a comparison's workloads; or none, and why."""
+    from servegym.experiments.bounds.shares import find_bounds
+    from servegym.experiments.errors import ExperimentError
+
+    with bar_of("bounds") as (done, progress):
+        try:
+            return find_bounds(comparison, directory, progress), None
+        except ExperimentError as error:
+            progress_console().print(f"No share of the bound: {error}.")
+            return {}, str(error)
+        except KeyboardInterrupt:
+            kept = f"all runs, and {done[0]} of {len(comparison.workloads)} bounds, are kept"
+            raise Interrupted(f"{kept}; the same command goes on from there") from None
+
+
+@contextlib.contextmanager
+def bar_of(what: str) -> Iterator[tuple[list[int], Progress]]:
+    """A progress bar on standard error: how many are done, and what to call with that and how many there are."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    done = [0]
+    bar = Bar(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         console=progress_console(),
     )
-    task = bar.add_task("runs", total=None)
+    task = bar.add_task(what, total=None)
 
-    def progress(cells_done: int, cells: int) -> None:
-        nonlocal done
-        done = cells_done
+    def progress(now: int, in_all: int) -> None:
+        done[0] = now
         bar.start()  # now that nothing is wrong with the comparison; once started it does nothing
-        bar.update(task, completed=cells_done, total=cells)
+        bar.update(task, completed=now, total=in_all)
 
     try:
-        return run_comparison(comparison, directory, progress, jobs=jobs, fresh=fresh)
-    except KeyboardInterrupt:
-        kept = f"{done} of {len(comparison.cells)} runs are kept in {directory / CELLS_FILE}"
-        raise Interrupted(f"{kept}; the same command{' without --fresh' * fresh} goes on from there") from None
+        yield done, progress
     finally:
         if bar.live.is_started:
             bar.stop()

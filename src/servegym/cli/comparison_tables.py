@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def show_comparison(comparison: Comparison, summary: pd.DataFrame, baseline: str | None, console: Console) -> None:
     """A table for each load, the best in bold, and what it says in words."""
     from servegym.experiments.load import load_title
-    from servegym.experiments.summary import conclusion
+    from servegym.experiments.summary import SHARE_OF_BOUND, conclusion
+
+    bounded = SHARE_OF_BOUND in summary
 
     console.print(comparison.title)
     for note in comparison.slo_notes:
@@ -28,6 +30,7 @@ def show_comparison(comparison: Comparison, summary: pd.DataFrame, baseline: str
         table = new_table(
             "scheduler",
             "TDG ratio",
+            *["% of bound"] * bounded,
             "SLO met",
             "high prio.",
             "low prio.",
@@ -41,6 +44,7 @@ def show_comparison(comparison: Comparison, summary: pd.DataFrame, baseline: str
             table.add_row(
                 row["scheduler"] + " *" * (index == best),
                 with_interval(row, "tdg_ratio", 4),
+                *[percent_with_interval(row, SHARE_OF_BOUND)] * bounded,
                 with_interval(row, "slo_attainment", 3),
                 number(row["slo_attainment_high_priority"]),
                 number(row["slo_attainment_low_priority"]),
@@ -51,6 +55,8 @@ def show_comparison(comparison: Comparison, summary: pd.DataFrame, baseline: str
             )
         console.print(table)
     console.print("* best mean TDG ratio; ± 95 % interval over seeds (Student's t; differences paired by seed)")
+    if bounded:
+        console.print("% of bound: gain over the clairvoyant bound, which no scheduler exceeds (docs/bounds.md)")
     for _, at_load in summary.groupby("load", sort=False):
         console.print(conclusion(at_load))
 
@@ -60,3 +66,11 @@ def with_interval(row: pd.Series, name: str, digits: int, sign: str = "") -> str
     half_width = (row[f"{name}_ci_high"] - row[f"{name}_ci_low"]) / 2
     mean = f"{row[name]:{sign}.{digits}f}"
     return mean if math.isnan(half_width) else f"{mean} ± {half_width:.{digits}f}"
+
+
+def percent_with_interval(row: pd.Series, name: str) -> str:
+    """`with_interval` of a share, in per cent; a dash where it is unknown."""
+    if math.isnan(row[name]):
+        return number(None)
+    keys = [name, f"{name}_ci_low", f"{name}_ci_high"]
+    return with_interval(row[keys].astype("f8") * 100, name, 1)

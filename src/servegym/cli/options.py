@@ -139,6 +139,56 @@ Routers = Annotated[
         rich_help_panel=WHAT,
     ),
 ]
+Scaler = Annotated[
+    str | None,
+    typer.Option(
+        metavar=SCHEDULER_METAVAR,
+        help="Moves engines between tiers and the common pool.",
+        show_default="none: all stay in service",
+        rich_help_panel=WHAT,
+    ),
+]
+Scalers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scaler",
+        metavar=SCHEDULER_METAVAR,
+        help="Moves engines between tiers and the common pool. Repeatable: each scheduler under each scaler.",
+        show_default="none: all stay in service",
+        rich_help_panel=WHAT,
+    ),
+]
+SignalDelay = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        metavar="SECONDS",
+        help="How late a router hears of tokens, and of engines' memory.",
+        rich_help_panel=WHAT,
+    ),
+]
+PrefixStoreTokens = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=2**40 - 1,
+        metavar="N",
+        help="Host memory of an engine, in tokens, for the KV of beginnings that prompts share; it is loaded at "
+        "--host-bandwidth. The trace has prefix blocks then.",
+        show_default=False,
+        rich_help_panel=WHAT,
+    ),
+]
+Incidents = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--incident",
+        metavar="KIND:ENGINE@SECONDS",
+        help="An engine, numbered from 0, fails (fail:2@60), returns empty (return:2@90), or takes no more requests "
+        "until it returns (drain:0@30). Repeatable.",
+        rich_help_panel=WHAT,
+    ),
+]
 LoadPolicies = Annotated[
     list[Path] | None,
     typer.Option(

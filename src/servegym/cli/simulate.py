@@ -33,6 +33,10 @@ servegym simulate --engines 4 --router gorouting --load high
 servegym simulate --prefill 2 --decode 2 --router min-load --link-gb-per-s 10
 
 servegym simulate --scheduler semantic --slo semantic --host-memory 64 --predictor length_error=0.2,latency_s=0.01
+
+servegym simulate --trace mooncake.jsonl --requests 1000 --engines 4 --router prefix-affinity --prefix-store-tokens 4000000
+
+servegym simulate --engines 4 --router min-load --signal-delay 0.05 --incident fail:1@20 --incident return:1@40
 """
 
 
@@ -44,15 +48,19 @@ def simulate(
     prefill: options.Prefill = 0,
     decode: options.Decode = 0,
     link_gb_per_s: options.LinkBandwidth = 25.0,
+    signal_delay: options.SignalDelay = 0.0,
+    incident: options.Incidents = None,
     noise: options.Noise = 0.0,
     drift: options.Drift = 0.0,
     correct: options.Correct = False,
     host_memory: options.HostMemory = 0.0,
     host_bandwidth: options.HostBandwidth = 25.0,
+    prefix_store_tokens: options.PrefixStoreTokens = 0,
     predictor: options.Predictor = None,
     scheduler: options.Scheduler = "slide-batching",
     decode_scheduler: options.DecodeScheduler = None,
     router: options.Router = options.ROUTER,
+    scaler: options.Scaler = None,
     load_policies: options.LoadPolicies = None,
     rate: options.Rate = None,
     load: options.Load = None,
@@ -90,8 +98,9 @@ def simulate(
 
     from servegym.api import simulate as serve
     from servegym.baselines.registry import router as find_router
+    from servegym.baselines.registry import scaler as find_scaler
     from servegym.baselines.registry import scheduler as find_scheduler
-    from servegym.experiments.deployments import Engines
+    from servegym.experiments.deployments import Engines, parse_incident
     from servegym.experiments.identity import versions
     from servegym.latency_models.profile import load_profile
     from servegym.simulator.disturbances import Correction, Disturbance
@@ -99,13 +108,18 @@ def simulate(
     from servegym.traces.workloads import build_workload
 
     policy, routing, profile = find_scheduler(scheduler), find_router(router), load_profile(device)
-    serving = Engines(engines, prefill, decode, link_gb_per_s, decode_scheduler)
+    scaling = find_scaler(scaler) if scaler is not None else None
+    serving = Engines(
+        engines, prefill, decode, link_gb_per_s, decode_scheduler, signal_delay, prefix_store_tokens, host_bandwidth
+    )
+    happenings = [parse_incident(text, serving.total) for text in incident or []]
     deployment = serving.deployment(profile, profile.host_memory(host_memory, host_bandwidth) if host_memory else None)
     rate_per_s = arrival_rate_per_s(rate, load, trace, profile, serving.total, slo)
     workload = build_workload(
         trace, requests=requests, rate_per_s=rate_per_s, slo=slo, seed=seed, window="seed",
         idle_tpot_s=profile.idle_tpot_s,
     )  # fmt: skip
+    serving.check_serves(workload)
     recorded = timeline or report is not None or perfetto is not None
     result = serve(
         workload,
@@ -113,6 +127,8 @@ def simulate(
         device=profile,
         deployment=deployment,
         router=routing,
+        scaler=scaling,
+        incidents=happenings,
         disturbance=Disturbance(noise, drift, seed=seed),
         correction=Correction() if correct else None,
         predictor=predictor_of(predictor) if predictor is not None else None,
@@ -128,15 +144,19 @@ def simulate(
             "prefill": prefill,
             "decode": decode,
             "link_gb_per_s": link_gb_per_s if serving.is_disaggregated else None,
+            "signal_delay": signal_delay,
+            "incidents": incident or [],
             "noise": noise,
             "drift": drift,
             "correct": correct,
             "host_memory": host_memory,
             "host_bandwidth": host_bandwidth,
+            "prefix_store_tokens": prefix_store_tokens,
             "predictor": predictor,
             "scheduler": policy.label,
             "decode_scheduler": serving.decoding.label if serving.decoding else None,
             "router": routing.label,
+            "scaler": scaling.label if scaling else None,
             "load_policies": load_policies or [],
             "rate": rate,
             "load": load,
@@ -193,6 +213,8 @@ def show(document: dict[str, Any], console: Console) -> None:
     """The figures of a run as two tables."""
     arguments = document["arguments"]
     routed = f", router {arguments['router']}" if arguments["engines"] > 1 else ""
+    if arguments["scaler"]:
+        routed += f", scaler {arguments['scaler']}"
     console.print(
         f"{arguments['scheduler']} on {engines_of(arguments)} x {arguments['device']}{routed}, "
         f"{document['workload']['name']} at {number(document['rate_per_s'])} requests/s, seed {arguments['seed']}"
@@ -214,6 +236,7 @@ def show(document: dict[str, Any], console: Console) -> None:
         f"{number(document['slo_throughput_per_s'], 2)} within SLO",
         "KV memory in use": f"{number(document['kv_use_mean'])} on average, {number(document['kv_use_peak'])} at most",
         "preemptions": number(document["preemptions"]),
+        **asked_for(document),
         "iterations": f"{number(document['iterations'])} in {number(document['wall_s'])} s of wall-clock time",
     }.items():
         figures.add_row(name, value)
@@ -221,3 +244,16 @@ def show(document: dict[str, Any], console: Console) -> None:
     for name in ("ttft", "tpot", "tbt", "ttlt"):
         latencies.add_row(name.upper(), *(number(value, 4) for value in document[f"{name}_s"].values()))
     console.print(figures, latencies)
+
+
+def asked_for(document: dict[str, Any]) -> dict[str, str]:
+    """Figures of what not every run has: prefix stores, incidents, a scaler."""
+    arguments, figures = document["arguments"], {}
+    if arguments["prefix_store_tokens"]:
+        figures["prompt tokens from prefix stores"] = number(document["cached_tokens"])
+    if arguments["incidents"] or arguments["scaler"]:
+        figures["requests taken back"] = (
+            f"{number(document['reroutes'])}, with {number(document['lost_tokens'])} tokens of KV"
+        )
+        figures["engines in service"] = f"{number(document['cost_engine_s'], 1)} s in all"
+    return figures

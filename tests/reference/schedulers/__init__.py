@@ -6,6 +6,7 @@ from .fairbatching import FairBatching
 from .fastserve import FastserveMlfq
 from .flow_prefill import FlowPrefill
 from .llumnix import LlumnixReserve
+from .polyserve import PolyServe
 from .proserve import Edf, Sjf, SlideBatching
 from .qoserve import Medha, Qoserve
 from .sarathi import SarathiEdf, SarathiFcfs, SarathiPriority, SarathiSjf, SarathiSrpf
@@ -24,6 +25,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "hpjf": Hpjf,
     "llumnix-reserve": LlumnixReserve,
     "medha": Medha,
+    "polyserve": PolyServe,
     "qoserve": Qoserve,
     "sarathi-edf": SarathiEdf,
     "sarathi-fcfs": SarathiFcfs,

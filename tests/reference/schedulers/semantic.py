@@ -107,7 +107,7 @@ class SlotsSjf(Slots):
         else:
             steps, first, work = to_come - 1, r.cached + r.left, self.prefill_s(r.left, r.cached)
         decoding_s = steps * self.decode_s(first + (steps - 1) / 2) if steps > 0 else 0.0
-        return engine.host.load_s_per_token * r.kept + work + decoding_s
+        return engine.load_s_per_token * r.kept + work + decoding_s
 
     def order(self, r: Request) -> Rank:
         return (0, self.times[r.index][1])
@@ -138,7 +138,7 @@ class Semantic(SlotsSjf):
         host = self.engine.host
         n = min(r.computed, r.prompt_tokens)
         m = r.computed - n
-        beta = host.load_s_per_token + (host.save_s_per_token if self.transfer_cost == "save-and-load" else 0.0)
+        beta = self.engine.load_s_per_token + (host.save_s_per_token if self.transfer_cost == "save-and-load" else 0.0)
         if self.accounting == "decode":
             prompt = n > 0 and beta * n < self.prefill_s(n, 0)
             decoded = m > 0 and beta < self.decode_s(n + (m + 1) / 2)

@@ -1,0 +1,38 @@
+"""What routers of the reference simulator have in common."""
+
+from dataclasses import dataclass
+
+from .requests import Request
+from .views import View
+
+
+@dataclass
+class Route:
+    """What a router decides."""
+
+    engine: int | None  # None: the request is held
+    decode_engine: int | None = None
+    line: int | None = None  # where it is held; None: in the line of its tier
+    tier: int | None = None  # into which the engine is moved first; None: it stays where it is
+
+
+class Router:
+    lines: list[list[Request]]  # requests held, one for each tier and one for best effort
+    tiers: list[float]  # TPOT SLOs
+
+    def prepare(self, requests: list[Request], views: list[View]) -> None:
+        """Before the run: the whole workload, for defaults, and all engines as the router will know them."""
+        self.everyone, self.views = requests, views
+
+    def route(self, r: Request, taking: list[View], now_s: float) -> Route:
+        """`taking`: the engines that take r, in order; at least one."""
+        engine = self.choose(r, taking, now_s).index
+        return Route(engine, self.decode_engine(r))
+
+    def choose(self, r: Request, views: list[View], now_s: float) -> View:
+        """One of `views`, the engines that take r, in order."""
+        raise NotImplementedError
+
+    def decode_engine(self, r: Request) -> int | None:
+        """Where r, just sent somewhere, is to go when it has its first token; None: to be asked then."""
+        return None

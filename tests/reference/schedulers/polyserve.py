@@ -1,0 +1,36 @@
+"""docs/systems/polyserve.md, "scheduler polyserve"."""
+
+from typing import Any
+
+from ..packer import Limits, Rank
+from ..requests import INF, Request
+from .base import Scheduler
+
+
+class PolyServe(Scheduler):
+    def __init__(self, token_budget: int = 1024, **limits: Any) -> None:
+        super().__init__(**limits)
+        self.budget = token_budget
+
+    def rank(self, r: Request, now_s: float) -> Rank:
+        if r.decoding:
+            return (0, r.arrival_s)
+        due_s, q = r.deadline(r.emitted + 1), min(r.left, self.budget)
+        batch_s = self.estimator.batch([(q, r.cached + (r.left - q) / 2, False)])
+        return (1 if now_s + max(1.0, r.left / self.budget) * batch_s < due_s else 2, due_s)
+
+    def limits(self, queue: list[Request], now_s: float) -> Limits:
+        decodes = [r for r in queue if r.decoding]
+        prefills = [r for r in queue if not r.decoding]
+        budget = max(self.budget, len(decodes))
+        if self.engine.role == "prefill" and prefills:
+            left = min(prefills, key=lambda r: self.rank(r, now_s)).left
+            if left < 2 * self.budget:
+                budget = max(self.budget, left)
+        on_time = [r.tpot_slo_s for r in decodes if now_s < r.deadline(r.emitted + 1)]
+        return Limits(
+            token_budget=budget,
+            time_budget_s=min(on_time, default=INF),
+            untimed_decodes=True,
+            misfit_ends_filling=True,
+        )
