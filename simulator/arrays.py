@@ -38,7 +38,7 @@ class Settings(NamedTuple):
     router_parameters: np.ndarray  # float64[parameters]
     scaler: Policy
     scaler_parameters: np.ndarray  # float64[parameters]
-    interval_s: float  # between the scaler's being asked; 0: there is none
+    interval_s: float  # between the scaler's being asked; 0: it is not, nor with one engine
     tiers: np.ndarray  # float64[tiers], TPOT SLOs
     incidents: np.ndarray  # INCIDENT[...]
     predictions: Predictions | None
@@ -63,7 +63,7 @@ def settings_of(scenario: Scenario) -> Settings:
         router.numbers(facts),
         scaler,
         scaler.numbers(facts),
-        float(scaler.values(facts).get("interval_s", 0.0)),
+        float(scaler.values(facts).get("interval_s", 0.0)) if cluster.engines > 1 else 0.0,
         cluster.tiers_for(scenario.workload),
         incidents_as_array(scenario.incidents, cluster.engines),
         None if scenario.predictor is None else scenario.predictor.predict(scenario.workload),

@@ -110,7 +110,7 @@ def check_scenario(scenario: Scenario) -> None:
         raise ExperimentError(
             "engines fail, return or are drained; there is a bound for engines that are there all the time only"
         )
-    if scenario.scaler is not None and any(pool.role == "prefill" for pool in pools):
+    if scenario.scaler is not None and all(pool.role != "both" for pool in pools):
         raise ExperimentError(
             "a scaler may move decode engines, whose requests prefill engines then go on with; there is a bound for "
             "engines that keep their requests, or do all, only"

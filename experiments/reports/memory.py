@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from servegym.experiments.reports.told import computed_tokens, emitted_tokens, told
-from servegym.simulator.cluster import Cluster
+from servegym.experiments.reports.told import computed_tokens, told
 from servegym.simulator.results import Result
-from servegym.simulator.types import DEPARTED, EVICTED, FINISH, LOADED, RECALLED, RECEIVED, SCHEDULED
+from servegym.simulator.types import (
+    DEPARTED,
+    EVICTED,
+    FINISH,
+    LOADED,
+    RECALLED,
+    RECEIVED,
+    SCHEDULED,
+    SENT,
+    STOPPED,
+)
 
 TAKE, GIVE_BACK = (SCHEDULED, LOADED), (EVICTED, RECALLED, FINISH)
 
@@ -17,37 +26,28 @@ def kv_blocks(result: Result) -> list[tuple[np.ndarray, np.ndarray]]:
     first.
 
     A request that has gone elsewhere holds its blocks until its KV has arrived there, and blocks there from when that
-    is sent. (Sending that came to nothing, since an engine failed, is not in the timeline and not in these.)
+    is sent.
     """
     lines, _ = told(result)
-    lines_of = np.isin(lines["kind"], (*TAKE, *GIVE_BACK, DEPARTED, RECEIVED))
-    computed, emitted = computed_tokens(lines)[lines_of], emitted_tokens(lines)[lines_of]
-    lines = lines[lines_of]
+    moving = np.isin(lines["kind"], (SENT, STOPPED))
+    chosen = np.isin(lines["kind"], (*TAKE, *GIVE_BACK, DEPARTED, RECEIVED))
+    on_link, computed, lines = lines[moving], computed_tokens(lines)[chosen], lines[chosen]
     pools = result.scenario.deployment.pools
     block_tokens = np.repeat([pool.block_tokens for pool in pools], [pool.engines for pool in pools])[lines["engine"]]
 
-    takes = np.isin(lines["kind"], TAKE)
-    after = computed + np.where(takes, lines["tokens"], 0)
+    after = computed + np.where(np.isin(lines["kind"], TAKE), lines["tokens"], 0)
     held = np.where(np.isin(lines["kind"], GIVE_BACK), 0, -(-after // block_tokens))
-    # What it held before; all lines from one RECEIVED to the next are at one engine.
     same = np.r_[False, lines["request"][1:] == lines["request"][:-1]][: len(lines)]
     before = np.where(same, np.r_[0, held[:-1]][: len(held)], 0)
-
-    received = same & (lines["kind"] == RECEIVED)
-    time_s = [lines["time_s"], lines["time_s"][received]]
-    engine = [lines["engine"], lines["engine"][np.flatnonzero(received) - 1]]
-    change = [held - np.where(received, 0, before), -before[received]]
-    deployment = result.scenario.deployment
-    if isinstance(deployment, Cluster) and received.any():
-        link, prompts = deployment.link, result.scenario.workload.table["prompt_tokens"]
-        # All is computed but the token that is out last.
-        tokens = (prompts[lines["request"]] + emitted - 1)[received]
-        sent_s = lines["time_s"][received] - (link.latency_s + tokens * (link.bytes_per_token / link.bytes_per_s))
-        time_s += [sent_s, lines["time_s"][received]]
-        engine += [lines["engine"][received]] * 2
-        change += [held[received], -held[received]]
-    times, engines, changes = np.concatenate(time_s), np.concatenate(engine), np.concatenate(change).astype("i8")
-    return [steps(times[engines == e], changes[engines == e]) for e in range(deployment.engines)]
+    # With its arrival the blocks are free where it came from; where it goes they were taken when it was sent.
+    received = lines["kind"] == RECEIVED
+    source = lines["engine"][np.flatnonzero(received) - 1]
+    stopped = on_link["kind"] == STOPPED
+    taken = np.where(stopped, -np.r_[0, on_link["tokens"][:-1]][: len(on_link)], on_link["tokens"])
+    times = np.concatenate([lines["time_s"], lines["time_s"][received], on_link["time_s"]])
+    engines = np.concatenate([lines["engine"], source, on_link["engine"]])
+    changes = np.concatenate([np.where(received, 0, held - before), -before[received], taken]).astype("i8")
+    return [steps(times[engines == e], changes[engines == e]) for e in range(result.scenario.deployment.engines)]
 
 
 def steps(time_s: np.ndarray, change: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

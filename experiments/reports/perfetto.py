@@ -38,6 +38,7 @@ from servegym.simulator.types import (
     RECEIVED,
     RETURNED,
     ROLES,
+    SENT,
 )
 
 if TYPE_CHECKING:
@@ -244,10 +245,12 @@ def _visits(of_request: pd.DataFrame) -> list[tuple[int, float, list[Any]]]:
 
 
 def _moments(result: Result) -> Iterator[Event]:
-    """An instant an eviction, a return from host memory, and a loss of all it has, on its request's track."""
+    """An instant an eviction, a return from host memory, a loss of all it has, and the start of a transfer, on its
+    request's track."""
     lines, _ = told(result)
     for kind, name, tokens in (
         (EVICTED, "evicted", "kept_tokens"), (LOADED, "loaded", "tokens"), (RECALLED, "taken back", ""),
+        (SENT, "sent", "kv_blocks"),
     ):  # fmt: skip
         for line in lines[lines["kind"] == kind]:
             track = _track(int(line["engine"]), int(line["request"]))

@@ -124,8 +124,10 @@ def batches_over_time(result: Result) -> tuple[Bins, dict[str, np.ndarray]]:
     """prefill_requests, decode_requests, prefill_tokens, decode_tokens of a batch: mean over the time in which some
     iteration runs; 0 in a bin where none does."""
     ran, bins = pieces(result), _state_bins(result)
-    table = iterations(result).drop(columns=["engine", "start_s", "end_s"]).merge(
-        ran, "right", left_index=True, right_on="iteration"
+    table = (
+        iterations(result)
+        .drop(columns=["engine", "start_s", "end_s"])
+        .merge(ran, "right", left_index=True, right_on="iteration")
     )
     running = _means(bins, table)
     some = running > 1e-9  # a difference of sums: where nothing runs a rest may be left

@@ -20,6 +20,7 @@ from servegym.latency_models.profile import Profile
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.results import Result, quantiles
 from servegym.simulator.simulation import Scenario
+from servegym.simulator.types import POOL
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,20 +116,36 @@ def _by_priority(result: Result) -> pd.DataFrame:
 
 
 def _engines(result: Result) -> pd.DataFrame:
-    table = result.engines.rename(
+    """The table of engines, without what says nothing in this run."""
+    table = result.engines
+    unused = ["rounds"]
+    if len(result.scenario.deployment.pools) == 1:
+        unused += ["pool", "role"]
+    if (table["tier"] == POOL).all():
+        unused.append("tier")
+    if not table["preemptions"].any():
+        unused += ["preemptions", "blocking_mean_s", "blocking_longest_s"]
+    if not result.scenario.takes_back:
+        unused += ["failures", "recalled", "lost_tokens", "service_s"]
+    return table.drop(columns=unused).rename(
         columns={
             "requests": "requests served",
             "scheduled_tokens": "tokens computed",
             "emitted_tokens": "tokens emitted",
             "busy_s": "busy (s)",
             "peak_blocks": "peak KV blocks",
+            "failures": "failed (times)",
+            "recalled": "requests taken back",
+            "lost_tokens": "tokens lost",
+            "preemptions": "prefills suspended",
+            "blocking_mean_s": "blocking, mean (s)",
+            "blocking_longest_s": "blocking, longest (s)",
+            "service_s": "in service (s)",
             "utilisation": "busy (share)",
             "kv_use_mean": "KV use, mean (share)",
             "kv_use_peak": "KV use, peak (share)",
         }
     )
-    several = len(result.scenario.deployment.pools) > 1
-    return table if several else table.drop(columns=["pool", "role"])
 
 
 def _all_figures(summary: Mapping[str, Any]) -> pd.DataFrame:
@@ -173,6 +190,7 @@ def _what_was_run(result: Result, arguments: Mapping[str, Any]) -> dict[str, Any
         "scheduler": scenario.scheduler.label,
         "parameter": scenario.scheduler.values(scenario.fact),
         **_routing(scenario),
+        **_moving(scenario),
         "deployment": _deployment(scenario),
         "gain": dataclasses.asdict(scenario.gain),
         "device disturbance": dataclasses.asdict(scenario.disturbance),
@@ -190,6 +208,19 @@ def _routing(scenario: Scenario) -> dict[str, Any]:
     if scenario.deployment.engines == 1 or scenario.router is None:
         return {}
     return {"router": scenario.router.label, "router's parameter": scenario.router.values(scenario.fact)}
+
+
+def _moving(scenario: Scenario) -> dict[str, Any]:
+    """The scaler and its parameters, and the incidents; nothing where there are none."""
+    told: dict[str, Any] = {}
+    if scenario.scaler is not None:
+        told |= {"scaler": scenario.scaler.label, "scaler's parameter": scenario.scaler.values(scenario.fact)}
+    if scenario.incidents:
+        told["incident"] = {
+            str(number): f"{incident.kind} engine {incident.engine} at {incident.time_s:g} s"
+            for number, incident in enumerate(scenario.incidents)
+        }
+    return told
 
 
 def _deployment(scenario: Scenario) -> dict[str, Any]:
@@ -210,4 +241,5 @@ def _deployment(scenario: Scenario) -> dict[str, Any]:
         **{f"pool {place}": a | b for place, (a, b) in enumerate(zip(more, pools, strict=True))},
         "link": dataclasses.asdict(deployment.link),
         "signals to the router take (s)": deployment.signal_delay_s,
+        **({} if deployment.tiers is None else {"tiers, TPOT SLO (s)": deployment.tiers}),
     }

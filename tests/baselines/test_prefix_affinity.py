@@ -110,7 +110,8 @@ def test_agrees_with_the_reference(seed: int) -> None:
 @pytest.mark.skipif("SERVEGYM_DATA" not in os.environ, reason="SERVEGYM_DATA names no folder of traces")
 @pytest.mark.parametrize("seed", range(3))
 def test_conversations_find_more_in_store_and_their_first_token_sooner(seed):
-    """Against min-load. On other seeds it was 1.9 to 2.6 times the tokens, and 0.40 to 0.65 of the mean TTFT."""
+    """Against min-load: on other seeds 1.9 to 2.6 times the tokens, and 0.40 to 0.65 of the mean TTFT. The larger part
+    of that is estimating times at all, so it is held against itself without stores too."""
     profile = load_profile("h100-llama3-8b")
     workload = build_workload(
         Path(os.environ["SERVEGYM_DATA"]) / "traces" / "mooncake_fast25_conversation.parquet",
@@ -119,9 +120,11 @@ def test_conversations_find_more_in_store_and_their_first_token_sooner(seed):
     )  # fmt: skip
     store = PrefixStore(4_000_000, profile.kv.bytes_per_token / 25e9)
     deployment = dataclasses.replace(profile.deployment(4), prefix_store=store)
-    affine, blind = (
-        Simulation(Scenario(workload, deployment, scheduler("sarathi-fcfs"), router=router(name))).run()
-        for name in (ROUTER, "min-load")
+    affine, blind, storeless = (
+        Simulation(Scenario(workload, serving, scheduler("sarathi-fcfs"), router=router(name))).run()
+        for name, serving in ((ROUTER, deployment), ("min-load", deployment), (ROUTER, profile.deployment(4)))
     )
     assert affine.summary["cached_tokens"] > 1.4 * blind.summary["cached_tokens"]
-    assert affine.requests["ttft_s"].mean() < 0.85 * blind.requests["ttft_s"].mean()
+    ttft_s = affine.requests["ttft_s"].mean()
+    assert ttft_s < 0.85 * blind.requests["ttft_s"].mean()
+    assert ttft_s < 0.97 * storeless.requests["ttft_s"].mean()

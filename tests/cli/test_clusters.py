@@ -67,7 +67,7 @@ def test_tables_report_and_timeline_of_a_cluster(servegym, tmp_path):
                     "--report", "r.html", "--perfetto", "t.json.gz")  # fmt: skip
     assert done.status == 0, done.stderr
     engines = (tmp_path / "out/engines.csv").read_text().splitlines()
-    assert engines[0].startswith("engine,pool,role,requests,") and engines[1].startswith("0,0,prefill,60,")
+    assert engines[0].startswith("engine,pool,role,tier,requests,") and engines[1].startswith("0,0,prefill,-1,60,")
     timeline = (tmp_path / "out/timeline.csv").read_text()
     assert "departed" in timeline and "received" in timeline
     assert (tmp_path / "t.json.gz").stat().st_size > 0 and (tmp_path / "r.html").stat().st_size > 0

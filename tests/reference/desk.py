@@ -26,10 +26,9 @@ class Desk:
 
     def work(self, now_s: float) -> None:
         """The router's part of an instant."""
-        if self.sim.book.next_heard_s() <= now_s:
-            self.news = self.news or self.sim.book.hears_at(now_s)
-            if self.held:
-                self.sim.book.take_in(now_s)
+        self.news = self.news or self.sim.book.hears_at(now_s)
+        if self.held:
+            self.sim.book.take_in(now_s)
         while self.ask_next(now_s):
             pass
 

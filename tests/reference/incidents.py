@@ -20,6 +20,8 @@ class Incident:
 
 def happen(sim: "Simulation", incident: Incident) -> None:
     engine = sim.engines[incident.engine]
+    done = {"fail": "failed", "return": "returned", "drain": "drained"}[incident.kind]
+    sim.moves.append(Move(done, incident.time_s, -1, engine.index))
     if incident.kind == "fail":
         if engine.up:
             fail(sim, engine, incident.time_s)
@@ -27,8 +29,6 @@ def happen(sim: "Simulation", incident: Incident) -> None:
         engine.up, engine.closed, engine.drained = True, False, False
     else:
         engine.drained = True
-    done = {"fail": "failed", "return": "returned", "drain": "drained"}[incident.kind]
-    sim.moves.append(Move(done, incident.time_s, -1, engine.index))
     sim.desk.changed(engine.index)
 
 

@@ -137,6 +137,7 @@ class Book:
 
     def clear(self, engine: int, now_s: float, free_blocks: int) -> None:
         """All has been taken back from it: what is on its way from there is lost."""
+        self.take_in(now_s)  # what is not
         view = self.views[engine]
         view.version += 1
         view.changed_s = now_s

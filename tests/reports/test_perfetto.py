@@ -31,7 +31,7 @@ def check_trace(document: dict[str, Any]) -> None:
     open_spans: dict[tuple, list[tuple[str, float]]] = defaultdict(list)
     by_track = defaultdict(list)
     for event in document["traceEvents"]:
-        assert event["ph"] in "XCMben"
+        assert event["ph"] in "XCMbeni"
         assert type(event["pid"]) is int and type(event["tid"]) is int and event["pid"] > 0
         assert isinstance(event["ts"], int | float) and math.isfinite(event["ts"]) and event["ts"] >= 0
         assert isinstance(event["name"], str) and event["name"]
@@ -40,6 +40,8 @@ def check_trace(document: dict[str, Any]) -> None:
         elif event["ph"] == "C":
             assert event["args"] and all(type(value) in (int, float) for value in event["args"].values())
             assert all(value >= 0 for value in event["args"].values())
+        elif event["ph"] == "i":
+            assert event["s"] in "gpt"
         elif event["ph"] == "M":
             assert list(event["args"]) == [METADATA[event["name"]]]
         else:
@@ -93,7 +95,7 @@ def test_a_run_that_stopped_in_the_middle_closes_everything(tmp_path: Path) -> N
     assert result.summary["finished"] < result.summary["requests"]
     document = trace_of(result, tmp_path)
     check_trace(document)
-    assert [event["args"]["ended"] for event in document["traceEvents"] if event["ph"] == "X"].count(False) == 1
+    assert [event["args"]["how"] for event in document["traceEvents"] if event["ph"] == "X"].count("running") == 1
 
 
 def test_one_request_by_hand(tmp_path: Path) -> None:

@@ -4,21 +4,22 @@ from servegym.simulator.policies import Parameter, Policy, StateFields
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.routing import nth_taker, takers
 from servegym.simulator.signatures import router, scaler, scheduler
-from servegym.simulator.types import AT_LAYERS, AT_OPERATORS, NOT_PREEMPTIBLE, POOL, ROLE_DECODE
+from servegym.simulator.types import AT_LAYERS, AT_OPERATORS, NOT_PREEMPTIBLE, POOL, ROLE_DECODE, ROLE_PREFILL
 
 
 @router
 def moody(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
     views, tiers = known.views, known.tiers.shape[0] - 2
-    mood, busy, decoding = r, 0, 0
+    mood, ending, decoding = r, 0, 0
     for e in range(views.shape[0]):
         mood += (e + 1) * (views[e].version + 3 * views[e].free_blocks)
-        busy += views[e].requests
         if views[e].role == ROLE_DECODE:
             decoding += views[e].requests
+        if views[e].role != ROLE_PREFILL:
+            ending += views[e].requests
     has_kv = requests[r].computed_tokens > 0
-    # Decode engines end what they have; any other may wait for the memory of KV that is held here.
-    if (decoding if has_kv else busy) > 0 and mood % 5 < int(parameters[0]):
+    # These engines end what they have; prefill engines may wait for the memory of KV that is held here.
+    if (decoding if has_kv else ending) > 0 and mood % 5 < int(parameters[0]):
         route.line = mood // 5 % (tiers + 1)
         return
     route.engine = nth_taker(mood // 3 % takers(views, requests[r]), views, requests[r])

@@ -91,9 +91,9 @@ def routed(simulation: Simulation, requests: np.ndarray, r: int, now_s: float) -
     books, n = simulation.books, simulation.books.known.records.shape[1] + 1
     route, state = books.route.copy(), books.state.copy()
     plan, order = np.zeros(n, simulation.arrays.plan.dtype), np.zeros(n, "i4")
+    known = books.known._replace(views=books.known.views.copy())
     simulation.settings.router.function.entry(
-        now_s, r, requests, books.known._replace(views=books.known.views.copy()), state, books.parameters, books.estimates, plan, order,
-        route[0],
+        now_s, r, requests, known, state, books.parameters, books.estimates, plan, order, route[0]
     )  # fmt: skip
     return int(route[0].engine), int(route[0].decode_engine), state.tobytes()
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from servegym.baselines.registry import router_names
 from servegym.simulator.simulation import Scenario, Simulation
-from servegym.simulator.types import DRAINED
+from servegym.simulator.types import DRAINED, ROLE_DECODE
 from tests.simulator.moods import MOODY
 from tests.simulator.replay import Replay, replay
 from tests.simulator.test_cluster_properties import assert_blocks_add_up, bytes_of, finished
@@ -155,6 +155,31 @@ def assert_tasks_add_up(simulation: Simulation) -> None:
         assert np.isin(of_task, [-1, *slots]).all()
         assert engine.suspended == len(slots) - (engine.running_task >= 0)
         assert all(arrays.requests["task"][tasks["leader"][slots]] == slots)
+
+
+@every_router
+@LESS
+@given(data=st.data())
+def test_with_no_delay_the_router_knows_what_is_so(name, data):
+    scenario = data.draw(troubled_scenarios(name, all_return=False))
+    cluster = dataclasses.replace(scenario.deployment, signal_delay_s=0.0)
+    if cluster.engines == 1:
+        return  # nothing is kept for one engine
+    simulation = Simulation(dataclasses.replace(scenario, deployment=cluster))
+    for _ in range(data.draw(st.integers(0, 40), label="decisions")):
+        if not simulation.step():
+            break
+        arrays, known = simulation.arrays, simulation.books.known
+        for e, (view, engine) in enumerate(zip(known.views, arrays.engines, strict=True)):
+            assert (view.up, view.tier, view.closed) == (engine.up, engine.tier, max(engine.closed, engine.drained))
+            here = np.flatnonzero((arrays.requests["engine"] == e) & np.isnan(arrays.outcomes["finish_s"]))
+            sent = arrays.outcomes["sent_tokens"]
+            with_token = arrays.requests["emitted_tokens"][here] > sent[here]  # since it was sent there
+            record, running = known.records[e, : view.prefills], known.running[e, : view.decodes]
+            assert sorted(record) == ([] if view.role == ROLE_DECODE else list(here[~with_token]))
+            assert sorted(running) == list(here[with_token])
+            assert view.prefill_tokens == (arrays.requests["prompt_tokens"] + sent)[record].sum()
+            assert view.requests == len(here)
 
 
 # The same again

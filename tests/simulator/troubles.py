@@ -104,6 +104,6 @@ def troubled_scenarios(draw: st.DrawFn, name: str, all_return: bool = True, engi
         deployment=cluster,
         scheduler=scheduler,
         router=draw(moods(MOODY)) if name == MOODY.name else calm.router,
-        scaler=draw(st.one_of(st.none(), moods(RESTLESS))),
+        scaler=None if cluster.engines == 1 else draw(st.one_of(st.none(), moods(RESTLESS))),
         incidents=draw(incidents(cluster.engines, all_return)),
     )

@@ -30,7 +30,7 @@ def show_comparison(comparison: Comparison, summary: pd.DataFrame, baseline: str
         table = new_table(
             "scheduler",
             "TDG ratio",
-            *["% of bound"] * bounded,
+            *(["% of bound"] if bounded else []),
             "SLO met",
             "high prio.",
             "low prio.",
@@ -44,7 +44,7 @@ def show_comparison(comparison: Comparison, summary: pd.DataFrame, baseline: str
             table.add_row(
                 row["scheduler"] + " *" * (index == best),
                 with_interval(row, "tdg_ratio", 4),
-                *[percent_with_interval(row, SHARE_OF_BOUND)] * bounded,
+                *([percent_with_interval(row, SHARE_OF_BOUND)] if bounded else []),
                 with_interval(row, "slo_attainment", 3),
                 number(row["slo_attainment_high_priority"]),
                 number(row["slo_attainment_low_priority"]),

@@ -171,7 +171,6 @@ PrefixStoreTokens = Annotated[
     int,
     typer.Option(
         min=0,
-        max=2**40 - 1,
         metavar="N",
         help="Host memory of an engine, in tokens, for the KV of beginnings that prompts share; it is loaded at "
         "--host-bandwidth. The trace has prefix blocks then.",

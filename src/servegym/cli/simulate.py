@@ -34,7 +34,7 @@ servegym simulate --prefill 2 --decode 2 --router min-load --link-gb-per-s 10
 
 servegym simulate --scheduler semantic --slo semantic --host-memory 64 --predictor length_error=0.2,latency_s=0.01
 
-servegym simulate --trace mooncake.jsonl --requests 1000 --engines 4 --router prefix-affinity --prefix-store-tokens 4000000
+servegym simulate --trace mooncake.jsonl --engines 4 --router prefix-affinity --prefix-store-tokens 4000000
 
 servegym simulate --engines 4 --router min-load --signal-delay 0.05 --incident fail:1@20 --incident return:1@40
 """

@@ -220,5 +220,5 @@ class Qoserve(Scheduler):
         if r.holder:
             return False
         engine = call.engine
-        needed_s = self.work(r) / (engine.computed_tokens / engine.busy_s) if engine.iterations else 0.0
+        needed_s = self.work(r) * engine.busy_s / engine.computed_tokens if engine.computed_tokens else 0.0
         return call.now_s + needed_s > deadline_s

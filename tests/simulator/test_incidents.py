@@ -1,0 +1,307 @@
+"""Engines that fail, return, are drained and moved, on paper: docs/simulation.md, "Holding" to "Incidents".
+
+A batch takes 1 s and 1 s a token, a KV block holds a token, a link takes 1 s and 1 s a token.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from servegym.baselines.registry import router, scheduler
+from servegym.simulator.cluster import Cluster, Link
+from servegym.simulator.deployment import Deployment, HostMemory
+from servegym.simulator.errors import DeploymentError, PolicyError
+from servegym.simulator.gains import Gain
+from servegym.simulator.incidents import Incident
+from servegym.simulator.policies import Parameter, Policy
+from servegym.simulator.routing import nth_taker
+from servegym.simulator.signatures import router as router_function
+from servegym.simulator.signatures import scaler as scaler_function
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.types import POOL
+from tests.simulator.forming import SECONDS
+from tests.simulator.replay import replay
+from tests.simulator.scenes import requests
+from tests.simulator.test_cluster_transfers import LINK, lines, pool, received
+
+pytestmark = pytest.mark.nojit
+INCIDENTS = ("failed", "returned", "drained", "recalled", "held", "moved")
+
+
+def fail(time_s: float, engine: int = 0) -> Incident:
+    return Incident(time_s, engine, "fail")
+
+
+def back(time_s: float, engine: int = 0) -> Incident:
+    return Incident(time_s, engine, "return")
+
+
+def drain(time_s: float, engine: int = 0) -> Incident:
+    return Incident(time_s, engine, "drain")
+
+
+def run(workload, *pools: Deployment, link: Link = LINK, routing: Policy | str | None = None, delay_s: float = 0.0,
+        all_served: bool = True, tiers: tuple[float, ...] | None = None, **more: Any) -> Simulation:  # fmt: skip
+    policy = router(routing) if isinstance(routing, str) else routing
+    cluster = Cluster(pools, link, delay_s, tiers=tiers)
+    scenario = Scenario(workload, cluster, scheduler("vllm-v1"), Gain(first_weight=1.0), router=policy, **more)
+    simulation = Simulation(scenario, record_timeline=True)
+    simulation.run()
+    assert all(replay(simulation).finished) == all_served
+    return simulation
+
+
+def at_engines(simulation: Simulation, *fields: str) -> list[tuple]:
+    return [tuple(int(engine[field]) for field in fields) for engine in simulation.arrays.engines]
+
+
+# Failures
+
+
+def test_the_only_engine_fails_and_works_again_when_it_returns():
+    """Prefill of 2 tokens to 3 s, decode to 5 s; the next decode, begun at 5 s, is lost at 6 s with the 3 tokens
+    computed. From 10 s the context of 4 is prefilled: at 15 s token 3 of 3 is out."""
+    workload = requests(prompt_tokens=[2], output_tokens=[3])
+    simulation = run(workload, pool("both"), incidents=(fail(6.0), back(10.0)))
+    assert simulation.arrays.outcomes["finish_s"].tolist() == [15.0]
+    assert lines(simulation, "failed", "returned") == [(6.0, "failed", 0, -1, 1), (10.0, "returned", 0, -1, 1)]
+    result = simulation.result()
+    engine = result.engines.iloc[0]
+    assert (engine.failures, engine.recalled, engine.lost_tokens, engine.iterations) == (1, 0, 3, 4)
+    assert engine.service_s == result.summary["cost_engine_s"] == 11.0 and engine.busy_s == 11.0
+    assert (result.summary["reroutes"], result.summary["lost_tokens"]) == (0, 3)
+
+
+def test_without_return_its_requests_wait_in_vain():
+    simulation = run(requests(prompt_tokens=[2], output_tokens=[3]), pool("both"), incidents=(fail(6.0),),
+                     all_served=False)  # fmt: skip
+    assert simulation.arrays.clock[0].finished == 0 and simulation.arrays.engines[0].queue_length == 1
+    assert simulation.result().summary["tokens_emitted"] == 2
+
+
+def test_what_a_failed_engine_had_is_sent_to_the_others_at_once():
+    """Requests 0 and 2 on engine 0 (2 + 3 tokens, to 6 s); at 4 s it fails, and they go to engine 1, which has
+    request 1 (4 tokens) until 5 s, when it takes both: 5 tokens, to 11 s."""
+    workload = requests(prompt_tokens=[2, 4, 3], output_tokens=1)
+    simulation = run(workload, pool("both", 2), routing="round-robin", incidents=(fail(4.0),))
+    assert lines(simulation, *INCIDENTS) == [
+        (4.0, "failed", 0, -1, 2), (4.0, "recalled", 0, 0, 0), (4.0, "recalled", 0, 2, 0),
+    ]  # fmt: skip
+    assert simulation.arrays.outcomes["finish_s"].tolist() == [11.0, 5.0, 11.0]
+    assert simulation.arrays.outcomes["reroutes"].tolist() == [1, 0, 1]
+    assert at_engines(simulation, "failures", "recalled", "lost_tokens", "busy_s") == [(1, 2, 0, 4), (0, 0, 0, 11)]
+    assert simulation.result().requests["reroutes"].tolist() == [1, 0, 1]
+
+
+def test_tokens_that_are_out_stay_out_and_their_kv_is_computed_again():
+    """Token 1 at 3 s, token 2 at 5 s; at 5.5 s all is lost: 3 computed tokens. Engine 1 prefills 2 + 2 tokens."""
+    simulation = run(requests(prompt_tokens=[2], output_tokens=[4]), pool("both", 2), incidents=(fail(5.5),))
+    assert [row[0] for row in lines(simulation, "token")] == [3.0, 5.0, 10.5, 12.5]
+    assert replay(simulation).route == [[0, 1]]
+    assert at_engines(simulation, "lost_tokens", "emitted_tokens") == [(3, 2), (0, 2)]
+
+
+def test_while_all_engines_are_down_requests_are_held():
+    """Request 0 is taken back at 1 s, request 1 comes at 2 s: both are served from 8 s, when engine 1 returns."""
+    workload = requests(arrival_s=[0.0, 2.0], prompt_tokens=[2, 3], output_tokens=1)
+    simulation = run(workload, pool("both", 2), incidents=(fail(1.0, 0), fail(1.0, 1), back(8.0, 1)))
+    assert lines(simulation, "held") == [(1.0, "held", -1, 0, 0), (2.0, "held", -1, 1, 0)]
+    assert simulation.arrays.outcomes["finish_s"].tolist() == [14.0, 14.0]
+    assert simulation.result().engines["service_s"].tolist() == [1.0, 7.0]
+
+
+def test_what_is_saved_in_host_memory_is_lost_with_the_engine():
+    host = HostMemory(20, 0.0, 0.0)
+    workload = requests(prompt_tokens=[3, 3], output_tokens=[5, 5], priority=[0, 1])
+    by_priority = scheduler("semantic")
+    scenario = Scenario(
+        workload, Deployment(SECONDS, SECONDS, 9, 1, 1, 0.0, host=host), by_priority, Gain(first_weight=1.0)
+    )  # fmt: skip
+    whole = Simulation(scenario, record_timeline=True)
+    whole.run()
+    saved = next(row for row in lines(whole, "evicted") if row[4] > 0)  # somebody is evicted and keeps something
+    broken = dataclasses.replace(scenario, incidents=(fail(saved[0] + 0.5), back(saved[0] + 1.0)))
+    simulation = Simulation(broken, record_timeline=True)
+    simulation.run()
+    log, engine = replay(simulation), simulation.arrays.engines[0]
+    assert all(log.finished) and log.lost_at == [engine.lost_tokens] and engine.lost_tokens >= saved[4]
+    assert engine.free_host_blocks == 20
+    assert not [row for row in lines(simulation, "loaded") if row[0] == saved[0] + 1.0]
+
+
+def test_kv_that_waits_at_a_prefill_engine_is_lost_with_it():
+    """Both leave at 6 s; the KV of 0 arrives at 9 s, that of 1 is on its way from 9 s when its engine fails at 10 s:
+    request 1 is prefilled again on engine 1, 4 tokens from 10 s to 15 s, and sent again to 20 s."""
+    workload = requests(prompt_tokens=[2, 3], output_tokens=[2, 3])
+    simulation = run(workload, pool("prefill"), pool("prefill"), pool("decode"), routing=FIRST, incidents=(fail(10.0),))
+    assert lines(simulation, "sent", "stopped", "received", "recalled") == [
+        (6.0, "sent", 2, 0, 2), (9.0, "received", 2, 0, 2), (9.0, "sent", 2, 1, 3),
+        (10.0, "stopped", 2, 1, 0), (10.0, "recalled", 0, 1, 0), (15.0, "sent", 2, 1, 4), (20.0, "received", 2, 1, 4),
+    ]  # fmt: skip
+    assert at_engines(simulation, "recalled", "lost_tokens", "failures") == [(1, 3, 1), (0, 0, 0), (0, 0, 0)]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_kv_on_its_way_to_an_engine_that_fails_goes_to_another(shared):
+    """The KV of 0 is on its way to engine 1 from 6 s, and 1 waits in its line; at 7 s both go to engine 2: 0 from 7 to
+    10 s, 1 from then to 14 s. Nothing is lost."""
+    workload = requests(prompt_tokens=[2, 3], output_tokens=[2, 2])
+    simulation = run(
+        workload, pool("prefill"), pool("decode", 2), routing=FIRST, link=dataclasses.replace(LINK, shared=shared),
+        incidents=(fail(7.0, 1),),
+    )  # fmt: skip
+    assert received(simulation) == {0: (10.0, 2), 1: (14.0, 2)}
+    summary = simulation.result().summary
+    assert (summary["reroutes"], summary["lost_tokens"]) == (0, 0)
+    assert at_engines(simulation, "free_blocks", "holders") == [(100, 0)] * 3
+
+
+def test_news_of_an_engine_that_fails_is_lost_on_its_way():
+    """The first token at 3 s would be heard of at 8 s; at 4 s its engine fails, and the router has nothing there."""
+    simulation = run(
+        requests(prompt_tokens=[2], output_tokens=[2]), pool("both", 2), routing="min-load", delay_s=5.0,
+        incidents=(fail(4.0),), until_s=4.0, all_served=False,
+    )  # fmt: skip
+    view, other = simulation.books.known.views
+    assert (view.requests, view.prefills, view.decodes, view.up) == (0, 0, 0, 0)
+    assert (other.requests, other.prefills, other.prefill_tokens) == (1, 1, 3)
+
+
+def test_more_requests_than_the_arrays_have_room_for_at_first_are_taken_back():
+    """800 requests on one of two engines, which fails: lines and queues grow in the middle of it."""
+    workload = requests(arrival_s=np.r_[np.zeros(799), 5.0], prompt_tokens=np.full(800, 1), output_tokens=2)
+    simulation = run(workload, pool("both", 2, total_blocks=5000), routing=FIRST, incidents=(fail(5.0), drain(6.0, 1)))
+    assert simulation.arrays.outcomes["reroutes"].sum() == at_engines(simulation, "recalled")[0][0] == 799
+    assert simulation.arrays.engines[1].recalled == 0
+    assert len(simulation.arrays.timeline) > 4096
+
+
+# Drains
+
+
+def test_a_drained_engine_ends_what_it_has_and_takes_no_more():
+    """Request 0 ends on engine 0 at 7 s, which is then out of service; 1, 2 and 3 go to engine 1, 4 to 0 again."""
+    workload = requests(arrival_s=[0.0, 2.0, 3.0, 4.0, 30.0], prompt_tokens=[2, 1, 1, 1, 1],
+                        output_tokens=[3, 1, 1, 1, 1])  # fmt: skip
+    simulation = run(workload, pool("both", 2), incidents=(drain(1.0), back(25.0)))
+    assert [route[-1] for route in replay(simulation).route] == [0, 1, 1, 1, 0]
+    assert simulation.arrays.outcomes["finish_s"][0] == 7.0 and simulation.result().summary["reroutes"] == 0
+    assert simulation.result().engines["service_s"].tolist() == [7.0 + 7.0, 32.0]
+
+
+def test_incidents_that_cannot_be():
+    for wrong, word in (((-1.0, 0, "fail"), "time_s"), ((1.0, 0, "explode"), "kind"), ((np.nan, 0, "fail"), "time_s")):
+        with pytest.raises(DeploymentError, match=word):
+            Incident(*wrong)
+    with pytest.raises(DeploymentError, match="engine is 2; the deployment has 0 to 1"):
+        run(requests(prompt_tokens=[2]), pool("both", 2), incidents=(fail(1.0, 2),))
+    with pytest.raises(DeploymentError, match="do not fit"):  # prefilled again it needs room for its answer
+        run(requests(prompt_tokens=[3], output_tokens=[6]), pool("prefill", total_blocks=3), pool("decode", 2),
+            incidents=(fail(12.5, 1),))  # fmt: skip
+
+
+# Routers that hold and move, scalers
+
+
+@router_function
+def first(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+    route.engine = nth_taker(0, known.views, requests[r])
+
+
+@router_function
+def one_at_a_time(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+    """An engine in the request's tier that has nothing to do, or one from the pool; else it is held."""
+    for e in range(known.views.shape[0]):
+        view = known.views[e]
+        if view.up == 1 and view.closed == 0 and view.requests == 0 and (view.tier == route.line or view.tier == POOL):
+            route.engine = e
+            route.tier = route.line
+            return
+
+
+@router_function
+def wrong(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+    if parameters[0] == 0:
+        route.engine = 7
+    elif parameters[0] == 1:
+        route.line = 5
+    elif parameters[0] == 2:
+        route.engine, route.tier = 0, 3
+
+
+@scaler_function
+def to_tier(now_s, requests, known, state, parameters, estimates, moves):
+    moves[0].tier = int(parameters[1])
+    moves[1].closed = now_s < parameters[2]
+
+
+def made_up(function: Any, kind: str = "router", *parameters: Parameter, **more: Any) -> Policy:
+    return Policy(function.py_func.__name__, kind, "", "", function, parameters=parameters, **more)
+
+
+FIRST = made_up(first)
+ONE = made_up(one_at_a_time, moves_engines=True)
+
+
+def scaler(tier: int, opens_s: float = 0.0, interval_s: float = 2.0) -> Policy:
+    names = {"interval_s": interval_s, "tier": tier, "opens_s": opens_s}
+    return made_up(to_tier, "scaler", *(Parameter(name, value, "") for name, value in names.items()))
+
+
+def test_requests_wait_in_the_lines_of_their_tiers():
+    """Tiers of 1 and 2 s, two engines in the pool: request 0 (tier 1) takes engine 0, request 1 (tier 0) engine 1;
+    2 and 3 wait in their lines, 3 for less long: tier 0 is free again at 4 s, tier 1 at 6 s."""
+    workload = requests(prompt_tokens=[5, 3, 1, 1], output_tokens=1, tpot_slo_s=[2.0, 1.0, 2.5, 1.5])
+    simulation = run(workload, pool("both", 2), routing=ONE, tiers=(1.0, 2.0))
+    assert lines(simulation, "held", "moved") == [
+        (0.0, "moved", 0, -1, 1), (0.0, "moved", 1, -1, 0), (0.0, "held", -1, 2, 1), (0.0, "held", -1, 3, 0),
+    ]  # fmt: skip
+    assert simulation.arrays.outcomes["finish_s"].tolist() == [6.0, 4.0, 8.0, 6.0]
+    assert simulation.result().engines["tier"].tolist() == [1, 0]
+
+
+def test_an_engine_that_goes_from_the_pool_into_a_tier_gives_up_what_it_has():
+    """At 2 s the scaler moves engine 0, which is at 0 (3 tokens to 4 s): it goes to engine 1, which is then opened."""
+    workload = requests(prompt_tokens=[3], output_tokens=1)
+    simulation = run(workload, pool("both", 2), routing=FIRST, tiers=(1.0,), scaler=scaler(0))
+    assert lines(simulation, "moved", "recalled") == [(2.0, "moved", 0, -1, 0), (2.0, "recalled", 0, 0, 0)]
+    assert replay(simulation).route == [[0, 0]] and simulation.arrays.outcomes["finish_s"].tolist() == [6.0]
+    # In service is what is in a tier: engine 0 from 2 s on; engine 1 never.
+    assert simulation.result().engines["service_s"].tolist() == [4.0, 0.0]
+    assert simulation.result().summary["cost_engine_s"] == 4.0
+
+
+def test_a_closed_engine_takes_nothing_until_it_is_opened():
+    """Engine 0 fails at 2.5 s, engine 1 is closed from 2 s and opened at 6 s: request 1, of 3 s, runs from 6 to 8 s."""
+    workload = requests(arrival_s=[0.0, 3.0, 20.0], prompt_tokens=1, output_tokens=1)
+    simulation = run(workload, pool("both", 2), routing=FIRST, incidents=(fail(2.5),), scaler=scaler(POOL, 6.0))
+    assert lines(simulation, "held") == [(3.0, "held", -1, 1, 0)]
+    assert simulation.arrays.outcomes["finish_s"].tolist() == [2.0, 8.0, 22.0]
+
+
+def test_where_nothing_else_happens_a_scaler_is_asked_once_more_and_no_more():
+    """As above without request 2: the check at 4 s is the last, and request 1 is never served."""
+    workload = requests(arrival_s=[0.0, 3.0], prompt_tokens=1, output_tokens=1)
+    simulation = run(
+        workload, pool("both", 2), routing=FIRST, incidents=(fail(2.5),), scaler=scaler(POOL, 6.0), all_served=False
+    )  # fmt: skip
+    assert simulation.arrays.clock[0].now_s == 4.0 and simulation.arrays.clock[0].held == 1
+
+
+@pytest.mark.parametrize(
+    ("mistake", "words"),
+    [(0, "router wrong sent request 0 to engine 7"), (1, "line 5"), (2, "tier 3"), (3, "holds 1 requests")],
+)
+def test_a_router_that_does_what_cannot_be_is_told_so(mistake, words):
+    """In one line: where, when, and what would be right."""
+    policy = made_up(wrong, "router", Parameter("mistake", mistake, ""))
+    with pytest.raises(PolicyError, match=words) as error:
+        run(requests(prompt_tokens=[2]), pool("both", 2), routing=policy)
+    assert "\n" not in str(error.value) and "at 0 s" in str(error.value) and "should" in str(error.value)
+
+
+def test_a_scaler_that_names_no_tier_is_told_so():
+    with pytest.raises(PolicyError, match="at 2 s scaler to_tier named a tier that there is not; tiers are -1 to 0"):
+        run(requests(prompt_tokens=[4]), pool("both", 2), tiers=(1.0,), scaler=scaler(1))
