@@ -57,8 +57,13 @@ def deployment_digest(deployment: Deployment | Cluster) -> str:
             digest.update(np.ascontiguousarray(coefficients, "f8").tobytes())
         numbers = (pool.engines, pool.total_blocks, pool.block_tokens, pool.watermark, pool.role, pool.host)
         digest.update(f"{numbers} {pool.scheduler.to_json() if pool.scheduler else None}".encode())
+        digest.update(f"{pool.tier} {pool.prefix_store}".encode())
+        if pool.operators is not None:
+            operators = pool.operators
+            digest.update(f"{operators.layers} {operators.check_s} {operators.jitter_s}".encode())
+            digest.update(operators.coefficients.tobytes())
     if isinstance(deployment, Cluster):
-        digest.update(f"{deployment.link} {deployment.signal_delay_s}".encode())
+        digest.update(f"{deployment.link} {deployment.signal_delay_s} {deployment.tiers}".encode())
     return digest.hexdigest()[:16]
 
 

@@ -67,9 +67,9 @@ class Prompts:
         return Prompts(self.chunk_tokens, offsets, np.concatenate([*rows, np.zeros(0, "i4")]))
 
 
-def empty_stores(sets: list[int]) -> np.ndarray:
-    """PLACE[engines, most sets, WAYS]: a store for each engine; 0 sets: none."""
-    return np.zeros((len(sets), max(sets), WAYS), PLACE)
+def empty_stores(sets: np.ndarray) -> np.ndarray:
+    """PLACE[engines, most sets, WAYS]: a store of so many sets for each engine, int[engines]; 0: none."""
+    return np.zeros((len(sets), int(sets.max()), WAYS), PLACE)
 
 
 @kernel

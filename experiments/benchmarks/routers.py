@@ -28,7 +28,7 @@ from servegym.experiments.errors import ExperimentError
 from servegym.experiments.load import LOADS
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.compilation import compiled
-from servegym.simulator.routing import route
+from servegym.simulator.lines import READY, ask
 from servegym.simulator.signatures import BOOKS, RUN
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import ROLE_DECODE, ROLE_PREFILL
@@ -40,12 +40,13 @@ PUBLISHED_PER_S = 4825.0  # PolyServe, evaluation: requests its scheduler arrang
 def route_all(run, books, now_s, first, count):
     """Route `count` requests from `first` on, all at the same time; for a decode engine too, if none was named."""
     for r in range(first, first + count):
-        route(run, books, r, now_s)
+        ask(run, books, r, READY, now_s)
         e = books.route[0].engine
-        if e >= 0 and books.views[e].role == ROLE_PREFILL and books.route[0].decode_engine < 0:
-            run.requests[r].emitted_tokens = 1
-            route(run, books, r, now_s)
-            run.requests[r].emitted_tokens = 0
+        if e >= 0 and books.known.views[e].role == ROLE_PREFILL and books.route[0].decode_engine < 0:
+            request = run.requests[r]
+            request.emitted_tokens, request.computed_tokens = 1, request.prompt_tokens
+            ask(run, books, r, READY, now_s)
+            request.emitted_tokens, request.computed_tokens = 0, 0
 
 
 class Case(NamedTuple):
@@ -87,7 +88,7 @@ class Timed:
             raise ExperimentError(
                 f"{name}: {len(served) - self.first} of {self.count} requests to route have not arrived"
             )
-        views = self.simulation.books.views
+        views = self.simulation.books.known.views
         self.mean_record = float(views["prefills"][views["role"] != ROLE_DECODE].mean())
 
     def requests_per_s(self) -> float:

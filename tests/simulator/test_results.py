@@ -1,5 +1,6 @@
 """Tables and figures of a run."""
 
+import dataclasses
 import json
 import math
 
@@ -10,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.simulator.iterations import tbt_bin
+from servegym.simulator.operators import Operators
+from servegym.simulator.prefixes import PrefixStore, Prompts
 from servegym.simulator.results import histogram_quantiles, quantiles
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import TBT_BINS, TIMELINE_KINDS
+from tests.simulator.moods import LURCHING
 from tests.simulator.scenes import requests, scene
 
 pytestmark = pytest.mark.nojit
@@ -59,12 +63,44 @@ def test_a_summary_by_hand():
     assert summary["throughput_requests_per_s"] == 0.2 and summary["slo_throughput_per_s"] == 0.1
     assert (summary["requests"], summary["finished"], summary["tokens_emitted"]) == (2, 2, 4)
     assert (summary["iterations"], summary["preemptions"], summary["cost_engine_s"]) == (3, 0, 10)
+    assert (summary["reroutes"], summary["lost_tokens"], summary["cached_tokens"]) == (0, 0, 0)
+    assert summary["scheduling_rounds"] == 3 and summary["blocking_mean_s"] is summary["blocking_longest_s"] is None
     assert summary["kv_use_peak"] == 5 / 1000
     # 5 blocks for 6 s, then 3 and 4 for 2 s each.
     assert summary["kv_use_mean"] == pytest.approx((30 + 6 + 8) / 10 / 1000)
     json.dumps(summary, allow_nan=False)  # plain numbers, whoever prints them
     assert result.requests["gain"].tolist() == [6, 0] and result.requests["attained"].tolist() == [True, False]
     assert result.requests["longest_tbt_s"].tolist() == [2, 0]
+
+
+def test_rounds_and_blocking_by_hand():
+    """Layers of 4 tokens end at 1.25, 2.5, 3.75 and 5 s. Requests of 1 token come at 1 s, 3.5 s and 4 s, more
+    important the later: rounds then, and at 0 s. Blocking 0.25 s to 1.25 s; after 2 s for request 1 the rest is resumed
+    at 3.25 s, suspended at 4.5 s (blocking 1 s; the round at 4 s changes nothing), 2 and 3 run to 7.5 s."""
+    workload = requests(arrival_s=[0.0, 1.0, 3.5, 4.0], prompt_tokens=[4, 1, 1, 1], priority=[2, 1, 0, 0])
+    plain = scene(workload, LURCHING.with_settings(preemptible=2))
+    layers = Operators(4, np.array([[0.0, 0.0, 0.0, 1.0]]))
+    deployment = dataclasses.replace(plain.deployment, operators=layers)
+    result = Simulation(dataclasses.replace(plain, deployment=deployment)).run()
+    assert result.requests["finish_s"].tolist() == [10.0, 3.25, 7.5, 7.5]
+    summary, engine = result.summary, result.engines.iloc[0]
+    assert (engine.preemptions, engine.blocking_mean_s, engine.blocking_longest_s) == (2, 0.625, 1.0)
+    assert (summary["blocking_mean_s"], summary["blocking_longest_s"]) == (0.625, 1.0)
+    # Asked at 0, 1, 3.25, 3.5 s and 7.5 s; not while the suspension is awaited, nor right after it.
+    assert summary["scheduling_rounds"] == engine.rounds == 5
+    assert summary["preemptions"] == 0  # nobody gave up memory
+
+
+def test_cached_tokens_by_hand():
+    """Both prompts begin with the same chunk of 2 tokens; when the second comes the store has it: 2 are computed."""
+    prompts = Prompts(2, np.array([0, 2, 4]), np.array([7, 8, 7, 9]))
+    workload = dataclasses.replace(requests(arrival_s=[0.0, 6.0], prompt_tokens=[4, 4]), prefixes=prompts)
+    plain = scene(workload)
+    deployment = dataclasses.replace(plain.deployment, prefix_store=PrefixStore(100, 0.25))
+    result = Simulation(dataclasses.replace(plain, deployment=deployment)).run()
+    assert result.requests["cached_tokens"].tolist() == [0, 2] and result.summary["cached_tokens"] == 2
+    assert result.requests["finish_s"].tolist() == [5.0, 6.0 + 0.5 + 3.0]
+    assert result.summary["loaded_tokens"] == 2
 
 
 def test_a_ttlt_class_is_judged_by_its_last_token():
