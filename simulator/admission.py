@@ -46,6 +46,8 @@ def admit(run, e, r, now_s):
     request.admitted = clock.admissions
     if np.isnan(outcome.admitted_s):
         outcome.admitted_s = now_s
+    if outcome.counted == 0:
+        outcome.counted = 1
         count_admitted(run.state, e, request)
     if request.kept_tokens > 0:
         if clock.recording:

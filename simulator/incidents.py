@@ -12,7 +12,7 @@ from servegym.simulator.errors import DeploymentError
 from servegym.simulator.events import make_due, remove
 from servegym.simulator.lines import drop_from, inbox_of, to_router
 from servegym.simulator.memory import count_blocks, give_up_kept, release
-from servegym.simulator.routing import forget, take_off
+from servegym.simulator.routing import catch_up, forget, take_off
 from servegym.simulator.statistics import clear_state, count_departed
 from servegym.simulator.tasks import close_all
 from servegym.simulator.timeline import note
@@ -80,6 +80,8 @@ def happen(run, books, now_s):
     if incident.kind == FAIL and engine.up == 1:
         fail(run, books, e, now_s)
     elif incident.kind == RETURN:
+        if engine.up == 0:
+            make_due(run, e)  # where it is the only one, its requests have waited for it
         engine.up, engine.closed, engine.drained = 1, 0, 0
     elif incident.kind == DRAIN:
         engine.drained = 1
@@ -93,6 +95,7 @@ def fail(run, books, e, now_s):
     engine, clock = run.engines[e], run.clock[0]
     engine.failures += 1
     engine.up = 0
+    catch_up(run, books, now_s)  # what has come is known; only what is on its way is lost
     take_back_all(run, books, e, now_s)
     engine.free_host_blocks = engine.host_blocks
     for s in range(engine.store_sets):
@@ -117,6 +120,7 @@ def move(run, books, e, tier, now_s):
     if clock.recording:
         note(run, MOVED, e, -1, tier, 0.0)
     if engine.tier == POOL and engine.up == 1:
+        catch_up(run, books, now_s)
         take_back_all(run, books, e, now_s)
         send_back_coming(run, books, e, now_s)
         forget(run, books, e, now_s)
@@ -175,7 +179,7 @@ def take_back_all(run, books, e, now_s):
             engine.recalled += 1
             outcome.reroutes += 1
             count_departed(run.state, e, request)
-            request.engine, outcome.decode_engine = -1, -1
+            request.engine, outcome.decode_engine, outcome.counted = -1, -1, 0
             to_router(run, books, r)
     if run.engines.shape[0] > 1:
         engine.queue_length = 0
@@ -236,7 +240,8 @@ def lose_kv(run, books, r, now_s):
     source.lost_tokens += request.computed_tokens
     request.computed_tokens, request.admitted = 0, 0
     outcome.reroutes += 1
-    outcome.decode_engine = -1
+    outcome.decode_engine, outcome.counted = -1, 0
+    clear_state(run.state, r)
     if clock.recording:
         note(run, RECALLED, source.index, r, 0, 0.0)
     to_router(run, books, r)

@@ -62,11 +62,9 @@ def advance(run, books, functions, stop_at, until_s):
             while clock.next_incident < books.incidents.shape[0] and (
                 books.incidents[clock.next_incident].time_s <= clock.now_s
             ):
-                e = books.incidents[clock.next_incident].engine
                 if clock.recording and lines_left(run) < 2 * run.requests.shape[0] + transfers + 2:
                     return TIMELINE_FULL
                 happen(run, books, clock.now_s)
-                make_due(run, e)
             if clock.next_check_s <= clock.now_s:
                 if clock.recording and lines_left(run) < 2 * run.requests.shape[0] + 2 * transfers:
                     return TIMELINE_FULL

@@ -151,7 +151,7 @@ def preempt(run, books, e, now_s):
     engine, clock = run.engines[e], run.clock[0]
     task, running = run.state.tasks[e, engine.running_task], books.tasks[e, engine.running_task]
     ran_s, late_s = task.executed_s + (now_s - engine.batch_start_s), lateness_s(engine)
-    stop_s = boundary_s(run, books, e, ran_s - late_s, -np.inf)
+    stop_s = boundary_s(run, books, e, ran_s - late_s, task.executed_s)
     if stop_s + late_s >= running.moving_s + running.computing_s:
         return
     running.stop_s = stop_s
@@ -160,9 +160,7 @@ def preempt(run, books, e, now_s):
     remove(run.events, clock, EVENT_SUSPENSION, e)
     push(run.events, clock, at_s, EVENT_SUSPENSION, e)
     engine.suspending = 1
-    engine.preemptions += 1
-    engine.blocking_s += at_s - now_s
-    engine.longest_blocking_s = max(engine.longest_blocking_s, at_s - now_s)
+    running.blocked_since_s = now_s
 
 
 @kernel
@@ -171,7 +169,13 @@ def suspend(run, books, e, now_s):
     engine = run.engines[e]
     task = run.state.tasks[e, engine.running_task]
     ran_s = now_s - engine.batch_start_s
-    task.executed_s = books.tasks[e, engine.running_task].stop_s
+    running = books.tasks[e, engine.running_task]
+    if engine.suspending == 1:
+        blocking_s = now_s - running.blocked_since_s
+        engine.preemptions += 1
+        engine.blocking_s += blocking_s
+        engine.longest_blocking_s = max(engine.longest_blocking_s, blocking_s)
+    task.executed_s = running.stop_s
     engine.busy_s += ran_s
     if run.clock[0].recording:
         note(run, SUSPENDED, e, task.leader, engine.running_task, ran_s)

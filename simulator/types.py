@@ -75,6 +75,7 @@ OUTCOME = record(
         ("task_tokens", "i4"),  # its chunk, while it is in a task
         ("task_place", "i4"),  # and its place in the batch
         ("borrowed", "i4"),  # 1: what it keeps is in the prefix store, and takes no host memory of its own
+        ("counted", "i4"),  # 1: its prompt counts among those admitted where it is
         ("reroutes", "i4"),  # times it was taken back from an engine
         ("ready_s", "f8"),  # when it joins a queue: its arrival, or when it has been predicted
         ("admitted_s", "f8"),  # first time it was given memory; nan: never
@@ -130,7 +131,7 @@ ENGINE = record(
         ("suspending", "i8"),  # 1: a round has decided to suspend the running task at its next boundary
         ("rounds", "i8"),  # times the scheduler was asked, but for those straight after a suspension
         ("resuming", "i8"),  # 1: a task has just been suspended
-        ("preemptions", "i8"),
+        ("preemptions", "i8"),  # rounds that ended in a suspension
         ("blocking_s", "f8"),  # sum of the times from a round to the boundary at which it suspended a task
         ("longest_blocking_s", "f8"),
         ("failures", "i8"),
@@ -227,6 +228,7 @@ RUNNING = record(
         ("moving_s", "f8"),
         ("boundaries", "i8"),
         ("scale", "f8"),  # of the estimate
+        ("blocked_since_s", "f8"),  # when a round decided to suspend it
         ("stop_s", "f8"),  # what it will have run at the boundary where it is to be suspended
     ]
 )

@@ -37,6 +37,9 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"token_budget": 24, "output_tokens": 40, "memory_reserve": 0.0},
         {"token_budget": 100, "memory_reserve": 0.3},
     ],
+    "silo": [{}, {"bound_1_s": 0.03, "bound_2_s": 0.5, "bound_3_s": 1.0}],
+    "llumnix": [{}],
+    "prefix-affinity": [{}],
     "min-cycle-time": [{"token_budget": 100}, {"token_budget": 2}],
     "gorouting": [
         {},
@@ -60,13 +63,33 @@ def check_all_served(scene: Scene) -> None:
         assert None not in outcome[1].finish_s
 
 
+def tiers_of(scene: Scene) -> int:
+    return len(np.unique(scene.workload.table["tpot_slo_s"]))
+
+
+def both_routers(name: str, settings: dict[str, Any]) -> tuple[Any, Any]:
+    keywords = {"lam" if key == "lambda" else key: value for key, value in settings.items()}
+    return router(name).with_settings(**settings), ROUTERS[name](**keywords)
+
+
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize(("name", "settings"), CASES_OF_ROUTERS)
 def test_agrees_with_the_reference(name: str, settings: dict[str, Any], seed: int) -> None:
-    keywords = {"lam" if key == "lambda" else key: value for key, value in settings.items()}
     random = np.random.default_rng([seed, len(name), len(settings)])
-    routing, theirs = router(name).with_settings(**settings), ROUTERS[name](**keywords)
-    check_all_served(random_scene(random, routing, theirs, sensible_scheduler))
+    check_all_served(random_scene(random, *both_routers(name, settings), sensible_scheduler))
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("name", "settings"), CASES_OF_ROUTERS)
+def test_agrees_with_the_reference_when_engines_fail(name: str, settings: dict[str, Any], seed: int) -> None:
+    """With tiers, prefix stores and preemptible batches too."""
+    random = np.random.default_rng([seed, len(name), len(settings), 11])
+    schedulers = any_preemptible_scheduler if seed % 2 else sensible_scheduler
+    scene = random_scene(random, *both_routers(name, settings), schedulers, until_s=1.5, prefixes=True)
+    tiers = tiers_of(scene)
+    scene.pools = [with_extras(random, pool, scene.workload, scene.exact, tiers, True) for pool in scene.pools]
+    scene.incidents = random_incidents(random, scene.engines, 1.0, scene.exact)
+    run_both(scene)
 
 
 def any_routing(random: np.random.Generator, holds: bool = False) -> tuple[Any, any_router.AnyEngine]:
@@ -109,10 +132,6 @@ def test_agrees_with_prefix_stores(seed: int) -> None:
     scene = random_scene(random, *any_routing(random), sensible_scheduler, prefixes=True)
     scene.pools = [with_extras(random, pool, scene.workload, scene.exact, 1, True) for pool in scene.pools]
     check_all_served(scene)
-
-
-def tiers_of(scene: Scene) -> int:
-    return len(np.unique(scene.workload.table["tpot_slo_s"]))
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -32,7 +32,8 @@ def ran(
     **settings: Any,
 ) -> Simulation:  # fmt: skip
     whole = scene(workload, policy(**settings), model, blocks)
-    deployment = dataclasses.replace(whole.deployment, operators=operators, estimator=model)
+    (engine,) = whole.deployment.pools
+    deployment = dataclasses.replace(engine, operators=operators, estimator=model)
     simulation = Simulation(dataclasses.replace(whole, deployment=deployment), record_timeline=True)
     simulation.run()
     return simulation

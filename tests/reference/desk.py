@@ -101,7 +101,7 @@ class Desk:
         was, machine.tier = machine.tier, tier
         self.sim.moves.append(Move("moved", now_s, -1, engine))
         self.changed(engine)
-        if was is None:
+        if was is None and machine.up:
             take_back_all(self.sim, machine, now_s)
 
     def close(self, engine: int, closed: bool) -> None:

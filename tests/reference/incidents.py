@@ -60,7 +60,8 @@ def take_back_all(sim: "Simulation", engine: Engine, now_s: float, failed: bool 
     freed = take_back_kv(sim, engine, now_s) if failed else []
     to_here = [t.request for t in sim.lines.sent if t.destination is engine]
     for r in to_here + [r for r, _ in sim.lines.waiting[engine.index]]:
-        freed += [engine] * sim.lines.take_out(r, engine)
+        sim.lines.take_out(r, engine)
+        freed.append(engine)
         r.decode_engine = None
         sim.desk.just_now.append(r)
     sim.book.clear(engine.index, now_s, engine.free_blocks)  # (what is to leave is still there)
@@ -68,14 +69,15 @@ def take_back_all(sim: "Simulation", engine: Engine, now_s: float, failed: bool 
 
 
 def take_back_kv(sim: "Simulation", engine: Engine, now_s: float) -> list[Engine]:
-    """What is there of requests that have left, wherever they are now. Returns the engines whose link is free now."""
+    """What is there of requests that have left, wherever they are now. Returns the engines whose line or link is another."""
     freed = []
     for r in sim.requests:
         if r.kv_at is not engine:
             continue
         for destination in sim.engines:
             if bound_for(sim, r, destination):
-                freed += [destination] * sim.lines.take_out(r, destination)
+                sim.lines.take_out(r, destination)
+                freed.append(destination)
                 destination.waits_for_kv = False
                 sim.book.gone(r, destination.index)
         for line in [sim.desk.just_now, *sim.desk.lines]:

@@ -39,13 +39,11 @@ class Lines:
         self.waiting[destination.index].append((r, r.kv_at))
         self.try_first([destination], now_s)
 
-    def take_out(self, r: Request, destination: Engine) -> bool:
-        """r neither waits to be sent to that engine nor is on its way any more. True: its link is free for it now."""
+    def take_out(self, r: Request, destination: Engine) -> None:
+        """r neither waits to be sent to that engine nor is on its way any more."""
         self.waiting[destination.index] = [pair for pair in self.waiting[destination.index] if pair[0] is not r]
-        was_sent = any(transfer.request is r for transfer in self.sent)
         self.sent = [transfer for transfer in self.sent if transfer.request is not r]
         destination.on_their_way.pop(r.index, None)
-        return was_sent
 
     def try_first(self, destinations: list[Engine], now_s: float) -> None:
         """Of those first in line there who have a free link and memory, the one of the earliest last token."""

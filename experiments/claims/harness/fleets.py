@@ -1,0 +1,212 @@
+"""Fleets as PolyServe compares them: routers and schedulers of many engines, at the highest rate at which 90 % of the
+requests have every token in time.
+
+Cells name a fleet by its scheduler, router and engines. A row's goodput is of one seed, by bisection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from servegym.baselines.registry import router as find_router
+from servegym.baselines.registry import scaler as find_scaler
+from servegym.baselines.registry import scheduler as find_scheduler
+from servegym.experiments.bounds.polyserve_optimal import Optimal, SteadyDevice, optimal_goodput
+from servegym.experiments.claims.harness import goodput as searching
+from servegym.experiments.claims.harness.cells import Cell
+from servegym.experiments.claims.harness.goodput import arrivals
+from servegym.experiments.claims.harness.settings import Setting, Size, idle_tpot_s, profile
+from servegym.experiments.claims.harness.violations import violated
+from servegym.experiments.deployments import Engines
+from servegym.latency_models.profile import Profile
+from servegym.simulator.cluster import Cluster
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.types import BATCH
+from servegym.simulator.workload import Workload
+from servegym.traces.workloads import build_workload
+
+MEASURED_WITH = (sys.modules[__name__], searching)
+DEVICE = "h200-llama3-8b"
+FAMILIES = ("uniform-4096-1024", "uniform-512-512", "mooncake-conversation", "sharegpt", "azure-conv")
+ENGINES = 20
+IN_TIME = 0.9  # share of the requests (PolyServe, section 5)
+LINK_GB_PER_S = 50.0  # to each decode engine: one 400 Gbit/s port a GPU
+# Seconds of arrivals in full size: twice as long as answers take and more. A run is judged by those who come in its
+# second half, but for the last tenth; what has not been late when it ends is in time.
+DURATION_S = {
+    "uniform-4096-1024": 120.0, "uniform-512-512": 60.0, "mooncake-conversation": 80.0, "sharegpt": 60.0,
+    "azure-conv": 40.0,
+}  # fmt: skip
+JUDGED = (0.5, 0.9)
+PRECISION = 1.03  # lowest rate found to be too much over the highest found to be served
+STEP = 1.2  # from the first rate, up or down to one on the other side
+FIRST, LEAST, MOST = 0.7, 0.02, 8.0  # rates that are tried, as shares of the optimal goodput
+LOOKS = 6  # times in the second half at which a run is looked at, and given up where it has failed already
+SAMPLE, SAMPLE_SEED = 400, 1  # requests that the optimal goodput is of
+CHUNK_TOKENS = 1024  # of an idle engine
+
+
+class Fleet(NamedTuple):
+    """name: as the paper has it. Engines of one scheduler behind a router."""
+
+    name: str
+    scheduler: str
+    router: str
+    is_disaggregated: bool
+
+    def cell(self, setting: Setting, seed: int, requests: int, engines: int = ENGINES, share: float = 1.0) -> Cell:
+        """share: of the optimal goodput, where a claim has runs at given rates."""
+        prefill = optimum(setting, engines, True).prefill_engines if self.is_disaggregated else None
+        counts = f"prefill={prefill},decode={engines - prefill}" if prefill else f"engines={engines}"
+        return Cell(
+            *setting, self.scheduler, share, seed, requests, slo=slo_of(setting.device), engines=counts,
+            router=self.router,
+        )  # fmt: skip
+
+
+# PolyServe's worked example has a budget of 1024 tokens; as many requests as memory holds.
+FIXED_BUDGET = "sarathi-fcfs:token_budget=1024,max_sequences=1024"
+POLYSERVE = (Fleet("PD-PolyServe", "polyserve", "polyserve", True), Fleet("CO-PolyServe", "polyserve", "polyserve", False))
+BASELINES = (
+    Fleet("PD-Random", FIXED_BUDGET, "random", True),
+    Fleet("CO-Random", FIXED_BUDGET, "random", False),
+    Fleet("PD-Minimal", FIXED_BUDGET, "min-cycle-time", True),
+    Fleet("CO-Minimal", FIXED_BUDGET, "min-cycle-time", False),
+)
+# Of 128, 256, 512, 1024 and 2048 the budget with the highest goodput of 20 engines behind min-load, seed 7000.
+BEST_CHUNK = dict.fromkeys(FAMILIES, 512)
+
+
+def co_chunk(setting: Setting) -> Fleet:
+    """The static token budget that is best for the trace."""
+    tokens = BEST_CHUNK[setting.family]
+    return Fleet("CO-Chunk", f"sarathi-fcfs:token_budget={tokens},max_sequences=1024", "min-load", False)
+
+
+def fleets(setting: Setting) -> tuple[Fleet, ...]:
+    return (*POLYSERVE, *BASELINES, co_chunk(setting))
+
+
+def serving(cell: Cell) -> Engines:
+    """The engines of a cell."""
+    pairs = (pair.split("=") for pair in cell.engines.split(","))
+    return Engines(**{name: int(number) for name, number in pairs})
+
+
+@functools.cache
+def slo_of(device: str) -> str:
+    """PolyServe's recipe, with SLOs that an idle engine can meet: chunks of 1024 tokens, half of 8192 cached."""
+    batch = np.zeros(1, BATCH)
+    batch["prefill_requests"] = 1
+    batch["prefill_tokens"] = batch["longest_prefill_tokens"] = CHUNK_TOKENS
+    batch["prefill_tokens_squared"] = CHUNK_TOKENS**2
+    batch["prefill_tokens_cached"], batch["prefill_cached_tokens"] = CHUNK_TOKENS * 4096.0, 4096.0
+    rate = round(CHUNK_TOKENS / float(profile(device).device.evaluate(batch)[0]))
+    return f"polyserve:idle_tpot_s={idle_tpot_s(device)!r},idle_prefill_tokens_per_s={rate}"
+
+
+@functools.cache
+def optimum(setting: Setting, engines: int, is_disaggregated: bool) -> Optimal:
+    """PolyServe's optimal goodput (section 3.5) of a trace's lengths and SLOs."""
+    device = profile(setting.device)
+    steady = SteadyDevice(device.device, device.kv.total_blocks * device.kv.block_tokens)
+    sample = build_workload(
+        setting.family, requests=SAMPLE, rate_per_s=1.0, slo=slo_of(setting.device), seed=SAMPLE_SEED
+    )
+    return optimal_goodput(sample, steady, engines, is_disaggregated)
+
+
+def optimal_per_s(cell: Cell) -> float:
+    engines = serving(cell)
+    return optimum(cell.setting, engines.total, engines.is_disaggregated).requests_per_s
+
+
+def deployment(device: Profile, engines: Engines, scheduler: str) -> Cluster:
+    """All engines have the scheduler."""
+    whole = dataclasses.replace(
+        engines, decode_scheduler=scheduler, link_gb_per_s=LINK_GB_PER_S
+    ) if engines.is_disaggregated else engines  # fmt: skip
+    made = whole.deployment(device)
+    return made if isinstance(made, Cluster) else Cluster((made,), name=made.name)
+
+
+def scenario(cell: Cell, workload: Workload, engines: Engines | None = None) -> Scenario:
+    """PolyServe's router comes with its scaler."""
+    scheduler = find_scheduler(cell.scheduler)
+    return Scenario(
+        workload,
+        deployment(profile(cell.device), engines or serving(cell), cell.scheduler),
+        scheduler,
+        router=find_router(cell.router),
+        scaler=find_scaler("polyserve") if cell.router == "polyserve" else None,
+    )
+
+
+def duration_s(cell: Cell, size_of: int = 1000) -> float:
+    return DURATION_S[cell.family] * cell.requests / size_of
+
+
+def goodput(cell: Cell) -> dict[str, Any]:
+    """goodput_per_s: the highest rate found at which enough requests are in time; None where it is not between
+    `LEAST` and `MOST`. optimal_per_s: of as many engines. runs: how many it took."""
+    optimal = optimal_per_s(cell)
+    runs, served, refused, rate = 0, None, None, FIRST * optimal
+    while refused is None or served is None or refused > PRECISION * served:
+        runs += 1
+        if is_served(cell, rate):
+            served = rate
+        else:
+            refused = rate
+        if refused is None:
+            if rate >= MOST * optimal:
+                break
+            rate *= STEP
+        elif served is None:
+            if rate <= LEAST * optimal:
+                break
+            rate /= STEP if runs < 3 else STEP**2
+        else:
+            rate = math.sqrt(served * refused)
+    found = served is not None and refused is not None
+    return {"goodput_per_s": served if found else None, "optimal_per_s": optimal, "runs": runs}
+
+
+def is_served(cell: Cell, rate_per_s: float, engines: Engines | None = None) -> bool:
+    """Whether enough of the requests judged are in time."""
+    return in_time(cell, rate_per_s, engines, give_up=True) is not None
+
+
+def judged(workload: Workload, end_s: float) -> np.ndarray:
+    """bool[requests]: those who come in the second half of a run."""
+    arrival_s = workload.table["arrival_s"]
+    return (arrival_s >= JUDGED[0] * end_s) & (arrival_s < JUDGED[1] * end_s)
+
+
+def in_time(
+    cell: Cell, rate_per_s: float, engines: Engines | None = None, give_up: bool = False
+) -> dict[str, float] | None:
+    """Shares of the requests judged that have every token in time: of all, and of each TPOT. give_up: None as soon as
+    too few are."""
+    workload = arrivals(cell.setting, cell.seed, cell.slo, rate_per_s, duration_s(cell))
+    end_s = float(workload.table["arrival_s"][-1])
+    whole, those = scenario(cell, workload, engines), judged(workload, end_s)
+    run, most = Simulation(whole), (1 - IN_TIME) * those.sum()
+    for time_s in np.linspace(JUDGED[0] * end_s, end_s, LOOKS + 1)[1:]:
+        run.scenario = dataclasses.replace(whole, until_s=float(time_s))
+        run.run()
+        late = violated(run.arrays, workload, float(time_s))
+        if give_up and late[those].sum() > most:
+            return None
+    tpot_s = workload.table["tpot_slo_s"]
+    shares = {f"{value * 1e3:g} ms": those & (tpot_s == value) for value in np.unique(tpot_s)}
+    return {name: float(1 - late[some].mean()) if some.any() else math.nan for name, some in {"all": those, **shares}.items()}
+
+
+def goodput_cells(setting: Setting, size: Size, which: tuple[Fleet, ...]) -> list[Cell]:
+    return [fleet.cell(setting, seed, size.requests) for seed in size.seeds for fleet in which]
