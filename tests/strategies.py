@@ -207,15 +207,18 @@ shapes = st.one_of(
 
 
 @st.composite
-def clusters(draw: st.DrawFn, workload: Workload) -> Cluster:
-    """Pools of an engine or two, each with its device, its memory and perhaps its scheduler; any link and delay."""
+def clusters(draw: st.DrawFn, workload: Workload, takes_back: bool = False) -> Cluster:
+    """Pools of an engine or two, each with its device, its memory and perhaps its scheduler; any link and delay.
+
+    takes_back: requests may be taken back from engines, and are then prefilled with their answers.
+    """
     pools = []
     for role in draw(shapes):
         # A pool whose scheduler is None takes the scenario's.
         of_pool = draw(st.one_of(st.none(), st.sampled_from(scheduler_names())))
         pool_scheduler = None if of_pool is None else draw(policies(of_pool))
         pool = draw(deployments(workload, most_engines=draw(st.sampled_from([1, 1, 2]))))
-        if role == "prefill":  # it needs no memory for answers
+        if role == "prefill" and not takes_back:  # it needs no memory for answers
             needed = -(-int(workload.table["prompt_tokens"].max()) // pool.block_tokens)
             pool = dataclasses.replace(pool, total_blocks=needed + draw(st.integers(0, 2)))
         pools.append(dataclasses.replace(pool, role=role, scheduler=pool_scheduler))
@@ -230,14 +233,15 @@ def cluster_scenarios(draw: st.DrawFn, name: str, most_requests: int = MOST_REQU
     workload = draw(workloads(most_requests, max(1, fewest)))
     # Engines share the work: for them to be short of anything it has to come faster.
     workload = workload.replace(arrival_s=workload.table["arrival_s"] * draw(st.sampled_from([1.0, 1 / 16, 0.0])))
+    policy = draw(policies(name, "router"))
     return Scenario(
         workload,
-        draw(clusters(workload)),
+        draw(clusters(workload, policy.moves_engines)),
         draw(policies(draw(st.sampled_from(scheduler_names())))),
         draw(gains),
         LONGEST_RUN_S,
         disturbance=draw(disturbances),
         correction=draw(corrections),
         predictor=draw(predictors),
-        router=draw(policies(name, "router")),
+        router=policy,
     )

@@ -46,16 +46,26 @@ def test_the_router_of_the_extending_page_runs(tmp_path: Path) -> None:
 
 def test_the_cluster_of_the_clusters_page_runs() -> None:
     names: dict = {}
-    exec(python_blocks("docs/clusters.md")[0], names)
+    first, tiers, incidents, prefixes = python_blocks("docs/clusters.md")
+    exec(first, names)
     result = names["result"]
     assert result.summary["finished"] == 300
     assert list(result.engines["role"]) == ["prefill"] * 2 + ["decode"] * 3
+    exec(tiers, names)
+    summary = names["result"].summary
+    assert summary["finished"] == 300 and summary["cost_engine_s"] < 6 * summary["span_s"]
+    exec(incidents, names)
+    result = names["result"]
+    assert result.summary["finished"] == 300 and result.summary["reroutes"] > 0
+    assert list(result.engines["failures"]) == [1, 0, 0, 1, 0]
+    exec(prefixes, names)
+    assert names["result"].summary["cached_tokens"] > 0
 
 
 def test_the_commands_of_the_clusters_page_run(tmp_path: Path) -> None:
     text = (ROOT / "docs/clusters.md").read_text("utf-8")
     commands = re.findall(r"^    servegym (.*)$", text, flags=re.MULTILINE)
-    assert len(commands) == 3
+    assert len(commands) == 5
     for command in commands:
         less = ["--requests", "30", *(["--seeds", "1"] if command.startswith("compare") else [])]
         done = subprocess.run(

@@ -69,7 +69,7 @@ def take_back_all(sim: "Simulation", engine: Engine, now_s: float, failed: bool 
 
 
 def take_back_kv(sim: "Simulation", engine: Engine, now_s: float) -> list[Engine]:
-    """What is there of requests that have left, wherever they are now. Returns the engines whose line or link is another."""
+    """What is there of requests that have left, wherever they are now. Returns the engines that can be sent others."""
     freed = []
     for r in sim.requests:
         if r.kv_at is not engine:

@@ -29,5 +29,6 @@ def as_bytes(run: Run) -> dict[str, bytes]:
 
 
 def book_bytes(books: Books) -> dict[str, bytes]:
-    """Every array of a router's books to the last byte."""
-    return {name: value.tobytes() for name, value in books._asdict().items() if isinstance(value, np.ndarray)}
+    """Every array of the books between engines, and of what the router knows, to the last byte."""
+    named = books._asdict() | books.known._asdict() | {"sent": books.known.prefixes.sent}
+    return {name: value.tobytes() for name, value in named.items() if isinstance(value, np.ndarray)}

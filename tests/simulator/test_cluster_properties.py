@@ -44,8 +44,10 @@ def test_every_request_finishes_once_and_tokens_are_conserved(name, data):
     log, table, arrays = replay(simulation), scenario.workload.table, simulation.arrays
     np.testing.assert_array_equal(arrays.requests["emitted_tokens"], table["output_tokens"])
     assert all(log.finished) and arrays.clock[0].finished == len(table)
-    # What is computed: the prompt, every token but the last, again what an eviction threw away; nothing for sending.
-    assert log.scheduled_tokens == list(table["prompt_tokens"] + table["output_tokens"] - 1 + log.lost_tokens)
+    # What is computed: the prompt, every token but the last, again what an eviction (or a router that moves engines)
+    # threw away; nothing for sending.
+    again = np.array(log.lost_tokens) + log.unfinished_tokens
+    assert log.scheduled_tokens == list(table["prompt_tokens"] + table["output_tokens"] - 1 + again)
     assert log.evictions == list(arrays.outcomes["evictions"])
     assert [len(times) for times in log.emission_s] == list(table["output_tokens"])
     np.testing.assert_array_equal([times[0] for times in log.emission_s], arrays.outcomes["first_token_s"])
@@ -53,6 +55,8 @@ def test_every_request_finishes_once_and_tokens_are_conserved(name, data):
     roles = [pool.role for pool in scenario.deployment.pools for _ in range(pool.engines)]
     for r, engines in enumerate(log.route):
         assert engines[-1] == arrays.requests["engine"][r]
+        if log.reroutes[r]:
+            continue
         went_on = roles[engines[0]] == "prefill" and int(table["output_tokens"][r]) > 1
         assert [roles[e] == "decode" for e in engines] == [False] + [True] * went_on
     for e, engine in enumerate(arrays.engines):
@@ -60,7 +64,7 @@ def test_every_request_finishes_once_and_tokens_are_conserved(name, data):
         assert engine.iterations == len(mine)
         assert engine.scheduled_tokens == sum(batch.tokens for batch in mine)
         assert (engine.emitted_tokens, engine.evictions) == (log.emitted_at[e], log.evictions_at[e])
-        assert engine.busy_s == pytest.approx(sum(batch.end_s - batch.start_s for batch in mine))
+        assert engine.busy_s == pytest.approx(log.busy_at[e])
     summary = simulation.result().summary
     assert 0 <= summary["gain"] <= summary["ideal_gain"] * (1 + 1e-12)
     assert summary["gain"] == pytest.approx(sum(map(sum, log.gains)))
@@ -90,7 +94,10 @@ def test_a_link_that_takes_no_time_brings_all_at_once_where_there_is_memory(name
     link = Link(1.0, np.inf, shared=data.draw(st.booleans()))
     cluster = dataclasses.replace(scenario.deployment, pools=pools, link=link)
     simulation = finished(dataclasses.replace(scenario, deployment=cluster))
-    assert all(replay(simulation).finished)
+    log = replay(simulation)
+    assert all(log.finished)
+    if log.holds or any(log.reroutes):
+        return  # where there is memory, and the router lets them go
     lines = simulation.arrays.timeline[: simulation.arrays.clock[0].timeline_used]
     departed, received = lines[lines["kind"] == DEPARTED], lines[lines["kind"] == RECEIVED]
     first_token_s = simulation.arrays.outcomes["first_token_s"]

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 import sys
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from servegym.experiments.bounds.polyserve_optimal import Optimal, SteadyDevice,
 from servegym.experiments.claims.harness import goodput as searching
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.goodput import arrivals
-from servegym.experiments.claims.harness.settings import Setting, Size, idle_tpot_s, profile
+from servegym.experiments.claims.harness.rows import select
+from servegym.experiments.claims.harness.settings import Setting, idle_prefill_s, idle_tpot_s, profile
 from servegym.experiments.claims.harness.violations import violated
 from servegym.experiments.deployments import Engines
 from servegym.latency_models.profile import Profile
@@ -30,6 +31,9 @@ from servegym.simulator.simulation import Scenario, Simulation
 from servegym.simulator.types import BATCH
 from servegym.simulator.workload import Workload
 from servegym.traces.workloads import build_workload
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MEASURED_WITH = (sys.modules[__name__], searching)
 DEVICE = "h200-llama3-8b"
@@ -72,7 +76,10 @@ class Fleet(NamedTuple):
 
 # PolyServe's worked example has a budget of 1024 tokens; as many requests as memory holds.
 FIXED_BUDGET = "sarathi-fcfs:token_budget=1024,max_sequences=1024"
-POLYSERVE = (Fleet("PD-PolyServe", "polyserve", "polyserve", True), Fleet("CO-PolyServe", "polyserve", "polyserve", False))
+POLYSERVE = (
+    Fleet("PD-PolyServe", "polyserve", "polyserve", True),
+    Fleet("CO-PolyServe", "polyserve", "polyserve", False),
+)
 BASELINES = (
     Fleet("PD-Random", FIXED_BUDGET, "random", True),
     Fleet("CO-Random", FIXED_BUDGET, "random", False),
@@ -80,7 +87,7 @@ BASELINES = (
     Fleet("CO-Minimal", FIXED_BUDGET, "min-cycle-time", False),
 )
 # Of 128, 256, 512, 1024 and 2048 the budget with the highest goodput of 20 engines behind min-load, seed 7000.
-BEST_CHUNK = dict.fromkeys(FAMILIES, 512)
+BEST_CHUNK = dict.fromkeys(FAMILIES, 1024)
 
 
 def co_chunk(setting: Setting) -> Fleet:
@@ -95,8 +102,8 @@ def fleets(setting: Setting) -> tuple[Fleet, ...]:
 
 def serving(cell: Cell) -> Engines:
     """The engines of a cell."""
-    pairs = (pair.split("=") for pair in cell.engines.split(","))
-    return Engines(**{name: int(number) for name, number in pairs})
+    numbers = {name: int(number) for name, number in (pair.split("=") for pair in cell.engines.split(","))}
+    return Engines(numbers.get("engines", 1), numbers.get("prefill", 0), numbers.get("decode", 0))
 
 
 @functools.cache
@@ -148,8 +155,9 @@ def scenario(cell: Cell, workload: Workload, engines: Engines | None = None) -> 
     )
 
 
-def duration_s(cell: Cell, size_of: int = 1000) -> float:
-    return DURATION_S[cell.family] * cell.requests / size_of
+def duration_s(cell: Cell) -> float:
+    """Of the arrivals: a cell has 1000 requests in full size, and fewer in a smaller one."""
+    return DURATION_S[cell.family] * cell.requests / 1000
 
 
 def goodput(cell: Cell) -> dict[str, Any]:
@@ -182,10 +190,12 @@ def is_served(cell: Cell, rate_per_s: float, engines: Engines | None = None) -> 
     return in_time(cell, rate_per_s, engines, give_up=True) is not None
 
 
-def judged(workload: Workload, end_s: float) -> np.ndarray:
-    """bool[requests]: those who come in the second half of a run."""
-    arrival_s = workload.table["arrival_s"]
-    return (arrival_s >= JUDGED[0] * end_s) & (arrival_s < JUDGED[1] * end_s)
+def judged(cell: Cell, workload: Workload, end_s: float) -> np.ndarray:
+    """bool[requests]: those who come in the second half of a run and whose first token an idle engine has in time (to
+    others the paper assigns no SLO)."""
+    table = workload.table
+    feasible = idle_prefill_s(cell.device, table, CHUNK_TOKENS) < table["ttft_slo_s"]
+    return feasible & (table["arrival_s"] >= JUDGED[0] * end_s) & (table["arrival_s"] < JUDGED[1] * end_s)
 
 
 def in_time(
@@ -195,7 +205,7 @@ def in_time(
     too few are."""
     workload = arrivals(cell.setting, cell.seed, cell.slo, rate_per_s, duration_s(cell))
     end_s = float(workload.table["arrival_s"][-1])
-    whole, those = scenario(cell, workload, engines), judged(workload, end_s)
+    whole, those = scenario(cell, workload, engines), judged(cell, workload, end_s)
     run, most = Simulation(whole), (1 - IN_TIME) * those.sum()
     for time_s in np.linspace(JUDGED[0] * end_s, end_s, LOOKS + 1)[1:]:
         run.scenario = dataclasses.replace(whole, until_s=float(time_s))
@@ -205,8 +215,15 @@ def in_time(
             return None
     tpot_s = workload.table["tpot_slo_s"]
     shares = {f"{value * 1e3:g} ms": those & (tpot_s == value) for value in np.unique(tpot_s)}
-    return {name: float(1 - late[some].mean()) if some.any() else math.nan for name, some in {"all": those, **shares}.items()}
+    groups = {"all": those, **{name: some for name, some in shares.items() if some.any()}}
+    return {name: float(1 - late[some].mean()) if some.any() else 1.0 for name, some in groups.items()}
 
 
-def goodput_cells(setting: Setting, size: Size, which: tuple[Fleet, ...]) -> list[Cell]:
-    return [fleet.cell(setting, seed, size.requests) for seed in size.seeds for fleet in which]
+def of_fleet(rows: pd.DataFrame, fleet: Fleet, column: str, as_numbers: bool = True, **where: Any) -> Any:
+    """A column of a fleet, by seed: float64[seeds], or as it is. where: more fields of the cells."""
+    there = "prefill" if fleet.is_disaggregated else "engines"
+    here = rows[(rows["scheduler"] == fleet.scheduler) & (rows["router"] == fleet.router)]
+    here = select(here[here["engines"].str.startswith(there)], **where)
+    if here["seed"].duplicated().any():
+        raise ValueError(f"{fleet.name}, {where} do not name one cell a seed")
+    return here[column].to_numpy("f8") if as_numbers else here[column].tolist()

@@ -1,0 +1,89 @@
+"""PolyServe, section 5.6: how many requests a second its router arranges."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from servegym.experiments.benchmarks import routers
+from servegym.experiments.benchmarks.routers import copied, route_all
+from servegym.experiments.claims.harness import fleets as measuring
+from servegym.experiments.claims.harness.cells import Cell
+from servegym.experiments.claims.harness.checks import Check, Range
+from servegym.experiments.claims.harness.claim import claim
+from servegym.experiments.claims.harness.fleets import DEVICE, POLYSERVE, duration_s, of_fleet, optimal_per_s, scenario
+from servegym.experiments.claims.harness.goodput import arrivals
+from servegym.experiments.claims.harness.settings import Setting, Size
+from servegym.simulator.loop import advance
+from servegym.simulator.simulation import Simulation
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MEASURED_WITH = (measuring, routers)
+ENGINES = 128
+LOAD = 0.7  # of the optimal goodput of the mode
+DECISIONS = 2000  # that are timed by themselves, in full size
+FAST = Range(low=4825.0)  # requests per second
+
+
+def cells(setting: Setting, size: Size) -> Iterator[Cell]:
+    for seed in size.seeds:
+        for fleet in POLYSERVE:
+            yield fleet.cell(setting, seed, size.requests, ENGINES)
+
+
+def measure(cell: Cell) -> dict[str, Any]:
+    """simulated_per_s: requests over the processor time of all of a run, engines and all, so less than what the router
+    alone could do. routed_per_s: requests routed a second by themselves, one after the other, at the middle of the run;
+    prefill and decode are two decisions."""
+    rate = LOAD * optimal_per_s(cell)
+    workload = arrivals(cell.setting, cell.seed, cell.slo, rate, duration_s(cell))
+    whole = scenario(cell, workload)
+    advance.entry  # noqa: B018  compiles, or reads what was compiled
+    Simulation(dataclasses.replace(whole, until_s=0.0)).run()
+    run = Simulation(whole)
+    begin_s = time.thread_time()
+    run.run()
+    simulated_s = time.thread_time() - begin_s
+    return {"simulated_per_s": len(workload) / simulated_s, "routed_per_s": routed_per_s(whole, cell.requests)}
+
+
+def routed_per_s(whole: Any, requests: int) -> float:
+    arrival_s = whole.workload.table["arrival_s"]
+    run = Simulation(dataclasses.replace(whole, until_s=float(arrival_s[len(arrival_s) // 2])))
+    run.run()
+    first = int(run.arrays.clock[0].next_arrival)
+    count = min(len(arrival_s) - first, max(1, DECISIONS * requests // 1000))
+    for repetition in range(2):  # the first compiles, or reads what was compiled
+        arrays, books = copied(run.arrays), copied(run.books)
+        now_s = float(arrays.clock[0].now_s)
+        coming = arrays.requests[first : first + count]
+        coming["first_deadline_s"] += now_s - coming["arrival_s"]
+        coming["arrival_s"] = now_s
+        begin_s = time.thread_time()
+        route_all.entry(arrays, books, now_s, first, count if repetition else 1)
+    return count / (time.thread_time() - begin_s)
+
+
+@claim(
+    "polyserve-speed",
+    figure="section 5.6",
+    paper="One server arranges 4825 requests a second, for more than 100 engines.",
+    hypothesis="128 engines at 0.7 of the optimal goodput: requests over the processor seconds of a whole simulated "
+    "run, which routes them, schedules every batch and does all else besides, on one core: above 4825 a second.",
+    refuted_by="An interval wholly below 4825.",
+    cells=cells,
+    measure=measure,
+    families=("uniform-4096-1024",),
+    devices=(DEVICE,),
+)
+def judge(rows: pd.DataFrame) -> list[Check]:
+    return [
+        *(Check(f"{fleet.name}: requests simulated a second", of_fleet(rows, fleet, "simulated_per_s"), FAST)
+          for fleet in POLYSERVE),
+        *(Check(f"{fleet.name}: requests routed a second", of_fleet(rows, fleet, "routed_per_s"), FAST,
+                "routing alone, at one moment of a run") for fleet in POLYSERVE),
+    ]  # fmt: skip
