@@ -15,8 +15,9 @@ from servegym.experiments.errors import ExperimentError
 from tests.claims.synthetic import TINY
 
 IDS = (
-    "proserve-mape", "proserve-fig3", "proserve-fig5-6", "proserve-fig7", "proserve-fig10", "proserve-fig13",
-    "proserve-fig15", "proserve-fig16-17", "proserve-fig18", "schedulers-table",
+    "proserve-mape", "proserve-fig3", "proserve-fig5-6", "proserve-fig7", "proserve-fig10", "proserve-fig11",
+    "proserve-fig12", "proserve-fig13", "proserve-fig15", "proserve-fig16-17", "proserve-fig18",
+    "proserve-fig19", "schedulers-table",
     "qoserve-fig7", "qoserve-fig11", "qoserve-fig12", "qoserve-fig14", "qoserve-table5", "qoserve-medha",
     "semantic-fig2a", "semantic-fig2b", "semantic-fig2cd", "semantic-table1",
 )  # fmt: skip

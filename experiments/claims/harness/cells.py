@@ -7,8 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from servegym.baselines.registry import router as find_router
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.experiments.claims.harness.settings import Setting, profile, workload
+from servegym.experiments.deployments import Engines
+from servegym.simulator.cluster import Cluster
+from servegym.simulator.deployment import Deployment
 from servegym.simulator.gains import Gain
 from servegym.simulator.simulation import Scenario, Simulation
 
@@ -25,6 +29,8 @@ class Cell(NamedTuple):
     slo: recipe of SLOs, priorities and clients, with its parameters; empty: the setting's (`slo_recipe`).
     predictor, host: settings "key=value,..." of a Predictor and of HostMemory, for claims that measure with
         `waiting.py`; empty: one without errors that takes no time, and no host memory.
+    engines: settings "engines=8" or "prefill=5,decode=3" of `Engines`, whose total the load is relative to; empty: one.
+    router: "name" or "name:key=value,..."; empty: request i goes to engine i mod n.
     """
 
     family: str
@@ -40,6 +46,8 @@ class Cell(NamedTuple):
     slo: str = ""
     predictor: str = ""
     host: str = ""
+    engines: str = ""
+    router: str = ""
 
     @property
     def setting(self) -> Setting:
@@ -50,15 +58,44 @@ def cell_of(row: dict[str, Any]) -> Cell:
     return Cell(*(row.get(field) for field in Cell._fields))  # type: ignore[arg-type]
 
 
+def serving(engines: str) -> Engines:
+    """The engines of a cell."""
+    numbers: dict[str, Any] = {}
+    for pair in filter(None, engines.split(",")):
+        name, number = pair.split("=")
+        numbers[name] = int(number)
+    return Engines(**numbers)
+
+
+def deployment_of(device: str, engines: str) -> Deployment | Cluster:
+    return serving(engines).deployment(profile(device))
+
+
 def scenario(cell: Cell) -> Scenario:
     """What a cell runs."""
-    requests = workload(cell.setting, cell.load, cell.seed, cell.requests, cell.arrivals, cell.slo)
+    requests = workload(
+        cell.setting, cell.load, cell.seed, cell.requests, cell.arrivals, cell.slo, serving(cell.engines).total
+    )
     if cell.high_weight != DEFAULT_HIGH_WEIGHT:
         requests = requests.replace(weight=np.where(requests.table["priority"] == 0, cell.high_weight, 1.0))
-    deployment = profile(cell.device).deployment()
+    deployment = deployment_of(cell.device, cell.engines)
     if cell.exact_estimator:
-        deployment = dataclasses.replace(deployment, device=deployment.estimator)
-    return Scenario(requests, deployment, find_scheduler(cell.scheduler), Gain(buffered_first_token=cell.buffered))
+        deployment = exact(deployment)
+    return Scenario(
+        requests,
+        deployment,
+        find_scheduler(cell.scheduler),
+        Gain(buffered_first_token=cell.buffered),
+        router=find_router(cell.router) if cell.router else None,
+    )
+
+
+def exact(deployment: Deployment | Cluster) -> Deployment | Cluster:
+    """The same, of devices that take what their estimators say."""
+    if isinstance(deployment, Cluster):
+        pools = tuple(dataclasses.replace(pool, device=pool.estimator) for pool in deployment.pools)
+        return dataclasses.replace(deployment, pools=pools)
+    return dataclasses.replace(deployment, device=deployment.estimator)
 
 
 def simulation(cell: Cell, record_timeline: bool = False) -> Simulation:

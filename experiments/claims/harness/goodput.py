@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from servegym.baselines.registry import scheduler as find_scheduler
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.settings import Setting, profile, saturation_per_s, slo_recipe
+from servegym.experiments.claims.harness.cells import Cell, deployment_of
+from servegym.experiments.claims.harness.settings import Setting, saturation_per_s, slo_recipe
 from servegym.experiments.claims.harness.violations import violated
 from servegym.simulator.simulation import Scenario, Simulation
 from servegym.simulator.workload import Workload
@@ -56,24 +56,30 @@ def goodput(cell: Cell, duration_s: float, interactive: bool = False) -> dict[st
 
 
 def is_served(cell: Cell, rate_per_s: float, duration_s: float, interactive: bool) -> bool:
-    """Whether few enough requests violate their SLOs. A run ends as soon as too many have."""
+    """Whether few enough requests violate their SLOs."""
     workload = arrivals(cell.setting, cell.seed, cell.slo, rate_per_s, duration_s)
     if interactive:
         workload = workload.replace(ttlt_slo_s=np.inf)
-    whole = scenario_of(cell, workload)
-    run, most = Simulation(whole), MOST_VIOLATIONS * len(workload)
+    return serves(scenario_of(cell, workload), np.ones((1, len(workload)), bool))
+
+
+def serves(whole: Scenario, groups: np.ndarray) -> bool:
+    """Whether of no group more than `MOST_VIOLATIONS` of the requests violate their SLOs. A run ends as soon as too
+    many have. groups: bool[groups, requests]."""
+    workload, most = whole.workload, MOST_VIOLATIONS * groups.sum(axis=1)
+    run = Simulation(whole)
     for time_s in np.linspace(0, float(workload.table["arrival_s"][-1]), LOOKS + 1)[1:]:
         run.scenario = dataclasses.replace(whole, until_s=float(time_s))
         run.run()
-        if violated(run.arrays, workload, float(time_s)).sum() > most:
+        if ((groups & violated(run.arrays, workload, float(time_s))).sum(axis=1) > most).any():
             return False
     run.scenario = whole
     run.run()
-    return bool(violated(run.arrays, workload, math.inf).sum() <= most)
+    return bool(((groups & violated(run.arrays, workload, math.inf)).sum(axis=1) <= most).all())
 
 
 def scenario_of(cell: Cell, workload: Workload) -> Scenario:
-    return Scenario(workload, profile(cell.device).deployment(), find_scheduler(cell.scheduler))
+    return Scenario(workload, deployment_of(cell.device, cell.engines), find_scheduler(cell.scheduler))
 
 
 def arrivals(setting: Setting, seed: int, slo: str, rate_per_s: float, duration_s: float) -> Workload:

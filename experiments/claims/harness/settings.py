@@ -95,22 +95,28 @@ def slo_recipe(device: str, family: str = "") -> str:
 
 
 @functools.cache
-def saturation_per_s(setting: Setting) -> float:
-    """Requests per second at load 1."""
+def saturation_per_s(setting: Setting, engines: int = 1) -> float:
+    """Requests per second at load 1 of as many co-located engines."""
     recipe = slo_recipe(setting.device, setting.family)
-    return saturation_rate_per_s(setting.family, profile(setting.device), slo=recipe)
+    return saturation_rate_per_s(setting.family, profile(setting.device), engines, slo=recipe)
 
 
 @functools.lru_cache(maxsize=64)
 def workload(
-    setting: Setting, load: float, seed: int, requests: int, arrivals: str = "poisson", slo: str = ""
+    setting: Setting,
+    load: float,
+    seed: int,
+    requests: int,
+    arrivals: str = "poisson",
+    slo: str = "",
+    engines: int = 1,
 ) -> Workload:
     """The requests of a seed. arrivals: "poisson" at the load, or a process of its own rates, given whole.
-    slo: a recipe with its parameters; empty: the setting's."""
+    slo: a recipe with its parameters; empty: the setting's. engines: that the load is relative to."""
     return build_workload(
         setting.family,
         requests=requests,
-        rate_per_s=load * saturation_per_s(setting) if arrivals == "poisson" else None,
+        rate_per_s=load * saturation_per_s(setting, engines) if arrivals == "poisson" else None,
         slo=slo or slo_recipe(setting.device, setting.family),
         arrivals=arrivals,
         seed=seed,

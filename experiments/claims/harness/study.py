@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from servegym.baselines.registry import router as find_router
 from servegym.baselines.registry import scheduler as find_scheduler
-from servegym.experiments.claims.harness.cells import Cell, cell_of
+from servegym.experiments.claims.harness.cells import Cell, cell_of, deployment_of
 from servegym.experiments.claims.harness.claim import Claim
 from servegym.experiments.claims.harness.outcome import Outcome, SettingOutcome
-from servegym.experiments.claims.harness.settings import Size, profile, workload
+from servegym.experiments.claims.harness.settings import Size, workload
 from servegym.experiments.claims.harness.timelines import URGENCY
 from servegym.experiments.identity import code_digests, deployment_digest, versions
 from servegym.experiments.ledger import Ledger, Row
@@ -41,18 +42,19 @@ class Study:
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
         """All that the rows depend on."""
-        schedulers = sorted({cell.scheduler for cell in self.cells} | {URGENCY})
-        deployments = {device: profile(device).deployment() for device in self.size.devices}
+        policies = [find_scheduler(text) for text in sorted({cell.scheduler for cell in self.cells} | {URGENCY})]
+        policies += [find_router(text) for text in sorted({cell.router for cell in self.cells if cell.router})]
+        deployments = {
+            f"{device} {engines}".strip(): deployment_of(device, engines)
+            for device, engines in sorted({(cell.device, cell.engines) for cell in self.cells})
+        }
         return {
             "claim": self.claim.id,
             "cells": _digest([list(cell) for cell in self.cells]),
             "measure": self.claim.measure_digest,
             "versions": versions(),
-            "code": {
-                device: code_digests([find_scheduler(text) for text in schedulers], deployment)
-                for device, deployment in deployments.items()
-            },
-            "deployments": {device: deployment_digest(deployment) for device, deployment in deployments.items()},
+            "code": {name: code_digests(policies, deployment) for name, deployment in deployments.items()},
+            "deployments": {name: deployment_digest(deployment) for name, deployment in deployments.items()},
             "workloads": {
                 f"{setting.name} {slo}".strip(): workload(
                     setting, 1.0, self.size.seeds[0], self.size.requests_of(setting), slo=slo
@@ -102,11 +104,15 @@ class Study:
         return Outcome(self.claim, self.size, outcomes, pd.concat(of_settings, ignore_index=True))
 
     def _compile(self) -> None:
-        """Run each scheduler once on one request: kernels are compiled in one thread, before any of the work."""
+        """Run each scheduler and router once on one request: kernels are compiled in one thread, before any of the
+        work."""
         one = Workload.from_columns({"arrival_s": [0.0], "prompt_tokens": [1], "output_tokens": [2]})
-        for device in self.size.devices:
-            for text in {cell.scheduler for cell in self.cells}:
-                Simulation(Scenario(one, profile(device).deployment(), find_scheduler(text))).run()
+        for device, engines, scheduler, router in {
+            (cell.device, cell.engines, cell.scheduler, cell.router) for cell in self.cells
+        }:
+            deployment = deployment_of(device, engines)
+            routing = find_router(router) if router else None
+            Simulation(Scenario(one, deployment, find_scheduler(scheduler), router=routing)).run()
 
     def _rows(self, cells: list[Cell], jobs: int) -> Iterator[Row]:
         """The rows of cells, as they are done. Threads do: kernels run without Python's lock."""
@@ -122,7 +128,7 @@ class Study:
 
 
 def _workload_of(cell: Cell) -> tuple[str | float, ...]:
-    return (*cell.setting, cell.arrivals, cell.slo, cell.load, cell.seed)
+    return (*cell.setting, cell.engines, cell.arrivals, cell.slo, cell.load, cell.seed)
 
 
 def of_setting(table: pd.DataFrame, family: str, device: str) -> pd.DataFrame:

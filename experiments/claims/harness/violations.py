@@ -14,6 +14,7 @@ import numpy as np
 from servegym.experiments.claims.harness.cells import Cell, simulation
 from servegym.experiments.claims.harness.settings import slo_recipe
 from servegym.simulator.signatures import Run
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 
 CLASSES = {"interactive": 0, "TTLT 600 s": 1, "TTLT 1800 s": 2}  # by the application that recipe qoserve assigns
@@ -47,12 +48,16 @@ def violated(arrays: Run, workload: Workload, now_s: float) -> np.ndarray:
 
 
 def serve_violations(cell: Cell) -> dict[str, Any]:
+    """Violations of a cell (`violations_of`)."""
+    return violations_of(simulation(cell))
+
+
+def violations_of(run: Simulation) -> dict[str, Any]:
     """Shares of requests that violate their SLOs, and the median time to the last token.
 
     The run ends when the last deadlines are past, whatever is still queued: who has not been served by then has
     violated its SLO, and counts as slower than any other. A share is None where there is no such request.
     """
-    run = simulation(cell)
     workload = run.scenario.workload
     table, arrays = workload.table, run.arrays
     end_s = float(table["arrival_s"][-1]) + LONGEST_TTLT_S
