@@ -8,7 +8,7 @@ from servegym.simulator.incidents import count_service, happen, move
 from servegym.simulator.iterations import end_batch, leave, start_engine
 from servegym.simulator.lines import NO_LINE, READY, ask, is_legal, keep_waiting, next_line, take_from
 from servegym.simulator.prefixes import borrow
-from servegym.simulator.routing import catch_up, has_room, report, report_busy, send, takers, tell
+from servegym.simulator.routing import catch_up, has_room, report, report_busy, send, signals_fit, takers, tell
 from servegym.simulator.scaling import are_legal, ask_scaler, make_moves
 from servegym.simulator.signatures import advance_signature
 from servegym.simulator.statistics import clear_state, count_queued
@@ -23,6 +23,7 @@ from servegym.simulator.statuses import (
     NOT_STARTED,
     PAUSED,
     QUEUE_FULL,
+    SIGNALS_FULL,
     STARTED,
     STUCK,
     TIMELINE_FULL,
@@ -157,6 +158,8 @@ def handle_event(run, books, functions):
     length = engine.batch_length
     if clock.recording and lines_left(run) < 3 * length + 1 + run.engines.shape[0]:
         return TIMELINE_FULL
+    if not signals_fit(run, books, length):
+        return SIGNALS_FULL
     pop(run.events, clock)
     if kind == EVENT_SUSPENSION:
         suspend(run, books, e, clock.now_s)

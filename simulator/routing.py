@@ -80,11 +80,19 @@ def tell(run, books, e, r, kind, now_s):
     if clock.signal_delay_s == 0.0:
         take_in(clock, books.known, e, r, run.requests[r].prompt_tokens, tokens, kind, now_s)
         return
-    if clock.signals == books.signals.shape[0]:
-        forget_signals(clock, books.signals, -1)
     signal = books.signals[clock.signals]
     clock.signals += 1
     signal.time_s, signal.request, signal.engine, signal.tokens, signal.kind = now_s, r, e, tokens, kind
+
+
+@kernel
+def signals_fit(run, books, length):
+    """Whether an iteration of so many requests can tell the router of its tokens."""
+    clock, capacity = run.clock[0], books.signals.shape[0]
+    if clock.signal_delay_s > 0.0 and clock.signals + 2 * length > capacity:
+        forget_signals(clock, books.signals, -1)
+        return clock.signals + 2 * length <= capacity
+    return True
 
 
 @kernel
@@ -125,15 +133,16 @@ def catch_up(run, books, now_s):
     clock, known = run.clock[0], books.known
     if clock.signal_delay_s == 0.0:
         return
-    news = clock.news
+    news, heard_now = clock.news, False
     while clock.next_signal < clock.signals and (
         books.signals[clock.next_signal].time_s + clock.signal_delay_s <= now_s
     ):
         signal = books.signals[clock.next_signal]
         clock.next_signal += 1
         r, heard_s = signal.request, signal.time_s + clock.signal_delay_s
+        heard_now = heard_now or heard_s == now_s
         take_in(clock, known, signal.engine, r, run.requests[r].prompt_tokens, signal.tokens, signal.kind, heard_s)
-    if clock.held == 0:
+    if clock.held == 0 and not heard_now:
         clock.news = news  # it came when nobody was waiting for it
     for e in range(run.engines.shape[0]):
         for k in range(REPORTS):

@@ -239,7 +239,7 @@ class Books(NamedTuple):
     route: Any  # ROUTE[1]
     moves: Any  # MOVE[engines]
     known: Any  # Known
-    signals: Any  # SIGNAL[...]; empty where signals take no time
+    signals: Any  # SIGNAL[...], made longer when they are full; empty where signals take no time
     reports: Any  # REPORT[engines, REPORTS]
     link: Any  # LINK[1]
     coming: Any  # LINE[engines]: requests whose KV waits to be sent there

@@ -30,6 +30,7 @@ from servegym.simulator.statuses import (
     DONE,
     PAUSED,
     QUEUE_FULL,
+    SIGNALS_FULL,
     STUCK,
     TIMELINE_FULL,
 )
@@ -165,6 +166,9 @@ class Simulation:
             status = run_on(self.arrays, self.books, self.functions, stop_at, self.scenario.until_s)
             if status == QUEUE_FULL:
                 self._grow_queues()
+            elif status == SIGNALS_FULL:
+                signals = self.books.signals
+                self.books = self.books._replace(signals=longer(signals, 2 * len(signals)))
             elif status == TIMELINE_FULL:
                 self._grow_timeline()
             elif status in (BAD_DURATION, BAD_ROUTE, BAD_MOVE, STUCK):
