@@ -24,6 +24,12 @@ LARGE_DEVICES = ("a100-llama3-70b-tp4", "a100-llama3-70b-tp8", "ascend910b-qwen3
 # Families whose papers set SLOs of their own; all others have ProServe's.
 FAMILY_RECIPES = {
     "qoserve-conv": "qoserve", "qoserve-code": "qoserve", "qoserve-long": "qoserve", "semantic": "semantic",
+    "flowprefill": "flowprefill",
+}  # fmt: skip
+# Whose TTFT SLOs a device's model has in recipe flowprefill. The paper's for the last are not known: those of the model
+# that is nearest in the time of a prompt.
+FLOWPREFILL_MODELS = {
+    "a100-qwen2.5-14b-tp2": "qwen2.5-14b", "a100-llama3-70b-tp4": "llama3-70b", "a100-qwen3-30b-a3b": "llama3-8b",
 }  # fmt: skip
 # Apart from those that defaults were looked at with (`servegym compare` uses 0, 1, ...), from those of the quick size,
 # which is what one looks at while a claim is being written, and from 2000 to 2004 and 7000 to 7004, on which
@@ -90,8 +96,12 @@ def slo_recipe(device: str, family: str = "") -> str:
     """The recipe of the paper that a family is from, ProServe's for most (TTFT 1 s, TPOT 50 ms; 2 s, 100 ms for large
     models), its TPOT raised to twice what an idle engine takes if below."""
     name = FAMILY_RECIPES.get(family) or ("proserve-32b" if device in LARGE_DEVICES else "proserve")
-    scaled = "idle_tpot_s" in RECIPES.parameters(name)
-    return f"{name}:idle_tpot_s={idle_tpot_s(device)!r}" if scaled else name
+    parameters = []
+    if name == "flowprefill":
+        parameters.append(f"model={FLOWPREFILL_MODELS.get(device, 'llama3-8b')}")
+    if "idle_tpot_s" in RECIPES.parameters(name):
+        parameters.append(f"idle_tpot_s={idle_tpot_s(device)!r}")
+    return f"{name}:{','.join(parameters)}" if parameters else name
 
 
 @functools.cache
