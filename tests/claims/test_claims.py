@@ -18,7 +18,8 @@ IDS = (
     "proserve-mape", "proserve-fig3", "proserve-fig5-6", "proserve-fig7", "proserve-fig10", "proserve-fig11",
     "proserve-fig12", "proserve-fig13", "proserve-fig15", "proserve-fig16-17", "proserve-fig18",
     "proserve-fig19", "schedulers-table",
-    "qoserve-fig7", "qoserve-fig11", "qoserve-fig12", "qoserve-fig14", "qoserve-table5", "qoserve-medha",
+    "qoserve-fig7", "qoserve-fig8", "qoserve-fig11", "qoserve-fig12", "qoserve-fig14", "qoserve-fig15b",
+    "qoserve-table4", "qoserve-table5", "qoserve-medha",
     "semantic-fig2a", "semantic-fig2b", "semantic-fig2cd", "semantic-table1",
 )  # fmt: skip
 

@@ -18,7 +18,7 @@ from servegym.simulator.workload import Workload
 from servegym.traces.workloads import build_workload
 
 MOST_VIOLATIONS = 0.01  # share of the requests (QoServe, section 4.1.2)
-LOADS = (0.1, 2.5)  # between which goodput is looked for
+LOADS = (0.1, 5.0)  # of one co-located engine, between which goodput is looked for
 PRECISION = 1.02  # lowest rate found to be too much over the highest found to be served
 STEP = 1.3  # from the first rate, saturation, up or down to one on the other side
 LOOKS = 24  # times at which a run is looked at, and given up where it has failed already
