@@ -21,6 +21,8 @@ IDS = (
     "qoserve-fig7", "qoserve-fig8", "qoserve-fig11", "qoserve-fig12", "qoserve-fig14", "qoserve-fig15b",
     "qoserve-table4", "qoserve-table5", "qoserve-medha",
     "semantic-fig2a", "semantic-fig2b", "semantic-fig2cd", "semantic-table1",
+    "flowprefill-fig9", "flowprefill-fig10", "flowprefill-fig11", "flowprefill-fig12", "flowprefill-fig14",
+    "flowprefill-fig16", "flowprefill-rounds",
 )  # fmt: skip
 
 
