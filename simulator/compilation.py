@@ -56,11 +56,12 @@ def _names(code: python_types.CodeType) -> set[str]:
 
 def _reached(function: python_types.FunctionType) -> Iterator[tuple[str, Any]]:
     """What a function's code names outside itself: globals, attributes of modules, and what it closes over."""
-    names = _names(function.__code__)
+    # In order: a module can be reached in two ways, and is named by the first; a set has another order in each process.
+    names = sorted(_names(function.__code__))
     todo = [(name, function.__globals__[name]) for name in names if name in function.__globals__]
     seen = set()
     while todo:
-        name, value = todo.pop()
+        name, value = todo.pop(0)
         if not isinstance(value, python_types.ModuleType):
             yield name, value
         elif value not in seen:

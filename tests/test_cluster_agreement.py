@@ -16,6 +16,7 @@ from tests.cluster_scenes import (
     any_preemptible_scheduler,
     any_scheduler,
     random_incidents,
+    random_pool,
     random_scene,
     run_both,
     sensible_scheduler,
@@ -168,6 +169,18 @@ def test_agrees_when_engines_fail(seed: int) -> None:
     random = np.random.default_rng([seed, 9])
     scene = random_scene(random, *any_routing(random), sensible_scheduler, until_s=4.0)
     scene.incidents = random_incidents(random, scene.engines, 1.0, scene.exact)
+    run_both(scene)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_agrees_with_one_engine(seed: int) -> None:
+    """Which fails and returns, with preemptible batches and a prefix store; its router is not asked."""
+    random = np.random.default_rng([seed, 12])
+    scene = random_scene(random, *any_routing(random), any_preemptible_scheduler, until_s=1.5, prefixes=True)
+    pool = random_pool(random, "both", 1, scene.workload, scene.exact, any_preemptible_scheduler)
+    scene.pools = [with_extras(random, pool, scene.workload, scene.exact, 1, True)]
+    incidents = random_incidents(random, 1, 1.0, scene.exact)
+    scene.incidents = tuple(incident for incident in incidents if incident.kind != "drain")
     run_both(scene)
 
 

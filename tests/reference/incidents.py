@@ -53,31 +53,29 @@ def take_back(sim: "Simulation", r: Request, engine: Engine, now_s: float) -> No
 def take_back_all(sim: "Simulation", engine: Engine, now_s: float, failed: bool = False) -> None:
     """From an engine. Its iteration and its tasks end without effect."""
     sim.running.stop(engine, now_s)
-    engine.suspended, engine.moved_in_vain, engine.waits_for_kv = [], [], False
+    engine.suspended, engine.moved_in_vain, engine.waits_for_kv, engine.just_suspended = [], [], False, False
     for r in list(engine.queue):
         engine.queue.remove(r)
         take_back(sim, r, engine, now_s)
-    freed = take_back_kv(sim, engine, now_s) if failed else []
+    if failed:
+        take_back_kv(sim, engine, now_s)
     to_here = [t.request for t in sim.lines.sent if t.destination is engine]
     for r in to_here + [r for r, _ in sim.lines.waiting[engine.index]]:
         sim.lines.take_out(r, engine)
-        freed.append(engine)
         r.decode_engine = None
         sim.desk.just_now.append(r)
     sim.book.clear(engine.index, now_s, engine.free_blocks)  # (what is to leave is still there)
-    sim.lines.try_freed(freed, sim.engines, now_s)
+    sim.lines.try_freed(sim.engines, sim.engines, now_s)
 
 
-def take_back_kv(sim: "Simulation", engine: Engine, now_s: float) -> list[Engine]:
-    """What is there of requests that have left, wherever they are now. Returns the engines that can be sent others."""
-    freed = []
+def take_back_kv(sim: "Simulation", engine: Engine, now_s: float) -> None:
+    """What is there of requests that have left, wherever they are now."""
     for r in sim.requests:
         if r.kv_at is not engine:
             continue
         for destination in sim.engines:
             if bound_for(sim, r, destination):
                 sim.lines.take_out(r, destination)
-                freed.append(destination)
                 destination.waits_for_kv = False
                 sim.book.gone(r, destination.index)
         for line in [sim.desk.just_now, *sim.desk.lines]:
@@ -85,7 +83,6 @@ def take_back_kv(sim: "Simulation", engine: Engine, now_s: float) -> list[Engine
                 line.remove(r)
         take_back(sim, r, engine, now_s)
     engine.on_their_way = {}
-    return freed
 
 
 def fail(sim: "Simulation", engine: Engine, now_s: float) -> None:

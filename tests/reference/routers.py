@@ -50,7 +50,7 @@ class MinCycleTime(Router):
 
     def cycle_s(self, r: Request, view: View) -> float:
         decodes, cached, prefill = view.decodes, view.decode_tokens, view.record_tokens
-        if r.emitted > 0:
+        if r.kv_at is not None:
             decodes, cached = decodes + 1, cached + r.context
         else:
             prefill += r.prompt_tokens
@@ -82,7 +82,7 @@ class GoRouting(Router):
         self.floor_s = 0.65 * min(r.tpot_slo_s for r in requests) if self.eta is None else self.eta
 
     def choose(self, r: Request, views: list[View], now_s: float) -> View:
-        if r.emitted > 0:
+        if r.kv_at is not None:
             return smallest(views, lambda view: -view.free_blocks)
 
         def exec_s(view: View) -> float:

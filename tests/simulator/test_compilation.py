@@ -213,3 +213,15 @@ def test_any_policy_plugs_into_the_same_compiled_loop(tmp_path):
     Simulation(scene(requests(prompt_tokens=[2, 3]), by_place())).run()
     assert list(advance.dispatcher.overloads) == before and len(before) == 1
     assert np.isfinite(Simulation(scene(requests(prompt_tokens=[2]), by_place())).run().requests.finish_s).all()
+
+
+def test_a_digest_is_the_same_in_every_process():
+    code = "from servegym.simulator.compilation import source_digest; from servegym.simulator.loop import advance; "
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code + "print(source_digest(advance))"],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)}, capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in range(6)
+    }  # fmt: skip
+    assert len(digests) == 1

@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,9 +137,7 @@ def find_claims(ids: Iterable[str]) -> list[Claim]:
 
 
 def _by_number(id: str) -> list[tuple[int, str]]:
-    """Key that sorts fig3 before fig13: words as they are, figure numbers by value."""
-    parts = id.split("-")
+    """Key that sorts fig3 before fig13 and fig15b: words as they are, figure numbers by value."""
     return [
-        (int(part.removeprefix("fig") or 0), part) if part.removeprefix("fig").isdigit() else (0, part)
-        for part in parts
+        (int(number[1]) if (number := re.match(r"(?:fig)?(\d+)", part)) else 0, part) for part in id.split("-")
     ]
