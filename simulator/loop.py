@@ -8,7 +8,17 @@ from servegym.simulator.incidents import count_service, happen, move
 from servegym.simulator.iterations import end_batch, leave, start_engine
 from servegym.simulator.lines import NO_LINE, READY, ask, is_legal, keep_waiting, next_line, take_from
 from servegym.simulator.prefixes import borrow
-from servegym.simulator.routing import catch_up, has_room, report, report_busy, send, signals_fit, takers, tell
+from servegym.simulator.routing import (
+    catch_up,
+    has_room,
+    is_heard_now,
+    report,
+    report_busy,
+    send,
+    signals_fit,
+    takers,
+    tell,
+)
 from servegym.simulator.scaling import are_legal, ask_scaler, make_moves
 from servegym.simulator.signatures import advance_signature
 from servegym.simulator.statistics import clear_state, count_queued
@@ -80,6 +90,8 @@ def advance(run, books, functions, stop_at, until_s):
                 make_moves(run, books, clock.now_s)
         if clock.held > 0:
             catch_up(run, books, clock.now_s)
+        elif clock.signal_delay_s > 0.0 and is_heard_now(clock, books.signals):
+            clock.news = 1  # for those who went to the router just now, if it holds them
         clock.routing = 1
         while True:
             line = next_line(run, books, alone)
@@ -187,6 +199,8 @@ def route_one(run, books, line, alone, stop_at):
             return TIMELINE_FULL
         arrive(run, books, 0, clock.next_arrival)
         clock.next_arrival += 1
+        if run.engines[0].drained == 1:
+            count_service(clock, books, run.engines[0], clock.now_s)
         return GOING_ON
     r = clock.next_arrival if line == READY else tiers[line].first
     request = run.requests[r]
@@ -288,5 +302,3 @@ def tell_router(run, books, e, length, now_s):
         leave(engine, run.queues[e], run.requests, run.outcomes)
     start_transfer(run, books, e, now_s)
     report(run, books, e, now_s)
-
-

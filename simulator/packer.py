@@ -260,5 +260,3 @@ def run_first(run, decider, e, now_s):
     grow(request, engine, run.blocks[e], need)
     take(request, r, run.entries[e][packing.length], chunk, decoding, packing, sums)
     return True
-
-

@@ -133,16 +133,15 @@ def catch_up(run, books, now_s):
     clock, known = run.clock[0], books.known
     if clock.signal_delay_s == 0.0:
         return
-    news, heard_now = clock.news, False
+    news = clock.news
     while clock.next_signal < clock.signals and (
         books.signals[clock.next_signal].time_s + clock.signal_delay_s <= now_s
     ):
         signal = books.signals[clock.next_signal]
         clock.next_signal += 1
         r, heard_s = signal.request, signal.time_s + clock.signal_delay_s
-        heard_now = heard_now or heard_s == now_s
         take_in(clock, known, signal.engine, r, run.requests[r].prompt_tokens, signal.tokens, signal.kind, heard_s)
-    if clock.held == 0 and not heard_now:
+    if clock.held == 0:
         clock.news = news  # it came when nobody was waiting for it
     for e in range(run.engines.shape[0]):
         for k in range(REPORTS):
@@ -152,6 +151,16 @@ def catch_up(run, books, now_s):
                 view.free_blocks, view.decode_tokens = one.free_blocks, one.decode_tokens
                 view.busy_until_s = one.busy_until_s
                 break
+
+
+@kernel
+def is_heard_now(clock, signals):
+    """Whether a signal reaches the router at this very instant."""
+    for k in range(clock.next_signal, clock.signals):
+        heard_s = signals[k].time_s + clock.signal_delay_s
+        if heard_s >= clock.now_s:
+            return heard_s == clock.now_s
+    return False
 
 
 @kernel

@@ -6,6 +6,17 @@
 # QUEUE_FULL, SIGNALS_FULL, TIMELINE_FULL: an array is too short; make it longer and call again. There is no going on after
 # BAD_DURATION: the device model gave a duration that is no time; BAD_ROUTE: the router named an engine that does not
 # take the request; BAD_MOVE: the scaler named no tier; STUCK: requests are held though nothing can happen any more.
-DONE, DECISION, PAUSED, QUEUE_FULL, SIGNALS_FULL, TIMELINE_FULL, BAD_DURATION, BAD_ROUTE, BAD_MOVE, STUCK = range(10)
+(
+    DONE,
+    DECISION,
+    PAUSED,
+    QUEUE_FULL,
+    SIGNALS_FULL,
+    TIMELINE_FULL,
+    BAD_DURATION,
+    BAD_ROUTE,
+    BAD_MOVE,
+    STUCK,
+) = range(10)
 STARTED, NOT_STARTED, GOING_ON = -1, -2, -3  # within the loop
 AT_BATCHES, AT_ROUTES, AT_CHECKS = 1, 2, 4  # where to stop for decisions, to be added up

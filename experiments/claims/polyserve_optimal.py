@@ -76,6 +76,8 @@ def judge(rows: pd.DataFrame) -> list[Check]:
     return [
         *(Check(f"{name}, share of the optimal goodput", found[name], SHARES[name]) for name in found),
         Check("goodput, PD-PolyServe over CO-PolyServe", both[0] / both[1], PD_OVER_CO),
-        *(Check(f"{name}, share of the optimal goodput", IN_TIME * found[name], SHARES[name], "only the 90 % in time count")
-          for name in found),
+        *(
+            Check(f"{name}, share of the optimal goodput", IN_TIME * found[name], SHARES[name], "only the 90 % in time")
+            for name in found
+        ),
     ]  # fmt: skip

@@ -275,22 +275,23 @@ def seeds_of(rows: pd.DataFrame) -> str:
     measure=serve,
     picture=picture,
     caption="TDG ratio and SLO attainment against load, A100; bars are 95 % intervals over seeds.",
-    reading="In gain: at loads 0.3 and 0.5 SlideBatching is within 1 % of the best in 10 of 12 settings, at loads 1 and "
-    "1.4 ahead of every baseline in 8, among them all families on the 70B model. Without edf and sjf, which the figure "
-    "does not have, it is ahead in 10 at load 1 and 11 at 1.4. The largest relative gains are far above the paper's, "
-    "as baselines collapse past saturation. Ahead of it are sjf on azure-conv (A100, 8B) and azure-code (A100 8B, "
-    "Ascend), by 0.01 to 0.06, and vllm-fcfs on mooncake-conversation on Ascend up to load 1. Causes tested: (1) The "
-    "estimator. Where the device takes what it says, SlideBatching's gain is ahead in 10 settings at either load. It is "
-    "what helps vllm-fcfs: a prompt of 12,000 tokens takes 0.8 s whole and 1.9 s in chunks of 1024 on the Ascend model, "
-    "while the estimator says 1.7 and 2.0 s; when it is right, 40 % behind at load 0.5 become 21 % ahead. (2) The load "
-    "axis: load 1 is where batches of 512 tokens saturate, and vllm-fcfs with whole prompts serves 1.3 to 1.7 times as "
-    "many requests on two Ascend families. (3) Attainment by mean TPOT, lost in 6 settings at load 1, is a matter of "
-    "early first tokens (proserve-fig13): with deadlines counted from them and an exact estimator, SlideBatching leads "
-    "in attainment in 12 settings at load 1 and 10 at 1.4, and in gain in 11 at either. (4) Budgets set by hopeless "
-    "requests, as printed, leave it ahead in 7. Deadline-first: sarathi-fcfs is below weighted-vtc in 10 settings and "
-    "below vllm-fcfs in 6, never above; edf is below vllm-fcfs in 9 and below weighted-vtc in 8. A first run had edf and "
-    "fairbatching above weighted-vtc on the 70B model, and vllm-fcfs ahead on its longest prompts: its device model "
-    "took too little time for prompts over 4096 tokens, which has been corrected since.",
+    reading="In gain: at loads 0.3 and 0.5 SlideBatching is within 1 % of the best in 10 of 12 settings, at loads 1 "
+    "and 1.4 ahead of every baseline in 8, among them all families on the 70B model. Without edf and sjf, which the "
+    "figure does not have, it is ahead in 10 at load 1 and 11 at 1.4. The largest relative gains are far above "
+    "the paper's, as baselines collapse past saturation. Ahead of it are sjf on azure-conv (A100, 8B) and "
+    "azure-code (A100 8B, Ascend), by 0.01 to 0.06, and vllm-fcfs on mooncake-conversation on Ascend up to load "
+    "1. Causes tested: (1) The estimator. Where the device takes what it says, SlideBatching's gain is ahead in "
+    "10 settings at either load. It is what helps vllm-fcfs: a prompt of 12,000 tokens takes 0.8 s whole and 1.9 "
+    "s in chunks of 1024 on the Ascend model, while the estimator says 1.7 and 2.0 s; when it is right, 40 % "
+    "behind at load 0.5 become 21 % ahead. (2) The load axis: load 1 is where batches of 512 tokens saturate, and"
+    " vllm-fcfs with whole prompts serves 1.3 to 1.7 times as many requests on two Ascend families. (3) "
+    "Attainment by mean TPOT, lost in 6 settings at load 1, is a matter of early first tokens (proserve-fig13): "
+    "with deadlines counted from them and an exact estimator, SlideBatching leads in attainment in 12 settings at"
+    " load 1 and 10 at 1.4, and in gain in 11 at either. (4) Budgets set by hopeless requests, as printed, leave "
+    "it ahead in 7. Deadline-first: sarathi-fcfs is below weighted-vtc in 10 settings and below vllm-fcfs in 6, "
+    "never above; edf is below vllm-fcfs in 9 and below weighted-vtc in 8. A first run had edf and fairbatching "
+    "above weighted-vtc on the 70B model, and vllm-fcfs ahead on its longest prompts: its device model took too "
+    "little time for prompts over 4096 tokens, which has been corrected since.",
     families=FAMILIES,
     devices=(DEVICES[0], "a100-llama3-70b-tp4", DEVICES[1]),
     appendix=appendix,

@@ -188,7 +188,8 @@ def _queue_lengths(result: Result) -> Iterator[Event]:
     that the router holds."""
     change = {ARRIVAL: 1, RECEIVED: 1, FINISH: -1, DEPARTED: -1, RECALLED: -1}
     length = [0] * result.scenario.deployment.engines
-    departed, held = set(), set()  # requests that are in no queue
+    departed: set[int] = set()  # requests that are in no queue
+    held: set[int] = set()
     lines = timeline_lines(result)
     for line in lines[np.isin(lines["kind"], [*change, HELD])]:
         engine, request, kind = int(line["engine"]), int(line["request"]), int(line["kind"])

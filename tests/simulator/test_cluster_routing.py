@@ -12,8 +12,10 @@ from servegym.baselines.registry import router, scheduler
 from servegym.simulator.cluster import Cluster, Link
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.gains import Gain
+from servegym.simulator.incidents import Incident
+from servegym.simulator.routing import takers
 from servegym.simulator.simulation import Scenario, Simulation
-from servegym.simulator.types import REQUEST, ROLE_DECODE, ROLE_PREFILL
+from servegym.simulator.types import HOLD, REQUEST, ROLE_DECODE, ROLE_PREFILL
 from servegym.simulator.workload import FIELDS, Workload
 from tests.simulator.forming import linear
 from tests.simulator.test_cluster_properties import every_router, finished
@@ -36,10 +38,11 @@ def test_with_no_delay_the_router_knows_what_is_so(name, data):
         arrays, views = simulation.arrays, simulation.books.known.views
         for e, view in enumerate(views):
             here = np.flatnonzero((arrays.requests["engine"] == e) & np.isnan(arrays.outcomes["finish_s"]))
-            with_token = arrays.requests["emitted_tokens"][here] > 0
+            sent = arrays.outcomes["sent_tokens"]
+            with_token = arrays.requests["emitted_tokens"][here] > sent[here]  # since it was sent there
             record = simulation.books.known.records[e, : view.prefills]
-            assert list(record) == ([] if view.role == ROLE_DECODE else sorted(here[~with_token]))
-            assert view.prefill_tokens == arrays.requests["prompt_tokens"][record].sum()
+            assert sorted(record) == ([] if view.role == ROLE_DECODE else sorted(here[~with_token]))
+            assert view.prefill_tokens == (arrays.requests["prompt_tokens"] + sent)[record].sum()
             assert (view.requests, view.decodes) == (len(here), with_token.sum())
 
 
@@ -74,15 +77,16 @@ def test_a_routing_decision_reads_of_a_request_what_was_given_and_its_tokens(nam
     n = len(scenario.workload)
     r = data.draw(st.integers(0, n - 1), label="request")
     requests = simulation.arrays.requests.copy()
-    roles = {pool.role for pool in scenario.deployment.pools}
-    if requests[r].emitted_tokens > 0 and "decode" not in roles:
-        return  # nobody takes it
+    if takers(simulation.books.known.views, requests[r]) == 0:
+        return
     now_s = float(simulation.arrays.clock[0].now_s)
     expected = routed(simulation, requests, r, now_s)
-    assert 0 <= expected[0] < scenario.deployment.engines
+    assert HOLD <= expected[0] < scenario.deployment.engines
     given_and_tokens = {*FIELDS, "first_deadline_s", "token_interval_s", "first_token_gain", "decode_token_gain"}
-    for field in set(REQUEST.names) - given_and_tokens - {"emitted_tokens"}:
+    for field in set(REQUEST.names) - given_and_tokens - {"emitted_tokens", "computed_tokens"}:
         requests[field] = np.arange(n) * 7 % 23 - 1
+    # Whether its KV is somewhere, not how much of it there is.
+    requests["computed_tokens"] = np.where(requests["computed_tokens"] > 0, np.arange(n) * 7 % 23 + 1, 0)
     assert routed(simulation, requests, r, now_s) == expected
 
 
@@ -143,7 +147,8 @@ def test_permuting_engines_permutes_the_results(roles, name, data):
     def pool(role: str) -> Deployment:
         model = linear(a_p=rng.uniform(0, 1e-6), c_p=rng.uniform(1e-4, 1e-3), b_d=rng.uniform(1e-3, 1e-2),
                        a_d=rng.uniform(0, 1e-5), b_p=rng.uniform(0, 1e-6), t_c=rng.uniform(1e-3, 1e-2))  # fmt: skip
-        return Deployment(model, model, 300, int(rng.integers(1, 4)), 2, role=role)
+        tier = int(rng.integers(0, 2)) if rng.random() < 0.5 else None
+        return Deployment(model, model, 300, int(rng.integers(1, 4)), 2, role=role, tier=tier)
 
     pools = [pool(role) for role in roles]
     shuffled = data.draw(st.permutations(range(len(pools))), label="pools")
@@ -151,18 +156,27 @@ def test_permuting_engines_permutes_the_results(roles, name, data):
     within = [rng.permutation(group) for group in engines]  # engines of a pool change places too
     old_of_new = np.concatenate([within[p] for p in shuffled])
     link, delay_s = Link(1.0, rng.uniform(1e3, 1e5), rng.uniform(0, 0.05)), rng.choice([0.0, rng.uniform(0, 0.3)])
+    # Engines fail and return (in the end all do), each at a time of its own; they are in tiers, or in the pool.
+    troubles = [(rng.uniform(0, 1.5), int(e), str(rng.choice(["fail", "drain", "return"])))
+                for e in rng.integers(0, len(old_of_new), data.draw(st.integers(0, 4), label="incidents"))]  # fmt: skip
+    troubles += [(rng.uniform(2.0, 3.0), e, "return") for e in range(len(old_of_new))] if troubles else []
     keys = -1.0 - rng.permutation(len(old_of_new))  # of the engines: no tie is left to their index
     outcomes = []
     for order, own in ((range(len(pools)), np.arange(len(old_of_new))), (shuffled, old_of_new)):
-        cluster = Cluster(tuple(pools[p] for p in order), link, float(delay_s))
-        simulation = Simulation(Scenario(workload, cluster, scheduler("slide-batching"), router=router(name)))
+        cluster = Cluster(tuple(pools[p] for p in order), link, float(delay_s), tiers=(0.05, 0.1))
+        new_of_old = np.argsort(own)
+        incidents = tuple(Incident(time_s, int(new_of_old[e]), kind) for time_s, e, kind in troubles)
+        simulation = Simulation(
+            Scenario(workload, cluster, scheduler("slide-batching"), router=router(name), incidents=incidents)
+        )
         simulation.books.state[:, 0] = keys[own]
         simulation.run()
         arrays = simulation.arrays
         outcomes.append((arrays.outcomes, own[arrays.requests["engine"]], arrays.engines[np.argsort(own)]))
     (one, at, busy), (other, at_other, busy_other) = outcomes
-    for field in ("admitted_s", "first_token_s", "finish_s", "on_time_tokens", "evictions"):
+    for field in ("admitted_s", "first_token_s", "finish_s", "on_time_tokens", "evictions", "reroutes"):
         np.testing.assert_array_equal(one[field], other[field])
     np.testing.assert_array_equal(at, at_other)
-    for field in ("iterations", "scheduled_tokens", "emitted_tokens", "peak_blocks"):
+    for field in ("iterations", "scheduled_tokens", "emitted_tokens", "peak_blocks", "failures", "recalled",
+                  "lost_tokens", "service_s", "tier", "busy_s"):  # fmt: skip
         np.testing.assert_array_equal(busy[field], busy_other[field])

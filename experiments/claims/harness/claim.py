@@ -138,6 +138,4 @@ def find_claims(ids: Iterable[str]) -> list[Claim]:
 
 def _by_number(id: str) -> list[tuple[int, str]]:
     """Key that sorts fig3 before fig13 and fig15b: words as they are, figure numbers by value."""
-    return [
-        (int(number[1]) if (number := re.match(r"(?:fig)?(\d+)", part)) else 0, part) for part in id.split("-")
-    ]
+    return [(int(number[1]) if (number := re.match(r"(?:fig)?(\d+)", part)) else 0, part) for part in id.split("-")]
