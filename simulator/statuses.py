@@ -3,9 +3,10 @@
 # DONE: all requests that arrived are finished (or can never be) and none will arrive. DECISION: engine
 # clock.deciding_engine is about to form a batch, the router is about to send request clock.deciding_request, or the
 # scaler is to be asked (clock.deciding_check), as the caller asked for. PAUSED: nothing more happens up to until_s.
-# QUEUE_FULL, SIGNALS_FULL, TIMELINE_FULL: an array is too short; make it longer and call again. There is no going on after
-# BAD_DURATION: the device model gave a duration that is no time; BAD_ROUTE: the router named an engine that does not
-# take the request; BAD_MOVE: the scaler named no tier; STUCK: requests are held though nothing can happen any more.
+# QUEUE_FULL, SIGNALS_FULL, TIMELINE_FULL: an array is too short; make it longer and call again. There is no going on
+# after BAD_DURATION: the device model gave a duration that is no time; BAD_ROUTE: the router named an engine that
+# does not take the request; BAD_MOVE: the scaler named no tier; STUCK: requests are held though nothing can happen
+# any more.
 (
     DONE,
     DECISION,
