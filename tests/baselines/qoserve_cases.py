@@ -6,7 +6,7 @@ import numpy as np
 
 from servegym.baselines.registry import scheduler
 from servegym.simulator.policies import Policy
-from servegym.simulator.signatures import State
+from servegym.simulator.signatures import state_view
 from servegym.simulator.types import LIMITS
 from tests.simulator.forming import waiting_for_a_batch
 
@@ -44,11 +44,10 @@ def decided(
     engine = arrays.engines[0]
     engine["busy_s"], engine["scheduled_tokens"] = iterations
     limits = np.zeros(1, LIMITS)
-    tables = arrays.state
-    here = State(tables.requests, tables.engines, tables.clients[0], tables.by_client[0], tables.by_application[0])
+    here = state_view(arrays.state, 0)
     policy.function(
         float(arrays.clock[0].now_s), engine, arrays.requests, arrays.queues[0][:n], here, arrays.parameters[0],
         simulation.estimator_of(0), arrays.plan, limits[0],
     )  # fmt: skip
     plan = arrays.plan[:n]
-    return Decided(plan["tier"].tolist(), plan["key"].tolist(), tables.requests[:n, 0].astype(int).tolist(), limits[0])
+    return Decided(plan["tier"].tolist(), plan["key"].tolist(), here.requests[:n, 0].astype(int).tolist(), limits[0])

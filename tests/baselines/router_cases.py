@@ -10,7 +10,7 @@ from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.gains import Gain
 from servegym.simulator.simulation import Scenario, Simulation
-from servegym.simulator.types import VIEW
+from servegym.simulator.types import HOLD, STAY, VIEW
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests
 
@@ -64,6 +64,8 @@ def asked(text: str, request: dict, *engines: dict, now_s: float = 0.0, emitted:
             books.known.views[e][field] = value
     if sent:
         books.state[: len(sent), 0] = sent
+    route = books.route[0]  # as `ask` has it beforehand
+    route.engine, route.decode_engine, route.tier, route.line = HOLD, -1, STAY, 0
     simulation.settings.router.function.entry(
         now_s, r, run.requests, books.known._replace(records=records), books.state, books.parameters, books.estimates,
         np.zeros(len(rows) + 1, run.plan.dtype), np.zeros(len(rows) + 1, "i4"), books.route[0],

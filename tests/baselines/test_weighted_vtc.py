@@ -8,7 +8,7 @@ import pytest
 
 from servegym.baselines.registry import scheduler
 from servegym.baselines.schedulers.weighted_vtc import COUNTER
-from servegym.simulator.signatures import State
+from servegym.simulator.signatures import state_view
 from servegym.simulator.simulation import Simulation
 from tests.simulator.forming import decode, formed, ranked, state, waiting_for_a_batch
 from tests.simulator.scenes import requests, scene
@@ -117,11 +117,10 @@ def test_ranking_twice_is_ranking_once():
 def ranks_of(simulation: Simulation) -> list[float]:
     """The tags that one ranking gives; it changes the state."""
     arrays = simulation.arrays
-    tables = arrays.state
-    here = (tables.requests, tables.engines, tables.clients[0], tables.by_client[0], tables.by_application[0])
     n = arrays.engines[0].queue_length
     simulation.scenario.scheduler.function(
-        float(arrays.clock[0].now_s), arrays.engines[0], arrays.requests, arrays.queues[0][:n], State(*here),
+        float(arrays.clock[0].now_s), arrays.engines[0], arrays.requests, arrays.queues[0][:n],
+        state_view(arrays.state, 0),
         arrays.parameters[0], simulation.estimator_of(0), arrays.plan, arrays.limits[0],
     )  # fmt: skip
     return arrays.plan["key"][:n].tolist()

@@ -24,14 +24,14 @@ def timed(request) -> routers.Timed:
 def test_the_run_is_stopped_in_the_middle(timed):
     requests = SIZES.routed_engines * SIZES.routed_requests_per_engine
     assert timed.first == pytest.approx(requests / 2, abs=1)
-    assert timed.simulation.books.views["requests"].sum() > 0
+    assert timed.simulation.books.known.views["requests"].sum() > 0
     assert timed.mean_record > 0
 
 
 def test_requests_are_routed_as_the_event_loop_routes_them(timed):
     run, books, now_s = timed.made_ready()
     routers.route_all.entry(run, books, now_s, timed.first, SIZES.routed_decisions)
-    last, views = timed.first + SIZES.routed_decisions - 1, books.views
+    last, views = timed.first + SIZES.routed_decisions - 1, books.known.views
     takers = np.flatnonzero(views["role"] == 2) if (views["role"] == 1).any() else np.arange(len(views))
     assert books.route[0].engine == takers[last % len(takers)]  # the second answer, where there are decode engines
 
@@ -52,7 +52,14 @@ def test_each_repetition_finds_the_same_books(timed):
     for copy, now in zip(before, (timed.simulation.books, timed.simulation.arrays), strict=True):
         for field in copy._fields:
             if isinstance(getattr(copy, field), np.ndarray):
-                assert getattr(copy, field).tobytes() == getattr(now, field).tobytes(), field
+                assert same(getattr(copy, field), getattr(now, field)), field
+
+
+def same(one: np.ndarray, other: np.ndarray) -> bool:
+    """Field by field: the padding between fields means nothing."""
+    if one.dtype.names:
+        return all(same(one[name], other[name]) for name in one.dtype.names)
+    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
 def test_a_copy_shares_no_array():

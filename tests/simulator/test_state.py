@@ -47,7 +47,7 @@ def test_state_has_a_row_for_each():
     assert not any(table.any() for table in state[:3])
     assert simulation.arrays.requests["client"].tolist() == [0, 2, 1], "rows for the clients there are"
     nothing = Simulation(scene(workload, "edf", engines=2)).arrays.state
-    assert [table.size for table in nothing] == [0, 0, 0, 0, 0]
+    assert [table.size for table in nothing] == [0, 0, 0, 0, 0, 0]
 
 
 def test_state_counts_calls():
