@@ -145,6 +145,12 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     devices=(DEVICE,),
     picture=picture,
     caption="Engine-seconds a request; bars are 95 % intervals over seeds.",
+    reading="PolyServe is cheaper by half on mooncake-conversation and not elsewhere: there it costs up to a third "
+    "more at a rate of 0.2 of the optimal goodput, and is within a few per cent at 0.5 and 0.8. The number of"
+    " engines of CO-Chunk is found by hindsight for each rate, so that 90 % are just in time, while "
+    "PolyServe's engines, scaled as requests come, keep 94 to 100 % in time: part of the cost buys what is "
+    "not asked for. At low rates each tier has an engine that is not full. On mooncake-conversation 87 to 92 "
+    "% are in time.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     baseline = co_chunk(Setting(str(rows["family"].iloc[0]), str(rows["device"].iloc[0])))

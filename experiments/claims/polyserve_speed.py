@@ -79,6 +79,8 @@ def routed_per_s(whole: Any, requests: int) -> float:
     measure=measure,
     families=("uniform-4096-1024",),
     devices=(DEVICE,),
+    reading="Measured over whole runs, the simulation of the engines included, and for routing alone at one moment of"
+    " a run; on one core of a shared machine.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     return [
