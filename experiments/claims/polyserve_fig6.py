@@ -75,12 +75,12 @@ def spread(rows: pd.DataFrame, fleet: Fleet) -> np.ndarray:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    """A row of marks a trace: goodput over that of the best baseline."""
+    """A row of marks a trace: goodput of each fleet over the optimal one of co-located engines."""
     from servegym.experiments.claims.harness import drawing
     from servegym.experiments.intervals import student_interval
 
     families = list(dict.fromkeys(rows["family"]))
-    figure, panels = drawing.panels([""], "share of the optimal goodput of 20 co-located engines", "", size=(6.6, 3.6))
+    figure, panels = drawing.panels([""], "share of the optimal goodput of 20 co-located engines", "", size=(8.4, 3.6))
     axes = panels[0]
     for style, fleet in enumerate(fleets(Setting(families[0], DEVICE))):
         for place, family in enumerate(families):

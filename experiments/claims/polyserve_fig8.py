@@ -119,7 +119,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
     families = list(dict.fromkeys(rows["family"]))
     figure, row = drawing.panels(
-        families, "rate, share of the optimum of 20 engines", "engine-seconds a request", size=(2.4, 2.6), share_y=False
+        families, "rate, share of optimum", "engine-seconds a request", size=(2.4, 2.6), share_y=False
     )
     for axes, family in zip(row, families, strict=True):
         here = rows[rows["family"] == family]
@@ -144,7 +144,8 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     families=FAMILIES,
     devices=(DEVICE,),
     picture=picture,
-    caption="Engine-seconds a request; bars are 95 % intervals over seeds.",
+    caption="Engine-seconds a request; rates are shares of the optimal goodput of 20 co-located engines, bars are 95 % "
+    "intervals over seeds.",
     reading="PolyServe is cheaper by half on mooncake-conversation and not elsewhere: there it costs up to a third "
     "more at a rate of 0.2 of the optimal goodput, and is within a few per cent at 0.5 and 0.8. The number of"
     " engines of CO-Chunk is found by hindsight for each rate, so that 90 % are just in time, while "

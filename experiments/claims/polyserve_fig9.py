@@ -54,7 +54,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     from servegym.experiments.claims.harness import drawing
 
     family = rows["family"].iloc[0]
-    figure, row = drawing.panels([family], "engines", "goodput per engine, requests/s", size=(5.2, 3.0))
+    figure, row = drawing.panels([family], "engines", "goodput per engine, requests/s", size=(8.4, 3.2))
     for style, fleet in enumerate(all_fleets(rows)):
         drawing.curve(row[0], SIZES, [per_engine(rows, fleet, engines) for engines in SIZES], fleet.name, style)
     row[0].set_xscale("log", base=2)

@@ -20,6 +20,7 @@ PD, CO = POLYSERVE
 
 def test_engines_of_a_cell():
     prefill = fleets.optimum(SETTING, 20, True).prefill_engines
+    assert prefill is not None
     assert serving(PD.cell(SETTING, 1, 40)) == Engines(prefill=prefill, decode=20 - prefill)
     assert serving(CO.cell(SETTING, 1, 40, engines=8)) == Engines(engines=8)
 
@@ -29,6 +30,7 @@ def test_a_scenario_has_the_fleet():
     whole = scenario(PD.cell(SETTING, 1, 40), workload)
     assert [pool.role for pool in whole.deployment.pools] == ["prefill", "decode"]
     assert {pool.scheduler.name for pool in whole.deployment.pools if pool.scheduler} == {"polyserve"}
+    assert whole.router is not None and whole.scaler is not None
     assert (whole.router.name, whole.scaler.name, whole.scheduler.name) == ("polyserve",) * 3
     assert {type(pool.estimator) for pool in whole.deployment.pools} == {KnownDevice}
     baseline = scenario(co_chunk(SETTING)._replace(knows_device=False).cell(SETTING, 1, 40), workload)
@@ -69,7 +71,8 @@ def test_a_light_load_is_in_time_and_a_heavy_one_is_given_up():
     shares = fleets.in_time(cell, 0.1 * fleets.optimal_per_s(cell))
     assert shares is not None and shares["all"] == 1.0 and set(shares) == {"all", "20 ms", "30 ms", "50 ms", "100 ms"}
     assert fleets.in_time(cell, 4 * fleets.optimal_per_s(cell), give_up=True) is None
-    assert fleets.in_time(cell, 4 * fleets.optimal_per_s(cell))["all"] < 0.9
+    shares = fleets.in_time(cell, 4 * fleets.optimal_per_s(cell))
+    assert shares is not None and shares["all"] < 0.9
 
 
 def test_the_known_device_takes_what_the_device_takes():
