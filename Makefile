@@ -68,5 +68,5 @@ $(BASE): pyproject.toml constraints.txt | $(MADE)
 	@touch $@
 
 $(DEV): pyproject.toml constraints.txt | $(MADE)
-	$(PIP_INSTALL) -e '.[dev]'
+	$(PIP_INSTALL) -e '.[dev,train]'
 	@touch $(BASE) $@

@@ -6,7 +6,10 @@ import pkgutil
 
 from servegym.baselines import routers, scalers, schedulers
 from servegym.simulator import policies
+from servegym.simulator.errors import PolicyError
 from servegym.simulator.policies import Policy
+
+LEARNED = "learned:"  # in front of the path of a file
 
 
 @functools.cache
@@ -17,10 +20,24 @@ def load() -> None:
             importlib.import_module(module.name)
 
 
-def scheduler(text: str) -> Policy:
-    """The scheduler "name" or "name:key=value,...". Raises PolicyError for an unknown name or parameter."""
+def _find(kind: str, text: str) -> Policy:
+    """A policy by its name and settings, or "learned:PATH" from the file it was saved to."""
     load()
-    return policies.get_policy("scheduler", text)
+    if not text.startswith(LEARNED):
+        return policies.get_policy(kind, text)
+    from servegym.baselines.learned import artifact
+
+    path = text.removeprefix(LEARNED)
+    policy = artifact.load(path)
+    if policy.kind != kind:
+        raise PolicyError(f"{path}: it is a {policy.kind}; it should be a {kind}")
+    return policy
+
+
+def scheduler(text: str) -> Policy:
+    """The scheduler "name", "name:key=value,..." or "learned:PATH". Raises PolicyError for an unknown name or
+    parameter, or a file that no policy was saved to."""
+    return _find("scheduler", text)
 
 
 def scheduler_names() -> list[str]:
@@ -30,9 +47,8 @@ def scheduler_names() -> list[str]:
 
 
 def router(text: str) -> Policy:
-    """The router "name" or "name:key=value,...". Raises PolicyError for an unknown name or parameter."""
-    load()
-    return policies.get_policy("router", text)
+    """The router "name", "name:key=value,..." or "learned:PATH". Raises PolicyError as `scheduler` does."""
+    return _find("router", text)
 
 
 def router_names() -> list[str]:
@@ -42,9 +58,8 @@ def router_names() -> list[str]:
 
 
 def scaler(text: str) -> Policy:
-    """The scaler "name" or "name:key=value,...". Raises PolicyError for an unknown name or parameter."""
-    load()
-    return policies.get_policy("scaler", text)
+    """The scaler "name", "name:key=value,..." or "learned:PATH". Raises PolicyError as `scheduler` does."""
+    return _find("scaler", text)
 
 
 def scaler_names() -> list[str]:

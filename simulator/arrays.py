@@ -187,15 +187,14 @@ def of_kinds(items: list) -> tuple:
     return tuple(items) + (items[0],) * (KINDS - len(items))
 
 
-def as_numbers(values: np.ndarray) -> np.ndarray:
-    return np.array(values, dtype="f8", order="C")
-
-
 def by_engine(pools: tuple[Deployment, ...], numbers: list[np.ndarray]) -> np.ndarray:
     """float64[engines, longest]: the numbers of each engine's pool, zeros after the end of shorter ones."""
-    longest = max(len(values) for values in numbers)
-    rows = [np.pad(as_numbers(values), (0, longest - len(values))) for values in numbers]
-    return np.repeat(rows, [pool.engines for pool in pools], axis=0)
+    together = np.zeros((sum(pool.engines for pool in pools), max(len(values) for values in numbers)))
+    first = 0
+    for pool, values in zip(pools, numbers, strict=True):
+        together[first : first + pool.engines, : len(values)] = values
+        first += pool.engines
+    return together
 
 
 def fresh_requests(scenario: Scenario, settings: Settings) -> np.ndarray:

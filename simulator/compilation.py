@@ -16,6 +16,7 @@ import os
 import sys
 import tempfile
 import types as python_types
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 import numba
 import numpy as np
 from numba import types
+from numba.core.errors import NumbaExperimentalFeatureWarning
 
 # Kernels own no arrays: the run's arrays belong to Python while a kernel works on them. So Numba's reference
 # counting is off (it took three quarters of the time: every call with a run counted twenty arrays up and down),
@@ -133,9 +135,10 @@ class Compiled(types.WrapperAddressProtocol):
     It is compiled (or read from the cache) when it is first used, not when it is defined.
     """
 
-    def __init__(self, py_func: Callable, signature: Any):
+    def __init__(self, py_func: Callable, signature: Any, made_from: tuple[Any, dict[str, Any]] | None = None):
         self.py_func = py_func
         self._signature = signature
+        self.made_from = made_from  # the template and the names it was given, of one that is `specialised`
         functools.update_wrapper(self, py_func)
 
     @functools.cached_property
@@ -149,7 +152,9 @@ class Compiled(types.WrapperAddressProtocol):
         before, _config.CACHE_DIR = _config.CACHE_DIR, str(directory)
         try:
             dispatcher = _njit(cache=digest is not None, **OPTIONS)(self.py_func)
-            dispatcher.compile(self._signature)
+            with warnings.catch_warnings():  # first-class functions are what this is about
+                warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
+                dispatcher.compile(self._signature)
         finally:
             _config.CACHE_DIR = before
         dispatcher.disable_compile()
@@ -184,12 +189,51 @@ class Compiled(types.WrapperAddressProtocol):
         return self.dispatcher(*arguments)
 
     def __reduce__(self) -> Any:
-        # Pickled by reference: the module's name gives it back.
+        # Pickled by reference: the module's name gives it back, or what it was made from.
+        if self.made_from is not None:
+            return _make, self.made_from
         return _lookup, (self.py_func.__module__, self.py_func.__qualname__)
 
 
 def _lookup(module: str, name: str) -> Any:
     return getattr(__import__(module, fromlist=[name]), name)
+
+
+_specialised: dict[Any, Compiled] = {}
+_plain_kernel = functools.cache(kernel)
+
+
+def specialised(template: Compiled, **names: Compiled | int | float) -> Compiled:
+    """`template` with some of its globals replaced: kernels of its own, called directly and compiled with it.
+
+    A Compiled is called as a plain kernel; a number is a constant. (A closure would do the same, but Numba compiles
+    those again in each process.) The same template and names give the same object. Raises ValueError for a name it
+    does not use.
+    """
+    used = _names(template.py_func.__code__)
+    for name in names:
+        if name not in used or name not in template.py_func.__globals__:
+            raise ValueError(f"{template.py_func.__name__} uses no global {name}")
+    values = {name: value.py_func if isinstance(value, Compiled) else value for name, value in names.items()}
+    key = (template.py_func, *((name, type(value), value) for name, value in sorted(values.items())))
+    if key not in _specialised:
+        _specialised[key] = _specialise(template, names)
+    return _specialised[key]
+
+
+def _specialise(template: Compiled, names: dict[str, Any]) -> Compiled:
+    original = template.py_func
+    plain = {name: _plain_kernel(value.py_func) if isinstance(value, Compiled) else value
+             for name, value in names.items()}  # fmt: skip
+    copy = python_types.FunctionType(original.__code__, {**original.__globals__, **plain}, original.__name__)
+    # Symbols of compiled code are named after the function: what differs must not have the same name.
+    copy.__name__ = f"{original.__name__}_{(source_digest(copy) or str(len(_specialised)))[:8]}"
+    copy.__qualname__, copy.__doc__ = copy.__name__, original.__doc__
+    return Compiled(copy, template.signature(), (template, names))
+
+
+def _make(template: Compiled, names: dict[str, Any]) -> Compiled:
+    return specialised(template, **names)
 
 
 def compiled(signature: Any) -> Callable[[Callable], Compiled]:

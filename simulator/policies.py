@@ -6,6 +6,7 @@ A `Policy` is data about a policy: search spaces, help texts, documentation tabl
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -75,8 +76,9 @@ class Parameter:
 @dataclasses.dataclass(frozen=True)
 class StateFields:
     """What a policy remembers: names of the numbers it keeps between decisions (float64, 0 at first), for each request,
-    engine, and client at an engine; whether it reads the running statistics by client and by application; and whether
-    it makes batches that can be suspended (`tasks`)."""
+    engine, and client at an engine; whether it reads the running statistics by client and by application; whether
+    it makes batches that can be suspended (`tasks`); and whether, where it keeps numbers, being asked once more at the
+    same instant changes nothing (`repeatable`)."""
 
     request: tuple[str, ...] = ()
     engine: tuple[str, ...] = ()
@@ -84,6 +86,43 @@ class StateFields:
     by_client: bool = False
     by_application: bool = False
     tasks: bool = False
+    repeatable: bool = False
+
+
+class Weights:
+    """Numbers that were learned: `values`, float64, read-only. Equal, and hashed, by their bytes.
+
+    Raises PolicyError for one that is not finite.
+    """
+
+    def __init__(self, values: Any = ()):
+        self.values = np.array(values, dtype="f8").ravel()
+        if not np.isfinite(self.values).all():
+            at = int(np.flatnonzero(~np.isfinite(self.values))[0])
+            raise PolicyError(f"weight {at} is {self.values[at]}; weights should be finite numbers")
+        self.values.setflags(write=False)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Weights) and self.values.tobytes() == other.values.tobytes()
+
+    def __hash__(self) -> int:
+        return hash(self.values.tobytes())
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} weights {self.sha256[:8]}>" if len(self) else "<no weights>"
+
+    def __reduce__(self) -> Any:
+        return Weights, (np.asarray(self.values),)
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.values.tobytes()).hexdigest()
+
+
+NO_WEIGHTS = Weights()
 
 
 @victims
@@ -102,7 +141,11 @@ class Policy:
     function: its compiled function. victims: who gives up memory first.
     moves_engines: a router that moves engines out of the common pool (which takes their requests back).
     urgent_tier: requests ranked in this tier or before it are those it takes for urgent; None: it has no such notion.
+    halves: of the function of a scheduler that first ranks, and then leaves out what is not in the batch it chooses by
+    its ranks: one after the other they do what it does, and what ranks anew can do so in between.
     settings: the parameters that differ from their defaults.
+    weights: numbers that were learned, which the function gets behind its parameters.
+    scratch: how many numbers behind those it may write; 0 at first, and its own at each engine.
     """
 
     name: str
@@ -115,7 +158,10 @@ class Policy:
     state: StateFields = StateFields()
     urgent_tier: int | None = None
     moves_engines: bool = False
+    halves: tuple[Compiled, Compiled] | None = None
     settings: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+    weights: Weights = NO_WEIGHTS
+    scratch: int = 0
 
     def with_settings(self, /, **settings: Any) -> Policy:
         """This policy with some parameters set. Raises PolicyError for an unknown name or a value out of range."""
@@ -145,15 +191,19 @@ class Policy:
         return values
 
     def numbers(self, fact: Callable[[str], float]) -> np.ndarray:
-        """float64[parameters]: the values as the compiled function takes them."""
+        """float64[parameters + weights + scratch]: the numbers that the compiled function is given."""
         values = self.values(fact)
-        return np.array(
+        numbers = np.array(
             [p.choices.index(values[p.name]) if p.choices else values[p.name] for p in self.parameters], dtype="f8"
         )
+        if len(self.weights) + self.scratch == 0:
+            return numbers
+        return np.concatenate([numbers, self.weights.values, np.zeros(self.scratch)])
 
     def to_json(self) -> dict[str, Any]:
-        """What names this policy and its settings; `from_json` gives it back."""
-        return {"kind": self.kind, "name": self.name, "settings": dict(self.settings)}
+        """What names this policy and its settings; `from_json` gives it back, unless it has weights."""
+        document = {"kind": self.kind, "name": self.name, "settings": dict(self.settings)}
+        return document | ({"weights_sha256": self.weights.sha256} if len(self.weights) else {})
 
 
 _registry: dict[tuple[str, str], Policy] = {}
@@ -193,4 +243,6 @@ def from_json(document: Mapping[str, Any]) -> Policy:
     missing = [key for key in ("kind", "name", "settings") if key not in document]
     if missing:
         raise PolicyError(f"a policy's JSON has kind, name and settings; missing: {', '.join(missing)}")
+    if "weights_sha256" in document:
+        raise PolicyError(f"{document['name']} has weights, which are not in this JSON; load the file it was saved to")
     return get_policy(document["kind"], document["name"]).with_settings(**document["settings"])

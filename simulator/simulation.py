@@ -31,7 +31,6 @@ from servegym.simulator.statuses import (
     PAUSED,
     QUEUE_FULL,
     SIGNALS_FULL,
-    STUCK,
     TIMELINE_FULL,
 )
 from servegym.simulator.workload import Workload
@@ -145,7 +144,7 @@ class Simulation:
         self.arrays = fresh_run(self.scenario, self.settings, self.record_timeline)
         self.books = fresh_books(self.arrays, self.scenario, self.settings)
         self.wall_s = 0.0
-        self._ended = False
+        self.ended = False
 
     def run(self) -> Result:
         """Run to the end of the scenario, from the start or from where stepping stopped."""
@@ -164,20 +163,24 @@ class Simulation:
         begin = time.perf_counter()
         while True:
             status = run_on(self.arrays, self.books, self.functions, stop_at, self.scenario.until_s)
-            if status == QUEUE_FULL:
-                self._grow_queues()
-            elif status == SIGNALS_FULL:
-                signals = self.books.signals
-                self.books = self.books._replace(signals=longer(signals, 2 * len(signals)))
-            elif status == TIMELINE_FULL:
-                self._grow_timeline()
-            elif status in (BAD_DURATION, BAD_ROUTE, BAD_MOVE, STUCK):
-                raise self._error(status)
-            else:
-                assert status in (DONE, DECISION, PAUSED)
+            if status in (DONE, DECISION, PAUSED):
                 self.wall_s += time.perf_counter() - begin
-                self._ended = status != DECISION
+                self.ended = status != DECISION
                 return int(status)
+            self.make_room(status)
+
+    def make_room(self, status: int) -> None:
+        """Make the array longer that was too short (`arrays` and `books` are new tuples then), so that `advance` can be
+        called again; or raise what has gone wrong."""
+        if status == QUEUE_FULL:
+            self._grow_queues()
+        elif status == SIGNALS_FULL:
+            signals = self.books.signals
+            self.books = self.books._replace(signals=longer(signals, 2 * len(signals)))
+        elif status == TIMELINE_FULL:
+            self._grow_timeline()
+        else:
+            raise self._error(status)
 
     def _error(self, status: int) -> ServegymError:
         """What has gone wrong, where, and what would be right."""
@@ -229,7 +232,7 @@ class Simulation:
     def result(self) -> Result:
         """What has happened so far. It stays as it is when the simulation goes on."""
         arrays = self.arrays
-        if not self._ended:
+        if not self.ended:
             changing = ("clock", "requests", "outcomes", "engines", "timeline", "tbt_histogram")
             arrays = arrays._replace(**{name: getattr(arrays, name).copy() for name in changing})
         return Result(self.scenario, arrays, self.wall_s)

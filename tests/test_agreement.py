@@ -68,6 +68,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"ablation": "no-latency", "token_budget": 64},
         {"variant": "xllm"},
         {"variant": "xllm", "starve_threshold": 0.1, "load": "c"},
+        {"density_exponent": 0.5, "gamma": 3.0},
     ],
     "fairbatching": [{}, {"near": 0.0}, {"near": 1.0, "eta": 0.03}, {"near": 1000.0, "eta": 0.006}],
     "fastserve-mlfq": [

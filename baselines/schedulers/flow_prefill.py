@@ -80,7 +80,7 @@ def let_decodes_run(now_s, engine, requests, queue, memory, share, least_slice_s
 
 
 @allocating_kernel
-def choose_batch(first, now_s, requests, queue, parameters, estimator, plan):
+def choose_batch(first, now_s, engine, requests, queue, parameters, estimator, plan, limits):
     """Alg. 1: keep in the plan those that run with the request at `first`, leave out the others that wait."""
     budget, margin, longest, stop = int(parameters[2]), parameters[3], int(parameters[4]), parameters[5] == 1
     head, waiting = requests[queue[first]], 0
@@ -97,7 +97,7 @@ def choose_batch(first, now_s, requests, queue, parameters, estimator, plan):
         sort(order, plan, waiting)
     for i in range(waiting):
         line, request = plan[order[i]], requests[queue[order[i]]]
-        if more and line.tier < NO_ROOM and left_of(request) <= longest:
+        if more and left_of(request) <= longest and has_room(request, engine, limits):
             summed, summed_cached = tokens + left_of(request), cached + cached_of(request)
             if summed < budget and prefill_s(summed, summed_cached, estimator) < remain_s:
                 tokens, cached = summed, summed_cached
@@ -107,7 +107,8 @@ def choose_batch(first, now_s, requests, queue, parameters, estimator, plan):
 
 
 @scheduler
-def flow_prefill(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+def rank_all(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    """Alg. 2, lines 7-11: what waits, what is suspended and what runs, in one order."""
     priority, late_by_deadline, chunk_tokens = int(parameters[0]), parameters[1] == 1, int(parameters[7])
     limits.preemptible = int(parameters[6])
     limits.phase = PHASE_FIRST_DECIDES
@@ -115,7 +116,6 @@ def flow_prefill(now_s, engine, requests, queue, state, parameters, estimator, p
         limits.chunk_tokens = chunk_tokens
     else:
         limits.whole_prompts = 1
-    # Alg. 2, lines 7-11: what waits, what is suspended and what runs, in one order.
     decodes = 0
     for place in range(queue.shape[0]):
         line, request = plan[place], requests[queue[place]]
@@ -138,10 +138,24 @@ def flow_prefill(now_s, engine, requests, queue, state, parameters, estimator, p
         let_decodes_run(
             now_s, engine, requests, queue, memory, parameters[8], parameters[9], estimator, plan, limits
         )  # fmt: skip
-    # Lines 12-15. Asked while a task runs, all that counts is who is first.
+
+
+@scheduler
+def leave_out_others(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    """Lines 12-15, whoever has ranked. Asked while a task runs, all that counts is who is first."""
     first = first_ranked(plan, queue.shape[0])
-    if engine.running_task < 0 and requests[queue[first]].task < 0 and IN_TIME <= plan[first].tier <= LATE:
-        choose_batch(first, now_s, requests, queue, parameters, estimator, plan)
+    request = requests[queue[first]]
+    if engine.running_task < 0 and request.task < 0 and not is_decoding(request) and has_room(request, engine, limits):
+        choose_batch(first, now_s, engine, requests, queue, parameters, estimator, plan, limits)
+
+
+rank_first, leave_out_then = kernel(rank_all.py_func), kernel(leave_out_others.py_func)
+
+
+@scheduler
+def flow_prefill(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    rank_first(now_s, engine, requests, queue, state, parameters, estimator, plan, limits)
+    leave_out_then(now_s, engine, requests, queue, state, parameters, estimator, plan, limits)
 
 
 register(
@@ -151,7 +165,8 @@ register(
         "Prompts by deadline, those that would be late last, in batches that are suspended for what comes first.",
         "FlowPrefill, section 5, Algorithms 1 and 2",
         flow_prefill,
-        state=StateFields(engine=("decodes_started_s", "decodes_ended_s"), tasks=True),
+        halves=(rank_all, leave_out_others),
+        state=StateFields(engine=("decodes_started_s", "decodes_ended_s"), tasks=True, repeatable=True),
         parameters=(
             Parameter("priority", "s-edf", "what counts as late: slack (Eq. 3), a deadline that has passed, nothing",
                       choices=PRIORITIES, source="FlowPrefill, Eq. 3 and section 6.3"),

@@ -33,7 +33,7 @@ def mark_urgent_by_phi_c(plan, n, gamma, factor):
 
 
 @kernel
-def rank_urgent(request, line, xllm, starve_threshold):
+def rank_urgent(request, line, xllm, starve_threshold, exponent):
     """Rank an urgent request by density; xllm puts decodes, then starved requests, before the others."""
     if xllm:
         slo_s = request.ttft_slo_s if request.emitted_tokens == 0 else request.tpot_slo_s
@@ -43,14 +43,14 @@ def rank_urgent(request, line, xllm, starve_threshold):
             line.tier = -1
     # density(r): weight of the next token per second of work
     gain = request.first_token_gain if request.emitted_tokens == 0 else request.decode_token_gain
-    line.key = -(gain / line.exec_s)
+    line.key = -(gain / (line.exec_s if exponent == 1.0 else line.exec_s**exponent))
 
 
 @scheduler
 def slide_batching(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
     gamma, eta, load, include_hopeless = parameters[0], parameters[1], int(parameters[2]), parameters[3] == 1
     ablation, token_budget = int(parameters[4]), int(parameters[5])
-    xllm, starve_threshold = parameters[6] == 1, parameters[7]
+    xllm, starve_threshold, exponent = parameters[6] == 1, parameters[7], parameters[8]
     n = queue.shape[0]
     constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
     # Lines 1-7: the work of each request, their sum, and the latency budget. A line's key is remain(r) until ranked.
@@ -87,7 +87,7 @@ def slide_batching(now_s, engine, requests, queue, state, parameters, estimator,
         if not by_phi_c:
             line.tier = 0 if line.key < bound_s else 1
         if line.tier == 0:
-            rank_urgent(requests[queue[place]], line, xllm, starve_threshold)
+            rank_urgent(requests[queue[place]], line, xllm, starve_threshold, exponent)
 
 
 register(
@@ -113,6 +113,8 @@ register(
             Parameter("variant", "paper", "xllm: order and stopping rule of the public code",
                       choices=("paper", "xllm"), source="xLLM"),
             Parameter("starve_threshold", 1.0, "xllm: SLOs a request may be late before it goes ahead", 0, 1000),
+            Parameter("density_exponent", 1.0, "x in density = gain / exec^x: 0 by gain alone, above 1 shorter ones first",
+                      0, 3),
         ),
     )
 )  # fmt: skip

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-import resource
 import subprocess
 import sys
 from statistics import median
@@ -19,6 +18,7 @@ import numpy as np
 
 from servegym.baselines.registry import router, router_names, scheduler
 from servegym.experiments.benchmarks.figures import Figure
+from servegym.experiments.benchmarks.peak_memory import peak_bytes
 from servegym.experiments.benchmarks.scenarios import Sizes
 from servegym.experiments.errors import ExperimentError
 from servegym.experiments.load import saturation_rate_per_s
@@ -33,7 +33,7 @@ from servegym.traces.workloads import build_workload
 TRACE, LONGEST_PROMPT_TOKENS = "uniform-4096-1024", 8192
 DEVICE, SCHEDULER, LOAD = "h200-llama3-8b", "sarathi-fcfs", 1.0
 BOUNDS_S = {"min-load": 45.0, "polyserve": 90.0}  # of the routers measured here; one that is not registered is left out
-KIBIBYTE, MEBIBYTE = 2**10, 2**20
+MEBIBYTE = 2**20
 
 
 def measure(sizes: Sizes) -> list[Figure]:
@@ -84,7 +84,7 @@ def serve(name: str, engines: int, requests: int) -> dict[str, Any]:
     return {
         "loop_s": result.wall_s,
         "rate_per_s": LOAD * engines * engine_rate_per_s(),
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIBIBYTE / MEBIBYTE,
+        "peak_mib": peak_bytes() / MEBIBYTE,
     }
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 
 from servegym.experiments.benchmarks.figures import Figure
+from servegym.experiments.benchmarks.peak_memory import peak_bytes
 from servegym.experiments.benchmarks.scenarios import Sizes, scenario, workload
 from servegym.experiments.errors import ExperimentError
 from servegym.simulator.simulation import Simulation
-
-KIBIBYTE = 1024  # the unit of ru_maxrss on Linux
 
 
 def measure(sizes: Sizes) -> list[Figure]:
@@ -27,14 +25,14 @@ def measure(sizes: Sizes) -> list[Figure]:
     ]
 
 
-def peak_bytes(requests: int) -> int:
+def peak_of_run_bytes(requests: int) -> int:
     """Peak resident memory of this process after a run to the end and its summary."""
     result = Simulation(scenario(workload(requests))).run()
     finished = result.summary["finished"]
     if finished != requests:
         raise ExperimentError(f"{finished} of {requests} requests finished")
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIBIBYTE
+    return peak_bytes()
 
 
 if __name__ == "__main__":
-    print(peak_bytes(int(sys.argv[1])))
+    print(peak_of_run_bytes(int(sys.argv[1])))

@@ -5,6 +5,10 @@
     result = servegym.simulate("azure-conv", scheduler="slide-batching", rate_per_s=6)
     result.summary["tdg_ratio"], result.requests      # figures of the run, one row a request
 
+    import gymnasium as gym
+
+    env = gym.make("servegym:EngineBatching-v0")      # importing servegym registers its environments
+
 Names load when they are first used, so that `import servegym` is light.
 """
 
@@ -12,6 +16,8 @@ from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from servegym.envs.registration import register_all
 
 if TYPE_CHECKING:
     from servegym.api import simulate as simulate
@@ -74,6 +80,8 @@ _HOMES = {
     "trace_names": "traces.workloads",
 }
 __all__ = ["__version__", *sorted(_HOMES)]
+
+register_all()
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from servegym.api import simulate
-from servegym.experiments import load
+from servegym.envs import saturation
 from servegym.experiments.errors import ExperimentError
 from servegym.experiments.load import LOADS, load_title, parse_load, saturation_rate_per_s
 from servegym.latency_models.profile import load_profile
@@ -25,7 +25,7 @@ def test_what_is_no_load(text):
 
 
 def test_saturation_is_requests_over_the_time_to_serve_all_at_once():
-    workload = build_workload("azure-conv", requests=load.SATURATION_REQUESTS, arrivals="at-once")
+    workload = build_workload("azure-conv", requests=saturation.SATURATION_REQUESTS, arrivals="at-once")
     result = simulate(workload, scheduler="sarathi-fcfs")
     assert np.all(workload.table["arrival_s"] == 0)
     assert saturation_rate_per_s("azure-conv", PROFILE) == len(workload) / result.requests["finish_s"].max()
@@ -42,7 +42,7 @@ def test_a_file_is_represented_as_a_whole(tmp_path, monkeypatch):
     path = tmp_path / "drift.csv"
     path.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *rows]))
     whole = saturation_rate_per_s(str(path), PROFILE)
-    monkeypatch.setattr(load, "SATURATION_REQUESTS", 100)
+    monkeypatch.setattr(saturation, "SATURATION_REQUESTS", 100)
     assert saturation_rate_per_s(str(path), PROFILE) == pytest.approx(whole, rel=0.15)
 
 

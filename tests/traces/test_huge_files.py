@@ -6,7 +6,7 @@ SERVEGYM_HUGE_ROWS=10000000 asks for the size a service's log of weeks has (minu
 import gzip
 import json
 import os
-import resource
+import re
 import subprocess
 import sys
 
@@ -20,12 +20,23 @@ from servegym.traces import read_trace
 ROWS = int(os.environ.get("SERVEGYM_HUGE_ROWS", 300_000))
 MOST_BYTES = 2 * 1024**3
 IN_A_CHILD = """
-import json, resource, sys, time
+import json, sys, time
+from servegym.experiments.benchmarks.peak_memory import peak_bytes
 from servegym.traces import build_workload
 start_s = time.perf_counter()
 workload = build_workload(sys.argv[1], rate_per_s=100.0)
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-print(json.dumps({"rows": len(workload), "peak_bytes": peak, "wall_s": time.perf_counter() - start_s}))
+print(json.dumps({"rows": len(workload), "peak_bytes": peak_bytes(), "wall_s": time.perf_counter() - start_s}))
+"""
+REFUSED_IN_A_CHILD = """
+import sys
+from servegym.experiments.benchmarks.peak_memory import peak_bytes
+from servegym.simulator.errors import WorkloadError
+from servegym.traces import read_trace
+before = peak_bytes()
+try:
+    read_trace(sys.argv[1])
+except WorkloadError as error:
+    print(peak_bytes() - before, error)
 """
 
 
@@ -84,10 +95,10 @@ def test_a_small_archive_of_an_endless_line_is_refused(tmp_path, ending):
         stream.write(b"prompt_tokens,output_tokens\n" * (ending == ".csv.gz"))
         for _ in range(200):
             stream.write(b"0" * (1 << 20))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(WorkloadError, match=r"line \d is longer than"):
-        read_trace(path)
-    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 1024**3
+    command = [sys.executable, "-c", REFUSED_IN_A_CHILD, str(path)]
+    growth, error = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split(" ", 1)
+    assert re.search(r"line \d is longer than", error)
+    assert int(growth) < 1024**3
 
 
 def test_many_columns(tmp_path):

@@ -38,6 +38,7 @@ class SlideBatching(Scheduler):
         token_budget: int = 512,  # of no-latency
         xllm: bool = False,
         starve_threshold: float = 1.0,  # of xllm
+        density_exponent: float = 1.0,
         **limits: Any,
     ) -> None:
         super().__init__(**limits)
@@ -46,6 +47,7 @@ class SlideBatching(Scheduler):
         self.gamma, self.eta, self.phi, self.hopeless = gamma, eta, phi, hopeless
         self.ablation, self.token_budget = ablation, token_budget
         self.xllm, self.starve_threshold = xllm, starve_threshold
+        self.density_exponent = density_exponent
 
     def prepare(self, requests: list[Request], estimator: Latency) -> None:
         super().prepare(requests, estimator)
@@ -84,7 +86,7 @@ class SlideBatching(Scheduler):
 
     def density(self, r: Request) -> float:
         exec_s = self.exec(r)
-        return r.weight_of(r.emitted + 1) / exec_s if exec_s > 0 else INF
+        return r.weight_of(r.emitted + 1) / exec_s**self.density_exponent if exec_s > 0 else INF
 
     def ranks(self, queue: list[Request], now_s: float) -> list[Rank]:
         ranks: list[Rank] = []

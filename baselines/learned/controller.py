@@ -1,0 +1,135 @@
+"""Controllers: a network sets parameters of a base scheduler for each batch.
+
+An action a in [-1, 1] moves a parameter from its default d (a = 0, exactly) to its upper bound (a = 1) or its lower
+one (a = -1): d + (high - d) a, or where it is searched on a logarithmic scale d (high / d)^a; for a < 0 alike with low
+and -a.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from servegym.baselines.learned.derived import LearnedPolicy, check_base, check_network, derived, half
+from servegym.baselines.learned.forward import COUNT, ROOM, forward
+from servegym.baselines.learned.memory import KEPT, ROUNDS, is_same_decision
+from servegym.baselines.learned.network import Network
+from servegym.baselines.observations.engine import engine_layout, observe_engine
+from servegym.simulator.compilation import kernel, specialised
+from servegym.simulator.errors import PolicyError
+from servegym.simulator.policies import Fact, Parameter, Policy
+from servegym.simulator.signatures import scheduler
+
+INDEX, LOW, HIGH, SCALE = range(4)  # of a row of the table of controls
+LOGARITHMIC, WHOLE_NUMBERS = 1, 2  # SCALE, added up
+OBSERVED = engine_layout().size
+
+
+@kernel
+def set_parameters(defaults, table, action, out):
+    """Write the parameters of a base scheduler into out: the defaults, changed by an action as the table says.
+
+    defaults: float64[parameters]. table: float64[controls, 4]: (index, low, high, scale). action: float64[controls].
+    """
+    for i in range(out.shape[0]):
+        out[i] = defaults[i]
+    for k in range(table.shape[0]):
+        i, low, high, scale = int(table[k, INDEX]), table[k, LOW], table[k, HIGH], int(table[k, SCALE])
+        a = min(max(action[k], -1.0), 1.0)
+        default, bound = defaults[i], high if a > 0.0 else low
+        if a == 0.0 or np.isnan(a):
+            continue
+        if scale & LOGARITHMIC:
+            value = default * (bound / default) ** abs(a)
+        else:
+            value = default + (bound - default) * abs(a)
+        if scale & WHOLE_NUMBERS:
+            value = np.rint(value)
+        out[i] = min(max(value, low), high)
+
+
+@scheduler
+def base(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    """Stands for the base scheduler."""
+
+
+PARAMETERS, CONTROLS = 0, 0  # stand for how many the base has, and how many of them are set
+
+
+@scheduler
+def controlled_scheduler(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    """Its numbers: the base's parameters, the table of controls, the network; scratch: the network's room, the action,
+    what is kept of the last decision, the defaults, the observation.
+
+    The base's parameters are set in their place, where `victims` finds them too.
+    """
+    at = PARAMETERS
+    table = parameters[at : at + 4 * CONTROLS].reshape((CONTROLS, 4))
+    network = parameters[at + 4 * CONTROLS :]
+    at += 4 * CONTROLS + int(network[COUNT]) + int(network[ROOM])
+    action, memory = parameters[at : at + CONTROLS], parameters[at + CONTROLS : at + CONTROLS + KEPT]
+    at += CONTROLS + KEPT
+    defaults, observation = parameters[at : at + PARAMETERS], parameters[at + PARAMETERS :].view(np.float32)
+    if memory[ROUNDS] == 0.0:
+        for i in range(PARAMETERS):
+            defaults[i] = parameters[i]
+    if not is_same_decision(memory, now_s, engine):
+        observe_engine(now_s, engine, requests, queue, estimator, plan, observation)
+        forward(network, observation, 0, action)
+        set_parameters(defaults, table, action, parameters[:PARAMETERS])
+    base(now_s, engine, requests, queue, state, parameters, estimator, plan, limits)
+
+
+def can_be_set(parameter: Parameter, base: Policy) -> bool:
+    """Whether a controller can set it: a number with bounds, and a default between them or from a scenario."""
+    default = base.settings.get(parameter.name, parameter.default)
+    if parameter.choices or not (math.isfinite(parameter.low) and math.isfinite(parameter.high)):
+        return False
+    return isinstance(default, Fact) or parameter.low < float(default) < parameter.high
+
+
+def default_controls(base: Policy) -> tuple[str, ...]:
+    """The parameters that a controller sets where nothing is said: all quantities; if there are none, the counts that
+    are searched on a logarithmic scale. Raises PolicyError if there are none either."""
+    possible = [parameter for parameter in base.parameters if can_be_set(parameter, base)]
+    quantities = [parameter.name for parameter in possible if not parameter.integer]
+    counts = [parameter.name for parameter in possible if parameter.integer and parameter.log]
+    if not quantities + counts:
+        raise PolicyError(f"{base.name} has no parameter that a controller could set")
+    return tuple(quantities or counts)
+
+
+def control_table(base: Policy, controls: tuple[str, ...]) -> np.ndarray:
+    """float64[controls, 4]: what `set_parameters` needs to know. Raises PolicyError for one that cannot be set."""
+    names = [parameter.name for parameter in base.parameters]
+    rows = []
+    for name in controls:
+        if name not in names or not can_be_set(base.parameters[names.index(name)], base):
+            possible = [parameter.name for parameter in base.parameters if can_be_set(parameter, base)]
+            raise PolicyError(f"{base.name}: {name} cannot be controlled; it can: {', '.join(possible) or 'none'}")
+        parameter = base.parameters[names.index(name)]
+        scale = LOGARITHMIC * parameter.log + WHOLE_NUMBERS * parameter.integer
+        rows.append([names.index(name), parameter.low, parameter.high, scale])
+    if not rows or len(set(controls)) < len(rows):
+        raise PolicyError(f"{base.name}: controls {', '.join(controls) or '(none)'}; name one or more, each once")
+    return np.array(rows, "f8")
+
+
+def controlled(base: Policy, controls: tuple[str, ...] | None, network: Network, name: str = "") -> LearnedPolicy:
+    """The base scheduler with parameters that a dense network sets for each batch, from `engine_layout()`.
+
+    controls: names of the parameters, one for each output of the network; None: `default_controls`. With all weights 0
+    it decides as the base does. Raises PolicyError if these do not fit each other.
+    """
+    check_base(base, "scheduler")
+    controls = default_controls(base) if controls is None else tuple(controls)
+    table, layout = control_table(base, controls), engine_layout()
+    check_network(network, layout, len(controls), f"a controller of {', '.join(controls)}", shared=False)
+    parameters = len(base.parameters)
+    function = specialised(controlled_scheduler, base=base.function, PARAMETERS=parameters, CONTROLS=len(controls))
+    weights = np.concatenate([table.ravel(), network.numbers])
+    scratch = network.shape.room + len(controls) + KEPT + parameters + half(OBSERVED)
+    return derived(
+        "controller", base, name, function, weights, scratch, network=network, layout=layout, controls=controls
+    )

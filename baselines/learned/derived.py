@@ -1,0 +1,77 @@
+"""Policies that a network makes of a base policy."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from servegym.baselines.learned.network import Network
+from servegym.baselines.observations.fields import Layout
+from servegym.simulator.compilation import Compiled
+from servegym.simulator.errors import PolicyError
+from servegym.simulator.policies import Policy, Weights
+
+PREFIX = "learned:"
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnedPolicy(Policy):
+    """A base policy whose decisions are changed, by a network or (network None) by whoever writes its scratch numbers.
+
+    way: how: "controller", "ranking", "routing" or "scaling". layout: name and contents of what the network sees.
+    controls: parameters of the base that a controller sets.
+    """
+
+    way: str = ""
+    base: Policy | None = None
+    network: Network | None = None
+    layout: Layout | None = None
+    controls: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        base = None if self.base is None else self.base.to_json()
+        return super().to_json() | {"way": self.way, "base": base, "controls": list(self.controls)}
+
+
+def derived(
+    way: str, base: Policy, name: str, function: Compiled, weights: np.ndarray, scratch: int, **more: Any
+) -> LearnedPolicy:
+    """A policy of the base's kind and parameters (its settings are the defaults), with a function of its own."""
+    fields = {field.name: getattr(base, field.name) for field in dataclasses.fields(Policy)}
+    fields |= {"function": function, "weights": Weights(weights), "scratch": scratch, "way": way}
+    fields |= {"settings": {}, "halves": None}
+    fields["name"] = name or f"{PREFIX}{base.name}"
+    fields["doc"] = f"{base.label}, changed by a network ({way})."
+    fields["parameters"] = tuple(
+        dataclasses.replace(parameter, default=base.settings.get(parameter.name, parameter.default))
+        for parameter in base.parameters
+    )
+    return LearnedPolicy(**{**fields, **more}, base=base)
+
+
+def check_base(base: Policy, kind: str) -> None:
+    """Refuse a base of another kind, and one that has learned already."""
+    if base.kind != kind:
+        raise PolicyError(f"{base.name} is a {base.kind}; the base should be a {kind}")
+    if len(base.weights) or base.scratch:
+        raise PolicyError(f"{base.name} is derived from a policy itself; the base should be one that is not")
+
+
+def check_network(network: Network, layout: Layout, outputs: int, what: str, shared: bool) -> None:
+    """Refuse a network that does not fit what it is to see and to say."""
+    shape = network.shape
+    if shape.is_shared != shared:
+        raise PolicyError(f"{what}: the network is {shape.kind}; it should be {'shared' if shared else 'dense'}")
+    sizes = (shape.whole, shape.slot, shape.slots)
+    wanted = (len(layout.whole_fields), len(layout.slot_fields), layout.slots) if shared else (layout.size, 0, 0)
+    if sizes != wanted:
+        raise PolicyError(f"{what}: the network takes {sizes} (whole, slot, slots); what it sees is {wanted}")
+    if shape.outputs != outputs:
+        raise PolicyError(f"{what}: the network has {shape.outputs} outputs; it should have {outputs}")
+
+
+def half(float32s: int) -> int:
+    """Numbers of 8 bytes that hold so many of 4."""
+    return (float32s + 1) // 2

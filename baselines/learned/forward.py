@@ -1,0 +1,136 @@
+"""What a network of dense layers makes of an observation, compiled.
+
+A network is one array of float64: a header (HEADER, then the size of each layer's output), the weights and biases layer
+by layer, and room to work in. A layer's weights are stored input by input, so that the inner loop runs over outputs and
+needs no sums across them: it is done several numbers at a time, and its result does not depend on how many.
+"""
+
+import numpy as np
+
+from servegym.simulator.compilation import compiled, kernel
+from servegym.simulator.signatures import NUMBERS, array, types
+
+# count: numbers before the room to work in. room: numbers there, three times the widest layer. whole: numbers of an
+# observation that all slots share (all of them, if the network is not shared). squashed: 1: outputs go through tanh.
+HEADER = ("count", "room", "shared", "relu", "squashed", "whole", "slot", "slots", "layers")
+COUNT, ROOM, SHARED, RELU, SQUASHED, WHOLE, SLOT, SLOTS, LAYERS = range(len(HEADER))
+SIZES = len(HEADER)
+
+LOG2_E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10
+ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to a whole number, which is then in the lowest bits
+
+
+@kernel
+def hyperbolic_tangent(x):
+    """tanh(x) to 2e-16, by exp(-2|x|) = 2^k exp(r), |r| <= ln 2 / 2. The same bytes on any machine, and no call."""
+    t = -2.0 * min(abs(x), 20.0)
+    rounded = np.float64(t * LOG2_E + ROUND)
+    k = rounded - ROUND
+    r = (t - k * LN2_HIGH) - k * LN2_LOW
+    p = 1.0 + r * (1.0 / 13.0)
+    p = 1.0 + r * (1.0 / 12.0) * p
+    p = 1.0 + r * (1.0 / 11.0) * p
+    p = 1.0 + r * (1.0 / 10.0) * p
+    p = 1.0 + r * (1.0 / 9.0) * p
+    p = 1.0 + r * (1.0 / 8.0) * p
+    p = 1.0 + r * (1.0 / 7.0) * p
+    p = 1.0 + r * (1.0 / 6.0) * p
+    p = 1.0 + r * (1.0 / 5.0) * p
+    p = 1.0 + r * (1.0 / 4.0) * p
+    p = 1.0 + r * (1.0 / 3.0) * p
+    p = 1.0 + r * 0.5 * p
+    p = 1.0 + r * p
+    power = np.int64((rounded.view(np.int64) << np.int64(52)) + (np.int64(1023) << np.int64(52)))
+    e = p * power.view(np.float64)
+    return np.copysign((1.0 - e) / (1.0 + e), x)
+
+
+@kernel
+def copy(numbers, to):
+    """to[:] = numbers"""
+    for j in range(to.shape[0]):
+        to[j] = numbers[j]
+
+
+@kernel
+def add_inputs(weights, inputs, outputs):
+    """outputs += W inputs; weights: W input by input. Four inputs a pass, so that outputs are read and written less."""
+    n, m = outputs.shape[0], inputs.shape[0]
+    for group in range(m // 4):
+        i = 4 * group
+        a, b, c, d = inputs[i], inputs[i + 1], inputs[i + 2], inputs[i + 3]
+        first, second = weights[i * n : (i + 1) * n], weights[(i + 1) * n : (i + 2) * n]
+        third, fourth = weights[(i + 2) * n : (i + 3) * n], weights[(i + 3) * n : (i + 4) * n]
+        for j in range(n):
+            outputs[j] += (first[j] * a + second[j] * b) + (third[j] * c + fourth[j] * d)
+    for i in range(m - m % 4, m):
+        x, row = inputs[i], weights[i * n : (i + 1) * n]
+        for j in range(n):
+            outputs[j] += row[j] * x
+
+
+@kernel
+def activate(numbers, relu):
+    """relu or tanh, in place."""
+    for j in range(numbers.shape[0]):
+        numbers[j] = max(numbers[j], 0.0) if relu else hyperbolic_tangent(numbers[j])
+
+
+@kernel
+def later_layers(network, at, first, out):
+    """The layers after the first, whose outputs are in `first` before activation; network[at:]: their weights.
+
+    What is in `first` is lost; behind it is room for the outputs of one more layer.
+    """
+    layers, relu = int(network[LAYERS]), network[RELU] == 1.0
+    here, there, size = first, first + int(network[ROOM]) // 3, int(network[SIZES])
+    for layer in range(1, layers):
+        inputs = network[here : here + size]
+        activate(inputs, relu)
+        n = int(network[SIZES + layer])
+        outputs = network[there : there + n]
+        copy(network[at + size * n : at + size * n + n], outputs)
+        add_inputs(network[at : at + size * n], inputs, outputs)
+        at += size * n + n
+        here, there, size = there, here, n
+    for j in range(size):
+        out[j] = network[here + j]
+    if network[SQUASHED] == 1.0:
+        activate(out[:size], False)
+
+
+@kernel
+def forward(network, observation, filled, out):
+    """Write what the network says of an observation (float32) into out (float64).
+
+    A dense network's outputs do not depend on `filled`. Of a shared one those of the first `filled` slots are written,
+    slot by slot, and for the other slots 0. network: header, weights and room.
+    """
+    whole, slot, slots, layers = int(network[WHOLE]), int(network[SLOT]), int(network[SLOTS]), int(network[LAYERS])
+    n, room, at = int(network[SIZES]), int(network[COUNT]), SIZES + layers
+    # The room: what the whole adds to the first layer, and two layers' outputs.
+    start, first = network[room : room + n], room + int(network[ROOM]) // 3
+    copy(network[at + (whole + slot) * n : at + (whole + slot) * n + n], start)
+    add_inputs(network[at : at + whole * n], observation[:whole], start)
+    own = network[at + whole * n : at + (whole + slot) * n]
+    at += (whole + slot) * n + n
+    if network[SHARED] == 0.0:
+        copy(start, network[first : first + n])
+        later_layers(network, at, first, out)
+        return
+    m = int(network[SIZES + layers - 1])
+    for k in range(slots):
+        outputs = out[k * m : (k + 1) * m]
+        if k >= filled:
+            for j in range(m):
+                outputs[j] = 0.0
+            continue
+        copy(start, network[first : first + n])
+        add_inputs(own, observation[whole + k * slot : whole + (k + 1) * slot], network[first : first + n])
+        later_layers(network, at, first, outputs)
+
+
+@compiled(types.void(NUMBERS, array(types.float32), types.int64, NUMBERS))
+def forward_once(network, observation, filled, out):
+    """`forward`, to be called from Python."""
+    forward(network, observation, filled, out)

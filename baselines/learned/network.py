@@ -1,0 +1,173 @@
+"""Networks of dense layers as numbers: their shape, and their weights in the order in which `forward` reads them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from servegym.baselines.learned.forward import HEADER, forward_once
+from servegym.baselines.observations.fields import Layout
+from servegym.simulator.errors import PolicyError
+from servegym.simulator.policies import Weights
+
+KINDS = ("dense", "shared")
+ACTIVATIONS = ("tanh", "relu")
+OUTPUTS = ("plain", "tanh")
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """What a network is, but for its weights. Raises PolicyError for what there is not.
+
+    kind: dense: an observation of `whole` numbers -> `outputs` numbers. shared: for each of `slots` slots, the `whole`
+    numbers and its own `slot` numbers -> `outputs` numbers, with the same weights for all slots.
+    hidden: sizes of the hidden layers. activation: after each of them. output: what the outputs go through.
+    """
+
+    kind: str
+    whole: int
+    outputs: int
+    hidden: tuple[int, ...] = (64, 64)
+    slot: int = 0
+    slots: int = 0
+    activation: str = "tanh"
+    output: str = "plain"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hidden", tuple(self.hidden))
+        for name, known in (("kind", KINDS), ("activation", ACTIVATIONS), ("output", OUTPUTS)):
+            if getattr(self, name) not in known:
+                raise PolicyError(f"network: {name} is {getattr(self, name)!r}; it should be one of {', '.join(known)}")
+        least = {"whole": 1, "outputs": 1, "slot": int(self.is_shared), "slots": int(self.is_shared)}
+        sizes = {name: getattr(self, name) for name in least} | {f"hidden[{i}]": n for i, n in enumerate(self.hidden)}
+        for name, size in sizes.items():
+            lowest = least.get(name, 1)
+            if not isinstance(size, int) or isinstance(size, bool) or size < lowest:
+                raise PolicyError(f"network: {name} is {size!r}; it should be a whole number of {lowest} or more")
+        if not self.is_shared and (self.slot or self.slots):
+            raise PolicyError("network: a dense network has no slots; slot and slots should be 0")
+
+    @property
+    def is_shared(self) -> bool:
+        return self.kind == "shared"
+
+    @property
+    def layers(self) -> list[tuple[int, int]]:
+        """(inputs, outputs) of each layer."""
+        return list(itertools.pairwise((self.whole + self.slot, *self.hidden, self.outputs)))
+
+    @property
+    def count(self) -> int:
+        """How many weights and biases there are."""
+        return sum((inputs + 1) * outputs for inputs, outputs in self.layers)
+
+    @property
+    def observation_size(self) -> int:
+        return self.whole + self.slots * self.slot
+
+    @property
+    def output_size(self) -> int:
+        """Outputs of all slots."""
+        return self.outputs * (self.slots if self.is_shared else 1)
+
+    @property
+    def room(self) -> int:
+        """Numbers that `forward` needs to work in."""
+        return 3 * max(outputs for _, outputs in self.layers)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "hidden": list(self.hidden)}
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> Shape:
+        """Raises PolicyError for fields that are missing, not known, or wrong."""
+        known = {field.name for field in dataclasses.fields(Shape)}
+        if wrong := sorted(known ^ set(document)):
+            raise PolicyError(f"network: {', '.join(wrong)}: should be exactly {', '.join(sorted(known))}")
+        return Shape(**document)
+
+    @staticmethod
+    def shared_by(layout: Layout, outputs: int = 1, **more: Any) -> Shape:
+        """Of a network that gives `outputs` numbers for each slot of an observation."""
+        whole, slot = len(layout.whole_fields), len(layout.slot_fields)
+        return Shape("shared", whole, outputs, slot=slot, slots=layout.slots, **more)
+
+    @staticmethod
+    def dense_on(layout: Layout, outputs: int, **more: Any) -> Shape:
+        """Of a network that gives `outputs` numbers for a whole observation."""
+        return Shape("dense", layout.size, outputs, **more)
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """A network: its shape and its weights, float64[shape.count].
+
+    Layer by layer: the weights input by input (the transpose of what PyTorch calls `weight`), then the biases. Raises
+    PolicyError for weights that are not finite, or too few or too many.
+    """
+
+    shape: Shape
+    weights: Weights
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.weights, Weights):
+            object.__setattr__(self, "weights", Weights(self.weights))
+        if len(self.weights) != self.shape.count:
+            raise PolicyError(f"network: {len(self.weights)} weights; its shape has {self.shape.count}")
+
+    @staticmethod
+    def zeros(shape: Shape) -> Network:
+        return Network(shape, Weights(np.zeros(shape.count)))
+
+    @staticmethod
+    def random(shape: Shape, rng: np.random.Generator, scale: float = 1.0) -> Network:
+        """Weights from a normal distribution of scale / sqrt(inputs), biases 0."""
+        layers = [(rng.normal(0.0, scale / np.sqrt(i), (o, i)), np.zeros(o)) for i, o in shape.layers]
+        return Network.from_layers(shape, layers)
+
+    @staticmethod
+    def from_layers(shape: Shape, layers: Sequence[tuple[Any, Any]]) -> Network:
+        """From (float[outputs, inputs], float[outputs]) of each layer, as PyTorch has them."""
+        if len(layers) != len(shape.layers):
+            raise PolicyError(f"network: {len(layers)} layers; its shape has {len(shape.layers)}")
+        parts = []
+        for i, ((weight, bias), (inputs, outputs)) in enumerate(zip(layers, shape.layers, strict=True)):
+            for what, numbers, wanted in (("weight", weight, (outputs, inputs)), ("bias", bias, (outputs,))):
+                if np.shape(numbers) != wanted:
+                    raise PolicyError(f"network: {what} {i} has shape {np.shape(numbers)}; it should be {wanted}")
+            parts += [np.asarray(weight, "f8").T.ravel(), np.asarray(bias, "f8")]
+        return Network(shape, Weights(np.concatenate(parts)))
+
+    @property
+    def layers(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(float64[outputs, inputs], float64[outputs]) of each layer."""
+        layers, at = [], 0
+        for inputs, outputs in self.shape.layers:
+            end = at + inputs * outputs
+            weight, bias = self.weights.values[at:end], self.weights.values[end : end + outputs]
+            layers.append((weight.reshape(inputs, outputs).T, bias))
+            at = end + outputs
+        return layers
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """float64[...]: header and weights as `forward` takes them; `shape.room` numbers have to follow."""
+        shape, sizes = self.shape, [outputs for _, outputs in self.shape.layers]
+        relu, squashed = shape.activation == "relu", shape.output == "tanh"
+        count = len(HEADER) + len(sizes) + shape.count
+        header = [count, shape.room, shape.is_shared, relu, squashed, shape.whole, shape.slot, shape.slots, len(sizes)]
+        return np.concatenate([np.array([*header, *sizes], "f8"), self.weights.values])
+
+    def __call__(self, observation: np.ndarray, filled: int | None = None) -> np.ndarray:
+        """float64[outputs], or float64[slots, outputs]: what it says of an observation, float32[observation_size]."""
+        shape, size = self.shape, self.shape.observation_size
+        if np.shape(observation) != (size,):
+            raise PolicyError(f"network: observation of shape {np.shape(observation)}; it should be ({size},)")
+        out = np.zeros(shape.output_size)
+        work = np.concatenate([self.numbers, np.zeros(shape.room)])
+        forward_once(work, np.asarray(observation, "f4"), shape.slots if filled is None else filled, out)
+        return out.reshape(shape.slots, shape.outputs) if shape.is_shared else out

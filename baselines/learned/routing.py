@@ -1,0 +1,67 @@
+"""Routing: a network scores the engines for a request that a base router has named one for.
+
+The decode engine of a request, what is held and where it waits remain the base's decision.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from servegym.baselines.learned.derived import LearnedPolicy, check_base, check_network, derived, half
+from servegym.baselines.learned.forward import COUNT, ROOM, SLOTS, forward
+from servegym.baselines.learned.network import Network
+from servegym.baselines.observations.routing import observe_routing, routing_layout
+from servegym.simulator.compilation import kernel, specialised
+from servegym.simulator.policies import Policy
+from servegym.simulator.routing import takes
+from servegym.simulator.signatures import router
+from servegym.simulator.types import HOLD, STAY
+
+
+@kernel
+def best_engine(views, request, chosen, scores):
+    """The engine with the highest score of those that take the request; of equal ones the chosen, then the first."""
+    best = chosen
+    for e in range(min(views.shape[0], scores.shape[0])):
+        if takes(views[e], request) and scores[e] > scores[best]:
+            best = e
+    return best
+
+
+@router
+def base(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+    """Stands for the base router."""
+
+
+PARAMETERS = 0  # stands for how many the base has
+
+
+@router
+def routed_router(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+    """Its numbers: the base's parameters, the network; scratch: its room, the scores, the observation."""
+    base(now_s, r, requests, known, state, parameters, estimates, plan, order, route)
+    network = parameters[PARAMETERS:]
+    slots, at, chosen = int(network[SLOTS]), PARAMETERS + int(network[COUNT]) + int(network[ROOM]), route.engine
+    # An engine without a slot is the base's choice only; a request with KV is to be decoded.
+    if chosen == HOLD or chosen >= slots or requests[r].computed_tokens > 0:
+        return
+    scores, observation = parameters[at : at + slots], parameters[at + slots :].view(np.float32)
+    observe_routing(now_s, r, requests, known, estimates, chosen, 0, slots, observation)
+    forward(network, observation, min(slots, known.views.shape[0]), scores)
+    route.engine = best_engine(known.views, requests[r], chosen, scores)
+    if route.engine != chosen:
+        route.tier = STAY  # it was meant for the other engine
+
+
+def routed(base: Policy, network: Network, slots: int | None = None, name: str = "") -> LearnedPolicy:
+    """The base router with engines scored by a shared network, from `routing_layout(slots)`: one output an engine.
+
+    slots: None: as many as the network has; engines beyond them get what the base sends there. With all weights 0 it
+    decides as the base does. Raises PolicyError if these do not fit each other.
+    """
+    check_base(base, "router")
+    layout = routing_layout(network.shape.slots if slots is None else slots)
+    check_network(network, layout, 1, f"a routing on {base.name}", shared=True)
+    function = specialised(routed_router, base=base.function, PARAMETERS=len(base.parameters))
+    scratch = network.shape.room + layout.slots + half(layout.size)
+    return derived("routing", base, name, function, network.numbers, scratch, network=network, layout=layout)

@@ -1,0 +1,84 @@
+"""Scaling: a network says of each engine which tier it should be in, and whether it is closed to new requests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from servegym.baselines.learned.derived import LearnedPolicy, check_base, check_network, derived, half
+from servegym.baselines.learned.forward import COUNT, LAYERS, ROOM, SIZES, SLOTS, forward
+from servegym.baselines.learned.network import Network
+from servegym.baselines.observations.tiers import observe_tiers, tiers_layout
+from servegym.simulator.compilation import kernel, specialised
+from servegym.simulator.errors import PolicyError
+from servegym.simulator.policies import Policy
+from servegym.simulator.signatures import scaler
+from servegym.simulator.types import POOL, TIERS
+
+
+def choices_of(tiers: int) -> int:
+    """How many things can be decided of an engine: a tier or the common pool, open or closed."""
+    return 2 * (tiers + 1)
+
+
+@kernel
+def choice_of(move):
+    """A move as the number of a choice: the pool, then the tiers; of each open, then closed."""
+    return 2 * (move.tier - POOL) + (1 if move.closed != 0 else 0)
+
+
+@kernel
+def best_choice(scores, tiers, chosen):
+    """The choice with the highest score of those there are in a cluster of so many tiers; of equal ones the chosen one,
+    else the first."""
+    best = chosen
+    for choice in range(min(scores.shape[0], 2 * (tiers + 1))):
+        if scores[choice] > scores[best]:
+            best = choice
+    return best
+
+
+@scaler
+def base(now_s, requests, known, state, parameters, estimates, moves):
+    """Stands for the base scaler."""
+
+
+PARAMETERS = 0  # stands for how many the base has
+
+
+@scaler
+def scaled_scaler(now_s, requests, known, state, parameters, estimates, moves):
+    """Its numbers: the base's parameters, the network; scratch: its room, the scores, the observation."""
+    base(now_s, requests, known, state, parameters, estimates, moves)
+    network = parameters[PARAMETERS:]
+    slots, at = int(network[SLOTS]), PARAMETERS + int(network[COUNT]) + int(network[ROOM])
+    choices = int(network[SIZES + int(network[LAYERS]) - 1])
+    scores, observation = parameters[at : at + slots * choices], parameters[at + slots * choices :].view(np.float32)
+    engines, tiers = min(slots, known.views.shape[0]), known.tiers.shape[0] - 2
+    observe_tiers(now_s, requests, known, estimates, moves, slots, observation)
+    forward(network, observation, engines, scores)
+    for e in range(engines):
+        chosen = choice_of(moves[e])
+        if chosen < choices:
+            choice = best_choice(scores[e * choices : (e + 1) * choices], tiers, chosen)
+            if choice != chosen:
+                moves[e].tier, moves[e].closed = POOL + choice // 2, choice % 2
+
+
+def scaled(base: Policy, network: Network, slots: int | None = None, name: str = "") -> LearnedPolicy:
+    """The base scaler with the engines moved by a shared network, from `tiers_layout(slots)`.
+
+    For each engine `choices_of(tiers)` outputs, at most of 8 tiers: the pool, then the tiers, of each open, then
+    closed. The highest is done; what the cluster does not have is passed over, and of equal ones the base's is done.
+    slots: None: as many as the network has; engines beyond them go where the base puts them. Raises PolicyError if
+    these do not fit each other.
+    """
+    check_base(base, "scaler")
+    if all(parameter.name != "interval_s" for parameter in base.parameters):
+        raise PolicyError(f"{base.name} has no parameter interval_s, so it is never asked; the base should have one")
+    layout, outputs = tiers_layout(network.shape.slots if slots is None else slots), network.shape.outputs
+    if outputs % 2 or not choices_of(0) <= outputs <= choices_of(TIERS):
+        raise PolicyError(f"a scaling: {outputs} outputs; there should be 2 (tiers + 1), of 0 to {TIERS} tiers")
+    check_network(network, layout, outputs, f"a scaling on {base.name}", shared=True)
+    function = specialised(scaled_scaler, base=base.function, PARAMETERS=len(base.parameters))
+    scratch = network.shape.room + network.shape.output_size + half(layout.size)
+    return derived("scaling", base, name, function, network.numbers, scratch, network=network, layout=layout)

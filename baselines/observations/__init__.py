@@ -1,0 +1,1 @@
+"""What learned policies see: compiled functions that environments and policies share."""

@@ -1,0 +1,60 @@
+"""Write the tables of docs/observations.md anew, from the fields of the observations.
+
+python -m servegym.baselines.observations.page docs/observations.md
+
+A page says where a table goes, "<!-- fields: NAME -->" on a line of its own; what is between that line and
+"<!-- end of table -->" is written here.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from servegym.baselines.observations.engine import ENGINE_FIELDS
+from servegym.baselines.observations.fields import Field
+from servegym.baselines.observations.queue import QUEUE_WHOLE_FIELDS, REQUEST_FIELDS
+from servegym.baselines.observations.routing import ARRIVAL_FIELDS, ROUTED_FIELDS
+from servegym.baselines.observations.tiers import CLUSTER_FIELDS, OF_TIERS, SCALED_FIELDS, TIER_FIELDS
+from servegym.simulator.errors import ServegymError
+
+# The fields of each table, and the place of the first of them in its part.
+TABLES = {
+    "engine": (ENGINE_FIELDS, 0),
+    "queue": (QUEUE_WHOLE_FIELDS[len(ENGINE_FIELDS) :], len(ENGINE_FIELDS)),
+    "queue, slot": (REQUEST_FIELDS, 0),
+    "routing": (ARRIVAL_FIELDS, 0),
+    "routing, slot": (ROUTED_FIELDS, 0),
+    "tiers": (CLUSTER_FIELDS[:OF_TIERS], 0),
+    "tiers, tier": (TIER_FIELDS, 0),
+    "tiers, slot": (SCALED_FIELDS, 0),
+}
+END = "<!-- end of table -->"
+PLACE = re.compile(rf"^<!-- fields: (.+?) -->\n(?:(?:(?!<!--).*\n)*{END}\n)?", re.MULTILINE)
+
+
+class PageError(ServegymError):
+    """The page names a table that there is not, or lacks one."""
+
+
+def table(fields: tuple[Field, ...], first: int) -> str:
+    """The fields as a Markdown table: place in the part, name, bounds, meaning."""
+    rows = [
+        f"| {i} | `{field.name}` | {field.low:g} to {field.high:g} | {field.doc.replace('|', chr(92) + '|')} |\n"
+        for i, field in enumerate(fields, first)
+    ]
+    return "| | name | bounds | what |\n|---|---|---|---|\n" + "".join(rows)
+
+
+def written(text: str) -> str:
+    """The text of the page as it should be. Raises PageError unless it has a place for each table."""
+    named = PLACE.findall(text)
+    if sorted(named) != sorted(TABLES):
+        raise PageError(f"the page has tables {'; '.join(named)}; it should have {'; '.join(TABLES)}")
+    return PLACE.sub(lambda found: f"<!-- fields: {found[1]} -->\n{table(*TABLES[found[1]])}{END}\n", text)
+
+
+if __name__ == "__main__":
+    page = Path(sys.argv[1])
+    page.write_text(written(page.read_text("utf-8")), "utf-8")

@@ -1,0 +1,167 @@
+"""An engine and the requests that rank first there, slot by slot, as a policy that ranks them anew sees them."""
+
+import numpy as np
+
+from servegym.baselines.observations.engine import ENGINE_FIELDS, observe_engine
+from servegym.baselines.observations.fields import Field, Layout
+from servegym.baselines.observations.scales import (
+    LARGEST,
+    SMALLEST,
+    TOKENS_BITS,
+    log_known,
+    log_share,
+    next_gain,
+    root_ratio,
+    share,
+    span_of,
+    squash,
+    write_zeros,
+)
+from servegym.simulator.compilation import kernel
+from servegym.simulator.ordering import ranks_before, sort
+from servegym.simulator.requests import is_decoding, left_of, next_deadline_s
+from servegym.simulator.types import LEAVE_OUT
+
+QUEUE_WHOLE_FIELDS = (
+    *ENGINE_FIELDS,
+    Field("beyond", 0, 1, "share of the queue that is in no slot"),
+    Field("running", 0, 1, "1: a batch that can be suspended is running"),
+    Field("suspended", 0, 1, "suspended batches s: s / (1 + s)"),
+)
+BEYOND, RUNNING, SUSPENDED = range(len(ENGINE_FIELDS), len(QUEUE_WHOLE_FIELDS))
+WHOLE = len(QUEUE_WHOLE_FIELDS)
+
+REQUEST_FIELDS = (
+    Field("present", 0, 1, "1: there is a request in this slot"),
+    Field("decoding", 0, 1, "1: all it lacks is its next token"),
+    Field("holder", 0, 1, "1: it holds KV memory"),
+    Field("late", 0, 1, "1: its next deadline has passed"),
+    Field("hopeless", 0, 1, "1: it would miss its next deadline even alone in the next batch"),
+    Field("slack", -1, 1, "time s to its next deadline: s / (span + |s|)"),
+    Field("leeway", -1, 1, "the same, w the time of all work: s / (w + |s|); up to 0.5 it is urgent"),
+    Field("spare", -1, 1, "s less the constant part of a batch, x: x / (exec + |x|); above 0.5: in time alone"),
+    Field("work", 0, 1, "exec, estimated time of what it could compute next, t: t / (tick + t)"),
+    Field("shortness", 0, 1, "square root of the least exec in a slot / its own"),
+    Field("density", 0, 1, "square root of its gain of the next token per second of exec / the best in a slot"),
+    Field("gain", 0, 1, "gain of its next token / the largest in a slot"),
+    Field("weight", 0, 1, "gain of its later tokens / the largest in a slot"),
+    Field("prompt_left", 0, 1, "tokens left of a prefill: log2(1 + n) / 20; 0: it decodes"),
+    Field("context", 0, 1, "prompt and tokens out: log2(1 + n) / 20"),
+    Field("emitted", 0, 1, "tokens out: log2(1 + n) / 20"),
+    Field("predicted", 0, 1, "1: there is a prediction of its length"),
+    Field("output_left", 0, 1, "predicted tokens to come: log2(1 + n) / 20; 0: no prediction"),
+    Field("blocks", 0, 1, "square root of the share of the engine's KV blocks that it holds"),
+    Field("in_task", 0, 1, "1: it is in a batch that has been suspended or can be"),
+    Field("is_running", 0, 1, "1: that batch is running"),
+    Field("position", 0, 1, "its place in the base scheduler's order, of as many as there are slots"),
+)  # fmt: skip
+(
+    PRESENT, DECODING, HOLDER, LATE, HOPELESS, SLACK, LEEWAY, SPARE, WORK, SHORTNESS, DENSITY, GAIN, WEIGHT,
+    PROMPT_LEFT, CONTEXT, EMITTED, PREDICTED, OUTPUT_LEFT, BLOCKS, IN_A_TASK, IS_RUNNING, POSITION,
+) = range(len(REQUEST_FIELDS))  # fmt: skip
+SLOT = len(REQUEST_FIELDS)
+
+
+def queue_layout(slots: int) -> Layout:
+    """float32[28 + 22 slots]: what `observe_queue` writes."""
+    return Layout("engine", QUEUE_WHOLE_FIELDS, "request", REQUEST_FIELDS, slots)
+
+
+@kernel
+def fill_slots(plan, queue_length, slots, order):
+    """Write the places of the `slots` requests that rank first into order, in that order; returns how many there are.
+
+    By (tier, key), then the earlier place; requests left out, or in a suspended task, are not among them. order: as
+    long as the smaller of slots and queue_length. A heap of the best so far, the worst of them first: O(n log slots).
+    """
+    filled = 0
+    if slots <= 0:
+        return 0
+    for place in range(queue_length):
+        if plan[place].tier >= LEAVE_OUT:
+            continue
+        if filled < slots:
+            order[filled] = place
+            filled += 1
+            if filled == slots:
+                for parent in range(slots // 2 - 1, -1, -1):
+                    sink(order, slots, parent, plan)
+        elif ranks_before(plan, place, order[0]):
+            order[0] = place
+            sink(order, slots, 0, plan)
+    sort(order, plan, filled)
+    return filled
+
+
+@kernel
+def sink(heap, size, parent, plan):
+    """Move an entry of the heap down while a child ranks after it."""
+    place = heap[parent]
+    while True:
+        child = 2 * parent + 1
+        if child + 1 < size and ranks_before(plan, heap[child], heap[child + 1]):
+            child += 1
+        if child >= size or not ranks_before(plan, place, heap[child]):
+            heap[parent] = place
+            return
+        heap[parent] = heap[child]
+        parent = child
+
+
+@kernel
+def observe_queue(now_s, engine, requests, queue, estimator, plan, order, slots, out):
+    """Write `queue_layout(slots)` into out, float32; returns how many slots are filled.
+
+    plan: the ranks of the base scheduler; of plan[i] for queue[i] exec_s is written, nothing else. order: the place in
+    the queue of the request of each slot is written there (see `fill_slots`).
+    """
+    constant_s, tick_s, work_s = observe_engine(now_s, engine, requests, queue, estimator, plan, out)
+    n = queue.shape[0]
+    filled = fill_slots(plan, n, slots, order)
+    out[BEYOND] = share(n - filled, n)
+    out[RUNNING] = engine.running_task >= 0
+    out[SUSPENDED] = squash(float(engine.suspended), 1.0)
+    least_s, densest, largest, heaviest = LARGEST, 0.0, 0.0, 0.0
+    for k in range(filled):
+        request, exec_s = requests[queue[order[k]]], plan[order[k]].exec_s
+        least_s = min(least_s, exec_s)
+        densest = max(densest, next_gain(request) / max(exec_s, SMALLEST))
+        largest = max(largest, next_gain(request))
+        heaviest = max(heaviest, request.decode_token_gain)
+    at = WHOLE
+    for k in range(filled):
+        request, exec_s = requests[queue[order[k]]], plan[order[k]].exec_s
+        observe_request(now_s, engine, request, exec_s, constant_s, tick_s, work_s, out, at)
+        out[at + SHORTNESS] = root_ratio(least_s, exec_s)
+        out[at + DENSITY] = root_ratio(next_gain(request) / max(exec_s, SMALLEST), densest)
+        out[at + GAIN] = share(next_gain(request), largest)
+        out[at + WEIGHT] = share(request.decode_token_gain, heaviest)
+        out[at + POSITION] = k / slots
+        at += SLOT
+    write_zeros(out, at, (slots - filled) * SLOT)
+    return filled
+
+
+@kernel
+def observe_request(now_s, engine, request, exec_s, constant_s, tick_s, work_s, out, at):
+    """What there is to say of a request by itself, at out[at]."""
+    slack_s = next_deadline_s(request) - now_s
+    decoding = is_decoding(request)
+    to_come = max(request.predicted_output_tokens - request.emitted_tokens, 0.0)
+    out[at + PRESENT] = 1.0
+    out[at + DECODING] = decoding
+    out[at + HOLDER] = request.blocks > 0
+    out[at + LATE] = slack_s <= 0.0
+    out[at + HOPELESS] = slack_s <= exec_s + constant_s
+    out[at + SLACK] = squash(slack_s, span_of(request))
+    out[at + LEEWAY] = squash(slack_s, constant_s + work_s)
+    out[at + SPARE] = squash(slack_s - constant_s, exec_s)
+    out[at + WORK] = squash(exec_s, tick_s)
+    out[at + PROMPT_LEFT] = 0.0 if decoding else log_share(left_of(request), TOKENS_BITS)
+    out[at + CONTEXT] = log_share(request.prompt_tokens + request.emitted_tokens, TOKENS_BITS)
+    out[at + EMITTED] = log_share(request.emitted_tokens, TOKENS_BITS)
+    out[at + PREDICTED] = request.predicted_output_tokens > 0.0
+    out[at + OUTPUT_LEFT] = log_known(to_come) if request.predicted_output_tokens > 0.0 else 0.0
+    out[at + BLOCKS] = np.sqrt(share(request.blocks, engine.total_blocks))
+    out[at + IN_A_TASK] = request.task >= 0
+    out[at + IS_RUNNING] = request.task >= 0 and request.task == engine.running_task

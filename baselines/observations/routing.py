@@ -1,0 +1,222 @@
+"""A request and the engines it could be sent to, slot by slot, as a router that learned sees them.
+
+Of the request and of those in the queue records only what a router may read: what came with them and the tokens out.
+The time until an engine has done a prefill is estimated as GoRouting does it (ProServe, Eq. 8): the work in its queue
+record, in batches that hold its decodes too, less the time since the record changed.
+"""
+
+import numpy as np
+
+from servegym.baselines.observations.fields import Field, Layout
+from servegym.baselines.observations.scales import (
+    COUNT_BITS,
+    LARGEST,
+    TOKENS_BITS,
+    log_known,
+    log_share,
+    next_gain,
+    share,
+    span_of,
+    squash,
+    write_zeros,
+)
+from servegym.simulator import batches
+from servegym.simulator.compilation import kernel
+from servegym.simulator.lines import tier_of
+from servegym.simulator.prefixes import leading_chunks
+from servegym.simulator.requests import next_deadline_s
+from servegym.simulator.routing import takes
+from servegym.simulator.types import POOL, ROLE_DECODE, ROLE_PREFILL, TIERS
+
+ARRIVAL_FIELDS = (
+    Field("decode", 0, 1, "1: it is to be decoded there, and its KV will be sent; 0: see `takes`"),
+    Field("context", 0, 1, "prompt and tokens out: log2(1 + n) / 20"),
+    Field("again", 0, 1, "1: tokens of it are out"),
+    Field("first_slo", 0, 1, "time x from its arrival to its first deadline, s: x / (1 + x)"),
+    Field("tpot_slo", 0, 1, "TPOT SLO x, s: x / (0.1 + x)"),
+    Field("ttlt", 0, 1, "1: it has one deadline for all its tokens"),
+    Field("slack", -1, 1, "time s to its next deadline: s / (span + |s|)"),
+    Field("gain", 0, 1, "gain x of its next token, m the mean of such in the queue records: x / (m + x)"),
+    Field("priority", 0, 1, "p / (1 + p); 0: the most important"),
+    Field("predicted", 0, 1, "1: there is a prediction of its length"),
+    Field("output_left", 0, 1, "predicted tokens to come: log2(1 + n) / 20; 0: no prediction"),
+    Field("takers", 0, 1, "share of the engines shown that take it"),
+    Field("held", 0, 1, "requests that wait at the router: log2(1 + n) / 12"),
+)
+(
+    DECODE, CONTEXT, AGAIN, FIRST_SLO, TPOT_SLO, TTLT, REQUEST_SLACK, GAIN, PRIORITY, PREDICTED, OUTPUT_LEFT, TAKERS,
+    HELD,
+) = range(len(ARRIVAL_FIELDS))  # fmt: skip
+WHOLE = len(ARRIVAL_FIELDS)
+MOST_OF_A_BATCH = 0.9  # that its constant part and its decodes are taken to fill, where they fill more
+
+ROUTED_FIELDS = (
+    Field("takes", 0, 1, "1: it may be sent there; where `decode` is 1: to be decoded, later"),
+    Field("chosen", 0, 1, "1: the base router named this engine"),
+    Field("open", 0, 1, "1: the engine is up and takes requests"),
+    Field("prefills_only", 0, 1, "1: it prefills only"),
+    Field("decodes_only", 0, 1, "1: it decodes only"),
+    Field("in_pool", 0, 1, "1: it is in the common pool, of no tier"),
+    Field("tier_gap", -1, 1, "tier of the engine less that of the request / 8; 0: in the pool"),
+    Field("prefills", 0, 1, "requests sent there without a token since: log2(1 + n) / 12"),
+    Field("decodes", 0, 1, "requests there with a token since: log2(1 + n) / 12"),
+    Field("fewest", 0, 1, "(1 + fewest requests at an engine that takes it) / (1 + requests here)"),
+    Field("iteration", 0, 1, "estimated time t of a batch of its decodes, this request too where it is to be decoded: "
+          "t / (TPOT SLO + t)"),
+    Field("busy", 0, 1, "time t until its iteration ends, as reported: t / (span + t)"),
+    Field("exec", 0, 1, "estimated time t of its prefill there, or of an iteration if it decodes: t / (span + t)"),
+    Field("work", 0, 1, "estimated time t until what was sent there before is prefilled: t / (span + t)"),
+    Field("spare", -1, 1, "time to its deadline less work and exec, x: x / (span + |x|); above 0: in time behind all"),
+    Field("spare_by_deadline", -1, 1, "the same with work due before it only; above 0: in time where deadlines rank"),
+    Field("soonest", 0, 1, "(span + least work and exec of an engine that takes it) / (span + work and exec here)"),
+    Field("made_late", 0, 1, "gain x of first tokens there that it would make late, g its own: x / (g + x)"),
+    Field("late", 0, 1, "share of the gain of first tokens there that is late without it"),
+    Field("prefix", 0, 1, "share of its prompt that the engine's prefix store is taken to hold"),
+    Field("free_kv", 0, 1, "share of KV blocks that is free, as reported"),
+    Field("kv_after", -1, 1, "the same less what the prefills sent there and the request may take"),
+)  # fmt: skip
+(
+    TAKES, CHOSEN, OPEN, PREFILLS_ONLY, DECODES_ONLY, IN_POOL, TIER_GAP, PREFILLS, DECODES, FEWEST, ITERATION, BUSY,
+    EXEC, WORK, SPARE, SPARE_BY_DEADLINE, SOONEST, MADE_LATE, LATE, PREFIX, FREE_KV, KV_AFTER,
+) = range(len(ROUTED_FIELDS))  # fmt: skip
+SLOT = len(ROUTED_FIELDS)
+
+
+def routing_layout(slots: int) -> Layout:
+    """float32[13 + 22 slots]: what `observe_routing` writes."""
+    return Layout("request", ARRIVAL_FIELDS, "engine", ROUTED_FIELDS, slots)
+
+
+@kernel
+def observe_routing(now_s, r, requests, known, estimates, chosen, decode, slots, out):
+    """Write `routing_layout(slots)` of request r into out, float32: slot e is engine e, as far as there are slots.
+
+    chosen: the engine the base router named; below 0: none. decode: 1: slots are marked that could decode the request
+    once it has been prefilled (`takes` of decode engines that are up and open); 0: those that take it now.
+    """
+    views, request = known.views, requests[r]
+    shown = min(slots, views.shape[0])
+    span_s, slack_s = span_of(request), next_deadline_s(request) - now_s
+    takers, fewest, soonest_s, gain, prefills = 0, np.inf, np.inf, 0.0, 0
+    at = WHOLE
+    for e in range(shown):
+        view = views[e]
+        is_open = view.up == 1 and view.closed == 0
+        taken = is_open and view.role == ROLE_DECODE if decode == 1 else takes(view, request)
+        out[at + TAKES], out[at + CHOSEN], out[at + OPEN] = taken, e == chosen, is_open
+        observe_view(now_s, request, view, known.tiers, span_s, out, at)
+        batch_s = iteration_s(request, view, estimates, e)
+        done_s, of_record = observe_record(now_s, r, requests, known, estimates, e, batch_s, span_s, slack_s, out, at)
+        gain += of_record
+        prefills += view.prefills
+        out[at + ITERATION] = squash(batch_s, request.tpot_slo_s)
+        # Until all engines are known these two hold what they are relative to.
+        out[at + FEWEST], out[at + SOONEST] = view.requests, min(done_s, LARGEST)
+        if taken:
+            takers += 1
+            fewest, soonest_s = min(fewest, float(view.requests)), min(soonest_s, out[at + SOONEST])
+        at += SLOT
+    for e in range(shown):
+        at = WHOLE + e * SLOT
+        out[at + FEWEST] = share(1.0 + fewest, 1.0 + out[at + FEWEST]) if takers > 0 else 0.0
+        out[at + SOONEST] = share(span_s + soonest_s, span_s + out[at + SOONEST]) if takers > 0 else 0.0
+    write_zeros(out, WHOLE + shown * SLOT, (slots - shown) * SLOT)
+    observe_arrival(request, known.tiers, span_s, slack_s, out)
+    out[DECODE] = decode
+    out[TAKERS] = share(takers, shown)
+    out[GAIN] = squash(next_gain(request) * max(prefills, 1), gain) if prefills > 0 else 0.5
+
+
+@kernel
+def observe_arrival(request, tiers, span_s, slack_s, out):
+    """What there is to say of the request wherever it goes."""
+    held = 0
+    for line in range(tiers.shape[0] - 1):
+        held += tiers[line].waiting
+    predicted = request.predicted_output_tokens > 0.0
+    priority = max(float(request.priority), 0.0)
+    out[CONTEXT] = log_share(request.prompt_tokens + request.emitted_tokens, TOKENS_BITS)
+    out[AGAIN] = request.emitted_tokens > 0
+    out[FIRST_SLO] = squash(request.first_deadline_s - request.arrival_s, 1.0)
+    out[TPOT_SLO] = squash(request.tpot_slo_s, 0.1)
+    out[TTLT] = request.ttlt_slo_s < np.inf
+    out[REQUEST_SLACK] = squash(slack_s, span_s)
+    out[PRIORITY] = squash(priority, 1.0)
+    out[PREDICTED] = predicted
+    out[OUTPUT_LEFT] = log_known(request.predicted_output_tokens - request.emitted_tokens) if predicted else 0.0
+    out[HELD] = log_share(held, COUNT_BITS)
+
+
+@kernel
+def observe_view(now_s, request, view, tiers, span_s, out, at):
+    """What the router's book and the engine's report say, but for its queue record."""
+    in_pool = view.tier == POOL
+    out[at + PREFILLS_ONLY] = view.role == ROLE_PREFILL
+    out[at + DECODES_ONLY] = view.role == ROLE_DECODE
+    out[at + IN_POOL] = in_pool
+    gap = 0.0 if in_pool else (view.tier - tier_of(request, tiers)) / TIERS
+    out[at + TIER_GAP] = min(1.0, max(-1.0, gap))
+    out[at + PREFILLS], out[at + DECODES] = log_share(view.prefills, COUNT_BITS), log_share(view.decodes, COUNT_BITS)
+    out[at + BUSY] = squash(max(0.0, view.busy_until_s - now_s), span_s)
+    out[at + FREE_KV] = share(view.free_blocks, view.total_blocks)
+    taken = (view.prefill_tokens + request.prompt_tokens + request.emitted_tokens) / max(view.block_tokens, 1)
+    out[at + KV_AFTER] = min(1.0, max(-1.0, (view.free_blocks - taken) / max(view.total_blocks, 1)))
+
+
+@kernel
+def iteration_s(request, view, estimates, e):
+    """Estimated time of a batch of the engine's decodes, the request among them if it decodes only."""
+    batch, decodes, context = estimates.scratch[0], view.decodes, view.decode_tokens
+    if view.role == ROLE_DECODE:
+        decodes += 1
+        context += request.prompt_tokens + request.emitted_tokens
+    batches.clear(batch)
+    batch.decode_requests, batch.decode_cached_tokens = decodes, context
+    if decodes > 0:
+        batch.longest_decode_cached = batch.decode_cached_tokens / decodes
+    return estimates.batch_s[view.kind](batch, estimates.coefficients[e])
+
+
+@kernel
+def observe_record(now_s, r, requests, known, estimates, e, batch_s, span_s, slack_s, out, at):
+    """Its queue record and the request behind it. Returns when it would be done, in s, and the record's gain.
+
+    An engine that decodes only has no record: the request is done there with the iteration after the running one.
+    """
+    view, request, record = known.views[e], requests[r], known.records[e]
+    context, cached = request.prompt_tokens + request.emitted_tokens, 0
+    if view.store_sets > 0:
+        found = leading_chunks(known.prefixes, known.prefixes.sent[e], view.store_sets, r)
+        cached = min(found * known.prefixes.chunk_tokens, context - 1)
+    exec_s, work_s, before_s, gain = 0.0, 0.0, 0.0, 0.0
+    if view.role != ROLE_DECODE:
+        exec_s = estimates.request_s[view.kind](context - cached, cached, False, estimates.coefficients[e])
+    deadline_s = now_s + slack_s
+    for k in range(view.prefills):
+        queued = requests[record[k]]
+        tokens = queued.prompt_tokens + queued.emitted_tokens
+        queued_s = estimates.request_s[view.kind](tokens, 0, False, estimates.coefficients[e])
+        work_s += queued_s
+        before_s += queued_s if next_deadline_s(queued) <= deadline_s else 0.0
+        gain += next_gain(queued)
+    stretch = 1.0 / (1.0 - min(batch_s / request.tpot_slo_s, MOST_OF_A_BATCH))
+    since_s = now_s - view.changed_s
+    work_s, before_s = max(0.0, stretch * work_s - since_s), max(0.0, stretch * before_s - since_s)
+    own_s = stretch * exec_s
+    if view.role == ROLE_DECODE:
+        work_s = before_s = max(0.0, view.busy_until_s - now_s)
+        own_s = batch_s
+    made_late, late = 0.0, 0.0
+    for k in range(view.prefills):
+        queued = requests[record[k]]
+        remain_s = next_deadline_s(queued) - now_s
+        if remain_s <= work_s:
+            late += next_gain(queued)
+        elif remain_s <= work_s + own_s:
+            made_late += next_gain(queued)
+    out[at + EXEC], out[at + WORK] = squash(own_s, span_s), squash(work_s, span_s)
+    out[at + SPARE] = squash(slack_s - work_s - own_s, span_s)
+    out[at + SPARE_BY_DEADLINE] = squash(slack_s - before_s - own_s, span_s)
+    out[at + MADE_LATE], out[at + LATE] = squash(made_late, next_gain(request)), share(late, gain)
+    out[at + PREFIX] = share(cached, context)
+    return work_s + own_s, gain

@@ -1,0 +1,183 @@
+"""The tiers of a cluster, and its engines slot by slot, as a scaler that learned sees them."""
+
+from servegym.baselines.observations.fields import Field, Layout
+from servegym.baselines.observations.scales import (
+    COUNT_BITS,
+    TOKENS_BITS,
+    log_share,
+    next_gain,
+    share,
+    span_of,
+    squash,
+    write_zeros,
+)
+from servegym.simulator import batches
+from servegym.simulator.compilation import kernel
+from servegym.simulator.lines import tier_of
+from servegym.simulator.requests import next_deadline_s
+from servegym.simulator.types import POOL, ROLE_DECODE, ROLE_PREFILL, TIERS
+
+TIER_FIELDS = (
+    Field("there", 0, 1, "1: the cluster has this tier; if not, all of it is 0"),
+    Field("tpot_slo", 0, 1, "TPOT SLO x, s: x / (0.1 + x)"),
+    Field("waiting", 0, 1, "requests that wait for it at the router: log2(1 + n) / 12"),
+    Field("engines", 0, 1, "share of the engines that is in it"),
+    Field("open", 0, 1, "share of the engines that is in it, up and open"),
+    Field("requests", 0, 1, "requests on its engines: log2(1 + n) / 12"),
+)
+TIER = len(TIER_FIELDS)
+THERE, TIER_SLO, TIER_WAITING, TIER_ENGINES, TIER_OPEN, TIER_REQUESTS = range(TIER)
+
+CLUSTER_FIELDS = (
+    Field("in_pool", 0, 1, "share of the engines that is in the common pool"),
+    Field("closed", 0, 1, "share of the engines that is closed"),
+    Field("failed", 0, 1, "share of the engines that has failed"),
+    Field("best_effort", 0, 1, "requests that wait at the router in no tier's line: log2(1 + n) / 12"),
+    *(
+        Field(f"tier_{t}_{field.name}", field.low, field.high, f"of tier {t}: {field.doc}")
+        for t in range(TIERS)
+        for field in TIER_FIELDS
+    ),
+)
+IN_POOL, CLOSED, FAILED, BEST_EFFORT, OF_TIERS = range(5)
+WHOLE = len(CLUSTER_FIELDS)
+
+SCALED_FIELDS = (
+    Field("there", 0, 1, "1: there is an engine in this slot"),
+    Field("up", 0, 1, "1: it has not failed"),
+    Field("closed", 0, 1, "1: it takes no requests"),
+    Field("prefills_only", 0, 1, "1: it prefills only"),
+    Field("decodes_only", 0, 1, "1: it decodes only"),
+    Field("base_moves", 0, 1, "1: the base scaler changes its tier"),
+    Field("base_closes", 0, 1, "1: the base scaler has it closed"),
+    Field("prefills", 0, 1, "requests sent there without a token since: log2(1 + n) / 12"),
+    Field("decodes", 0, 1, "requests there with a token since: log2(1 + n) / 12"),
+    Field("own", 0, 1, "share of its requests that are of its own tier; 0: it is in the pool"),
+    Field("last", 0, 1, "1: no engine of its tier and role that is open has fewer requests"),
+    Field("iteration", 0, 1, "estimated time t of a batch of its decodes, in a tier: t / (TPOT SLO of the tier + t)"),
+    Field("work", 0, 1, "estimated time t of the prefills sent there, s: t / (1 + t)"),
+    Field("least_slack", -1, 1, "least time s to the deadline of one of them: s / (span + |s|); 1: there is none"),
+    Field("late", 0, 1, "share of their gain that is late"),
+    Field("free_kv", 0, 1, "share of KV blocks that is free, as reported"),
+    Field("decode_context", 0, 1, "mean context of its decodes, as reported: log2(1 + tokens) / 20"),
+    Field("in_pool", 0, 1, "1: it is in the common pool"),
+    *(Field(f"in_tier_{t}", 0, 1, f"1: it is in tier {t}") for t in range(TIERS)),
+    Field("base_to_pool", 0, 1, "1: the base scaler has it in the common pool"),
+    *(Field(f"base_to_tier_{t}", 0, 1, f"1: the base scaler has it in tier {t}") for t in range(TIERS)),
+)
+(
+    PRESENT, UP, IS_CLOSED, PREFILLS_ONLY, DECODES_ONLY, BASE_MOVES, BASE_CLOSES, PREFILLS, DECODES, OWN, LAST,
+    ITERATION, WORK, LEAST_SLACK, LATE, FREE_KV, DECODE_CONTEXT, PLACE,
+) = range(18)  # fmt: skip
+BASE_PLACE = PLACE + 1 + TIERS
+SLOT = len(SCALED_FIELDS)
+
+
+def tiers_layout(slots: int) -> Layout:
+    """float32[52 + 35 slots]: what `observe_tiers` writes."""
+    return Layout("cluster", CLUSTER_FIELDS, "engine", SCALED_FIELDS, slots)
+
+
+@kernel
+def observe_tiers(now_s, requests, known, estimates, moves, slots, out):
+    """Write `tiers_layout(slots)` into out, float32: slot e is engine e, as far as there are slots.
+
+    moves: what the base scaler has decided of each engine.
+    """
+    views = known.views
+    write_zeros(out, 0, WHOLE + slots * SLOT)
+    observe_cluster(views, known.tiers, out)
+    at = WHOLE
+    for e in range(min(slots, views.shape[0])):
+        observe_place(views[e], moves[e], out, at)
+        observe_load(e, requests, known, estimates, out, at)
+        observe_prefills(now_s, e, requests, known, estimates, out, at)
+        at += SLOT
+
+
+@kernel
+def observe_cluster(views, tiers, out):
+    """Where engines are, and where requests wait for them."""
+    n, in_pool, closed, failed = views.shape[0], 0, 0, 0
+    for e in range(n):
+        in_pool += views[e].tier == POOL
+        closed += views[e].closed == 1
+        failed += views[e].up == 0
+    out[IN_POOL], out[CLOSED], out[FAILED] = share(in_pool, n), share(closed, n), share(failed, n)
+    last = tiers.shape[0] - 2
+    out[BEST_EFFORT] = log_share(tiers[last].waiting, COUNT_BITS)
+    for t in range(min(last, TIERS)):
+        engines, is_open, queued, at = 0, 0, 0, OF_TIERS + t * TIER
+        for e in range(n):
+            if views[e].tier == t:
+                engines += 1
+                is_open += views[e].up == 1 and views[e].closed == 0
+                queued += views[e].requests
+        out[at + THERE] = 1.0
+        out[at + TIER_SLO] = squash(tiers[t].tpot_slo_s, 0.1)
+        out[at + TIER_WAITING] = log_share(tiers[t].waiting, COUNT_BITS)
+        out[at + TIER_ENGINES], out[at + TIER_OPEN] = share(engines, n), share(is_open, n)
+        out[at + TIER_REQUESTS] = log_share(queued, COUNT_BITS)
+
+
+@kernel
+def observe_place(view, move, out, at):
+    """Where an engine is, and where the base scaler would have it."""
+    out[at + PRESENT] = 1.0
+    out[at + UP] = view.up == 1
+    out[at + IS_CLOSED] = view.closed == 1
+    out[at + PREFILLS_ONLY] = view.role == ROLE_PREFILL
+    out[at + DECODES_ONLY] = view.role == ROLE_DECODE
+    out[at + BASE_MOVES] = move.tier != view.tier
+    out[at + BASE_CLOSES] = move.closed != 0
+    if -1 <= view.tier < TIERS:
+        out[at + PLACE + 1 + view.tier] = 1.0
+    if -1 <= move.tier < TIERS:
+        out[at + BASE_PLACE + 1 + move.tier] = 1.0
+
+
+@kernel
+def observe_load(e, requests, known, estimates, out, at):
+    """How many requests it has and of which tiers, its memory, and the time of its decodes."""
+    view, tiers = known.views[e], known.tiers
+    out[at + PREFILLS], out[at + DECODES] = log_share(view.prefills, COUNT_BITS), log_share(view.decodes, COUNT_BITS)
+    out[at + FREE_KV] = share(view.free_blocks, view.total_blocks)
+    if view.decodes > 0:
+        out[at + DECODE_CONTEXT] = log_share(view.decode_tokens / view.decodes, TOKENS_BITS)
+    last = True
+    for other in range(known.views.shape[0]):
+        one = known.views[other]
+        same = one.tier == view.tier and one.role == view.role and one.up == 1 and one.closed == 0
+        last = last and not (same and one.requests < view.requests)
+    out[at + LAST] = last
+    if view.tier == POOL:
+        return
+    own = 0
+    for k in range(view.decodes):
+        own += tier_of(requests[known.running[e, k]], tiers) == view.tier
+    for k in range(view.prefills):
+        own += tier_of(requests[known.records[e, k]], tiers) == view.tier
+    out[at + OWN] = share(own, view.decodes + view.prefills)
+    batch = estimates.scratch[0]
+    batches.clear(batch)
+    batch.decode_requests, batch.decode_cached_tokens = view.decodes, view.decode_tokens
+    if view.decodes > 0:
+        batch.longest_decode_cached = view.decode_tokens / view.decodes
+        iteration_s = estimates.batch_s[view.kind](batch, estimates.coefficients[e])
+        out[at + ITERATION] = squash(iteration_s, tiers[view.tier].tpot_slo_s)
+
+
+@kernel
+def observe_prefills(now_s, e, requests, known, estimates, out, at):
+    """The work in its queue record, and when that is due."""
+    view, record = known.views[e], known.records[e]
+    work_s, least, late, gain = 0.0, 1.0, 0.0, 0.0
+    for k in range(view.prefills):
+        queued = requests[record[k]]
+        slack_s = next_deadline_s(queued) - now_s
+        tokens = queued.prompt_tokens + queued.emitted_tokens
+        work_s += estimates.request_s[view.kind](tokens, 0, False, estimates.coefficients[e])
+        least = min(least, squash(slack_s, span_of(queued)))
+        gain += next_gain(queued)
+        late += next_gain(queued) if slack_s <= 0.0 else 0.0
+    out[at + WORK], out[at + LEAST_SLACK], out[at + LATE] = squash(work_s, 1.0), least, share(late, gain)

@@ -1,0 +1,57 @@
+"""Agents: whatever answers an observation with an action."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class Agent(Protocol):
+    """What acts in an environment."""
+
+    def act(self, observation: Any, info: dict[str, Any]) -> Any:
+        """The action for what `reset` or `step` returned (of a vector environment: the actions)."""
+
+
+class BaseAgent:
+    """The environment's base policy: a heuristic as an agent.
+
+    Played through the environment it gives the bytes that `simulate` gives with that policy. The environment computes
+    its decision anyway, so every registered policy that an environment takes for its base is an agent there.
+    """
+
+    def act(self, observation: Any, info: dict[str, Any]) -> Any:
+        return info["base_action"]
+
+
+class RandomAgent:
+    """Any legal action, each as likely."""
+
+    def __init__(self, space: Any, seed: int | None = None):
+        self.space = space
+        self.space.seed(seed)
+
+    def act(self, observation: Any, info: dict[str, Any]) -> Any:
+        mask = info.get("action_mask")
+        if mask is None:
+            return self.space.sample()
+        return self.space.sample(masks_of(self.space, np.asarray(mask, "i1")))
+
+
+def masks_of(space: Any, mask: np.ndarray) -> Any:
+    """The mask as the space's `sample` takes it: of a MultiDiscrete, one for each of its choices."""
+    if not hasattr(space, "nvec"):
+        return mask
+    return tuple(np.split(mask, np.cumsum(space.nvec)[:-1]))
+
+
+def play(env: Any, agent: Agent, seed: int | None = None, options: dict[str, Any] | None = None) -> float:
+    """Play one episode of a single environment. Returns the sum of its rewards."""
+    observation, info = env.reset(seed=seed, options=options)
+    total, over = 0.0, False
+    while not over:
+        observation, reward, terminated, truncated, info = env.step(agent.act(observation, info))
+        total += reward
+        over = terminated or truncated
+    return total

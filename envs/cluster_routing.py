@@ -1,0 +1,123 @@
+"""ClusterRouting-v0: an agent names the engine for each request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from servegym.baselines.observations.routing import observe_routing, routing_layout
+from servegym.envs.env import ServingEnv, Source
+from servegym.envs.episodes import act, observe
+from servegym.envs.errors import EnvError
+from servegym.envs.interface import Interface
+from servegym.envs.scenarios import RandomScenarios
+from servegym.envs.vector import ServingVectorEnv
+from servegym.simulator.cluster import cluster_of
+from servegym.simulator.parking import restore_run
+from servegym.simulator.routing import takes
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.statuses import AT_ROUTES
+from servegym.simulator.types import HOLD, STAY
+
+
+@observe
+def show_request(episode, observation, mask, base):
+    """The request to be sent somewhere. What the base router holds, or is to be decoded elsewhere, is not the agent's."""
+    run, books, _ = restore_run(episode.address)
+    clock, known, route = run.clock[0], books.known, books.route[0]
+    r = clock.deciding_request
+    if route.engine == HOLD or run.requests[r].computed_tokens > 0:
+        return False
+    observe_routing(
+        clock.now_s, r, run.requests, known, books.estimates, route.engine, 0, episode.slots, observation
+    )  # fmt: skip
+    for e in range(mask.shape[0]):
+        mask[e] = e < known.views.shape[0] and takes(known.views[e], run.requests[r])
+    base[0] = route.engine
+    return True
+
+
+@act
+def send_there(episode, action):
+    """Send it to the engine named; where that does not take it, the base router's choice stands."""
+    run, books, _ = restore_run(episode.address)
+    views, route, e = books.known.views, books.route[0], int(action[0])
+    if e != route.engine and 0 <= e < views.shape[0] and takes(views[e], run.requests[run.clock[0].deciding_request]):
+        route.engine, route.tier = e, STAY
+
+
+class ClusterRouting(Interface):
+    """The decision about a request, as the index of an engine."""
+
+    stop_at = AT_ROUTES
+    observe = show_request
+    act = send_there
+
+    def __init__(self, engines: int):
+        if not (isinstance(engines, int) and 2 <= engines <= 4096):
+            raise EnvError(f"engines={engines}: it should be a whole number, 2 to 4096")
+        self.engines = self.choices = engines
+        self.layout = routing_layout(engines)
+        self.action_space = gym.spaces.Discrete(engines)
+
+    def prepare(self, scenario: Scenario) -> Scenario:
+        engines = cluster_of(scenario.deployment).engines
+        if not 2 <= engines <= self.engines:
+            raise EnvError(f"a scenario of {engines} engines; this environment is made for 2 to {self.engines}")
+        return scenario
+
+    def begin(self, simulation: Simulation, episode: np.record) -> None:
+        episode.slots = self.engines
+
+
+class ClusterRoutingEnv(ServingEnv):
+    """
+    ## Description
+    Several engines serve a stream of requests. For each that arrives (or is taken back from an engine that failed)
+    the agent names the engine to send it to. It knows what a router knows: what it sent where, and what engines
+    report, perhaps late.
+
+    ## Action Space
+    `Discrete(engines)`: the index of the engine. `info["action_mask"]` (and `action_masks()`) says which engines take
+    the request; where one is named that does not, the base router's choice stands.
+
+    ## Observation Space
+    `Box(float32)`: the request, then a slot for each engine; docs/observations.md, tables `request` and `engine` of
+    routing. The number `chosen` of a slot marks the base router's choice. With `observation="dict"` a Dict of the same.
+
+    ## Rewards
+    What all engines gained since the decision before, as a share of the episode's ideal gain: they sum to the TDG
+    ratio.
+
+    ## Starting State
+    The first request has just arrived.
+
+    ## Episode End
+    Terminated when all requests are served; truncated at the scenario's `until_s`.
+
+    ## Arguments
+    - `scenario`: a Scenario or a source of them; the default draws random ones on `engines` engines under `min-load`.
+      Its router is the base. Where the base holds a request back, that is not the agent's decision.
+    - `engines=4`: most engines of a scenario; slots of those it does not have stay empty.
+    - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
+
+    ## Version History
+    - v0: the first.
+    """
+
+    def __init__(self, scenario: Scenario | Source | None = None, *, engines: int = 4, **options: Any):
+        super().__init__(ClusterRouting(engines), scenario or random_clusters(engines), **options)
+
+
+class ClusterRoutingVectorEnv(ServingVectorEnv):
+    """`num_envs` of `ClusterRoutingEnv`."""
+
+    def __init__(self, num_envs: int, scenario: Scenario | Source | None = None, *, engines: int = 4, **options: Any):
+        super().__init__(ClusterRouting(engines), scenario or random_clusters(engines), num_envs, **options)
+
+
+def random_clusters(engines: int) -> RandomScenarios:
+    """Requests enough for each engine to see what one alone sees in an episode."""
+    return RandomScenarios(engines=engines, router="min-load", requests=100.0 * engines)

@@ -1,0 +1,151 @@
+"""DisaggregatedRouting-v0: an agent names the engine that prefills each request, and the one that decodes it then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from servegym.baselines.observations.disaggregated import may_decode, observe_disaggregated
+from servegym.baselines.observations.routing import routing_layout
+from servegym.envs.env import ServingEnv, Source
+from servegym.envs.episodes import act, observe
+from servegym.envs.errors import EnvError
+from servegym.envs.interface import Interface
+from servegym.envs.scenarios import RandomScenarios
+from servegym.envs.vector import ServingVectorEnv
+from servegym.simulator.cluster import cluster_of
+from servegym.simulator.parking import restore_run
+from servegym.simulator.routing import takes
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.statuses import AT_ROUTES
+from servegym.simulator.types import HOLD, STAY
+
+
+@observe
+def show_pair(episode, observation, mask, base):
+    """The request to be prefilled somewhere. What has been prefilled already, or is held, is not the agent's."""
+    run, books, _ = restore_run(episode.address)
+    clock, known, route = run.clock[0], books.known, books.route[0]
+    r, prefill, decode = clock.deciding_request, episode.offset, episode.slots - episode.offset
+    if route.engine == HOLD or run.requests[r].computed_tokens > 0:
+        return False
+    observe_disaggregated(
+        clock.now_s, r, run.requests, known, books.estimates, route.engine, route.decode_engine, episode.slots,
+        observation,
+    )  # fmt: skip
+    for e in range(prefill):
+        mask[e] = takes(known.views[e], run.requests[r])
+    for e in range(decode):
+        mask[prefill + e] = may_decode(known.views[prefill + e])
+    mask[prefill + decode] = 1
+    base[0] = route.engine
+    base[1] = route.decode_engine - prefill if route.decode_engine >= 0 else decode
+    return True
+
+
+@act
+def send_both_ways(episode, action):
+    """Where an engine is named that does not take the request, the base router's choice stands."""
+    run, books, _ = restore_run(episode.address)
+    views, route = books.known.views, books.route[0]
+    prefill, decode = episode.offset, episode.slots - episode.offset
+    e, d = int(action[0]), int(action[1])
+    if e != route.engine and 0 <= e < prefill and takes(views[e], run.requests[run.clock[0].deciding_request]):
+        route.engine, route.tier = e, STAY
+    if d == decode:
+        route.decode_engine = -1
+    elif 0 <= d < decode and may_decode(views[prefill + d]):
+        route.decode_engine = prefill + d
+
+
+class DisaggregatedRouting(Interface):
+    """The decision about a request, as the prefill engine and the decode engine."""
+
+    stop_at = AT_ROUTES
+    observe = show_pair
+    act = send_both_ways
+
+    def __init__(self, prefill: int, decode: int):
+        for name, engines in (("prefill", prefill), ("decode", decode)):
+            if not (isinstance(engines, int) and 1 <= engines <= 4096):
+                raise EnvError(f"{name}={engines}: it should be a whole number of engines, 1 to 4096")
+        self.prefill, self.decode = prefill, decode
+        self.choices = prefill + decode + 1
+        self.layout = routing_layout(prefill + decode)
+        self.action_space = gym.spaces.MultiDiscrete([prefill, decode + 1])
+
+    def prepare(self, scenario: Scenario) -> Scenario:
+        roles = [pool.role for pool in cluster_of(scenario.deployment).pools for _ in range(pool.engines)]
+        if roles != ["prefill"] * self.prefill + ["decode"] * self.decode:
+            raise EnvError(
+                f"a scenario with engines {', '.join(roles)}; this environment is made for {self.prefill} prefill engines "
+                f"and after them {self.decode} decode engines"
+            )
+        return scenario
+
+    def begin(self, simulation: Simulation, episode: np.record) -> None:
+        episode.slots, episode.offset = self.prefill + self.decode, self.prefill
+
+
+class DisaggregatedRoutingEnv(ServingEnv):
+    """
+    ## Description
+    Some engines only prefill, others only decode; the KV of a request travels from one to the other. For each request
+    that arrives (or is taken back from an engine that failed) the agent names both.
+
+    ## Action Space
+    `MultiDiscrete([prefill, decode + 1])`: the prefill engine, and the decode engine from 0; the last decode choice
+    leaves it to the base router, which is asked again when the request has been prefilled. `info["action_mask"]` (and
+    `action_masks()`) has the masks of both, one after the other; where an engine is named that does not take the
+    request, the base router's choice stands.
+
+    ## Observation Space
+    `Box(float32)`: the request, then a slot for each engine, those that prefill first; docs/observations.md, tables
+    `request` and `engine` of routing. Of a decode engine `takes` and `chosen` are about the time after the prefill.
+    With `observation="dict"` a Dict of the same.
+
+    ## Rewards
+    What all engines gained since the decision before, as a share of the episode's ideal gain: they sum to the TDG
+    ratio.
+
+    ## Starting State
+    The first request has just arrived.
+
+    ## Episode End
+    Terminated when all requests are served; truncated at the scenario's `until_s`.
+
+    ## Arguments
+    - `scenario`: a Scenario or a source of them; the default draws random ones under `gorouting`. Its router is the
+      base.
+    - `prefill=2`, `decode=2`: engines of each kind.
+    - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
+
+    ## Version History
+    - v0: the first.
+    """
+
+    def __init__(self, scenario: Scenario | Source | None = None, *, prefill: int = 2, decode: int = 2, **options: Any):
+        super().__init__(DisaggregatedRouting(prefill, decode), scenario or random_clusters(prefill, decode), **options)
+
+
+class DisaggregatedRoutingVectorEnv(ServingVectorEnv):
+    """`num_envs` of `DisaggregatedRoutingEnv`."""
+
+    def __init__(
+        self,
+        num_envs: int,
+        scenario: Scenario | Source | None = None,
+        *,
+        prefill: int = 2,
+        decode: int = 2,
+        **options: Any,
+    ):
+        super().__init__(
+            DisaggregatedRouting(prefill, decode), scenario or random_clusters(prefill, decode), num_envs, **options
+        )
+
+
+def random_clusters(prefill: int, decode: int) -> RandomScenarios:
+    return RandomScenarios(prefill=prefill, decode=decode, router="gorouting", requests=100.0 * (prefill + decode))

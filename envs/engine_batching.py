@@ -1,0 +1,144 @@
+"""EngineBatching-v0: an agent sets the parameters of an engine's scheduler before each batch."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from servegym.baselines.learned.controller import control_table, default_controls, set_parameters
+from servegym.baselines.observations.engine import engine_layout, observe_engine
+from servegym.baselines.registry import scheduler as find_scheduler
+from servegym.envs.env import ServingEnv, Source
+from servegym.envs.episodes import act, is_agents, observe
+from servegym.envs.interface import Interface, kinds_of
+from servegym.envs.scenarios import RandomScenarios
+from servegym.envs.vector import ServingVectorEnv
+from servegym.simulator.iterations import decider_of
+from servegym.simulator.parking import restore_run
+from servegym.simulator.policies import Policy
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.statuses import AT_BATCHES
+
+
+@observe
+def show_engine(episode, observation, mask, base):
+    """The engine whose batch is about to be formed."""
+    run, _, functions = restore_run(episode.address)
+    e, clock = run.clock[0].deciding_engine, run.clock[0]
+    engine = run.engines[e]
+    if not is_agents(episode, engine):
+        return False
+    observe_engine(
+        clock.now_s, engine, run.requests, run.queues[e][: engine.queue_length],
+        decider_of(run, functions, e).estimator, run.plan, observation,
+    )  # fmt: skip
+    for k in range(base.shape[0]):
+        base[k] = 0.0
+    return True
+
+
+@act
+def set_controls(episode, action):
+    """Set the parameters of the engine's scheduler. After them in its row come the defaults, then the table of controls."""
+    run, _, _ = restore_run(episode.address)
+    row, b, k = run.parameters[run.clock[0].deciding_engine], episode.offset, episode.controls
+    set_parameters(row[b : 2 * b], row[2 * b : 2 * b + 4 * k].reshape((k, 4)), action, row[:b])
+
+
+class EngineBatching(Interface):
+    """The decision before a batch, as the parameters of a base scheduler."""
+
+    stop_at = AT_BATCHES
+    observe = show_engine
+    act = set_controls
+
+    def __init__(self, scheduler: str | Policy, controls: tuple[str, ...] | None = None):
+        self.scheduler = find_scheduler(scheduler) if isinstance(scheduler, str) else scheduler
+        self.controls = controls or default_controls(self.scheduler)
+        self.layout = engine_layout()
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (len(self.controls),), np.float32)
+
+    def prepare(self, scenario: Scenario) -> Scenario:
+        return dataclasses.replace(scenario, scheduler=self.scheduler)
+
+    def begin(self, simulation: Simulation, episode: np.record) -> None:
+        defaults = simulation.settings.parameters
+        table = np.tile(control_table(self.scheduler, self.controls).ravel(), (len(defaults), 1))
+        simulation.arrays = simulation.arrays._replace(parameters=np.hstack([defaults, defaults, table]))
+        episode.kinds = kinds_of(simulation)
+        episode.offset, episode.controls = defaults.shape[1], len(self.controls)
+
+
+class EngineBatchingEnv(ServingEnv):
+    """
+    ## Description
+    One engine (or several) serves a stream of requests under a base scheduler. Before each batch the agent sets the
+    scheduler's parameters: for `slide-batching` how many requests count as urgent (gamma) and how long a batch may take
+    (eta). The scheduler ranks with them and the packer fills the batch, so the engine always works.
+
+    ## Action Space
+    `Box(-1, 1, (controls,), float32)`. Number i sets parameter `controls[i]` of the engine that decides, until its next
+    decision: 0 its default, 1 its high bound, -1 its low bound, between them geometrically for parameters of a
+    logarithmic scale and linearly for others. Numbers beyond -1 and 1 count as these. All zeros is the base scheduler.
+
+    ## Observation Space
+    `Box(float32)`: the engine, its queue and its deadlines; docs/observations.md, table `engine`. With
+    `observation="dict"` a Dict of the same.
+
+    ## Rewards
+    What the batch before gained, as a share of the episode's ideal gain: they sum to the TDG ratio.
+
+    ## Starting State
+    The first request has just arrived.
+
+    ## Episode End
+    Terminated when all requests are served; truncated at the scenario's `until_s`.
+
+    ## Arguments
+    - `scenario`: a Scenario or a source of them (`envs.scenarios.RandomScenarios`, the default).
+    - `scheduler="slide-batching"`: the base, "name:key=value,...". `controls`: parameters to set; None: every number
+      with two bounds.
+    - `batches_per_step=1`: batches an action is for.
+    - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
+
+    ## Version History
+    - v0: the first.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario | Source | None = None,
+        *,
+        scheduler: str | Policy = "slide-batching",
+        controls: tuple[str, ...] | None = None,
+        batches_per_step: int = 1,
+        **options: Any,
+    ):
+        super().__init__(
+            EngineBatching(scheduler, controls), scenario or RandomScenarios(), repeat=batches_per_step, **options
+        )
+
+
+class EngineBatchingVectorEnv(ServingVectorEnv):
+    """`num_envs` of `EngineBatchingEnv`."""
+
+    def __init__(
+        self,
+        num_envs: int,
+        scenario: Scenario | Source | None = None,
+        *,
+        scheduler: str | Policy = "slide-batching",
+        controls: tuple[str, ...] | None = None,
+        batches_per_step: int = 1,
+        **options: Any,
+    ):
+        super().__init__(
+            EngineBatching(scheduler, controls),
+            scenario or RandomScenarios(),
+            num_envs,
+            repeat=batches_per_step,
+            **options,
+        )

@@ -1,0 +1,177 @@
+"""A Gymnasium environment over a simulation that stops at the decisions of one kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+
+from servegym.envs.errors import ActionError, EnvError
+from servegym.envs.interface import Interface
+from servegym.envs.lanes import Lanes
+from servegym.simulator.results import Result
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.statuses import DONE, PAUSED
+
+Source = Callable[[np.random.Generator], Scenario]
+
+
+class ServingEnv(gym.Env[Any, Any]):
+    """What all servegym environments have in common.
+
+    A step goes from one decision to the next. Its reward is what was gained in between, as a share of the episode's
+    ideal gain (of all requests that arrive), so an episode's rewards sum to its TDG ratio; with `shaping`, a
+    potential-based term is added. An episode ends (terminated) when every request is finished, or (truncated) at the
+    scenario's `until_s`; the observation is all zeros then in the first case, that of the last decision in the
+    second.
+
+    info: now_s; gain; tdg_ratio (so far); reward_terms {gain, shaping}; base_action, with which the base policy's own
+    decision stands; action_mask, where the actions are choices.
+
+    scenario: a `Scenario` (every episode is the same), or a source of them, called with the environment's random
+        generator. `reset(options={"scenario": ...})` takes either, for that episode.
+    observation: "flat", or "dict" for the same numbers by part.
+    shaping: weight of the potential (see docs/environments.md); discount: the learner's, for it.
+
+    `simulation` and `result()` give the simulation itself. Raises EnvError for what does not suit the environment,
+    ActionError for an action of another shape or with numbers that are not finite.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 20}
+
+    def __init__(
+        self,
+        interface: Interface,
+        scenario: Scenario | Source,
+        *,
+        observation: str = "flat",
+        repeat: int = 1,
+        shaping: float = 0.0,
+        discount: float = 1.0,
+        render_mode: str | None = None,
+    ):
+        check_options(observation, repeat, shaping, discount)
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise EnvError(f"render_mode {render_mode!r}: it should be None, 'ansi' or 'rgb_array'")
+        self.interface = interface
+        self.source = as_source(scenario)
+        self.render_mode = render_mode
+        self.observation_space = interface.dict_space if observation == "dict" else interface.observation_space
+        self.action_space = interface.action_space
+        self._options = {"repeat": repeat, "shaping": shaping, "discount": discount}
+        self._as_dict = observation == "dict"
+        self._shape = interface.action_space.shape
+        self._lanes: Lanes | None = None
+
+    @property
+    def simulation(self) -> Simulation:
+        """The simulation of the episode. Raises EnvError before the first."""
+        simulation = self._lanes.simulations[0] if self._lanes is not None else None
+        if simulation is None:
+            raise EnvError("there is no simulation before the first reset")
+        return simulation
+
+    def result(self) -> Result:
+        """What has happened in the episode so far."""
+        return self.simulation.result()
+
+    def action_masks(self) -> np.ndarray:
+        """bool[choices]: which actions are legal now (as sb3-contrib asks for it)."""
+        assert self._lanes is not None
+        return self._lanes.masks[0].astype(bool)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if self._lanes is None:
+            self._lanes = Lanes(self.interface, 1, **self._options)
+        self._lanes.start(0, scenario_of(self.source, options, self.np_random))
+        self._over = False  # even without a decision there is one step, with the reward
+        return self._observation(), self._info()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        lanes = self._lanes
+        if lanes is None or self._over:
+            raise gym.error.ResetNeeded("the episode is over, or has not begun: call reset()")
+        numbers = np.asarray(action)
+        if numbers.shape != self._shape:
+            raise ActionError(f"an action of shape {numbers.shape}; it should be of shape {self._shape}")
+        lanes.actions[0] = numbers if numbers.ndim == 1 else numbers.ravel()
+        lanes.step()
+        status = lanes.status.item(0)
+        self._over = status in (DONE, PAUSED)
+        reward = lanes.gain_reward.item(0) + lanes.shaping_reward.item(0)
+        return self._observation(), reward, status == DONE, status == PAUSED, self._info()
+
+    def _observation(self) -> Any:
+        assert self._lanes is not None
+        observation = self._lanes.observations[0].copy()
+        return self.interface.layout.parts(observation) if self._as_dict else observation
+
+    def _info(self) -> dict[str, Any]:
+        lanes = self._lanes
+        assert lanes is not None
+        gain = lanes.gain.item(0)
+        info = {
+            "now_s": lanes.now_s.item(0),
+            "gain": gain,
+            "tdg_ratio": gain / lanes.ideal_gain.item(0),
+            "reward_terms": {"gain": lanes.gain_reward.item(0), "shaping": lanes.shaping_reward.item(0)},
+            "base_action": self.interface.as_actions(lanes.bases[0]),
+        }
+        if self.interface.choices:
+            info["action_mask"] = lanes.masks[0].copy()
+        return info
+
+    def render(self) -> Any:
+        if self.render_mode is None:
+            raise EnvError("render_mode is None; make the environment with 'ansi' or 'rgb_array'")
+        from servegym.envs import rendering
+
+        return getattr(rendering, self.render_mode)(self.simulation)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # An episode is not pickled: addresses mean nothing elsewhere. The copy begins with a reset.
+        return {**self.__dict__, "_lanes": None}
+
+
+def as_source(scenario: Scenario | Source) -> Source:
+    """A source of scenarios from one, or from what already is."""
+    if isinstance(scenario, Scenario):
+        return Always(scenario)
+    if not callable(scenario):
+        raise EnvError(
+            f"a scenario of type {type(scenario).__name__}; it should be a Scenario, or a function of a Generator"
+        )
+    return scenario
+
+
+class Always:
+    """The same scenario each time."""
+
+    def __init__(self, scenario: Scenario):
+        self.scenario = scenario
+
+    def __call__(self, rng: np.random.Generator) -> Scenario:
+        return self.scenario
+
+
+def scenario_of(source: Source, options: dict[str, Any] | None, rng: np.random.Generator) -> Scenario:
+    """The scenario of the next episode. Raises EnvError for an option there is not."""
+    if options:
+        unknown = sorted(set(options) - {"scenario"})
+        if unknown:
+            raise EnvError(f"reset option {unknown[0]!r}; there is only 'scenario'")
+        source = as_source(options["scenario"])
+    return source(rng)
+
+
+def check_options(observation: str, repeat: int, shaping: float, discount: float) -> None:
+    """Raise EnvError for an option out of range."""
+    if observation not in ("flat", "dict"):
+        raise EnvError(f"observation {observation!r}: it should be 'flat' or 'dict'")
+    if not (isinstance(repeat, int | np.integer) and repeat >= 1):
+        raise EnvError(f"{repeat} decisions a step: it should be a whole number of 1 or more")
+    if not (0 <= shaping < np.inf and 0 <= discount <= 1):
+        raise EnvError(f"shaping {shaping} with discount {discount}: they should be 0 or more, and 0 to 1")

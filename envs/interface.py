@@ -1,0 +1,65 @@
+"""What an agent sees and does in a kind of environment: the part in which environments differ."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+
+from servegym.baselines.observations.fields import Layout
+from servegym.envs.errors import EnvError
+from servegym.simulator.compilation import Compiled
+from servegym.simulator.simulation import Scenario, Simulation
+
+
+class Interface(abc.ABC):
+    """Decisions of one kind, as observations and actions.
+
+    stop_at: where the event loop stops for them (simulator/statuses.py). observe, act: compiled (envs/episodes.py).
+    layout: of the observation. action_space: of the agent. choices: length of the action mask; 0: none.
+    """
+
+    stop_at: ClassVar[int]
+    observe: ClassVar[Compiled]
+    act: ClassVar[Compiled]
+    layout: Layout
+    action_space: gym.Space[Any]
+    choices: int = 0
+
+    @abc.abstractmethod
+    def prepare(self, scenario: Scenario) -> Scenario:
+        """The scenario as it is simulated, with what the agent's decisions need. Raises EnvError for one that does not suit."""
+
+    @abc.abstractmethod
+    def begin(self, simulation: Simulation, episode: np.record) -> None:
+        """Fill the fields of EPISODE that `observe` and `act` need."""
+
+    def as_actions(self, numbers: np.ndarray) -> np.ndarray:
+        """Actions, as the action space has them, of their numbers: float64[..., numbers]."""
+        shape = (*numbers.shape[:-1], *(self.action_space.shape or ()))
+        return numbers.reshape(shape).astype(self.action_space.dtype)
+
+    @property
+    def observation_space(self) -> gym.spaces.Box:
+        return gym.spaces.Box(self.layout.low, self.layout.high, dtype=np.float32)
+
+    @property
+    def dict_space(self) -> gym.spaces.Dict:
+        low, high = self.layout.parts(self.layout.low), self.layout.parts(self.layout.high)
+        return gym.spaces.Dict({name: gym.spaces.Box(low[name], high[name], dtype=np.float32) for name in low})
+
+    @property
+    def action_numbers(self) -> int:
+        """Numbers in an action."""
+        return int(np.prod(self.action_space.shape or (1,)))
+
+
+def kinds_of(simulation: Simulation) -> int:
+    """The kinds of engines whose scheduler is the scenario's, as bits. Raises EnvError if there are none."""
+    pools = simulation.settings.cluster.pools
+    kinds = sum(1 << kind for kind, pool in enumerate(pools) if pool.scheduler is None)
+    if kinds == 0:
+        raise EnvError("every pool of the scenario has a scheduler of its own; one should be left to the agent")
+    return kinds

@@ -1,0 +1,278 @@
+"""A PettingZoo environment in which the router of a cluster and the schedulers of its engines act together."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+from pettingzoo import ParallelEnv
+
+from servegym.baselines.observations.engine import engine_layout
+from servegym.baselines.observations.fields import Layout
+from servegym.envs.cluster_routing import ClusterRouting, random_clusters, send_there, show_request
+from servegym.envs.engine_batching import EngineBatching, set_controls, show_engine
+from servegym.envs.env import ServingEnv, Source, as_source, check_options, scenario_of
+from servegym.envs.episodes import act, observe
+from servegym.envs.errors import ActionError, EnvError
+from servegym.envs.interface import Interface
+from servegym.envs.lanes import Lanes
+from servegym.simulator.compilation import kernel, specialised
+from servegym.simulator.parking import restore_run
+from servegym.simulator.policies import Policy
+from servegym.simulator.results import Result
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.statuses import AT_BATCHES, AT_ROUTES, DECISION, DONE, PAUSED
+
+ROUTER = "router"
+OF_ENGINE = engine_layout().size  # numbers of an observation that are an engine's; the others are the router's
+
+
+@kernel
+def show_route(episode, observation, mask, base):
+    """Stands for what a router is shown."""
+
+
+@kernel
+def show_batch(episode, observation, mask, base):
+    """Stands for what a scheduler is shown."""
+
+
+@kernel
+def set_route(episode, action):
+    """Stands for what becomes of a router's action."""
+
+
+@kernel
+def set_batch(episode, action):
+    """Stands for what becomes of a scheduler's action."""
+
+
+@observe
+def show_decider(episode, observation, mask, base):
+    """To each its own part: numbers of the engine come first in an observation, those of the router in an action."""
+    run, _, _ = restore_run(episode.address)
+    if run.clock[0].deciding_request >= 0:
+        return show_route(episode, observation[OF_ENGINE:], mask, base[:1])
+    return show_batch(episode, observation[:OF_ENGINE], mask, base[1:])
+
+
+@act
+def let_decider_act(episode, action):
+    run, _, _ = restore_run(episode.address)
+    if run.clock[0].deciding_request >= 0:
+        set_route(episode, action[:1])
+    else:
+        set_batch(episode, action[1:])
+
+
+class Together(Interface):
+    """The decisions of the router, and those before batches."""
+
+    stop_at = AT_ROUTES | AT_BATCHES
+    observe = specialised(show_decider, show_route=show_request, show_batch=show_engine)
+    act = specialised(let_decider_act, set_route=send_there, set_batch=set_controls)
+
+    def __init__(self, routing: ClusterRouting, batching: EngineBatching):
+        self.routing, self.batching = routing, batching
+        self.choices = routing.choices
+        fields = tuple(field for part in (batching, routing) for _, field in part.layout)
+        self.layout = Layout("decider", fields)
+        self.action_space = gym.spaces.Box(-np.inf, np.inf, (1 + batching.action_numbers,), np.float64)
+
+    def prepare(self, scenario: Scenario) -> Scenario:
+        return self.batching.prepare(self.routing.prepare(scenario))
+
+    def begin(self, simulation: Simulation, episode: np.record) -> None:
+        self.routing.begin(simulation, episode)
+        self.batching.begin(simulation, episode)
+
+
+class ServingParallelEnv(ParallelEnv):
+    """
+    ## Description
+    Several engines serve a stream of requests. The agent `router` names the engine for each request, as in
+    `ClusterRouting-v0`; the agents `engine_0`, `engine_1`, ... set the parameters of their engine's scheduler before
+    each of its batches, as in `EngineBatching-v0`.
+
+    ## Action Space
+    `router`: `Discrete(engines)`, with a mask in its info. `engine_...`: `Box(-1, 1, (controls,), float32)`.
+    A step goes to the next decision of any of them, so at each step one agent decides: the one whose info has
+    `deciding` True. What the others name (PettingZoo has all agents act at each step) is not used, and may be missing.
+
+    ## Observation Space
+    As in those two environments: docs/observations.md, tables `request` and `engine` of routing; table `engine`. An
+    agent that does not decide is shown again what it was shown at its last decision; zeros before its first.
+
+    ## Rewards
+    Shared: what all engines gained since the decision before, as a share of the episode's ideal gain. They sum to the
+    TDG ratio.
+
+    ## Starting State
+    The first request has just arrived, and the router decides.
+
+    ## Episode End
+    Terminated, for all agents, when all requests are served; truncated at the scenario's `until_s`.
+
+    ## Arguments
+    - `scenario`: a Scenario or a source of them, also `reset(options={"scenario": ...})`; as in `ClusterRouting-v0`.
+    - `engines=4`: most engines of a scenario. Agents of those it does not have never decide.
+    - `scheduler`, `controls`: as in `EngineBatching-v0`.
+    - `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
+
+    info of each agent: deciding; base_action, with which the base policy's decision stands; action_mask of the router
+    (all ones while it does not decide); now_s, gain, tdg_ratio and reward_terms as in every environment.
+
+    ## Version History
+    - v0: the first.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {**ServingEnv.metadata, "name": "serving_v0"}
+
+    def __init__(
+        self,
+        scenario: Scenario | Source | None = None,
+        *,
+        engines: int = 4,
+        scheduler: str | Policy = "slide-batching",
+        controls: tuple[str, ...] | None = None,
+        shaping: float = 0.0,
+        discount: float = 1.0,
+        render_mode: str | None = None,
+    ):
+        check_options("flat", 1, shaping, discount)
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise EnvError(f"render_mode {render_mode!r}: it should be None, 'ansi' or 'rgb_array'")
+        routing, batching = ClusterRouting(engines), EngineBatching(scheduler, controls)
+        self.interface = Together(routing, batching)
+        self.source = as_source(scenario or random_clusters(engines))
+        self.render_mode = render_mode
+        self.possible_agents = [ROUTER, *(f"engine_{e}" for e in range(engines))]
+        self.agents = []
+        parts: dict[str, Interface] = {**dict.fromkeys(self.possible_agents, batching), ROUTER: routing}
+        self.observation_spaces = {agent: part.observation_space for agent, part in parts.items()}
+        # A space of its own for each: to seed one does not seed the others.
+        self.action_spaces = {agent: copy.deepcopy(part.action_space) for agent, part in parts.items()}
+        self._options = {"shaping": shaping, "discount": discount}
+        self._rng: np.random.Generator | None = None
+        self._lanes: Lanes | None = None
+
+    def observation_space(self, agent: str) -> Any:
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> Any:
+        return self.action_spaces[agent]
+
+    @property
+    def simulation(self) -> Simulation:
+        """The simulation of the episode. Raises EnvError before the first."""
+        simulation = self._lanes.simulations[0] if self._lanes is not None else None
+        if simulation is None:
+            raise EnvError("there is no simulation before the first reset")
+        return simulation
+
+    def result(self) -> Result:
+        """What has happened in the episode so far."""
+        return self.simulation.result()
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, Any]]]:
+        """Of options only `scenario` is looked at."""
+        if seed is not None or self._rng is None:
+            self._rng = gym.utils.seeding.np_random(seed)[0]
+        if self._lanes is None:
+            self._lanes = Lanes(self.interface, 1, **self._options)
+        options = {"scenario": options["scenario"]} if options and "scenario" in options else None
+        self._lanes.start(0, scenario_of(self.source, options, self._rng))
+        self.agents = list(self.possible_agents)
+        self._seen = {agent: np.zeros(space.shape, "f4") for agent, space in self.observation_spaces.items()}
+        return self._observations(), self._infos()
+
+    def step(
+        self, actions: dict[str, Any]
+    ) -> tuple[
+        dict[str, np.ndarray], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
+    ]:  # fmt: skip
+        lanes = self._lanes
+        if lanes is None or not self.agents:
+            raise gym.error.ResetNeeded("the episode is over, or has not begun: call reset()")
+        unknown = sorted(set(actions) - set(self.possible_agents))
+        if unknown:
+            raise ActionError(f"an action of {unknown[0]!r}; the agents are {', '.join(self.possible_agents)}")
+        decider = self.decider
+        if decider is not None:
+            numbers, shape = np.asarray(actions.get(decider)), self.action_spaces[decider].shape
+            if decider not in actions or numbers.shape != shape:
+                said = f"an action of shape {numbers.shape}" if decider in actions else "no action"
+                raise ActionError(f"{said} of {decider}, which decides; it should be of shape {shape}")
+            lanes.actions[0] = 0.0
+            lanes.actions[0, part_of(decider)] = numbers
+        lanes.step()
+        status = lanes.status.item(0)
+        reward = lanes.gain_reward.item(0) + lanes.shaping_reward.item(0)
+        observations, infos = self._observations(), self._infos()
+        rewards = dict.fromkeys(self.agents, reward)
+        terminated, truncated = (dict.fromkeys(self.agents, status == end) for end in (DONE, PAUSED))
+        if status != DECISION:
+            self.agents = []
+        return observations, rewards, terminated, truncated, infos
+
+    @property
+    def decider(self) -> str | None:
+        """The agent that decides now; None: the episode is over."""
+        lanes = self._lanes
+        if lanes is None or lanes.status.item(0) != DECISION:
+            return None
+        clock = self.simulation.arrays.clock[0]
+        return ROUTER if clock.deciding_request >= 0 else f"engine_{clock.deciding_engine}"
+
+    def _observations(self) -> dict[str, np.ndarray]:
+        assert self._lanes is not None
+        numbers, decider = self._lanes.observations[0], self.decider
+        if decider is not None:
+            self._seen[decider] = (numbers[OF_ENGINE:] if decider == ROUTER else numbers[:OF_ENGINE]).copy()
+        elif self._lanes.status.item(0) == DONE:
+            self._seen = {agent: np.zeros_like(seen) for agent, seen in self._seen.items()}
+        return {agent: seen.copy() for agent, seen in self._seen.items()}
+
+    def _infos(self) -> dict[str, dict[str, Any]]:
+        lanes, decider = self._lanes, self.decider
+        assert lanes is not None
+        gain = lanes.gain.item(0)
+        infos: dict[str, dict[str, Any]] = {}
+        for agent, space in self.action_spaces.items():
+            infos[agent] = {
+                "deciding": agent == decider,
+                "base_action": np.zeros(space.shape, space.dtype),
+                "now_s": lanes.now_s.item(0),
+                "gain": gain,
+                "tdg_ratio": gain / lanes.ideal_gain.item(0),
+                "reward_terms": {"gain": lanes.gain_reward.item(0), "shaping": lanes.shaping_reward.item(0)},
+            }
+        infos[ROUTER]["action_mask"] = np.ones(self.interface.choices, "i1")
+        if decider == ROUTER:
+            infos[ROUTER]["base_action"] = self.interface.routing.as_actions(lanes.bases[0, part_of(ROUTER)])
+            infos[ROUTER]["action_mask"] = lanes.masks[0].copy()
+        return infos
+
+    def render(self) -> Any:
+        if self.render_mode is None:
+            raise EnvError("render_mode is None; make the environment with 'ansi' or 'rgb_array'")
+        from servegym.envs import rendering
+
+        return getattr(rendering, self.render_mode)(self.simulation)
+
+    def close(self) -> None:
+        self.agents = []
+        self._lanes = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # An episode is not pickled: addresses mean nothing elsewhere. The copy begins with a reset.
+        return {**self.__dict__, "_lanes": None, "agents": []}
+
+
+def part_of(agent: str) -> slice:
+    """Where the numbers of an agent's action are among those of an action of all."""
+    return slice(0, 1) if agent == ROUTER else slice(1, None)

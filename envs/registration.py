@@ -1,0 +1,21 @@
+"""The environments, as `gym.make` and `gym.make_vec` know them."""
+
+from gymnasium.envs.registration import register, registry
+
+# (id, module, class of the single environment; the class of the vector has VectorEnv in the place of Env)
+ENVIRONMENTS = (
+    ("EngineBatching-v0", "engine_batching", "EngineBatchingEnv"),
+    ("RequestRanking-v0", "request_ranking", "RequestRankingEnv"),
+    ("ClusterRouting-v0", "cluster_routing", "ClusterRoutingEnv"),
+    ("DisaggregatedRouting-v0", "disaggregated_routing", "DisaggregatedRoutingEnv"),
+    ("PrefillPreemption-v0", "prefill_preemption", "PrefillPreemptionEnv"),
+    ("TierScaling-v0", "tier_scaling", "TierScalingEnv"),
+)
+
+
+def register_all() -> None:
+    """Make the environments known to Gymnasium; nothing of them is imported before one is made."""
+    for name, module, env in ENVIRONMENTS:
+        if name not in registry:
+            home = f"servegym.envs.{module}"
+            register(name, f"{home}:{env}", vector_entry_point=f"{home}:{env.removesuffix('Env')}VectorEnv")

@@ -1,0 +1,61 @@
+"""The episode as a whole, as pictures show it above everything else."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from servegym.simulator.simulation import Simulation
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """tdg_ratio: gain so far / ideal gain of all requests of the episode, as in `info`; nan: there is none to gain."""
+
+    now_s: float
+    gain: float
+    tdg_ratio: float
+    emitted_tokens: int
+    on_time_tokens: int
+    arrived: int
+    finished: int
+    decision: str  # for which the simulation has stopped
+
+    @property
+    def on_time(self) -> float:
+        """Share of the tokens emitted so far that were in time; nan: there are none."""
+        return self.on_time_tokens / self.emitted_tokens if self.emitted_tokens else np.nan
+
+
+def head_of(simulation: Simulation) -> Head:
+    arrays, clock = simulation.arrays, simulation.arrays.clock[0]
+    arrived = int(clock.next_arrival)
+    arriving = arrays.outcomes["ready_s"] <= simulation.scenario.until_s
+    ideal = simulation.scenario.gain.ideal(simulation.scenario.workload.table)[arriving].sum()
+    return Head(
+        now_s=float(clock.now_s),
+        gain=float(clock.gain),
+        tdg_ratio=float(clock.gain / ideal) if ideal > 0 else np.nan,
+        emitted_tokens=int(arrays.requests["emitted_tokens"][:arrived].sum()),
+        on_time_tokens=int(arrays.outcomes["on_time_tokens"][:arrived].sum()),
+        arrived=arrived,
+        finished=int(clock.finished),
+        decision=decision_of(simulation),
+    )
+
+
+def decision_of(simulation: Simulation) -> str:
+    """What is to be decided next, in words."""
+    clock = simulation.arrays.clock[0]
+    if simulation.ended:
+        return "the episode is over"
+    if clock.deciding_request >= 0:
+        return f"to decide: where request {clock.deciding_request} goes"
+    if clock.deciding_check:
+        return "to decide: tiers of the engines"
+    if clock.deciding_engine >= 0:
+        running = simulation.arrays.engines[clock.deciding_engine].batch_length > 0
+        what = "whether to suspend the batch" if running else "next batch"
+        return f"to decide: {what} of engine {clock.deciding_engine}"
+    return "nothing has happened yet"

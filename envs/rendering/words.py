@@ -1,0 +1,57 @@
+"""Times, numbers and bars in words, alike in texts and pictures."""
+
+from __future__ import annotations
+
+import math
+
+from servegym.envs.rendering.head import Head
+from servegym.simulator.types import POOL
+
+SHORTEST_S, LONGEST_S = 0.01, 10.0  # of the scale of deadlines
+
+
+def duration(seconds: float) -> str:
+    """Three figures and the unit: 12.3 ms, 1.25 s, 340 s; - for none."""
+    if not math.isfinite(seconds):
+        return "-"
+    size = abs(seconds)
+    if size < 0.9995:
+        return f"{seconds * 1e3:.1f} ms" if size < 0.0995 else f"{seconds * 1e3:.0f} ms"
+    return f"{seconds:.2f} s" if size < 9.995 else f"{seconds:.1f} s" if size < 99.95 else f"{seconds:.0f} s"
+
+
+def remaining(remain_s: float) -> str:
+    """Time left to a deadline, or by how much it has been missed."""
+    return duration(remain_s) if remain_s > 0 else f"late {duration(abs(remain_s))}"
+
+
+def share(part: float) -> str:
+    return "-" if math.isnan(part) else f"{100 * part:.1f} %"
+
+
+def ratio(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3f}"
+
+
+def deadline_place(remain_s: float) -> float:
+    """-1 to 1 on the signed scale of deadlines, which is logarithmic so that milliseconds and seconds can both be seen:
+    0 at 0, 1 at LONGEST_S and beyond."""
+    if not math.isfinite(remain_s):
+        return 1.0
+    place = math.log1p(abs(remain_s) / SHORTEST_S) / math.log1p(LONGEST_S / SHORTEST_S)
+    return math.copysign(min(1.0, place), remain_s)
+
+
+def progress(head: Head) -> str:
+    """What has come, gone and been gained, in a line."""
+    return f"{head.arrived:,} requests have come, {head.finished:,} are finished, {head.emitted_tokens:,} tokens out"
+
+
+def tier_names(tier: int) -> str:
+    """A tier's number, or the common pool."""
+    return "pool" if tier == POOL else str(tier)
+
+
+def tier_name(tier: int, tiers_s: list[float]) -> str:
+    """A tier and its TPOT SLO; - for the common pool."""
+    return "-" if tier == POOL else f"{tier}: {duration(tiers_s[tier])}"

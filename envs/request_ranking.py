@@ -1,0 +1,155 @@
+"""RequestRanking-v0: an agent scores the requests of an engine before each batch."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from servegym.baselines.learned.ranking import first_score, scored
+from servegym.baselines.observations.queue import observe_queue, queue_layout
+from servegym.baselines.registry import scheduler as find_scheduler
+from servegym.envs.env import ServingEnv, Source
+from servegym.envs.episodes import act, is_agents, observe
+from servegym.envs.errors import EnvError
+from servegym.envs.interface import Interface, kinds_of
+from servegym.envs.scenarios import RandomScenarios
+from servegym.envs.vector import ServingVectorEnv
+from servegym.simulator.compilation import kernel
+from servegym.simulator.iterations import decider_of
+from servegym.simulator.packer import rank
+from servegym.simulator.parking import restore_run
+from servegym.simulator.policies import Policy
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.statuses import AT_BATCHES
+
+
+@kernel
+def show_slots(run, functions, episode, observation):
+    """Have the base scheduler rank the queue of the engine that decides, and show the first requests."""
+    e, clock = run.clock[0].deciding_engine, run.clock[0]
+    engine, decider = run.engines[e], decider_of(run, functions, e)
+    for k in range(episode.slots):
+        run.parameters[e, episode.offset + k] = 0.0  # no scores: the base's own ranks
+    rank(run, decider, e, clock.now_s)
+    episode.filled = observe_queue(
+        clock.now_s, engine, run.requests, run.queues[e][: engine.queue_length], decider.estimator, run.plan, run.order,
+        episode.slots, observation,
+    )  # fmt: skip
+
+
+@observe
+def show_queue(episode, observation, mask, base):
+    """The engine whose batch is about to be formed, and its requests."""
+    run, _, functions = restore_run(episode.address)
+    if not is_agents(episode, run.engines[run.clock[0].deciding_engine]):
+        return False
+    show_slots(run, functions, episode, observation)
+    for k in range(episode.slots):
+        base[k] = 0.0
+    return True
+
+
+@act
+def set_scores(episode, action):
+    """Where the scheduler looks for the scores of the slots: behind the base's numbers."""
+    run, _, _ = restore_run(episode.address)
+    e = run.clock[0].deciding_engine
+    for k in range(episode.filled):
+        run.parameters[e, episode.offset + k] = action[k]
+
+
+class Slots(Interface):
+    """What the environments have in common that show the requests of an engine slot by slot."""
+
+    stop_at = AT_BATCHES
+
+    def __init__(self, scheduler: str | Policy, slots: int):
+        if not (isinstance(slots, int) and 1 <= slots <= 1024):
+            raise EnvError(f"slots={slots}: it should be a whole number, 1 to 1024")
+        self.scheduler = find_scheduler(scheduler) if isinstance(scheduler, str) else scheduler
+        self.slots = slots
+        self.scored = scored(self.scheduler, slots)
+        self.layout = queue_layout(slots)
+
+    def prepare(self, scenario: Scenario) -> Scenario:
+        return dataclasses.replace(scenario, scheduler=self.scored)
+
+    def begin(self, simulation: Simulation, episode: np.record) -> None:
+        episode.kinds = kinds_of(simulation)
+        episode.slots, episode.offset = self.slots, first_score(self.scheduler)
+
+
+class RequestRanking(Slots):
+    """The decision before a batch, as scores of requests."""
+
+    observe = show_queue
+    act = set_scores
+
+    def __init__(self, scheduler: str | Policy, slots: int):
+        super().__init__(scheduler, slots)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (slots,), np.float32)
+
+
+class RequestRankingEnv(ServingEnv):
+    """
+    ## Description
+    One engine (or several) serves a stream of requests. Before each batch the agent scores the requests, and the packer
+    fills the batch in the order of the scores, as far as the limits of the base scheduler and the memory allow.
+
+    ## Action Space
+    `Box(-1, 1, (slots,), float32)`: a score for each slot; the higher runs first, equal scores in the base's order.
+    Requests beyond the slots come after them, in the base's order. Scores of empty slots do nothing. All zeros is the
+    base scheduler.
+
+    ## Observation Space
+    `Box(float32)`: the engine, then a slot for each of the requests that the base ranks first; docs/observations.md,
+    tables `engine` and `request`. The first number of a slot, `present`, is the mask. With `observation="dict"` a
+    Dict of the same.
+
+    ## Rewards
+    What the batch before gained, as a share of the episode's ideal gain: they sum to the TDG ratio.
+
+    ## Starting State
+    The first request has just arrived.
+
+    ## Episode End
+    Terminated when all requests are served; truncated at the scenario's `until_s`.
+
+    ## Arguments
+    - `scenario`: a Scenario or a source of them (`envs.scenarios.RandomScenarios`, the default).
+    - `scheduler="slide-batching"`: the base, which sets the limits of batches and says who gives up memory; one without
+      numbers of its own to remember, since it is asked twice.
+    - `slots=32`: requests shown.
+    - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
+
+    ## Version History
+    - v0: the first.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario | Source | None = None,
+        *,
+        scheduler: str | Policy = "slide-batching",
+        slots: int = 32,
+        **options: Any,
+    ):
+        super().__init__(RequestRanking(scheduler, slots), scenario or RandomScenarios(), **options)
+
+
+class RequestRankingVectorEnv(ServingVectorEnv):
+    """`num_envs` of `RequestRankingEnv`."""
+
+    def __init__(
+        self,
+        num_envs: int,
+        scenario: Scenario | Source | None = None,
+        *,
+        scheduler: str | Policy = "slide-batching",
+        slots: int = 32,
+        **options: Any,
+    ):
+        super().__init__(RequestRanking(scheduler, slots), scenario or RandomScenarios(), num_envs, **options)

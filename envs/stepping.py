@@ -1,0 +1,133 @@
+"""One compiled call that steps any number of episodes, each to its agent's next decision or to its end."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+
+from servegym.envs.episodes import EPISODE, act_signature, observe_signature
+from servegym.simulator.compilation import compiled, kernel
+from servegym.simulator.loop import advance
+from servegym.simulator.parking import parking, restore_run
+from servegym.simulator.requests import next_deadline_s
+from servegym.simulator.signatures import advance_signature, array
+from servegym.simulator.statuses import DECISION, DONE, PAUSED
+
+BAD_ACTION = -1  # instead of a status of `advance`
+
+
+class Handling(NamedTuple):
+    """The functions of a kind of environment."""
+
+    advance: Any  # advance_signature
+    observe: Any  # observe_signature
+    act: Any  # act_signature
+
+
+HANDLERS = types.NamedTuple(
+    (types.FunctionType(advance_signature), types.FunctionType(observe_signature), types.FunctionType(act_signature)),
+    Handling,
+)
+store_handlers, restore_handlers, size_of_handlers = parking(HANDLERS)
+
+
+@compiled(types.int64())
+def handlers_bytes():
+    return size_of_handlers()
+
+
+@compiled(types.void(types.int64, *HANDLERS.types))
+def park_handlers(address, advance, observe, act):
+    store_handlers(address, Handling(advance, observe, act))
+
+
+@compiled(
+    types.int64(
+        types.int64,
+        array(EPISODE),
+        types.int64,
+        types.int64,
+        array(types.float64, 2),
+        array(types.float32, 2),
+        array(types.int8, 2),
+        array(types.float64, 2),
+    )
+)
+def step_episodes(handlers, episodes, first, last, actions, observations, masks, bases):
+    """Step those of episodes[first:last] that are to be stepped. Returns how many are not at a decision afterwards.
+
+    handlers: address of (advance, observe, act). actions: float64[n, numbers]. Written where there is a decision:
+    observations: float32[n, size], masks: int8[n, choices], bases: float64[n, numbers], the base policy's actions.
+    """
+    run_on, observe, act = restore_handlers(handlers)
+    stopped = 0
+    for i in range(first, last):
+        episode = episodes[i]
+        if episode.stepping == 0:
+            continue
+        run, books, functions = restore_run(episode.address)
+        if episode.acting == 1:
+            if not are_finite(actions[i]):
+                episode.status = BAD_ACTION
+                stopped += 1
+                continue
+            if episode.status == DECISION:  # an episode can be without any
+                act(episode, actions[i])
+            episode.acting = 0
+            episode.left = episode.repeat
+        status = DECISION
+        while status == DECISION:
+            status = run_on(run, books, functions, episode.stop_at, episode.until_s)
+            if status == DECISION:
+                episode.left -= 1
+                if episode.left <= 0 and observe(episode, observations[i], masks[i], bases[i]):
+                    break
+        episode.status = status
+        if status in (DECISION, DONE, PAUSED):
+            reckon(run, episode)
+        stopped += status != DECISION
+    return stopped
+
+
+@kernel
+def are_finite(numbers):
+    finite = True
+    for number in numbers:
+        finite = finite and np.isfinite(number)
+    return finite
+
+
+@kernel
+def reckon(run, episode):
+    """The rewards of the step that has ended."""
+    gain = run.clock[0].gain
+    episode.gain_reward = (gain - episode.rewarded) / episode.ideal_gain
+    episode.gain = episode.rewarded = gain
+    episode.now_s = run.clock[0].now_s
+    episode.steps += 1
+    if episode.shaping > 0.0:
+        after = potential(run, episode) if episode.status == DECISION else 0.0
+        episode.shaping_reward = episode.discount * after - episode.potential
+        episode.potential = after
+
+
+@kernel
+def potential(run, episode):
+    """Share of the ideal gain in the next tokens of queued requests that are not late."""
+    now_s, total = run.clock[0].now_s, 0.0
+    for e in range(run.engines.shape[0]):
+        for place in range(run.engines[e].queue_length):
+            request = run.requests[run.queues[e, place]]
+            if now_s < next_deadline_s(request):
+                total += request.first_token_gain if request.emitted_tokens == 0 else request.decode_token_gain
+    return episode.shaping * total / episode.ideal_gain
+
+
+class Handlers:
+    """The functions of a kind of environment, parked: `address`."""
+
+    def __init__(self, observe, act):
+        self._functions = (advance.value, observe.value, act.value)  # kept alive
+        self._bytes = np.zeros(handlers_bytes.entry() + 64, "u1")
+        self.address = self._bytes.ctypes.data + -self._bytes.ctypes.data % 64
+        park_handlers.entry(self.address, *self._functions)

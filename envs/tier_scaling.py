@@ -1,0 +1,147 @@
+"""TierScaling-v0: an agent moves engines between tiers, and closes and opens them, at each check of the scaler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from servegym.baselines.learned.scaling import choice_of, choices_of
+from servegym.baselines.observations.tiers import observe_tiers, tiers_layout
+from servegym.envs.env import ServingEnv, Source
+from servegym.envs.episodes import act, observe
+from servegym.envs.errors import EnvError
+from servegym.envs.interface import Interface
+from servegym.envs.scenarios import RandomScenarios
+from servegym.envs.vector import ServingVectorEnv
+from servegym.simulator.cluster import cluster_of
+from servegym.simulator.parking import restore_run
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.statuses import AT_CHECKS
+from servegym.simulator.types import POOL, TIERS
+
+
+@observe
+def show_tiers(episode, observation, mask, base):
+    """The cluster at a check, and what the base scaler would make of it."""
+    run, books, _ = restore_run(episode.address)
+    observe_tiers(
+        run.clock[0].now_s, run.requests, books.known, books.estimates, books.moves, episode.slots, observation
+    )
+    for e in range(base.shape[0]):
+        base[e] = choice_of(books.moves[e])
+    return True
+
+
+@act
+def move_engines(episode, action):
+    """Each engine goes where its number says; of one that names nothing, the base scaler's decision stands."""
+    _, books, _ = restore_run(episode.address)
+    choices = 2 * (books.known.tiers.shape[0] - 1)  # known.tiers has two lines that are no tiers; the pool is one more
+    for e in range(episode.slots):
+        choice = int(action[e])
+        if 0 <= choice < choices and choice != choice_of(books.moves[e]):
+            books.moves[e].tier, books.moves[e].closed = POOL + choice // 2, choice % 2
+
+
+class TierScaling(Interface):
+    """The decision at a check, as the tier of each engine and whether it is closed."""
+
+    stop_at = AT_CHECKS
+    observe = show_tiers
+    act = move_engines
+
+    def __init__(self, engines: int, tiers: int):
+        if not (isinstance(engines, int) and 2 <= engines <= 4096):
+            raise EnvError(f"engines={engines}: it should be a whole number, 2 to 4096")
+        if not (isinstance(tiers, int) and 1 <= tiers <= TIERS):
+            raise EnvError(f"tiers={tiers}: it should be a whole number, 1 to {TIERS}")
+        self.engines, self.tiers = engines, tiers
+        self.layout = tiers_layout(engines)
+        self.action_space = gym.spaces.MultiDiscrete([choices_of(tiers)] * engines)
+
+    def prepare(self, scenario: Scenario) -> Scenario:
+        cluster, scaler = cluster_of(scenario.deployment), scenario.scaler
+        tiers = len(cluster.tiers_for(scenario.workload))
+        if (cluster.engines, tiers) != (self.engines, self.tiers):
+            raise EnvError(
+                f"a scenario of {cluster.engines} engines and {tiers} tiers; this environment is made for "
+                f"{self.engines} and {self.tiers}"
+            )
+        if scaler is None or all(parameter.name != "interval_s" for parameter in scaler.parameters):
+            name = "no scaler" if scaler is None else f"scaler {scaler.name}, which is never asked"
+            raise EnvError(f"a scenario with {name}; it should have one with a parameter interval_s, such as polyserve")
+        return scenario
+
+    def begin(self, simulation: Simulation, episode: np.record) -> None:
+        episode.slots = self.engines
+
+
+class TierScalingEnv(ServingEnv):
+    """
+    ## Description
+    Engines are in tiers (classes of TPOT SLO) or in a common pool, from which the router takes one when a tier needs
+    it. At each check of the scaler the agent says of every engine which tier it is in, and whether it is closed to new
+    requests. Only engines in a tier cost anything.
+
+    ## Action Space
+    `MultiDiscrete([2 (tiers + 1)] * engines)`: for each engine 2 (tier + 1), plus 1 if it is closed; the pool is tier
+    -1. So 0 is the pool, 2 tier 0, 3 tier 0 and closed. Every action is legal. An engine that leaves the pool gives
+    what it has back to the router; a choice out of range leaves the engine to the base scaler.
+
+    ## Observation Space
+    `Box(float32)`: the cluster and its tiers, then a slot for each engine; docs/observations.md, tables `cluster` and
+    `engine` of tiers. What the base scaler decided is in the slots. With `observation="dict"` a Dict of the same.
+
+    ## Rewards
+    What all engines gained since the check before, as a share of the episode's ideal gain: they sum to the TDG ratio
+    (the first one has what was gained before the first check too). What engines cost is in
+    `result().summary["cost_engine_s"]`.
+
+    ## Starting State
+    The first check, one interval after the start.
+
+    ## Episode End
+    Terminated when all requests are served, or those that wait never can be; truncated at the scenario's `until_s`.
+
+    ## Arguments
+    - `scenario`: a Scenario or a source of them; the default draws random ones on `engines` engines under `polyserve`
+      as scheduler, router and scaler, with the SLOs of its paper. Its scaler is the base; `interval_s` of that is the
+      time between decisions.
+    - `engines=4`, `tiers=4`: of every scenario.
+    - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
+
+    ## Version History
+    - v0: the first.
+    """
+
+    def __init__(self, scenario: Scenario | Source | None = None, *, engines: int = 4, tiers: int = 4, **options: Any):
+        super().__init__(TierScaling(engines, tiers), scenario or random_tiers(engines), **options)
+
+
+class TierScalingVectorEnv(ServingVectorEnv):
+    """`num_envs` of `TierScalingEnv`."""
+
+    def __init__(
+        self,
+        num_envs: int,
+        scenario: Scenario | Source | None = None,
+        *,
+        engines: int = 4,
+        tiers: int = 4,
+        **options: Any,
+    ):
+        super().__init__(TierScaling(engines, tiers), scenario or random_tiers(engines), num_envs, **options)
+
+
+def random_tiers(engines: int) -> RandomScenarios:
+    """Requests enough for a minute or more; polyserve checks once a second."""
+    return RandomScenarios(
+        slos=("polyserve",),
+        requests=200.0 * engines,
+        engines=engines,
+        scheduler="polyserve",
+        router="polyserve",
+        scaler="polyserve",
+    )

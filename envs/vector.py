@@ -1,0 +1,109 @@
+"""Many environments of one kind, stepped in one compiled call."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from servegym.envs.env import ServingEnv, Source, as_source, check_options, scenario_of
+from servegym.envs.errors import ActionError
+from servegym.envs.interface import Interface
+from servegym.envs.lanes import Lanes
+from servegym.simulator.simulation import Scenario
+from servegym.simulator.statuses import DECISION, DONE, PAUSED
+
+
+class ServingVectorEnv(VectorEnv[Any, Any, Any]):
+    """n environments as one. What each shows and earns is, byte for byte, what a single one with its seed would.
+
+    An episode that ends is followed by the next in the same step (SAME_STEP): its last observation and info are in
+    info["final_obs"] and info["final_info"]. `reset(seed=s)` seeds environment i with s + i.
+
+    Arguments as those of the single environment. `observation="dict"` is for single ones only.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {**ServingEnv.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+
+    def __init__(
+        self,
+        interface: Interface,
+        scenario: Scenario | Source,
+        num_envs: int,
+        *,
+        repeat: int = 1,
+        shaping: float = 0.0,
+        discount: float = 1.0,
+    ):
+        check_options("flat", repeat, shaping, discount)
+        self.num_envs = num_envs
+        self.interface = interface
+        self.source = as_source(scenario)
+        self.single_observation_space = interface.observation_space
+        self.single_action_space = interface.action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.lanes = Lanes(interface, num_envs, repeat, shaping, discount)
+        self._rngs = [np.random.default_rng() for _ in range(num_envs)]
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        options = dict(options or {})
+        mask = options.pop("reset_mask", np.ones(self.num_envs, bool))
+        seeds = seed if isinstance(seed, list) else [None if seed is None else seed + i for i in range(self.num_envs)]
+        for i in np.flatnonzero(mask):
+            if seeds[i] is not None:
+                self._rngs[i] = gym.utils.seeding.np_random(seeds[i])[0]
+            self.lanes.start(i, scenario_of(self.source, options, self._rngs[i]))
+        return self.lanes.observations.copy(), self._infos()
+
+    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        lanes = self.lanes
+        numbers = np.asarray(actions)
+        if numbers.shape != self.action_space.shape:
+            raise ActionError(f"actions of shape {numbers.shape}; it should be {self.action_space.shape}")
+        lanes.actions[:] = numbers.reshape(lanes.actions.shape)
+        lanes.step()
+        status, rewards = lanes.status, lanes.gain_reward + lanes.shaping_reward
+        terminated, truncated = status == DONE, status == PAUSED
+        infos = self._infos()
+        if (status != DECISION).any():
+            self._begin_anew(terminated | truncated, infos)
+        return lanes.observations.copy(), rewards, terminated, truncated, infos
+
+    def _begin_anew(self, over: np.ndarray, infos: dict[str, Any]) -> None:
+        """Start the next episode where one is over; put what the last one showed into infos."""
+        final = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in infos.items()}
+        observations = np.full(self.num_envs, None, dtype=object)
+        for i in np.flatnonzero(over):
+            observations[i] = self.lanes.observations[i].copy()
+            self.lanes.start(i, self.source(self._rngs[i]))
+        infos.update(self._infos())
+        infos["final_obs"], infos["_final_obs"] = observations, over
+        infos["final_info"], infos["_final_info"] = final, over
+
+    def _infos(self) -> dict[str, Any]:
+        """What single environments say in `info`, as arrays over all."""
+        lanes, everywhere = self.lanes, np.ones(self.num_envs, bool)
+        infos: dict[str, Any] = {
+            "now_s": lanes.now_s.copy(),
+            "gain": lanes.gain.copy(),
+            "tdg_ratio": lanes.gain / lanes.ideal_gain,
+            "reward_terms": {"gain": lanes.gain_reward.copy(), "shaping": lanes.shaping_reward.copy()},
+        }
+        infos["reward_terms"] |= {"_gain": everywhere, "_shaping": everywhere}
+        infos["base_action"] = self.interface.as_actions(self.lanes.bases)
+        if self.interface.choices:
+            infos["action_mask"] = self.lanes.masks.copy()
+        return infos | {f"_{name}": everywhere for name in infos}
+
+    def action_masks(self) -> np.ndarray:
+        """bool[n, choices]: which actions are legal now."""
+        return self.lanes.masks.astype(bool)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        self.lanes.simulations.clear()

@@ -1,0 +1,1 @@
+"""A script for each environment: `python -m servegym.experiments.environments.engine_batching --help`."""

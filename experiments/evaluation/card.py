@@ -1,0 +1,169 @@
+"""The model card of a learned policy: what it is, what it was trained on, how it did, where it loses."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from servegym.experiments.claims.harness.page import header, row
+from servegym.experiments.evaluation.evaluation import Evaluation, judged
+from servegym.experiments.evaluation.provenance import SEEN, UNKNOWN, TrainedOn
+from servegym.experiments.evaluation.tables import ALL, TDG, scores_in, select
+from servegym.experiments.evaluation.words import SCORES, limits, mean_of, percent, range_of
+from servegym.experiments.load import load_title
+from servegym.experiments.reports.notes import profile_notes
+from servegym.experiments.reports.page import flat, text_of
+from servegym.experiments.summary import BETTER, REFERENCE, SAME, WORSE
+from servegym.experiments.summary import UNKNOWN as ONE_SEED
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CARD_FILE = "model_card.md"
+MOST_LOSSES = 20  # cells listed one by one
+
+
+def save_cards(evaluation: Evaluation, cells: pd.DataFrame, groups: pd.DataFrame, directory: Path) -> list[Path]:
+    """Write a card for each learned policy: `model_card.md`, or `model_card-NAME.md` where there are several."""
+    paths = []
+    for label in evaluation.learned:
+        name = CARD_FILE if len(evaluation.learned) == 1 else f"model_card-{_file_name(label)}.md"
+        paths.append(directory / name)
+        paths[-1].write_text(model_card(evaluation, label, cells, groups), encoding="utf-8")
+    return paths
+
+
+def model_card(evaluation: Evaluation, label: str, cells: pd.DataFrame, groups: pd.DataFrame) -> str:
+    """The card as Markdown. cells, groups: of `cells_table` and `groups_table`."""
+    own = cells[cells["policy"] == label]
+    sections = {
+        "What it is": _what(evaluation, label),
+        "What it was trained on": _training(evaluation, label),
+        "How it was evaluated": _bullets([f"{evaluation.title}.", *_new(own), *limits(evaluation)]),
+        "Results": _results(evaluation, groups),
+        "Where it loses": _losses(evaluation, label, own),
+        "Limits of use": _bullets(_limits_of_use(evaluation, label)),
+    }
+    text = "\n\n".join(f"## {title}\n\n{body}" for title, body in sections.items())
+    return f"# {label}\n\n{text}\n"
+
+
+def _what(evaluation: Evaluation, label: str) -> str:
+    policy, document = judged(evaluation.contenders[label], evaluation.kind), evaluation.artifacts[label]
+    facts = {
+        "file": evaluation.learned[label].name,
+        "kind": f"{policy.kind} ({document['kind']})",
+        "what it does": policy.doc,
+        "base": document["base"]["name"],
+        "settings of the base": document["base"]["settings"] or "defaults",
+        "source": policy.source,
+    }
+    if len(policy.weights):
+        facts |= {
+            "parameters it sets": document["controls"] or "none",
+            "sees": document["observation"],
+            "network": document["network"],
+            "numbers": len(policy.weights),
+            "SHA-256 of the numbers": policy.weights.sha256,
+        }
+    return _bullets(f"{name}: {_plain(value)}" for name, value in flat(facts))
+
+
+def _training(evaluation: Evaluation, label: str) -> str:
+    """The provenance of the artifact, as it stands there."""
+    provenance = {key: value for key, value in evaluation.artifacts[label]["provenance"].items() if key != "trained_on"}
+    trained = evaluation.trained_on[label]
+    lines = _trained_on(trained) if trained else ["Its artifact does not say."]
+    return _bullets([*lines, *(f"{name}: {_plain(value)}" for name, value in flat(provenance))])
+
+
+def _trained_on(trained: TrainedOn) -> list[str]:
+    seeds = (f"{first:,}" if first == last else f"{first:,} to {last:,}" for first, last in trained.seeds)
+    return [
+        f"traces: {', '.join(trained.traces)}",
+        f"devices: {', '.join(trained.devices)}",
+        f"loads: {min(trained.loads):g} to {max(trained.loads):g}",
+        f"seeds: {', '.join(seeds)}",
+    ]
+
+
+def _new(own: pd.DataFrame) -> list[str]:
+    counts = own["held_out"].value_counts(sort=False)
+    lines = [f"New to it: {', '.join(f'{what} in {count} of {len(own)} cells' for what, count in counts.items())}."]
+    if {SEEN, UNKNOWN} & set(counts.index):
+        lines.append(
+            "Cells that are seen or unknown are not held out: figures over all cells are not those of new cases."
+        )
+    return lines
+
+
+def _results(evaluation: Evaluation, groups: pd.DataFrame) -> str:
+    """Tables over all cells and by load, of every policy, for each score."""
+    parts = []
+    for score in scores_in(groups):
+        parts.append(SCORES[score] + f" Differences are to {evaluation.baseline_label}.")
+        for by in (ALL, "load"):
+            for group, rows in select(groups, by, score).groupby("group", sort=False):
+                lines = header(f"{group}", "mean", "IQM", "difference, 95 % interval", "better in")
+                lines += [_result(line) for _, line in rows.iterrows()]
+                parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _result(line: pd.Series) -> str:
+    means = mean_of(line, "mean"), mean_of(line, "iqm")
+    if line["verdict"] == REFERENCE:
+        return row(line["policy"], *means, "-", "-")
+    difference = f"{mean_of(line, 'difference', '+')}, {range_of(line, 'difference', '+')}"
+    return row(line["policy"], *means, difference, percent(line, "improvement"))
+
+
+def _losses(evaluation: Evaluation, label: str, own: pd.DataFrame) -> str:
+    if label == evaluation.baseline_label:
+        return "It is the baseline here; nothing was held against it."
+    counts = {verdict: int((own["verdict"] == verdict).sum()) for verdict in (BETTER, SAME, WORSE, ONE_SEED)}
+    told = ", ".join(f"{verdict} in {count}" for verdict, count in counts.items() if count)
+    text = f"Against {evaluation.baseline_label}, cell by cell: {told} of {len(own)}."
+    worse = own[own["verdict"] == WORSE].sort_values(f"{TDG}_difference")
+    if worse.empty:
+        return f"{text} No cell is worse with an interval clear of zero."
+    lines = header("trace", "device", "load", "difference in TDG ratio, 95 % interval")
+    for _, cell in worse.head(MOST_LOSSES).iterrows():
+        name = f"{TDG}_difference"
+        lines.append(
+            row(
+                cell["trace"],
+                cell["device"],
+                load_title(cell["load"]),
+                f"{cell[name]:+.4f}, {range_of(cell, name, '+')}",
+            )
+        )
+    rest = f"\n\nAnd {len(worse) - MOST_LOSSES} more." if len(worse) > MOST_LOSSES else ""
+    return text + "\n\n" + "\n".join(lines) + rest
+
+
+def _limits_of_use(evaluation: Evaluation, label: str) -> list[str]:
+    panel, trained = evaluation.panel, evaluation.trained_on[label]
+    lines = [f"Evaluated with SLOs {panel.slo} only; other SLOs, gains and priorities were not tried."]
+    if trained is not None:
+        beyond = [load for load in panel.loads if not min(trained.loads) <= load <= max(trained.loads)]
+        if beyond:
+            lines.append(f"Loads {', '.join(map(load_title, beyond))} are outside those it was trained at.")
+    lines.append("It ran in a simulator with an estimator that was fitted to the device; no real engine was driven.")
+    profiles = {part.profile.name: part.profile for part in evaluation.parts}
+    for profile in profiles.values():
+        lines += profile_notes(profile)
+    return lines
+
+
+def _bullets(lines: Any) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else text_of(value)
+
+
+def _file_name(label: str) -> str:
+    return re.sub(r"[^\w.=-]+", "-", label).strip("-")

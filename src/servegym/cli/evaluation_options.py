@@ -1,0 +1,155 @@
+"""The options of an evaluation. Those of a panel mean what they do elsewhere; without them the panel's values hold."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from servegym.cli import options
+
+PANELS = "the panel's"
+JUDGED = (
+    "Two or more: {kind}s to be judged, the first of which is the baseline. One: the {kind} that others are judged "
+    "with. learned:PATH names a learned one."
+)
+
+PanelFile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FILE.yaml",
+        help="The cases: traces, devices, loads, SLOs, seeds. The options below replace what it says.",
+        show_default="held_out, or held_out_routers",
+        rich_help_panel=options.ON_WHAT,
+    ),
+]
+Traces = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME|FILE",
+        help="A family of generated requests, or a trace file. Repeatable.",
+        show_default=PANELS,
+        rich_help_panel=options.ON_WHAT,
+    ),
+]
+Slo = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RECIPE",
+        help="How requests get priorities, weights and SLOs.",
+        show_default=PANELS,
+        rich_help_panel=options.ON_WHAT,
+    ),
+]
+AllowSeen = Annotated[
+    bool,
+    typer.Option(
+        "--allow-seen",
+        help="Mark cases that a learned policy was trained on, instead of refusing them.",
+        rich_help_panel=options.ON_WHAT,
+    ),
+]
+Schedulers = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar=options.SCHEDULER_METAVAR,
+        help=JUDGED.format(kind="scheduler"),
+        show_default=False,
+        rich_help_panel=options.WHAT,
+    ),
+]
+Routers = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar=options.SCHEDULER_METAVAR,
+        help=JUDGED.format(kind="router"),
+        show_default=False,
+        rich_help_panel=options.WHAT,
+    ),
+]
+Scalers = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar=options.SCHEDULER_METAVAR,
+        help=JUDGED.format(kind="scaler"),
+        show_default=False,
+        rich_help_panel=options.WHAT,
+    ),
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option(
+        metavar=options.SCHEDULER_METAVAR,
+        help="The judged policy to take differences to.",
+        show_default="the first",
+        rich_help_panel=options.WHAT,
+    ),
+]
+Devices = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PROFILE",
+        help="A latency profile, or the path of its .json file. Repeatable.",
+        show_default=PANELS,
+        rich_help_panel=options.WHAT,
+    ),
+]
+Engines = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=1024,
+        metavar="N",
+        help="Engines, each of which does all.",
+        show_default=PANELS,
+        rich_help_panel=options.WHAT,
+    ),
+]
+Loads = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="X",
+        help=f"{options.LOAD_HELP} Repeatable.",
+        show_default=PANELS,
+        rich_help_panel=options.HOW_MUCH,
+    ),
+]
+Requests = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="How many requests a run serves.",
+        show_default=PANELS,
+        rich_help_panel=options.HOW_MUCH,
+    ),
+]
+Seeds = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Seeds of each cell; no two cells share one.",
+        show_default=PANELS,
+        rich_help_panel=options.HOW_MUCH,
+    ),
+]
+FirstSeed = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="S",
+        help="The first of all seeds. Training draws from those below 1,000,000.",
+        show_default=PANELS,
+        rich_help_panel=options.HOW_MUCH,
+    ),
+]
+Bound = Annotated[
+    bool,
+    typer.Option(
+        "--bound",
+        help="Also hold every run against what no policy can exceed. It takes seconds to a minute for each cell "
+        "and seed, and runs of at most 2000 requests.",
+        rich_help_panel=options.HOW_MUCH,
+    ),
+]

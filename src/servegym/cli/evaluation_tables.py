@@ -1,0 +1,82 @@
+"""What `servegym evaluate` prints: a table over all cells, one by load, and what they say in words."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from servegym.cli.output import new_table, number
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+    from servegym.experiments.evaluation.evaluation import Evaluation
+
+
+def show_evaluation(evaluation: Evaluation, cells: pd.DataFrame, groups: pd.DataFrame, console: Console) -> None:
+    """Tables of each score, and what the TDG ratios say in words."""
+    from servegym.experiments.evaluation.tables import conclusions, scores_in
+    from servegym.experiments.evaluation.words import SCORES
+
+    console.print(evaluation.title)
+    for score in scores_in(groups):
+        console.print(SCORES[score])
+        _over_all(evaluation, groups, score, console)
+        _by_load(evaluation, groups, score, console)
+    console.print(
+        f"Differences are to {evaluation.baseline_label}, on the same requests; intervals are 95 % of a stratified "
+        "bootstrap over seeds. Better in: share of the runs above the baseline's."
+    )
+    for label in evaluation.learned:
+        counts = cells[cells["policy"] == label]["held_out"].value_counts(sort=False)
+        console.print(f"New to {label}: {', '.join(f'{what} in {count} cells' for what, count in counts.items())}.")
+    for line in conclusions(evaluation, groups):
+        console.print(line)
+
+
+def _over_all(evaluation: Evaluation, groups: pd.DataFrame, score: str, console: Console) -> None:
+    from servegym.experiments.evaluation.tables import select
+    from servegym.experiments.evaluation.words import percent
+
+    rows = select(groups, score=score)
+    best = rows["mean"].idxmax()
+    table = new_table(
+        "policy", "mean", "IQM", "difference", "better in", title=f"All {rows['cells'].iloc[0]} cells", numbers=True
+    )
+    for index, row in rows.iterrows():
+        table.add_row(
+            row["policy"] + " *" * (index == best),
+            interval(row, "mean"),
+            interval(row, "iqm"),
+            interval(row, "difference", "+"),
+            percent(row, "improvement"),
+            style="bold" if index == best else None,
+        )
+    console.print(table)
+
+
+def _by_load(evaluation: Evaluation, groups: pd.DataFrame, score: str, console: Console) -> None:
+    from servegym.experiments.evaluation.tables import select
+
+    rows = select(groups, "load", score)
+    titles = list(rows["group"].unique())
+    table = new_table("policy", *titles, title="Mean, and difference with its interval")
+    for label in evaluation.contenders:
+        of_policy = rows[rows["policy"] == label].set_index("group")
+        cells = [
+            number(of_policy.loc[title, "mean"], 4)
+            + ("" if label == evaluation.baseline_label else f"\n{interval(of_policy.loc[title], 'difference', '+')}")
+            for title in titles
+        ]
+        table.add_row(label, *cells)
+    console.print(table)
+
+
+def interval(row: pd.Series, name: str, sign: str = "") -> str:
+    """A figure and the bounds of its interval; a dash where there is none."""
+    if math.isnan(row[name]):
+        return number(None)
+    low, high = row[f"{name}_ci_low"], row[f"{name}_ci_high"]
+    bounds = "" if math.isnan(low) else f" ({low:{sign}.4f} to {high:{sign}.4f})"
+    return f"{row[name]:{sign}.4f}{bounds}"

@@ -1,0 +1,51 @@
+"""Small cramped runs, and what of them has to be equal where two policies decide alike."""
+
+import numpy as np
+
+from servegym.baselines.registry import scheduler
+from servegym.simulator.cluster import Cluster
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.policies import Policy
+from servegym.simulator.simulation import Scenario, Simulation
+from tests.random_scenarios import random_device, random_latency, random_workload
+from tests.simulator.arrays import as_bytes, book_bytes
+
+# What a policy works with: its own numbers, and how it ranked last (equal orders can have other ranks).
+OWN = ("parameters", "plan")
+
+
+def served_by(policy: Policy, seed: int = 0, engines: int = 1, role: str = "both") -> Simulation:
+    """A run to the end. role "prefill": half of the engines prefill, the others decode."""
+    rng = np.random.default_rng(seed)
+    workload = random_workload(rng)
+    device, estimator = random_device(rng)[0], random_latency(rng)[0]
+    largest = int((workload.table["prompt_tokens"] + workload.table["output_tokens"]).max())
+    blocks = largest // 8 + int(rng.integers(2, 60))
+
+    def pool(role: str, engines: int) -> Deployment:
+        return Deployment(device, estimator, blocks, engines, block_tokens=8, role=role)
+
+    if role == "both":
+        deployment: Deployment | Cluster = pool(role, engines)
+    else:
+        deployment = Cluster((pool("prefill", engines // 2), pool("decode", engines - engines // 2)))
+    by_kind = {"scheduler": scheduler("edf"), "router": None, "scaler": None} | {policy.kind: policy}
+    scenario = Scenario(workload, deployment, by_kind["scheduler"], router=by_kind["router"], scaler=by_kind["scaler"])  # type: ignore[arg-type]
+    simulation = Simulation(scenario, record_timeline=True)
+    simulation.run()
+    return simulation
+
+
+def bytes_of(simulation: Simulation) -> dict[str, bytes]:
+    """All arrays of a run but for OWN; what a router and a scaler know, too."""
+    named = as_bytes(simulation.arrays) | {f"books.{k}": v for k, v in book_bytes(simulation.books).items()}
+    return {name: value for name, value in named.items() if name not in OWN and not name.endswith("parameters")}
+
+
+def check_served(simulation: Simulation) -> None:
+    """Every request is finished with all its tokens, and no memory is held."""
+    arrays, table = simulation.arrays, simulation.scenario.workload.table
+    np.testing.assert_array_equal(arrays.requests["emitted_tokens"], table["output_tokens"])
+    assert np.isfinite(arrays.outcomes["finish_s"]).all() and arrays.clock[0].finished == len(table)
+    assert (arrays.engines["free_blocks"] == arrays.engines["total_blocks"]).all()
+    assert (arrays.requests["blocks"] == 0).all() and (arrays.engines["queue_length"] == 0).all()

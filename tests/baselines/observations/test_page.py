@@ -1,0 +1,40 @@
+"""docs/observations.md says what the functions write."""
+
+from pathlib import Path
+
+import pytest
+
+from servegym.baselines.observations.engine import engine_layout
+from servegym.baselines.observations.page import PageError, written
+from servegym.baselines.observations.queue import queue_layout
+from servegym.baselines.observations.routing import routing_layout
+from servegym.baselines.observations.tiers import tiers_layout
+
+PAGE = Path(__file__).parents[3] / "docs" / "observations.md"
+
+
+def test_the_page_is_what_is_generated():
+    text = PAGE.read_text("utf-8")
+    assert written(text) == text, "run: python -m servegym.baselines.observations.page docs/observations.md"
+
+
+def test_the_sizes_on_the_page_are_those_of_the_layouts():
+    text = PAGE.read_text("utf-8")
+    sizes = {"observe_engine": (engine_layout(), "{}"), "observe_queue": (queue_layout(1), "{} + {} a slot"),
+             "observe_routing": (routing_layout(1), "{} + {} a slot"),
+             "observe_tiers": (tiers_layout(1), "{} + {} a slot")}  # fmt: skip
+    for function, (shape, size) in sizes.items():
+        (row,) = [line for line in text.splitlines() if line.startswith(f"| `{function}` |")]
+        assert row.endswith("| " + size.format(len(shape.whole_fields), len(shape.slot_fields)) + " |")
+
+
+def test_names_are_unique_and_bounds_in_order():
+    for shape in (engine_layout(), queue_layout(3), routing_layout(3), tiers_layout(3)):
+        names = [name for name, _ in shape]
+        assert len(set(names)) == len(names) == shape.size == len(shape.low)
+        assert (shape.low < shape.high).all()
+
+
+def test_a_page_that_lacks_a_table_is_refused():
+    with pytest.raises(PageError, match="tables engine; it should have engine; queue"):
+        written("<!-- fields: engine -->\n")

@@ -1,0 +1,122 @@
+"""`servegym evaluate`: what it prints and writes, how it goes on after it was stopped, and what it refuses."""
+
+import json
+import subprocess
+import sys
+import time
+from signal import SIGINT
+
+import pandas as pd
+import pytest
+
+ARGUMENTS = (
+    "evaluate", "--scheduler", "edf", "--scheduler", "slide-batching:gamma=2", "--trace", "azure-code",
+    "--device", "a100-llama3-8b", "--load", "light", "--load", "1.4", "--seeds", "2", "--requests", "60",
+    "--out", "out",
+)  # fmt: skip
+FILES = ("runs.parquet", "cells.csv", "groups.csv", "differences.png", "profile.png", "report.html")
+
+
+def test_what_is_printed_and_written(servegym, tmp_path):
+    done = servegym(*ARGUMENTS)
+    assert done.status == 0, done.stderr
+    for words in (
+        "2 schedulers on panel held_out-changed: 1 trace x 1 device x 2 loads x 2 seeds, 60 requests a run",
+        "All 2 cells", "load 0.3 (light)", "slide-batching:gamma=2", "Load 1.4 (overload), against edf: better: slide",
+    ):  # fmt: skip
+        assert words in done.stdout
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {*FILES, "runs"}
+    assert len(pd.read_parquet(tmp_path / "out/runs.parquet")) == 2 * 2 * 2
+    assert (tmp_path / "out/profile.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_json_is_all_there_is_on_standard_output_and_the_same_again(servegym, tmp_path):
+    first = json.loads(servegym(*ARGUMENTS, "--json", "-").stdout)
+    done = servegym(*ARGUMENTS, "--json", "-")
+    assert json.loads(done.stdout) == first
+    assert "All 2 cells" in done.stderr
+    assert first["baseline"] == "edf" and first["runs"] == 8 and first["no_bound"] is None
+    assert first["evaluation"]["panel"]["first_seed"] == 1_000_000
+    assert [(row["load"], row["policy"]) for row in first["cells"]] == [
+        (load, policy) for load in (0.3, 1.4) for policy in ("edf", "slide-batching:gamma=2")
+    ]
+    over_all = [row for row in first["groups"] if row["by"] == "all"]
+    runs = pd.read_parquet(tmp_path / "out/runs.parquet")
+    assert over_all[1]["mean"] == pytest.approx(runs[runs["policy"] == "slide-batching:gamma=2"]["tdg_ratio"].mean())
+    assert over_all[0]["difference"] is None and over_all[1]["difference"] > 0
+
+
+def test_the_share_of_the_bound(servegym, tmp_path):
+    document = json.loads(servegym(*ARGUMENTS, "--bound", "--json", "-").stdout)
+    assert document["no_bound"] is None
+    assert {row["score"] for row in document["groups"]} == {"tdg_ratio", "share_of_bound"}
+    runs = pd.read_parquet(tmp_path / "out/runs.parquet")
+    assert runs["share_of_bound"].between(0, 1).all()
+    assert (runs["share_of_bound"] >= runs["tdg_ratio"] * (1 - 1e-6)).all()
+    assert len(list((tmp_path / "out/bounds").iterdir())) == 4
+
+
+def test_routers_on_engines_of_both_roles(servegym):
+    arguments = [word for word in ARGUMENTS if word not in ("--scheduler", "edf", "slide-batching:gamma=2")]
+    done = servegym(
+        *arguments, "--router", "round-robin", "--router", "min-load", "--scheduler", "edf", "--prefill", "1",
+        "--decode", "2", "--json", "-",
+    )  # fmt: skip
+    assert done.status == 0, done.stderr
+    panel = json.loads(done.stdout)["evaluation"]["panel"]
+    assert (panel["engines"], panel["prefill"], panel["decode"], panel["scheduler"]) == (1, 1, 2, "edf")
+    assert "1 prefill + 2 decode engines" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "arguments, problem",
+    [
+        (("--scheduler", "edf"), "one scheduler is named; name two or more of a kind"),
+        ((), "no policies are named"),
+        (
+            ("--scheduler", "edf", "--scheduler", "sjf", "--router", "a", "--router", "b"),
+            "policies of one kind are judged",
+        ),
+        (("--scheduler", "edf", "--scheduler", "eddf"), "unknown scheduler 'eddf'"),
+        (("--scheduler", "edf", "--scheduler", "sjf", "--baseline", "srpf"), "baseline 'srpf' is not judged"),
+        (("--scheduler", "edf", "--scheduler", "sjf", "--panel", "nowhere"), "there is no panel 'nowhere'"),
+        (("--scheduler", "edf", "--scheduler", "sjf", "--trace", "nowhere"), "nowhere"),
+        (("--scheduler", "edf", "--scheduler", "sjf", "--slo", "mine"), "mine"),
+        (("--scheduler", "edf", "--scheduler", "sjf", "--device", "b200"), "unknown profile 'b200'"),
+        (("--scheduler", "edf", "--scheduler", "sjf", "--load", "0"), "a load of '0'"),
+        (("--scheduler", "edf", "--scheduler", "sjf", "--prefill", "2"), "they need each other"),
+        (("--scheduler", "edf", "--scheduler", "sjf", "--out", "setup.cfg"), "--out setup.cfg"),
+    ],
+)
+def test_wrong_input_is_one_line(servegym, tmp_path, arguments, problem):
+    (tmp_path / "setup.cfg").write_text("")
+    done = servegym("evaluate", *arguments)
+    assert (done.status, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1 and problem in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["setup.cfg"]
+
+
+def test_a_stopped_process_is_gone_on_with(tmp_path):
+    command = [
+        sys.executable, "-m", "servegym", "evaluate", "--scheduler", "edf", "--scheduler", "sjf",
+        "--trace", "azure-code", "--device", "a100-llama3-8b", "--device", "h100-llama3-8b", "--load", "high",
+        "--seeds", "20", "--requests", "1500", "--out", "out",
+    ]  # fmt: skip
+    ledger = tmp_path / "out/runs/azure-code-a100-llama3-8b/cells.jsonl"
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (ledger.exists() and ledger.read_bytes().count(b"\n") > 5):
+        time.sleep(0.01)
+    process.send_signal(SIGINT)
+    stdout, stderr = process.communicate()
+    kept = sum(path.read_bytes().count(b"\n") - 1 for path in tmp_path.glob("out/runs/*/cells.jsonl"))
+    assert 0 < kept < 80
+    assert (process.returncode, stdout) == (130, "")
+    last = stderr.splitlines()[-1]
+    assert last == (
+        f"servegym: interrupted: {kept} of 80 runs are kept in out/runs; the same command goes on from there"
+    )
+    lines = ledger.read_bytes().splitlines()
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert ledger.read_bytes().splitlines()[: len(lines)] == lines
+    assert len(pd.read_parquet(tmp_path / "out/runs.parquet")) == 80

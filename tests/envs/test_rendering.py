@@ -1,0 +1,273 @@
+"""Texts and pictures of simulations by hand: a batch takes 1 s + 1 s a token, a block holds one token."""
+
+import dataclasses
+import re
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from servegym.baselines.registry import router, scheduler
+from servegym.envs.errors import EnvError
+from servegym.envs.rendering import ansi, rgb_array
+from servegym.envs.rendering.canvas import HEIGHT, LATE, WIDTH
+from servegym.envs.rendering.cluster import cluster_scene
+from servegym.envs.rendering.engine import engine_scene
+from servegym.envs.rendering.words import deadline_place, duration, remaining
+from servegym.simulator.cluster import Cluster, Link
+from servegym.simulator.incidents import Incident
+from servegym.simulator.operators import Operators
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.statuses import AT_BATCHES, AT_ROUTES, DECISION
+from tests.simulator.arrays import as_bytes, book_bytes
+from tests.simulator.forming import linear
+from tests.simulator.scenes import requests, scene
+
+
+def at(scenario: Scenario, now_s: float, stop_at: int = AT_BATCHES) -> Simulation:
+    """The simulation at its first decision at or after a time."""
+    simulation = Simulation(scenario)
+    while simulation._advance(stop_at) == DECISION:
+        if simulation.arrays.clock[0].now_s >= now_s:
+            return simulation
+    raise AssertionError(f"there is no decision after {now_s} s")
+
+
+def two(**more: Any) -> Scenario:
+    """The first is prefilled at 5 s, with two tokens to follow; the second waits from 1 s on, and is late at 4 s."""
+    workload = requests(
+        arrival_s=[0, 1], prompt_tokens=[4, 3], output_tokens=[3, 2], ttft_slo_s=[6, 3], tpot_slo_s=10, priority=[0, 2]
+    )
+    return scene(workload, **more)
+
+
+def many(n: int, **more: Any) -> Scenario:
+    """n requests at once, of which half are late from 1 s on."""
+    ttft_slo_s = np.where(np.arange(n) % 2, 1.0, 1e6)
+    return scene(requests(prompt_tokens=np.full(n, 5), output_tokens=2, ttft_slo_s=ttft_slo_s), **more)
+
+
+def cluster(n: int, delay_s: float = 0.0, **more: Any) -> Scenario:
+    """Requests 0.5 s apart, sent to the engine with the smallest load."""
+    workload = requests(arrival_s=np.arange(40) / 2, prompt_tokens=np.full(40, 4), output_tokens=3)
+    whole = scene(workload, engines=n, router=router("min-load"), **more)
+    return dataclasses.replace(whole, deployment=Cluster((whole.deployment,), signal_delay_s=delay_s))
+
+
+def disaggregated() -> Scenario:
+    """Engines 0 and 1 prefill, 2 and 3 decode; 1 fails at 6 s and 3 is drained. A request's KV travels for 2 s."""
+    whole = cluster(4, incidents=(Incident(6.0, 1, "fail"), Incident(6.25, 3, "drain")))
+    pool = dataclasses.replace(whole.deployment.pools[0], engines=2)
+    pools = tuple(dataclasses.replace(pool, role=role) for role in ("prefill", "decode"))
+    return dataclasses.replace(whole, deployment=Cluster(pools, Link(1.0, 2.0)))
+
+
+def preempted() -> Simulation:
+    """A prefill of 8 s is suspended at 4 s for a request that came at 3 s, before the batch of which we stop."""
+    workload = requests(arrival_s=[0, 3], prompt_tokens=[7, 1], ttft_slo_s=[100, 10])
+    whole = scene(workload, scheduler("flow-prefill"))
+    deployment = dataclasses.replace(whole.deployment, operators=Operators(4, np.array([[1.0, 0, 0, 0]])))
+    return at(dataclasses.replace(whole, deployment=deployment), 4)
+
+
+def ended(scenario: Scenario) -> Simulation:
+    simulation = Simulation(scenario)
+    simulation.run()
+    return simulation
+
+
+SITUATIONS = {
+    "start": lambda: Simulation(two()),
+    "two": lambda: at(two(), 5),
+    "end": lambda: ended(two()),
+    "300 queued": lambda: at(many(300), 6),
+    "preempted": preempted,
+    "cluster at its start": lambda: Simulation(cluster(3)),
+    "cluster at a route": lambda: at(cluster(3), 8, AT_ROUTES),
+    "cluster at a batch": lambda: at(cluster(3), 8),
+    "cluster that hears late": lambda: at(cluster(3, delay_s=1.0), 8, AT_ROUTES),
+    "cluster at its end": lambda: ended(cluster(3)),
+    "disaggregated": lambda: at(disaggregated(), 8, AT_ROUTES),
+    "20 engines": lambda: at(cluster(20), 8, AT_ROUTES),
+    "128 engines": lambda: at(cluster(128), 8, AT_ROUTES),
+    "300 engines": lambda: at(cluster(300), 8, AT_ROUTES),
+}
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_every_situation_can_be_shown(name: str):
+    simulation = SITUATIONS[name]()
+    before = as_bytes(simulation.arrays), book_bytes(simulation.books)
+    text, picture = ansi(simulation), rgb_array(simulation)
+    assert max(len(line) for line in text.split("\n")) <= 100 and text.count("\n") < 60
+    assert picture.shape == (HEIGHT, WIDTH, 3) and picture.dtype == np.uint8
+    assert re.sub(r"\033\[\d+m", "", ansi(simulation, colour=True)) == text
+    # The same state looks the same, and looking at it changes nothing.
+    assert ansi(simulation) == text and (rgb_array(simulation) == picture).all()
+    assert (as_bytes(simulation.arrays), book_bytes(simulation.books)) == before
+
+
+def row(text: str, first: str) -> str:
+    """The line of a request or an engine."""
+    (line,) = (line for line in text.split("\n") if re.match(rf"[>*]?\s*{first} ", line))
+    return line
+
+
+def test_a_text_of_one_engine():
+    text = ansi(at(two(), 5))
+    assert "t = 5.000 s" in text and "next batch of engine 0" in text
+    # One first token, worth 1, of 5 tokens, each worth 1.
+    assert "TDG ratio 0.200 of the episode so far (gain 1); 100.0 % of the tokens out were in time" in text
+    assert "0.4 % of 1,000 blocks" in text
+    assert "ended: 1 requests, 4 tokens, estimated 5.00 s" in text
+    assert "2: 1 in memory, 1 waiting; 1 late" in text
+    # The second token of 0 is due at 16; the first of 1 was at 4.
+    assert row(text, "0").split() == ["0", "0", "##############", "4/5", "1", "+4", "11.0", "s", "|=========="]
+    assert row(text, "1").split() == ["1", "2", "..........", "0/3", "0", "late", "1.00", "s", "<<<<<<<|"]
+    assert (
+        text.index("in memory (1)")
+        < text.index(row(text, "0"))
+        < text.index("waiting (1)")
+        < text.index(row(text, "1"))
+    )
+
+
+def test_late_requests_are_marked_in_the_picture():
+    legend = 690
+
+    def late_pixels(simulation: Simulation) -> int:
+        colour = np.array([int(LATE[i : i + 2], 16) for i in (1, 3, 5)])
+        return int((rgb_array(simulation)[:legend] == colour).all(axis=2).sum())
+
+    start = late_pixels(Simulation(two()))  # the word in the scale of deadlines
+    assert late_pixels(at(two(), 5)) > start + 300
+    in_time = dataclasses.replace(
+        two(), workload=requests(arrival_s=[0, 1], prompt_tokens=[4, 3], output_tokens=[3, 2])
+    )
+    assert late_pixels(at(in_time, 5)) == start
+
+
+def test_a_picture_changes_with_the_state():
+    simulation = Simulation(cluster(2))
+    pictures = []
+    while simulation._advance(AT_ROUTES) == DECISION:
+        pictures.append(rgb_array(simulation).tobytes())
+    assert len(pictures) == 40 and len(set(pictures)) == 40
+
+
+def test_what_is_hidden_is_not_shown():
+    # Longer answers, and a device that takes longer than estimated: what has not come out yet is not seen.
+    def shown(simulation: Simulation) -> Any:
+        scenes = [cluster_scene(simulation), *(engine_scene(simulation, e) for e in range(2))]
+        return str([dataclasses.replace(one, head=dataclasses.replace(one.head, tdg_ratio=0.0)) for one in scenes])
+
+    scenario = cluster(2)
+    (pool,) = scenario.deployment.pools
+    workload = requests(arrival_s=np.arange(40) / 2, prompt_tokens=np.full(40, 4), output_tokens=9)
+    slow = dataclasses.replace(pool, device=linear(c_p=3, b_d=3, t_c=3))
+    others = dataclasses.replace(scenario, workload=workload, deployment=Cluster((slow,)))
+    now_s = 4.5  # the first batches end at 5 s
+    assert shown(at(scenario, now_s, AT_ROUTES)) == shown(at(others, now_s, AT_ROUTES))
+    assert shown(at(scenario, now_s, AT_ROUTES)) != shown(at(others, now_s + 1, AT_ROUTES))
+
+
+def test_a_long_queue_is_cut_and_counted():
+    simulation = at(many(300, total_blocks=20), 6)
+    queue = engine_scene(simulation, 0).requests
+    waiting = queue.waiting(True)
+    text = ansi(simulation)
+    assert len(queue) == 300 and len(waiting) > 280
+    rest = waiting.at(slice(12, None))
+    assert f"+ {len(rest)} more, {rest.late.sum()} late" in text and rest.late.sum() > 100
+
+
+def test_an_engine_of_a_cluster():
+    simulation = at(cluster(3), 8, AT_ROUTES)
+    queued = simulation.arrays.queues[1][: simulation.arrays.engines[1].queue_length]
+    text = ansi(simulation, engine=1)
+    assert text.startswith("engine 1, edf") and len(queued) > 0
+    assert engine_scene(simulation, 1).requests.index.tolist() == queued.tolist()
+    assert "runs: " in text and f"{engine_scene(simulation, 1).batch.tokens} tokens" in text
+    assert rgb_array(simulation, engine=1).tobytes() != rgb_array(simulation).tobytes()
+    for show in (ansi, rgb_array):
+        with pytest.raises(EnvError, match="engine 3: it should be 0 to 2"):
+            show(simulation, engine=3)
+
+
+def test_a_text_of_a_disaggregated_cluster():
+    # At 5 s engine 0 has prefilled request 0 and sends its 4 tokens to engine 2.
+    simulation = at(disaggregated(), 6.5, AT_ROUTES)
+    text, engines = ansi(simulation), simulation.arrays.engines
+    assert engines[0].queue_length > 0
+    assert row(text, "1").split()[1:3] == ["prefill", "failed"]
+    assert row(text, "3").split()[1:3] == ["decode", "drained"]
+    chosen = simulation.books.route[0].engine
+    assert row(text, str(chosen)).startswith(">")
+    assert f"Request {simulation.arrays.clock[0].deciding_request}: " in text and f"says: engine {chosen}" in text
+    shown = cluster_scene(simulation).engines
+    assert [shown.prefills[0] + shown.late[0], shown.known_prefills[0]] == [engines[0].queue_length] * 2
+    assert shown.kv_used[0] == 1 - engines[0].free_blocks / 1000
+    assert shown.kv_moving == [0.004, 0, 0.004, 0] and "[>.........]   0.4 %" in row(text, "2")
+    assert engine_scene(simulation, 2).memory.moving == 4
+
+
+def test_requests_held_at_the_router():
+    down = tuple(Incident(2.0, e, "fail") for e in range(2))
+    simulation = at(cluster(2, incidents=(*down, Incident(6.25, 0, "return"))), 6.25, AT_ROUTES)
+    # 0 to 3 came before, 4 as the engines failed; the last has come at 6.
+    assert "Held at the router: tier 0 13 (first: " in ansi(simulation)
+    assert rgb_array(simulation).tobytes() != rgb_array(Simulation(cluster(2))).tobytes()
+
+
+def test_of_many_engines_the_named_one_is_shown():
+    scenario = cluster(128)
+    simulation = at(scenario, 8, AT_ROUTES)
+    simulation.books.route[0].engine = 127
+    text = ansi(simulation)
+    assert row(text, "127").startswith(">") and "+ 96 more engines" in text
+
+
+def test_a_suspended_request():
+    simulation = preempted()
+    shown = engine_scene(simulation, 0).requests
+    assert shown.state.tolist() == ["suspended", "waiting"]
+    assert "susp." in row(ansi(simulation), "0")
+
+
+def test_a_request_in_the_batch_that_runs():
+    simulation = at(cluster(2), 3, AT_ROUTES)
+    engine = engine_scene(simulation, 0)
+    assert engine.requests.state.tolist()[0] == "in batch" and engine.batch.ran_s == 3.0
+    assert "runs: 1 requests, 4 tokens, estimated 5.00 s, for 3.00 s so far" in ansi(simulation, engine=0)
+    assert "+4*" in ansi(simulation, engine=0)
+    assert cluster_scene(simulation).engines.ran[0] == 0.6
+
+
+def test_the_start_and_the_end():
+    assert "nothing has happened yet" in ansi(Simulation(two()))
+    assert "- of the tokens out were in time" in ansi(Simulation(two()))
+    text = ansi(ended(two()))
+    # Of 5 tokens the first of request 1 was late.
+    assert "the episode is over" in text and "TDG ratio 0.800" in text and "80.0 % of the tokens out" in text
+
+
+def test_words():
+    assert [duration(s) for s in (0.0123, 0.25, 1.5, 12.34, 340.4, np.inf)] == [
+        "12.3 ms", "250 ms", "1.50 s", "12.3 s", "340 s", "-",
+    ]  # fmt: skip
+    assert [duration(s) for s in (0.09949, 0.0996, 0.9996, 9.996, 99.96)] == [
+        "99.5 ms", "100 ms", "1.00 s", "10.0 s", "100 s",
+    ]  # fmt: skip
+    # A token counts strictly before its deadline.
+    assert [remaining(s) for s in (0.5, 0.0, -2.0)] == ["500 ms", "late 0.0 ms", "late 2.00 s"]
+    places = [deadline_place(s) for s in (-50.0, -10.0, -0.1, 0.001, 0.1, 9.0, 10.0, np.inf)]
+    assert places[0] == places[1] == -1 and places[-1] == places[-2] == 1
+    assert places[2] == -places[4] and sorted(places) == places
+
+
+def test_drawing_is_loaded_when_used():
+    code = "import sys, servegym.envs.rendering.text; print({'PIL', 'matplotlib', 'torch'} & set(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "set()"

@@ -1,0 +1,309 @@
+"""Sources of scenarios: what they draw, that it can be drawn again, and what they refuse."""
+
+import dataclasses
+import itertools
+import json
+import math
+import pickle
+import time
+
+import numpy as np
+import pytest
+
+from servegym.envs import saturation
+from servegym.envs.ranges import Range, ScenarioError
+from servegym.envs.scenarios import BURST, SPLITS, STEADY, OneOf, RandomScenarios, arrivals_s
+from servegym.envs.served import served
+from servegym.latency_models.profile import load_profile
+from servegym.simulator.disturbances import Correction, Disturbance
+from servegym.simulator.errors import ServegymError, WorkloadError
+from servegym.simulator.gains import Gain
+from servegym.simulator.incidents import Incident
+from servegym.simulator.predictors import Predictor
+from servegym.simulator.simulation import Simulation
+
+DEVICE = "a100-llama3-8b"
+RICH = RandomScenarios(
+    traces=("azure-conv", "sharegpt"),
+    loads=(0.3, 1.0),
+    slos=("proserve", "qoserve:low_share=0.2"),
+    slo_scale=Range(0.5, 2.0),
+    cv=Range(1.0, 3.0),
+    requests=Range(20, 40),
+    prefill=2,
+    decode=1,
+    signal_delay_s=0.01,
+    gain=Gain("ta-slo", first_weight=2.0),
+    scheduler="slide-batching:gamma=2.0",
+    router="min-load",
+    disturbance=Disturbance(noise=0.1),
+    correction=Correction(theta=0.5),
+    predictor=Predictor(length_error=0.2),
+    incidents=(Incident(3.0, 1, "fail"), Incident(9.0, 1, "return")),
+    split="test",
+)
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def drawn(source, seed: int = 0, number: int = 5):
+    generator = rng(seed)
+    return [source(generator) for _ in range(number)]
+
+
+def identity(scenario) -> str:
+    return repr((scenario.workload.table.tobytes(), scenario.workload.provenance, scenario.deployment.name,
+                 getattr(scenario.deployment, "tiers", None), scenario.disturbance, scenario.predictor))  # fmt: skip
+
+
+@pytest.mark.parametrize("source", [RandomScenarios(), RICH], ids=["default", "rich"])
+def test_one_state_of_the_generator_is_one_scenario(source):
+    first, again, other = (list(map(identity, drawn(source, seed))) for seed in (0, 0, 1))
+    assert first == again
+    assert len({*first, *other}) == 10
+    copy = pickle.loads(pickle.dumps(source))
+    assert copy == source
+    assert list(map(identity, drawn(copy))) == first
+
+
+@pytest.mark.parametrize("source", [RandomScenarios(), RICH], ids=["default", "rich"])
+def test_json_and_back(source):
+    text = json.dumps(source.to_json(), allow_nan=False)
+    copy = RandomScenarios.from_json(json.loads(text))
+    assert copy == source
+    assert list(map(identity, drawn(copy))) == list(map(identity, drawn(source)))
+
+
+def test_json_says_what_differs_only():
+    source = RandomScenarios.from_json({"loads": {"low": 0.5, "high": 1.0}, "cv": [1.0, 2.0], "engines": 2})
+    assert source == RandomScenarios(loads=Range(0.5, 1.0), cv=(1.0, 2.0), engines=2)
+
+
+def test_everything_random_is_drawn_within_what_was_asked_for():
+    scenarios = drawn(RICH, number=40)
+    provenance = [scenario.workload.provenance for scenario in scenarios]
+    assert {scenario.workload.name for scenario in scenarios} == set(RICH.traces)
+    assert {one["slo"] for one in provenance} == set(RICH.slos)
+    assert {one["load"] for one in provenance} == {0.3, 1.0}
+    for name, low, high in (("slo_scale", 0.5, 2.0), ("cv", 1.0, 3.0)):
+        values = [one[name] for one in provenance]
+        assert low <= min(values) < low * (high / low) ** 0.2 < low * (high / low) ** 0.8 < max(values) <= high
+    lengths = [len(scenario.workload) for scenario in scenarios]
+    assert 20 <= min(lengths) < 25 < 35 < max(lengths) <= 40
+    assert len({scenario.disturbance.seed for scenario in scenarios}) == 40
+    assert len({scenario.predictor.seed for scenario in scenarios}) == 40
+
+
+def test_a_range_is_log_uniform():
+    generator = rng()
+    numbers = [Range(0.1, 10.0).draw(generator) for _ in range(4000)]
+    assert np.mean(np.array(numbers) < 1.0) == pytest.approx(0.5, abs=0.03)
+
+
+@pytest.mark.parametrize("engines", [1, 3])
+def test_the_load_is_relative_to_the_saturation_of_all_engines(engines):
+    source = RandomScenarios(
+        traces=("azure-conv",), loads=0.7, requests=20_000, profiles=(STEADY,), engines=engines, router=None
+    )
+    workload = source(rng()).workload
+    assert len(workload) == 20_000
+    saturation_rate_per_s = saturation.known_saturation_rate_per_s("azure-conv", DEVICE, "proserve")
+    assert workload.rate_per_s == pytest.approx(0.7 * engines * saturation_rate_per_s, rel=0.03)
+
+
+def test_the_parts_of_a_profile_have_their_rates():
+    gaps_s = np.diff(arrivals_s(rng(), 40_000, 5.0, BURST), prepend=0.0)
+    rates = [1 / part.mean() for part in np.split(gaps_s, [10_000, 28_000])]
+    assert rates == pytest.approx([2.0, 5.0, 2.0], rel=0.04)
+
+
+@pytest.mark.parametrize("cv", [0.5, 1.0, 3.0])
+def test_burstiness_is_the_variation_of_the_gaps(cv):
+    gaps_s = np.diff(arrivals_s(rng(), 100_000, 2.0, STEADY, cv), prepend=0.0)
+    assert gaps_s.mean() == pytest.approx(0.5, rel=0.03)
+    assert gaps_s.std() / gaps_s.mean() == pytest.approx(cv, rel=0.03)
+
+
+def test_overload_builds_up_and_drains():
+    source = RandomScenarios(traces=("azure-conv",), loads=1.6, requests=400, profiles=(BURST,))
+    for scenario in drawn(source, number=3):
+        result = Simulation(scenario).run()
+        waited_s = result.requests["first_token_s"] - result.requests["arrival_s"]
+        calm_s, burst_s = waited_s[:100].median(), waited_s[180:280].quantile(0.9)
+        assert calm_s < 0.5
+        assert burst_s > 4 * calm_s
+        assert waited_s[380:].median() < burst_s / 2
+
+
+def test_splits_of_a_family_have_other_requests():
+    train, test = (served("azure-conv", "proserve", DEVICE, split, None).table for split in SPLITS)
+    assert len(train) == len(test)
+    same = (train["prompt_tokens"] == test["prompt_tokens"]) & (train["output_tokens"] == test["output_tokens"])
+    assert same.mean() < 0.01
+    assert train["prompt_tokens"].mean() == pytest.approx(test["prompt_tokens"].mean(), rel=0.05)
+    assert not set(SPLITS["train"]) & set(itertools.islice(SPLITS["test"], 10))
+
+
+def file_of(path, rows: int) -> str:
+    path.write_text("prompt_tokens,output_tokens\n" + "".join(f"{100 + i},{1 + i % 7}\n" for i in range(rows)))
+    return str(path)
+
+
+def test_splits_of_a_file_are_its_beginning_and_its_end(tmp_path):
+    trace = file_of(tmp_path / "own.csv", 100)
+    for split, low, high in (("train", 100, 169), ("test", 170, 199)):
+        source = RandomScenarios(traces=(trace,), requests=25, split=split)
+        prompts = np.array([scenario.workload.table["prompt_tokens"] for scenario in drawn(source, number=60)])
+        assert (np.diff(prompts) == 1).all()  # in a row
+        assert (prompts.min(), prompts.max()) == (low, high)
+
+
+def test_a_file_that_is_too_short(tmp_path):
+    trace = file_of(tmp_path / "own.csv", 100)
+    with pytest.raises(ScenarioError, match=r"an episode of 31 requests; its test part has 30"):
+        RandomScenarios(traces=(trace,), requests=31, split="test")(rng())
+    with pytest.raises(ScenarioError, match="its train part has no request"):
+        RandomScenarios(traces=(file_of(tmp_path / "one.csv", 1),), requests=1)(rng())
+
+
+def test_slos_and_tiers_are_scaled():
+    plain, scaled = (
+        RandomScenarios(slos=("polyserve",), slo_scale=scale, engines=2, router="polyserve")(rng())
+        for scale in (1.0, 3.0)
+    )
+    for field in ("ttft_slo_s", "tpot_slo_s"):
+        assert (scaled.workload.table[field] == 3.0 * plain.workload.table[field]).all()
+    assert (scaled.workload.table["ttlt_slo_s"] == math.inf).all()
+    assert scaled.deployment.tiers == tuple(3.0 * tier for tier in plain.deployment.tiers)
+    assert set(scaled.workload.table["tpot_slo_s"]) <= set(scaled.deployment.tiers)
+    assert (scaled.workload.table["arrival_s"] == plain.workload.table["arrival_s"]).all()
+
+
+def test_what_serves():
+    roles = [(pool.role, pool.engines, pool.scheduler and pool.scheduler.name) for pool in RICH(rng()).deployment.pools]
+    assert roles == [("prefill", 2, None), ("decode", 1, "vllm-fcfs")]
+    assert RICH(rng()).deployment.link.latency_s == 0.0
+    assert RandomScenarios(engines=4)(rng()).deployment.engines == 4
+    assert RandomScenarios()(rng()).deployment.pools[0].total_blocks == load_profile(DEVICE).kv.total_blocks
+
+
+@pytest.mark.parametrize("source", [RandomScenarios(requests=30), RICH], ids=["default", "rich"])
+def test_scenarios_run_to_their_end(source):
+    for scenario in drawn(source, number=3):
+        assert Simulation(scenario).run().summary["finished"] == len(scenario.workload)
+
+
+def test_requests_that_are_too_long_are_left_out():
+    source = RandomScenarios(traces=("sharegpt",), requests=300, max_total_tokens=500)
+    for scenario in drawn(source):
+        table = scenario.workload.table
+        assert (table["prompt_tokens"] + table["output_tokens"]).max() <= 500
+    shorter, all_of_it = (
+        saturation.known_saturation_rate_per_s("sharegpt", DEVICE, "proserve", limit) for limit in (500, None)
+    )
+    assert shorter > 2 * all_of_it
+
+
+def test_a_scenario_is_made_in_much_less_than_a_millisecond():
+    source, generator, took_s = RandomScenarios(), rng(), []
+    for _ in range(60):
+        begin = time.perf_counter()
+        Simulation(source(generator))
+        took_s.append(time.perf_counter() - begin)
+    assert min(took_s) < 1e-3
+
+
+def test_one_of_some_scenarios():
+    scenarios = tuple(drawn(RandomScenarios(requests=5), number=3))
+    source = OneOf(scenarios)
+    assert {id(one) for one in drawn(source, number=30)} == {id(one) for one in scenarios}
+    with pytest.raises(ScenarioError, match="at least one"):
+        OneOf(())
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"traces": "azure-conv"}, "traces is 'azure-conv'; it should be a tuple"),
+        ({"devices": ()}, r"devices is \(\)"),
+        ({"slos": (1,)}, r"slos is \(1,\)"),
+        ({"loads": 0.0}, "loads is 0.0; it should be a number above 0"),
+        ({"loads": (0.3, math.nan)}, "loads is"),
+        ({"loads": ()}, r"loads is \(\)"),
+        ({"cv": "2"}, "cv is '2'"),
+        ({"slo_scale": -1.0}, "slo_scale is -1.0"),
+        ({"requests": math.inf}, "requests is inf"),
+        ({"engines": 0}, "engines is 0; it should be a whole number of 1 or more"),
+        ({"engines": 1.5}, "engines is 1.5"),
+        ({"prefill": 1}, "1 prefill and 0 decode engines"),
+        ({"prefill": 1, "decode": 1, "engines": 2}, "2 engines, 1 prefill"),
+        ({"link_gb_per_s": 0.0}, "link_gb_per_s is 0.0"),
+        ({"split": "held-out"}, "split is 'held-out'; it should be one of train, test"),
+        ({"profiles": ()}, r"profiles is \(\)"),
+        ({"profiles": (1.0, 1.0)}, "profiles is"),
+        ({"profiles": ((1.0, 1.0),)}, "a load profile of"),
+        ({"incidents": "fail:0@3"}, "incidents is 'fail:0@3'"),
+        ({"profiles": (((1.0, 0.0),),)}, "a load profile of"),
+        ({"load": 1.0}, "unknown 'load'; random scenarios have traces, loads"),
+    ],
+)
+def test_values_that_make_no_source(values, says):
+    with pytest.raises(ScenarioError, match=says) as raised:
+        RandomScenarios().replaced(**values)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ({"loads": {"low": 0.3}}, "a range has low and high"),
+        ({"loads": {"low": 0.5, "high": 0.3}}, "from 0.5 to 0.3"),
+        ({"loads": {"low": "a", "high": 0.3}}, "loads is"),
+        ({"gain": {"weight": 2}}, "gain: .*weight"),
+        ({"gain": {"name": "most"}}, "unknown gain function 'most'"),
+        ({"incidents": [{"time_s": 1.0}]}, "an incident: .*missing"),
+        ({"incidents": 3}, "incidents is 3"),
+        ({"gains": {}}, "unknown 'gains'"),
+        ({"disturbance": 0.1}, "disturbance is 0.1"),
+    ],
+)
+def test_documents_that_make_no_source(document, says):
+    with pytest.raises(ServegymError, match=says) as raised:
+        RandomScenarios.from_json(document)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"traces": ("nothing",)}, {"slos": ("nothing",)}, {"devices": ("nothing",)}, {"scheduler": "nothing"}],
+    ids=lambda values: next(iter(values)),
+)
+def test_unknown_names_are_said_when_a_scenario_is_drawn(values):
+    with pytest.raises(ServegymError, match="nothing"):
+        RandomScenarios(**values)(rng())
+
+
+def test_a_load_for_a_trace_that_is_not_in_the_table_is_measured(tmp_path):
+    trace = file_of(tmp_path / "own.csv", 60)
+    rate_per_s = saturation.known_saturation_rate_per_s(trace, DEVICE, "proserve")
+    assert rate_per_s == saturation.saturation_rate_per_s(trace, load_profile(DEVICE))
+
+
+def test_the_table_of_saturations_is_what_is_measured():
+    known = saturation.measured_saturations()[DEVICE]
+    assert known["profile_sha256"] == saturation.profile_sha256(DEVICE)
+    measured = saturation.saturation_rate_per_s("azure-conv", load_profile(DEVICE))
+    assert known["rates_per_s"]["proserve"]["azure-conv"] == pytest.approx(measured, rel=1e-9)
+
+
+def test_the_table_is_not_used_for_another_profile(monkeypatch):
+    monkeypatch.setattr(saturation, "profile_sha256", lambda device: "another")
+    monkeypatch.setattr(saturation, "saturation_rate_per_s", lambda *_, **__: 12.5)
+    assert saturation.known_saturation_rate_per_s.__wrapped__("azure-conv", DEVICE, "proserve") == 12.5
+
+
+def test_a_trace_with_a_typing_error_is_named():
+    with pytest.raises(WorkloadError, match="did you mean 'azure-conv'"):
+        dataclasses.replace(RandomScenarios(), traces=("azure-convv",))(rng())

@@ -1,0 +1,4 @@
+"""Training policies, and choosing among them."""
+
+if not __name__.startswith("servegym."):
+    raise ImportError("this folder is the package servegym.tuners: import it under that name")

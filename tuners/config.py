@@ -1,0 +1,222 @@
+"""What a training is: one typed value, read from YAML and written beside what came of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.resources
+import math
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from servegym.baselines.learned.network import ACTIVATIONS
+from servegym.tuners.errors import TrainingError
+
+SHIPPED = "servegym.tuners.configs"
+NAMESPACE = "servegym:"
+ALGORITHMS = ("ppo", "maskable-ppo", "sac", "cma", "bc")
+FIRST_VALIDATION_SEED = 900_000  # of the train split's seeds; those of training begin at `seed`
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkConfig:
+    """The actor's network. hidden: sizes of its hidden layers. critic: those of the critic's, where there is one.
+
+    lead: how strongly the base's own choice is preferred before anything is learned: added to the logit of the choice;
+    of a ranking, how far apart the scores of the first and the last slot are (before tanh). 0: not at all.
+    log_std: of the noise on continuous actions at the start, natural logarithm.
+    """
+
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "tanh"
+    critic: tuple[int, ...] = (64, 64)
+    lead: float = 3.0
+    log_std: float = -1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class BudgetConfig:
+    """When training ends: after so many steps of environments, or so many minutes, whichever comes first."""
+
+    steps: int | None = None
+    minutes: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ValidationConfig:
+    """How the policy is judged meanwhile: on scenarios of seeds first_seed, first_seed + 1, ..., against the base policy.
+
+    The best one by their mean TDG ratio is what training gives.
+    """
+
+    scenarios: int = 48
+    first_seed: int = FIRST_VALIDATION_SEED
+    every_steps: int | None = None
+    every_minutes: float | None = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """A training. Raises TrainingError for what cannot be.
+
+    environment: an id, such as EngineBatching-v0. arguments: of the environment. scenarios: what differs from the source
+    that the environment has by default, as `RandomScenarios.from_json` takes it.
+    environments: how many are stepped side by side. hyperparameters: of the algorithm, as its class takes them.
+    reward_scale: on rewards as the algorithm sees them. start: path of a policy to start from, instead of the base.
+    checkpoint_minutes: how often all that is needed to go on is written. torch_threads: for the network.
+    """
+
+    environment: str
+    algorithm: str
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    scenarios: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    environments: int = 64
+    network: NetworkConfig = NetworkConfig()
+    hyperparameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    reward_scale: float = 1.0
+    budget: BudgetConfig = BudgetConfig()
+    validation: ValidationConfig = ValidationConfig()
+    seed: int = 0
+    start: str | None = None
+    checkpoint_minutes: float = 2.0
+    torch_threads: int = 1
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "environment", self.environment.removeprefix(NAMESPACE))
+        checks = [
+            ("algorithm", self.algorithm in ALGORITHMS, f"one of {', '.join(ALGORITHMS)}"),
+            ("environments", self.environments >= 1, "1 or more"),
+            ("network.activation", self.network.activation in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}"),
+            ("network.hidden", self.network.hidden and min(self.network.hidden) >= 1, "sizes of 1 or more"),
+            ("network.critic", min(self.network.critic, default=1) >= 1, "sizes of 1 or more"),
+            ("network.lead", 0 <= self.network.lead < math.inf, "0 or more"),
+            ("network.log_std", math.isfinite(self.network.log_std), "finite"),
+            ("reward_scale", 0 < self.reward_scale < math.inf, "above 0"),
+            ("budget", self.budget != BudgetConfig(), "steps or minutes, or both"),
+            ("budget.steps", self.budget.steps is None or self.budget.steps >= 1, "1 or more"),
+            ("budget.minutes", self.budget.minutes is None or self.budget.minutes > 0, "above 0"),
+            ("validation.scenarios", self.validation.scenarios >= 2, "2 or more"),
+            ("validation.first_seed", self.validation.first_seed >= 0, "0 or more"),
+            ("validation.every_steps", (self.validation.every_steps or 1) >= 1, "1 or more"),
+            ("validation.every_minutes", (self.validation.every_minutes or 1) > 0, "above 0"),
+            ("seed", self.seed >= 0, "0 or more"),
+            ("checkpoint_minutes", self.checkpoint_minutes > 0, "above 0"),
+            ("torch_threads", self.torch_threads >= 1, "1 or more"),
+        ]
+        for path, holds, right in checks:
+            if not holds:
+                value: Any = self
+                for part in path.split("."):
+                    value = getattr(value, part)
+                raise TrainingError(f"{path} is {as_plain(value)!r}; it should be {right}")
+
+    def replaced(self, **changes: Any) -> TrainingConfig:
+        """This training with other values; None: as it is. steps and minutes are the budget's, and replace all of it."""
+        budget = BudgetConfig(changes.pop("steps", None), changes.pop("minutes", None))
+        given = {key: value for key, value in changes.items() if value is not None}
+        if budget != BudgetConfig():
+            given["budget"] = budget
+        return dataclasses.replace(self, **given)
+
+    def to_json(self) -> dict[str, Any]:
+        return as_plain(self)
+
+
+def load_config(name: str | Path) -> TrainingConfig:
+    """The training of a YAML file, or of the name of one that ships. Raises TrainingError."""
+    path = Path(name)
+    if path.suffix not in (".yaml", ".yml"):
+        if str(name) not in config_names():
+            raise TrainingError(f"unknown training {str(name)!r}; it should be a .yaml file, or one of {', '.join(config_names())}")
+        text, where = importlib.resources.files(SHIPPED).joinpath(f"{name}.yaml").read_text(encoding="utf-8"), str(name)
+    else:
+        try:
+            text, where = path.read_text(encoding="utf-8"), str(path)
+        except (OSError, UnicodeDecodeError) as error:
+            raise TrainingError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"line {mark.line + 1}: " if mark else ""
+        raise TrainingError(f"{where}: {line}not YAML: {getattr(error, 'problem', None) or error}") from None
+    try:
+        config: TrainingConfig = from_plain(TrainingConfig, document, "")
+    except TrainingError as error:
+        raise TrainingError(f"{where}: {error}") from None
+    return config if config.name else dataclasses.replace(config, name=path.stem)
+
+
+def config_names() -> list[str]:
+    """Names of the trainings that ship."""
+    files = importlib.resources.files(SHIPPED).iterdir()
+    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
+
+
+def to_text(config: TrainingConfig) -> str:
+    """As YAML, which `load_config` reads back."""
+    return yaml.safe_dump(config.to_json(), sort_keys=False, allow_unicode=True)
+
+
+def as_plain(value: Any) -> Any:
+    """A configuration, or a part of it, as YAML and JSON have it."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: as_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: as_plain(item) for key, item in value.items()}
+    return [as_plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def from_plain(kind: Any, document: Any, where: str) -> Any:
+    """A value of a type (a dataclass, a tuple of one type, a number, a text, or one of several) from YAML or JSON.
+
+    where: in the document, named in errors. Raises TrainingError.
+    """
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        return _dataclass_of(kind, document, where)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        if document is None and type(None) in arguments:
+            return None
+        kinds = [argument for argument in arguments if argument is not type(None)]
+        return from_plain(kinds[0], document, where)
+    if origin is tuple and isinstance(document, list | tuple):
+        return tuple(from_plain(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(document))
+    if kind is float and isinstance(document, str):
+        document = _number_of(document)  # YAML takes 3e-4 for a text
+    if kind is float and isinstance(document, int) and not isinstance(document, bool):
+        return float(document)
+    wanted = origin or kind
+    if not isinstance(document, wanted) or (isinstance(document, bool) and wanted is not bool):
+        names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", tuple: "a list"}
+        raise TrainingError(f"{where} is {document!r}; it should be {names.get(wanted, 'keys with values')}")
+    return document
+
+
+def _dataclass_of(kind: type, document: Any, where: str) -> Any:
+    if not isinstance(document, Mapping):
+        raise TrainingError(f"{where or 'a training'} is {document!r}; it should be keys with values")
+    hints, prefix = typing.get_type_hints(kind), f"{where}." if where else ""
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    if unknown := [key for key in document if key not in fields]:
+        raise TrainingError(f"{prefix}{unknown[0]}: there is no such key; there are {', '.join(fields)}")
+    needed = [
+        name
+        for name, field in fields.items()
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
+    if missing := [name for name in needed if name not in document]:
+        raise TrainingError(f"{prefix}{missing[0]} is missing")
+    return kind(**{key: from_plain(hints[key], value, f"{prefix}{key}") for key, value in document.items()})
+
+
+def _number_of(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text

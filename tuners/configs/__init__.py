@@ -1,0 +1,1 @@
+"""Hyperparameters of `servegym train`, a file for each environment and algorithm."""
