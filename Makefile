@@ -49,6 +49,7 @@ type: $(DEV) ## check the types (mypy)
 docs: $(BASE) ## write the generated pages and tables of docs/ anew
 	$(BIN)/python -m servegym.latency_models.profile_table > docs/profiles.md
 	$(BIN)/python -m servegym.experiments.reports.systems_pages docs/systems
+	$(BIN)/python -m servegym.baselines.observations.page docs/observations.md
 
 bench: $(BASE) ## measure the simulator's speed (options: ARGS='--json -')
 	$(BIN)/servegym bench $(ARGS)

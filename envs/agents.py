@@ -10,7 +10,7 @@ import numpy as np
 class Agent(Protocol):
     """What acts in an environment."""
 
-    def act(self, observation: Any, info: dict[str, Any]) -> Any:
+    def act(self, observation: Any, info: dict[str, Any], /) -> Any:
         """The action for what `reset` or `step` returned (of a vector environment: the actions)."""
 
 

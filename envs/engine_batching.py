@@ -57,7 +57,8 @@ class EngineBatching(Interface):
 
     def __init__(self, scheduler: str | Policy, controls: tuple[str, ...] | None = None):
         self.scheduler = find_scheduler(scheduler) if isinstance(scheduler, str) else scheduler
-        self.controls = controls or default_controls(self.scheduler)
+        self.controls = default_controls(self.scheduler) if controls is None else tuple(controls)
+        self.table = control_table(self.scheduler, self.controls)
         self.layout = engine_layout()
         self.action_space = gym.spaces.Box(-1.0, 1.0, (len(self.controls),), np.float32)
 
@@ -66,7 +67,7 @@ class EngineBatching(Interface):
 
     def begin(self, simulation: Simulation, episode: np.record) -> None:
         defaults = simulation.settings.parameters
-        table = np.tile(control_table(self.scheduler, self.controls).ravel(), (len(defaults), 1))
+        table = np.tile(self.table.ravel(), (len(defaults), 1))
         simulation.arrays = simulation.arrays._replace(parameters=np.hstack([defaults, defaults, table]))
         episode.kinds = kinds_of(simulation)
         episode.offset, episode.controls = defaults.shape[1], len(self.controls)

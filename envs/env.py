@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -39,7 +39,10 @@ class ServingEnv(gym.Env[Any, Any]):
     ActionError for an action of another shape or with numbers that are not finite.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 20}
+    metadata: dict[str, Any] = {  # noqa: RUF012 (as Gymnasium declares it)
+        "render_modes": ["ansi", "rgb_array"],
+        "render_fps": 20,
+    }
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class ServingEnv(gym.Env[Any, Any]):
         self.render_mode = render_mode
         self.observation_space = interface.dict_space if observation == "dict" else interface.observation_space
         self.action_space = interface.action_space
-        self._options = {"repeat": repeat, "shaping": shaping, "discount": discount}
+        self._options: dict[str, Any] = {"repeat": repeat, "shaping": shaping, "discount": discount}
         self._as_dict = observation == "dict"
         self._shape = interface.action_space.shape
         self._lanes: Lanes | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +13,7 @@ import numpy as np
 from servegym.envs.episodes import EPISODE
 from servegym.envs.errors import ActionError
 from servegym.envs.interface import Interface
-from servegym.envs.stepping import BAD_ACTION, Handlers, step_episodes
+from servegym.envs.stepping import Handlers, step_episodes
 from servegym.simulator.parking import Seat
 from servegym.simulator.simulation import Scenario, Simulation
 from servegym.simulator.statuses import DECISION, DONE, PAUSED
@@ -85,7 +86,13 @@ class Lanes:
         episode.steps = 0
 
     def step(self) -> None:
-        """Put `actions` into effect and go on, in every lane, to the next decision or the end of the episode."""
+        """Put `actions` into effect and go on, in every lane, to the next decision or the end of the episode.
+
+        Raises ActionError for an action that is not finite; nothing has happened then.
+        """
+        if not math.isfinite(self.actions.sum()):
+            i = int(np.flatnonzero(~np.isfinite(self.actions).all(axis=1))[0])
+            raise ActionError(f"action {self.actions[i].tolist()}: its numbers should be finite")
         self.episodes["acting"] = 1
         bounds = self._bounds
         others = [helpers().submit(self._go, *part) for part in itertools.pairwise(bounds[1:])]
@@ -108,7 +115,7 @@ class Lanes:
 
     def _see_to_stopped(self) -> None:
         """What keeps lanes from their next decision: an array that is too short, an error, the end of the episode."""
-        stopped = np.flatnonzero((self.status != DECISION) & (self.episodes["stepping"] == 1))
+        stopped = np.flatnonzero((self.status != DECISION) & (self.episodes["stepping"] == 1)).tolist()
         for i in stopped:
             status, simulation = int(self.status[i]), self.simulations[i]
             assert simulation is not None
@@ -118,8 +125,6 @@ class Lanes:
                     self.observations[i] = 0.0
                     self.masks[i] = 1
                     self.bases[i] = 0.0
-            elif status == BAD_ACTION:
-                raise ActionError(f"action {self.actions[i].tolist()}: its numbers should be finite")
             else:
                 simulation.make_room(status)
                 self._park(i)

@@ -149,12 +149,12 @@ class ServingParallelEnv(ParallelEnv):
         self.source = as_source(scenario or random_clusters(engines))
         self.render_mode = render_mode
         self.possible_agents = [ROUTER, *(f"engine_{e}" for e in range(engines))]
-        self.agents = []
+        self.agents: list[str] = []
         parts: dict[str, Interface] = {**dict.fromkeys(self.possible_agents, batching), ROUTER: routing}
         self.observation_spaces = {agent: part.observation_space for agent, part in parts.items()}
         # A space of its own for each: to seed one does not seed the others.
         self.action_spaces = {agent: copy.deepcopy(part.action_space) for agent, part in parts.items()}
-        self._options = {"shaping": shaping, "discount": discount}
+        self._options: dict[str, Any] = {"shaping": shaping, "discount": discount}
         self._rng: np.random.Generator | None = None
         self._lanes: Lanes | None = None
 

@@ -13,8 +13,6 @@ from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.signatures import advance_signature, array
 from servegym.simulator.statuses import DECISION, DONE, PAUSED
 
-BAD_ACTION = -1  # instead of a status of `advance`
-
 
 class Handling(NamedTuple):
     """The functions of a kind of environment."""
@@ -67,10 +65,6 @@ def step_episodes(handlers, episodes, first, last, actions, observations, masks,
             continue
         run, books, functions = restore_run(episode.address)
         if episode.acting == 1:
-            if not are_finite(actions[i]):
-                episode.status = BAD_ACTION
-                stopped += 1
-                continue
             if episode.status == DECISION:  # an episode can be without any
                 act(episode, actions[i])
             episode.acting = 0
@@ -87,14 +81,6 @@ def step_episodes(handlers, episodes, first, last, actions, observations, masks,
             reckon(run, episode)
         stopped += status != DECISION
     return stopped
-
-
-@kernel
-def are_finite(numbers):
-    finite = True
-    for number in numbers:
-        finite = finite and np.isfinite(number)
-    return finite
 
 
 @kernel

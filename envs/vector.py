@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -26,7 +26,7 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
     Arguments as those of the single environment. `observation="dict"` is for single ones only.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {**ServingEnv.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+    metadata: dict[str, Any] = {**ServingEnv.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         options = dict(options or {})
         mask = options.pop("reset_mask", np.ones(self.num_envs, bool))
         seeds = seed if isinstance(seed, list) else [None if seed is None else seed + i for i in range(self.num_envs)]
-        for i in np.flatnonzero(mask):
+        for i in np.flatnonzero(mask).tolist():
             if seeds[i] is not None:
                 self._rngs[i] = gym.utils.seeding.np_random(seeds[i])[0]
             self.lanes.start(i, scenario_of(self.source, options, self._rngs[i]))
@@ -79,7 +79,7 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         """Start the next episode where one is over; put what the last one showed into infos."""
         final = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in infos.items()}
         observations = np.full(self.num_envs, None, dtype=object)
-        for i in np.flatnonzero(over):
+        for i in np.flatnonzero(over).tolist():
             observations[i] = self.lanes.observations[i].copy()
             self.lanes.start(i, self.source(self._rngs[i]))
         infos.update(self._infos())

@@ -25,8 +25,8 @@ class Field:
 class Layout:
     """float32[size]: the numbers of the whole, then those of each slot, slot by slot.
 
-    whole: name of the first part ("engine", "request"). slot: name of what a slot holds ("request", "engine"). The first
-    number of a slot says whether there is something in it; if not, all of them are 0.
+    whole: name of the first part ("engine", "request"). slot: name of what a slot holds ("request", "engine").
+    The first number of a slot says whether there is something in it; if not, all of them are 0.
     """
 
     whole: str

@@ -113,7 +113,7 @@ register(
             Parameter("variant", "paper", "xllm: order and stopping rule of the public code",
                       choices=("paper", "xllm"), source="xLLM"),
             Parameter("starve_threshold", 1.0, "xllm: SLOs a request may be late before it goes ahead", 0, 1000),
-            Parameter("density_exponent", 1.0, "x in density = gain / exec^x: 0 by gain alone, above 1 shorter ones first",
+            Parameter("density_exponent", 1.0, "x in density = gain / exec^x: 0 gain alone, above 1 shorter first",
                       0, 3),
         ),
     )

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from servegym.baselines.observations.routing import ROUTED_FIELDS
-from servegym.envs.agents import BaseAgent, RandomAgent
+from servegym.envs.agents import Agent, BaseAgent, RandomAgent
 from servegym.envs.scenarios import RandomScenarios
 from servegym.experiments.environments.measuring import compare, settings_from_command_line
 
@@ -38,7 +38,7 @@ def main(settings: Settings) -> None:
         loads=settings.load, engines=settings.engines, router=settings.router, requests=100.0 * settings.engines
     )
     env = gym.make("servegym:ClusterRouting-v0", scenario=scenario, engines=settings.engines, observation="dict")
-    agents = {
+    agents: dict[str, Agent] = {
         settings.router: BaseAgent(),
         "soonest": Soonest(),
         "random": RandomAgent(env.action_space, seed=0),

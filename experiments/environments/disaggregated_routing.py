@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from servegym.baselines.observations.routing import ROUTED_FIELDS
-from servegym.envs.agents import BaseAgent, RandomAgent
+from servegym.envs.agents import Agent, BaseAgent, RandomAgent
 from servegym.envs.scenarios import RandomScenarios
 from servegym.experiments.environments.measuring import compare, settings_from_command_line
 
@@ -55,7 +55,7 @@ def main(settings: Settings) -> None:
         decode=settings.decode,
         observation="dict",
     )
-    agents = {
+    agents: dict[str, Agent] = {
         settings.router: BaseAgent(),
         "soonest and emptiest": SoonestAndEmptiest(settings.prefill),
         "random": RandomAgent(env.action_space, seed=0),

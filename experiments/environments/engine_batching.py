@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from servegym.baselines.observations.engine import ENGINE_FIELDS
-from servegym.envs.agents import BaseAgent, RandomAgent
+from servegym.envs.agents import Agent, BaseAgent, RandomAgent
 from servegym.envs.scenarios import RandomScenarios
 from servegym.experiments.environments.measuring import compare, settings_from_command_line
 
@@ -40,7 +40,7 @@ def main(settings: Settings) -> None:
     scenario = RandomScenarios(loads=settings.load)
     env = gym.make("servegym:EngineBatching-v0", scenario=scenario, scheduler=settings.scheduler, observation="dict")
     controls = env.get_wrapper_attr("interface").controls
-    agents = {
+    agents: dict[str, Agent] = {
         settings.scheduler: BaseAgent(),
         "more urgent when late": MoreUrgentWhenLate(settings.slope, controls),
         "random": RandomAgent(env.action_space, seed=0),

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from servegym.baselines.observations.queue import REQUEST_FIELDS
-from servegym.envs.agents import BaseAgent, RandomAgent
+from servegym.envs.agents import Agent, BaseAgent, RandomAgent
 from servegym.envs.scenarios import RandomScenarios
 from servegym.experiments.environments.measuring import compare, settings_from_command_line
 
@@ -41,7 +41,7 @@ def main(settings: Settings) -> None:
         slots=settings.slots,
         observation="dict",
     )
-    agents = {
+    agents: dict[str, Agent] = {
         settings.scheduler: BaseAgent(),
         "shortest in time": ShortestInTime(),
         "random": RandomAgent(env.action_space, seed=0),

@@ -40,9 +40,9 @@ def model_card(evaluation: Evaluation, label: str, cells: pd.DataFrame, groups: 
     sections = {
         "What it is": _what(evaluation, label),
         "What it was trained on": _training(evaluation, label),
-        "How it was evaluated": _bullets([f"{evaluation.title}.", *_new(own), *limits(evaluation)]),
+        "How it was evaluated": _bullets([f"{evaluation.title}.", *_cases(evaluation, own), *limits(evaluation)]),
         "Results": _results(evaluation, groups),
-        "Where it loses": _losses(evaluation, label, own),
+        "Where it loses": _losses(evaluation, label, own, groups),
         "Limits of use": _bullets(_limits_of_use(evaluation, label)),
     }
     text = "\n\n".join(f"## {title}\n\n{body}" for title, body in sections.items())
@@ -88,13 +88,17 @@ def _trained_on(trained: TrainedOn) -> list[str]:
     ]
 
 
-def _new(own: pd.DataFrame) -> list[str]:
+def _cases(evaluation: Evaluation, own: pd.DataFrame) -> list[str]:
+    """Traces and devices, and in how many cells what was new."""
+    parts = evaluation.parts
     counts = own["held_out"].value_counts(sort=False)
-    lines = [f"New to it: {', '.join(f'{what} in {count} of {len(own)} cells' for what, count in counts.items())}."]
+    lines = [
+        f"Traces: {', '.join(dict.fromkeys(part.trace_name for part in parts))}.",
+        f"Devices: {', '.join(dict.fromkeys(part.profile.name for part in parts))}.",
+        f"New to it: {', '.join(f'{what} in {count} of {len(own)} cells' for what, count in counts.items())}.",
+    ]
     if {SEEN, UNKNOWN} & set(counts.index):
-        lines.append(
-            "Cells that are seen or unknown are not held out: figures over all cells are not those of new cases."
-        )
+        lines.append("Seen or unknown cells are not held out: figures over all cells are not those of new cases.")
     return lines
 
 
@@ -115,32 +119,36 @@ def _result(line: pd.Series) -> str:
     means = mean_of(line, "mean"), mean_of(line, "iqm")
     if line["verdict"] == REFERENCE:
         return row(line["policy"], *means, "-", "-")
-    difference = f"{mean_of(line, 'difference', '+')}, {range_of(line, 'difference', '+')}"
-    return row(line["policy"], *means, difference, percent(line, "improvement"))
+    return row(line["policy"], *means, _difference(line, "difference"), percent(line, "improvement"))
 
 
-def _losses(evaluation: Evaluation, label: str, own: pd.DataFrame) -> str:
+def _losses(evaluation: Evaluation, label: str, own: pd.DataFrame, groups: pd.DataFrame) -> str:
     if label == evaluation.baseline_label:
         return "It is the baseline here; nothing was held against it."
     counts = {verdict: int((own["verdict"] == verdict).sum()) for verdict in (BETTER, SAME, WORSE, ONE_SEED)}
     told = ", ".join(f"{verdict} in {count}" for verdict, count in counts.items() if count)
-    text = f"Against {evaluation.baseline_label}, cell by cell: {told} of {len(own)}."
+    parts = [f"Against {evaluation.baseline_label}, by TDG ratio, cell by cell: {told} of {len(own)}."]
+    together = groups[(groups["policy"] == label) & (groups["score"] == TDG) & (groups["verdict"] == WORSE)]
+    if len(together):
+        lines = header("cells together", "difference, 95 % interval")
+        lines += [row(line["group"], _difference(line, "difference")) for _, line in together.iterrows()]
+        parts.append("\n".join(lines))
     worse = own[own["verdict"] == WORSE].sort_values(f"{TDG}_difference")
     if worse.empty:
-        return f"{text} No cell is worse with an interval clear of zero."
-    lines = header("trace", "device", "load", "difference in TDG ratio, 95 % interval")
-    for _, cell in worse.head(MOST_LOSSES).iterrows():
-        name = f"{TDG}_difference"
-        lines.append(
-            row(
-                cell["trace"],
-                cell["device"],
-                load_title(cell["load"]),
-                f"{cell[name]:+.4f}, {range_of(cell, name, '+')}",
-            )
-        )
-    rest = f"\n\nAnd {len(worse) - MOST_LOSSES} more." if len(worse) > MOST_LOSSES else ""
-    return text + "\n\n" + "\n".join(lines) + rest
+        return "\n\n".join([*parts, "No single cell is worse with an interval clear of zero."])
+    lines = header("trace", "device", "load", "difference, 95 % interval")
+    lines += [
+        row(cell["trace"], cell["device"], load_title(cell["load"]), _difference(cell, f"{TDG}_difference"))
+        for _, cell in worse.head(MOST_LOSSES).iterrows()
+    ]
+    parts.append("\n".join(lines))
+    if len(worse) > MOST_LOSSES:
+        parts.append(f"And {len(worse) - MOST_LOSSES} more.")
+    return "\n\n".join(parts)
+
+
+def _difference(line: pd.Series, name: str) -> str:
+    return f"{mean_of(line, name, '+')}, {range_of(line, name, '+')}"
 
 
 def _limits_of_use(evaluation: Evaluation, label: str) -> list[str]:
@@ -149,7 +157,7 @@ def _limits_of_use(evaluation: Evaluation, label: str) -> list[str]:
     if trained is not None:
         beyond = [load for load in panel.loads if not min(trained.loads) <= load <= max(trained.loads)]
         if beyond:
-            lines.append(f"Loads {', '.join(map(load_title, beyond))} are outside those it was trained at.")
+            lines.append(f"Outside the loads it was trained at: {', '.join(map(load_title, beyond))}.")
     lines.append("It ran in a simulator with an estimator that was fitted to the device; no real engine was driven.")
     profiles = {part.profile.name: part.profile for part in evaluation.parts}
     for profile in profiles.values():

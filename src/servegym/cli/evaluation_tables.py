@@ -61,16 +61,22 @@ def _by_load(evaluation: Evaluation, groups: pd.DataFrame, score: str, console: 
 
     rows = select(groups, "load", score)
     titles = list(rows["group"].unique())
-    table = new_table("policy", *titles, title="Mean, and difference with its interval")
+    table = new_table("policy", *titles, title="Mean, and difference ± half of its interval")
     for label in evaluation.contenders:
         of_policy = rows[rows["policy"] == label].set_index("group")
         cells = [
             number(of_policy.loc[title, "mean"], 4)
-            + ("" if label == evaluation.baseline_label else f"\n{interval(of_policy.loc[title], 'difference', '+')}")
+            + ("" if label == evaluation.baseline_label else f"\n{half_width(of_policy.loc[title], 'difference')}")
             for title in titles
         ]
         table.add_row(label, *cells)
     console.print(table)
+
+
+def half_width(row: pd.Series, name: str) -> str:
+    """A difference ± half the width of its interval, which need not lie evenly about it."""
+    half = (row[f"{name}_ci_high"] - row[f"{name}_ci_low"]) / 2
+    return f"{row[name]:+.4f}" + ("" if math.isnan(half) else f" ± {half:.4f}")
 
 
 def interval(row: pd.Series, name: str, sign: str = "") -> str:

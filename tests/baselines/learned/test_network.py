@@ -30,10 +30,8 @@ def by_numpy(network: Network, observation: np.ndarray) -> np.ndarray:
 
 
 shapes = st.builds(
-    lambda shared, slot, slots, **more: Shape("shared" if shared else "dense", slot=slot * shared, slots=slots * shared, **more),
-    shared=st.booleans(),
-    slot=st.integers(1, 6),
-    slots=st.integers(1, 5),
+    lambda slots, **more: Shape(slot=slots[0], slots=slots[1], kind="shared" if slots[0] else "dense", **more),
+    slots=st.one_of(st.just((0, 0)), st.tuples(st.integers(1, 6), st.integers(1, 5))),
     whole=st.integers(1, 9),
     outputs=st.integers(1, 5),
     hidden=st.lists(st.integers(1, 9), max_size=3).map(tuple),
@@ -62,7 +60,10 @@ def test_compiled_networks_say_what_numpy_says(shape, seed, scale):
 
 def test_a_large_network():
     rng = np.random.default_rng(1)
-    for shape in (Shape("dense", 25, 2, (64, 32)), Shape.shared_by(queue_layout(32), hidden=(32, 32), activation="relu")):
+    for shape in (
+        Shape("dense", 25, 2, (64, 32)),
+        Shape.shared_by(queue_layout(32), hidden=(32, 32), activation="relu"),
+    ):
         network = Network.random(shape, rng, 2.0)
         observation = rng.uniform(-1, 1, shape.observation_size).astype("f4")
         np.testing.assert_allclose(network(observation), by_numpy(network, observation), rtol=1e-12, atol=1e-12)

@@ -1,9 +1,12 @@
 """Evaluations: which runs there are, on which requests, and what is refused."""
 
 import json
+import re
+from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
 from servegym.api import simulate
 from servegym.baselines.learned import artifact as artifacts
@@ -15,8 +18,8 @@ from servegym.experiments.comparison import Comparison
 from servegym.experiments.errors import ExperimentError
 from servegym.experiments.evaluation.card import model_card
 from servegym.experiments.evaluation.evaluation import Evaluation, run_evaluation
-from servegym.experiments.evaluation.panel import Panel
-from servegym.experiments.evaluation.provenance import ProvenanceError
+from servegym.experiments.evaluation.panel import Panel, parse_panel
+from servegym.experiments.evaluation.provenance import ProvenanceError, TrainedOn
 from servegym.experiments.evaluation.tables import cells_table, groups_table
 from servegym.simulator.errors import PolicyError
 
@@ -181,3 +184,19 @@ def test_a_policy_with_a_network(tmp_path):
         policy.weights.sha256,
     ):
         assert words in card
+
+
+def test_the_python_of_the_page_runs(tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).parents[3] / "docs/evaluation.md").read_text("utf-8")
+    monkeypatch.chdir(tmp_path)
+    exec(re.search(r"```python\n(.*?)```", page, flags=re.DOTALL)[1], {})
+    assert "slide-batching" in capsys.readouterr().out
+
+
+def test_the_panel_and_the_record_of_the_page_are_read():
+    page = (Path(__file__).parents[3] / "docs/evaluation.md").read_text("utf-8")
+    document = yaml.safe_load(re.search(r"```yaml\n(.*?)```", page, flags=re.DOTALL)[1])
+    panel = parse_panel({"name": "page"} | document, "it")
+    assert panel.traces == ("servegen-deepseek-r1",) and panel.loads == (1.0, 1.2)
+    record = json.loads("{" + re.search(r"```json\n(.*?)```", page, flags=re.DOTALL)[1] + "}")["trained_on"]
+    assert TrainedOn.from_json(record, "it").seeds == ((0, 999_999),)

@@ -1,0 +1,117 @@
+"""Stable-Baselines3 on a native vector of environments."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import VecEnv
+
+from servegym.envs.errors import EnvError
+from servegym.envs.vector import ServingVectorEnv
+
+MASKS = "action_masks"
+
+
+class Sb3VecEnv(VecEnv):
+    """A `ServingVectorEnv` as Stable-Baselines3 and sb3-contrib take it.
+
+    infos[i] has something in it where the episode of i has just ended, and is empty otherwise (to fill it would take
+    longer than the step): `terminal_observation`; `TimeLimit.truncated`, whether it was cut off at the scenario's
+    `until_s`; `episode`, as of a `Monitor`: sum of rewards r, steps l, seconds since the start t; and `tdg_ratio`.
+
+    `seed(s)` and `set_options(...)` hold for the next `reset`, as they do everywhere in Stable-Baselines3.
+    reward_scale: on the rewards; those in `episode` are not scaled.
+    """
+
+    def __init__(self, venv: ServingVectorEnv, reward_scale: float = 1.0):
+        if not isinstance(venv.unwrapped, ServingVectorEnv):
+            raise EnvError(f"a {type(venv).__name__}; it should be a vector of servegym's environments")
+        self.venv = venv.unwrapped
+        self.reward_scale = reward_scale
+        self.episodes = 0  # that have ended
+        super().__init__(venv.num_envs, self.venv.single_observation_space, self.venv.single_action_space)
+        self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, int)
+        self._begin_s = time.perf_counter()
+
+    @property
+    def rng_states(self) -> list[dict[str, Any]]:
+        """States of the generators from which the next episode of each environment is drawn."""
+        return [dict(rng.bit_generator.state) for rng in self.venv._rngs]
+
+    @rng_states.setter
+    def rng_states(self, states: Sequence[dict[str, Any]]) -> None:
+        if len(states) != self.num_envs:
+            raise EnvError(f"{len(states)} states of generators; there should be {self.num_envs}")
+        self._reset_seeds()  # a seed that waits for the next reset would undo this
+        for rng, state in zip(self.venv._rngs, states, strict=True):
+            rng.bit_generator.state = state
+
+    def reset(self) -> np.ndarray:
+        same = all(options is self._options[0] or options == self._options[0] for options in self._options)
+        if same:
+            observations, _ = self.venv.reset(seed=list(self._seeds), options=self._options[0])
+        else:
+            for i, options in enumerate(self._options):
+                mask = np.arange(self.num_envs) == i
+                observations, _ = self.venv.reset(seed=list(self._seeds), options={**options, "reset_mask": mask})
+        self._reset_seeds()
+        self._reset_options()
+        self._returns[:], self._lengths[:] = 0.0, 0
+        return observations
+
+    def step_async(self, actions: np.ndarray) -> None:
+        self._actions = actions
+
+    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        observations, rewards, terminated, truncated, vector_infos = self.venv.step(self._actions)
+        self._returns += rewards
+        self._lengths += 1
+        dones = terminated | truncated
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        if dones.any():
+            self._tell_of_ends(np.flatnonzero(dones), truncated, vector_infos, infos)
+        return observations, (self.reward_scale * rewards).astype(np.float32), dones, infos
+
+    def _tell_of_ends(self, ended: np.ndarray, truncated: np.ndarray, vector_infos: dict, infos: list[dict]) -> None:
+        """Fill the infos of the environments whose episode has ended."""
+        seconds = round(time.perf_counter() - self._begin_s, 6)
+        for i in ended.tolist():
+            infos[i] = {
+                "terminal_observation": vector_infos["final_obs"][i],
+                "TimeLimit.truncated": bool(truncated[i]),
+                "episode": {"r": float(self._returns[i]), "l": int(self._lengths[i]), "t": seconds},
+                "tdg_ratio": float(vector_infos["final_info"]["tdg_ratio"][i]),
+            }
+        self._returns[ended], self._lengths[ended] = 0.0, 0
+        self.episodes += len(ended)
+
+    def close(self) -> None:
+        self.venv.close()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """An attribute of the vector, once for each environment. Raises AttributeError for one that there is not."""
+        if attr_name == MASKS and not self.venv.interface.choices:
+            raise AttributeError("every action is legal here: there are no action masks")
+        value = getattr(self.venv, attr_name)
+        return [value for _ in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Set an attribute of the vector: of all its environments, or not at all. Raises EnvError."""
+        if len(list(self._get_indices(indices))) != self.num_envs:
+            raise EnvError(f"{attr_name} is one of all environments together; set it without indices")
+        setattr(self.venv, attr_name, value)
+
+    def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
+        """`action_masks`: bool[choices] of each environment. Raises AttributeError for another method."""
+        if method_name != MASKS or not self.has_attr(MASKS):
+            raise AttributeError(f"no method {method_name!r} of single environments in a native vector of them")
+        masks = self.venv.action_masks()
+        return [masks[i] for i in self._get_indices(indices)]
+
+    def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
+        """By nothing, but there are the statistics that a `Monitor` would give."""
+        return [issubclass(Monitor, wrapper_class) for _ in self._get_indices(indices)]

@@ -1,0 +1,101 @@
+"""Heuristics as agents: played through an environment, each is byte for byte what `simulate` makes of it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from servegym.baselines.registry import (
+    router,
+    router_names,
+    scaler,
+    scaler_names,
+    scheduler,
+    scheduler_names,
+)
+from servegym.envs.agents import BaseAgent, play
+from servegym.envs.errors import EnvError
+from servegym.simulator.disturbances import Correction, Disturbance
+from servegym.simulator.errors import PolicyError
+from servegym.simulator.simulation import Scenario
+from tests.envs.small import drawn, make, outcome_bytes, simulated
+
+BY_SCHEDULER = ("EngineBatching-v0", "RequestRanking-v0", "PrefillPreemption-v0")
+BY_ROUTER = ("ClusterRouting-v0", "DisaggregatedRouting-v0")
+# Schedulers whose own numbers change when they are asked: they cannot be asked for what is in the slots first.
+NOT_TWICE = {"fastserve-mlfq", "hpjf", "qoserve", "semantic", "slots-fcfs", "slots-sjf", "weighted-vtc"}
+
+
+def check_same(name: str, scenario: Scenario, **arguments: object) -> None:
+    env = make(name, scenario, **arguments)
+    play(env, BaseAgent())
+    assert outcome_bytes(env.simulation.arrays) == simulated(env, scenario)
+
+
+@pytest.mark.parametrize("base", scheduler_names())
+@pytest.mark.parametrize("name", BY_SCHEDULER)
+def test_every_scheduler_is_an_agent_or_is_refused(name: str, base: str) -> None:
+    if name != "EngineBatching-v0" and base in NOT_TWICE:
+        with pytest.raises(PolicyError, match="asked twice"):
+            make(name, scheduler=base)
+    else:
+        check_same(name, drawn(name), scheduler=base)
+
+
+@pytest.mark.parametrize("base", router_names())
+@pytest.mark.parametrize("name", BY_ROUTER)
+def test_every_router_is_an_agent(name: str, base: str) -> None:
+    check_same(name, dataclasses.replace(drawn(name), router=router(base)))
+
+
+@pytest.mark.parametrize("base", scaler_names())
+def test_every_scaler_is_an_agent_or_is_refused(base: str) -> None:
+    scenario = dataclasses.replace(drawn("TierScaling-v0"), scaler=scaler(base))
+    if base == "static":
+        env = make("TierScaling-v0", scenario)
+        with pytest.raises(EnvError, match="scaler static, which is never asked; it should have one with a parameter"):
+            env.reset()
+    else:
+        check_same("TierScaling-v0", scenario)
+
+
+@pytest.mark.parametrize("name", BY_SCHEDULER + BY_ROUTER)
+def test_with_noise_correction_and_an_end(name: str) -> None:
+    scenario = dataclasses.replace(
+        drawn(name, 2),
+        disturbance=Disturbance(noise=0.2, drift_per_s=0.05, seed=3),
+        correction=Correction(0.7, 4),
+        until_s=3.0,
+    )
+    check_same(name, scenario)
+
+
+@pytest.mark.parametrize("base", ["slide-batching:gamma=3.0,eta=0.02", "fairbatching:near=0.5"])
+def test_settings_of_the_base_count(base: str) -> None:
+    check_same("EngineBatching-v0", drawn("EngineBatching-v0"), scheduler=scheduler(base))
+    assert simulated(make("EngineBatching-v0", scheduler=base), drawn("EngineBatching-v0")) != simulated(
+        make("EngineBatching-v0", scheduler=base.partition(":")[0]), drawn("EngineBatching-v0")
+    )
+
+
+def test_several_engines_take_turns() -> None:
+    scenario = drawn("ClusterRouting-v0")
+    for name in ("EngineBatching-v0", "RequestRanking-v0"):
+        check_same(name, scenario)
+
+
+@pytest.mark.parametrize("batches", [2, 7])
+def test_an_action_for_several_batches(batches: int) -> None:
+    name = "EngineBatching-v0"
+    check_same(name, drawn(name), batches_per_step=batches)
+    lengths = []
+    for repeat in (1, batches):
+        env = make(name, drawn(name), batches_per_step=repeat)
+        env.reset()
+        lengths.append(0)
+        over = False
+        while not over:
+            *_, terminated, truncated, _ = env.step(np.zeros(env.action_space.shape))
+            over = terminated or truncated
+            lengths[-1] += 1
+    assert lengths[1] == -(-lengths[0] // batches)

@@ -1,0 +1,101 @@
+"""TierScaling-v0: when it asks, what an action does, and which scenarios it is for."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import servegym
+from servegym.baselines.learned.scaling import choice_of
+from servegym.envs.agents import BaseAgent, play
+from servegym.simulator.types import POOL
+from tests.envs.small import drawn, make, outcome_bytes, simulated, steps
+
+NAME = "TierScaling-v0"
+INTERVAL_S = 0.2
+
+
+def test_it_asks_once_an_interval() -> None:
+    env = make(NAME, drawn(NAME))
+    times_s = [info["now_s"] for *_, terminated, _, info in steps(env, BaseAgent()) if not terminated]
+    assert times_s == pytest.approx(INTERVAL_S * np.arange(1, len(times_s) + 1))
+    assert len(times_s) > 20
+
+
+def test_an_action_says_where_each_engine_is() -> None:
+    env = make(NAME, drawn(NAME))
+    _, info = env.reset()
+    rng = np.random.default_rng(0)
+    seen = set()
+    for _ in range(30):
+        action = rng.integers(2, env.action_space.nvec)  # not the pool: from there the router may take an engine
+        *_, over, _, info = env.step(action)
+        if over:
+            break
+        engines, moves = env.simulation.arrays.engines, env.simulation.books.moves
+        assert (2 * (engines["tier"] - POOL) + engines["closed"]).tolist() == action.tolist()
+        assert info["base_action"].tolist() == [choice_of(move) for move in moves]
+        seen |= set(action.tolist())
+    assert seen == set(range(2, 10))
+
+
+def test_the_pool_costs_nothing() -> None:
+    scenario = drawn(NAME)
+    costs = []
+    for choice in (0, 2):
+        env = make(NAME, scenario)
+        env.reset()
+        over = False
+        while not over:
+            *_, terminated, truncated, _ = env.step(np.full(3, choice))
+            over = terminated or truncated
+        costs.append(env.result().summary["cost_engine_s"])
+    assert costs[0] < costs[1]
+
+
+def test_where_all_engines_are_closed_the_episode_ends() -> None:
+    env = make(NAME, drawn(NAME))
+    env.reset()
+    over, total = False, 0.0
+    while not over:
+        observation, reward, over, truncated, info = env.step(np.full(3, 3))  # tier 0, closed
+        total += reward
+        assert not truncated
+    assert not observation.any()
+    waiting = np.isnan(env.simulation.arrays.outcomes["finish_s"]).sum()
+    assert waiting > 5
+    assert total == pytest.approx(info["tdg_ratio"], abs=1e-9)
+    assert total < play(make(NAME, drawn(NAME)), BaseAgent())
+
+
+def test_the_first_reward_has_what_came_before() -> None:
+    scenario = dataclasses.replace(drawn(NAME), scaler=servegym.scaler("polyserve:interval_s=2.0"))
+    env = make(NAME, scenario)
+    _, first = env.reset()
+    assert first["gain"] > 0
+    assert first["reward_terms"] == {"gain": 0.0, "shaping": 0.0}
+    _, reward, _, _, info = env.step(first["base_action"])
+    assert reward == info["tdg_ratio"] > first["tdg_ratio"] > 0
+
+
+def test_an_episode_shorter_than_the_interval_has_one_step() -> None:
+    scenario = dataclasses.replace(drawn(NAME), scaler=servegym.scaler("polyserve:interval_s=500.0"))
+    env = make(NAME, scenario)
+    env.reset()
+    _, reward, terminated, _, info = env.step(np.zeros(3))
+    assert terminated
+    assert reward == info["tdg_ratio"] == pytest.approx(env.result().summary["tdg_ratio"], abs=1e-9)
+    assert outcome_bytes(env.simulation.arrays) == simulated(env, scenario)
+
+
+def test_other_tiers() -> None:
+    deployment = drawn(NAME).deployment
+    scenario = dataclasses.replace(drawn(NAME), deployment=dataclasses.replace(deployment, tiers=(0.02, 0.1)))
+    env = make(NAME, scenario, tiers=2)
+    assert env.action_space.nvec.tolist() == [6, 6, 6]
+    play(env, BaseAgent())
+    assert outcome_bytes(env.simulation.arrays) == simulated(env, scenario)
+    env.reset()
+    env.step(np.array([5, 7, 2]))  # closed in the last tier; a choice that there is not; tier 0
+    engines = env.simulation.arrays.engines
+    assert (engines["tier"][[0, 2]].tolist(), engines["closed"].tolist()) == ([1, 0], [1, 0, 0])

@@ -1,0 +1,119 @@
+"""Networks in PyTorch whose actors are, number for number, those that become compiled policies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
+from stable_baselines3.common.distributions import DiagGaussianDistribution, Distribution
+from stable_baselines3.common.policies import ActorCriticPolicy
+from torch import nn
+
+from servegym.baselines.learned.network import Network, Shape
+from servegym.tuners.errors import TrainingError
+from servegym.tuners.forms import Lead
+
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
+
+
+class Actor(nn.Module):
+    """A network of `Shape`: float[n, observation_size] -> float[n, output_size]."""
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.shape = shape
+        self.layers = nn.ModuleList(nn.Linear(inputs, outputs) for inputs, outputs in shape.layers)
+        self.activation = ACTIVATIONS[shape.activation]()
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        shape, first = self.shape, self.layers[0]
+        if shape.is_shared:
+            # The whole goes through its part of the first layer once, not once for each slot.
+            own = observation[..., shape.whole :].unflatten(-1, (shape.slots, shape.slot))
+            of_whole = nn.functional.linear(observation[..., : shape.whole], first.weight[:, : shape.whole], first.bias)
+            numbers = nn.functional.linear(own, first.weight[:, shape.whole :]) + of_whole.unsqueeze(-2)
+        else:
+            numbers = first(observation)
+        for layer in self.layers[1:]:
+            numbers = layer(self.activation(numbers))
+        numbers = numbers.flatten(-2) if shape.is_shared else numbers
+        return torch.tanh(numbers) if shape.output == "tanh" else numbers
+
+
+@torch.no_grad()
+def begin_with_base(actor: Actor, lead: Lead | None) -> None:
+    """Weights with which the actor follows the base policy: the last layer's are 0, but for the lead of its choice.
+
+    The numbers that say what that is are carried to the last layer, each by one unit of every hidden layer. What is 1
+    comes out as act(...act(1)), which the last layer's weights make up for. All of it is learned further like the rest.
+    Raises TrainingError where hidden layers have fewer units.
+    """
+    for layer in actor.layers[:-1]:
+        nn.init.orthogonal_(layer.weight, float(np.sqrt(2)))
+        nn.init.zeros_(layer.bias)
+    last = actor.layers[-1]
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    if lead is None:
+        return
+    carried, places = torch.ones(()), list(lead.columns)
+    for layer in actor.layers[:-1]:
+        if layer.out_features < len(places):
+            raise TrainingError(
+                f"network.hidden: a layer of {layer.out_features} units; here each should have {len(places)} or more"
+            )
+        for unit, place in enumerate(places):
+            layer.weight[unit] = 0.0
+            layer.weight[unit, place] = 1.0
+        carried, places = actor.activation(carried), list(range(len(places)))
+    last.weight[:, places] = torch.as_tensor(lead.weights, dtype=last.weight.dtype) / carried
+    last.bias[:] = torch.as_tensor(lead.bias, dtype=last.bias.dtype)
+
+
+@torch.no_grad()
+def load_network(layers: list[nn.Linear], network: Network) -> None:
+    """Give linear layers a network's weights."""
+    for layer, (weight, bias) in zip(layers, network.layers, strict=True):
+        layer.weight[:], layer.bias[:] = torch.as_tensor(weight.copy()), torch.as_tensor(bias.copy())
+
+
+class Compilable:
+    """A policy of Stable-Baselines3 with an `Actor` for its actor: all of it takes the place of `action_net`.
+
+    shape, lead: of the actor, and what it begins with (`begin_with_base`). Where slots are scored, the noise of all has
+    one deviation, and scores of empty slots are noise of deviation 1, which has no gradient.
+    """
+
+    def __init__(self, *args: Any, shape: Shape, lead: Lead | None = None, **more: Any):
+        self.shape, self.lead = shape, lead
+        super().__init__(*args, **more)  # calls _build
+
+    def _build(self, lr_schedule: Any) -> None:
+        super()._build(lr_schedule)  # type: ignore[misc]
+        self.action_net = Actor(self.shape)
+        begin_with_base(self.action_net, self.lead)
+        if self.shape.is_shared and hasattr(self, "log_std"):
+            self.log_std = nn.Parameter(self.log_std.detach()[:1])
+        parameters = self.parameters()  # type: ignore[attr-defined]
+        self.optimizer = self.optimizer_class(parameters, lr=lr_schedule(1), **self.optimizer_kwargs)  # type: ignore[attr-defined]
+
+    def _get_action_dist_from_latent(self, latent_pi: torch.Tensor) -> Distribution:
+        if not (self.shape.is_shared and isinstance(self.action_dist, DiagGaussianDistribution)):  # type: ignore[attr-defined]
+            return super()._get_action_dist_from_latent(latent_pi)  # type: ignore[misc]
+        present = latent_pi[..., self.shape.whole :: self.shape.slot] > 0
+        mean = torch.where(present, self.action_net(latent_pi), 0.0)
+        return self.action_dist.proba_distribution(mean, torch.where(present, self.log_std, 0.0))  # type: ignore[attr-defined]
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        data = super()._get_constructor_parameters()  # type: ignore[misc]
+        return data | {"shape": self.shape, "lead": self.lead}
+
+
+class CompilablePolicy(Compilable, ActorCriticPolicy):
+    """For PPO."""
+
+
+class MaskableCompilablePolicy(Compilable, MaskableActorCriticPolicy):
+    """For MaskablePPO."""

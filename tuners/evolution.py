@@ -1,0 +1,297 @@
+"""Evolution: CMA-ES over the weights of a network, each candidate a compiled policy with which whole scenarios are run.
+
+In each generation all candidates serve the same scenarios, drawn anew for it, so that they differ by what they decide
+and not by what they are given. Only the order of the candidates counts, so nothing is lost by not holding them against
+the base. The mean of the search is validated now and then; the best by validation is what training gives.
+
+Hansen and Ostermeier, "Completely Derandomized Self-Adaptation in Evolution Strategies", 2001; with many weights Ros
+and Hansen, "A Simple Modification in CMA-ES Achieving Linear Time and Space Complexity", 2008; both by the library
+cmaes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from servegym.baselines.learned.artifact import load
+from servegym.baselines.learned.derived import LearnedPolicy
+from servegym.baselines.learned.network import Network, Shape
+from servegym.simulator.policies import Policy
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.tuners.config import TrainingConfig, from_plain
+from servegym.tuners.curve import plot_curve
+from servegym.tuners.errors import TrainingError
+from servegym.tuners.forms import Form, Lead
+from servegym.tuners.problem import Problem, problem_of
+from servegym.tuners.runs import PICTURE, POLICY, RunFolder
+from servegym.tuners.validation import Judge
+
+ALL, SLOT = "all", "slot"
+FULL_COVARIANCE = 300  # weights up to which CMA-ES learns how they go together; of more, each by itself
+SMALLEST_STEP = 1e-4  # step size, of weights of about 1, below which nothing more is to be expected
+
+Progress = Callable[[dict[str, Any]], None]  # a line of curve.jsonl
+
+
+@dataclasses.dataclass(frozen=True)
+class EvolutionConfig:
+    """`hyperparameters` of the algorithm cma.
+
+    step: standard deviation of the candidates' weights in the first generation. population: candidates of a generation;
+    None: 4 + 3 ln(weights). scenarios: that each of them serves. separable: whether weights are taken to vary each by
+    itself; None: if there are more than 300. inputs: slot: what a shared network makes of the numbers of the whole
+    stays as it began, and the weights that are searched are fewer.
+    """
+
+    step: float = 0.3
+    population: int | None = None
+    scenarios: int = 32
+    separable: bool | None = None
+    inputs: str = ALL
+
+    @staticmethod
+    def of(config: TrainingConfig) -> EvolutionConfig:
+        """Raises TrainingError for what cannot be."""
+        settings: EvolutionConfig = from_plain(EvolutionConfig, config.hyperparameters, "hyperparameters")
+        checks = [
+            ("step", 0 < settings.step < np.inf, "above 0"),
+            ("population", settings.population is None or settings.population >= 4, "4 or more"),
+            ("scenarios", settings.scenarios >= 1, "1 or more"),
+            ("inputs", settings.inputs in (ALL, SLOT), f"one of {ALL}, {SLOT}"),
+        ]
+        for name, holds, right in checks:
+            if not holds:
+                raise TrainingError(f"hyperparameters.{name} is {getattr(settings, name)!r}; it should be {right}")
+        return settings
+
+
+class Search:
+    """The weights that are searched, and the state of the search: pickled, it goes on as if nothing had been."""
+
+    def __init__(self, start: Network, settings: EvolutionConfig, seed: int):
+        from cmaes import CMA, SepCMA
+
+        self.shape, self.start = start.shape, start.weights.values
+        self.free = searched(start.shape, settings.inputs)
+        n = len(self.free)
+        separable = n > FULL_COVARIANCE if settings.separable is None else settings.separable
+        population = settings.population or 4 + int(3 * np.log(n))
+        kind = SepCMA if separable else CMA
+        self.optimizer = kind(self.start[self.free], settings.step, seed=seed, population_size=population)
+        self.asked: list[np.ndarray] = []
+
+    def candidates(self) -> list[Network]:
+        """The networks of the next generation."""
+        self.asked = [self.optimizer.ask() for _ in range(self.optimizer.population_size)]
+        return [self._network(numbers) for numbers in self.asked]
+
+    def learn(self, scores: np.ndarray) -> None:
+        """float64[population]: how good they were, the higher the better."""
+        self.optimizer.tell([(numbers, -float(score)) for numbers, score in zip(self.asked, scores, strict=True)])
+
+    @property
+    def mean(self) -> Network:
+        return self._network(self.optimizer.mean)
+
+    @property
+    def step(self) -> float:
+        return float(self.optimizer._sigma)
+
+    def _network(self, numbers: np.ndarray) -> Network:
+        weights = self.start.copy()
+        weights[self.free] = numbers
+        return Network(self.shape, weights)  # type: ignore[arg-type]
+
+
+def searched(shape: Shape, inputs: str) -> np.ndarray:
+    """int64[...]: which weights are searched. Raises TrainingError where none would be left."""
+    if inputs == ALL:
+        return np.arange(shape.count)
+    if not shape.is_shared:
+        raise TrainingError(
+            f"hyperparameters.inputs is {SLOT!r}; a {shape.kind} network has no slots, it should be {ALL!r}"
+        )
+    first = shape.layers[0][1]
+    return np.arange(shape.whole * first, shape.count)  # the first layer is stored input by input
+
+
+def first_network(shape: Shape, lead: Lead | None, rng: np.random.Generator) -> Network:
+    """A network that decides as the base policy does, as `actors.begin_with_base` makes one in PyTorch.
+
+    Raises TrainingError where hidden layers have fewer units than there are numbers to carry through them.
+    """
+    layers = []
+    carried, places = 1.0, [] if lead is None else list(lead.columns)
+    for inputs, outputs in shape.layers[:-1]:
+        if outputs < len(places):
+            raise TrainingError(f"network.hidden: a layer of {outputs} units; it should have {len(places)} or more")
+        weight = rng.normal(0.0, 1.0 / np.sqrt(inputs), (outputs, inputs))
+        for unit, place in enumerate(places):
+            weight[unit] = 0.0
+            weight[unit, place] = 1.0
+        layers.append((weight, np.zeros(outputs)))
+        carried, places = np.tanh(carried) if shape.activation == "tanh" else carried, list(range(len(places)))
+    weight, bias = np.zeros(shape.layers[-1][::-1]), np.zeros(shape.layers[-1][1])
+    if lead is not None:
+        weight[:, places] = lead.weights / carried
+        bias[:] = lead.bias
+    return Network.from_layers(shape, [*layers, (weight, bias)])
+
+
+def start_of(problem: Problem) -> Network:
+    """The network that training starts with: that of the policy `start`, or one that follows the base.
+
+    Raises TrainingError where that policy is of another shape, PolicyError where it cannot be read.
+    """
+    config, form = problem.config, problem.form
+    if config.start is None:
+        lead = form.lead and form.lead.times(config.network.lead)
+        return first_network(problem.shape, lead, np.random.default_rng(config.seed))
+    policy = load(config.start)
+    network = policy.network if isinstance(policy, LearnedPolicy) else None
+    if network is None or network.shape != problem.shape:
+        found = "no network" if network is None else f"a network of {network.shape}"
+        raise TrainingError(f"start: {config.start} has {found}; it should be of {problem.shape}")
+    return network
+
+
+def tdg_ratio(scenario: Scenario) -> float:
+    """Gain over ideal gain of a whole run, without the rest of what a `Result` says."""
+    simulation = Simulation(scenario)
+    arrays = simulation.run().arrays
+    arrived = int(arrays.clock[0].next_arrival)
+    return float(arrays.clock[0].gain / scenario.gain.ideal(scenario.workload.table)[:arrived].sum())
+
+
+def scores_of(
+    form: Form, policies: Sequence[Policy], scenarios: Sequence[Scenario], pool: ThreadPoolExecutor
+) -> np.ndarray:
+    """float64[policies]: mean TDG ratio over the scenarios. Runs do without Python's lock, so threads share the work."""
+    runs = [form.placed(scenario, policy) for policy in policies for scenario in scenarios]
+    ratios = np.array(list(pool.map(tdg_ratio, runs)))
+    return ratios.reshape(len(policies), len(scenarios)).mean(axis=1)
+
+
+def scenarios_of(problem: Problem, generation: int, count: int) -> list[Scenario]:
+    """Those of a generation: of seeds of their own, from the training's on."""
+    config, first = problem.config, problem.config.seed + generation * count
+    room = config.validation.first_seed  # the seeds from there on are for validation
+    return [problem.source(np.random.default_rng(seed % room)) for seed in range(first, first + count)]
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def train(
+    config: TrainingConfig, out: str | Path, resume: bool = False, progress: Progress | None = None
+) -> LearnedPolicy:
+    """Train in the folder `out`, where the policy and all that is said of it then are; returns the policy.
+
+    resume: go on where a training stopped, or was stopped; with a budget of steps the end is, byte for byte, that of
+    one that was not. A step is a scenario served. progress: called with each line of the curve. Ctrl-C ends the
+    training as its budget does. Raises TrainingError for a configuration or folder that cannot be, PolicyError for its
+    policies.
+    """
+    settings, problem, folder = EvolutionConfig.of(config), problem_of(config), RunFolder(out)
+    if not resume:
+        folder.begin(config)
+    found = folder.last_checkpoint() if resume else None
+    run = found[1]["run"] if found else Evolution(Search(start_of(problem), settings, config.seed))
+    with ThreadPoolExecutor(cores()) as pool:
+        try:
+            run.go_on(problem, settings, folder, pool, progress)
+        except KeyboardInterrupt:
+            run.checkpoint(folder)
+    return run.finish(problem, folder)
+
+
+class Evolution:
+    """A training as far as it has gone: what a checkpoint holds."""
+
+    def __init__(self, search: Search):
+        self.search = search
+        self.generation, self.steps, self.minutes = 0, 0, 0.0
+        self.best, self.curve, self.validated_minutes = search.mean, [], -np.inf  # type: tuple[Network, list[dict[str, Any]], float]
+
+    def go_on(
+        self, problem: Problem, settings: EvolutionConfig, folder: RunFolder, pool: ThreadPoolExecutor,
+        progress: Progress | None,
+    ) -> None:  # fmt: skip
+        """Generation by generation to the end of the budget."""
+        config, form = problem.config, problem.form
+        judge = Judge(form, problem.source, config.validation, cores())
+        begun = time.monotonic() - 60 * self.minutes
+        while True:
+            over = self._is_over(config)
+            if over or self._is_validation_due(config):
+                self._validate(problem, judge, progress)
+                folder.write_curve(self.curve)
+                self.minutes = (time.monotonic() - begun) / 60
+                self.checkpoint(folder)
+            if over:
+                return
+            scenarios = scenarios_of(problem, self.generation, settings.scenarios)
+            policies = [form.policy(network) for network in self.search.candidates()]
+            self.search.learn(scores_of(form, policies, scenarios, pool))
+            self.generation += 1
+            self.steps += len(policies) * len(scenarios)
+            self.minutes = (time.monotonic() - begun) / 60
+            self.checkpoint(folder)
+
+    def checkpoint(self, folder: RunFolder) -> None:
+        folder.checkpoint(self.steps, {"run": self}, lambda path: None)
+
+    def _is_over(self, config: TrainingConfig) -> bool:
+        budget = config.budget
+        used_up = budget.steps is not None and self.steps >= budget.steps
+        out_of_time = budget.minutes is not None and self.minutes >= budget.minutes
+        return used_up or out_of_time or self.search.step < SMALLEST_STEP
+
+    def _is_validation_due(self, config: TrainingConfig) -> bool:
+        every = config.validation
+        if not self.curve:
+            return True
+        by_time = every.every_minutes is not None and self.minutes >= self.validated_minutes + every.every_minutes
+        by_steps = every.every_steps is not None and self.steps >= self.curve[-1]["steps"] + every.every_steps
+        return by_time or by_steps
+
+    def _validate(self, problem: Problem, judge: Judge, progress: Progress | None) -> None:
+        if self.curve and self.curve[-1]["steps"] == self.steps:
+            return
+        network = self.search.mean
+        verdict = judge.judge(problem.form.policy(network))
+        is_best = not self.curve or verdict.policy > max(row["policy"] for row in self.curve)
+        self.best = network if is_best else self.best
+        row = {
+            "steps": self.steps,
+            "minutes": self.minutes,
+            "generation": self.generation,
+            "step_size": self.search.step,
+        }
+        self.curve.append({**row, **dataclasses.asdict(verdict), "is_best": is_best})
+        self.validated_minutes = self.minutes
+        if progress is not None:
+            progress(self.curve[-1])
+
+    def finish(self, problem: Problem, folder: RunFolder) -> LearnedPolicy:
+        """Write the best policy and what there is to say of it."""
+        from servegym.tuners.export import save_policy  # loads torch
+
+        kept = [row for row in self.curve if row["is_best"]][-1:]
+        how = {"steps": self.steps, "minutes": round(self.minutes, 2), "generations": self.generation}
+        how |= {"validation": kept[0] if kept else None, "weights": len(self.search.free)}
+        policy = save_policy(problem, self.best, folder.path / POLICY, **how)
+        folder.write_summary({"algorithm": problem.config.algorithm, "policy": POLICY, **how})
+        if self.curve:
+            plot_curve(self.curve, problem.config.name or problem.config.algorithm, folder.path / PICTURE)
+        return policy

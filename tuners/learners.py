@@ -1,0 +1,128 @@
+"""The algorithms of Stable-Baselines3 and sb3-contrib, on the networks that become compiled policies."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import torch
+from sb3_contrib import MaskablePPO
+from stable_baselines3 import PPO, SAC
+from stable_baselines3.common.base_class import BaseAlgorithm
+
+from servegym.baselines.learned.artifact import load
+from servegym.envs.sb3 import Sb3VecEnv
+from servegym.tuners.actors import ACTIVATIONS, CompilablePolicy, MaskableCompilablePolicy, load_network
+from servegym.tuners.errors import TrainingError
+from servegym.tuners.export import actor_layers
+from servegym.tuners.problem import Problem
+
+CLASSES: dict[str, Any] = {"ppo": PPO, "maskable-ppo": MaskablePPO, "sac": SAC}
+OURS = {"policy", "env", "policy_kwargs", "tensorboard_log", "verbose", "seed", "device"}  # not hyperparameters
+END = "learning_rate_end"  # a hyperparameter of ours: what the learning rate falls to, in proportion to the budget used
+
+
+class Annealed:
+    """A learning rate that falls from one number to another. share: of the budget used, to be kept up to date."""
+
+    def __init__(self, begin: float, end: float):
+        self.begin, self.end, self.share = begin, end, 0.0
+
+    def __call__(self, remaining: float) -> float:
+        del remaining  # Stable-Baselines3's, of a budget of steps
+        return self.begin + (self.end - self.begin) * min(self.share, 1.0)
+
+
+def new_model(problem: Problem, env: Sb3VecEnv) -> BaseAlgorithm:
+    """A model that acts as the base policy does, or as the policy to start from. Raises TrainingError."""
+    config = problem.config
+    check_suits(problem)
+    more = hyperparameters(problem)
+    rate = more.pop(END, None)
+    if rate is not None:
+        more["learning_rate"] = Annealed(more.get("learning_rate", 3e-4), rate)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "You have specified a mini-batch size")
+            model: BaseAlgorithm = CLASSES[config.algorithm](
+                policy_of(problem), env, policy_kwargs=policy_arguments(problem), device="cpu", seed=config.seed, **more
+            )
+    except (TypeError, ValueError, AssertionError) as error:
+        raise TrainingError(f"hyperparameters of {config.algorithm}: {error}") from None
+    if config.algorithm == "sac":
+        with torch.no_grad():
+            model.policy.actor.mu.weight.zero_()
+            model.policy.actor.mu.bias.zero_()
+    if config.start is not None:
+        start_from(model, problem, config.start)
+    return model
+
+
+def load_model(problem: Problem, env: Sb3VecEnv, path: Path) -> BaseAlgorithm:
+    """A model that was saved."""
+    model: BaseAlgorithm = CLASSES[problem.config.algorithm].load(path, env=env, device="cpu")
+    return model
+
+
+def check_suits(problem: Problem) -> None:
+    """Raise TrainingError where the algorithm does not suit the environment's actions."""
+    config, space = problem.config, problem.venv.single_action_space
+    if config.algorithm not in CLASSES:
+        raise TrainingError(f"algorithm is {config.algorithm!r}; here it should be one of {', '.join(CLASSES)}")
+    if problem.venv.interface.choices:
+        suitable = ("maskable-ppo",)
+    elif isinstance(space, gym.spaces.Box):
+        suitable = ("ppo", "sac") if not problem.form.is_shared else ("ppo",)
+    else:
+        suitable = ("ppo",)
+    if config.algorithm not in suitable:
+        raise TrainingError(
+            f"algorithm is {config.algorithm!r}; for {config.environment} it should be {' or '.join(suitable)}"
+        )
+
+
+def hyperparameters(problem: Problem) -> dict[str, Any]:
+    """As the algorithm's class takes them. Raises TrainingError for one that it does not have."""
+    config = problem.config
+    known = set(inspect.signature(CLASSES[config.algorithm]).parameters) - OURS | {END}
+    known = {name for name in known if not name.startswith("_")}
+    given = dict(config.hyperparameters)
+    if unknown := sorted(set(given) - known):
+        raise TrainingError(f"hyperparameters.{unknown[0]}: {config.algorithm} has no such; it has {', '.join(sorted(known))}")
+    for name, value in given.items():
+        if isinstance(value, str) and value.lower().replace("e-", "").replace(".", "").isdigit():
+            given[name] = float(value)  # YAML takes 3e-4 for a text
+    return given
+
+
+def policy_of(problem: Problem) -> Any:
+    return {"ppo": CompilablePolicy, "maskable-ppo": MaskableCompilablePolicy, "sac": "MlpPolicy"}[problem.config.algorithm]
+
+
+def policy_arguments(problem: Problem) -> dict[str, Any]:
+    network, shape = problem.config.network, problem.shape
+    activation = ACTIVATIONS[network.activation]
+    if problem.config.algorithm == "sac":
+        return {"net_arch": {"pi": list(network.hidden), "qf": list(network.critic)}, "activation_fn": activation}
+    lead = problem.form.lead if network.lead > 0 else None
+    arguments: dict[str, Any] = {
+        "shape": shape,
+        "lead": lead and lead.times(network.lead),
+        "net_arch": {"pi": [], "vf": list(network.critic)},  # the actor takes the observation as it is
+        "activation_fn": activation,
+    }
+    if isinstance(problem.venv.single_action_space, gym.spaces.Box):
+        arguments["log_std_init"] = network.log_std
+    return arguments
+
+
+def start_from(model: BaseAlgorithm, problem: Problem, path: str) -> None:
+    """Give the model's actor the weights of a policy's network. Raises TrainingError where they do not fit."""
+    network = getattr(load(path), "network", None)
+    if network is None or network.shape != problem.shape:
+        shape = "no network" if network is None else network.shape.to_json()
+        raise TrainingError(f"start: {path} has {shape}; it should have {problem.shape.to_json()}")
+    load_network(actor_layers(model), network)

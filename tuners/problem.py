@@ -1,0 +1,76 @@
+"""What a training is about, made from its configuration: the environments, their scenarios, the network's form."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+
+from servegym.baselines.learned.network import Shape
+from servegym.envs.registration import ENVIRONMENTS, register_all
+from servegym.envs.scenarios import SPLITS, RandomScenarios
+from servegym.envs.vector import ServingVectorEnv
+from servegym.simulator.errors import ServegymError
+from servegym.tuners.config import NAMESPACE, TrainingConfig
+from servegym.tuners.errors import TrainingError
+from servegym.tuners.forms import Form, form_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """venv: the environments, not yet reset. source: of their scenarios. form, shape: of the network."""
+
+    config: TrainingConfig
+    venv: ServingVectorEnv
+    source: RandomScenarios
+    form: Form
+    shape: Shape
+
+    @property
+    def trained_on(self) -> dict[str, Any]:
+        """What an evaluation has to know so as to judge on something else: traces, devices, loads, seeds."""
+        document, seeds = self.source.to_json(), SPLITS["train"]
+        return {key: document[key] for key in ("traces", "devices", "loads")} | {
+            "seeds": [{"first": seeds.start, "last": seeds.stop - 1}]
+        }
+
+
+def problem_of(config: TrainingConfig) -> Problem:
+    """Raises TrainingError for an environment, arguments or scenarios that cannot be, or that nothing is learned in."""
+    register_all()
+    known = [name for name, _, _ in ENVIRONMENTS]
+    if config.environment not in known:
+        raise TrainingError(f"environment is {config.environment!r}; it should be one of {', '.join(known)}")
+    arguments = plain_arguments(config)
+    try:
+        made = gym.make_vec(
+            f"{NAMESPACE}{config.environment}",
+            num_envs=config.environments,
+            vectorization_mode="vector_entry_point",
+            **arguments,
+        )
+    except TypeError as error:
+        raise TrainingError(f"arguments of {config.environment}: {error}") from None
+    venv = made.unwrapped
+    assert isinstance(venv, ServingVectorEnv)
+    try:
+        source = RandomScenarios.from_json({**venv.source.to_json(), **config.scenarios})  # type: ignore[attr-defined]
+    except ServegymError as error:
+        raise TrainingError(f"scenarios: {error}") from None
+    if source.split != "train":
+        raise TrainingError(f"scenarios.split is {source.split!r}; training is on 'train', what is not is for evaluation")
+    venv.source = source
+    form = form_of(venv)
+    return Problem(config, venv, source, form, form.shape(config.network.hidden, config.network.activation))
+
+
+def plain_arguments(config: TrainingConfig) -> Mapping[str, Any]:
+    """The environment's arguments: lists as tuples; the discount of shaping, if not given, the algorithm's."""
+    arguments = {key: tuple(value) if isinstance(value, list) else value for key, value in config.arguments.items()}
+    if "scenario" in arguments:
+        raise TrainingError("arguments.scenario: say under `scenarios` what is to be drawn")
+    if arguments.get("shaping") and "discount" not in arguments and "gamma" in config.hyperparameters:
+        arguments["discount"] = config.hyperparameters["gamma"]
+    return arguments

@@ -1,0 +1,102 @@
+"""The folder of a training: what it was, how it went, and all that is needed to go on with it.
+
+    config.yaml  versions.json     what it was
+    curve.jsonl  training_curve.png  tensorboard/     how it went
+    checkpoints/STEPS/    the state after so many steps; the last two are kept
+    policy.json  policy.safetensors  summary.json     what came of it
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import pickle
+import platform
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from servegym import __version__
+from servegym.tuners.config import TrainingConfig, load_config, to_text
+from servegym.tuners.errors import TrainingError
+
+CONFIG, VERSIONS, CURVE, PICTURE = "config.yaml", "versions.json", "curve.jsonl", "training_curve.png"
+POLICY, SUMMARY, TENSORBOARD, CHECKPOINTS = "policy.json", "summary.json", "tensorboard", "checkpoints"
+STATE = "state.pkl"
+KEPT_CHECKPOINTS = 2
+PACKAGES = ("numpy", "numba", "gymnasium", "torch", "stable-baselines3", "sb3-contrib", "cmaes")
+
+
+def versions() -> dict[str, str]:
+    """Of what a training runs with."""
+    found = {"servegym": __version__, "python": platform.python_version(), "machine": platform.platform()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found | {"cores": str(os.cpu_count())}
+
+
+class RunFolder:
+    """A training's folder."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+
+    def begin(self, config: TrainingConfig) -> None:
+        """Write what is going to be done. Raises TrainingError where there is a training already."""
+        if (self.path / CONFIG).exists():
+            raise TrainingError(f"{self.path}: there is a training in it; --resume {self.path} goes on with it")
+        self.path.mkdir(parents=True, exist_ok=True)
+        write(self.path / VERSIONS, json.dumps(versions(), indent=2) + "\n")
+        write(self.path / CONFIG, to_text(config))
+
+    def config(self) -> TrainingConfig:
+        """What was begun here. Raises TrainingError if nothing was."""
+        if not (self.path / CONFIG).is_file():
+            raise TrainingError(f"{self.path}: there is no training to go on with (no {CONFIG})")
+        return load_config(self.path / CONFIG)
+
+    def checkpoint(self, steps: int, state: Mapping[str, Any], save: Callable[[Path], None]) -> Path:
+        """Keep a state (pickled) and what `save` puts into a folder; whole or, if interrupted, not at all."""
+        folder = self.path / CHECKPOINTS
+        draft, final = folder / f".{steps:012d}", folder / f"{steps:012d}"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        save(draft)
+        (draft / STATE).write_bytes(pickle.dumps(dict(state)))
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(draft, final)
+        for old in self._checkpoints()[:-KEPT_CHECKPOINTS]:
+            shutil.rmtree(old, ignore_errors=True)
+        return final
+
+    def last_checkpoint(self) -> tuple[Path, dict[str, Any]] | None:
+        """The last folder that is whole, and its state; None if there is none."""
+        found = self._checkpoints()
+        return (found[-1], pickle.loads((found[-1] / STATE).read_bytes())) if found else None
+
+    def _checkpoints(self) -> list[Path]:
+        folder = self.path / CHECKPOINTS
+        return sorted(path for path in folder.glob("*") if path.name.isdigit()) if folder.is_dir() else []
+
+    def write_curve(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """One JSON object a line, each what validation said."""
+        write(self.path / CURVE, "".join(json.dumps(row) + "\n" for row in rows))
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        write(self.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
+
+    def summary(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads((self.path / SUMMARY).read_text(encoding="utf-8"))
+        return document
+
+
+def write(path: Path, text: str) -> None:
+    """All of it or, if that fails, what was there before."""
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_text(text, encoding="utf-8")
+    os.replace(draft, path)

@@ -1,0 +1,260 @@
+"""Training with Stable-Baselines3: from a configuration to a compiled policy, in a folder from which it can go on."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import configure
+
+from servegym.baselines.learned.derived import LearnedPolicy
+from servegym.baselines.learned.network import Network
+from servegym.envs.sb3 import Sb3VecEnv
+from servegym.tuners.config import TrainingConfig
+from servegym.tuners.curve import plot_curve
+from servegym.tuners.export import actor_layers, network_of, save_policy
+from servegym.tuners.learners import Annealed, load_model, new_model
+from servegym.tuners.problem import Problem, problem_of
+from servegym.tuners.runs import PICTURE, POLICY, TENSORBOARD, RunFolder
+from servegym.tuners.validation import Judge
+
+MODEL, REPLAY = "model.zip", "replay.pkl"
+FOREVER = 2**62  # steps, where a budget has none
+Progress = Callable[[float, str], None]  # share of the budget used, what there is to say
+
+
+class Stopped(Exception):
+    """Ctrl-C: a checkpoint was written. steps: done."""
+
+    def __init__(self, steps: int):
+        super().__init__(f"{steps:,} steps are kept")
+        self.steps = steps
+
+
+@dataclasses.dataclass
+class State:
+    """What a training has come to, apart from the model."""
+
+    elapsed_s: float = 0.0
+    rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # of the curve
+    best: Network | None = None
+    best_row: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Training(BaseCallback):
+    """Watches a model learn: validates, keeps the best, writes checkpoints, and ends it when the budget is used.
+
+    All of that at the beginning of a rollout, when the model has just learned from the last.
+    """
+
+    def __init__(self, problem: Problem, folder: RunFolder, state: State, progress: Progress | None):
+        super().__init__()
+        self.problem, self.folder, self.state, self.progress = problem, folder, state, progress
+        self.judge = Judge(problem.form, problem.source, problem.config.validation)
+        self.interrupted = self.over = False
+        self._ratios: list[float] = []
+        self._validated: tuple[int, float] | None = None  # steps, seconds
+        if state.rows:
+            self._validated = (state.rows[-1]["steps"], 60 * state.rows[-1]["minutes"])
+        self._checkpointed_s = state.elapsed_s
+        self._said = ""
+
+    def begin_clock(self) -> None:
+        self._begin_s, self._before_s = time.perf_counter(), self.state.elapsed_s
+
+    def _on_step(self) -> bool:
+        if self.locals["dones"].any():
+            self._ratios += [info["tdg_ratio"] for info in self.locals["infos"] if info]
+        return not (self.over or self.interrupted)
+
+    def _on_rollout_start(self) -> None:
+        self.state.elapsed_s = self._before_s + time.perf_counter() - self._begin_s
+        share = self.share_used()
+        self.over = share >= 1.0
+        rate = self.model.learning_rate
+        if isinstance(rate, Annealed):
+            rate.share = share
+        if self._is_due() or self.over:
+            self.validate()
+        if self.state.elapsed_s - self._checkpointed_s >= 60 * self.problem.config.checkpoint_minutes:
+            self.checkpoint()
+        if self._ratios:
+            self.logger.record("episode/tdg_ratio", float(np.mean(self._ratios)))
+            self.logger.record("episode/episodes", self.training_env.episodes)  # type: ignore[attr-defined]
+            self._ratios.clear()
+        if self.progress is not None:
+            self.progress(share, f"{self.num_timesteps:,} steps{self._said}")
+
+    def share_used(self) -> float:
+        """Of the budget."""
+        budget = self.problem.config.budget
+        shares = [self.num_timesteps / budget.steps] if budget.steps else []
+        return max([*shares, self.state.elapsed_s / (60 * budget.minutes)] if budget.minutes else shares)
+
+    def _is_due(self) -> bool:
+        if self._validated is None:
+            return True
+        config, (steps, seconds) = self.problem.config.validation, self._validated
+        by_steps = config.every_steps is not None and self.num_timesteps - steps >= config.every_steps
+        by_time = config.every_minutes is not None and self.state.elapsed_s - seconds >= 60 * config.every_minutes
+        return by_steps or by_time
+
+    def validate(self) -> None:
+        """Judge the policy as it is now; keep it if it is the best so far."""
+        state = self.state
+        self._validated = (self.num_timesteps, state.elapsed_s)
+        if state.rows and state.rows[-1]["steps"] == self.num_timesteps:
+            return
+        network = network_of(actor_layers(self.model), self.problem.shape)
+        verdict = self.judge.judge(self.problem.form.policy(network))
+        is_best = state.best is None or verdict.policy > state.best_row["policy"]
+        row = {"steps": self.num_timesteps, "minutes": state.elapsed_s / 60, **dataclasses.asdict(verdict), "is_best": is_best}
+        state.rows.append(row)
+        if is_best:
+            state.best, state.best_row = network, row
+            save_policy(self.problem, network, self.folder.path / POLICY, **said_of(row))
+        self.folder.write_curve(state.rows)
+        for name in ("policy", "base", "difference"):
+            self.logger.record(f"validation/{name}_tdg_ratio", row[name])
+        points, half = 100 * verdict.difference, 100 * verdict.half_width
+        self._said = f", {points:+.2f} ± {half:.2f} points of TDG ratio to the base"
+
+    def checkpoint(self) -> None:
+        """Write all that is needed to go on from here."""
+        env = self.training_env
+        assert isinstance(env, Sb3VecEnv)
+        self._checkpointed_s = self.state.elapsed_s
+        state = {
+            "training": self.state,
+            "generators": env.rng_states,
+            "episodes": env.episodes,
+            "torch": torch.get_rng_state().numpy(),
+            "numpy": np.random.get_state(),
+            "python": random.getstate(),
+        }
+        self.folder.checkpoint(self.num_timesteps, state, lambda draft: save_model(self.model, draft))
+
+
+def train(
+    config: TrainingConfig, out: str | Path, resume: bool = False, progress: Progress | None = None
+) -> LearnedPolicy:
+    """Train as configured in the folder `out`; returns the policy that was best in validation.
+
+    resume: go on from the last checkpoint there. progress: called at each rollout. Raises TrainingError for what cannot
+    be trained, Stopped after Ctrl-C.
+    """
+    problem, folder = problem_of(config), RunFolder(out)
+    found = folder.last_checkpoint() if resume else None
+    state = found[1]["training"] if found else State()
+    env = Sb3VecEnv(problem.venv, config.reward_scale)
+    with torch_threads(config.torch_threads):
+        model = load_model(problem, env, found[0] / MODEL) if found else new_model(problem, env)
+        if not resume:
+            folder.begin(config)
+        if found:
+            restore(model, env, found)
+        watch = Training(problem, folder, state, progress)
+        learn(model, watch)
+    return finish(problem, folder, state)
+
+
+def learn(model: BaseAlgorithm, watch: Training) -> None:
+    """Let the model learn until the budget is used. Raises Stopped after Ctrl-C."""
+    budget = watch.problem.config.budget
+    model.set_logger(configure(str(watch.folder.path / TENSORBOARD), ["tensorboard"]))
+    with ctrl_c_sets(watch):
+        watch.begin_clock()
+        left = (budget.steps or FOREVER) - model.num_timesteps
+        # Stable-Baselines3 counts on from the model's steps, and ends by itself only after all rollouts.
+        model.learn(max(left, 0), callback=watch, reset_num_timesteps=False, log_interval=1)
+    watch.state.elapsed_s = watch._before_s + time.perf_counter() - watch._begin_s
+    if not (watch.interrupted or watch.over):
+        watch.validate()
+    watch.checkpoint()
+    model.logger.close()
+    if watch.interrupted:
+        raise Stopped(model.num_timesteps)
+
+
+def finish(problem: Problem, folder: RunFolder, state: State) -> LearnedPolicy:
+    """Write the best policy, the picture and the summary."""
+    assert state.best is not None
+    row = state.best_row
+    policy = save_policy(problem, state.best, folder.path / POLICY, **said_of(row))
+    title = f"{problem.config.name}: {problem.form.base.label} with what was learned upon it"
+    plot_curve(state.rows, title, folder.path / PICTURE)
+    last = state.rows[-1]
+    folder.write_summary(
+        {
+            "training": problem.config.name, "algorithm": problem.config.algorithm,
+            "environment": problem.config.environment, "base": problem.form.base.label,
+            "steps": last["steps"], "minutes": state.elapsed_s / 60, "weights": problem.shape.count,
+            "best_at_steps": row["steps"], "validation": said_of(row)["validation"],
+            "policy": str(folder.path / POLICY), "picture": str(folder.path / PICTURE),
+        }
+    )  # fmt: skip
+    return policy
+
+
+def said_of(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the curve as an artifact's provenance has it."""
+    validation = {f"{name}_tdg_ratio": row[name] for name in ("policy", "base", "difference", "half_width")}
+    return {"steps": row["steps"], "minutes": row["minutes"], "validation": validation}
+
+
+def save_model(model: BaseAlgorithm, folder: Path) -> None:
+    model.save(folder / MODEL)
+    if hasattr(model, "save_replay_buffer"):
+        model.save_replay_buffer(folder / REPLAY)
+
+
+def restore(model: BaseAlgorithm, env: Sb3VecEnv, found: tuple[Path, dict[str, Any]]) -> None:
+    """Put everything random back where it was. Episodes that were going on are lost: each environment begins its next."""
+    folder, state = found
+    if hasattr(model, "load_replay_buffer"):
+        model.load_replay_buffer(folder / REPLAY)
+    env.rng_states, env.episodes = state["generators"], state["episodes"]
+    torch.set_rng_state(torch.as_tensor(state["torch"]))
+    np.random.set_state(state["numpy"])
+    random.setstate(state["python"])
+
+
+@contextlib.contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """For layers as small as these more threads than one take longer, and the environments have a use for the others."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def ctrl_c_sets(watch: Training) -> Iterator[None]:
+    """The first Ctrl-C ends the training at the next step, with a checkpoint; the second one at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def note(number: int, frame: Any) -> None:
+        if watch.interrupted:
+            raise KeyboardInterrupt
+        watch.interrupted = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,70 @@
+"""How good a policy is on the scenarios of some seeds, beside the base policy on the same ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from servegym.simulator.policies import Policy
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.tuners.config import ValidationConfig
+from servegym.tuners.forms import Form
+
+WITHIN_95 = 1.96  # standard errors
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """Mean TDG ratios. difference: policy less base, over the same scenarios; half_width: of its 95 % interval."""
+
+    policy: float
+    base: float
+    difference: float
+    half_width: float
+
+
+class Judge:
+    """Runs policies on the same scenarios, as compiled policies and to the end. threads: runs at a time; None: one a core."""
+
+    def __init__(
+        self,
+        form: Form,
+        source: Callable[[np.random.Generator], Scenario],
+        config: ValidationConfig,
+        threads: int | None = None,
+    ):
+        self.form = form
+        seeds = range(config.first_seed, config.first_seed + config.scenarios)
+        self.scenarios = [source(np.random.default_rng(seed)) for seed in seeds]
+        self._threads = threads or os.cpu_count() or 1
+        self._base: np.ndarray | None = None
+
+    def tdg_ratios(self, policy: Policy | None = None) -> np.ndarray:
+        """float64[scenarios]: of the policy; None: of the base."""
+
+        def ratio(scenario: Scenario) -> float:
+            return float(Simulation(self.form.placed(scenario, policy)).run().summary["tdg_ratio"])
+
+        with ThreadPoolExecutor(self._threads) as pool:
+            return np.array(list(pool.map(ratio, self.scenarios)))
+
+    @property
+    def base(self) -> np.ndarray:
+        """float64[scenarios]: of the base policy."""
+        if self._base is None:
+            self._base = self.tdg_ratios()
+        return self._base
+
+    def judge(self, policy: Policy) -> Verdict:
+        """The policy beside the base."""
+        ratios = self.tdg_ratios(policy)
+        differences = ratios - self.base
+        error = differences.std(ddof=1) / math.sqrt(len(differences))
+        return Verdict(
+            float(ratios.mean()), float(self.base.mean()), float(differences.mean()), float(WITHIN_95 * error)
+        )
