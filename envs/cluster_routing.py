@@ -24,7 +24,7 @@ from servegym.simulator.types import HOLD, STAY
 
 @observe
 def show_request(episode, observation, mask, base):
-    """The request to be sent somewhere. What the base router holds, or is to be decoded elsewhere, is not the agent's."""
+    """The request to be sent somewhere. What the base holds, or is to be decoded elsewhere, is not the agent's."""
     run, books, _ = restore_run(episode.address)
     clock, known, route = run.clock[0], books.known, books.route[0]
     r = clock.deciding_request

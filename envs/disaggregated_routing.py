@@ -80,8 +80,8 @@ class DisaggregatedRouting(Interface):
         roles = [pool.role for pool in cluster_of(scenario.deployment).pools for _ in range(pool.engines)]
         if roles != ["prefill"] * self.prefill + ["decode"] * self.decode:
             raise EnvError(
-                f"a scenario with engines {', '.join(roles)}; this environment is made for {self.prefill} prefill engines "
-                f"and after them {self.decode} decode engines"
+                f"a scenario with engines {', '.join(roles)}; this environment is made for {self.prefill} prefill "
+                f"engines and after them {self.decode} decode engines"
             )
         return scenario
 

@@ -42,7 +42,7 @@ def show_engine(episode, observation, mask, base):
 
 @act
 def set_controls(episode, action):
-    """Set the parameters of the engine's scheduler. After them in its row come the defaults, then the table of controls."""
+    """Set the scheduler's parameters. After them in the engine's row are the defaults, then the table of controls."""
     run, _, _ = restore_run(episode.address)
     row, b, k = run.parameters[run.clock[0].deciding_engine], episode.offset, episode.controls
     set_parameters(row[b : 2 * b], row[2 * b : 2 * b + 4 * k].reshape((k, 4)), action, row[:b])

@@ -17,7 +17,7 @@ EPISODE = record(
         ("stop_at", "i8"),  # AT_BATCHES, AT_ROUTES, AT_CHECKS
         ("until_s", "f8"),
         ("ideal_gain", "f8"),  # of the requests that arrive
-        ("repeat", "i8"),  # decisions that an action is for
+        ("every", "i8"),  # decisions that an action is for
         ("controls", "i8"),  # parameters an action sets
         ("slots", "i8"),  # of an observation
         ("kinds", "i8"),  # bit k: batches of engines of kind k are the agent's

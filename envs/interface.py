@@ -30,7 +30,7 @@ class Interface(abc.ABC):
 
     @abc.abstractmethod
     def prepare(self, scenario: Scenario) -> Scenario:
-        """The scenario as it is simulated, with what the agent's decisions need. Raises EnvError for one that does not suit."""
+        """The scenario with what the agent's decisions need. Raises EnvError for one that does not suit."""
 
     @abc.abstractmethod
     def begin(self, simulation: Simulation, episode: np.record) -> None:

@@ -53,7 +53,7 @@ class Lanes:
         self.actions = np.zeros((n, interface.action_numbers))
         self.episodes = np.zeros(n, EPISODE)
         self.episodes["stop_at"] = interface.stop_at
-        self.episodes["repeat"], self.episodes["shaping"], self.episodes["discount"] = repeat, shaping, discount
+        self.episodes["every"], self.episodes["shaping"], self.episodes["discount"] = repeat, shaping, discount
         self.episodes["status"] = DONE
         # Views of what is read at each step: attributes of a record cost a microsecond each.
         self.status, self.now_s, self.gain = (self.episodes[name] for name in ("status", "now_s", "gain"))

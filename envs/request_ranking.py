@@ -31,12 +31,15 @@ def show_slots(run, functions, episode, observation):
     """Have the base scheduler rank the queue of the engine that decides, and show the first requests."""
     e, clock = run.clock[0].deciding_engine, run.clock[0]
     engine, decider = run.engines[e], decider_of(run, functions, e)
-    for k in range(episode.slots):
-        run.parameters[e, episode.offset + k] = 0.0  # no scores: the base's own ranks
+    numbers, slots = run.parameters[e, episode.offset :], episode.slots
+    for k in range(slots):
+        numbers[k] = 0.0  # no scores: the base's own ranks
+    numbers[slots] = 1.0  # nothing left out yet
     rank(run, decider, e, clock.now_s)
+    numbers[slots] = 0.0
     episode.filled = observe_queue(
         clock.now_s, engine, run.requests, run.queues[e][: engine.queue_length], decider.estimator, run.plan, run.order,
-        episode.slots, observation,
+        slots, observation,
     )  # fmt: skip
 
 
@@ -101,13 +104,13 @@ class RequestRankingEnv(ServingEnv):
 
     ## Action Space
     `Box(-1, 1, (slots,), float32)`: a score for each slot; the higher runs first, equal scores in the base's order.
-    Requests beyond the slots come after them, in the base's order. Scores of empty slots do nothing. All zeros is the
-    base scheduler.
+    The requests in slots exchange their ranks; those in no slot keep theirs. Scores of empty slots do nothing. All
+    zeros is the base scheduler.
 
     ## Observation Space
-    `Box(float32)`: the engine, then a slot for each of the requests that the base ranks first; docs/observations.md,
-    tables `engine` and `request`. The first number of a slot, `present`, is the mask. With `observation="dict"` a
-    Dict of the same.
+    `Box(float32)`: the engine, then a slot for each of the requests that the base ranks first, prefills before decodes;
+    docs/observations.md, tables `engine` and `request`. The first number of a slot, `present`, is the mask. With
+    `observation="dict"` a Dict of the same.
 
     ## Rewards
     What the batch before gained, as a share of the episode's ideal gain: they sum to the TDG ratio.

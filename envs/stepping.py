@@ -68,7 +68,7 @@ def step_episodes(handlers, episodes, first, last, actions, observations, masks,
             if episode.status == DECISION:  # an episode can be without any
                 act(episode, actions[i])
             episode.acting = 0
-            episode.left = episode.repeat
+            episode.left = episode.every
         status = DECISION
         while status == DECISION:
             status = run_on(run, books, functions, episode.stop_at, episode.until_s)

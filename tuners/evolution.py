@@ -14,10 +14,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,18 +26,16 @@ from servegym.baselines.learned.network import Network, Shape
 from servegym.simulator.policies import Policy
 from servegym.simulator.simulation import Scenario, Simulation
 from servegym.tuners.config import TrainingConfig, from_plain
-from servegym.tuners.curve import plot_curve
 from servegym.tuners.errors import TrainingError
 from servegym.tuners.forms import Form, Lead
 from servegym.tuners.problem import Problem, problem_of
-from servegym.tuners.runs import PICTURE, POLICY, RunFolder
+from servegym.tuners.runs import RunFolder
+from servegym.tuners.training import Progress, State, Stopped, finish
 from servegym.tuners.validation import Judge
 
 ALL, SLOT = "all", "slot"
 FULL_COVARIANCE = 300  # weights up to which CMA-ES learns how they go together; of more, each by itself
 SMALLEST_STEP = 1e-4  # step size, of weights of about 1, below which nothing more is to be expected
-
-Progress = Callable[[dict[str, Any]], None]  # a line of curve.jsonl
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +171,7 @@ def tdg_ratio(scenario: Scenario) -> float:
 def scores_of(
     form: Form, policies: Sequence[Policy], scenarios: Sequence[Scenario], pool: ThreadPoolExecutor
 ) -> np.ndarray:
-    """float64[policies]: mean TDG ratio over the scenarios. Runs do without Python's lock, so threads share the work."""
+    """float64[policies]: mean TDG ratio over the scenarios. Runs do without Python's lock: threads share them."""
     runs = [form.placed(scenario, policy) for policy in policies for scenario in scenarios]
     ratios = np.array(list(pool.map(tdg_ratio, runs)))
     return ratios.reshape(len(policies), len(scenarios)).mean(axis=1)
@@ -195,103 +192,91 @@ def cores() -> int:
 def train(
     config: TrainingConfig, out: str | Path, resume: bool = False, progress: Progress | None = None
 ) -> LearnedPolicy:
-    """Train in the folder `out`, where the policy and all that is said of it then are; returns the policy.
+    """Train as configured in the folder `out`; returns the policy that was best in validation.
 
-    resume: go on where a training stopped, or was stopped; with a budget of steps the end is, byte for byte, that of
-    one that was not. A step is a scenario served. progress: called with each line of the curve. Ctrl-C ends the
-    training as its budget does. Raises TrainingError for a configuration or folder that cannot be, PolicyError for its
-    policies.
+    resume: go on from the last generation there; with a budget of steps the end is, byte for byte, that of a training
+    that was not stopped. A step is a scenario served. progress: called after each generation. Raises TrainingError for
+    what cannot be trained, PolicyError for a policy to start from that cannot be read, Stopped after Ctrl-C.
     """
     settings, problem, folder = EvolutionConfig.of(config), problem_of(config), RunFolder(out)
-    if not resume:
-        folder.begin(config)
     found = folder.last_checkpoint() if resume else None
     run = found[1]["run"] if found else Evolution(Search(start_of(problem), settings, config.seed))
+    if not resume:
+        folder.begin(config)
     with ThreadPoolExecutor(cores()) as pool:
         try:
             run.go_on(problem, settings, folder, pool, progress)
         except KeyboardInterrupt:
-            run.checkpoint(folder)
-    return run.finish(problem, folder)
+            pool.shutdown(cancel_futures=True)
+            raise Stopped(run.steps) from None
+    return finish(problem, folder, run.state)
 
 
 class Evolution:
     """A training as far as it has gone: what a checkpoint holds."""
 
     def __init__(self, search: Search):
-        self.search = search
-        self.generation, self.steps, self.minutes = 0, 0, 0.0
-        self.best, self.curve, self.validated_minutes = search.mean, [], -np.inf  # type: tuple[Network, list[dict[str, Any]], float]
+        self.search, self.state = search, State()
+        self.generation = self.steps = 0
 
     def go_on(
-        self, problem: Problem, settings: EvolutionConfig, folder: RunFolder, pool: ThreadPoolExecutor,
+        self,
+        problem: Problem,
+        settings: EvolutionConfig,
+        folder: RunFolder,
+        pool: ThreadPoolExecutor,
         progress: Progress | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Generation by generation to the end of the budget."""
-        config, form = problem.config, problem.form
-        judge = Judge(form, problem.source, config.validation, cores())
-        begun = time.monotonic() - 60 * self.minutes
+        form, state = problem.form, self.state
+        judge = Judge(form, problem.source, problem.config.validation, cores())
+        begun_s = time.perf_counter() - state.elapsed_s
         while True:
-            over = self._is_over(config)
-            if over or self._is_validation_due(config):
-                self._validate(problem, judge, progress)
-                folder.write_curve(self.curve)
-                self.minutes = (time.monotonic() - begun) / 60
-                self.checkpoint(folder)
-            if over:
+            share = self._share_used(problem.config)
+            if share >= 1 or self._is_due(problem.config):
+                self._validate(problem, judge)
+                folder.write_curve(state.rows)
+            if progress is not None:
+                progress(min(share, 1.0), f"{self.steps:,} scenarios{self._said()}")
+            if share >= 1:
                 return
             scenarios = scenarios_of(problem, self.generation, settings.scenarios)
             policies = [form.policy(network) for network in self.search.candidates()]
             self.search.learn(scores_of(form, policies, scenarios, pool))
             self.generation += 1
             self.steps += len(policies) * len(scenarios)
-            self.minutes = (time.monotonic() - begun) / 60
-            self.checkpoint(folder)
+            state.elapsed_s = time.perf_counter() - begun_s
+            folder.checkpoint(self.steps, {"run": self}, lambda draft: None)
 
-    def checkpoint(self, folder: RunFolder) -> None:
-        folder.checkpoint(self.steps, {"run": self}, lambda path: None)
-
-    def _is_over(self, config: TrainingConfig) -> bool:
+    def _share_used(self, config: TrainingConfig) -> float:
+        """Of the budget; 1 also where the search has come to an end."""
         budget = config.budget
-        used_up = budget.steps is not None and self.steps >= budget.steps
-        out_of_time = budget.minutes is not None and self.minutes >= budget.minutes
-        return used_up or out_of_time or self.search.step < SMALLEST_STEP
+        shares = [self.steps / budget.steps] if budget.steps else []
+        shares += [self.state.elapsed_s / (60 * budget.minutes)] if budget.minutes else []
+        return 1.0 if self.search.step < SMALLEST_STEP else max(shares)
 
-    def _is_validation_due(self, config: TrainingConfig) -> bool:
-        every = config.validation
-        if not self.curve:
+    def _is_due(self, config: TrainingConfig) -> bool:
+        every, rows = config.validation, self.state.rows
+        if not rows:
             return True
-        by_time = every.every_minutes is not None and self.minutes >= self.validated_minutes + every.every_minutes
-        by_steps = every.every_steps is not None and self.steps >= self.curve[-1]["steps"] + every.every_steps
-        return by_time or by_steps
+        minutes = self.state.elapsed_s / 60 - rows[-1]["minutes"]
+        by_time = every.every_minutes is not None and minutes >= every.every_minutes
+        return by_time or (every.every_steps is not None and self.steps - rows[-1]["steps"] >= every.every_steps)
 
-    def _validate(self, problem: Problem, judge: Judge, progress: Progress | None) -> None:
-        if self.curve and self.curve[-1]["steps"] == self.steps:
+    def _validate(self, problem: Problem, judge: Judge) -> None:
+        """Judge the mean of the search; keep it if it is the best so far."""
+        state, network = self.state, self.search.mean
+        if state.rows and state.rows[-1]["steps"] == self.steps:
             return
-        network = self.search.mean
         verdict = judge.judge(problem.form.policy(network))
-        is_best = not self.curve or verdict.policy > max(row["policy"] for row in self.curve)
-        self.best = network if is_best else self.best
-        row = {
-            "steps": self.steps,
-            "minutes": self.minutes,
-            "generation": self.generation,
-            "step_size": self.search.step,
-        }
-        self.curve.append({**row, **dataclasses.asdict(verdict), "is_best": is_best})
-        self.validated_minutes = self.minutes
-        if progress is not None:
-            progress(self.curve[-1])
+        is_best = state.best is None or verdict.policy > state.best_row["policy"]
+        row = {"steps": self.steps, "minutes": state.elapsed_s / 60, "generation": self.generation}
+        row |= {"step_size": self.search.step, **dataclasses.asdict(verdict), "is_best": is_best}
+        state.rows.append(row)
+        if is_best:
+            state.best, state.best_row = network, row
 
-    def finish(self, problem: Problem, folder: RunFolder) -> LearnedPolicy:
-        """Write the best policy and what there is to say of it."""
-        from servegym.tuners.export import save_policy  # loads torch
-
-        kept = [row for row in self.curve if row["is_best"]][-1:]
-        how = {"steps": self.steps, "minutes": round(self.minutes, 2), "generations": self.generation}
-        how |= {"validation": kept[0] if kept else None, "weights": len(self.search.free)}
-        policy = save_policy(problem, self.best, folder.path / POLICY, **how)
-        folder.write_summary({"algorithm": problem.config.algorithm, "policy": POLICY, **how})
-        if self.curve:
-            plot_curve(self.curve, problem.config.name or problem.config.algorithm, folder.path / PICTURE)
-        return policy
+    def _said(self) -> str:
+        row = self.state.rows[-1]
+        points, half = 100 * row["difference"], 100 * row["half_width"]
+        return f", {points:+.2f} ± {half:.2f} points of TDG ratio to the base"

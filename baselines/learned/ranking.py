@@ -1,6 +1,6 @@
-"""Rankings: scores rank the requests that a base scheduler ranks first anew.
+"""Rankings: scores rank some of the requests that a base scheduler has ranked anew, among themselves.
 
-What the base leaves out stays out, what it ranks behind the slots stays there, and limits, victims and packing are its
+What the base leaves out stays out, what is in no slot stays where it is, and limits, victims and packing are the base's
 own: whatever the scores, the batch is filled as it would be. Equal scores leave the base's order as it is.
 """
 
@@ -13,31 +13,39 @@ from servegym.baselines.learned.forward import COUNT, ROOM, SLOTS, forward
 from servegym.baselines.learned.memory import KEPT, is_same_decision
 from servegym.baselines.learned.network import Network
 from servegym.baselines.observations.queue import fill_slots, observe_queue, queue_layout
-from servegym.simulator.compilation import Compiled, kernel, specialised
+from servegym.simulator.compilation import Compiled, allocating_kernel, specialised
 from servegym.simulator.errors import PolicyError
 from servegym.simulator.policies import Policy
 from servegym.simulator.signatures import scheduler
 
 
-@kernel
+@allocating_kernel
 def rerank(plan, order, filled, scores):
-    """Rank the requests in slots by score, the highest first; equal ones stay as they are, and before all others.
+    """Hand the ranks of the requests in slots out anew among them: the best to the highest score, and so on.
 
-    order: int32[filled], the place in the queue of each slot, in rank order. scores: float64[filled].
+    Of equal scores the base's order stays, and so does the rank of every request that is in no slot. Where the base
+    gave several the same rank, theirs become different by as little as can be. order: int32[filled], the place in the
+    queue of each slot, in rank order. scores: float64[filled].
     """
     same = True
     for k in range(1, filled):
         same = same and scores[k] == scores[0]
     if same:
         return
-    first = plan[order[0]].tier - filled
+    tiers, keys = np.empty(filled, np.int64), np.empty(filled)
+    for k in range(filled - 1, -1, -1):
+        tiers[k], keys[k] = plan[order[k]].tier, plan[order[k]].key
+        if k + 1 == filled:  # before those of the same rank that are in no slot
+            keys[k] = np.nextafter(keys[k], -np.inf)
+        elif tiers[k] == tiers[k + 1] and keys[k] >= keys[k + 1]:
+            keys[k] = np.nextafter(keys[k + 1], -np.inf)
     for k in range(filled):
         ahead = 0
         for j in range(k):
             ahead += scores[j] >= scores[k]
         for j in range(k + 1, filled):
             ahead += scores[j] > scores[k]
-        plan[order[k]].tier, plan[order[k]].key = first + ahead, 0.0
+        plan[order[k]].tier, plan[order[k]].key = tiers[ahead], keys[ahead]
 
 
 @scheduler
@@ -65,7 +73,7 @@ def scored_scheduler(now_s, engine, requests, queue, state, parameters, estimato
         return
     for k in range(slots):
         if scores[k] != 0.0:
-            rerank(plan, order, fill_slots(plan, queue.shape[0], slots, order), scores)
+            rerank(plan, order, fill_slots(requests, queue, plan, slots, order), scores)
             break
     then(now_s, engine, requests, queue, state, parameters, estimator, plan, limits)
 
@@ -81,7 +89,7 @@ def ranked_scheduler(now_s, engine, requests, queue, state, parameters, estimato
     at += KEPT + slots
     order, observation = parameters[at:].view(np.int32), parameters[at + (slots + 1) // 2 :].view(np.float32)
     if is_same_decision(memory, now_s, engine):
-        filled = fill_slots(plan, queue.shape[0], slots, order)
+        filled = fill_slots(requests, queue, plan, slots, order)
     else:
         filled = observe_queue(now_s, engine, requests, queue, estimator, plan, order, slots, observation)
         forward(network, observation, filled, scores)

@@ -68,28 +68,40 @@ def queue_layout(slots: int) -> Layout:
 
 
 @kernel
-def fill_slots(plan, queue_length, slots, order):
-    """Write the places of the `slots` requests that rank first into order, in that order; returns how many there are.
+def fill_slots(requests, queue, plan, slots, order):
+    """Write the places of `slots` requests into order, in rank order; returns how many there are.
 
-    By (tier, key), then the earlier place; requests left out, or in a suspended task, are not among them. order: as
-    long as the smaller of slots and queue_length. A heap of the best so far, the worst of them first: O(n log slots).
+    Those that rank first, but prefills before decodes: under overload decodes alone would fill the slots, and most of
+    them run anyway. Requests left out, or in a suspended task, are not among them. order: as long as the smaller of
+    slots and the queue.
+    """
+    prefills = fill_with(False, requests, queue, plan, slots, order)
+    filled = prefills + fill_with(True, requests, queue, plan, slots - prefills, order[prefills:])
+    sort(order, plan, filled)
+    return filled
+
+
+@kernel
+def fill_with(decodes, requests, queue, plan, slots, heap):
+    """The places of the `slots` decodes (or others) that rank first, by (tier, key), then the earlier place.
+
+    A heap of the best so far, the worst of them first: O(n log slots).
     """
     filled = 0
     if slots <= 0:
         return 0
-    for place in range(queue_length):
-        if plan[place].tier >= LEAVE_OUT:
+    for place in range(queue.shape[0]):
+        if plan[place].tier >= LEAVE_OUT or is_decoding(requests[queue[place]]) != decodes:
             continue
         if filled < slots:
-            order[filled] = place
+            heap[filled] = place
             filled += 1
             if filled == slots:
                 for parent in range(slots // 2 - 1, -1, -1):
-                    sink(order, slots, parent, plan)
-        elif ranks_before(plan, place, order[0]):
-            order[0] = place
-            sink(order, slots, 0, plan)
-    sort(order, plan, filled)
+                    sink(heap, slots, parent, plan)
+        elif ranks_before(plan, place, heap[0]):
+            heap[0] = place
+            sink(heap, slots, 0, plan)
     return filled
 
 
@@ -117,7 +129,7 @@ def observe_queue(now_s, engine, requests, queue, estimator, plan, order, slots,
     """
     constant_s, tick_s, work_s = observe_engine(now_s, engine, requests, queue, estimator, plan, out)
     n = queue.shape[0]
-    filled = fill_slots(plan, n, slots, order)
+    filled = fill_slots(requests, queue, plan, slots, order)
     out[BEYOND] = share(n - filled, n)
     out[RUNNING] = engine.running_task >= 0
     out[SUSPENDED] = squash(float(engine.suspended), 1.0)

@@ -9,7 +9,7 @@ import pytest
 from servegym import __version__, api
 from servegym.cli.app import run
 
-HEAVY = {"numba", "numpy", "pandas", "matplotlib", "scipy", "pyarrow"}
+HEAVY = {"numba", "pandas", "matplotlib", "scipy", "pyarrow", "torch"}  # NumPy comes with Gymnasium
 
 
 def test_version(servegym_process):
@@ -21,11 +21,11 @@ def test_version(servegym_process):
 def test_help_names_every_command(servegym, arguments):
     done = servegym(*arguments)
     assert done.status == 0
-    for command in ("simulate", "compare", "trace", "bench"):
+    for command in ("simulate", "compare", "train", "evaluate", "trace", "bench"):
         assert command in done.stdout
 
 
-@pytest.mark.parametrize("command", [["simulate"], ["compare"], ["trace", "inspect"], ["bench"]])
+@pytest.mark.parametrize("command", [["simulate"], ["compare"], ["train"], ["evaluate"], ["trace", "inspect"], ["bench"]])
 def test_help_of_a_command_has_examples(servegym, command):
     done = servegym(*command, "--help")
     assert done.status == 0

@@ -15,10 +15,12 @@ from servegym.baselines.registry import (
 )
 from servegym.envs.agents import BaseAgent, play
 from servegym.envs.errors import EnvError
+from servegym.envs.scenarios import OneOf
 from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.errors import PolicyError
 from servegym.simulator.simulation import Scenario
-from tests.envs.small import drawn, make, outcome_bytes, simulated
+from tests.envs.small import SMALL, drawn, make, outcome_bytes, simulated, steps
+from tests.envs.test_vector import make_vector
 
 BY_SCHEDULER = ("EngineBatching-v0", "RequestRanking-v0", "PrefillPreemption-v0")
 BY_ROUTER = ("ClusterRouting-v0", "DisaggregatedRouting-v0")
@@ -99,3 +101,25 @@ def test_an_action_for_several_batches(batches: int) -> None:
             over = terminated or truncated
             lengths[-1] += 1
     assert lengths[1] == -(-lengths[0] // batches)
+
+
+@pytest.mark.parametrize("name", BY_SCHEDULER + BY_ROUTER)
+def test_queues_that_become_longer_than_their_arrays(name: str) -> None:
+    source = SMALL[name].source.replaced(requests=300.0 * SMALL[name].source.total_engines, loads=100.0)
+    scenario = dataclasses.replace(source(np.random.default_rng(0)), until_s=10.0)
+    env = make(name, scenario)
+    env.reset()
+    capacity = env.simulation.arrays.queues.shape[1]
+    check_same(name, scenario)
+    play(env, BaseAgent())
+    assert env.simulation.arrays.queues.shape[1] > capacity
+
+    vector = make_vector(name, 3, scenario=OneOf((scenario, drawn(name))))  # some lanes grow, others do not
+    _, infos = vector.reset(seed=2)
+    ratios = set()
+    while len(ratios) < 2:
+        *_, infos = vector.step(infos["base_action"])
+        for i in np.flatnonzero(infos.get("_final_info", np.zeros(3))):
+            ratios.add(float(infos["final_info"]["tdg_ratio"][i]))
+    singles = [list(steps(make(name, one), BaseAgent())) for one in (scenario, drawn(name))]
+    assert ratios == {episode[-1][4]["tdg_ratio"] for episode in singles}

@@ -44,9 +44,9 @@ def see_tiers(now_s, requests, known, estimates, moves, slots, out):
     tiers_page.observe_tiers(now_s, requests, known, estimates, moves, slots, out)
 
 
-@compiled(types.int64(PLANS, types.int64, types.int64, QUEUE))
-def choose(plan, queue_length, slots, order):
-    return queue_page.fill_slots(plan, queue_length, slots, order)
+@compiled(types.int64(REQUESTS, QUEUE, PLANS, types.int64, QUEUE))
+def choose(requests, queue, plan, slots, order):
+    return queue_page.fill_slots(requests, queue, plan, slots, order)
 
 
 def empty(shape: Layout) -> np.ndarray:

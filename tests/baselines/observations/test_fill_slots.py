@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servegym.simulator.types import IN_TASK, LEAVE_OUT, PLAN
+from servegym.simulator.types import IN_TASK, LEAVE_OUT, PLAN, REQUEST
 from tests.baselines.observations.seeing import choose
 
 pytestmark = pytest.mark.nojit
@@ -13,13 +13,17 @@ pytestmark = pytest.mark.nojit
 TIERS = [-2, 0, 0, 1, int(LEAVE_OUT), int(IN_TASK)]
 
 
-def chosen(ranks: list[tuple[int, float]], slots: int, beyond: int = 2) -> list[int]:
+def chosen(ranks: list[tuple[int, float]], slots: int, decodes: tuple[int, ...] = (), beyond: int = 2) -> list[int]:
+    requests = np.zeros(len(ranks), REQUEST)
+    requests["prompt_tokens"] = 2
+    for r in decodes:
+        requests[r]["emitted_tokens"], requests[r]["computed_tokens"] = 1, 2
     plan = np.zeros(len(ranks), PLAN)
     plan["tier"], plan["key"] = [tier for tier, _ in ranks], [key for _, key in ranks]
     before = plan.copy()
     room = min(slots, len(ranks))
     order = np.full(room + beyond, -7, "i4")
-    filled = choose(plan, len(ranks), slots, order)
+    filled = choose(requests, np.arange(len(ranks), dtype="i4"), plan, slots, order)
     assert (plan == before).all() and (order[room:] == -7).all()
     return order[:filled].tolist()
 
@@ -32,10 +36,14 @@ def sorted_places(ranks: list[tuple[int, float]], slots: int) -> list[int]:
 rank = st.tuples(st.sampled_from(TIERS), st.one_of(st.integers(-3, 3).map(float), st.floats(allow_nan=False)))
 
 
-@given(st.lists(rank, max_size=60), st.integers(0, 40))
+@given(st.lists(rank, max_size=60), st.integers(0, 40), st.sets(st.integers(0, 59)))
 @settings(max_examples=400, deadline=None)
-def test_it_is_the_beginning_of_the_sorted_queue(ranks, slots):
-    assert chosen(ranks, slots) == sorted_places(ranks, slots)
+def test_it_is_the_beginning_of_the_sorted_queue_prefills_before_decodes(ranks, slots, decodes):
+    decodes = tuple(r for r in decodes if r < len(ranks))
+    in_order = sorted_places(ranks, len(ranks))
+    prefills = [place for place in in_order if place not in decodes][:slots]
+    wanted = prefills + [place for place in in_order if place in decodes][: slots - len(prefills)]
+    assert chosen(ranks, slots, decodes) == sorted(wanted, key=in_order.index)
 
 
 def test_long_queues():
