@@ -90,9 +90,10 @@ class Lanes:
 
         Raises ActionError for an action that is not finite; nothing has happened then.
         """
-        if not math.isfinite(self.actions.sum()):
-            i = int(np.flatnonzero(~np.isfinite(self.actions).all(axis=1))[0])
-            raise ActionError(f"action {self.actions[i].tolist()}: its numbers should be finite")
+        if not math.isfinite(self.actions.sum()):  # a quick look; a sum of large numbers need not be finite either
+            for action in self.actions:
+                if not np.isfinite(action).all():
+                    raise ActionError(f"action {action.tolist()}: its numbers should be finite")
         self.episodes["acting"] = 1
         bounds = self._bounds
         others = [helpers().submit(self._go, *part) for part in itertools.pairwise(bounds[1:])]

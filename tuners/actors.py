@@ -15,6 +15,10 @@ from servegym.baselines.learned.network import Network, Shape
 from servegym.tuners.errors import TrainingError
 from servegym.tuners.forms import Lead
 
+# To the type checker these bases are anything: `Compilable` gives them another `action_net`.
+_Policy: Any = object
+_ActorCritic: Any = ActorCriticPolicy
+_MaskableActorCritic: Any = MaskableActorCriticPolicy
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
@@ -24,8 +28,8 @@ class Actor(nn.Module):
     def __init__(self, shape: Shape):
         super().__init__()
         self.shape = shape
-        self.layers = nn.ModuleList(nn.Linear(inputs, outputs) for inputs, outputs in shape.layers)
-        self.activation = ACTIVATIONS[shape.activation]()
+        self.layers: Any = nn.ModuleList(nn.Linear(inputs, outputs) for inputs, outputs in shape.layers)
+        self.activation: Any = ACTIVATIONS[shape.activation]()
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
         shape, first = self.shape, self.layers[0]
@@ -79,41 +83,43 @@ def load_network(layers: list[nn.Linear], network: Network) -> None:
         layer.weight[:], layer.bias[:] = torch.as_tensor(weight.copy()), torch.as_tensor(bias.copy())
 
 
-class Compilable:
+class Compilable(_Policy):
     """A policy of Stable-Baselines3 with an `Actor` for its actor: all of it takes the place of `action_net`.
 
     shape, lead: of the actor, and what it begins with (`begin_with_base`). Where slots are scored, the noise of all has
     one deviation, and scores of empty slots are noise of deviation 1, which has no gradient.
     """
 
+    log_std: Any
+
     def __init__(self, *args: Any, shape: Shape, lead: Lead | None = None, **more: Any):
         self.shape, self.lead = shape, lead
         super().__init__(*args, **more)  # calls _build
 
     def _build(self, lr_schedule: Any) -> None:
-        super()._build(lr_schedule)  # type: ignore[misc]
+        super()._build(lr_schedule)
         self.action_net = Actor(self.shape)
         begin_with_base(self.action_net, self.lead)
         if self.shape.is_shared and hasattr(self, "log_std"):
             self.log_std = nn.Parameter(self.log_std.detach()[:1])
-        parameters = self.parameters()  # type: ignore[attr-defined]
-        self.optimizer = self.optimizer_class(parameters, lr=lr_schedule(1), **self.optimizer_kwargs)  # type: ignore[attr-defined]
+        parameters = self.parameters()
+        self.optimizer = self.optimizer_class(parameters, lr=lr_schedule(1), **self.optimizer_kwargs)
 
     def _get_action_dist_from_latent(self, latent_pi: torch.Tensor) -> Distribution:
-        if not (self.shape.is_shared and isinstance(self.action_dist, DiagGaussianDistribution)):  # type: ignore[attr-defined]
-            return super()._get_action_dist_from_latent(latent_pi)  # type: ignore[misc]
+        if not (self.shape.is_shared and isinstance(self.action_dist, DiagGaussianDistribution)):
+            return super()._get_action_dist_from_latent(latent_pi)
         present = latent_pi[..., self.shape.whole :: self.shape.slot] > 0
         mean = torch.where(present, self.action_net(latent_pi), 0.0)
-        return self.action_dist.proba_distribution(mean, torch.where(present, self.log_std, 0.0))  # type: ignore[attr-defined]
+        return self.action_dist.proba_distribution(mean, torch.where(present, self.log_std, 0.0))
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
-        data = super()._get_constructor_parameters()  # type: ignore[misc]
+        data = super()._get_constructor_parameters()
         return data | {"shape": self.shape, "lead": self.lead}
 
 
-class CompilablePolicy(Compilable, ActorCriticPolicy):
+class CompilablePolicy(Compilable, _ActorCritic):
     """For PPO."""
 
 
-class MaskableCompilablePolicy(Compilable, MaskableActorCriticPolicy):
+class MaskableCompilablePolicy(Compilable, _MaskableActorCritic):
     """For MaskablePPO."""

@@ -48,7 +48,7 @@ class BudgetConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ValidationConfig:
-    """How the policy is judged meanwhile: on scenarios of seeds first_seed, first_seed + 1, ..., against the base policy.
+    """How the policy is judged meanwhile: on scenarios of seeds from first_seed on, beside the base policy.
 
     The best one by their mean TDG ratio is what training gives.
     """
@@ -63,8 +63,8 @@ class ValidationConfig:
 class TrainingConfig:
     """A training. Raises TrainingError for what cannot be.
 
-    environment: an id, such as EngineBatching-v0. arguments: of the environment. scenarios: what differs from the source
-    that the environment has by default, as `RandomScenarios.from_json` takes it.
+    environment: an id, such as EngineBatching-v0. arguments: of the environment. scenarios: what differs from the
+    source that the environment has by default, as `RandomScenarios.from_json` takes it.
     environments: how many are stepped side by side. hyperparameters: of the algorithm, as its class takes them.
     reward_scale: on rewards as the algorithm sees them. start: path of a policy to start from, instead of the base.
     checkpoint_minutes: how often all that is needed to go on is written. torch_threads: for the network.
@@ -116,7 +116,7 @@ class TrainingConfig:
                 raise TrainingError(f"{path} is {as_plain(value)!r}; it should be {right}")
 
     def replaced(self, **changes: Any) -> TrainingConfig:
-        """This training with other values; None: as it is. steps and minutes are the budget's, and replace all of it."""
+        """This training with other values; None: as it is. steps, minutes: either of them replaces the whole budget."""
         budget = BudgetConfig(changes.pop("steps", None), changes.pop("minutes", None))
         given = {key: value for key, value in changes.items() if value is not None}
         if budget != BudgetConfig():
@@ -132,7 +132,9 @@ def load_config(name: str | Path) -> TrainingConfig:
     path = Path(name)
     if path.suffix not in (".yaml", ".yml"):
         if str(name) not in config_names():
-            raise TrainingError(f"unknown training {str(name)!r}; it should be a .yaml file, or one of {', '.join(config_names())}")
+            raise TrainingError(
+                f"unknown training {str(name)!r}; it should be a .yaml file, or one of {', '.join(config_names())}"
+            )
         text, where = importlib.resources.files(SHIPPED).joinpath(f"{name}.yaml").read_text(encoding="utf-8"), str(name)
     else:
         try:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
+import numpy as np
 
 from servegym.envs.agents import Agent
 from servegym.envs.env import ServingEnv
 from servegym.tuners.errors import TrainingError
 
 if TYPE_CHECKING:
+    from gymnasium.envs.registration import EnvSpec
     from minari import MinariDataset
+    from minari.data_collector import EpisodeBuffer
 
 FOLDER = "MINARI_DATASETS_PATH"  # where Minari looks for datasets; without it in the home folder
 FORMAT = "arrow"  # needs pyarrow, which is here anyway; Minari's default needs h5py
@@ -34,7 +39,9 @@ def export(
     """Play episodes and keep them as the local dataset `dataset_id` ("servegym/engine-batching/base-v0"); returns it.
 
     Episode i is reset with seed + i. With each step goes its info: the base policy's action, the action mask where
-    there is one, gain, TDG ratio and time. folder: of the datasets; None: Minari's own. algorithm: who acted.
+    there is one, gain, TDG ratio and time. folder: of the datasets; None: Minari's own. algorithm: who acted. An
+    environment that Minari makes again from the dataset has the scenarios it has by default; the description says which
+    these are.
 
     Raises TrainingError for no episodes, an environment with no observation that is one array, and a dataset that is
     there already or has a name that Minari does not take.
@@ -46,7 +53,7 @@ def export(
     inner = env.unwrapped
     if not isinstance(inner, ServingEnv) or not isinstance(env.observation_space, gym.spaces.Box):
         raise TrainingError('datasets are of servegym environments with observation="flat"')
-    with datasets_in(folder):
+    with datasets_in(folder), warnings.catch_warnings():
         try:
             exists = dataset_id in minari.list_local_datasets()
             minari.dataset.minari_dataset.parse_dataset_id(dataset_id)
@@ -54,16 +61,53 @@ def export(
             raise TrainingError(f"dataset {dataset_id!r}: {error}") from None
         if exists:
             raise TrainingError(f"dataset {dataset_id!r} is there already; another name or version would be right")
-        collector = minari.DataCollector(env, record_infos=True, data_format=FORMAT)
-        for episode in range(episodes):
-            observation, info = collector.reset(seed=seed + episode)
-            over = False
-            while not over:
-                observation, _, terminated, truncated, info = collector.step(agent.act(observation, info))
-                over = terminated or truncated
-        return collector.create_dataset(
-            dataset_id, algorithm_name=algorithm or type(agent).__name__, description=described(inner)
+        warnings.filterwarnings("ignore", message=".*is set to None", module="minari")
+        return minari.create_dataset_from_buffers(
+            dataset_id,
+            [played(env, agent, seed + i, i) for i in range(episodes)],
+            env=without_scenario(env.spec),
+            observation_space=env.observation_space,
+            action_space=env.action_space,
+            algorithm_name=algorithm or type(agent).__name__,
+            description=described(inner),
+            data_format=FORMAT,
         )
+
+
+def played(env: gym.Env[Any, Any], agent: Agent, seed: int, number: int) -> EpisodeBuffer:
+    """One episode. (Minari's own collector needs jax.)"""
+    from minari.data_collector import EpisodeBuffer
+
+    observation, info = env.reset(seed=seed)
+    observations, infos = [observation], [kept(info)]
+    steps: dict[str, list[Any]] = {"actions": [], "rewards": [], "terminations": [], "truncations": []}
+    terminated = truncated = False
+    while not (terminated or truncated):
+        action = agent.act(observation, info)
+        observation, reward, terminated, truncated, info = env.step(action)
+        for name, value in zip(steps, (action, reward, terminated, truncated), strict=True):
+            steps[name].append(value)
+        observations.append(observation)
+        infos.append(kept(info))
+    columns = {name: np.array([row[name] for row in infos]) for name in infos[0]}
+    return EpisodeBuffer(id=number, seed=seed, observations=observations, infos=columns, **steps)
+
+
+def kept(info: dict[str, Any]) -> dict[str, Any]:
+    """What of an info goes with a step; the terms of the reward by their names."""
+    rest = {name: value for name, value in info.items() if name != "reward_terms"}
+    rest |= {f"reward_{name}": value for name, value in info["reward_terms"].items()}
+    return {
+        name: np.atleast_1d(value) for name, value in rest.items()
+    }  # Minari cannot read back numbers that are alone
+
+
+def without_scenario(spec: EnvSpec | None) -> EnvSpec | None:
+    """The environment as Minari makes it again: JSON has no scenarios, so with those it has by default."""
+    if spec is None:
+        return None
+    kwargs = {name: value for name, value in spec.kwargs.items() if name != "scenario"}
+    return dataclasses.replace(spec, kwargs=kwargs)
 
 
 def described(env: ServingEnv) -> str:

@@ -4,4 +4,4 @@ from servegym.simulator.errors import ServegymError
 
 
 class TrainingError(ServegymError):
-    """A training that cannot be: a configuration with something wrong in it, or a folder that holds none to go on with."""
+    """A training that cannot be: something is wrong in its configuration, or a folder holds none to go on with."""

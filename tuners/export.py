@@ -25,7 +25,7 @@ def actor_layers(model: Any) -> list[nn.Linear]:
 
 
 def network_of(layers: list[nn.Linear], shape: Shape) -> Network:
-    """The network whose outputs are the actor's in float64, to 1e-9. Raises PolicyError where they do not fit the shape."""
+    """The network whose outputs are the actor's in float64, to 1e-9. Raises PolicyError where they do not fit."""
     arrays = [(layer.weight.detach().cpu().numpy(), layer.bias.detach().cpu().numpy()) for layer in layers]
     return Network.from_layers(shape, arrays)
 

@@ -1,4 +1,4 @@
-"""What a network decides in an environment, and the compiled policy that it is then: one form for each kind of decision."""
+"""What a network decides in an environment, and the compiled policy it is then: a form for each kind of decision."""
 
 from __future__ import annotations
 
@@ -103,7 +103,9 @@ def _batching(interface: Any, source: Any) -> Form:
 
 def _ranking(interface: Any, source: Any) -> Form:
     base, slots = interface.scheduler, interface.slots
-    lead = Lead.by(interface.layout, ("position",), np.array([[-1.0]]), np.zeros(1))  # the earlier in the base's order, the higher
+    lead = Lead.by(
+        interface.layout, ("position",), np.array([[-1.0]]), np.zeros(1)
+    )  # the earlier in the base's order, the higher
     return Form(
         "scheduler", base, interface.layout, 1, is_shared=True, is_choice=False, lead=lead,
         build=lambda network, name: ranked(base, network, slots, name),
@@ -170,7 +172,7 @@ class NetworkAgent:
     def _filled(self, observation: np.ndarray) -> int:
         """Slots up to the last in which there is something."""
         layout = self.interface.layout
-        return int(layout.parts(observation)[layout.slot].any(-1).nonzero()[0].max(initial=-1)) + 1
+        return int(np.flatnonzero(layout.parts(observation)[layout.slot].any(-1)).max(initial=-1)) + 1
 
     @staticmethod
     def _best(scores: np.ndarray, mask: np.ndarray, base: int) -> int:

@@ -54,8 +54,9 @@ def new_model(problem: Problem, env: Sb3VecEnv) -> BaseAlgorithm:
         raise TrainingError(f"hyperparameters of {config.algorithm}: {error}") from None
     if config.algorithm == "sac":
         with torch.no_grad():
-            model.policy.actor.mu.weight.zero_()
-            model.policy.actor.mu.bias.zero_()
+            last = actor_layers(model)[-1]
+            last.weight.zero_()
+            last.bias.zero_()
     if config.start is not None:
         start_from(model, problem, config.start)
     return model
@@ -72,12 +73,9 @@ def check_suits(problem: Problem) -> None:
     config, space = problem.config, problem.venv.single_action_space
     if config.algorithm not in CLASSES:
         raise TrainingError(f"algorithm is {config.algorithm!r}; here it should be one of {', '.join(CLASSES)}")
-    if problem.venv.interface.choices:
-        suitable = ("maskable-ppo",)
-    elif isinstance(space, gym.spaces.Box):
-        suitable = ("ppo", "sac") if not problem.form.is_shared else ("ppo",)
-    else:
-        suitable = ("ppo",)
+    suitable = ["maskable-ppo"] if problem.venv.interface.choices else ["ppo"]
+    if isinstance(space, gym.spaces.Box) and not problem.form.is_shared:
+        suitable.append("sac")
     if config.algorithm not in suitable:
         raise TrainingError(
             f"algorithm is {config.algorithm!r}; for {config.environment} it should be {' or '.join(suitable)}"
@@ -91,7 +89,9 @@ def hyperparameters(problem: Problem) -> dict[str, Any]:
     known = {name for name in known if not name.startswith("_")}
     given = dict(config.hyperparameters)
     if unknown := sorted(set(given) - known):
-        raise TrainingError(f"hyperparameters.{unknown[0]}: {config.algorithm} has no such; it has {', '.join(sorted(known))}")
+        raise TrainingError(
+            f"hyperparameters.{unknown[0]}: {config.algorithm} has no such; it has {', '.join(sorted(known))}"
+        )
     for name, value in given.items():
         if isinstance(value, str) and value.lower().replace("e-", "").replace(".", "").isdigit():
             given[name] = float(value)  # YAML takes 3e-4 for a text
@@ -99,7 +99,9 @@ def hyperparameters(problem: Problem) -> dict[str, Any]:
 
 
 def policy_of(problem: Problem) -> Any:
-    return {"ppo": CompilablePolicy, "maskable-ppo": MaskableCompilablePolicy, "sac": "MlpPolicy"}[problem.config.algorithm]
+    return {"ppo": CompilablePolicy, "maskable-ppo": MaskableCompilablePolicy, "sac": "MlpPolicy"}[
+        problem.config.algorithm
+    ]
 
 
 def policy_arguments(problem: Problem) -> dict[str, Any]:

@@ -60,7 +60,9 @@ def problem_of(config: TrainingConfig) -> Problem:
     except ServegymError as error:
         raise TrainingError(f"scenarios: {error}") from None
     if source.split != "train":
-        raise TrainingError(f"scenarios.split is {source.split!r}; training is on 'train', what is not is for evaluation")
+        raise TrainingError(
+            f"scenarios.split is {source.split!r}; training is on 'train', what is not is for evaluation"
+        )
     venv.source = source
     form = form_of(venv)
     return Problem(config, venv, source, form, form.shape(config.network.hidden, config.network.activation))

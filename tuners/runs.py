@@ -1,9 +1,9 @@
 """The folder of a training: what it was, how it went, and all that is needed to go on with it.
 
-    config.yaml  versions.json     what it was
-    curve.jsonl  training_curve.png  tensorboard/     how it went
-    checkpoints/STEPS/    the state after so many steps; the last two are kept
-    policy.json  policy.safetensors  summary.json     what came of it
+config.yaml  versions.json     what it was
+curve.jsonl  training_curve.png  tensorboard/     how it went
+checkpoints/STEPS/    the state after so many steps; the last two are kept
+policy.json  policy.safetensors  summary.json     what came of it
 """
 
 from __future__ import annotations

@@ -119,7 +119,12 @@ class Training(BaseCallback):
         network = network_of(actor_layers(self.model), self.problem.shape)
         verdict = self.judge.judge(self.problem.form.policy(network))
         is_best = state.best is None or verdict.policy > state.best_row["policy"]
-        row = {"steps": self.num_timesteps, "minutes": state.elapsed_s / 60, **dataclasses.asdict(verdict), "is_best": is_best}
+        row = {
+            "steps": self.num_timesteps,
+            "minutes": state.elapsed_s / 60,
+            **dataclasses.asdict(verdict),
+            "is_best": is_best,
+        }
         state.rows.append(row)
         if is_best:
             state.best, state.best_row = network, row
@@ -140,7 +145,7 @@ class Training(BaseCallback):
             "generators": env.rng_states,
             "episodes": env.episodes,
             "torch": torch.get_rng_state().numpy(),
-            "numpy": np.random.get_state(),
+            "numpy": np.random.get_state(),  # noqa: NPY002 (Stable-Baselines3 draws from it)
             "python": random.getstate(),
         }
         self.folder.checkpoint(self.num_timesteps, state, lambda draft: save_model(self.model, draft))
@@ -220,19 +225,19 @@ def save_model(model: BaseAlgorithm, folder: Path) -> None:
 
 
 def restore(model: BaseAlgorithm, env: Sb3VecEnv, found: tuple[Path, dict[str, Any]]) -> None:
-    """Put everything random back where it was. Episodes that were going on are lost: each environment begins its next."""
+    """Put everything random back where it was. Episodes that were going on are lost: each lane begins its next."""
     folder, state = found
     if hasattr(model, "load_replay_buffer"):
         model.load_replay_buffer(folder / REPLAY)
     env.rng_states, env.episodes = state["generators"], state["episodes"]
     torch.set_rng_state(torch.as_tensor(state["torch"]))
-    np.random.set_state(state["numpy"])
+    np.random.set_state(state["numpy"])  # noqa: NPY002
     random.setstate(state["python"])
 
 
 @contextlib.contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
-    """For layers as small as these more threads than one take longer, and the environments have a use for the others."""
+    """Of layers as small as these more threads than one are no faster, and environments have a use for the others."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

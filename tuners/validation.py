@@ -29,7 +29,7 @@ class Verdict:
 
 
 class Judge:
-    """Runs policies on the same scenarios, as compiled policies and to the end. threads: runs at a time; None: one a core."""
+    """Runs policies on the same scenarios, compiled and to the end. threads: runs at a time; None: one a core."""
 
     def __init__(
         self,

@@ -26,15 +26,14 @@ def play(env: ServingParallelEnv, random: str, seed: int) -> float:
     for agent in env.possible_agents:
         env.action_space(agent).seed(seed)
     while env.agents:
-        agent = env.decider
         actions = {}
-        if agent is not None:
-            mask = infos[agent].get("action_mask")
-            space = env.action_space(agent)
-            if random and agent.startswith(random):
-                actions[agent] = space.sample() if mask is None else space.sample(mask)
+        if decider := env.decider:
+            mask = infos[decider].get("action_mask")
+            space = env.action_space(decider)
+            if random and decider.startswith(random):
+                actions[decider] = space.sample() if mask is None else space.sample(mask)
             else:
-                actions[agent] = infos[agent]["base_action"]
+                actions[decider] = infos[decider]["base_action"]
         _, _, _, _, infos = env.step(actions)
     return infos[ROUTER]["tdg_ratio"]
 

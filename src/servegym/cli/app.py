@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from servegym import __version__
-from servegym.cli import bench, calibrate, compare, evaluate, reproduce, simulate, trace
+from servegym.cli import bench, calibrate, compare, evaluate, reproduce, simulate, trace, train
 from servegym.cli.interruption import INTERRUPTED, Interrupted
 from servegym.simulator.errors import ServegymError
 
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 app.command("simulate", epilog=simulate.EXAMPLES)(simulate.simulate)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
+app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command("reproduce", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 app.add_typer(trace.app, name="trace")

@@ -1,0 +1,188 @@
+"""`servegym train`: a configuration in, a learned policy out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from servegym.cli import options
+from servegym.cli.interruption import Interrupted
+from servegym.cli.output import check_output_folder, console_for, new_table, number, progress_console, write_json
+from servegym.simulator.errors import ServegymError
+
+if TYPE_CHECKING:
+    from servegym.tuners.config import TrainingConfig
+
+EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym train ppo-engine-batching --minutes 5
+
+servegym train maskable-ppo-cluster-routing --seed 3 --out runs/routing
+
+servegym train mine.yaml --steps 2000000 --json -
+
+servegym train --resume runs/routing
+
+servegym compare --router min-load --router learned:runs/routing/policy.json --engines 4
+"""
+EXTRA = "train"
+
+
+def train(
+    config: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME|FILE.yaml", help="A training that ships, or a file of your own.", show_default=False
+        ),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Go on with the training in this folder, from its last checkpoint, as it was begun.",
+            rich_help_panel=options.ON_WHAT,
+        ),
+    ] = None,
+    algorithm: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Instead of the configuration's.", rich_help_panel=options.WHAT),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            metavar="X",
+            help="End after so long, with --resume all in all; without --steps, whatever the steps.",
+            rich_help_panel=options.HOW_MUCH,
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="End after so many steps of environments, or generations of cma; without --minutes, however long.",
+            rich_help_panel=options.HOW_MUCH,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="S", help="Instead of the configuration's.", rich_help_panel=options.HOW_MUCH),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar=options.OUT_METAVAR,
+            help="Where the policy, its picture, checkpoints and TensorBoard files are kept.",
+            show_default="results/train-NAME-seedS",
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = None,
+    json: options.Json = None,
+) -> None:
+    """Train a policy in an environment, beginning with the heuristic it is to improve.
+
+    What comes out, policy.json, is a compiled policy that every command takes as learned:PATH. A checkpoint is written
+    every few minutes: after Ctrl-C or a crash --resume goes on from the last.
+    """
+    from servegym.tuners.config import load_config
+    from servegym.tuners.runs import RunFolder
+
+    if resume is not None:
+        if config is not None or out is not None or algorithm is not None or seed is not None:
+            raise ServegymError(
+                "--resume goes on with what is in its folder; of the other options only --minutes, --steps and --json "
+                "go with it"
+            )
+        folder = RunFolder(resume)
+        chosen = folder.config().replaced(minutes=minutes, steps=steps)
+    elif config is None:
+        from servegym.tuners.config import config_names
+
+        raise ServegymError(f"name a training: a .yaml file, or one of {', '.join(config_names())}")
+    else:
+        chosen = load_config(config).replaced(minutes=minutes, steps=steps, seed=seed, algorithm=algorithm)
+        folder = RunFolder(out or Path("results") / f"train-{chosen.name}-seed{chosen.seed}")
+        check_output_folder(folder.path)
+    run_with_progress(chosen, folder.path, resume is not None)
+    show(folder.summary(), json)
+
+
+def trainer(algorithm: str) -> Callable[..., Any]:
+    """What trains with an algorithm: called with the configuration, a folder, resume and progress.
+
+    Raises ServegymError where a package of the extra is missing.
+    """
+    try:
+        if algorithm == "cma":
+            from servegym.tuners import evolution
+
+            return evolution.train
+        if algorithm == "bc":
+            from servegym.tuners import cloning
+
+            return cloning.train
+        from servegym.tuners import training
+
+        return training.train
+    except ModuleNotFoundError as error:
+        if (error.name or "servegym").startswith("servegym"):
+            raise
+        raise ServegymError(
+            f"training takes packages that are not installed ({error.name}): pip install 'servegym[{EXTRA}]'"
+        ) from None
+
+
+def run_with_progress(config: TrainingConfig, folder: Path, resume: bool) -> None:
+    """Train, with a progress bar on standard error."""
+    train_with = trainer(config.algorithm)
+    how = f"servegym train --resume {folder} goes on from the last checkpoint"
+    try:
+        with bar() as progress:
+            train_with(config, folder, resume=resume, progress=progress)
+    except KeyboardInterrupt:
+        raise Interrupted(how) from None
+    except Exception as error:
+        # What training modules raise after a first Ctrl-C; to import their class takes seconds.
+        if type(error).__name__ != "Stopped":
+            raise
+        raise Interrupted(f"{error}; {how}") from None
+
+
+@contextlib.contextmanager
+def bar() -> Iterator[Callable[[float, str], None]]:
+    """A bar on standard error: to be called with the share that is done, and what there is to say."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    made = Progress(*columns, console=progress_console())
+    task = made.add_task("", total=1.0)
+
+    def progress(share: float, text: str) -> None:
+        made.start()  # now that nothing is wrong with the training; once started it does nothing
+        made.update(task, completed=min(share, 1.0), description=text)
+
+    try:
+        yield progress
+    finally:
+        if made.live.is_started:
+            made.stop()
+
+
+def show(summary: dict[str, Any], json: str | None) -> None:
+    """What came of it."""
+    validation = summary["validation"]
+    table = new_table("", "TDG ratio in validation")
+    table.add_row(summary["base"], number(validation["base_tdg_ratio"], 4))
+    table.add_row("with what was learned", number(validation["policy_tdg_ratio"], 4))
+    difference, half = validation["difference_tdg_ratio"], validation["half_width_tdg_ratio"]
+    table.add_row("difference", f"{difference:+.4f} ± {half:.4f}")
+    console = console_for(json)
+    console.print(table, f"written: {summary['policy']}, {summary['picture']}", soft_wrap=True)
+    if json is not None:
+        write_json(summary, json)

@@ -1,0 +1,196 @@
+"""Behaviour cloning: a network learns to decide as a heuristic does, as a start for what is learned from rewards.
+
+Rounds after the first are shown what the network itself comes to, with what the teacher would have done there: Ross,
+Gordon and Bagnell, "A Reduction of Imitation Learning and Structured Prediction to No-Regret Online Learning" (DAgger),
+2011.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from servegym.baselines.learned.derived import LearnedPolicy
+from servegym.baselines.learned.network import Network
+from servegym.envs.env import ServingEnv
+from servegym.tuners.actors import Actor, begin_with_base, load_network
+from servegym.tuners.config import TrainingConfig, from_plain
+from servegym.tuners.errors import TrainingError
+from servegym.tuners.export import network_of
+from servegym.tuners.forms import NetworkAgent
+from servegym.tuners.problem import Problem, problem_of
+from servegym.tuners.runs import RunFolder
+from servegym.tuners.teachers import Teacher, teacher_of
+from servegym.tuners.training import Progress, State, finish, torch_threads
+from servegym.tuners.validation import Judge
+
+
+@dataclasses.dataclass(frozen=True)
+class CloningConfig:
+    """`hyperparameters` of the algorithm bc; the budget's steps are the decisions shown.
+
+    teacher: "name:key=value,..." of a policy in the base's place; "": the base. rounds: in the first the teacher acts,
+    in the others the network. epochs: of each round, over all decisions so far. batch_size, learning_rate: of Adam.
+    """
+
+    teacher: str = ""
+    rounds: int = 2
+    epochs: int = 10
+    batch_size: int = 256
+    learning_rate: float = 1e-3
+
+    @staticmethod
+    def of(config: TrainingConfig) -> CloningConfig:
+        """Raises TrainingError for what cannot be."""
+        settings: CloningConfig = from_plain(CloningConfig, config.hyperparameters, "hyperparameters")
+        for name in ("rounds", "epochs", "batch_size", "learning_rate"):
+            value = getattr(settings, name)
+            if not 0 < value < math.inf:
+                raise TrainingError(f"hyperparameters.{name} is {value!r}; it should be above 0")
+        if config.budget.steps is None:
+            raise TrainingError("budget.steps is None; cloning needs to know how many decisions to show")
+        return settings
+
+
+@dataclasses.dataclass
+class Shown:
+    """Decisions: observations float32[n, size], actions of the teacher, and of choices which were legal."""
+
+    observations: np.ndarray
+    actions: np.ndarray
+    masks: np.ndarray
+
+    @staticmethod
+    def of(shown: list[Shown]) -> Shown:
+        return Shown(
+            *(np.concatenate([getattr(one, field.name) for one in shown]) for field in dataclasses.fields(Shown))
+        )
+
+
+def show(env: ServingEnv, teacher: Teacher, agent: Any, decisions: int, seed: int) -> Shown:
+    """Play episodes, the first reset with the seed, until so many decisions have been shown. agent: who acts."""
+    choices = env.interface.choices
+    observations = np.zeros((decisions, env.interface.layout.size), "f4")
+    actions = np.zeros((decisions, *(env.action_space.shape or ())), env.action_space.dtype)
+    masks = np.ones((decisions, max(choices, 1)), bool)
+    over, observation, info = True, np.zeros(0), {}  # type: tuple[bool, np.ndarray, dict[str, Any]]
+    for i in range(decisions):
+        if over:
+            observation, info = env.reset(seed=seed)
+            seed += 1
+            teacher.begin()
+        observations[i], actions[i] = observation, teacher.act(observation, info)
+        if choices:
+            masks[i] = info["action_mask"]
+        action = actions[i] if agent is teacher else agent.act(observation, info)
+        observation, _, terminated, truncated, info = env.step(action)
+        over = terminated or truncated
+    return Shown(observations, actions, masks)
+
+
+class Learner:
+    """An actor that is fitted to what was shown."""
+
+    def __init__(self, problem: Problem, settings: CloningConfig):
+        config, form = problem.config, problem.form
+        self.problem, self.settings = problem, settings
+        torch.manual_seed(config.seed)
+        self.actor = Actor(problem.shape)
+        begin_with_base(self.actor, form.lead and form.lead.times(config.network.lead))
+        self.optimizer = torch.optim.Adam(self.actor.parameters(), lr=settings.learning_rate)
+        self.generator = torch.Generator().manual_seed(config.seed)
+
+    @property
+    def network(self) -> Network:
+        return network_of(list(self.actor.layers), self.problem.shape)  # type: ignore[arg-type]
+
+    def fit(self, shown: Shown) -> float:
+        """Several times over all of it. Returns the mean loss of the last time."""
+        tensors = [torch.as_tensor(array) for array in (shown.observations, shown.actions, shown.masks)]
+        n, losses = len(shown.observations), [0.0]
+        for _ in range(self.settings.epochs):
+            losses = []
+            for rows in torch.randperm(n, generator=self.generator).split(self.settings.batch_size):
+                loss = self.loss(*(tensor[rows] for tensor in tensors))
+                self.optimizer.zero_grad()
+                loss.backward()
+                self.optimizer.step()
+                losses.append(float(loss.detach()) * len(rows))
+        return sum(losses) / n
+
+    def loss(self, observations: torch.Tensor, actions: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
+        """Cross-entropy of legal choices; else squared error of the actions, of slots that are filled."""
+        outputs, shape = self.actor(observations), self.problem.shape
+        if isinstance(self.problem.venv.single_action_space, gym.spaces.Discrete):
+            legal = outputs.masked_fill(~masks, -torch.inf)
+            return torch.nn.functional.cross_entropy(legal, actions)
+        if isinstance(self.problem.venv.single_action_space, gym.spaces.MultiDiscrete):
+            choices = outputs.unflatten(-1, (-1, shape.outputs)).flatten(0, -2)
+            return torch.nn.functional.cross_entropy(choices, actions.flatten())
+        present = torch.ones_like(outputs)
+        if shape.is_shared:
+            present = (observations[:, shape.whole :: shape.slot] > 0).float()
+        return (present * (outputs - actions) ** 2).sum() / present.sum().clamp(min=1.0)
+
+
+def train(
+    config: TrainingConfig, out: str | Path, resume: bool = False, progress: Progress | None = None
+) -> LearnedPolicy:
+    """Clone as configured in the folder `out`; returns the policy of the last round.
+
+    resume: begin anew in a folder where this was stopped: it ends with the same bytes. progress: called after each
+    round. Raises TrainingError for what cannot be cloned, PolicyError for a teacher that there is not.
+    """
+    settings, problem, folder = CloningConfig.of(config), problem_of(config), RunFolder(out)
+    env = ServingEnv(problem.venv.interface, problem.source)
+    teacher = teacher_of(env, settings.teacher)
+    if resume:
+        folder.config()
+    else:
+        folder.begin(config)
+    with torch_threads(config.torch_threads):
+        learner = Learner(problem, settings)
+        if config.start is not None:
+            from servegym.tuners.evolution import start_of
+
+            load_network(list(learner.actor.layers), start_of(problem))  # type: ignore[arg-type]
+        state = learn(problem, settings, learner, env, teacher, progress)
+    folder.write_curve(state.rows)
+    return finish(problem, folder, state)
+
+
+def learn(
+    problem: Problem,
+    settings: CloningConfig,
+    learner: Learner,
+    env: ServingEnv,
+    teacher: Teacher,
+    progress: Progress | None,
+) -> State:
+    """Round by round."""
+    config, state = problem.config, State()
+    judge = Judge(problem.form, problem.source, config.validation)
+    begun_s, parts = time.perf_counter(), []
+    assert config.budget.steps is not None
+    decisions = max(1, config.budget.steps // settings.rounds)
+    for number in range(settings.rounds):
+        agent = teacher if number == 0 else NetworkAgent(problem.venv.interface, learner.network)
+        parts.append(show(env, teacher, agent, decisions, config.seed + number * decisions))
+        loss = learner.fit(Shown.of(parts))
+        network = learner.network
+        verdict = judge.judge(problem.form.policy(network))
+        state.elapsed_s = time.perf_counter() - begun_s
+        row = {"steps": (number + 1) * decisions, "minutes": state.elapsed_s / 60, "loss": loss}
+        row |= {**dataclasses.asdict(verdict), "is_best": number == settings.rounds - 1}
+        state.rows.append(row)
+        state.best, state.best_row = network, row  # what is imitated is the teacher, not what earns most
+        if progress is not None:
+            progress((number + 1) / settings.rounds, f"{row['steps']:,} decisions, loss {loss:.4f}")
+    return state

@@ -1,0 +1,144 @@
+"""Teachers: policies that are asked what they would do where an agent decides, as actions of the environment."""
+
+from __future__ import annotations
+
+import abc
+import math
+from typing import Any
+
+import numpy as np
+
+from servegym.baselines.learned.controller import control_table
+from servegym.baselines.registry import router, scheduler
+from servegym.envs.env import ServingEnv
+from servegym.simulator.policies import StateFields
+from servegym.simulator.types import HOLD, ROUTE, STAY
+from servegym.tuners.errors import TrainingError
+
+
+class Teacher(abc.ABC):
+    """What is imitated. An agent: its actions are of the environment that it was made for."""
+
+    def __init__(self, env: ServingEnv):
+        self.env = env
+
+    def begin(self) -> None:
+        """An episode has begun."""
+
+    @abc.abstractmethod
+    def act(self, observation: Any, info: dict[str, Any]) -> Any:
+        """What it would do at the decision that the environment is at."""
+
+
+class BaseTeacher(Teacher):
+    """The environment's base policy."""
+
+    def act(self, observation: Any, info: dict[str, Any]) -> Any:
+        return info["base_action"]
+
+
+class SettingsTeacher(Teacher):
+    """EngineBatching: the base scheduler with other settings, which are always the same action."""
+
+    def __init__(self, env: ServingEnv, text: str):
+        super().__init__(env)
+        interface: Any = env.interface
+        self.base, self.policy = interface.scheduler, scheduler(text)
+        self.controls = interface.controls
+        same = {**self.policy.settings, **self.base.settings}.keys() - set(self.controls)
+        other = [name for name in same if self.policy.settings.get(name) != self.base.settings.get(name)]
+        if self.policy.name != self.base.name or other:
+            raise TrainingError(
+                f"teacher {text!r}: it should be {self.base.label} with other values of {', '.join(self.controls)}"
+            )
+
+    def begin(self) -> None:
+        scenario = self.env.simulation.scenario
+        base, own = self.base.values(scenario.fact), self.policy.values(scenario.fact)
+        table = control_table(self.base, self.controls)
+        actions = []
+        for name, (_, low, high, scale) in zip(self.controls, table, strict=True):
+            default, value = float(base[name]), float(own[name])
+            bound = high if value > default else low
+            if value == default:
+                actions.append(0.0)
+            elif int(scale) & 1:
+                actions.append(math.copysign(math.log(value / default) / math.log(bound / default), value - default))
+            else:
+                actions.append(math.copysign((value - default) / (bound - default), value - default))
+        self.action = np.array(actions, "f4")
+
+    def act(self, observation: Any, info: dict[str, Any]) -> Any:
+        return self.action
+
+
+class RankingTeacher(Teacher):
+    """RequestRanking: another scheduler, whose order of the requests in the slots is the action: scores from 1 down to -1."""
+
+    def __init__(self, env: ServingEnv, text: str):
+        super().__init__(env)
+        self.policy = scheduler(text)
+        if self.policy.state != StateFields():
+            raise TrainingError(f"teacher {text!r}: it should be a scheduler that remembers nothing")
+
+    def begin(self) -> None:
+        self.numbers = self.policy.numbers(self.env.simulation.scenario.fact)
+
+    def act(self, observation: Any, info: dict[str, Any]) -> Any:
+        simulation = self.env.simulation
+        arrays, slots = simulation.arrays, self.env.action_space.shape[0]  # type: ignore[index]
+        engine = int(arrays.clock[0].deciding_engine)
+        plan = simulation.plan_of(self.policy, self.numbers.copy(), engine, float(arrays.clock[0].now_s))
+        shown = self.env.interface.layout.parts(observation)["request"][:, 0] > 0
+        places = arrays.order[: int(shown.sum())]
+        ranked = np.lexsort((places, plan["key"][places], plan["tier"][places]))
+        scores = np.zeros(slots, "f4")
+        scores[ranked] = np.linspace(1.0, -1.0, len(places)) if len(places) > 1 else 0.0
+        return scores
+
+
+class RoutingTeacher(Teacher):
+    """ClusterRouting: another router. What it holds, or sends where it cannot go, goes where the base sends it."""
+
+    def __init__(self, env: ServingEnv, text: str):
+        super().__init__(env)
+        self.policy = router(text)
+        if self.policy.moves_engines:
+            raise TrainingError(f"teacher {text!r}: it should be a router that leaves engines in their tiers")
+
+    def begin(self) -> None:
+        scenario, books = self.env.simulation.scenario, self.env.simulation.books
+        self.numbers = self.policy.numbers(scenario.fact)
+        self.state = np.zeros((len(books.known.views), len(self.policy.state.engine)))
+        self.route = np.zeros(1, ROUTE)
+
+    def act(self, observation: Any, info: dict[str, Any]) -> Any:
+        arrays, books = self.env.simulation.arrays, self.env.simulation.books
+        clock, route = arrays.clock[0], self.route[0]
+        route.engine, route.decode_engine, route.tier, route.line = HOLD, -1, STAY, books.route[0].line
+        self.policy.function.entry(
+            float(clock.now_s), int(clock.deciding_request), arrays.requests, books.known, self.state, self.numbers,
+            books.estimates, arrays.plan, arrays.order, route,
+        )  # fmt: skip
+        engine, mask = int(route.engine), info["action_mask"]
+        return engine if 0 <= engine < len(mask) and mask[engine] else info["base_action"]
+
+
+TEACHERS: dict[str, Any] = {
+    "EngineBatching": SettingsTeacher,
+    "RequestRanking": RankingTeacher,
+    "ClusterRouting": RoutingTeacher,
+}
+
+
+def teacher_of(env: ServingEnv, text: str) -> Teacher:
+    """The policy of that name as a teacher; "": the base.
+
+    Raises TrainingError for a policy that cannot teach there, PolicyError for one that there is not.
+    """
+    if not text:
+        return BaseTeacher(env)
+    kind = type(env.interface).__name__
+    if kind not in TEACHERS:
+        raise TrainingError(f"teacher {text!r}: in {kind} only the base policy teaches; it should be ''")
+    return TEACHERS[kind](env, text)
