@@ -25,10 +25,11 @@ from servegym.tuners.config import TrainingConfig, from_plain
 from servegym.tuners.errors import TrainingError
 from servegym.tuners.export import network_of
 from servegym.tuners.forms import NetworkAgent
+from servegym.tuners.outcome import Progress, State, finish
 from servegym.tuners.problem import Problem, problem_of
 from servegym.tuners.runs import RunFolder
 from servegym.tuners.teachers import Teacher, teacher_of
-from servegym.tuners.training import Progress, State, finish, torch_threads
+from servegym.tuners.training import torch_threads
 from servegym.tuners.validation import Judge
 
 
@@ -109,7 +110,7 @@ class Learner:
 
     @property
     def network(self) -> Network:
-        return network_of(list(self.actor.layers), self.problem.shape)  # type: ignore[arg-type]
+        return network_of(list(self.actor.layers), self.problem.shape)
 
     def fit(self, shown: Shown) -> float:
         """Several times over all of it. Returns the mean loss of the last time."""
@@ -160,7 +161,7 @@ def train(
         if config.start is not None:
             from servegym.tuners.evolution import start_of
 
-            load_network(list(learner.actor.layers), start_of(problem))  # type: ignore[arg-type]
+            load_network(list(learner.actor.layers), start_of(problem))
         state = learn(problem, settings, learner, env, teacher, progress)
     folder.write_curve(state.rows)
     return finish(problem, folder, state)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +29,9 @@ from servegym.simulator.simulation import Scenario, Simulation
 from servegym.tuners.config import TrainingConfig, from_plain
 from servegym.tuners.errors import TrainingError
 from servegym.tuners.forms import Form, Lead
+from servegym.tuners.outcome import Progress, State, Stopped, finish
 from servegym.tuners.problem import Problem, problem_of
 from servegym.tuners.runs import RunFolder
-from servegym.tuners.training import Progress, State, Stopped, finish
 from servegym.tuners.validation import Judge
 
 ALL, SLOT = "all", "slot"
@@ -84,6 +85,15 @@ class Search:
         kind = SepCMA if separable else CMA
         self.optimizer = kind(self.start[self.free], settings.step, seed=seed, population_size=population)
         self.asked: list[np.ndarray] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The library leaves its random generator out.
+        return {**self.__dict__, "generator": self.optimizer._rng.get_state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        generator = state.pop("generator")
+        self.__dict__.update(state)
+        self.optimizer._rng.set_state(generator)
 
     def candidates(self) -> list[Network]:
         """The networks of the next generation."""

@@ -8,7 +8,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,37 +19,17 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
 
 from servegym.baselines.learned.derived import LearnedPolicy
-from servegym.baselines.learned.network import Network
 from servegym.envs.sb3 import Sb3VecEnv
 from servegym.tuners.config import TrainingConfig
-from servegym.tuners.curve import plot_curve
-from servegym.tuners.export import actor_layers, network_of, save_policy
+from servegym.tuners.export import actor_layers, network_of
 from servegym.tuners.learners import Annealed, load_model, new_model
+from servegym.tuners.outcome import Progress, State, Stopped, finish, said_of, save_policy
 from servegym.tuners.problem import Problem, problem_of
-from servegym.tuners.runs import PICTURE, POLICY, TENSORBOARD, RunFolder
+from servegym.tuners.runs import POLICY, TENSORBOARD, RunFolder
 from servegym.tuners.validation import Judge
 
 MODEL, REPLAY = "model.zip", "replay.pkl"
 FOREVER = 2**62  # steps, where a budget has none
-Progress = Callable[[float, str], None]  # share of the budget used, what there is to say
-
-
-class Stopped(Exception):
-    """Ctrl-C: a checkpoint was written. steps: done."""
-
-    def __init__(self, steps: int):
-        super().__init__(f"{steps:,} steps are kept")
-        self.steps = steps
-
-
-@dataclasses.dataclass
-class State:
-    """What a training has come to, apart from the model."""
-
-    elapsed_s: float = 0.0
-    rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # of the curve
-    best: Network | None = None
-    best_row: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Training(BaseCallback):
@@ -93,8 +73,12 @@ class Training(BaseCallback):
             self.logger.record("episode/tdg_ratio", float(np.mean(self._ratios)))
             self.logger.record("episode/episodes", self.training_env.episodes)  # type: ignore[attr-defined]
             self._ratios.clear()
+        self.say()
+
+    def say(self) -> None:
+        """Tell whoever waits how far it is."""
         if self.progress is not None:
-            self.progress(share, f"{self.num_timesteps:,} steps{self._said}")
+            self.progress(self.share_used(), f"{self.num_timesteps:,} steps{self._said}")
 
     def share_used(self) -> float:
         """Of the budget."""
@@ -187,35 +171,10 @@ def learn(model: BaseAlgorithm, watch: Training) -> None:
     if not (watch.interrupted or watch.over):
         watch.validate()
     watch.checkpoint()
+    watch.say()
     model.logger.close()
     if watch.interrupted:
         raise Stopped(model.num_timesteps)
-
-
-def finish(problem: Problem, folder: RunFolder, state: State) -> LearnedPolicy:
-    """Write the best policy, the picture and the summary."""
-    assert state.best is not None
-    row = state.best_row
-    policy = save_policy(problem, state.best, folder.path / POLICY, **said_of(row))
-    title = f"{problem.config.name}: {problem.form.base.label} with what was learned upon it"
-    plot_curve(state.rows, title, folder.path / PICTURE)
-    last = state.rows[-1]
-    folder.write_summary(
-        {
-            "training": problem.config.name, "algorithm": problem.config.algorithm,
-            "environment": problem.config.environment, "base": problem.form.base.label,
-            "steps": last["steps"], "minutes": state.elapsed_s / 60, "weights": problem.shape.count,
-            "best_at_steps": row["steps"], "validation": said_of(row)["validation"],
-            "policy": str(folder.path / POLICY), "picture": str(folder.path / PICTURE),
-        }
-    )  # fmt: skip
-    return policy
-
-
-def said_of(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the curve as an artifact's provenance has it."""
-    validation = {f"{name}_tdg_ratio": row[name] for name in ("policy", "base", "difference", "half_width")}
-    return {"steps": row["steps"], "minutes": row["minutes"], "validation": validation}
 
 
 def save_model(model: BaseAlgorithm, folder: Path) -> None:

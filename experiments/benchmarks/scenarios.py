@@ -28,6 +28,8 @@ class Sizes:
     routed_engines: of the cluster in which routers are timed, routed_requests_per_engine of the run they are in the
     middle of, and routed_decisions the requests routed there.
     compared_cluster_requests: served by us and by Dynamo with several engines.
+    environment_steps: of each environment, in one repetition; routed_episode_requests: of an episode in which an agent
+    routes; ppo_rollouts: that PPO collects and learns from in one repetition.
     """
 
     requests: int = 4000
@@ -46,6 +48,9 @@ class Sizes:
     routed_requests_per_engine: int = 400
     routed_decisions: int = 1000
     compared_cluster_requests: int = 8000
+    environment_steps: int = 2000
+    routed_episode_requests: int = 1000
+    ppo_rollouts: int = 4
 
 
 QUICK = Sizes(repetitions=2, process_repetitions=1, cluster_repetitions=1)

@@ -15,6 +15,7 @@ from servegym.experiments.benchmarks import (
     cluster,
     dynamo_clusters,
     dynamo_comparison,
+    environments,
     machine,
     memory,
     overload,
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "one engine": single_engine.measure,
     "overload": overload.measure,
     "routers": routers.measure,
+    "environments": environments.measure,
     "the whole process": startup.measure,
     "the first process ever": startup.measure_first,
 }

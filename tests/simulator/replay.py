@@ -473,13 +473,15 @@ class _Replayer:
 def check_order_within_instants(lines: np.ndarray) -> None:
     """Ends, suspensions, arrivals of KV, routing, starts; ends and starts by engine. (KV is sent at any of these.)
 
-    What takes no time makes another turn at the same instant: KV sent at once, a round that suspends at once.
+    What takes no time makes another turn at the same instant: KV sent at once, a round that suspends at once, a task
+    of which rounding has left nothing when it is resumed.
     """
     lines = lines[~np.isin(lines["kind"], (SENT, STOPPED))]
     part = np.array([PART_OF_INSTANT[kind] for kind in lines["kind"].tolist()], int)
     same = np.diff(lines["time_s"]) == 0
     back = same & (np.diff(part) < 0)
-    again = (lines["kind"][1:] == RECEIVED) & (part[:-1] == ROUTING) | (lines["kind"][1:] == SUSPENDED)
+    before, after = lines["kind"][:-1], lines["kind"][1:]
+    again = (after == RECEIVED) & (part[:-1] == ROUTING) | (after == SUSPENDED) | (before == RESUMED) & np.isin(after, (TOKEN, BATCH_END))
     assert again[back].all(), "not in the order of an instant"
     for k in (ENDS, SUSPENSIONS, STARTS):
         both = same & (part[1:] == k) & (part[:-1] == k)

@@ -66,7 +66,7 @@ def train(
         typer.Option(
             min=1,
             metavar="N",
-            help="End after so many steps of environments, or generations of cma; without --minutes, however long.",
+            help="End after so many steps of environments (cma: scenarios served); without --minutes, however long.",
             rich_help_panel=options.HOW_MUCH,
         ),
     ] = None,
@@ -114,43 +114,38 @@ def train(
 
 
 def trainer(algorithm: str) -> Callable[..., Any]:
-    """What trains with an algorithm: called with the configuration, a folder, resume and progress.
+    """What trains with an algorithm: called with the configuration, a folder, resume and progress."""
+    if algorithm == "cma":
+        from servegym.tuners import evolution
 
-    Raises ServegymError where a package of the extra is missing.
-    """
-    try:
-        if algorithm == "cma":
-            from servegym.tuners import evolution
+        return evolution.train
+    if algorithm == "bc":
+        from servegym.tuners import cloning
 
-            return evolution.train
-        if algorithm == "bc":
-            from servegym.tuners import cloning
+        return cloning.train
+    from servegym.tuners import training
 
-            return cloning.train
-        from servegym.tuners import training
-
-        return training.train
-    except ModuleNotFoundError as error:
-        if (error.name or "servegym").startswith("servegym"):
-            raise
-        raise ServegymError(
-            f"training takes packages that are not installed ({error.name}): pip install 'servegym[{EXTRA}]'"
-        ) from None
+    return training.train
 
 
 def run_with_progress(config: TrainingConfig, folder: Path, resume: bool) -> None:
     """Train, with a progress bar on standard error."""
-    train_with = trainer(config.algorithm)
+    from servegym.tuners.outcome import Stopped
+
     how = f"servegym train --resume {folder} goes on from the last checkpoint"
     try:
         with bar() as progress:
-            train_with(config, folder, resume=resume, progress=progress)
+            trainer(config.algorithm)(config, folder, resume=resume, progress=progress)
+    except ModuleNotFoundError as error:
+        package = (error.name or "servegym").partition(".")[0]
+        if package == "servegym":
+            raise
+        raise ServegymError(
+            f"training takes packages that are not installed ({package}): pip install 'servegym[{EXTRA}]'"
+        ) from None
     except KeyboardInterrupt:
         raise Interrupted(how) from None
-    except Exception as error:
-        # What training modules raise after a first Ctrl-C; to import their class takes seconds.
-        if type(error).__name__ != "Stopped":
-            raise
+    except Stopped as error:
         raise Interrupted(f"{error}; {how}") from None
 
 

@@ -1,0 +1,71 @@
+"""`servegym train`: a policy that other commands take, and errors in one line."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.tuners.tiny import tiny
+
+from servegym.tuners.config import to_text
+
+
+def test_what_it_writes_other_commands_take(servegym, tmp_path):
+    config = tiny("ppo-engine-batching", budget={"steps": 10**9})
+    (tmp_path / "mine.yaml").write_text(to_text(config))
+    done = servegym("train", "mine.yaml", "--steps", "64", "--seed", "3", "--out", "runs/mine", "--json", "-")
+    assert done.status == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["policy"] == "runs/mine/policy.json" and Path(document["picture"]).exists()
+    assert "with what was learned" in done.stderr and "written: runs/mine/policy.json" in done.stderr
+    assert json.loads(Path("runs/mine/policy.json").read_text())["provenance"]["seed"] == 3
+    done = servegym("simulate", "--scheduler", "learned:runs/mine/policy.json", "--requests", "20", "--json", "-")
+    assert done.status == 0 and json.loads(done.stdout)["finished"] == 20
+    done = servegym("train", "mine.yaml", "--out", "runs/mine")
+    assert (done.status, done.stdout) == (2, "")
+    assert done.stderr == "servegym: runs/mine: there is a training in it; --resume runs/mine goes on with it\n"
+
+
+def test_a_run_goes_into_a_folder_of_its_own(servegym, tmp_path):
+    (tmp_path / "mine.yaml").write_text(to_text(tiny("maskable-ppo-cluster-routing")))
+    assert servegym("train", "mine.yaml", "--seed", "2").status == 0
+    assert (tmp_path / "results/train-maskable-ppo-cluster-routing-seed2/policy.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((), "name a training: a .yaml file, or one of "),
+        (("ppo-engine-routing",), "unknown training 'ppo-engine-routing'; it should be a .yaml file, or one of "),
+        (("none.yaml",), "none.yaml: No such file"),
+        (("bad.yaml",), "bad.yaml: environment is missing"),
+        (("ppo-engine-batching", "--algorithm", "dqn"), "algorithm is 'dqn'; it should be one of ppo, maskable-ppo"),
+        (("ppo-engine-batching", "--algorithm", "maskable-ppo"), "for EngineBatching-v0 it should be ppo or sac"),
+        (("ppo-engine-batching", "--minutes", "0"), "budget.minutes is 0.0; it should be above 0"),
+        (("ppo-engine-batching", "--steps", "0"), "--steps"),
+        (("ppo-engine-batching", "--out", "bad.yaml"), "--out bad.yaml: bad.yaml is a file; name a folder"),
+        (("--resume", "nowhere"), "nowhere: there is no training to go on with (no config.yaml)"),
+        (("--resume", "nowhere", "--seed", "1"), "--resume goes on with what is in its folder"),
+    ],
+)
+def test_wrong_input_is_one_line(servegym, tmp_path, arguments, problem):
+    (tmp_path / "bad.yaml").write_text("algorithm: ppo\n")
+    done = servegym("train", *arguments)
+    assert (done.status, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1 and problem in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
+
+
+@pytest.mark.parametrize("missing", ["torch", "stable_baselines3", "sb3_contrib"])
+def test_a_missing_extra_is_named(tmp_path, missing):
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['servegym', 'train', 'ppo-engine-batching']\n"
+        "from servegym.cli.app import run; run()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"servegym: training takes packages that are not installed ({missing}): pip install 'servegym[train]'\n"
+    )
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,200 @@
+"""Evolution: it begins at the base, goes on where it was stopped, and gives the same policy for the same seed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cmaes")
+pytest.importorskip("stable_baselines3")
+
+from servegym.baselines.learned.artifact import load, read_document
+from servegym.baselines.learned.network import Network, Shape
+from servegym.simulator.simulation import Simulation
+from servegym.tuners import evolution
+from servegym.tuners.config import BudgetConfig, NetworkConfig, TrainingConfig, ValidationConfig, to_text
+from servegym.tuners.errors import TrainingError
+from servegym.tuners.forms import Lead
+from servegym.tuners.problem import problem_of
+from servegym.tuners.runs import RunFolder
+from servegym.tuners.training import Stopped
+
+RANKING, ROUTING, BATCHING = "RequestRanking-v0", "ClusterRouting-v0", "EngineBatching-v0"
+SCENARIOS = {"requests": 40, "loads": 3.0, "slo_scale": 0.5, "traces": ["sharegpt"]}
+ARGUMENTS = {RANKING: {"slots": 16}, ROUTING: {"engines": 3}, BATCHING: {}}
+
+
+def config_of(environment: str = RANKING, **changes) -> TrainingConfig:
+    return dataclasses.replace(
+        TrainingConfig(
+            environment,
+            "cma",
+            arguments=ARGUMENTS[environment],
+            scenarios=SCENARIOS | ({"engines": 3, "router": "min-load"} if environment == ROUTING else {}),
+            environments=1,
+            network=NetworkConfig(hidden=(2,), lead=2.0),
+            hyperparameters={"population": 6, "scenarios": 4},
+            budget=BudgetConfig(steps=72),
+            validation=ValidationConfig(scenarios=4, every_steps=24),
+            name="small",
+        ),
+        **changes,
+    )
+
+
+@pytest.mark.parametrize("environment", [RANKING, ROUTING, BATCHING])
+def test_it_begins_with_the_decisions_of_the_base(environment):
+    config = config_of(environment, network=NetworkConfig(hidden=(5, 3), lead=1.5))
+    problem = problem_of(config)
+    policy = problem.form.policy(evolution.start_of(problem))
+    for scenario in evolution.scenarios_of(problem, 0, 3):
+        ours, base = (Simulation(problem.form.placed(scenario, one)).run() for one in (policy, None))
+        assert ours.arrays.outcomes.tobytes() == base.arrays.outcomes.tobytes()
+
+
+def test_the_lead_of_the_base_passes_hidden_layers_and_is_as_large_as_said():
+    shape = Shape("dense", 3, 2, hidden=(4, 4), activation="tanh")
+    lead = Lead((1, 2), np.array([[1.0, 0.0], [0.0, -1.0]]), np.array([0.25, 0.0])).times(2.0)
+    network = evolution.first_network(shape, lead, np.random.default_rng(0))
+    assert network(np.zeros(3, "f4")) == pytest.approx([0.5, 0.0])
+    assert network(np.array([9.0, 1.0, 1.0], "f4")) == pytest.approx([2.5, -2.0])
+    with pytest.raises(TrainingError, match="a layer of 1 units"):
+        evolution.first_network(dataclasses.replace(shape, hidden=(1,)), lead, np.random.default_rng(0))
+
+
+def test_of_a_shared_network_the_part_of_the_whole_can_be_left_alone():
+    problem = problem_of(config_of(hyperparameters={"inputs": "slot"}))
+    settings = evolution.EvolutionConfig(inputs="slot", population=4, step=1.0)
+    search = evolution.Search(evolution.start_of(problem), settings, 0)
+    whole = problem.shape.whole
+    for network in search.candidates():
+        (weight, _), (start, _) = network.layers[0], search.mean.layers[0]
+        assert (weight[:, :whole] == start[:, :whole]).all()
+        assert (weight[:, whole:] != start[:, whole:]).all()
+    with pytest.raises(TrainingError, match="should be 'all'"):
+        evolution.searched(Shape("dense", 3, 2), "slot")
+
+
+@pytest.mark.parametrize("separable", [False, True])
+def test_the_search_finds_the_best_weights(separable):
+    shape = Shape("dense", 4, 1, hidden=(1,))
+    goal = np.linspace(-1.0, 1.0, shape.count)
+    search = evolution.Search(Network.zeros(shape), evolution.EvolutionConfig(separable=separable), 1)
+    for _ in range(150):
+        networks = search.candidates()
+        search.learn(np.array([-np.sum((network.weights.values - goal) ** 2) for network in networks]))
+    assert search.mean.weights.values == pytest.approx(goal, abs=0.01)
+
+
+def test_training_writes_what_it_found(tmp_path):
+    said = []
+    policy = evolution.train(config_of(), tmp_path, progress=lambda share, text: said.append((share, text)))
+    assert load(tmp_path / "policy.json").weights == policy.weights
+    rows = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
+    assert [row["steps"] for row in rows] == [0, 24, 48, 72]
+    assert rows[0]["difference"] == 0.0
+    best = max(rows, key=lambda row: row["policy"])
+    problem = problem_of(config_of())
+    verdict = evolution.Judge(problem.form, problem.source, problem.config.validation).judge(policy)
+    assert verdict.policy == best["policy"]
+    provenance = read_document(tmp_path / "policy.json")["provenance"]
+    assert provenance["trained_on"]["traces"] == ["sharegpt"]
+    assert provenance["config"]["hyperparameters"] == {"population": 6, "scenarios": 4}
+    assert json.loads((tmp_path / "summary.json").read_text())["best_at_steps"] == best["steps"]
+    assert (tmp_path / "training_curve.png").stat().st_size > 10_000
+    assert [share for share, _ in said] == pytest.approx([0.0, 1 / 3, 2 / 3, 1.0])
+    with pytest.raises(TrainingError, match="there is a training in it"):
+        evolution.train(config_of(), tmp_path)
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_one_others(tmp_path):
+    def trained(name: str, seed: int):
+        return evolution.train(config_of(seed=seed), tmp_path / name).weights
+
+    first = trained("one", 0)
+    assert trained("two", 0) == first
+    assert trained("three", 50) != first
+
+
+class Interrupted:
+    """Ctrl-C after so many generations."""
+
+    def __init__(self, after: int):
+        self.left = after
+
+    def __call__(self, share: float, text: str) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+
+def test_stopped_and_gone_on_with_is_as_if_it_had_not_been(tmp_path):
+    straight = evolution.train(config_of(), tmp_path / "straight")
+    with pytest.raises(Stopped):
+        evolution.train(config_of(), tmp_path / "stopped", progress=Interrupted(2))
+    resumed = evolution.train(RunFolder(tmp_path / "stopped").config(), tmp_path / "stopped", resume=True)
+    assert resumed.weights == straight.weights
+    rows = [json.loads(line) for line in (tmp_path / "stopped" / "curve.jsonl").read_text().splitlines()]
+    assert [row["steps"] for row in rows] == [0, 24, 48, 72]
+
+
+KILLED = """
+    import dataclasses
+    from servegym.tuners import evolution
+    from servegym.tuners.config import BudgetConfig, load_config
+    evolution.train(load_config({config!r}), {out!r})
+"""
+
+
+def test_what_is_killed_goes_on_from_its_last_generation(tmp_path):
+    config = config_of(budget=BudgetConfig(steps=100_000))
+    (tmp_path / "config.yaml").write_text(to_text(config))
+    script = textwrap.dedent(KILLED).format(config=str(tmp_path / "config.yaml"), out=str(tmp_path / "run"))
+    child = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
+    folder = RunFolder(tmp_path / "run")
+    limit = time.monotonic() + 120
+    while folder.last_checkpoint() is None and child.poll() is None and time.monotonic() < limit:
+        time.sleep(0.1)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    found = folder.last_checkpoint()
+    assert found is not None
+    done = found[1]["run"].steps
+    shorter = dataclasses.replace(config, budget=BudgetConfig(steps=done + 24))
+    evolution.train(shorter, tmp_path / "run", resume=True)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "curve.jsonl").read_text().splitlines()]
+    assert rows[-1]["steps"] == done + 24
+    assert [row["steps"] for row in rows] == sorted({row["steps"] for row in rows})
+
+
+def test_it_goes_on_from_a_policy_that_has_been_trained(tmp_path):
+    first = evolution.train(config_of(), tmp_path / "first")
+    config = config_of(start=str(tmp_path / "first" / "policy.json"))
+    assert evolution.start_of(problem_of(config)).weights == first.network.weights
+    with pytest.raises(TrainingError, match=r"start: .* it should be of"):
+        evolution.start_of(problem_of(dataclasses.replace(config, network=NetworkConfig(hidden=(3,)))))
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "message"),
+    [
+        ({"step": 0.0}, "hyperparameters.step is 0.0; it should be above 0"),
+        ({"population": 3}, "hyperparameters.population is 3; it should be 4 or more"),
+        ({"scenarios": 0}, "hyperparameters.scenarios is 0; it should be 1 or more"),
+        ({"inputs": "some"}, "hyperparameters.inputs is 'some'; it should be one of all, slot"),
+        ({"sigma": 0.1}, "hyperparameters.sigma: there is no such key"),
+        ({"population": "many"}, "hyperparameters.population is 'many'; it should be a whole number"),
+    ],
+)
+def test_what_cannot_be_is_told(hyperparameters, message, tmp_path):
+    with pytest.raises(TrainingError, match=message):
+        evolution.train(config_of(hyperparameters=hyperparameters), tmp_path)
+    assert not list(tmp_path.iterdir())

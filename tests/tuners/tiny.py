@@ -1,0 +1,35 @@
+"""For each algorithm and environment a training of seconds: overload, few requests, small networks."""
+
+from typing import Any
+
+from servegym.tuners.config import TrainingConfig, from_plain
+
+SCENARIOS = {"traces": ["azure-conv"], "loads": 4.0, "slo_scale": 0.4, "requests": {"low": 15, "high": 25}}
+PPO = {"n_steps": 8, "batch_size": 32, "n_epochs": 1}
+CASES: dict[str, dict[str, Any]] = {
+    "ppo-engine-batching": {"environment": "EngineBatching-v0", "algorithm": "ppo", "hyperparameters": PPO},
+    "sac-engine-batching": {
+        "environment": "EngineBatching-v0", "algorithm": "sac",
+        "hyperparameters": {"buffer_size": 1000, "learning_starts": 16, "batch_size": 16},
+    },
+    "ppo-request-ranking": {
+        "environment": "RequestRanking-v0", "algorithm": "ppo", "hyperparameters": PPO, "arguments": {"slots": 6},
+    },
+    "maskable-ppo-cluster-routing": {
+        "environment": "ClusterRouting-v0", "algorithm": "maskable-ppo", "hyperparameters": PPO,
+        "arguments": {"engines": 3},
+    },
+    "ppo-tier-scaling": {
+        "environment": "TierScaling-v0", "algorithm": "ppo", "hyperparameters": PPO, "arguments": {"engines": 3},
+        "scenarios": SCENARIOS | {"scaler": "polyserve:interval_s=0.2"},
+    },
+}  # fmt: skip
+
+
+def tiny(name: str, **changes: Any) -> TrainingConfig:
+    """One of `CASES`, with changes (in the words of the YAML file)."""
+    document = {
+        "scenarios": SCENARIOS, "environments": 4, "network": {"hidden": [8, 8], "critic": [8]},
+        "budget": {"steps": 64}, "validation": {"scenarios": 3}, "name": name,
+    }  # fmt: skip
+    return from_plain(TrainingConfig, document | CASES[name] | changes, "")

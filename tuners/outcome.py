@@ -1,0 +1,87 @@
+"""What a training comes to: the best policy so far, the curve, and in the end a policy, a picture and a summary."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from servegym.baselines.learned.artifact import save
+from servegym.baselines.learned.derived import LearnedPolicy
+from servegym.baselines.learned.network import Network
+from servegym.tuners.config import TrainingConfig
+from servegym.tuners.curve import plot_curve
+from servegym.tuners.problem import Problem
+from servegym.tuners.runs import PICTURE, POLICY, RunFolder, versions
+
+Progress = Callable[[float, str], None]  # share of the budget used, what there is to say
+
+
+class Stopped(Exception):
+    """Ctrl-C: a checkpoint was written. steps: done."""
+
+    def __init__(self, steps: int):
+        super().__init__(f"{steps:,} steps are kept")
+        self.steps = steps
+
+
+@dataclasses.dataclass
+class State:
+    """What a training has come to, apart from the model."""
+
+    elapsed_s: float = 0.0
+    rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # of the curve
+    best: Network | None = None
+    best_row: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def finish(problem: Problem, folder: RunFolder, state: State) -> LearnedPolicy:
+    """Write the best policy, the picture and the summary."""
+    assert state.best is not None
+    row = state.best_row
+    policy = save_policy(problem, state.best, folder.path / POLICY, **said_of(row))
+    title = f"{problem.config.name}: {problem.form.base.label} with what was learned upon it"
+    plot_curve(state.rows, title, folder.path / PICTURE)
+    last = state.rows[-1]
+    folder.write_summary(
+        {
+            "training": problem.config.name, "algorithm": problem.config.algorithm,
+            "environment": problem.config.environment, "base": problem.form.base.label,
+            "steps": last["steps"], "minutes": state.elapsed_s / 60, "weights": problem.shape.count,
+            "best_at_steps": row["steps"], "validation": said_of(row)["validation"],
+            "policy": str(folder.path / POLICY), "picture": str(folder.path / PICTURE),
+        }
+    )  # fmt: skip
+    return policy
+
+
+def said_of(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the curve as an artifact's provenance has it."""
+    validation = {f"{name}_tdg_ratio": row[name] for name in ("policy", "base", "difference", "half_width")}
+    return {"steps": row["steps"], "minutes": row["minutes"], "validation": validation}
+
+
+def save_policy(problem: Problem, network: Network, path: Path, **how: Any) -> LearnedPolicy:
+    """Write the network's policy to a .json file with how it came about; returns the policy.
+
+    how: more to say of it: steps, minutes, validation.
+    """
+    policy = problem.form.policy(network)
+    save(policy, path, provenance(problem, **how))
+    return policy
+
+
+def provenance(problem: Problem, **how: Any) -> dict[str, Any]:
+    """What an artifact says of a training: what it was trained on, the configuration, versions."""
+    config: TrainingConfig = problem.config
+    return {
+        "trained_on": problem.trained_on,
+        "training": config.name,
+        "algorithm": config.algorithm,
+        "environment": config.environment,
+        "seed": config.seed,
+        **how,
+        "config": config.to_json(),
+        "versions": versions(),
+    }
