@@ -481,7 +481,8 @@ def check_order_within_instants(lines: np.ndarray) -> None:
     same = np.diff(lines["time_s"]) == 0
     back = same & (np.diff(part) < 0)
     before, after = lines["kind"][:-1], lines["kind"][1:]
-    again = (after == RECEIVED) & (part[:-1] == ROUTING) | (after == SUSPENDED) | (before == RESUMED) & np.isin(after, (TOKEN, BATCH_END))
+    again = (after == RECEIVED) & (part[:-1] == ROUTING) | (after == SUSPENDED)
+    again |= (before == RESUMED) & np.isin(after, (TOKEN, BATCH_END))
     assert again[back].all(), "not in the order of an instant"
     for k in (ENDS, SUSPENSIONS, STARTS):
         both = same & (part[1:] == k) & (part[:-1] == k)
