@@ -19,9 +19,10 @@ MASKS = "action_masks"
 class Sb3VecEnv(VecEnv):
     """A `ServingVectorEnv` as Stable-Baselines3 and sb3-contrib take it.
 
-    infos[i] has something in it where the episode of i has just ended, and is empty otherwise (to fill it would take
-    longer than the step): `terminal_observation`; `TimeLimit.truncated`, whether it was cut off at the scenario's
-    `until_s`; `episode`, as of a `Monitor`: sum of rewards r, steps l, seconds since the start t; and `tdg_ratio`.
+    infos[i] has something in it where the episode of i has just ended, and is empty otherwise (to fill 64 at each step
+    takes a quarter of the step's time): `terminal_observation`; `TimeLimit.truncated`, whether the episode was cut off
+    at the scenario's `until_s`; `episode`, as of a `Monitor`: sum of rewards r, steps l, seconds since the start t; and
+    `tdg_ratio`.
 
     `seed(s)` and `set_options(...)` hold for the next `reset`, as they do everywhere in Stable-Baselines3.
     reward_scale: on the rewards; those in `episode` are not scaled.

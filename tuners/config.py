@@ -92,7 +92,7 @@ class TrainingConfig:
             ("algorithm", self.algorithm in ALGORITHMS, f"one of {', '.join(ALGORITHMS)}"),
             ("environments", self.environments >= 1, "1 or more"),
             ("network.activation", self.network.activation in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}"),
-            ("network.hidden", self.network.hidden and min(self.network.hidden) >= 1, "sizes of 1 or more"),
+            ("network.hidden", min(self.network.hidden, default=1) >= 1, "sizes of 1 or more"),
             ("network.critic", min(self.network.critic, default=1) >= 1, "sizes of 1 or more"),
             ("network.lead", 0 <= self.network.lead < math.inf, "0 or more"),
             ("network.log_std", math.isfinite(self.network.log_std), "finite"),

@@ -12,9 +12,9 @@ import torch
 from sb3_contrib import MaskablePPO
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import VecEnv
 
 from servegym.baselines.learned.artifact import load
-from servegym.envs.sb3 import Sb3VecEnv
 from servegym.tuners.actors import ACTIVATIONS, CompilablePolicy, MaskableCompilablePolicy, load_network
 from servegym.tuners.errors import TrainingError
 from servegym.tuners.export import actor_layers
@@ -36,7 +36,7 @@ class Annealed:
         return self.begin + (self.end - self.begin) * min(self.share, 1.0)
 
 
-def new_model(problem: Problem, env: Sb3VecEnv) -> BaseAlgorithm:
+def new_model(problem: Problem, env: VecEnv) -> BaseAlgorithm:
     """A model that acts as the base policy does, or as the policy to start from. Raises TrainingError."""
     config = problem.config
     check_suits(problem)
@@ -62,7 +62,7 @@ def new_model(problem: Problem, env: Sb3VecEnv) -> BaseAlgorithm:
     return model
 
 
-def load_model(problem: Problem, env: Sb3VecEnv, path: Path) -> BaseAlgorithm:
+def load_model(problem: Problem, env: VecEnv, path: Path) -> BaseAlgorithm:
     """A model that was saved."""
     model: BaseAlgorithm = CLASSES[problem.config.algorithm].load(path, env=env, device="cpu")
     return model

@@ -196,7 +196,7 @@ def restore(model: BaseAlgorithm, env: Sb3VecEnv, found: tuple[Path, dict[str, A
 
 @contextlib.contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
-    """Of layers as small as these more threads than one are no faster, and environments have a use for the others."""
+    """Of layers as small as these more threads than one are no faster, and they wait for cores that are busy."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

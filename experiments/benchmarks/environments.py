@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import time
-import warnings
 from collections.abc import Callable
 from statistics import median
 from typing import Any
@@ -165,8 +164,13 @@ def timed(call: Callable[[], Any]) -> float:
     return time.perf_counter() - begin
 
 
+def learning_s(model: Any, steps: int) -> float:
+    return timed(lambda: model.learn(steps, reset_num_timesteps=False))
+
+
 def ppo(sizes: Sizes) -> Figure:
     """How fast PPO is from end to end, as a share of the same PPO where environments cost nothing."""
+    from servegym.envs.sb3 import Sb3VecEnv
     from servegym.experiments.benchmarks.zero_cost import ZeroCostEnv
     from servegym.tuners.config import BudgetConfig, load_config
     from servegym.tuners.learners import new_model
@@ -180,16 +184,10 @@ def ppo(sizes: Sizes) -> Figure:
     problem = problem_of(config)
     rollout = config.environments * parameters["n_steps"]
     shares = []
-    with torch_threads(config.torch_threads), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from servegym.envs.sb3 import Sb3VecEnv
-
+    with torch_threads(config.torch_threads):
         models = [new_model(problem, Sb3VecEnv(problem.venv)), new_model(problem, ZeroCostEnv(problem.venv))]
         for _ in range(sizes.repetitions + 1):
-            seconds = [
-                timed(lambda model=model: model.learn(sizes.ppo_rollouts * rollout, reset_num_timesteps=False))
-                for model in models
-            ]
+            seconds = [learning_s(model, sizes.ppo_rollouts * rollout) for model in models]
             shares.append(seconds[1] / seconds[0])
     shares = shares[1:]  # the first one compiles
     what = f"PPO on EngineBatching, n = {config.environments}, beside the same PPO on environments that cost nothing"

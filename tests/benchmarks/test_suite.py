@@ -30,6 +30,9 @@ SIZES = Sizes(
     routed_engines=4,
     routed_requests_per_engine=20,
     routed_decisions=10,
+    environment_steps=60,
+    routed_episode_requests=20,
+    ppo_rollouts=1,
 )
 COMPILES = "the first process ever"  # takes longer than all tests here
 NAMES = {
@@ -47,7 +50,15 @@ NAMES = {
     "cluster_minload_bound_ratio",
     "cluster_minload_rss_mib",
     "cluster_minload_rss_mib_per_million",
+    "vector_steps_per_s",
+    "vector_steps_per_s_overload",
+    "routing_steps_per_s",
+    "routing_simulate_requests_per_s",
+    "step_per_s",
+    "env_reset_ms",
+    "ppo_share",
 }
+SPREAD = ("vector_steps_per_s", "vector_steps_per_s_overload", "routing_steps_per_s", "step_per_s", "ppo_share")
 
 
 @pytest.fixture
@@ -63,7 +74,7 @@ def test_the_suite_reports_every_figure(capsys: pytest.CaptureFixture[str]) -> N
     out, err = capsys.readouterr()
     assert json.loads(out) == values
     routed = {f"router_{name.replace('-', '_')}_requests_per_s" for name in router_names()}
-    spreads = {f"{name}_{end}" for name in routed for end in ("low", "high")}
+    spreads = {f"{name}_{end}" for name in (*routed, *SPREAD) for end in ("low", "high")}
     assert set(values) == NAMES | routed | spreads
     assert all(math.isfinite(value) for value in values.values())
     assert all(value > 0 for name, value in values.items() if not name.endswith("per_million"))

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -245,3 +246,25 @@ def test_folders_that_are_not_for_it(tmp_path: Path) -> None:
     RunFolder(tmp_path).begin(config)
     with pytest.raises(TrainingError, match=r"there is a training in it; --resume .* goes on with it"):
         train(config, tmp_path)
+
+
+def test_the_page_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs/training.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    threads = torch.get_num_threads()
+    try:
+        exec(block, names)
+    finally:
+        torch.set_num_threads(threads)
+    assert names["model"].num_timesteps == 2048
+
+
+def test_the_configuration_of_the_page_is_one(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/training.md").read_text("utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
+    (tmp_path / "mine.yaml").write_text(block.replace("start:", "# start:"))
+    config = load_config(tmp_path / "mine.yaml")
+    assert config.environment == "ClusterRouting-v0"
+    problem = problem_of(dataclasses.replace(config, environments=2))
+    assert problem.form.base.name == "min-load"
