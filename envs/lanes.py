@@ -22,8 +22,8 @@ LANES_A_THREAD = 16  # of fewer, a second thread costs as much as it saves
 
 
 @functools.cache
-def helpers() -> ThreadPoolExecutor:
-    """Threads beside the caller's own: kernels run without Python's lock."""
+def helpers(process: int) -> ThreadPoolExecutor:
+    """Threads beside the caller's own, of a process (a fork has none of its parent's). Kernels run without the GIL."""
     return ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1), "servegym-lanes")
 
 
@@ -63,8 +63,8 @@ class Lanes:
         self._handlers = Handlers(interface.observe, interface.act)
         self._seats = [Seat() for _ in range(n)]
         self._step = step_episodes.entry
-        parts = max(1, min(threads or os.cpu_count() or 1, n // LANES_A_THREAD))
-        self._bounds = np.linspace(0, n, parts + 1).round().astype(int).tolist()
+        self.threads = max(1, min(threads or os.cpu_count() or 1, n // LANES_A_THREAD))
+        self._bounds = np.linspace(0, n, self.threads + 1).round().astype(int).tolist()
 
     def start(self, i: int, scenario: Scenario) -> None:
         """Begin a new episode in lane i, and go on to its first decision."""
@@ -96,7 +96,7 @@ class Lanes:
                     raise ActionError(f"action {action.tolist()}: its numbers should be finite")
         self.episodes["acting"] = 1
         bounds = self._bounds
-        others = [helpers().submit(self._go, *part) for part in itertools.pairwise(bounds[1:])]
+        others = [helpers(os.getpid()).submit(self._go, *part) for part in itertools.pairwise(bounds[1:])]
         stopped = self._go(bounds[0], bounds[1])
         for other in others:
             stopped += other.result()

@@ -1,8 +1,8 @@
 """Values of kernels kept in memory under an address.
 
-A run is some sixty arrays. To hand them from Python to a kernel takes tens of microseconds a call, an iteration less than
-one. So a run that is stepped often is parked once, and kernels take it up by its address. Whoever parks a value keeps the
-arrays alive.
+A run is some sixty arrays. To hand them from Python to a kernel takes tens of microseconds a call, an iteration about
+one. So a run that is stepped often is parked once, and kernels take it up by its address. Whoever parks a value keeps
+the arrays alive.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def routing(sizes: Sizes) -> list[Figure]:
     scenario = CLUSTER.replaced(requests=float(sizes.routed_episode_requests))(np.random.default_rng(SEED))
     simulation = Simulation(scenario)
     env = vector("ClusterRouting-v0", scenario, engines=CLUSTER.engines)
-    threads = len(env.lanes._bounds) - 1
+    threads = env.lanes.threads
 
     def steps_per_s() -> float:
         """Of whole episodes."""
