@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -64,7 +63,7 @@ class Lanes:
         self._seats = [Seat() for _ in range(n)]
         self._step = step_episodes.entry
         self.threads = max(1, min(threads or os.cpu_count() or 1, n // LANES_A_THREAD))
-        self._bounds = np.linspace(0, n, self.threads + 1).round().astype(int).tolist()
+        self._turns = np.zeros(2, "i8")
 
     def start(self, i: int, scenario: Scenario) -> None:
         """Begin a new episode in lane i, and go on to its first decision."""
@@ -95,23 +94,23 @@ class Lanes:
                 if not np.isfinite(action).all():
                     raise ActionError(f"action {action.tolist()}: its numbers should be finite")
         self.episodes["acting"] = 1
-        bounds = self._bounds
-        others = [helpers(os.getpid()).submit(self._go, *part) for part in itertools.pairwise(bounds[1:])]
-        stopped = self._go(bounds[0], bounds[1])
-        for other in others:
-            stopped += other.result()
+        self._turns[:] = 0
+        others = [helpers(os.getpid()).submit(self._go, len(self.episodes)) for _ in range(self.threads - 1)]
+        stopped = self._go(len(self.episodes)) + sum(other.result() for other in others)
         if stopped:
             self._see_to_stopped()
 
-    def _go(self, first: int, last: int) -> int:
-        """Step lanes first to last - 1. Returns how many are not at a decision afterwards."""
+    def _go(self, last: int) -> int:
+        """Step lanes up to last - 1, from that whose turn it is. Returns how many are not at a decision afterwards."""
         return self._step(
-            self._handlers.address, self.episodes, first, last, self.actions, self.observations, self.masks, self.bases
-        )
+            self._handlers.address, self.episodes, self._turns, last, self.actions, self.observations, self.masks,
+            self.bases,
+        )  # fmt: skip
 
     def _run(self, i: int) -> None:
         self.episodes["stepping"][i] = 1
-        self._go(i, i + 1)
+        self._turns[:] = (0, i)
+        self._go(i + 1)
         self._see_to_stopped()
 
     def _see_to_stopped(self) -> None:
@@ -134,7 +133,8 @@ class Lanes:
             stepping = self.episodes["stepping"].copy()
             self.episodes["stepping"] = 0
             self.episodes["stepping"][again] = 1
-            self._go(0, len(self.episodes))
+            self._turns[:] = 0
+            self._go(len(self.episodes))
             self._see_to_stopped()
             self.episodes["stepping"] = stepping
 
