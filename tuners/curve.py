@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def plot_curve(rows: Sequence[Mapping[str, Any]], title: str, path: str | Path) 
             last["minutes"], 100 * last["difference"], "o", markersize=9, color="black", markerfacecolor="none",
             label=f"kept: {100 * last['difference']:+.2f} points, base {last['base']:.3f}",
         )  # fmt: skip
-    axes.set_title(title, fontsize=11, loc="left")
+    axes.set_title(textwrap.fill(title, 72), fontsize=11, loc="left")
     axes.set_xlabel("minutes of training")
     axes.set_ylabel("TDG ratio on validation scenarios,\npoints above the base policy")
     axes.grid(color="0.9", linewidth=0.6, zorder=0)
