@@ -2,14 +2,17 @@
 
 import functools
 import importlib
+import importlib.resources
 import pkgutil
+from pathlib import Path
 
 from servegym.baselines import routers, scalers, schedulers
 from servegym.simulator import policies
 from servegym.simulator.errors import PolicyError
 from servegym.simulator.policies import Policy
 
-LEARNED = "learned:"  # in front of the path of a file
+LEARNED = "learned:"  # in front of the path of a file, or of the name of a policy that ships
+SHIPPED = "servegym.baselines.learned.policies"
 
 
 @functools.cache
@@ -21,17 +24,27 @@ def load() -> None:
 
 
 def _find(kind: str, text: str) -> Policy:
-    """A policy by its name and settings, or "learned:PATH" from the file it was saved to."""
+    """A policy by its name and settings, or "learned:PATH" from the file it was saved to, or "learned:NAME"."""
     load()
     if not text.startswith(LEARNED):
         return policies.get_policy(kind, text)
     from servegym.baselines.learned import artifact
 
     path = text.removeprefix(LEARNED)
-    policy = artifact.load(path)
+    policy = artifact.load(path if path.endswith(".json") else _shipped(path))
     if policy.kind != kind:
         raise PolicyError(f"{path}: it is a {policy.kind}; it should be a {kind}")
     return policy
+
+
+def _shipped(name: str) -> Path:
+    """The file of a learned policy that ships. Raises PolicyError if there is none of that name."""
+    folder = Path(str(importlib.resources.files(SHIPPED)))
+    path = folder / f"{name}.json"
+    if Path(name).name != name or not path.is_file():
+        names = sorted(file.stem for file in folder.glob("*.json"))
+        raise PolicyError(f"no learned policy {name!r}; there are {', '.join(names)}, or the path of a .json file")
+    return path
 
 
 def scheduler(text: str) -> Policy:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from servegym.baselines import registry
 from servegym.baselines.learned.controller import controlled
 from servegym.baselines.learned.derived import PREFIX, LearnedPolicy
 from servegym.baselines.learned.network import Network, Shape
@@ -105,6 +106,7 @@ def load(path: str | Path, name: str = "") -> Policy:
     path = Path(path)
     document = read_document(path)
     where, kind = str(path), document["kind"]
+    registry.load()  # the base is one of those
     try:
         base = from_json(document["base"])
     except PolicyError as error:
@@ -162,7 +164,7 @@ def _network(shape: Shape, path: Path, document: Mapping[str, Any]) -> Network:
     try:
         import safetensors.numpy
     except ImportError:
-        raise PolicyError("its weights are read with the package safetensors: pip install 'servegym[train]'") from None
+        raise PolicyError("its weights are read with the package safetensors: pip install safetensors") from None
     try:
         data = path.read_bytes()
     except OSError as error:

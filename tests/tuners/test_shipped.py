@@ -1,0 +1,58 @@
+"""The policies that ship: they say what they were trained on, and gain more than their base where it is hard."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from servegym.baselines.learned.artifact import load, read_document
+from servegym.envs.scenarios import STEADY, RandomScenarios
+from servegym.experiments.evaluation.panel import load_panel
+from servegym.experiments.evaluation.provenance import TrainedOn
+from servegym.simulator.simulation import Simulation
+from servegym.tuners.config import load_config
+
+FOLDER = Path(str(importlib.resources.files("servegym.baselines.learned.policies")))
+NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
+PANELS = {"scheduler": "held_out", "router": "held_out_routers"}
+
+
+def test_there_is_one_for_batches_and_one_for_routes():
+    assert {load(FOLDER / f"{name}.json").kind for name in NAMES} == {"scheduler", "router"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_what_its_configuration_trains(name):
+    document = read_document(FOLDER / f"{name}.json")
+    provenance = document["provenance"]
+    assert provenance["config"] == load_config(provenance["training"]).to_json()
+    assert provenance["minutes"] < 20
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_was_trained_on_nothing_it_is_judged_on(name):
+    path = FOLDER / f"{name}.json"
+    trained_on = TrainedOn.from_json(read_document(path)["provenance"]["trained_on"], str(path))
+    panel = load_panel(PANELS[load(path).kind])
+    assert not set(trained_on.traces) & set(panel.traces)
+    assert all(last < panel.first_seed for _, last in trained_on.seeds)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_gains_more_than_its_base_under_overload(name):
+    policy = load(FOLDER / f"{name}.json")
+    engines = {"engines": 4, "router": "min-load"} if policy.kind == "router" else {}
+    source = RandomScenarios(loads=1.4, requests=400, profiles=(STEADY,), **engines)
+    differences = []
+    for seed in range(970_000, 970_006):
+        scenario = source(np.random.default_rng(seed))
+        ours, base = (
+            Simulation(dataclasses.replace(scenario, **{policy.kind: one})).run().summary["tdg_ratio"]
+            for one in (policy, policy.base)
+        )
+        differences.append(ours - base)
+    assert np.mean(differences) > 0.0
