@@ -30,15 +30,18 @@ def _find(kind: str, text: str) -> Policy:
         return policies.get_policy(kind, text)
     from servegym.baselines.learned import artifact
 
-    path = text.removeprefix(LEARNED)
-    policy = artifact.load(path if path.endswith(".json") else _shipped(path))
+    path = learned_path(text)
+    policy = artifact.load(path)
     if policy.kind != kind:
         raise PolicyError(f"{path}: it is a {policy.kind}; it should be a {kind}")
     return policy
 
 
-def _shipped(name: str) -> Path:
-    """The file of a learned policy that ships. Raises PolicyError if there is none of that name."""
+def learned_path(text: str) -> Path:
+    """The file that "learned:PATH" or "learned:NAME" stands for. Raises PolicyError if none ships by that name."""
+    name = text.removeprefix(LEARNED)
+    if name.endswith(".json"):
+        return Path(name)
     folder = Path(str(importlib.resources.files(SHIPPED)))
     path = folder / f"{name}.json"
     if Path(name).name != name or not path.is_file():

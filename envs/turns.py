@@ -1,5 +1,7 @@
 """Lanes shared out among threads a few at a time: whoever is free takes the next."""
 
+from typing import Any
+
 from numba import types
 from numba.extending import intrinsic
 
@@ -24,4 +26,4 @@ def take_turn_at_once(typing_context, turns):
     return types.int64(turns), generate
 
 
-take_turn = take_turn_plainly if JIT_DISABLED else take_turn_at_once
+take_turn: Any = take_turn_plainly if JIT_DISABLED else take_turn_at_once

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from servegym.baselines.registry import LEARNED
+from servegym.baselines.registry import LEARNED, learned_path
 from servegym.experiments.errors import ExperimentError
 from servegym.traces.loading import trace_names
 
@@ -77,8 +77,8 @@ class TrainedOn:
 
 
 def artifact_path(text: str) -> Path | None:
-    """The file of a policy that is named "learned:PATH"; None for one that was not learned."""
-    return Path(text.removeprefix(LEARNED)) if text.startswith(LEARNED) else None
+    """The file of a policy that is named "learned:PATH" or "learned:NAME"; None for one that was not learned."""
+    return learned_path(text) if text.startswith(LEARNED) else None
 
 
 def trained_on(provenance: Mapping[str, Any], path: Path) -> TrainedOn | None:
