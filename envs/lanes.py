@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -63,7 +64,9 @@ class Lanes:
         self._seats = [Seat() for _ in range(n)]
         self._step = step_episodes.entry
         self.threads = max(1, min(threads or os.cpu_count() or 1, n // LANES_A_THREAD))
-        self._turns = np.zeros(2, "i8")
+        # Of lanes that two threads share (see step_episodes): turns, and the end. 16 numbers: cache lines of their own.
+        bounds = np.linspace(0, n, -(-self.threads // 2) + 1).round().astype(int).tolist()
+        self._ranges = [(np.array([0, first, *[0] * 14]), last) for first, last in itertools.pairwise(bounds)]
 
     def start(self, i: int, scenario: Scenario) -> None:
         """Begin a new episode in lane i, and go on to its first decision."""
@@ -94,23 +97,26 @@ class Lanes:
                 if not np.isfinite(action).all():
                     raise ActionError(f"action {action.tolist()}: its numbers should be finite")
         self.episodes["acting"] = 1
-        self._turns[:] = 0
-        others = [helpers(os.getpid()).submit(self._go, len(self.episodes)) for _ in range(self.threads - 1)]
-        stopped = self._go(len(self.episodes)) + sum(other.result() for other in others)
+        ranges = self._ranges
+        for turns, _ in ranges:
+            turns[0] = 0
+        helper = helpers(os.getpid())
+        parts = [(turns, last, backwards) for turns, last in ranges for backwards in (False, True)][: self.threads]
+        others = [helper.submit(self._go, *part) for part in parts[1:]]
+        stopped = self._go(*parts[0]) + sum(other.result() for other in others)
         if stopped:
             self._see_to_stopped()
 
-    def _go(self, last: int) -> int:
-        """Step lanes up to last - 1, from that whose turn it is. Returns how many are not at a decision afterwards."""
+    def _go(self, turns: np.ndarray, last: int, backwards: bool = False) -> int:
+        """Step lanes turns[1] to last - 1, or a share of them. Returns how many are not at a decision afterwards."""
         return self._step(
-            self._handlers.address, self.episodes, self._turns, last, self.actions, self.observations, self.masks,
+            self._handlers.address, self.episodes, turns, last, backwards, self.actions, self.observations, self.masks,
             self.bases,
         )  # fmt: skip
 
     def _run(self, i: int) -> None:
         self.episodes["stepping"][i] = 1
-        self._turns[:] = (0, i)
-        self._go(i + 1)
+        self._go(np.array([0, i]), i + 1)
         self._see_to_stopped()
 
     def _see_to_stopped(self) -> None:
@@ -133,8 +139,7 @@ class Lanes:
             stepping = self.episodes["stepping"].copy()
             self.episodes["stepping"] = 0
             self.episodes["stepping"][again] = 1
-            self._turns[:] = 0
-            self._go(len(self.episodes))
+            self._go(np.array([0, 0]), len(self.episodes))
             self._see_to_stopped()
             self.episodes["stepping"] = stepping
 

@@ -14,8 +14,6 @@ from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.signatures import advance_signature, array
 from servegym.simulator.statuses import DECISION, DONE, PAUSED
 
-TURN = 4  # lanes that a thread takes at a time: those side by side share cache lines
-
 
 class Handling(NamedTuple):
     """The functions of a kind of environment."""
@@ -48,46 +46,48 @@ def park_handlers(address, advance, observe, act):
         array(EPISODE),
         array(types.int64),
         types.int64,
+        types.boolean,
         array(types.float64, 2),
         array(types.float32, 2),
         array(types.int8, 2),
         array(types.float64, 2),
     )
 )
-def step_episodes(handlers, episodes, turns, last, actions, observations, masks, bases):
+def step_episodes(handlers, episodes, turns, last, backwards, actions, observations, masks, bases):
     """Step those of episodes[turns[1]:last] that are to be stepped. Returns how many are not at a decision afterwards.
 
-    turns: int64[2], with which several threads share the episodes; turns[0] is 0 before. handlers: address of (advance,
-    observe, act). actions: float64[n, numbers]. Written where there is a decision: observations: float32[n, size],
-    masks: int8[n, choices], bases: float64[n, numbers], the base policy's actions.
+    turns: (episodes taken, the first), int64[2], by which two threads share them: one from the first on, the other from
+    the last backwards, until they meet. So neither waits long, and an episode is most often found in its core's cache.
+    handlers: address of (advance, observe, act). actions: float64[n, numbers]. Written where there is a decision:
+    observations: float32[n, size], masks: int8[n, choices], bases: float64[n, numbers], the base policy's actions.
     """
     run_on, observe, act = restore_handlers(handlers)
-    stopped = 0
-    while True:
-        first = turns[1] + TURN * take_turn(turns)
-        if first >= last:
-            return stopped
-        for i in range(first, min(first + TURN, last)):
-            episode = episodes[i]
-            if episode.stepping == 0:
-                continue
-            run, books, functions = restore_run(episode.address)
-            if episode.acting == 1:
-                if episode.status == DECISION:  # an episode can be without any
-                    act(episode, actions[i])
-                episode.acting = 0
-                episode.left = episode.every
-            status = DECISION
-            while status == DECISION:
-                status = run_on(run, books, functions, episode.stop_at, episode.until_s)
-                if status == DECISION:
-                    episode.left -= 1
-                    if episode.left <= 0 and observe(episode, observations[i], masks[i], bases[i]):
-                        break
-            episode.status = status
-            if status in (DECISION, DONE, PAUSED):
-                reckon(run, episode)
-            stopped += status != DECISION
+    stopped, i, way = 0, turns[1], 1
+    if backwards:
+        i, way = last - 1, -1
+    while take_turn(turns) < last - turns[1]:
+        episode, row = episodes[i], i
+        i += way
+        if episode.stepping == 0:
+            continue
+        run, books, functions = restore_run(episode.address)
+        if episode.acting == 1:
+            if episode.status == DECISION:  # an episode can be without any
+                act(episode, actions[row])
+            episode.acting = 0
+            episode.left = episode.every
+        status = DECISION
+        while status == DECISION:
+            status = run_on(run, books, functions, episode.stop_at, episode.until_s)
+            if status == DECISION:
+                episode.left -= 1
+                if episode.left <= 0 and observe(episode, observations[row], masks[row], bases[row]):
+                    break
+        episode.status = status
+        if status in (DECISION, DONE, PAUSED):
+            reckon(run, episode)
+        stopped += status != DECISION
+    return stopped
 
 
 @kernel

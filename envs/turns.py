@@ -1,4 +1,4 @@
-"""Lanes shared out among threads a few at a time: whoever is free takes the next."""
+"""Turns that threads take: each gets one that nobody else has."""
 
 from typing import Any
 
