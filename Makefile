@@ -69,5 +69,5 @@ $(BASE): pyproject.toml constraints.txt | $(MADE)
 	@touch $@
 
 $(DEV): pyproject.toml constraints.txt | $(MADE)
-	$(PIP_INSTALL) -e '.[dev,train]'
+	$(PIP_INSTALL) -e '.[dev,train,tune,ray,serve]'
 	@touch $(BASE) $@

@@ -23,18 +23,22 @@ def load() -> None:
             importlib.import_module(module.name)
 
 
-def _find(kind: str, text: str) -> Policy:
-    """A policy by its name and settings, or "learned:PATH" from the file it was saved to, or "learned:NAME"."""
+def _find(kind: str, text: str, role: str = "") -> Policy:
+    """A policy by its name and settings, or "learned:PATH" from the file it was saved to, or "learned:NAME".
+
+    role: what it is for, where a file has several policies of the kind.
+    """
     load()
     if not text.startswith(LEARNED):
         return policies.get_policy(kind, text)
-    from servegym.baselines.learned import artifact
+    from servegym.baselines.artifact.files import load_artifact
 
     path = learned_path(text)
-    policy = artifact.load(path)
-    if policy.kind != kind:
-        raise PolicyError(f"{path}: it is a {policy.kind}; it should be a {kind}")
-    return policy
+    artifact = load_artifact(path)
+    try:
+        return artifact.policies[role] if role in artifact.policies else artifact.policy(kind)
+    except PolicyError as error:
+        raise PolicyError(f"{path}: {error}") from None
 
 
 def learned_path(text: str) -> Path:
@@ -54,6 +58,11 @@ def scheduler(text: str) -> Policy:
     """The scheduler "name", "name:key=value,..." or "learned:PATH". Raises PolicyError for an unknown name or
     parameter, or a file that no policy was saved to."""
     return _find("scheduler", text)
+
+
+def decode_scheduler(text: str) -> Policy:
+    """As `scheduler`; of a file with a scheduler for decode engines that one."""
+    return _find("scheduler", text, "decode_scheduler")
 
 
 def scheduler_names() -> list[str]:

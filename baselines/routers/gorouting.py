@@ -4,6 +4,7 @@ engines unless one is nearly idle, so that room is left for long requests (secti
 
 import numpy as np
 
+from servegym.baselines.relations import below
 from servegym.baselines.routers.blind import STREAM, any_engine
 from servegym.baselines.routers.ties import FIELDS, MEASURE, goes_first, is_below, send_to, send_to_least
 from servegym.simulator.batches import EMPTY_BATCH
@@ -174,7 +175,7 @@ def is_above(views, state, a, b):
     return goes_first(views, state, a, b)
 
 
-register(
+gorouting_policy = register(
     Policy(
         "gorouting",
         "router",
@@ -202,3 +203,4 @@ register(
         ),
     )
 )  # fmt: skip
+below(gorouting_policy, "mu", "lambda", "ProServe, Alg. 2 lines 10 and 11: nearly idle engines are not heavily loaded")

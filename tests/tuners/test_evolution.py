@@ -16,7 +16,8 @@ import pytest
 pytest.importorskip("cmaes")
 pytest.importorskip("stable_baselines3")
 
-from servegym.baselines.learned.artifact import load, read_document
+from servegym.baselines.artifact.document import read_document
+from servegym.baselines.learned.artifact import load
 from servegym.baselines.learned.network import Network, Shape
 from servegym.simulator.simulation import Simulation
 from servegym.tuners import evolution

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from servegym.baselines.learned.artifact import load, read_document
+from servegym.baselines.artifact.document import read_document
+from servegym.baselines.learned.artifact import load
 from servegym.envs.scenarios import STEADY, RandomScenarios
 from servegym.experiments.evaluation.panel import load_panel
 from servegym.experiments.evaluation.provenance import TrainedOn

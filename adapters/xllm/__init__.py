@@ -1,0 +1,1 @@
+"""Configurations of xLLM from our policies: flags, and fields of requests."""

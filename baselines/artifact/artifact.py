@@ -1,0 +1,82 @@
+"""What an artifact is: the policies that serve together, what they assume, and how they came about."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from servegym.simulator.errors import PolicyError
+from servegym.simulator.policies import Policy
+
+# What a policy is for, in the order in which it is told, and the kind of policy that can be that.
+KINDS = {"scheduler": "scheduler", "decode_scheduler": "scheduler", "router": "router", "scaler": "scaler"}
+
+
+class ArtifactError(PolicyError):
+    """An artifact that is missing, not as it was written, or made for another version; always one line."""
+
+    def __init__(self, message: str):
+        super().__init__(" ".join(message.split()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Artifact:
+    """Policies that serve together.
+
+    policies: at least one, by what it is for (a key of `KINDS`).
+    estimator: what they believe batches take: "profile" (name), "form" and its packed "coefficients", "fit" (error,
+        source, and whatever else is known of it); None: whoever runs them has to say.
+    workload: what they were made for: "slo" (recipe); "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s" (None: none) of a
+        request that does not say; "weight_of_priority" ({"1": 2.0}), "first_token_weight" (of later tokens: 1);
+        "traces", "devices", "loads"; "engines", or "prefill" and "decode". None: unknown.
+    provenance: how it came about, as JSON: study, panel, scores, seeds, versions; `trained_on` is what it has seen.
+
+    Raises ArtifactError for no policy, and for one that is not of the kind it is there for.
+    """
+
+    policies: Mapping[str, Policy]
+    estimator: Mapping[str, Any] | None = None
+    workload: Mapping[str, Any] | None = None
+    provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.policies:
+            raise ArtifactError(f"an artifact has at least one policy: {', '.join(KINDS)}")
+        for role, policy in self.policies.items():
+            if role not in KINDS:
+                raise ArtifactError(f"an artifact has no {role!r}; it has {', '.join(KINDS)}")
+            if policy.kind != KINDS[role]:
+                raise ArtifactError(f"{policy.label} is a {policy.kind}; the {role} should be a {KINDS[role]}")
+        object.__setattr__(self, "policies", {role: self.policies[role] for role in KINDS if role in self.policies})
+
+    @property
+    def scheduler(self) -> Policy | None:
+        """Of the engines; of the prefill engines, where there are some."""
+        return self.policies.get("scheduler")
+
+    @property
+    def decode_scheduler(self) -> Policy | None:
+        """Of the decode engines."""
+        return self.policies.get("decode_scheduler")
+
+    @property
+    def router(self) -> Policy | None:
+        return self.policies.get("router")
+
+    @property
+    def scaler(self) -> Policy | None:
+        return self.policies.get("scaler")
+
+    @property
+    def label(self) -> str:
+        """Its policies with their settings, as one writes them, joined by " + "."""
+        return " + ".join(dict.fromkeys(policy.label for policy in self.policies.values()))
+
+    def policy(self, kind: str) -> Policy:
+        """The policy of a kind ("scheduler", "router", "scaler"). Raises ArtifactError where there is none."""
+        for role, policy in self.policies.items():
+            if KINDS[role] == kind:
+                return policy
+        has = " and ".join(f"a {role}" for role in self.policies)
+        raise ArtifactError(f"it has {has}; it should have a {kind}")

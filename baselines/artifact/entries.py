@@ -1,0 +1,162 @@
+"""A policy as a part of an artifact's document: its name, every parameter, and of a learned one what it is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from servegym.baselines import registry
+from servegym.baselines.artifact import weights
+from servegym.baselines.artifact.artifact import ArtifactError
+from servegym.baselines.learned.controller import controlled
+from servegym.baselines.learned.derived import LearnedPolicy
+from servegym.baselines.learned.network import Network, Shape
+from servegym.baselines.learned.ranking import ranked
+from servegym.baselines.learned.routing import routed
+from servegym.baselines.learned.scaling import scaled
+from servegym.baselines.observations.engine import engine_layout
+from servegym.baselines.observations.fields import Layout
+from servegym.baselines.observations.queue import queue_layout
+from servegym.baselines.observations.routing import routing_layout
+from servegym.baselines.observations.tiers import tiers_layout
+from servegym.baselines.relations import relations_of
+from servegym.simulator.policies import Fact, Parameter, Policy, get_policy
+
+LAYOUT_OF = {"controller": "engine", "ranking": "queue", "routing": "routing", "scaling": "tiers"}
+LAYOUTS: dict[str, Callable[[int], Layout]] = {
+    "engine": lambda slots: engine_layout(),
+    "queue": queue_layout,
+    "routing": routing_layout,
+    "tiers": tiers_layout,
+}
+FACTS = ("min_tpot_slo_s", "profiled_token_budget")
+
+
+def entry_of(policy: Policy, weights_file: str) -> tuple[dict[str, Any], bytes]:
+    """The part of the document that says what a policy is, and its weights as safetensors (none: empty).
+
+    weights_file: name of the file that the weights go to. Raises ArtifactError for what has no network to be saved.
+    """
+    if not isinstance(policy, LearnedPolicy):
+        return _named(checked(policy)) | {"learned": None}, b""
+    if policy.network is None or policy.base is None or policy.layout is None:
+        raise ArtifactError(f"{policy.name}: there is no network in it to be saved")
+    if policy.settings:
+        raise ArtifactError(f"{policy.label}: save it without settings of its own; those of its base are kept")
+    data = weights.packed(policy.network)
+    learned = {
+        "way": policy.way,
+        "controls": list(policy.controls),
+        "observation": {
+            "layout": LAYOUT_OF[policy.way],
+            "slots": policy.layout.slots,
+            "fields": fields_digest(policy.layout),
+        },
+        "network": policy.network.shape.to_json(),
+        "weights": {"file": weights_file, "sha256": hashlib.sha256(data).hexdigest()},
+    }
+    return _named(policy.base) | {"learned": learned}, data
+
+
+def policy_of(entry: Mapping[str, Any], folder: Path, name: str) -> Policy:
+    """The policy that an entry describes. folder: where its weights are. name: of one with a network.
+
+    Raises PolicyError for what is not known to this version, missing or out of range.
+    """
+    registry.load()
+    base = _with_parameters(get_policy(entry["kind"], entry["name"]), entry["parameters"])
+    learned = entry["learned"]
+    if learned is None:
+        return base
+    way, slots = learned["way"], int(learned["observation"]["slots"])
+    _check_observation(way, learned["observation"], slots)
+    network = weights.unpacked(Shape.from_json(learned["network"]), folder, **learned["weights"])
+    if way == "controller":
+        return controlled(base, tuple(learned["controls"]), network, name)
+    if learned["controls"]:
+        raise ArtifactError(f"controls: a {way} has none; it should be []")
+    make: dict[str, Callable[[Policy, Network, int, str], Policy]]
+    make = {"ranking": ranked, "routing": routed, "scaling": scaled}
+    return make[way](base, network, slots, name)
+
+
+def fields_digest(layout: Layout) -> str:
+    """Of the names and bounds of an observation's numbers, in order, of whatever number of slots."""
+    parts = [(layout.whole, layout.whole_fields), (layout.slot, layout.slot_fields)]
+    named = [(part, field.name, float(field.low), float(field.high)) for part, fields in parts for field in fields]
+    return hashlib.sha256(repr(named).encode()).hexdigest()[:16]
+
+
+def written_parameters(policy: Policy) -> dict[str, Any]:
+    """Every parameter with its value, so that a later version with other defaults decides the same.
+
+    A default that depends on what is served stays one: {"fact": "min_tpot_slo_s", "factor": 0.65}.
+    """
+    values = {p.name: policy.settings.get(p.name, p.default) for p in policy.parameters}
+    return {
+        name: {"fact": value.name, "factor": value.factor} if isinstance(value, Fact) else value
+        for name, value in values.items()
+    }
+
+
+def _named(policy: Policy) -> dict[str, Any]:
+    return {"kind": policy.kind, "name": policy.name, "parameters": written_parameters(policy)}
+
+
+def _with_parameters(policy: Policy, written: Mapping[str, Any]) -> Policy:
+    """The policy with these values. Those that are its defaults anyway stay defaults, so that its label is short."""
+    names = [parameter.name for parameter in policy.parameters]
+    if unknown := [name for name in written if name not in names]:
+        has = f"it has {', '.join(names)}" if names else "it has none"
+        raise ArtifactError(f"{policy.name} has no parameter {unknown[0]}; {has}")
+    if missing := [name for name in names if name not in written]:
+        raise ArtifactError(f"{policy.name}: parameter {missing[0]} is missing; all are written: {', '.join(names)}")
+    settings, parameters = {}, []
+    for parameter in policy.parameters:
+        value = _value(policy, parameter, written[parameter.name])
+        if isinstance(value, Fact):
+            parameter = dataclasses.replace(parameter, default=value)
+        elif value != parameter.default:
+            settings[parameter.name] = value
+        parameters.append(parameter)
+    if tuple(parameters) != policy.parameters:
+        policy = dataclasses.replace(policy, parameters=tuple(parameters))
+    return checked(policy.with_settings(**settings))
+
+
+def checked(policy: Policy) -> Policy:
+    """The policy, if its parameters are related as they should be. Raises ArtifactError."""
+    values = {p.name: policy.settings.get(p.name, p.default) for p in policy.parameters}
+    for relation in relations_of(policy):
+        lower, upper = values[relation.lower], values[relation.upper]
+        if isinstance(lower, int | float) and isinstance(upper, int | float) and not lower < upper:
+            raise ArtifactError(f"{policy.label}: {relation.lower} should be below {relation.upper}")
+    return policy
+
+
+def _value(policy: Policy, parameter: Parameter, written: Any) -> Any:
+    """A parameter's value as it is in the document: a number or a word, as the parameter has it, or a fact."""
+    where = f"{policy.name}: {parameter.name}"
+    if isinstance(written, dict):
+        if not isinstance(parameter.default, Fact) or written["fact"] not in FACTS:
+            right = f"a fact of {', '.join(FACTS)}" if isinstance(parameter.default, Fact) else "a value"
+            raise ArtifactError(f"{where} is the fact {written['fact']!r}; it should be {right}")
+        return Fact(written["fact"], float(written["factor"]))
+    if isinstance(written, str) != bool(parameter.choices):
+        right = f"one of {', '.join(parameter.choices)}" if parameter.choices else "a number"
+        raise ArtifactError(f"{where} is {written!r}; it should be {right}")
+    return parameter.check(written, policy.name)
+
+
+def _check_observation(way: str, observation: Mapping[str, Any], slots: int) -> None:
+    layout = observation["layout"]
+    if layout != LAYOUT_OF[way]:
+        raise ArtifactError(f"a {way} that sees {layout}; it should see {LAYOUT_OF[way]}")
+    digest = fields_digest(LAYOUTS[layout](slots))
+    if observation["fields"] != digest:
+        raise ArtifactError(
+            f"it was made for other {layout} observations ({observation['fields']}; this version has {digest})"
+        )

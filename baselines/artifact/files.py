@@ -1,0 +1,93 @@
+"""Artifacts as files: a JSON document (artifact.schema.json), and beside it the weights of networks as safetensors.
+
+Nothing in them is executed: what a policy is made of is looked up by name in the registry.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from servegym.baselines.artifact.artifact import Artifact, ArtifactError
+from servegym.baselines.artifact.document import VERSION, check_document, read_document
+from servegym.baselines.artifact.entries import entry_of, policy_of
+from servegym.baselines.artifact.weights import SUFFIX
+from servegym.baselines.learned.derived import PREFIX
+from servegym.simulator.errors import PolicyError
+from servegym.simulator.policies import Policy
+
+
+def save_artifact(artifact: Artifact, path: str | Path) -> Path:
+    """Write an artifact to path, a .json file, and its weights beside it; returns the path.
+
+    Weights go to STEM.safetensors, or STEM.ROLE.safetensors where several policies have some. Each file is there as a
+    whole or not at all. Raises ArtifactError for what cannot be written, or is not JSON.
+    """
+    path = Path(path)
+    if path.suffix != ".json":
+        raise ArtifactError(f"{path}: a policy is saved to a .json file")
+    names = _weights_names(path.stem, artifact.policies)
+    entries, files = {}, {}
+    for role, policy in artifact.policies.items():
+        entries[role], data = entry_of(policy, names[role])
+        if data:
+            files[names[role]] = data
+    document: dict[str, Any] = {
+        "schema": VERSION,
+        "policies": entries,
+        "estimator": artifact.estimator,
+        "workload": artifact.workload,
+        "provenance": dict(artifact.provenance),
+    }
+    try:
+        text = json.dumps(document, indent=2, allow_nan=False) + "\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArtifactError(f"{path}: provenance, estimator or workload is not JSON: {error}") from None
+    check_document(json.loads(text), str(path))
+    for name, data in files.items():
+        _write(path.with_name(name), data)
+    _write(path, text.encode())
+    return path
+
+
+def load_artifact(path: str | Path, name: str = "") -> Artifact:
+    """The artifact in a file; a policy with a network in it is named learned:STEM if nothing else is said.
+
+    Files of the first version, with one policy, are read too. Raises ArtifactError for whatever is not as it was
+    written, or not known to this version.
+    """
+    path = Path(path)
+    document = read_document(path)
+    policies = {}
+    for role, entry in document["policies"].items():
+        try:
+            policies[role] = policy_of(entry, path.parent, name or f"{PREFIX}{path.stem}")
+        except PolicyError as error:
+            raise ArtifactError(f"{path}: {role}: {error}") from None
+    try:
+        return Artifact(policies, document["estimator"], document["workload"], document["provenance"])
+    except PolicyError as error:
+        raise ArtifactError(f"{path}: {error}") from None
+
+
+def _weights_names(stem: str, policies: Mapping[str, Policy]) -> dict[str, str]:
+    """What the file of each policy's weights is called."""
+    several = sum(len(policy.weights) > 0 for policy in policies.values()) > 1
+    return {role: f"{stem}.{role}{SUFFIX}" if several else f"{stem}{SUFFIX}" for role in policies}
+
+
+def _write(path: Path, data: bytes) -> None:
+    """All of it or, if that fails, what was there before."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    try:
+        with draft.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(draft, path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise ArtifactError(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,34 @@
+"""Relations between parameters of a policy, which the bounds of each alone do not say. Declared beside the policy."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from servegym.simulator.policies import Policy
+
+
+class Below(NamedTuple):
+    """Parameter `lower` should be below parameter `upper`. source: what says so."""
+
+    lower: str
+    upper: str
+    source: str
+
+
+_relations: dict[tuple[str, str], list[Below]] = {}
+
+
+def below(policy: Policy, lower: str, upper: str, source: str) -> Policy:
+    """Declare a relation of a policy; returns the policy. Raises ValueError for a parameter that it does not have."""
+    names = [parameter.name for parameter in policy.parameters]
+    if lower not in names or upper not in names:
+        raise ValueError(f"{policy.name}: {lower} below {upper}: it has {', '.join(names)}")
+    declared = _relations.setdefault((policy.kind, policy.name), [])
+    if Below(lower, upper, source) not in declared:
+        declared.append(Below(lower, upper, source))
+    return policy
+
+
+def relations_of(policy: Policy) -> tuple[Below, ...]:
+    """The relations declared for a policy of this kind and name."""
+    return tuple(_relations.get((policy.kind, policy.name), ()))
