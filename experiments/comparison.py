@@ -7,15 +7,20 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from servegym.baselines.registry import router as find_router
 from servegym.baselines.registry import scaler as find_scaler
 from servegym.experiments.contenders import ROUTER, Contender, find_contenders, find_schedulers
-from servegym.experiments.deployments import HOST_GB_PER_S, LINK_GB_PER_S, Engines, parse_incident
+from servegym.experiments.deployments import (
+    HOST_GB_PER_S,
+    LINK_GB_PER_S,
+    Engines,
+    parse_incident,
+    with_decode_scheduler,
+)
 from servegym.experiments.errors import ExperimentError
 from servegym.experiments.figures import FIGURES, figures
 from servegym.experiments.identity import code_digests, deployment_digest, versions
@@ -29,6 +34,7 @@ from servegym.simulator.policies import Policy
 from servegym.simulator.simulation import Scenario, Simulation
 from servegym.simulator.workload import Workload
 from servegym.traces.workloads import build_workload, load_trace
+from servegym.tuners.running import Runner, ThreadRunner
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,6 +144,12 @@ class Comparison:
     def deployment(self) -> Deployment | Cluster:
         return self.serving.deployment(self.profile)
 
+    def deployment_of(self, contender: Contender) -> Deployment | Cluster:
+        """What serves under a contender: with its own scheduler of the decode engines, where it has one."""
+        if contender.decode_scheduler is None:
+            return self.deployment
+        return with_decode_scheduler(self.deployment, contender.decode_scheduler)
+
     @functools.cached_property
     def requests_per_run(self) -> int:
         if self.requests is not None:
@@ -188,7 +200,7 @@ class Comparison:
     def scenario(self, load: float, seed: int, contender: Contender) -> Scenario:
         """What a run is of."""
         return Scenario(
-            self.workloads[load, seed], self.deployment, contender.scheduler, router=contender.router,
+            self.workloads[load, seed], self.deployment_of(contender), contender.scheduler, router=contender.router,
             scaler=contender.scaler, incidents=self.happenings,
         )  # fmt: skip
 
@@ -280,12 +292,14 @@ def run_comparison(
     progress: Progress = lambda done, cells: None,
     *,
     jobs: int = 1,
+    runner: Runner | None = None,
     fresh: bool = False,
 ) -> pd.DataFrame:
     """Run what is not done yet and return one row a cell, in the order of `comparison.cells`.
 
     directory: rows are kept in its `cells.jsonl` as they come. When that holds rows of the same comparison they
-    are not run again; fresh: they are. jobs: runs at a time; the results are the same however many.
+    are not run again; fresh: they are. jobs: runs at a time, in threads of this process; runner: where they are done
+    instead. The results are the same however many, and wherever.
 
     Raises ExperimentError when the directory holds another comparison, and as `Comparison` does. An interrupt
     (KeyboardInterrupt) ends it when the runs that are under way are done, and leaves the rows.
@@ -300,7 +314,7 @@ def run_comparison(
         progress(len(done), len(comparison.cells))
         if todo:
             _compile(comparison)
-        for row in _rows(comparison, todo, jobs):
+        for _, row in (runner or ThreadRunner(jobs)).run(comparison.run, todo):
             ledger.append(row)
             progress(len(ledger.rows), len(comparison.cells))
         rows = {cell_of(row): row for row in ledger.rows}
@@ -317,16 +331,10 @@ def _compile(comparison: Comparison) -> None:
         workload = Workload.from_columns({"arrival_s": [0.0, 0.0], "prompt_tokens": [1, 1], "output_tokens": [2, 2]})
         Simulation(
             Scenario(
-                workload, comparison.deployment, contender.scheduler, router=contender.router, scaler=contender.scaler
+                workload,
+                comparison.deployment_of(contender),
+                contender.scheduler,
+                router=contender.router,
+                scaler=contender.scaler,
             )
         ).run()
-
-
-def _rows(comparison: Comparison, cells: list[Cell], jobs: int) -> Iterator[Row]:
-    """The rows of cells, as they are done. Threads do: kernels run without Python's lock."""
-    executor = ThreadPoolExecutor(jobs)
-    try:
-        for future in as_completed([executor.submit(comparison.run, cell) for cell in cells]):
-            yield future.result()
-    finally:
-        executor.shutdown(cancel_futures=True)

@@ -15,13 +15,21 @@ ROUTER = "round-robin"
 
 
 class Contender(NamedTuple):
+    """decode_scheduler: of the decode engines; None: the deployment's."""
+
     scheduler: Policy
     router: Policy
     scaler: Policy | None = None
+    decode_scheduler: Policy | None = None
 
     @property
     def policies(self) -> list[Policy]:
         return [policy for policy in self if policy is not None]
+
+    @property
+    def roles(self) -> dict[str, Policy]:
+        """The policies by what they are for."""
+        return {role: policy for role, policy in self._asdict().items() if policy is not None}
 
 
 def find_contenders(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from servegym.baselines.registry import scheduler as find_scheduler
+from servegym.baselines.registry import decode_scheduler as find_decode_scheduler
 from servegym.experiments.errors import ExperimentError
 from servegym.latency_models.profile import Profile
 from servegym.simulator.cluster import AT_ONCE, Cluster, Link
@@ -81,7 +81,7 @@ class Engines:
     @property
     def decoding(self) -> Policy | None:
         """Scheduler of the decode engines. Raises PolicyError for an unknown one."""
-        return find_scheduler(self.decode_scheduler or DECODE_SCHEDULER) if self.is_disaggregated else None
+        return find_decode_scheduler(self.decode_scheduler or DECODE_SCHEDULER) if self.is_disaggregated else None
 
     def deployment(self, profile: Profile, host: HostMemory | None = None) -> Deployment | Cluster:
         """These engines of a device. Raises PolicyError for an unknown decode scheduler."""
@@ -106,6 +106,19 @@ class Engines:
                 f"engines have prefix stores, and the trace of workload '{workload.name}' does not say which prompts "
                 "begin alike; it should have prefix blocks, as Mooncake's and Qwen-Bailian's files have"
             )
+
+
+def with_decode_scheduler(deployment: Deployment | Cluster, scheduler: Policy) -> Deployment | Cluster:
+    """The deployment with another scheduler of its decode engines. Raises ExperimentError where there are none."""
+    if not isinstance(deployment, Cluster) or all(pool.role != "decode" for pool in deployment.pools):
+        raise ExperimentError(
+            f"{scheduler.label} is to be the scheduler of decode engines, of which there are none; say --prefill P "
+            "--decode D"
+        )
+    pools = tuple(
+        dataclasses.replace(pool, scheduler=scheduler) if pool.role == "decode" else pool for pool in deployment.pools
+    )
+    return dataclasses.replace(deployment, pools=pools)
 
 
 def parse_incident(text: str, engines: int) -> Incident:

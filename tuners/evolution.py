@@ -12,10 +12,9 @@ cmaes.
 from __future__ import annotations
 
 import dataclasses
-import os
+import functools
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from servegym.tuners.errors import TrainingError
 from servegym.tuners.forms import Form, Lead
 from servegym.tuners.outcome import Progress, State, Stopped, finish
 from servegym.tuners.problem import Problem, problem_of
+from servegym.tuners.running import Runner, ThreadRunner, results_of
 from servegym.tuners.runs import RunFolder
 from servegym.tuners.validation import Judge
 
@@ -178,12 +178,15 @@ def tdg_ratio(scenario: Scenario) -> float:
     return float(arrays.clock[0].gain / scenario.gain.ideal(scenario.workload.table)[:arrived].sum())
 
 
-def scores_of(
-    form: Form, policies: Sequence[Policy], scenarios: Sequence[Scenario], pool: ThreadPoolExecutor
-) -> np.ndarray:
-    """float64[policies]: mean TDG ratio over the scenarios. Runs do without Python's lock: threads share them."""
+def tdg_ratio_of(runs: Sequence[Scenario], index: int) -> float:
+    """`tdg_ratio` of one of some scenarios. (They are sent to where they are run once, all of them.)"""
+    return tdg_ratio(runs[index])
+
+
+def scores_of(form: Form, policies: Sequence[Policy], scenarios: Sequence[Scenario], runner: Runner) -> np.ndarray:
+    """float64[policies]: mean TDG ratio over the scenarios."""
     runs = [form.placed(scenario, policy) for policy in policies for scenario in scenarios]
-    ratios = np.array(list(pool.map(tdg_ratio, runs)))
+    ratios = np.array(results_of(runner, functools.partial(tdg_ratio_of, runs), range(len(runs))))
     return ratios.reshape(len(policies), len(scenarios)).mean(axis=1)
 
 
@@ -194,31 +197,29 @@ def scenarios_of(problem: Problem, generation: int, count: int) -> list[Scenario
     return [problem.source(np.random.default_rng(seed % room)) for seed in range(first, first + count)]
 
 
-def cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def train(
-    config: TrainingConfig, out: str | Path, resume: bool = False, progress: Progress | None = None
+    config: TrainingConfig,
+    out: str | Path,
+    resume: bool = False,
+    progress: Progress | None = None,
+    runner: Runner | None = None,
 ) -> LearnedPolicy:
     """Train as configured in the folder `out`; returns the policy that was best in validation.
 
     resume: go on from the last generation there; with a budget of steps the end is, byte for byte, that of a training
-    that was not stopped. A step is a scenario served. progress: called after each generation. Raises TrainingError for
-    what cannot be trained, PolicyError for a policy to start from that cannot be read, Stopped after Ctrl-C.
+    that was not stopped. A step is a scenario served. progress: called after each generation. runner: where scenarios
+    are served, None: in threads, one a core; what is learned is the same wherever. Raises TrainingError for what cannot
+    be trained, PolicyError for a policy to start from that cannot be read, Stopped after Ctrl-C.
     """
     settings, problem, folder = EvolutionConfig.of(config), problem_of(config), RunFolder(out)
     found = folder.last_checkpoint() if resume else None
     run = found[1]["run"] if found else Evolution(Search(start_of(problem), settings, config.seed))
     if not resume:
         folder.begin(config)
-    with ThreadPoolExecutor(cores()) as pool:
-        try:
-            run.go_on(problem, settings, folder, pool, progress)
-        except KeyboardInterrupt:
-            pool.shutdown(cancel_futures=True)
-            raise Stopped(run.steps) from None
+    try:
+        run.go_on(problem, settings, folder, runner or ThreadRunner(), progress)
+    except KeyboardInterrupt:
+        raise Stopped(run.steps) from None
     return finish(problem, folder, run.state)
 
 
@@ -234,12 +235,12 @@ class Evolution:
         problem: Problem,
         settings: EvolutionConfig,
         folder: RunFolder,
-        pool: ThreadPoolExecutor,
+        runner: Runner,
         progress: Progress | None,
     ) -> None:
         """Generation by generation to the end of the budget."""
         form, state = problem.form, self.state
-        judge = Judge(form, problem.source, problem.config.validation, cores())
+        judge = Judge(form, problem.source, problem.config.validation, runner)
         begun_s = time.perf_counter() - state.elapsed_s
         while True:
             share = self._share_used(problem.config)
@@ -252,7 +253,7 @@ class Evolution:
                 return
             scenarios = scenarios_of(problem, self.generation, settings.scenarios)
             policies = [form.policy(network) for network in self.search.candidates()]
-            self.search.learn(scores_of(form, policies, scenarios, pool))
+            self.search.learn(scores_of(form, policies, scenarios, runner))
             self.generation += 1
             self.steps += len(policies) * len(scenarios)
             state.elapsed_s = time.perf_counter() - begun_s

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from servegym.simulator.policies import Policy
 from servegym.simulator.simulation import Scenario, Simulation
 from servegym.tuners.config import ValidationConfig
 from servegym.tuners.forms import Form
+from servegym.tuners.running import Runner, ThreadRunner, results_of
 
 WITHIN_95 = 1.96  # standard errors
 
@@ -29,29 +29,25 @@ class Verdict:
 
 
 class Judge:
-    """Runs policies on the same scenarios, compiled and to the end. threads: runs at a time; None: one a core."""
+    """Runs policies on the same scenarios, compiled and to the end. runner: where; None: in threads, one a core."""
 
     def __init__(
         self,
         form: Form,
         source: Callable[[np.random.Generator], Scenario],
         config: ValidationConfig,
-        threads: int | None = None,
+        runner: Runner | None = None,
     ):
         self.form = form
         seeds = range(config.first_seed, config.first_seed + config.scenarios)
         self.scenarios = [source(np.random.default_rng(seed)) for seed in seeds]
-        self._threads = threads or os.cpu_count() or 1
+        self._runner = runner or ThreadRunner()
         self._base: np.ndarray | None = None
 
     def tdg_ratios(self, policy: Policy | None = None) -> np.ndarray:
         """float64[scenarios]: of the policy; None: of the base."""
-
-        def ratio(scenario: Scenario) -> float:
-            return float(Simulation(self.form.placed(scenario, policy)).run().summary["tdg_ratio"])
-
-        with ThreadPoolExecutor(self._threads) as pool:
-            return np.array(list(pool.map(ratio, self.scenarios)))
+        runs = [self.form.placed(scenario, policy) for scenario in self.scenarios]
+        return np.array(results_of(self._runner, partial(ratio_of, runs), range(len(runs))))
 
     @property
     def base(self) -> np.ndarray:
@@ -68,3 +64,8 @@ class Judge:
         return Verdict(
             float(ratios.mean()), float(self.base.mean()), float(differences.mean()), float(WITHIN_95 * error)
         )
+
+
+def ratio_of(runs: Sequence[Scenario], index: int) -> float:
+    """TDG ratio of one of some scenarios."""
+    return float(Simulation(runs[index]).run().summary["tdg_ratio"])

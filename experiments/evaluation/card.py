@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from servegym.baselines.artifact.entries import LAYOUT_OF, fields_digest
+from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.experiments.claims.harness.page import header, row
-from servegym.experiments.evaluation.evaluation import Evaluation, judged
+from servegym.experiments.evaluation.evaluation import Evaluation, judged_policies
 from servegym.experiments.evaluation.provenance import SEEN, UNKNOWN, TrainedOn
 from servegym.experiments.evaluation.tables import ALL, TDG, scores_in, select
 from servegym.experiments.evaluation.words import SCORES, limits, mean_of, percent, range_of
@@ -16,6 +18,7 @@ from servegym.experiments.reports.notes import profile_notes
 from servegym.experiments.reports.page import flat, text_of
 from servegym.experiments.summary import BETTER, REFERENCE, SAME, WORSE
 from servegym.experiments.summary import UNKNOWN as ONE_SEED
+from servegym.simulator.policies import Policy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,29 +53,40 @@ def model_card(evaluation: Evaluation, label: str, cells: pd.DataFrame, groups: 
 
 
 def _what(evaluation: Evaluation, label: str) -> str:
-    policy, document = judged(evaluation.contenders[label], evaluation.kind), evaluation.artifacts[label]
-    facts = {
-        "file": evaluation.learned[label].name,
-        "kind": f"{policy.kind} ({document['kind']})",
+    facts: dict[str, Any] = {"file": evaluation.learned[label].name}
+    judged_ones = judged_policies(evaluation.contenders[label], evaluation.artifacts[label], evaluation.kind)
+    for role, policy in judged_ones.items():
+        parts = {f"{role}: {name}" if len(judged_ones) > 1 else name: what for name, what in _policy(policy).items()}
+        facts |= parts
+    return _bullets(f"{name}: {_plain(value)}" for name, value in flat(facts))
+
+
+def _policy(policy: Policy) -> dict[str, Any]:
+    """What a policy is; of one with a network also what that is."""
+    learned = isinstance(policy, LearnedPolicy)
+    base = policy.base if isinstance(policy, LearnedPolicy) and policy.base is not None else policy
+    facts: dict[str, Any] = {
+        "kind": f"{policy.kind} ({policy.way if isinstance(policy, LearnedPolicy) else 'heuristic'})",
         "what it does": policy.doc,
-        "base": document["base"]["name"],
-        "settings of the base": document["base"]["settings"] or "defaults",
+        "base" if learned else "name": base.name,
+        "settings of the base" if learned else "settings": dict(base.settings) or "defaults",
         "source": policy.source,
     }
-    if len(policy.weights):
+    if isinstance(policy, LearnedPolicy) and policy.network is not None and policy.layout is not None:
+        sees = {"layout": LAYOUT_OF[policy.way], "slots": policy.layout.slots, "fields": fields_digest(policy.layout)}
         facts |= {
-            "parameters it sets": document["controls"] or "none",
-            "sees": document["observation"],
-            "network": document["network"],
+            "parameters it sets": list(policy.controls) or "none",
+            "sees": sees,
+            "network": policy.network.shape.to_json(),
             "numbers": len(policy.weights),
             "SHA-256 of the numbers": policy.weights.sha256,
         }
-    return _bullets(f"{name}: {_plain(value)}" for name, value in flat(facts))
+    return facts
 
 
 def _training(evaluation: Evaluation, label: str) -> str:
     """The provenance of the artifact, as it stands there."""
-    provenance = {key: value for key, value in evaluation.artifacts[label]["provenance"].items() if key != "trained_on"}
+    provenance = {key: value for key, value in evaluation.artifacts[label].provenance.items() if key != "trained_on"}
     trained = evaluation.trained_on[label]
     lines = _trained_on(trained) if trained else ["Its artifact does not say."]
     return _bullets([*lines, *(f"{name}: {_plain(value)}" for name, value in flat(provenance))])
@@ -80,10 +94,12 @@ def _training(evaluation: Evaluation, label: str) -> str:
 
 def _trained_on(trained: TrainedOn) -> list[str]:
     seeds = (f"{first:,}" if first == last else f"{first:,} to {last:,}" for first, last in trained.seeds)
+    if not trained.traces:
+        return ["Nothing: it was named, not trained or tuned."]
     return [
         f"traces: {', '.join(trained.traces)}",
         f"devices: {', '.join(trained.devices)}",
-        f"loads: {min(trained.loads):g} to {max(trained.loads):g}",
+        f"loads: {min(trained.loads):g} to {max(trained.loads):g}" if trained.loads else "loads: none",
         f"seeds: {', '.join(seeds)}",
     ]
 
@@ -154,7 +170,7 @@ def _difference(line: pd.Series, name: str) -> str:
 def _limits_of_use(evaluation: Evaluation, label: str) -> list[str]:
     panel, trained = evaluation.panel, evaluation.trained_on[label]
     lines = [f"Evaluated with SLOs {panel.slo} only; other SLOs, gains and priorities were not tried."]
-    if trained is not None:
+    if trained is not None and trained.loads:
         beyond = [load for load in panel.loads if not min(trained.loads) <= load <= max(trained.loads)]
         if beyond:
             lines.append(f"Outside the loads it was trained at: {', '.join(map(load_title, beyond))}.")

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from servegym.baselines.learned import artifact
+from servegym.baselines.artifact import Artifact, load_artifact
 from servegym.experiments.comparison import Progress, run_comparison
 from servegym.experiments.contenders import Contender, find_contenders
 from servegym.experiments.errors import ExperimentError
@@ -17,10 +17,12 @@ from servegym.experiments.evaluation import provenance
 from servegym.experiments.evaluation.panel import FIRST_SEED, Panel
 from servegym.experiments.evaluation.part import Part
 from servegym.experiments.evaluation.provenance import ProvenanceError, TrainedOn
+from servegym.experiments.evaluation.sets import SET, find_set
 from servegym.experiments.identity import code_digests, versions
 from servegym.experiments.load import load_title
 from servegym.simulator.policies import Policy
 from servegym.traces.workloads import build_workload
+from servegym.tuners.running import Runner
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,9 +35,10 @@ RUNS_FOLDER = "runs"
 class Evaluation:
     """Who is judged, on what.
 
-    panel: the cells; it also names the policies of the other two kinds. kind: one of `KINDS`.
-    policies: "name", "name:key=value,..." or "learned:PATH", the first of which is the baseline unless `baseline` names
-        another (as one of `policies`, or by its label).
+    panel: the cells; it also names the policies of the other two kinds. kind: one of `KINDS`; or `SET`, for policies of
+        several kinds that are judged together.
+    policies: "name", "name:key=value,..." or "learned:PATH" (of kind `SET`: as `find_set` takes them), the first of
+        which is the baseline unless `baseline` names another (as one of `policies`, or by its label).
     allow_seen: cells that a learned policy was trained on are marked instead of refused.
 
     Raises ExperimentError for fewer than two policies, two that are the same, or a baseline that is not among them;
@@ -50,11 +53,11 @@ class Evaluation:
     allow_seen: bool = False
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ExperimentError(f"kind {self.kind!r}; policies are of kind {', '.join(KINDS)}")
+        if self.kind not in (*KINDS, SET):
+            raise ExperimentError(f"kind {self.kind!r}; policies are of kind {', '.join(KINDS)}, or {SET}")
         if len(self.policies) < 2:
             raise ExperimentError(f"an evaluation holds policies against a baseline; name two {self.kind}s or more")
-        if self.kind != "scheduler" and self.panel.engines == 1 and not self.panel.prefill:
+        if self.kind not in ("scheduler", SET) and self.panel.engines == 1 and not self.panel.prefill:
             raise ExperimentError(f"{self.kind}s are judged where there are several engines; say --engines, or a panel")
         _ = self.baseline_label
         self._check_names()
@@ -68,10 +71,22 @@ class Evaluation:
         repeated = [stem for stem in stems if stems.count(stem) > 1]
         if repeated:
             raise ExperimentError(f"two learned policies are named {repeated[0]}, after their files; rename one file")
+        if self.kind == SET:
+            return self._sets()
         named = {kind: (getattr(self.panel, kind),) for kind in KINDS} | {self.kind: self.policies}
         scalers = [text for text in named["scaler"] if text is not None]
         found = find_contenders(named["scheduler"], named["router"], scalers)
         return {judged(contender, self.kind).label: contender for contender in found.values()}
+
+    def _sets(self) -> dict[str, Contender]:
+        sets = [find_set(text, {kind: getattr(self.panel, kind) for kind in KINDS}) for text in self.policies]
+        if len(dict(sets)) < len(sets):
+            raise ExperimentError(f"two of {', '.join(label for label, _ in sets)} are named alike")
+        first = sets[0][1]
+        differ = any((one.router, one.scaler) != (first.router, first.scaler) for _, one in sets)
+        if differ and self.panel.engines == 1 and not self.panel.prefill:
+            raise ExperimentError("routers and scalers are judged where there are several engines; say --engines")
+        return dict(sets)
 
     @functools.cached_property
     def text_of(self) -> dict[str, str]:
@@ -94,16 +109,15 @@ class Evaluation:
         return {label: path for label, path in paths.items() if path is not None}
 
     @functools.cached_property
-    def artifacts(self) -> dict[str, dict[str, Any]]:
-        """What the file of each learned policy says, by its label."""
-        return {label: artifact.read_document(path) for label, path in self.learned.items()}
+    def artifacts(self) -> dict[str, Artifact]:
+        """What is in the file of each learned policy, by its label."""
+        return {label: load_artifact(path) for label, path in self.learned.items()}
 
     @functools.cached_property
     def trained_on(self) -> dict[str, TrainedOn | None]:
         """What each learned policy was trained on, by its label; None where it does not say."""
         return {
-            label: provenance.trained_on(self.artifacts[label]["provenance"], path)
-            for label, path in self.learned.items()
+            label: provenance.trained_on(self.artifacts[label].provenance, path) for label, path in self.learned.items()
         }
 
     @functools.cached_property
@@ -141,7 +155,8 @@ class Evaluation:
         """Names of devices, families, recipes and arrivals, before anything is run or written. Files are read later."""
         panel = self.panel
         for part in self.parts:
-            _ = part.deployment
+            for contender in self.contenders.values():
+                _ = part.deployment_of(contender)
             if not Path(part.trace).is_file():
                 build_workload(part.trace, requests=1, rate_per_s=1.0, slo=panel.slo, arrivals=panel.arrivals)
 
@@ -177,8 +192,9 @@ class Evaluation:
             f"{len(numbers)} {name}{'s' * (len(numbers) > 1)}"
             for name, numbers in (("trace", panel.traces), ("device", panel.devices), ("load", panel.loads))
         ]
+        judged_ones = f"{self.kind}s{' of policies' * (self.kind == SET)}"
         return (
-            f"{len(self.contenders)} {self.kind}s on panel {panel.name}: {' x '.join(what)} x {panel.seeds} "
+            f"{len(self.contenders)} {judged_ones} on panel {panel.name}: {' x '.join(what)} x {panel.seeds} "
             f"seed{'s' * (panel.seeds > 1)}, {panel.requests} requests a run, SLOs {panel.slo}"
             + (
                 f", {self.parts[0].serving.title.removesuffix(' x ')} engines"
@@ -194,10 +210,7 @@ class Evaluation:
         return {
             "panel": self.panel.to_json(),
             "kind": self.kind,
-            "policies": {
-                label: judged(one, self.kind).to_json() | {"source": judged(one, self.kind).source}
-                for label, one in self.contenders.items()
-            },
+            "policies": {label: judged_json(one, self.kind) for label, one in self.contenders.items()},
             "versions": versions(),
             "code": code_digests(judges, self.parts[0].deployment),
         }
@@ -216,12 +229,28 @@ def judged(contender: Contender, kind: str) -> Policy:
     return policy
 
 
+def judged_policies(contender: Contender, artifact: Artifact, kind: str) -> dict[str, Policy]:
+    """The policies of an artifact that are judged, by what they are for."""
+    if kind == SET:
+        return {role: policy for role, policy in contender.roles.items() if role in artifact.policies}
+    return {kind: judged(contender, kind)}
+
+
+def judged_json(contender: Contender, kind: str) -> dict[str, Any]:
+    """What is judged of a contender, and the sources of it."""
+    if kind == SET:
+        return {role: policy.to_json() | {"source": policy.source} for role, policy in contender.roles.items()}
+    policy = judged(contender, kind)
+    return policy.to_json() | {"source": policy.source}
+
+
 def run_evaluation(
     evaluation: Evaluation,
     directory: str | Path,
     progress: Progress = lambda done, runs: None,
     *,
     jobs: int = 1,
+    runner: Runner | None = None,
     fresh: bool = False,
 ) -> pd.DataFrame:
     """Run what is not done yet and return one row a run, in the order of the parts and their cells.
@@ -238,6 +267,7 @@ def run_evaluation(
             part_directory(Path(directory), part),
             counted_on(progress, done, evaluation.runs),
             jobs=jobs,
+            runner=runner,
             fresh=fresh,
         )
         done += len(rows)

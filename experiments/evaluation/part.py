@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
+from typing import Any
 
 from servegym.experiments.comparison import Cell, Comparison
 from servegym.experiments.contenders import Contender
@@ -34,6 +35,14 @@ class Part(Comparison):
     def seeds_of(self, load: float) -> range:
         first = self.first_seed + list(self.rate_of_load).index(load) * self.seeds
         return range(first, first + self.seeds)
+
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        entrants = {
+            label: {role: policy.to_json() for role, policy in contender.roles.items()}
+            for label, contender in self.entrants.items()
+        }
+        return {**super().identity, "entrants": entrants}
 
     @functools.cached_property
     def cells(self) -> list[Cell]:

@@ -27,6 +27,7 @@ from servegym.tuners.errors import TrainingError
 from servegym.tuners.export import actor_layers, network_of
 from servegym.tuners.learners import Annealed
 from servegym.tuners.problem import problem_of
+from servegym.tuners.running import ThreadRunner
 from servegym.tuners.runs import RunFolder
 from servegym.tuners.training import train
 from servegym.tuners.validation import Judge
@@ -198,7 +199,7 @@ def test_it_starts_from_a_policy(tmp_path: Path) -> None:
 def test_validation_is_the_mean_over_the_same_scenarios() -> None:
     config = tiny("ppo-engine-batching")
     problem = problem_of(config)
-    judge = Judge(problem.form, problem.source, config.validation, threads=2)
+    judge = Judge(problem.form, problem.source, config.validation, ThreadRunner(2))
     policy = scheduler("edf")
 
     def ratios(policy: Any) -> np.ndarray:

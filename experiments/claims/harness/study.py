@@ -1,12 +1,11 @@
-"""The study of a claim: its cells in threads, each row kept as it comes, then the verdicts of its settings."""
+"""The study of a claim: its cells run, each row kept as it comes, then the verdicts of its settings."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from servegym.experiments.identity import code_digests, deployment_digest, versi
 from servegym.experiments.ledger import Ledger, Row
 from servegym.simulator.simulation import Scenario, Simulation
 from servegym.simulator.workload import Workload
+from servegym.tuners.running import Runner, ThreadRunner
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,8 +72,12 @@ class Study:
         cell = cell_of(row)
         return None if cell in self._known else f"{cell} is not part of {self.claim.id}"
 
-    def run(self, directory: Path, progress: Progress, jobs: int = 1, fresh: bool = False) -> Outcome:
-        """Run what is not done yet and judge it all. The outcome is the same however many run at a time.
+    def run(
+        self, directory: Path, progress: Progress, jobs: int = 1, fresh: bool = False, runner: Runner | None = None
+    ) -> Outcome:
+        """Run what is not done yet and judge it all. The outcome is the same however many run at a time, and wherever.
+
+        jobs: at a time, in threads of this process. runner: where they are done instead.
 
         An interrupt (KeyboardInterrupt) ends it when the runs that are under way are done, and leaves the rows.
         """
@@ -85,7 +89,7 @@ class Study:
             progress(len(done), len(self.cells))
             if todo:
                 self._compile()
-            for row in self._rows(todo, jobs):
+            for _, row in (runner or ThreadRunner(jobs)).run(self._row, todo):
                 ledger.append(row)
                 progress(len(ledger.rows), len(self.cells))
             by_cell = {cell_of(row): row for row in ledger.rows}
@@ -113,15 +117,6 @@ class Study:
             deployment = deployment_of(device, engines)
             routing = find_router(router) if router else None
             Simulation(Scenario(one, deployment, find_scheduler(scheduler), router=routing)).run()
-
-    def _rows(self, cells: list[Cell], jobs: int) -> Iterator[Row]:
-        """The rows of cells, as they are done. Threads do: kernels run without Python's lock."""
-        executor = ThreadPoolExecutor(jobs)
-        try:
-            for future in as_completed([executor.submit(self._row, cell) for cell in cells]):
-                yield future.result()
-        finally:
-            executor.shutdown(cancel_futures=True)
 
     def _row(self, cell: Cell) -> Row:
         return {**cell._asdict(), **self.claim.measure(cell)}

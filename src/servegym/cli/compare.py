@@ -13,6 +13,7 @@ from servegym.cli import options
 from servegym.cli.comparison_tables import show_comparison
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, progress_console, write_json
+from servegym.cli.runners import runner_of
 from servegym.cli.user_policies import load_policy_files
 from servegym.simulator.errors import ServegymError
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from servegym.experiments.bounds.shares import Bounds
     from servegym.experiments.comparison import Comparison, Progress
+    from servegym.tuners.running import Runner
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -36,6 +38,8 @@ servegym compare --trace my.csv --rate 4 --rate 8 --baseline vllm-fcfs --out res
 servegym compare --requests 1000 --load overload --bound
 
 servegym compare --engines 4 --router min-load --router gorouting --signal-delay 0.05 --incident fail:1@20
+
+servegym compare --seeds 50 --ray local
 """
 
 
@@ -78,15 +82,8 @@ def compare(
     load: options.Loads = None,
     requests: options.Requests = None,
     seeds: options.Seeds = 5,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Runs at a time. The results are the same however many.",
-            rich_help_panel=options.HOW_MUCH,
-        ),
-    ] = 1,
+    jobs: options.Jobs = None,
+    ray: options.Ray = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -149,7 +146,8 @@ def compare(
     no_bounds = why_no_bounds(comparison) if bound else None
     if no_bounds is not None:
         progress_console().print(f"No share of the bound: {no_bounds}.")
-    cells = run_with_progress(comparison, directory, jobs, fresh)
+    with runner_of(jobs, ray, load_policies) as runner:
+        cells = run_with_progress(comparison, directory, runner, fresh)
     if bound and no_bounds is None:
         # One folder for all comparisons that are not told where to be: other schedulers have the same bounds.
         found, no_bounds = bounds_with_progress(comparison, (out or directory.parent) / "bounds")
@@ -169,13 +167,13 @@ def compare(
         write_json({**document(comparison, summary, files), "no_bound": no_bounds}, json)
 
 
-def run_with_progress(comparison: Comparison, directory: Path, jobs: int, fresh: bool) -> pd.DataFrame:
+def run_with_progress(comparison: Comparison, directory: Path, runner: Runner, fresh: bool) -> pd.DataFrame:
     """The cells of a comparison, with a progress bar on standard error."""
     from servegym.experiments.comparison import CELLS_FILE, run_comparison
 
     with bar_of("runs") as (done, progress):
         try:
-            return run_comparison(comparison, directory, progress, jobs=jobs, fresh=fresh)
+            return run_comparison(comparison, directory, progress, runner=runner, fresh=fresh)
         except KeyboardInterrupt:
             kept = f"{done[0]} of {len(comparison.cells)} runs are kept in {directory / CELLS_FILE}"
             raise Interrupted(f"{kept}; the same command{' without --fresh' * fresh} goes on from there") from None

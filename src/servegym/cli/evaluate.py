@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -13,6 +13,7 @@ from servegym.cli.compare import bar_of
 from servegym.cli.evaluation_tables import show_evaluation
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, progress_console, write_json
+from servegym.cli.runners import runner_of
 from servegym.cli.user_policies import load_policy_files
 from servegym.simulator.errors import ServegymError
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from servegym.experiments.evaluation.evaluation import Evaluation
     from servegym.experiments.evaluation.panel import Panel
+    from servegym.tuners.running import Runner
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -34,10 +36,15 @@ servegym evaluate --router gorouting --router min-load --router learned:runs/rou
 servegym evaluate --scheduler edf --scheduler sjf --trace azure-code --device h100-llama3-8b --load high --seeds 20
 
 servegym evaluate --panel mine.yaml --scheduler edf --scheduler sjf --out results/mine --json -
+
+servegym evaluate tuned.json --engines 4
+
+servegym evaluate tuned.json other.json --scheduler sarathi-fcfs --router min-load --baseline tuned
 """
 
 
 def evaluate(
+    artifacts: panels.Artifacts = None,
     panel: panels.PanelFile = None,
     trace: panels.Traces = None,
     slo: panels.Slo = None,
@@ -57,15 +64,8 @@ def evaluate(
     seeds: panels.Seeds = None,
     first_seed: panels.FirstSeed = None,
     bound: panels.Bound = False,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Runs at a time. The results are the same however many.",
-            rich_help_panel=options.HOW_MUCH,
-        ),
-    ] = 1,
+    jobs: options.Jobs = None,
+    ray: options.Ray = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -84,7 +84,8 @@ def evaluate(
     """Evaluate schedulers, routers or scalers on held-out cases: traces x devices x loads x seeds.
 
     Policies of one kind are judged, at least two, all on the same requests; of the other kinds one can be named, or is
-    the panel's. A learned policy is refused where a case is one it was trained on.
+    the panel's. Or artifacts are: the policies in each serve together, against the same ones as they come, or those
+    that are named. What was trained or tuned is refused where a case is one it was made with.
 
     Every run is kept as soon as it is done: after Ctrl-C the same command goes on from there.
     """
@@ -96,10 +97,15 @@ def evaluate(
     from servegym.experiments.load import parse_load
 
     named = {"scheduler": scheduler or [], "router": router or [], "scaler": scaler or []}
-    kind = judged_kind(named)
-    fixed = {other: texts[0] for other, texts in named.items() if other != kind and texts}
+    decoding = [decode_scheduler] if decode_scheduler else []
+    judged = (
+        artifacts_judged(artifacts, named | {"decode_scheduler": decoding}) if artifacts else policies_judged(named)
+    )
+    if panel is None and engines is None and not prefill and not decode:
+        engines, prefill, decode = judged.engines
+    fixed = {"decode_scheduler": decode_scheduler} | judged.fixed
     evaluation = Evaluation(
-        chosen_panel(panel, kind, engines, prefill, decode).replaced(
+        chosen_panel(panel, judged.many, engines, prefill, decode).replaced(
             traces=tuple(trace) if trace else None,
             devices=tuple(device) if device else None,
             loads=tuple(map(parse_load, load)) if load else None,
@@ -107,20 +113,61 @@ def evaluate(
             requests=requests,
             seeds=seeds,
             first_seed=first_seed,
-            decode_scheduler=decode_scheduler,
             **fixed,
         ),
-        tuple(named[kind]),
-        kind,
+        judged.policies,
+        judged.kind,
         baseline,
         allow_seen,
     )
     directory = out or evaluation.default_directory
-    runs = run_with_progress(evaluation, directory, jobs, fresh)
+    with runner_of(jobs, ray, load_policies) as runner:
+        runs = run_with_progress(evaluation, directory, runner, fresh)
     no_bound = None
     if bound:
         runs, no_bound = bounds_with_progress(evaluation, runs, (out or directory.parent) / "bounds")
     write_results(evaluation, runs, directory, no_bound, json)
+
+
+class Judged(NamedTuple):
+    """Who is judged, as `Evaluation` takes it.
+
+    fixed: policies of the other kinds, that all are judged with. many: whether that takes several engines.
+    engines: how many they were made for (engines, prefill, decode), where that is known.
+    """
+
+    kind: str
+    policies: tuple[str, ...]
+    fixed: dict[str, str | None]
+    many: bool
+    engines: tuple[int | None, int, int] = (None, 0, 0)
+
+
+def policies_judged(named: dict[str, list[str]]) -> Judged:
+    """The policies of the kind that is named more than once. Raises ServegymError as `judged_kind` does."""
+    kind = judged_kind(named)
+    fixed: dict[str, str | None] = {other: texts[0] for other, texts in named.items() if other != kind and texts}
+    return Judged(kind, tuple(named[kind]), fixed, kind != "scheduler")
+
+
+def artifacts_judged(texts: list[str], named: dict[str, list[str]]) -> Judged:
+    """Artifacts, and in front of them what they are held against: see `rivals_of`.
+
+    Policies are named in place of those of an artifact; or, of a kind that no artifact has, to serve with all. Raises
+    ServegymError for several of those.
+    """
+    from servegym.experiments.evaluation.sets import SET, artifact_of, artifact_text, rivals_of
+
+    artifacts = [artifact_of(artifact_text(text))[1] for text in texts]
+    roles = {role for artifact in artifacts for role in artifact.policies}
+    if several := [role for role, names in named.items() if role not in roles and len(names) > 1]:
+        raise ServegymError(f"several {several[0]}s are named, and no artifact has one; name one for all to serve with")
+    fixed = {role: names[0] if role not in roles and names else None for role, names in named.items()}
+    made_for = artifacts[0].workload or {}
+    prefill, decode, engines = (made_for.get(key, 0) for key in ("prefill", "decode", "engines"))
+    where = (None, prefill, decode) if prefill and decode else (engines if engines > 1 else None, 0, 0)
+    policies = (*rivals_of(artifacts, named), *map(artifact_text, texts))
+    return Judged(SET, policies, fixed, bool({"router", "scaler"} & roles), where)
 
 
 def judged_kind(named: dict[str, list[str]]) -> str:
@@ -139,24 +186,23 @@ def judged_kind(named: dict[str, list[str]]) -> str:
     return several[0]
 
 
-def chosen_panel(name: str | None, kind: str, engines: int | None, prefill: int, decode: int) -> Panel:
-    """The panel, with the engines that are asked for."""
+def chosen_panel(name: str | None, many: bool, engines: int | None, prefill: int, decode: int) -> Panel:
+    """The panel, with the engines that are asked for. many: whether there should be several."""
     from servegym.experiments.evaluation.panel import load_panel
 
-    many = kind != "scheduler" or engines is not None or prefill > 0
-    panel = load_panel(name or ("held_out_routers" if many else "held_out"))
+    panel = load_panel(name or ("held_out_routers" if many or engines is not None or prefill else "held_out"))
     if prefill or decode:
         return panel.replaced(engines=engines or 1, prefill=prefill, decode=decode)
     return panel if engines is None else panel.replaced(engines=engines, prefill=0, decode=0)
 
 
-def run_with_progress(evaluation: Evaluation, directory: Path, jobs: int, fresh: bool) -> pd.DataFrame:
+def run_with_progress(evaluation: Evaluation, directory: Path, runner: Runner, fresh: bool) -> pd.DataFrame:
     """The runs of an evaluation, with a progress bar on standard error."""
     from servegym.experiments.evaluation.evaluation import RUNS_FOLDER, run_evaluation
 
     with bar_of("runs") as (done, progress):
         try:
-            return run_evaluation(evaluation, directory, progress, jobs=jobs, fresh=fresh)
+            return run_evaluation(evaluation, directory, progress, runner=runner, fresh=fresh)
         except KeyboardInterrupt:
             kept = f"{done[0]} of {evaluation.runs} runs are kept in {directory / RUNS_FOLDER}"
             raise Interrupted(f"{kept}; the same command{' without --fresh' * fresh} goes on from there") from None

@@ -14,6 +14,15 @@ JUDGED = (
     "with. learned:PATH names a learned one."
 )
 
+Artifacts = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[ARTIFACT]...",
+        help="Files of `servegym export` or `servegym train`, or names of policies that ship: the policies in each are "
+        "judged as they serve together.",
+        show_default=False,
+    ),
+]
 PanelFile = Annotated[
     str | None,
     typer.Option(

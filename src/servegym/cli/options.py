@@ -195,6 +195,24 @@ LoadPolicies = Annotated[
     ),
 ]
 
+JOBS_HELP = "Runs at a time. The results are the same however many."
+Jobs = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help=JOBS_HELP, show_default="1; with --ray one a CPU", rich_help_panel=HOW_MUCH),
+]
+RAY_METAVAR = "local|HOST:PORT|auto"
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar=RAY_METAVAR,
+        help="Run on Ray: on a cluster of this machine's cores, started and stopped here; on the one whose head node "
+        "is named; or on the one that this machine is part of. The results are the same.",
+        show_default="no: in threads of this process",
+        rich_help_panel=HOW_MUCH,
+    ),
+]
+
 RATE_HELP = "Mean arrival rate, requests per second."
 LOAD_HELP = "Arrival rate relative to saturation: a number, or light (0.3), medium (0.7), high (1), overload (1.4)."
 Rate = Annotated[float | None, typer.Option(metavar="REQ_PER_S", help=RATE_HELP, rich_help_panel=HOW_MUCH)]

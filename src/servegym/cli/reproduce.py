@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import typer
 from servegym.cli import options
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, progress_console, write_json
+from servegym.cli.runners import runner_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from servegym.experiments.claims.harness.claim import Claim
     from servegym.experiments.claims.harness.outcome import Outcome
     from servegym.experiments.claims.harness.settings import Size
+    from servegym.tuners.running import Runner
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -26,6 +27,8 @@ EXAMPLES = """\
 servegym reproduce --list
 
 servegym reproduce proserve-fig15 --quick
+
+servegym reproduce --ray 10.0.0.5:6379
 
 servegym reproduce proserve-fig3 --json - | jq .holds_by_setting
 """
@@ -49,11 +52,12 @@ def reproduce(
         typer.Option(
             min=1,
             metavar="N",
-            help="Runs at a time. The results are the same however many.",
+            help=options.JOBS_HELP,
             show_default="one a CPU core",
             rich_help_panel=options.HOW_MUCH,
         ),
     ] = None,
+    ray: options.Ray = None,
     out: Annotated[
         Path,
         typer.Option(
@@ -98,7 +102,8 @@ def reproduce(
             write_documents([stated(one) for one in wanted], json)
         return
     check_output_folder(out)
-    outcomes = run_with_progress(wanted, QUICK if quick else FULL, out, jobs or cpu_cores(), fresh)
+    with runner_of(jobs, ray, default_jobs=None) as runner:
+        outcomes = run_with_progress(wanted, QUICK if quick else FULL, out, runner, fresh)
     for outcome in outcomes:
         show(outcome, console)
     console.print("Written:", ", ".join(map(str, write_pages_of(outcomes, page or out / "results.md"))))
@@ -106,7 +111,7 @@ def reproduce(
         write_documents([outcome.to_json() for outcome in outcomes], json)
 
 
-def run_with_progress(claims: list[Claim], size: Size, directory: Path, jobs: int, fresh: bool) -> list[Outcome]:
+def run_with_progress(claims: list[Claim], size: Size, directory: Path, runner: Runner, fresh: bool) -> list[Outcome]:
     """The outcomes of claims, one after the other, with a progress bar each on standard error."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -122,7 +127,7 @@ def run_with_progress(claims: list[Claim], size: Size, directory: Path, jobs: in
                 bar.update(task, completed=done, total=cells)
 
             try:
-                outcomes.append(Study(claim, size).run(directory, progress, jobs, fresh))
+                outcomes.append(Study(claim, size).run(directory, progress, fresh=fresh, runner=runner))
             except KeyboardInterrupt:
                 kept = f"{int(bar.tasks[task].completed)} runs of {claim.id} are kept in {directory}"
                 without = " without --fresh" * fresh
@@ -174,8 +179,3 @@ def show(outcome: Outcome, console: Console) -> None:
                 table.add_row(check.name, one.setting.name, measured(check), str(check.expected), check.verdict)
     console.print(table)
     console.print(f"{claim.id} {outcome.verdict_words}. {outcome.reason}\n")
-
-
-def cpu_cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,10 +13,12 @@ import typer
 from servegym.cli import options
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, number, progress_console, write_json
+from servegym.cli.runners import runner_of
 from servegym.simulator.errors import ServegymError
 
 if TYPE_CHECKING:
     from servegym.tuners.config import TrainingConfig
+    from servegym.tuners.running import Runner
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -30,7 +33,7 @@ servegym train --resume runs/routing
 
 servegym compare --router min-load --router learned:runs/routing/policy.json --engines 4
 """
-EXTRA = "train"
+EXTRA, EVOLUTION = "train", "cma"
 
 
 def train(
@@ -74,6 +77,17 @@ def train(
         int | None,
         typer.Option(min=0, metavar="S", help="Instead of the configuration's.", rich_help_panel=options.HOW_MUCH),
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar=options.RAY_METAVAR,
+            help=f"Serve the scenarios of the algorithm {EVOLUTION} on Ray, as `compare` does its runs. What is "
+            "learned is the same.",
+            show_default="no: in threads of this process",
+            rich_help_panel=options.HOW_MUCH,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -109,13 +123,15 @@ def train(
         chosen = load_config(config).replaced(minutes=minutes, steps=steps, seed=seed, algorithm=algorithm)
         folder = RunFolder(out or Path("results") / f"train-{chosen.name}-seed{chosen.seed}")
         check_output_folder(folder.path)
-    run_with_progress(chosen, folder.path, resume is not None)
+    check_runs_on_ray(chosen.algorithm, ray)
+    with runner_of(None, ray, default_jobs=None) as runner:
+        run_with_progress(chosen, folder.path, resume is not None, runner if chosen.algorithm == EVOLUTION else None)
     show(folder.summary(), json)
 
 
 def trainer(algorithm: str) -> Callable[..., Any]:
     """What trains with an algorithm: called with the configuration, a folder, resume and progress."""
-    if algorithm == "cma":
+    if algorithm == EVOLUTION:
         from servegym.tuners import evolution
 
         return evolution.train
@@ -128,14 +144,26 @@ def trainer(algorithm: str) -> Callable[..., Any]:
     return training.train
 
 
-def run_with_progress(config: TrainingConfig, folder: Path, resume: bool) -> None:
-    """Train, with a progress bar on standard error."""
+def check_runs_on_ray(algorithm: str, ray: str | None) -> None:
+    """Raises ServegymError where Ray is asked for, and an algorithm has nothing to run there."""
+    if ray is not None and algorithm != EVOLUTION:
+        raise ServegymError(
+            f"--ray {ray}: of the algorithms only {EVOLUTION} serves scenarios that can be spread; {algorithm} learns "
+            "in one process"
+        )
+
+
+def run_with_progress(config: TrainingConfig, folder: Path, resume: bool, runner: Runner | None = None) -> None:
+    """Train, with a progress bar on standard error. runner: of evolution's scenarios."""
     from servegym.tuners.outcome import Stopped
 
     how = f"servegym train --resume {folder} goes on from the last checkpoint"
     try:
         with bar() as progress:
-            trainer(config.algorithm)(config, folder, resume=resume, progress=progress)
+            train = trainer(config.algorithm)
+            if runner is not None:
+                train = functools.partial(train, runner=runner)
+            train(config, folder, resume=resume, progress=progress)
     except ModuleNotFoundError as error:
         package = (error.name or "servegym").partition(".")[0]
         if package == "servegym":

@@ -142,7 +142,7 @@ def test_the_card_says_what_it_is_and_where_it_loses(evaluation, runs):
         f"# {LEARNED}",
         "- file: mine.json",
         "- kind: scheduler (heuristic)",
-        "- settings of the base.gamma: 2",
+        "- settings.gamma: 2",
         "- traces: azure-conv",
         "- seeds: 0 to 999,999",
         "- algorithm: cma-es",

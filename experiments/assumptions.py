@@ -1,0 +1,69 @@
+"""What an artifact assumes: of times the estimator of a profile, of requests what a recipe gives those of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from servegym.latency_models.profile import Profile
+from servegym.traces.loading import trace_names
+from servegym.traces.workloads import build_workload
+
+REQUESTS = 2000  # drawn of a family, to see what its requests ask for
+SLOS = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s")
+
+
+def estimator_of(profile: Profile) -> dict[str, Any]:
+    """The `estimator` of an artifact: form, packed coefficients, and what is known of the fit."""
+    return {
+        "profile": profile.name,
+        "form": profile.estimator.form,
+        "coefficients": profile.estimator.coefficients.tolist(),
+        "fit": {
+            "title": profile.title,
+            "basis": profile.basis,
+            "coefficients_by_name": profile.estimator.coefficients_by_name,
+            "error": profile.error,
+            "valid": {name: list(bounds) for name, bounds in profile.valid.items()},
+            "source": profile.provenance,
+        },
+    }
+
+
+def workload_of(slo: str, traces: Iterable[str], profile: Profile | None = None) -> dict[str, Any]:
+    """The `workload` of an artifact: what the recipe gives to requests of the traces.
+
+    SLOs of a request that does not say: those that most requests have; a weight for each priority; worth of a first
+    token, mean prompt over mean output tokens as the gain has it. profile: a device that is slow makes some recipes
+    relax SLOs. Raises WorkloadError.
+    """
+    tables = [
+        build_workload(
+            trace,
+            requests=REQUESTS if trace in trace_names() else None,
+            rate_per_s=1.0,
+            slo=slo,
+            idle_tpot_s=None if profile is None else profile.idle_tpot_s,
+        ).table
+        for trace in traces
+    ]
+    table = np.concatenate(tables)
+    slos, counts = np.unique(np.stack([table[name] for name in SLOS], axis=1), axis=0, return_counts=True)
+    usual = slos[counts.argmax()]
+    return {
+        "slo": slo,
+        **{name: float(value) for name, value in zip(SLOS, usual, strict=True) if np.isfinite(value)},
+        "weight_of_priority": {
+            str(priority): _usual(table["weight"][table["priority"] == priority])
+            for priority in np.unique(table["priority"])
+        },
+        "first_token_weight": round(float(table["prompt_tokens"].mean() / table["output_tokens"].mean()), 4),
+        "traces": [str(trace) for trace in traces],
+    }
+
+
+def _usual(values: np.ndarray) -> float:
+    found, counts = np.unique(values, return_counts=True)
+    return float(found[counts.argmax()])

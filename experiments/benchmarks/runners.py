@@ -1,0 +1,63 @@
+"""What Ray costs beside threads: a comparison's runs in both, on as many cores.
+
+    python -m servegym.experiments.benchmarks.runners --seeds 20
+
+The cluster is started and its workers have run once before the clock starts; starting and stopping it is told apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from servegym.experiments.benchmarks.machine import describe
+from servegym.experiments.comparison import Comparison, run_comparison
+from servegym.tuners.ray_running import RayRunner
+from servegym.tuners.running import Runner, ThreadRunner, cores
+
+
+def seconds(comparison: Comparison, runner: Runner) -> float:
+    """That all runs of a comparison take, from a ledger that is empty."""
+    with tempfile.TemporaryDirectory() as folder:
+        begin_s = time.perf_counter()
+        run_comparison(comparison, Path(folder), runner=runner)
+        return time.perf_counter() - begin_s
+
+
+def measure(seeds: int, requests: int | None, repeats: int) -> dict[str, float | int | str]:
+    """Medians over the repeats, in which threads and Ray take turns."""
+    comparison, jobs = Comparison(seeds=seeds, requests=requests), cores()
+    threads, runs = ThreadRunner(jobs), len(comparison.cells)
+    seconds(Comparison(seeds=1), threads)
+    begin_s = time.perf_counter()
+    with RayRunner(jobs=jobs) as cluster:
+        started_s = time.perf_counter() - begin_s
+        begin_s = time.perf_counter()
+        seconds(Comparison(seeds=1), cluster)
+        first_s = time.perf_counter() - begin_s
+        taken = [(seconds(comparison, threads), seconds(comparison, cluster)) for _ in range(repeats)]
+        begin_s = time.perf_counter()
+    stopped_s = time.perf_counter() - begin_s
+    in_threads, on_ray = (statistics.median(times) for times in zip(*taken, strict=True))
+    return {
+        "machine": describe(), "cores_used": jobs, "runs": runs, "requests_of_a_run": comparison.requests_per_run,
+        "threads_s": in_threads, "ray_s": on_ray, "ray_to_threads": on_ray / in_threads,
+        "run_on_ray_s": on_ray / runs * jobs, "start_s": started_s, "first_comparison_s": first_s, "stop_s": stopped_s,
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--requests", type=int)
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    print(json.dumps(measure(arguments.seeds, arguments.requests, arguments.repeats), indent=2))
+
+
+if __name__ == "__main__":
+    main()

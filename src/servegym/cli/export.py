@@ -1,0 +1,162 @@
+"""`servegym export`: what was tuned, trained or named, as a file that other programs take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from servegym.cli import options
+from servegym.cli.output import console_for, new_table, write_json
+from servegym.cli.user_policies import load_policy_files
+from servegym.simulator.errors import ServegymError
+
+if TYPE_CHECKING:
+    from servegym.experiments.export_targets import Exported
+
+EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym export results/tune-default/proserve --target servegym --out tuned.json
+
+servegym export results/tune-default/proserve --target vllm --out tuned.json
+
+servegym export results/tune-default/proserve --target xllm --xllm-version 0.10 --out tuned-xllm.json
+
+servegym export --scheduler slide-batching:gamma=2 --device a100-llama3-8b --slo proserve --trace sharegpt
+--target vllm --out named.json
+
+servegym evaluate tuned.json
+"""
+SLOS = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s")
+TARGET_METAVAR = "servegym|vllm|ray|xllm"
+
+
+def named(kind: str) -> typer.models.OptionInfo:
+    """An option that names a policy."""
+    help_text = f"Instead of a source: a {kind} and parameters other than its own."
+    return typer.Option(metavar=options.SCHEDULER_METAVAR, help=help_text, rich_help_panel=options.WHAT)
+
+
+def export(
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DIR|ARTIFACT",
+            help="A folder of `servegym tune` or one of its studies, a folder of `servegym train`, an artifact, or the "
+            "name of a policy that ships.",
+            show_default=False,
+        ),
+    ] = None,
+    target: Annotated[
+        str, typer.Option(metavar=TARGET_METAVAR, help="Which program is to take it.", rich_help_panel=options.OUTPUT)
+    ] = "servegym",
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE.json",
+            callback=options.file_to_write,
+            help="The file; what else the target needs goes beside it.",
+            show_default=False,
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = ...,  # type: ignore[assignment]
+    scheduler: Annotated[str | None, named("scheduler")] = None,
+    decode_scheduler: Annotated[str | None, named("scheduler of decode engines")] = None,
+    router: Annotated[str | None, named("router")] = None,
+    scaler: Annotated[str | None, named("scaler")] = None,
+    load_policies: options.LoadPolicies = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROFILE",
+            help="A latency profile, or its .json file: what the policies are to believe that batches take.",
+            show_default="the source's",
+            rich_help_panel=options.ON_WHAT,
+        ),
+    ] = None,
+    slo: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RECIPE",
+            help="SLOs and weights of requests that do not say: those that most requests of --trace get.",
+            show_default="the source's",
+            rich_help_panel=options.ON_WHAT,
+        ),
+    ] = None,
+    trace: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="With --slo: what is served. Repeatable.",
+            show_default="the source's",
+            rich_help_panel=options.ON_WHAT,
+        ),
+    ] = None,
+    xllm_version: Annotated[
+        str | None,
+        typer.Option(
+            metavar="X.Y", help="Of --target xllm.", show_default="the newest recorded", rich_help_panel=options.OUTPUT
+        ),
+    ] = None,
+    json: options.Json = None,
+) -> None:
+    """Export the winner of a study, a trained policy, or policies that are named.
+
+    servegym: the artifact, a JSON file that every command takes as learned:FILE and `servegym evaluate FILE` judges.
+    vllm, ray: the artifact, and a script or a piece of configuration that starts the program with it.
+    xllm: a configuration, and the fields of requests; what xLLM has no flag for is said in it.
+    """
+    from servegym.experiments.export_targets import export as write_export
+    from servegym.experiments.exports import completed, named_artifact, source_artifact
+
+    load_policy_files(load_policies)
+    texts = {"scheduler": scheduler, "decode_scheduler": decode_scheduler, "router": router, "scaler": scaler}
+    given = {role: text for role, text in texts.items() if text is not None}
+    if (source is None) == (not given):
+        raise ServegymError(
+            "name a source (a folder of servegym tune or train, or an artifact), or policies (--scheduler, --router)"
+            + ("; not both" if given else "")
+        )
+    artifact = named_artifact(given) if source is None else source_artifact(source)
+    exported = write_export(completed(artifact, device, slo, trace or ()), target, out, xllm_version)
+    show(exported, target, json)
+
+
+def show(exported: Exported, target: str, json: str | None) -> None:
+    """What was written, and how it is used."""
+    console = console_for(json)
+    table = new_table("", "", numbers=False)
+    for role, policy in exported.artifact.policies.items():
+        table.add_row(role.replace("_", " "), policy.label)
+    estimator, workload = exported.artifact.estimator, exported.artifact.workload
+    table.add_row("estimator", "none" if estimator is None else f"{estimator['form']} of {estimator['profile']}")
+    table.add_row("workload", "unknown" if workload is None else _in_short(workload))
+    console.print(table)
+    for note in exported.notes:
+        console.print(f"Note: {note}.", soft_wrap=True)
+    console.print("Written:", ", ".join(map(str, exported.files)), soft_wrap=True)
+    for line in exported.how:
+        console.print(f"    {line}", soft_wrap=True)
+    if json is not None:
+        write_json(
+            {
+                "target": target,
+                "policies": {role: policy.to_json() for role, policy in exported.artifact.policies.items()},
+                "estimator": estimator,
+                "workload": workload,
+                "files": list(exported.files),
+                "how": list(exported.how),
+                "notes": list(exported.notes),
+            },
+            json,
+        )
+
+
+def _in_short(workload: Mapping[str, Any]) -> str:
+    slos = [f"{name.split('_')[0].upper()} {workload[name]:g} s" for name in SLOS if workload.get(name) is not None]
+    weights = [f"{priority}: {weight:g}" for priority, weight in workload.get("weight_of_priority", {}).items()]
+    parts = [workload.get("slo"), ", ".join(slos), f"weights {', '.join(weights)}" if weights else ""]
+    return "; ".join(filter(None, parts))

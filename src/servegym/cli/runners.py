@@ -1,0 +1,33 @@
+"""Where a command's runs are done: `--jobs` and `--ray`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from servegym.cli.user_policies import PolicyFiles
+
+if TYPE_CHECKING:
+    from servegym.tuners.running import Runner
+
+
+@contextlib.contextmanager
+def runner_of(
+    jobs: int | None, ray: str | None, policy_files: Iterable[Path] | None = None, default_jobs: int | None = 1
+) -> Iterator[Runner]:
+    """What runs: threads, or Ray where `--ray` says so, to which files of policies go along.
+
+    default_jobs: threads without `--jobs`; None: one a core. Raises ClusterError for a cluster that is of no use.
+    """
+    if ray is None:
+        from servegym.tuners.running import ThreadRunner
+
+        yield ThreadRunner(jobs or default_jobs)
+        return
+    from servegym.tuners.ray_running import RayRunner
+
+    files = PolicyFiles.read(policy_files)
+    with RayRunner(ray, jobs, files.load if files.texts else None) as runner:
+        yield runner
