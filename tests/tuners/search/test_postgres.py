@@ -1,0 +1,208 @@
+"""Studies in a real PostgreSQL: workers are killed, the server goes away and comes back."""
+
+import os
+import re
+import time
+
+import pytest
+
+pytest.importorskip("optuna")
+pytest.importorskip("psycopg")
+
+import optuna
+
+from servegym.tuners.search import database as database_module
+from servegym.tuners.search import worker
+from servegym.tuners.search.slots import worker_of
+from servegym.tuners.search.storage import StorageError, open_storage
+from servegym.tuners.search.workers import work
+from tests.tuners.search.postgres import QUOTED, fresh_database, own_server
+from tests.tuners.search.studies import WARM_START, Workers, bowl, opened, points, wait_until
+
+TRIALS = 12
+
+
+@pytest.fixture(scope="module")
+def server():
+    """One of our own, which tests may stop."""
+    with own_server() as server:
+        yield server
+
+
+@pytest.fixture
+def database(request):
+    given = os.environ.get("SERVEGYM_POSTGRES")
+    with fresh_database(given or request.getfixturevalue("server").url) as url:
+        yield url
+
+
+def expected(tmp_path, count=TRIALS, sampler="random"):
+    """What the study is in one process, in a journal."""
+    return points(work(opened(tmp_path / "alone", sampler=sampler), bowl, count, enqueue=[WARM_START]))
+
+
+def test_three_workers_of_which_one_is_killed_do_each_trial_once(tmp_path, database):
+    """Each as on a machine of its own: only heartbeats tell that one is dead."""
+    with Workers(tmp_path, database, TRIALS, seconds=0.3) as workers:
+        for _ in range(3):
+            workers.start(alone=True)
+        workers.wait_for_each()
+        killed_at = workers.kill_one_that_runs()
+        assert workers.join() == [(0, ""), (0, "")]
+        ends = workers.lines("end")
+    study = opened(tmp_path, database)
+    done = work(study, bowl, TRIALS)
+    assert [trial.state.name for trial in study.trials].count("COMPLETE") == TRIALS
+    assert sorted(int(slot) for slot, *_ in ends) == list(range(TRIALS))
+    assert len({worker_of(trial) for trial in done}) == 3
+    assert [worker_of(trial) for trial in done] == [
+        worker for *_, worker, _, _ in sorted(ends, key=lambda it: int(it[0]))
+    ]
+    assert points(done) == expected(tmp_path)
+    failed = [trial for trial in study.trials if trial.state.name == "FAIL"]
+    assert [str(trial.user_attrs["slot"]) for trial in failed] == [killed_at]
+
+
+def test_a_server_that_crashes_and_comes_back_is_waited_for(tmp_path, server):
+    with fresh_database(server.url) as url, Workers(tmp_path, url, TRIALS, seconds=0.3) as workers:
+        for _ in range(2):
+            workers.start()
+        workers.wait_for_each()
+        for mode in ("immediate", "fast"):
+            already = len(workers.lines("end"))
+            workers.wait_for("end", already + 2)
+            server.stop(mode)
+            time.sleep(0.5)
+            server.start()
+        assert workers.join() == [(0, ""), (0, "")]
+        study = opened(tmp_path, url)
+        assert points(work(study, bowl, TRIALS)) == expected(tmp_path)
+        assert [trial.state.name for trial in study.trials].count("COMPLETE") == TRIALS
+
+
+def test_a_server_that_stays_away_ends_the_worker_and_keeps_what_is_finished(tmp_path, server):
+    with fresh_database(server.url) as url:
+        study = opened(tmp_path, url, patience_s=0.5)
+        calls = []
+
+        def objective(trial):
+            calls.append(trial.number)
+            if len(calls) == 4:
+                server.stop()
+            return bowl(trial)
+
+        try:
+            with pytest.raises(StorageError) as raised:
+                work(study, objective, 6, enqueue=[WARM_START])
+        finally:
+            server.start()
+        told = str(raised.value)
+        assert re.search(r"^postgresql\+psycopg://servegym:\*\*\*@.* has not answered for 0.5 s \(.*\); finished", told)
+        assert "\n" not in told
+        again = opened(tmp_path, url, grace_s=60)
+        started = time.monotonic()
+        assert points(work(again, bowl, 6, enqueue=[WARM_START])) == expected(tmp_path, 6)
+        assert time.monotonic() - started < 30  # a worker of this machine is known to be dead, without the grace
+        assert [trial.state.name for trial in again.trials].count("COMPLETE") == 6
+
+
+def test_killed_and_started_again_is_as_if_nothing_had_happened(tmp_path, database):
+    with Workers(tmp_path, database, trials=8, seconds=0.1, sampler="tpe") as workers:
+        workers.start()
+        workers.wait_for("end", 4)
+        workers.kill_one_that_runs()
+        workers.start()
+        assert workers.join() == [(0, "")]
+    done = work(opened(tmp_path, database, sampler="tpe"), bowl, 8)
+    assert points(done) == expected(tmp_path, 8, "tpe")
+
+
+def test_a_worker_that_is_killed_before_its_first_heartbeat_is_noticed(tmp_path, database):
+    study = opened(tmp_path, database, grace_s=1)
+    assert worker.Worker(study, bowl, 2, [], 0).claim("elsewhere-1-abc")[0] is not None
+    assert len(work(study, bowl, 2)) == 2
+    assert [trial.state.name for trial in study.trials] == ["FAIL", "COMPLETE", "COMPLETE"]
+
+
+def test_a_holder_of_the_lock_that_says_nothing_loses_it(tmp_path, server, monkeypatch):
+    monkeypatch.setattr(database_module, "HOLDER_LIMIT", "1s")
+    first, second = (open_storage(server.url, tmp_path) for _ in range(2))
+    started = time.monotonic()
+    with first.exclusive(), second.exclusive():
+        assert 0.8 < time.monotonic() - started < 10
+    with first.exclusive():
+        pass
+
+
+def test_workers_that_begin_at_once_make_one_study(tmp_path, database):
+    with Workers(tmp_path, database, trials=3, seconds=0.1) as workers:
+        for _ in range(3):
+            workers.start()
+        assert workers.join() == [(0, "")] * 3
+    assert [study.study_name for study in open_storage(database, tmp_path).get_all_studies()] == ["toy"]
+
+
+def test_a_worker_that_is_stopped_for_longer_than_the_grace_drops_its_result(tmp_path, database):
+    """What a suspended machine does: its trial is another's when it wakes up."""
+    import signal
+
+    with Workers(tmp_path, database, trials=4, seconds=0.4) as workers:
+        sleeper = workers.start(alone=True)
+        workers.wait_for("start", 1)
+        sleeper.send_signal(signal.SIGSTOP)
+        workers.start(alone=True)
+        wait_until(lambda: len(workers.lines("end")) == 4, "four trials")
+        sleeper.send_signal(signal.SIGCONT)
+        assert workers.join() == [(0, ""), (0, "")]
+    study = opened(tmp_path, database)
+    assert [trial.state.name for trial in study.trials].count("COMPLETE") == 4
+    done = work(study, bowl, 4)
+    assert {worker_of(trial).split("-")[-2] for trial in done} == {str(workers.processes[1].pid)}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ((QUOTED, "wrong"), 'password authentication failed for user "servegym"'),
+        (("/postgres", "/nothing"), 'database "nothing" does not exist'),
+        (("servegym:", "nobody:"), 'password authentication failed for user "nobody"'),
+        (("127.0.0.1", "nohost.invalid"), "failed to resolve host 'nohost.invalid'"),
+        ((":PORT/", ":1/"), "Connection refused"),
+    ],
+    ids=["password", "database", "user", "host", "port"],
+)
+def test_what_is_wrong_with_a_database_is_one_line(tmp_path, server, change, told):
+    old, new = (word.replace("PORT", str(server.port)) for word in change)
+    assert old in server.url
+    with pytest.raises(StorageError, match=re.escape(told)) as raised:
+        open_storage(server.url.replace(old, new), tmp_path)
+    assert str(raised.value).startswith("cannot open postgresql+psycopg://")
+    assert "\n" not in str(raised.value)
+    assert QUOTED not in str(raised.value)
+
+
+def test_a_server_that_goes_away_while_a_storage_is_opened_is_one_line(tmp_path, server, monkeypatch):
+    check = optuna.storages._rdb.storage._VersionManager.check_table_schema_compatibility
+
+    def stopped(manager):
+        server.stop("fast")
+        check(manager)
+
+    monkeypatch.setattr(optuna.storages._rdb.storage._VersionManager, "check_table_schema_compatibility", stopped)
+    try:
+        with pytest.raises(StorageError, match=r"^cannot open postgresql.*(refused|terminating)"):
+            open_storage(server.url, tmp_path)
+    finally:
+        server.start()
+
+
+def test_tables_of_another_optuna_are_said(tmp_path, database):
+    import sqlalchemy
+
+    opened(tmp_path, database)
+    engine = sqlalchemy.create_engine(database)
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.text("UPDATE alembic_version SET version_num = 'v0.9.0.a'"))
+    engine.dispose()
+    with pytest.raises(StorageError, match=r"cannot use postgresql.*no longer compatible with the table schema"):
+        opened(tmp_path, database)

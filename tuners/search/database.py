@@ -1,0 +1,217 @@
+"""A study in a database, for any number of workers anywhere; each call waits for a database that is away."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy
+from optuna.exceptions import ExperimentalWarning, StorageInternalError, UpdateFinishedTrialError
+from optuna.storages import RDBStorage, _CachedStorage
+from optuna.trial import TrialState
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
+
+from servegym.tuners.search.presence import Presence
+from servegym.tuners.search.storage_errors import StorageError
+
+Answer = TypeVar("Answer")
+
+FIRST_WAIT_S = 0.1
+LONGEST_WAIT_S = 5.0
+LOCK_KEY = int.from_bytes(b"servegym", "big")  # of PostgreSQL's advisory lock: any 64-bit number that is ours
+HOLDER_LIMIT = "60s"  # a holder that says nothing for so long (a stopped process) loses the lock
+POSTGRESQL = {  # what libpq is told where the URL does not, so that a network that went away is noticed
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,  # ms
+}
+
+
+class Patience:
+    """Calls a database's methods, again and again while it is away, with growing waits.
+
+    backend: whose methods they are. limit_s: for how long; StorageError then.
+    """
+
+    def __init__(self, backend: RDBStorage, name: str, limit_s: float) -> None:
+        self.backend = backend
+        self.name = name
+        self.limit_s = limit_s
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self.backend, name)
+        return functools.partial(self.call, attribute) if callable(attribute) else attribute
+
+    def call(self, function: Callable[..., Answer], *arguments: Any, **named: Any) -> Answer:
+        started_s = time.monotonic()
+        wait_s = FIRST_WAIT_S
+        while True:
+            try:
+                return function(*arguments, **named)
+            except Exception as error:
+                cause = trouble(error)
+                if cause is None:
+                    raise
+                if time.monotonic() - started_s >= self.limit_s:
+                    raise StorageError(
+                        f"{self.name} has not answered for {self.limit_s:g} s ({reason(cause)}); "
+                        "finished trials are kept, the same command goes on"
+                    ) from None
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+
+
+class SharedDatabase(_CachedStorage):
+    """A database that several workers share; Optuna's cache over its tables.
+
+    beats_every_s: a running trial's worker says so often that it lives. grace_s: one that has not said so for longer is
+    dead. Workers of this machine that were killed are known at once, see `presence`. patience_s: for how long each call
+    waits for a database that is away.
+    """
+
+    def __init__(self, url: str, beats_every_s: int, grace_s: int, patience_s: float) -> None:
+        parsed = checked_url(url)
+        self.name = parsed.render_as_string(hide_password=True)
+        self.grace_s = float(grace_s)
+        self.beats_every_s: float | None = float(beats_every_s)
+        self.presence = Presence(Path(tempfile.gettempdir()) / f"servegym-workers-{os.getuid()}")
+        self._sqlite = parsed.database if parsed.get_backend_name() == "sqlite" else None
+        plain = url.replace("{", "{{").replace("}", "}}")  # Optuna fills in a template
+        settings: dict[str, Any] = {}
+        if self._sqlite is None:
+            settings["connect_args"] = {name: value for name, value in POSTGRESQL.items() if name not in parsed.query}
+        with translated(self.name):
+            engine = sqlalchemy.create_engine(parsed, **settings)
+            try:
+                with self._locked(engine), warnings.catch_warnings():  # one worker makes the tables
+                    warnings.simplefilter("ignore", ExperimentalWarning)
+                    backend = RDBStorage(plain, settings, heartbeat_interval=beats_every_s, grace_period=grace_s)
+            finally:
+                engine.dispose()
+        self._patience = Patience(backend, self.name, patience_s)
+        super().__init__(self._patience)  # type: ignore[arg-type]  # answers as the backend does
+
+    def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
+        """As Optuna's; saying the same thing twice is right, since a database may die between doing and answering."""
+        try:
+            return super().set_trial_state_values(trial_id, state, values)
+        except UpdateFinishedTrialError:
+            trial = self.get_trial(trial_id)
+            if trial.state == state and (values is None or trial.values == list(values)):
+                return True
+            raise
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """One worker at a time, over all that share the database.
+
+        A worker that loses its connection loses the lock without noticing: what is done under it may not rely on it
+        for what is right, only for what is tidy.
+        """
+        with contextlib.ExitStack() as stack:
+            self._patience.call(lambda: stack.enter_context(self._locked(self._patience.backend.engine)))
+            yield
+
+    @contextlib.contextmanager
+    def _locked(self, engine: sqlalchemy.Engine) -> Iterator[None]:
+        if self._sqlite is not None:
+            with file_lock(self._sqlite):
+                yield
+            return
+        connection = engine.connect()
+        try:
+            connection.execute(sqlalchemy.text(f"SET LOCAL idle_in_transaction_session_timeout = '{HOLDER_LIMIT}'"))
+            connection.execute(sqlalchemy.select(sqlalchemy.func.pg_advisory_xact_lock(LOCK_KEY)))
+            yield
+        finally:
+            with contextlib.suppress(
+                DBAPIError
+            ):  # ends the transaction, and the lock with it; so does a lost connection
+                connection.close()
+
+    def beat(self, trial_id: int) -> None:
+        """Say that a trial's worker lives."""
+        self.record_heartbeat(trial_id)
+
+    @contextlib.contextmanager
+    def impatient(self) -> Iterator[None]:
+        """Do not wait for the database: for what is said while leaving."""
+        limit_s, self._patience.limit_s = self._patience.limit_s, 0.0
+        try:
+            yield
+        finally:
+            self._patience.limit_s = limit_s
+
+
+def checked_url(url: str) -> sqlalchemy.URL:
+    try:
+        parsed = sqlalchemy.make_url(url)
+    except (ArgumentError, ValueError):
+        raise StorageError(f"no storage {url!r}; {KNOWN}") from None
+    if parsed.drivername in ("postgresql", "postgres"):
+        raise StorageError(f"storage {parsed.drivername}://...: say which driver, postgresql+psycopg://...")
+    if parsed.drivername not in ("postgresql+psycopg", "sqlite", "sqlite+pysqlite"):
+        raise StorageError(f"no storage of the kind {parsed.drivername!r}; {KNOWN}")
+    if parsed.get_backend_name() == "sqlite":
+        if parsed.database in (None, "", ":memory:"):
+            raise StorageError("a study in memory cannot go on: sqlite:///FILE names a file")
+        warnings.warn(
+            "SQLite is for one worker on one machine; for several, leave --storage out (a journal in the study's "
+            "folder) or name a PostgreSQL database",
+            stacklevel=4,
+        )
+    return parsed
+
+
+KNOWN = "it is postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE, or none, for a journal in the study's folder"
+
+
+@contextlib.contextmanager
+def translated(name: str) -> Iterator[None]:
+    """What is wrong with a database, in one line."""
+    try:
+        yield
+    except (ImportError, NoSuchModuleError) as error:
+        raise StorageError(f"{name} needs psycopg ({error}): pip install 'servegym[tune]'") from None
+    except (DBAPIError, StorageInternalError) as error:
+        raise StorageError(f"cannot open {name}: {reason(error)}") from None
+    except RuntimeError as error:  # tables of another Optuna
+        raise StorageError(f"cannot use {name}: {str(error).splitlines()[0]}") from None
+    except OSError as error:
+        raise StorageError(f"cannot open {name}: {error.strerror}") from None
+
+
+def trouble(error: BaseException | None) -> DBAPIError | None:
+    """The driver's error that says the database is away, too busy or shutting down; None for any other error."""
+    while error is not None:
+        if isinstance(error, OperationalError | InterfaceError):
+            return error
+        if isinstance(error, DBAPIError) and error.connection_invalidated:
+            return error
+        error = error.__cause__
+    return None
+
+
+def reason(error: BaseException) -> str:
+    """What the database said, without SQL and hints."""
+    said = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error
+    said = said.orig if isinstance(said, DBAPIError) and said.orig else said
+    return (str(said).strip().splitlines() or [type(said).__name__])[0].strip()
+
+
+@contextlib.contextmanager
+def file_lock(database: str) -> Iterator[None]:
+    import fcntl
+
+    with open(database + ".claims", "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,160 @@
+"""A study in a file: Optuna's journal, safe against the end of any process that writes to it.
+
+The journal is JSON lines, one for each change. What a killed writer may leave is a last line without its line feed; it
+is dropped before the next line is written, so that it cannot run into it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+from servegym.tuners.search.presence import Presence
+from servegym.tuners.search.storage_errors import StorageError
+
+LINE_START = b'{"op_code":'
+
+
+class KernelLock(JournalFileOpenLock):
+    """Keeps the journal's writers apart, and mends its end before each of them writes.
+
+    Optuna's own lock is a file, which stays when its holder is killed: the others then wait 30 s. This one is the
+    kernel's, which gives it back at once.
+    """
+
+    def __init__(self, journal: Path, lock: Path) -> None:
+        super().__init__(str(journal))
+        self._journal = journal
+        self._path = lock
+        self._held: BinaryIO | None = None
+
+    def acquire(self) -> bool:
+        self._held = self._path.open("ab")
+        fcntl.flock(self._held, fcntl.LOCK_EX)
+        try:
+            drop_torn_line(self._journal)
+        except BaseException:
+            self.release()
+            raise
+        return True
+
+    def release(self) -> None:
+        assert self._held is not None
+        fcntl.flock(self._held, fcntl.LOCK_UN)  # said, not left to close(): a forked child may have the file open too
+        self._held.close()
+
+
+class Journal(JournalFileBackend):
+    """Optuna's journal file, whose troubles are StorageErrors."""
+
+    def __init__(self, path: Path, lock: KernelLock) -> None:
+        super().__init__(str(path), lock_obj=lock)
+        self._path = path
+
+    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
+        try:
+            yield from super().read_logs(log_number_from)
+        except OSError as error:
+            raise StorageError(f"cannot read {self._path}: {error.strerror}") from None
+        except ValueError:
+            check_journal(self._path)
+            raise
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        try:
+            super().append_logs(logs)
+        except OSError as error:
+            raise StorageError(
+                f"cannot write {self._path}: {error.strerror}; what it holds is kept, the same command goes on"
+            ) from None
+
+
+class SharedJournal(JournalStorage):
+    """A journal that several workers share.
+
+    folder: where it lies, as `study.journal`; its locks are in `study.journal.locks`. grace_s: for how long a running
+    trial of a worker nothing is known of (on another machine, where the file system has no locks across them) is left
+    alone before it is taken for dead.
+    """
+
+    def __init__(self, folder: Path, grace_s: float) -> None:
+        self.path = folder / "study.journal"
+        self.name = str(self.path)
+        self.grace_s = grace_s
+        self.beats_every_s: float | None = None  # a journal has no heartbeats: the kernel's locks do that
+        locks = folder / "study.journal.locks"
+        self.presence = Presence(locks)
+        self._claims = locks / "claims"
+        try:
+            locks.mkdir(parents=True, exist_ok=True)
+            lock = KernelLock(self.path, locks / "writers")
+            self.path.touch()
+            lock.acquire()
+            lock.release()
+            check_journal(self.path)
+        except OSError as error:
+            raise StorageError(f"cannot open {self.path}: {error.strerror}") from None
+        try:
+            super().__init__(Journal(self.path, lock))
+        except StorageError:
+            raise
+        except (AssertionError, KeyError, TypeError, ValueError):
+            raise StorageError(f"{self.path} is damaged: its lines do not make a study; {START_OVER}") from None
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """One worker at a time, over all that share the journal."""
+        with self._claims.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(file, fcntl.LOCK_UN)
+
+    def beat(self, trial_id: int) -> None:
+        """Nothing to do: see `presence`."""
+
+    @contextlib.contextmanager
+    def impatient(self) -> Iterator[None]:
+        """A file is there or is not: there is nothing to wait for."""
+        yield
+
+
+START_OVER = "name another folder, or remove it to start over"
+
+
+def drop_torn_line(journal: Path) -> None:
+    """Cut off a last line that has no line feed. Raises StorageError if it is not the start of a journal's line."""
+    with journal.open("r+b") as file:
+        end = file.seek(0, 2)
+        torn = b""
+        while b"\n" not in torn and len(torn) < end:  # ever larger pieces of its end; one byte, for a whole journal
+            file.seek(-min(end, max(1, 1024 * len(torn))), 2)
+            torn = file.read()
+        torn = torn[torn.rfind(b"\n") + 1 :]
+        if not LINE_START.startswith(torn[: len(LINE_START)]):
+            raise StorageError(f"{journal} is damaged at its end, or is no journal; {START_OVER}")
+        if torn:
+            file.truncate(end - len(torn))
+
+
+def check_journal(journal: Path) -> None:
+    """Raise StorageError for a journal with a line that is none, naming it."""
+    with journal.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return  # torn, or being written
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                entry = None
+            if not (isinstance(entry, dict) and {"op_code", "worker_id"} <= entry.keys()):
+                first = f"is damaged at line {number}; `head -n {number - 1}` of it is what was written before"
+                raise StorageError(f"{journal} {'is no journal of a study' if number == 1 else first}; {START_OVER}")

@@ -1,0 +1,73 @@
+"""Which workers are alive: each holds a lock on a file of its own, which the kernel gives back when it dies.
+
+Unlike a process number, the lock means the same in containers that share the folder, and on other machines where the
+file system has locks across them (NFS 4); a number that is used again cannot be mistaken for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from servegym.tuners.search.storage_errors import StorageError
+
+_here: set[str] = set()  # workers of this process: its own locks never stand in its way, so they are known by name
+
+
+class Presence:
+    """The workers that share a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @contextlib.contextmanager
+    def enter(self) -> Iterator[str]:
+        """Be a worker, for as long as the context lasts: gives its name, HOST-PROCESS-RANDOM.
+
+        Raises StorageError where the folder cannot be written, or its file system has no locks.
+        """
+        worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = (self.folder / worker).open("wb")
+            fcntl.lockf(file, fcntl.LOCK_EX)
+        except OSError as error:
+            raise StorageError(
+                f"{self.folder}: {error.strerror}; workers need a folder they can write, with file locks"
+            ) from None
+        _here.add(worker)
+        try:
+            yield worker
+        except StorageError:
+            raise  # its trial may still be running in the study: the file, no longer locked, says that it does not
+        except BaseException:
+            self.forget(worker)
+            raise
+        else:
+            self.forget(worker)
+        finally:
+            _here.discard(worker)
+            file.close()
+
+    def alive(self, worker: str) -> bool | None:
+        """Whether a worker lives; None where that cannot be told: its file is not in this folder."""
+        if worker in _here:
+            return True
+        try:
+            with (self.folder / worker).open("r+b") as file:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return None
+        except OSError:  # held (EAGAIN or EACCES), or of another user
+            return True
+        return False
+
+    def forget(self, worker: str) -> None:
+        """Remove the file of a worker that is gone."""
+        with contextlib.suppress(OSError):
+            (self.folder / worker).unlink(missing_ok=True)

@@ -1,0 +1,114 @@
+"""Samplers and pruners by name, each with a seed; what does not go together is refused before anything runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import random
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from servegym.simulator.policies import Value
+from servegym.tuners.search.errors import SearchError
+from servegym.tuners.search.space import Space
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
+    from optuna.samplers import BaseSampler
+
+SAMPLERS = ("tpe", "gp", "cmaes", "nsga2", "grid", "random")
+PRUNERS = ("none", "wilcoxon")
+NEEDS = {"gp": "torch", "cmaes": "cmaes"}  # packages that Optuna does not bring
+STARTUP_TRIALS = 10  # drawn at random before a model says where to look
+POPULATION = 20  # of NSGA-II: Optuna's 50 would leave 200 trials four generations
+P_THRESHOLD = 0.1  # of Wilcoxon's test, as Optuna has it
+
+
+def check_search(sampler: str, pruner: str, space: Space, objectives: int = 1, constrained: bool = False) -> None:
+    """Raise SearchError for a name there is not, a package that is missing, and what does not go together."""
+    if sampler not in SAMPLERS:
+        raise SearchError(f"unknown sampler {sampler!r}; there are {', '.join(SAMPLERS)}")
+    if pruner not in PRUNERS:
+        raise SearchError(f"unknown pruner {pruner!r}; there are {', '.join(PRUNERS)}")
+    package = NEEDS.get(sampler)
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise SearchError(f"sampler {sampler} takes a package that is not installed ({package})")
+    words = [variable.name for variable in space.variables if variable.choices]
+    clashes = [
+        (pruner != "none" and objectives > 1,
+         f"pruner {pruner} compares trials by one number, and there are {objectives} objectives; take pruner none"),
+        (pruner != "none" and sampler in ("gp", "cmaes", "nsga2"),
+         f"pruner {pruner} and sampler {sampler}: {sampler} learns from complete trials only; take tpe, grid or "
+         "random, or pruner none"),
+        (sampler == "cmaes" and objectives > 1,
+         f"sampler cmaes has one objective, not {objectives}; take tpe, gp or nsga2"),
+        (sampler == "cmaes" and constrained, "sampler cmaes knows no constraints; take tpe, gp or nsga2"),
+        (sampler == "cmaes" and len(space.variables) < 2,
+         f"sampler cmaes searches two numbers or more, and {space.names[0]} is one; take tpe or gp"),
+        (sampler == "cmaes" and len(words) > 0,
+         f"sampler cmaes searches numbers, and {', '.join(words)} is not; take tpe, gp or nsga2"),
+    ]  # fmt: skip
+    for clash, told in clashes:
+        if clash:
+            raise SearchError(told)
+
+
+def make_sampler(name: str, seed: int, defaults: Mapping[str, Value] | None = None) -> BaseSampler:
+    """A sampler of Optuna. defaults: where cmaes begins. Of a grid the points are enqueued (`first_points`), and the
+    sampler is asked for nothing."""
+    from optuna import samplers
+
+    made: dict[str, Callable[[], Any]] = {
+        # Optuna's own default for one objective; for several it has to be asked for.
+        "tpe": lambda: samplers.TPESampler(n_startup_trials=STARTUP_TRIALS, multivariate=True, seed=seed),
+        # All trials serve the same requests, so the same parameters have the same score.
+        "gp": lambda: samplers.GPSampler(n_startup_trials=STARTUP_TRIALS, deterministic_objective=True, seed=seed),
+        "cmaes": lambda: samplers.CmaEsSampler(x0=dict(defaults) if defaults else None, seed=seed),
+        "nsga2": lambda: samplers.NSGAIISampler(population_size=POPULATION, seed=seed),
+        "grid": lambda: samplers.RandomSampler(seed=seed),
+        "random": lambda: samplers.RandomSampler(seed=seed),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that some of Optuna's features may change
+        sampler: BaseSampler = made[name]()
+    return sampler
+
+
+def make_pruner(name: str, groups: int) -> BasePruner:
+    """A pruner of Optuna. groups: so many instances are done before it is first asked."""
+    from optuna import pruners
+
+    if name == "none":
+        return pruners.NopPruner()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pruners.WilcoxonPruner(p_threshold=P_THRESHOLD, n_startup_steps=groups)
+
+
+Point = dict[str, Any]  # a value of each variable
+
+
+def first_points(sampler: str, space: Space, defaults: Mapping[str, Value], trials: int, seed: int) -> list[Point]:
+    """The values of the first trials: the defaults, and then, for a grid, all of its points.
+
+    The grid has the most levels, the same for every number, with which it fits into the trials; its points come in an
+    order drawn from the seed. Raises SearchError for a grid of more points than trials.
+    """
+    if sampler != "grid":
+        return [dict(defaults)]
+    room, count, points = trials - 1, 1, _grid(space, 1)
+    while len(larger := _grid(space, count + 1)) <= room and len(larger) > len(points):
+        count, points = count + 1, larger
+    if count < 2 and any(not variable.choices for variable in space.variables):
+        raise SearchError(
+            f"a grid of two levels of {', '.join(space.names)} has {len(_grid(space, 2))} points, and beside the "
+            f"defaults there are {trials - 1} trials; ask for more trials, or search fewer parameters"
+        )
+    random.Random(seed).shuffle(points)
+    return [dict(defaults), *points]
+
+
+def _grid(space: Space, count: int) -> list[Point]:
+    levels = [variable.levels(count) for variable in space.variables]
+    return [dict(zip(space.names, point, strict=True)) for point in itertools.product(*levels)]

@@ -1,0 +1,142 @@
+"""Where studies are kept, and which study is whose.
+
+A journal file in the study's folder serves every worker that can see the folder; a PostgreSQL database serves workers
+anywhere. Both survive the end of any worker at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from servegym.tuners.search.presence import Presence
+from servegym.tuners.search.storage_errors import ForeignStudyError, StorageError, WorkError
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
+    from optuna.samplers import BaseSampler
+    from optuna.storages import BaseStorage
+    from optuna.study import Study
+
+__all__ = ["ForeignStudyError", "StorageError", "WorkError", "open_storage", "open_study", "shared"]
+
+IDENTITY = "servegym"  # the attribute of a study that says all that its results depend on
+
+
+class Shared(Protocol):
+    """What workers need of a storage besides Optuna's interface."""
+
+    name: str
+    presence: Presence
+    grace_s: float
+    beats_every_s: float | None
+
+    def exclusive(self) -> AbstractContextManager[None]: ...
+    def beat(self, trial_id: int) -> None: ...
+    def impatient(self) -> AbstractContextManager[None]: ...
+
+
+def open_storage(
+    url: str | None, folder: Path, *, beats_every_s: int = 10, grace_s: int = 60, patience_s: float = 300.0
+) -> BaseStorage:
+    """A storage for `open_study`.
+
+    url: None for a journal, `study.journal` in the folder (made where it is missing); "postgresql+psycopg://..." for a
+    database; "sqlite:///FILE" warns that it is for one worker.
+    beats_every_s, grace_s: a worker says every so many seconds (or thrice a grace) that it lives, and is taken for dead
+    when nothing was heard of it for longer than the grace. (Those killed on this machine, or over a journal, are known
+    at once.)
+    patience_s: how long a worker waits for a database that is away, before it ends with StorageError.
+
+    Raises StorageError: what is wrong with the storage, in one line.
+    """
+    if grace_s < 0 or (url is not None and grace_s < 1):
+        raise StorageError(f"a grace of {grace_s} s; of a database it is at least 1 s")
+    if url is None:
+        from servegym.tuners.search.journal import SharedJournal
+
+        return SharedJournal(folder, float(grace_s))
+    from servegym.tuners.search.database import SharedDatabase
+
+    return SharedDatabase(url, max(1, min(beats_every_s, grace_s // 3)), grace_s, patience_s)
+
+
+def open_study(
+    storage: BaseStorage,
+    name: str,
+    identity: Mapping[str, Any],
+    directions: Sequence[str],
+    sampler: BaseSampler,
+    pruner: BasePruner,
+) -> Study:
+    """Make a study, or go on with it.
+
+    identity: all that its results depend on (space, panel, objective, first points, digests, versions), as JSON.
+    directions: "maximize" or "minimize" for each objective.
+
+    Raises ForeignStudyError where the study of this name has another identity (it says what differs) or none;
+    StorageError where the storage is lost.
+    """
+    import optuna
+
+    ours = json.loads(json.dumps(identity))
+    with shared(storage).exclusive(), quiet():
+        study = optuna.create_study(
+            storage=storage,
+            study_name=name,
+            directions=[optuna.study.StudyDirection[direction.upper()] for direction in directions],
+            load_if_exists=True,
+            sampler=sampler,
+            pruner=pruner,
+        )
+        attributes = study.user_attrs
+        place = f"study {name!r} in {shared(storage).name}"
+        if IDENTITY not in attributes:
+            if attributes or study.get_trials(deepcopy=False):
+                raise ForeignStudyError(f"{place} was not made by servegym tune; take another name")
+            study.set_user_attr(IDENTITY, ours)  # new, or of a worker that was killed just before this
+        elif attributes[IDENTITY] != ours:
+            told = differences(attributes[IDENTITY], ours)
+            raise ForeignStudyError(
+                f"{place} is another one: {told}; take another name, or the settings it was made with"
+            )
+        found = [direction.name.lower() for direction in study.directions]
+        if found != list(directions):
+            raise ForeignStudyError(f"{place} is another one: it is to {found}, not to {list(directions)}")
+    return study
+
+
+def shared(storage: BaseStorage) -> Shared:
+    """The storage, as workers see it. Raises StorageError for one that `open_storage` did not make."""
+    if not hasattr(storage, "exclusive"):
+        raise StorageError(f"a {type(storage).__name__} cannot be shared by workers; use open_storage")
+    return cast(Shared, storage)
+
+
+def differences(found: Any, asked: Mapping[str, Any]) -> str:
+    """What differs, in words; long values are only named."""
+    if not isinstance(found, Mapping):
+        return "its identity cannot be read"
+    told = []
+    for key in {**found, **asked}:
+        if found.get(key) != asked.get(key):
+            pair = f"{key} {json.dumps(found.get(key))} there, {json.dumps(asked.get(key))} asked for"
+            told.append(pair if len(pair) <= 100 else f"other {key}")
+    return ", ".join(told)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Of Optuna, only errors are heard."""
+    import optuna
+
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(level)
