@@ -50,6 +50,7 @@ docs: $(BASE) ## write the generated pages and tables of docs/ anew
 	$(BIN)/python -m servegym.latency_models.profile_table > docs/profiles.md
 	$(BIN)/python -m servegym.experiments.reports.systems_pages docs/systems
 	$(BIN)/python -m servegym.baselines.observations.page docs/observations.md
+	$(BIN)/python -m servegym.experiments.claims.harness.page docs/results.md
 
 bench: $(BASE) ## measure the simulator's speed (options: ARGS='--json -')
 	$(BIN)/servegym bench $(ARGS)

@@ -23,6 +23,7 @@ from servegym.experiments.benchmarks import (
     schedulers,
     single_engine,
     startup,
+    tuning,
     vidur_comparison,
 )
 from servegym.experiments.benchmarks.figures import Figure, table
@@ -44,7 +45,11 @@ BENCHMARKS: dict[str, Benchmark] = {
     "the first process ever": startup.measure_first,
 }
 # Asked for by name, instead of the others.
-ASKED_FOR: dict[str, Benchmark] = {"schedulers": schedulers.measure, "routers": routers.measure_all}
+ASKED_FOR: dict[str, Benchmark] = {
+    "schedulers": schedulers.measure,
+    "routers": routers.measure_all,
+    "tuning": tuning.measure,  # needs the extra tune
+}
 HOW_TO_GET = {
     "NVIDIA Dynamo": "experiments/benchmarks/dynamo_setup.sh DIR, then servegym bench --dynamo DIR/bin/python",
     "Vidur": "experiments/benchmarks/vidur_setup.sh DIR, then servegym bench --vidur DIR",

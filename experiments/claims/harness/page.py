@@ -1,12 +1,15 @@
 """The pages of results: a page a claim, with its hypothesis, numbers, verdicts and picture, and an index, in Markdown.
 
 A run writes the pages of the claims it ran, and the index of all pages there are.
+
+python -m servegym.experiments.claims.harness.page docs/results.md     writes the index anew
 """
 
 from __future__ import annotations
 
 import datetime
 import re
+import sys
 from pathlib import Path
 
 from servegym.experiments.claims.harness.checks import FAILS, HOLDS, IN_PART, UNDECIDED, Check
@@ -39,6 +42,7 @@ twice what an idle engine takes. Devices are models, fitted to what [profiles](p
 | claim | paper | verdict | settings: holds / in part / not |
 | --- | --- | --- | --- |
 """
+BESIDE = "\nWhat is no paper's claim: tuned parameters, and real engines.\n"
 OF_PAGE = re.compile(
     r"\*\*Paper\*\* \((?P<figure>.*?)\): .*?\*\*Verdict\*\*: (?P<verdict>.*?) \((?P<counts>.*?)\)\.\n", re.S
 )
@@ -77,13 +81,17 @@ def render_index(folder: Path) -> str:
     """The index of the pages in a folder, in the order of the claims."""
     order = {id: place for place, id in enumerate(claims())}
     pages = sorted(folder.glob("*.md"), key=lambda page: (order.get(page.stem, len(order)), page.stem))
-    lines = []
+    lines, others = [], []
     for page in pages:
-        of_page = OF_PAGE.search(page.read_text(encoding="utf-8"))
-        if of_page is not None:
-            link = f"[{page.stem}]({folder.name}/{page.name})"
+        text = page.read_text(encoding="utf-8")
+        of_page = OF_PAGE.search(text)
+        link = f"[{page.stem}]({folder.name}/{page.name})"
+        if of_page is None:
+            others.append(f"- {link}: {text.partition(chr(10))[0].removeprefix('# ')}")
+        else:
             lines.append(row(link, of_page["figure"], of_page["verdict"], of_page["counts"]))
-    return INTRODUCTION + "\n".join(lines) + "\n"
+    beside = [BESIDE, *others] if others else []
+    return INTRODUCTION + "\n".join([*lines, *beside]) + "\n"
 
 
 def render(outcome: Outcome, date: datetime.date, appendix: str = "") -> str:
@@ -171,3 +179,8 @@ def header(*names: str) -> list[str]:
 
 def row(*cells: str) -> str:
     return "| " + " | ".join(cells) + " |"
+
+
+if __name__ == "__main__":
+    index_path = Path(sys.argv[1])
+    index_path.write_text(render_index(index_path.with_suffix("")), encoding="utf-8")

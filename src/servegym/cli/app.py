@@ -8,7 +8,21 @@ from typing import Annotated, NoReturn
 import typer
 
 from servegym import __version__
-from servegym.cli import bench, calibrate, compare, evaluate, reproduce, simulate, trace, train
+from servegym.cli import (
+    bench,
+    calibrate,
+    compare,
+    evaluate,
+    export,
+    profile,
+    proxy,
+    replay,
+    reproduce,
+    simulate,
+    trace,
+    train,
+    tune,
+)  # fmt: skip
 from servegym.cli.interruption import INTERRUPTED, Interrupted
 from servegym.simulator.errors import ServegymError
 
@@ -25,11 +39,16 @@ app = typer.Typer(
 )
 app.command("simulate", epilog=simulate.EXAMPLES)(simulate.simulate)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
+app.command("tune", epilog=tune.EXAMPLES)(tune.tune)
 app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
+app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("reproduce", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 app.add_typer(trace.app, name="trace")
+app.command("profile", epilog=profile.EXAMPLES)(profile.profile)
 app.command("calibrate", epilog=calibrate.EXAMPLES)(calibrate.calibrate)
+app.command("replay", epilog=replay.EXAMPLES)(replay.replay)
+app.command("proxy", epilog=proxy.EXAMPLES)(proxy.proxy)
 app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
 
 

@@ -40,6 +40,10 @@ def bench(
         bool,
         typer.Option("--routers", help="Only this: requests routed per second by each router, at several loads."),
     ] = False,
+    tuning: Annotated[
+        bool,
+        typer.Option("--tuning", help="Only this: trials a minute of `servegym tune` as it is (needs servegym[tune])."),
+    ] = False,
     load_policies: options.LoadPolicies = None,
     json: options.Json = None,
 ) -> None:
@@ -47,5 +51,6 @@ def bench(
     from servegym.experiments.benchmarks import suite
 
     load_policy_files(load_policies)
-    asked_for = tuple(name for name, wanted in (("schedulers", schedulers), ("routers", routers)) if wanted)
+    wishes = {"schedulers": schedulers, "routers": routers, "tuning": tuning}
+    asked_for = tuple(name for name, wanted in wishes.items() if wanted)
     suite.run(json, quick, dynamo, vidur, asked_for)

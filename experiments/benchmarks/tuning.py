@@ -1,0 +1,46 @@
+"""Tuning: trials a minute of the default study, sampler, journal and all, on every core there is."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from servegym.experiments.benchmarks.figures import Figure
+from servegym.experiments.benchmarks.scenarios import Sizes
+from servegym.experiments.tuning.reading import DEFAULT, load_tuning
+from servegym.experiments.tuning.study import search_trials
+from servegym.experiments.tuning.tuning import prepared
+from servegym.tuners.running import ThreadRunner, cores
+from servegym.tuners.search.storage import open_storage
+
+AT_LEAST_PER_MINUTE = 20.0  # 200 trials in ten minutes
+STARTUP = 12  # trials before the clock starts: the sampler's model is in use by then
+
+
+def measure(sizes: Sizes) -> list[Figure]:
+    """Trials 12 and on; making the panel's requests and compiling come before."""
+    timed = 4 * sizes.repetitions
+    config = load_tuning(DEFAULT).replaced(trials=STARTUP + timed)
+    (search,) = prepared(config).values()
+    search.instances.compile(search.policies)
+    begins_s: list[float] = []
+
+    def progress(what: str, done: int, trials: int) -> None:
+        if done >= STARTUP:
+            begins_s.append(time.perf_counter())
+
+    with tempfile.TemporaryDirectory() as folder:
+        trials = search_trials(search, open_storage(None, Path(folder)), ThreadRunner(cores()), progress)
+    assert len(trials) == config.trials
+    per_minute = 60 * timed / (begins_s[-1] - begins_s[0])
+    runs = len(search.instances)
+    return [
+        Figure(
+            "tuning_trials_per_min",
+            per_minute,
+            f"trials of the default tuning ({runs} runs of {config.panel.requests} requests on {config.panel.engines} "
+            "engines each), on all cores",
+            at_least=AT_LEAST_PER_MINUTE,
+        )
+    ]

@@ -1,0 +1,1 @@
+"""`servegym tune`: studies of policies on panels, and what comes of them."""

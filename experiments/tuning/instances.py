@@ -1,0 +1,163 @@
+"""The instances of a panel: the runs that every candidate of a study serves. So all are compared on the same requests
+(common random numbers).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import statistics
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from servegym.baselines import registry
+from servegym.experiments.deployments import DECODE_SCHEDULER
+from servegym.experiments.evaluation.panel import Panel
+from servegym.experiments.evaluation.part import Part
+from servegym.experiments.figures import figures
+from servegym.experiments.identity import code_digests, deployment_digest
+from servegym.experiments.tuning.config import StudyConfig
+from servegym.experiments.tuning.errors import TuningError
+from servegym.experiments.tuning.objectives import FIGURES
+from servegym.simulator.cluster import Cluster
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.policies import Policy
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.workload import Workload
+
+Policies = Mapping[str, Policy]  # by role: scheduler, decode_scheduler, router, scaler
+Outcome = dict[str, float | None]  # of an instance: the figures of `FIGURES`
+
+
+class Instance(NamedTuple):
+    """One run. seed: of its requests; no other instance of a panel has it."""
+
+    trace: str
+    device: str
+    load: float
+    seed: int
+
+
+class Job(NamedTuple):
+    """What a runner is asked for: an instance of a panel, under these policies. It can be sent to another process."""
+
+    panel: Panel
+    instance: int
+    policies: dict[str, Policy]
+
+
+class Instances:
+    """The instances of a panel, made once, in the order of its traces, devices, loads and seeds."""
+
+    def __init__(self, panel: Panel):
+        self.panel = panel
+        self.parts: list[Part] = []
+        self.all: list[Instance] = []
+        self._places: list[tuple[Part, float, int]] = []
+        for trace in panel.traces:
+            for device in panel.devices:
+                part = Part(
+                    trace, panel.slo, device, panel.engines, panel.prefill, panel.decode,
+                    decode_scheduler=panel.decode_scheduler, schedulers=(panel.scheduler,), routers=(panel.router,),
+                    loads=panel.loads, seeds=panel.seeds, requests=panel.requests,
+                    first_seed=panel.first_seed + len(self.parts) * len(panel.loads) * panel.seeds,
+                    arrivals=panel.arrivals,
+                )  # fmt: skip
+                self.parts.append(part)
+                for load in part.loads:
+                    for seed in part.seeds_of(load):
+                        self.all.append(Instance(part.trace_name, part.profile.name, load, seed))
+                        self._places.append((part, load, seed))
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def workload(self, index: int) -> Workload:
+        part, load, seed = self._places[index]
+        return part.workloads[load, seed]
+
+    def scenario(self, index: int, policies: Policies) -> Scenario:
+        """What a run of an instance is of."""
+        part = self._places[index][0]
+        return Scenario(
+            self.workload(index), with_decoding(part.deployment, policies), policies["scheduler"],
+            router=policies.get("router"), scaler=policies.get("scaler"),
+        )  # fmt: skip
+
+    def run(self, index: int, policies: Policies) -> Outcome:
+        """The figures of an instance."""
+        found = figures(Simulation(self.scenario(index, policies)).run())
+        return {name: None if found[name] is None else float(found[name] or 0.0) for name in FIGURES}
+
+    def compile(self, policies: Policies) -> None:
+        """Run two requests, so that kernels are compiled here, in one thread, before the work."""
+        columns: dict[str, list[float]] = {"arrival_s": [0.0, 0.0], "prompt_tokens": [1, 1], "output_tokens": [2, 2]}
+        for part in self.parts:
+            deployment = with_decoding(part.deployment, policies)
+            Simulation(
+                Scenario(
+                    Workload.from_columns(columns), deployment, policies["scheduler"], router=policies.get("router"),
+                    scaler=policies.get("scaler"),
+                )
+            ).run()  # fmt: skip
+
+    def fact(self, role: str, name: str) -> float:
+        """A fact that a default depends on: the median over the instances, for engines of the role's pool."""
+        values = []
+        for index, (part, _, _) in enumerate(self._places):
+            pools = part.deployment.pools
+            pool = pools[-1] if role == "decode_scheduler" else pools[0]
+            scenario = Scenario(self.workload(index), part.deployment, registry.scheduler("vllm-fcfs"))
+            values.append(scenario.facts_of(pool)(name))
+        return statistics.median_low(values)
+
+    def identity(self, policies: Policies) -> dict[str, Any]:
+        """All that the figures of a candidate depend on, but its parameters."""
+        return {
+            "panel": self.panel.to_json(),
+            "workloads": [self.workload(index).digest for index in range(len(self))],
+            "deployments": [deployment_digest(part.deployment) for part in self.parts],
+            "code": code_digests(policies.values(), self.parts[0].deployment),
+        }
+
+
+def with_decoding(deployment: Deployment | Cluster, policies: Policies) -> Deployment | Cluster:
+    """The deployment, with the scheduler of its decode engines."""
+    decoding = policies.get("decode_scheduler")
+    if decoding is None or not isinstance(deployment, Cluster):
+        return deployment
+    pools = tuple(
+        dataclasses.replace(pool, scheduler=decoding) if pool.role == "decode" else pool for pool in deployment.pools
+    )
+    return dataclasses.replace(deployment, pools=pools)
+
+
+@functools.lru_cache(maxsize=8)
+def instances_of(panel: Panel) -> Instances:
+    """The instances of a panel, made once in a process."""
+    return Instances(panel)
+
+
+def run_job(job: Job) -> Outcome:
+    """What a runner calls, in this process or in another."""
+    return instances_of(job.panel).run(job.instance, job.policies)
+
+
+def find_policies(panel: Panel, study: StudyConfig) -> dict[str, Policy]:
+    """Who serves in a study, by role. Raises PolicyError for unknown ones, TuningError for a role without engines."""
+    disaggregated = panel.prefill > 0
+    many = panel.engines > 1 or disaggregated
+    if study.decode_scheduler is not None and not disaggregated:
+        raise TuningError("a scheduler of decode engines is given, and the panel has none; say prefill and decode")
+    if study.router is not None and not many:
+        raise TuningError(f"router {study.router} is given, and the panel has one engine; say engines")
+    policies = {"scheduler": registry.scheduler(study.scheduler or panel.scheduler)}
+    if disaggregated:
+        decoding = study.decode_scheduler or panel.decode_scheduler or DECODE_SCHEDULER
+        policies["decode_scheduler"] = registry.decode_scheduler(decoding)
+    if many:
+        policies["router"] = registry.router(study.router or panel.router)
+    scaler = study.scaler or panel.scaler
+    if scaler is not None:
+        policies["scaler"] = registry.scaler(scaler)
+    return policies

@@ -1,0 +1,179 @@
+"""The page of a tuning's results in the documentation: what its studies came to, from the files of its folder.
+
+python -m servegym.experiments.tuning.page results/tune-proserve-a100-1234abcd docs/results
+"""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from pathlib import Path
+
+from servegym.experiments.intervals import Interval
+from servegym.experiments.tuning.analysis import conclusions, optimism, parameters_of, verdict, with_bounds
+from servegym.experiments.tuning.candidates import DEFAULTS, SCHEDULE, WINNER
+from servegym.experiments.tuning.plots import plot_slices, plot_studies
+from servegym.experiments.tuning.told import Told, of_candidate, paired, read_tuning
+from servegym.simulator.errors import ServegymError
+
+IMAGES = "images"
+ENGINE, ROUTER, JOINT = "engine", "router", "joint"  # names of studies in the configurations that ship
+PICTURED = (JOINT, ENGINE)  # the study whose slices are shown: the first of these there is, or the first of all
+
+
+def write_page(directory: Path, folder: Path, date: datetime.date) -> list[Path]:
+    """Write `tuning-NAME.md` into a folder of the documentation, pictures into `images/` beside it; returns the files.
+
+    Raises TuningError as `read_tuning` does.
+    """
+    studies = read_tuning(directory)
+    name = f"tuning-{studies[0].document['tuning']}"
+    images = folder.parent / IMAGES
+    images.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    by_name = {told.name: told for told in studies}
+    shown = next((by_name[one] for one in PICTURED if one in by_name), studies[0])
+    pictures = [
+        plot_studies(studies, images / f"{name}.png"),
+        plot_slices(shown, images / f"{name}-{shown.name}.png"),
+    ]
+    page = folder / f"{name}.md"
+    page.write_text(render(studies, shown, date, [picture.name for picture in pictures]), encoding="utf-8")
+    return [page, *pictures]
+
+
+def render(studies: list[Told], shown: Told, date: datetime.date, pictures: list[str]) -> str:
+    """The page."""
+    first = studies[0]
+    config, document = first.config, first.document
+    versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    trials = document["trials"]["asked_for"]
+    command = f"servegym tune {document['tuning']}"
+    parts = [
+        f"# Tuned parameters: {document['tuning']}\n",
+        f"`{command}` on {date.isoformat()}, with {versions}: {trials} trials a study, sampler {config['sampler']}, "
+        f"pruner {config['pruner']}, seed {config['seed']}. How to read it: [tuning](../tuning.md).\n",
+        f"**Asked**: {document['description']}\n",
+        _panels(config),
+        f"![Mean score of each study with its defaults and as tuned](../{IMAGES}/{pictures[0]})\n",
+        f"Mean {first.objective.doc} over the runs of the test, which no trial and no choice saw; differences are "
+        "paired by seed, with 95 % intervals by stratified bootstrap.\n",
+        _summary(studies),
+        "## What was found\n",
+        *_findings(studies),
+        "## Each study\n",
+        f"![What each parameter does to the score of {shown.name}](../{IMAGES}/{pictures[1]})\n",
+        *(_study(told) for told in studies),
+    ]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _panels(config: dict) -> str:
+    lines = _header("", "traces", "devices", "loads", "seeds of a cell", "requests", "first seed")
+    for which in ("panel", "validation", "test"):
+        panel = config[which]
+        cells = [", ".join(map(str, panel[key])) for key in ("traces", "devices", "loads")]
+        lines.append(_row(which, *cells, panel["seeds"], panel["requests"], f"{panel['first_seed']:,}"))
+    engines = config["panel"]["engines"]
+    return "\n".join(lines) + f"\n\n{engines} engine{'s' * (engines > 1)}, SLOs {config['panel']['slo']}.\n"
+
+
+def _summary(studies: list[Told]) -> str:
+    joint = {told.name: told for told in studies}.get(JOINT)
+    against = [f"{JOINT} less it, both tuned"] if joint else []
+    lines = _header("study", "searched", "defaults", "tuned", "difference", "schedule less tuned", *against)
+    for told in studies:
+        change, schedule = told.tested(WINNER, DEFAULTS), told.tested(SCHEDULE, WINNER)
+        names = ", ".join(f"`{name}`" for name in told.parameters.drop_duplicates("variable")["parameter"])
+        up = told.objective.larger_is_better
+        tuned = "defaults kept" if told.kept_defaults else f"{with_bounds(change)}: {verdict(change, up)}"
+        cells = [told.name, names, f"{told.test_mean(DEFAULTS):.4f}", f"{told.test_mean(WINNER):.4f}", tuned]
+        cells.append(with_bounds(schedule))
+        if joint:
+            cells.append("" if told is joint else with_bounds(between(joint, told)))
+        lines.append(_row(*cells))
+    return "\n".join(lines) + "\n"
+
+
+def between(one: Told, other: Told) -> Interval:
+    """By how much the winner of one study differs from that of another on the same requests of the test."""
+    return paired(of_candidate(one.test, WINNER), of_candidate(other.test, WINNER), one.objective.figure)
+
+
+def _findings(studies: list[Told]) -> list[str]:
+    """What the figures say of the hypotheses that the shipped configurations state, where their studies are there."""
+    by_name = {told.name: told for told in studies}
+    lines = []
+    if ENGINE in by_name:
+        change = by_name[ENGINE].tested(WINNER, DEFAULTS)
+        lines.append(f"H1, gamma and eta as tuned beat the defaults: {_holds(change)}: {with_bounds(change)}.")
+    if {ENGINE, ROUTER, JOINT} <= by_name.keys():
+        for name in (ENGINE, ROUTER):
+            change = between(by_name[JOINT], by_name[name])
+            told = "fails" if change.high < 0 else "holds"
+            lines.append(f"H2, {JOINT} is at least as good as {name} alone: {told}: {with_bounds(change)}.")
+    if JOINT in by_name:
+        point, more = by_name[JOINT].tested(WINNER, DEFAULTS), by_name[JOINT].tested(SCHEDULE, WINNER)
+        lines.append(
+            f"H3, parameters for each load add less to the tuned point than that adds to the defaults ({JOINT}): "
+            f"{'holds' if more.mean < point.mean else 'fails'}, by the means: {with_bounds(more)} and "
+            f"{with_bounds(point)}."
+        )
+    better = max if studies[0].objective.larger_is_better else min
+    best = better(studies, key=lambda told: told.test_mean(WINNER))
+    lines.append(f"The best mean, all being tuned, has {best.name}: {best.test_mean(WINNER):.4f}.")
+    lucks = [luck for luck in map(optimism, studies) if luck is not None and luck.validation is not None]
+    if lucks:
+        panel, fresh = (sum(getattr(luck, name) for luck in lucks) / len(lucks) for name in ("panel", "validation"))
+        lines.append(
+            f"Luck: over the studies the best trial was ahead of the defaults by {panel:+.4f} on the panel it was "
+            f"chosen on, and by {fresh:+.4f} on fresh seeds of the same traces."
+        )
+    return ["\n".join(f"- {line}" for line in lines) + "\n"]
+
+
+def _holds(change: Interval) -> str:
+    if change.low > 0:
+        return "holds"
+    return "fails" if change.high <= 0 else "undecided, the interval holds 0"
+
+
+def _study(told: Told) -> str:
+    labels = ", ".join(f"{role} `{label}`" for role, label in told.labels("winner").items())
+    count = told.document["trials"]
+    rows = parameters_of(told)
+    lines = [
+        f"### {told.name}\n",
+        f"Winner: {labels}. Trials: {count['complete']} complete, {count['pruned']} pruned.\n",
+        *(f"- {line}" for line in conclusions(told)),
+        "",
+        *_header(*rows[0]),
+        *(_row(*row.values()) for row in rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _header(*names: str) -> list[str]:
+    return [_row(*names), _row(*("---" for _ in names))]
+
+
+def _row(*cells: object) -> str:
+    return "| " + " | ".join(str(cell) for cell in cells) + " |"
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 2:
+        print(__doc__.strip().splitlines()[-1], file=sys.stderr)
+        return 2
+    try:
+        for path in write_page(Path(arguments[0]), Path(arguments[1]), datetime.date.today()):
+            print(path)
+        print("then: make docs, which writes the index of the results anew")
+    except ServegymError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,303 @@
+"""`servegym tune`: search the parameters of policies, and see whether the best of them hold on other requests."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json as json_module
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from servegym.cli import options
+from servegym.cli import tune_options as tuning_options
+from servegym.cli.interruption import Interrupted
+from servegym.cli.output import check_output_folder, console_for, new_table, number, progress_console, write_json
+from servegym.cli.runners import runner_of
+from servegym.cli.user_policies import load_policy_files
+from servegym.simulator.errors import ServegymError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from servegym.experiments.tuning.config import TuningConfig
+    from servegym.experiments.tuning.study import StudyOutcome
+    from servegym.experiments.tuning.tuning import Progress
+    from servegym.tuners.running import Runner
+
+EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym tune
+
+servegym tune proserve-a100 --study joint --jobs 2
+
+servegym tune --scheduler slide-batching --tune gamma,eta --trials 50
+
+servegym tune --scheduler edf --engines 1 --tune token_budget=128..4096 --trace azure-code --load high --sampler gp
+
+servegym tune --objective tdg --objective high_priority_attainment --sampler nsga2 --trials 200
+
+servegym tune mine.yaml --constraint low_priority_attainment=0.5 --out results/mine --json -
+
+servegym tune proserve-a100 --storage postgresql+psycopg://user:password@host/studies --trials-only
+"""
+EXTRA = "tune"
+NOT_IDENTITY = ("description", "trials", "top_k", "slices")  # may change, and the study goes on
+
+
+def tune(
+    config: tuning_options.Config = None,
+    study: tuning_options.Studies = None,
+    trace: tuning_options.Traces = None,
+    test_trace: tuning_options.TestTraces = None,
+    slo: tuning_options.Slo = None,
+    scheduler: tuning_options.Scheduler = None,
+    decode_scheduler: tuning_options.DecodeScheduler = None,
+    router: tuning_options.Router = None,
+    scaler: tuning_options.Scaler = None,
+    tune: tuning_options.Tune = None,
+    load_policies: options.LoadPolicies = None,
+    device: tuning_options.Devices = None,
+    engines: tuning_options.Engines = None,
+    prefill: options.Prefill = 0,
+    decode: options.Decode = 0,
+    sampler: tuning_options.Sampler = None,
+    pruner: tuning_options.Pruner = None,
+    objective: tuning_options.Objectives = None,
+    constraint: tuning_options.Constraints = None,
+    load: tuning_options.Loads = None,
+    requests: tuning_options.Requests = None,
+    seeds: tuning_options.Seeds = None,
+    trials: tuning_options.Trials = None,
+    top_k: tuning_options.TopK = None,
+    seed: tuning_options.Seed = None,
+    jobs: options.Jobs = None,
+    ray: options.Ray = None,
+    storage: tuning_options.Storage = None,
+    trials_only: tuning_options.TrialsOnly = False,
+    out: tuning_options.Out = None,
+    json: options.Json = None,
+) -> None:
+    """Search the parameters of policies: the best trials, run again on fresh requests, give one winner, which is held
+    against the defaults on requests, and traces, that nothing was tuned on.
+
+    Every trial and run is kept as soon as it is done: after Ctrl-C, or with more --trials, the same command goes on.
+    """
+    if out is not None:
+        check_output_folder(out)
+    load_policy_files(load_policies)
+    try:
+        import optuna  # noqa: F401 (said here, before anything else is done)
+    except ModuleNotFoundError:
+        raise ServegymError(
+            f"tuning takes a package that is not installed (optuna): pip install 'servegym[{EXTRA}]'"
+        ) from None
+
+    from servegym.experiments.load import parse_load
+    from servegym.experiments.tuning.reading import DEFAULT, load_tuning
+
+    chosen = load_tuning(config or DEFAULT)
+    roles = {"scheduler": scheduler, "decode_scheduler": decode_scheduler, "router": router, "scaler": scaler}
+    if any(roles.values()) or tune:
+        chosen = with_one_study(chosen, config, study, roles, tune)
+    elif study:
+        chosen = chosen.only(study)
+    chosen = with_panels(
+        chosen, trace, test_trace, prefill, decode, seeds,
+        devices=tuple(device) if device else None, loads=tuple(map(parse_load, load)) if load else None, slo=slo,
+        engines=engines, requests=requests,
+    ).replaced(
+        trials=trials, top_k=top_k, seed=seed, sampler=sampler, pruner=pruner,
+        objectives=tuple(objective) if objective else None,
+        constraints=parse_constraints(constraint) if constraint else None,
+    )  # fmt: skip
+    directory = out or Path("results") / f"tune-{chosen.name}-{digest(chosen)}"
+    with runner_of(jobs, ray, load_policies) as runner:
+        outcomes = run_with_progress(chosen, directory, runner, storage, trials_only)
+    show(chosen, outcomes, directory, trials_only, json)
+
+
+def with_one_study(
+    config: TuningConfig, named: str | None, studies: list[str] | None, roles: dict[str, str | None],
+    tune: list[str] | None,
+) -> TuningConfig:  # fmt: skip
+    """The tuning, with one study of the policies that options name; without them, of what its only study has."""
+    from servegym.experiments.tuning.config import StudyConfig
+    from servegym.experiments.tuning.reading import parse_tune
+
+    ranges = parse_tune(tune or [])
+    if any(roles.values()):
+        if studies:
+            raise ServegymError("--study takes a study of the file, and --scheduler, --router make another; give one")
+        name = "-".join(text.partition(":")[0] for text in roles.values() if text)
+        return config.replaced(studies={name: StudyConfig(**roles, tune=ranges)})
+    kept = config.only(studies) if studies else config
+    if len(kept.studies) > 1:
+        several = ", ".join(kept.studies)
+        raise ServegymError(f"--tune says what one study searches, and {named} has {several}; name one with --study")
+    import dataclasses
+
+    return kept.replaced(
+        studies={name: dataclasses.replace(study, tune=ranges) for name, study in kept.studies.items()}
+    )
+
+
+def with_panels(
+    config: TuningConfig,
+    traces: list[str] | None,
+    test_traces: list[str] | None,
+    prefill: int,
+    decode: int,
+    seeds: int | None,
+    **more: Any,
+) -> TuningConfig:
+    """The tuning, with what options say of its panels."""
+    import dataclasses
+
+    changes: dict[str, Any] = {key: value for key, value in more.items() if value is not None}
+    if prefill or decode:
+        changes |= {"prefill": prefill, "decode": decode, "engines": changes.get("engines", 1)}
+    elif "engines" in changes:
+        changes |= {"prefill": 0, "decode": 0, "decode_scheduler": None}
+    tuned, tested = dict(changes), dict(changes)
+    if traces:
+        tuned["traces"] = tested["traces"] = tuple(traces)
+    if test_traces:
+        tested["traces"] = tuple(test_traces)
+    of_trials = tuned | ({"seeds": seeds} if seeds else {})
+    return config.replaced(
+        panel=dataclasses.replace(config.panel, **of_trials),
+        validation=dataclasses.replace(config.validation, **tuned),
+        test=dataclasses.replace(config.test, **tested),
+    )
+
+
+def parse_constraints(texts: list[str]) -> dict[str, float]:
+    """What --constraint says: NAME=X. Raises ServegymError."""
+    found = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise ServegymError(f"--constraint {text!r}: it should be NAME=NUMBER") from None
+    return found
+
+
+def digest(config: TuningConfig) -> str:
+    """Of what makes it the same tuning: with other trials to do it goes on in the same folder."""
+    document = {key: value for key, value in config.to_json().items() if key not in NOT_IDENTITY}
+    return hashlib.sha256(json_module.dumps(document, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def run_with_progress(
+    config: TuningConfig, directory: Path, runner: Runner, storage: str | None, trials_only: bool
+) -> list[StudyOutcome]:
+    """The outcomes of a tuning, with a progress bar on standard error."""
+    from servegym.experiments.tuning.tuning import run_tuning
+
+    with bar() as progress:
+        try:
+            return list(run_tuning(config, directory, runner, progress, storage_url=storage, trials_only=trials_only))
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"finished trials are kept in {'the database' if storage else directory}, and runs in {directory}; the "
+                "same command goes on from there"
+            ) from None
+
+
+@contextlib.contextmanager
+def bar() -> Iterator[Progress]:
+    """A progress bar on standard error: of a study, its trials, then its runs in validation and test."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    made = Bar(*columns, console=progress_console())
+    tasks: dict[tuple[str, str], Any] = {}
+
+    def progress(study: str, what: str, done: int, in_all: int) -> None:
+        made.start()  # now that nothing is wrong with the tuning; once started it does nothing
+        if (study, what) not in tasks:
+            tasks[study, what] = made.add_task(f"{study}: {what}", total=in_all)
+        made.update(tasks[study, what], completed=done, total=in_all)
+
+    try:
+        yield progress
+    finally:
+        if made.live.is_started:
+            made.stop()
+
+
+def show(
+    config: TuningConfig, outcomes: list[StudyOutcome], directory: Path, trials_only: bool, json: str | None
+) -> None:
+    """What came of it."""
+    from servegym.experiments.tuning.tuning import config_document, outcome_document, save_tuning
+
+    console = console_for(json)
+    files: list[Path] = []
+    if trials_only:
+        console.print(f"All trials of {', '.join(config.studies)} are done; without --trials-only the rest follows.")
+    else:
+        from servegym.experiments.tuning.report import study_report
+
+        files = save_tuning(config, outcomes, directory)
+        for outcome in outcomes:
+            files += study_report(directory / outcome.search.name)
+            show_parameters(outcome, console)
+        show_studies(outcomes, console)
+        reports = [str(path) for path in files if path.suffix == ".html"]
+        console.print(f"Written: tables in {directory}, and {', '.join(reports)}", soft_wrap=True)
+    if json is not None:
+        write_json(
+            {
+                "tuning": config_document(config),
+                "directory": directory,
+                "studies": {outcome.search.name: outcome_document(outcome) for outcome in outcomes},
+                "files": files,
+            },
+            json,
+        )
+
+
+def show_parameters(outcome: StudyOutcome, console: Console) -> None:
+    """The winner's parameters beside the defaults, and what is best at each load."""
+    loads = list(outcome.schedule)
+    of_loads = [f"best at load {load:g}" for load in loads]
+    title = f"{outcome.search.name}: {'the defaults were not beaten' if outcome.settings is None else 'winner'}"
+    table = new_table("parameter", "default", outcome.winner.label, *of_loads, title=title)
+    for row in outcome.parameters.to_dict("records"):
+        values = [row["default"], row["winner"], *(row[f"at_load_{load:g}"] for load in loads)]
+        unit = f", {row['unit']}" if row["unit"] else ""
+        table.add_row(f"{row['parameter']}{unit}", *map(_told, values))
+    console.print(table)
+
+
+def _told(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def show_studies(outcomes: list[StudyOutcome], console: Console) -> None:
+    """What the test says of each study."""
+    from servegym.experiments.tuning.tuning import studies_table
+
+    rows = studies_table(outcomes).to_dict("records")
+    table = new_table(
+        "study", "defaults", "winner", "difference", "schedule - winner", title=f"Mean {rows[0]['figure']} on the test"
+    )
+    for row in rows:
+        table.add_row(
+            row["study"], number(row["defaults_mean"], 4), number(row["winner_mean"], 4),
+            with_interval(row, ""), with_interval(row, "schedule_"),
+        )  # fmt: skip
+    console.print(table, "In brackets: 95 % intervals, paired, by bootstrap over seeds.")
+
+
+def with_interval(row: dict[str, Any], prefix: str) -> str:
+    low, high = row[f"{prefix}difference_low"], row[f"{prefix}difference_high"]
+    if not math.isfinite(low):  # of one seed
+        return f"{row[f'{prefix}difference']:+.4f}"
+    return f"{row[f'{prefix}difference']:+.4f} ({low:+.4f} to {high:+.4f})"

@@ -1,0 +1,247 @@
+"""The options of a tuning. Those of its panels mean what they do elsewhere; without them the file's values hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from servegym.cli import options
+
+FILE = "the file's"
+
+Config = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="NAME|FILE.yaml",
+        help="A tuning that ships, or a file of your own.",
+        show_default="default",
+    ),
+]
+Studies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--study",
+        metavar="NAME",
+        help="Only this study of the file. Repeatable.",
+        show_default="all",
+        rich_help_panel=options.WHAT,
+    ),
+]
+Role = "Instead of the studies of the file, one study with this {}; key=value are held fixed, and are where it begins."
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar=options.SCHEDULER_METAVAR,
+        help=Role.format("scheduler"),
+        show_default=False,
+        rich_help_panel=options.WHAT,
+    ),
+]
+DecodeScheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar=options.SCHEDULER_METAVAR,
+        help="With this scheduler of decode engines.",
+        show_default=False,
+        rich_help_panel=options.WHAT,
+    ),
+]
+Router = Annotated[
+    str | None,
+    typer.Option(
+        metavar=options.SCHEDULER_METAVAR,
+        help="With this router.",
+        show_default=False,
+        rich_help_panel=options.WHAT,
+    ),
+]
+Scaler = Annotated[
+    str | None,
+    typer.Option(
+        metavar=options.SCHEDULER_METAVAR,
+        help="With this scaler.",
+        show_default=False,
+        rich_help_panel=options.WHAT,
+    ),
+]
+Tune = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME[=LOW..HIGH],...",
+        help="What is searched: a parameter of every policy that has it, or ROLE.NAME of one (scheduler, "
+        "decode_scheduler, router, scaler); its range; of words NAME=WORD|WORD. Repeatable.",
+        show_default="what papers and systems give a value for",
+        rich_help_panel=options.WHAT,
+    ),
+]
+Traces = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME|FILE",
+        help="A family of generated requests, or a trace file, to tune and to test on (other seeds). Repeatable.",
+        show_default=FILE,
+        rich_help_panel=options.ON_WHAT,
+    ),
+]
+TestTraces = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--test-trace",
+        metavar="NAME|FILE",
+        help="What the winner is tested on. Repeatable.",
+        show_default=FILE,
+        rich_help_panel=options.ON_WHAT,
+    ),
+]
+Slo = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RECIPE",
+        help="How requests get priorities, weights and SLOs.",
+        show_default=FILE,
+        rich_help_panel=options.ON_WHAT,
+    ),
+]
+Devices = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PROFILE",
+        help="A latency profile, or the path of its .json file. Repeatable.",
+        show_default=FILE,
+        rich_help_panel=options.WHAT,
+    ),
+]
+Engines = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=1024,
+        metavar="N",
+        help="Engines, each of which does all.",
+        show_default=FILE,
+        rich_help_panel=options.WHAT,
+    ),
+]
+Loads = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="X",
+        help=f"{options.LOAD_HELP} Repeatable.",
+        show_default=FILE,
+        rich_help_panel=options.HOW_MUCH,
+    ),
+]
+Requests = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="How many requests a run serves.",
+        show_default=FILE,
+        rich_help_panel=options.HOW_MUCH,
+    ),
+]
+Seeds = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Seeds of each trace, device and load that trials run; validation and test have their own.",
+        show_default=FILE,
+        rich_help_panel=options.HOW_MUCH,
+    ),
+]
+Trials = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Of each study, in all: the same command with more goes on.",
+        show_default=FILE,
+        rich_help_panel=options.HOW_MUCH,
+    ),
+]
+TopK = Annotated[
+    int | None,
+    typer.Option(
+        "--top-k",
+        min=1,
+        metavar="K",
+        help="So many of the best trials are run again on fresh seeds; the best there wins.",
+        show_default=FILE,
+        rich_help_panel=options.HOW_MUCH,
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="S", help="Of the sampler.", show_default=FILE, rich_help_panel=options.HOW_MUCH),
+]
+SEARCH = "How it is searched"
+Sampler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="tpe, gp, cmaes, nsga2, grid or random.",
+        show_default="tpe",
+        rich_help_panel=SEARCH,
+    ),
+]
+Pruner = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="none, or wilcoxon: a trial ends when its runs are worse than those of the best by Wilcoxon's test.",
+        show_default="none",
+        rich_help_panel=SEARCH,
+    ),
+]
+Objectives = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--objective",
+        metavar="NAME",
+        help="tdg, attainment, high_priority_attainment, low_priority_attainment or cost. Repeatable: the first one "
+        "decides who wins.",
+        show_default="tdg",
+        rich_help_panel=SEARCH,
+    ),
+]
+Constraints = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constraint",
+        metavar="NAME=X",
+        help="An objective's mean that is asked for, such as low_priority_attainment=0.5. Repeatable.",
+        show_default=FILE,
+        rich_help_panel=SEARCH,
+    ),
+]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Keep studies in a database, postgresql+psycopg://...: the same command on any number of machines shares "
+        "the trials.",
+        show_default="a journal in --out",
+        rich_help_panel=options.OUTPUT,
+    ),
+]
+TrialsOnly = Annotated[
+    bool,
+    typer.Option(
+        "--trials-only",
+        help="Do trials along with others, and leave validation, test and report to one of them.",
+        rich_help_panel=options.OUTPUT,
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar=options.OUT_METAVAR,
+        help="Where studies, runs and tables are kept, and found again.",
+        show_default="results/tune-NAME-..., one for each tuning",
+        rich_help_panel=options.OUTPUT,
+    ),
+]

@@ -1,0 +1,72 @@
+"""`servegym tune`: what it prints and writes, and errors in one line."""
+
+import json
+
+import pytest
+
+SMALL = (
+    "--trace", "azure-conv", "--test-trace", "azure-code", "--load", "3", "--requests", "60", "--seeds", "1",
+    "--trials", "3", "--top-k", "1", "--engines", "1",
+)  # fmt: skip
+
+
+def test_one_study_from_the_command_line(servegym):
+    asked = ("tune", "--scheduler", "slide-batching", "--tune", "gamma,eta=0.01..0.1", *SMALL, "--out", "here")
+    done = servegym(*asked, "--json", "-")
+    assert done.status == 0, done.stderr
+    document = json.loads(done.stdout)
+    study = document["studies"]["slide-batching"]
+    assert study["trials"]["complete"] == 3 and study["defaults"]["settings"]["scheduler"]["gamma"] == 1.0
+    assert "scheduler.eta, s" in done.stderr and "95 % intervals" in done.stderr
+    assert "Written: tables in here" in done.stderr
+    again = servegym(*asked, "--json", "-")
+    assert json.loads(again.stdout)["studies"] == document["studies"]
+    more = servegym(*asked, "--trials", "4", "--json", "-")
+    assert json.loads(more.stdout)["studies"]["slide-batching"]["trials"]["complete"] == 4
+
+
+def test_trials_only_leaves_the_rest_to_another(servegym, tmp_path):
+    asked = ("tune", "--scheduler", "edf", *SMALL, "--out", "here")
+    done = servegym(*asked, "--trials-only")
+    assert done.status == 0 and "All trials of edf are done" in done.stdout
+    assert not (tmp_path / "here/edf").exists()
+    assert servegym(*asked).status == 0 and (tmp_path / "here/edf/outcome.json").exists()
+
+
+def test_a_folder_of_its_own_that_more_trials_share(servegym, tmp_path):
+    asked = ("tune", "--scheduler", "edf", "--tune", "token_budget", *SMALL, "--trials-only")
+    assert servegym(*asked).status == servegym(*asked, "--trials", "2", "--top-k", "3").status == 0
+    assert servegym(*asked, "--sampler", "random").status == 0
+    assert len(list((tmp_path / "results").glob("tune-default-*"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("nowhere",), "there is no tuning 'nowhere'; there are default, proserve-a100, proserve-ascend"),
+        (("--study", "x"), "default has no study 'x'; it has proserve"),
+        (("--study", "proserve", "--scheduler", "edf"), "--study takes a study of the file"),
+        (("proserve-a100", "--tune", "gamma"), "--tune says what one study searches, and proserve-a100 has engine"),
+        (("--tune", "gama"), "no policy has a parameter gama; scheduler slide-batching has gamma"),
+        (("--tune", "gamma=2..3"), "scheduler.gamma: its default 1 is outside of what is searched"),
+        (("--constraint", "tdg"), "--constraint 'tdg': it should be NAME=NUMBER"),
+        (("--sampler", "gp", "--pruner", "wilcoxon"), "gp learns from complete trials only"),
+        (("--engines", "1"), "router gorouting is given, and the panel has one engine"),
+        (("--storage", "mysql://x"), "no storage of the kind 'mysql'"),
+        (("--load", "0"), "a load of '0'"),
+        (("--device", "abacus"), "unknown profile 'abacus'"),
+    ],
+)
+def test_wrong_input_is_one_line(servegym, tmp_path, arguments, problem):
+    done = servegym("tune", *arguments, "--requests", "20", "--trials", "2")
+    assert (done.status, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1 and problem in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_package_is_named(servegym, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    done = servegym("tune")
+    assert done.status == 2 and "(optuna): pip install 'servegym[tune]'" in done.stderr
