@@ -1,0 +1,173 @@
+"""Deciding for one vLLM engine: the artifact's policy on a mirror of it, and what happens when that fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from servegym.adapters.vllm.errors import VllmError
+from servegym.adapters.vllm.metrics import Metrics
+from servegym.adapters.vllm.mirror import Mirror, Plan
+from servegym.adapters.vllm.settings import Settings
+from servegym.adapters.vllm.terms import Defaults, Terms, TermsReader
+from servegym.baselines.artifact import Artifact, load_artifact
+from servegym.latency_models.model import LatencyModel
+from servegym.simulator.disturbances import Correction
+from servegym.simulator.policies import Policy
+from servegym.simulator.types import BATCH, NO_LIMIT
+
+MOST_STEPS_ALONE = 1023  # after repeated failures the policy is tried again every so many steps
+
+
+class Decisions:
+    """Asks the policy for each step, within a time limit.
+
+    After a failure, or a decision that came late, vLLM decides that step; after the k-th in a row also the 2^k - 1
+    steps that follow, at most 1023. The first is logged, all are counted.
+
+    policy: a scheduler; numbers: its parameters. mirror: of the engine. warn: takes a line for the log.
+    """
+
+    def __init__(
+        self, mirror: Mirror, reader: TermsReader, limit_s: float, metrics: Metrics, warn: Callable[[str], None]
+    ):
+        self.mirror, self.reader, self.limit_s, self.metrics, self.warn = mirror, reader, limit_s, metrics, warn
+        self.steps_alone = 0
+        self.failures_in_a_row = 0
+        self.warned = False
+
+    @property
+    def label(self) -> str:
+        return self.mirror.policy.label
+
+    def add(self, request: Any, arrival_s: float, most_context_tokens: int) -> int:
+        """A slot for a vLLM request; arrival_s on the clock of `plan`."""
+        sampling = request.sampling_params
+        terms = self.reader.read(getattr(sampling, "extra_args", None), request.priority)
+        if terms.malformed:
+            self.metrics.add("malformed_xargs", terms.malformed)
+        prompt = request.num_prompt_tokens
+        most = max(1, min(request.max_tokens, most_context_tokens - prompt))
+        return self.mirror.add(arrival_s, prompt, most, request.priority, terms)
+
+    def plan(
+        self, now_s: float, free_blocks: int, most_tokens: int, most_chunk_tokens: int, most_holders: int
+    ) -> Plan | None:
+        """The batch that the policy wants now; None: vLLM decides, or nothing can run."""
+        if self.steps_alone > 0:
+            self.steps_alone -= 1
+            self.metrics.add("fallback_steps")
+            return None
+        begin = time.perf_counter()
+        try:
+            plan = self.mirror.plan(now_s, free_blocks, most_tokens, most_chunk_tokens, most_holders)
+        except Exception as error:  # whatever a policy does, the engine goes on
+            self._failed("failures", f"failed ({error})")
+            return None
+        seconds = time.perf_counter() - begin
+        if seconds > self.limit_s:
+            self._failed("late", f"took {1e3 * seconds:.3g} ms, and may take {1e3 * self.limit_s:.3g}")
+            return None
+        self.failures_in_a_row = 0
+        return plan
+
+    def _failed(self, counter: str, what: str) -> None:
+        self.metrics.add(counter)
+        self.metrics.add("fallback_steps")
+        self.failures_in_a_row += 1
+        self.steps_alone = min(2**self.failures_in_a_row - 1, MOST_STEPS_ALONE)
+        if not self.warned:
+            self.warned = True
+            self.warn(f"{self.label} {what}: vLLM decides for now; more of this is only counted")
+
+
+def warm_up(mirror: Mirror, terms: Terms) -> None:
+    """Have a mirror go through a request's life: kernels are compiled, or read from the cache, beforehand."""
+    mirror.join(slot := mirror.add(0.0, 1, 1, 0, terms))
+    most, one = int(NO_LIMIT), np.ones(1, "i4")
+    mirror.plan(0.0, mirror.total_blocks, most, most, most)
+    slots = np.array([slot], "i4")
+    estimate_s, scale = mirror.settle(slots, slots, one, one, 0 * one, 0.0)
+    mirror.correct(estimate_s, scale, 0.0)
+    mirror.deliver(slots, one, one, 0.0)
+    mirror.lay_blocks()
+    mirror.leave([slot], finished=True)
+
+
+def scheduler_of(artifact: Artifact) -> Policy:
+    """The policy of an artifact that decides batches. Raises VllmError where it has none."""
+    policy = artifact.scheduler or artifact.decode_scheduler
+    if policy is None:
+        raise VllmError(f"the artifact has {artifact.label}, which is no scheduler; vLLM's plug-in takes a scheduler")
+    return policy
+
+
+def estimator_of(artifact: Artifact, settings: Settings) -> LatencyModel:
+    """What the policy is to believe that batches take. Raises VllmError where nobody says."""
+    if settings.estimator:
+        from servegym.latency_models.profile import load_profile
+
+        return load_profile(settings.estimator).estimator
+    if artifact.estimator is None:
+        raise VllmError(
+            "the artifact has no estimator; export it with --device PROFILE, or set SERVEGYM_ESTIMATOR to a profile"
+        )
+    model = LatencyModel(artifact.estimator["form"], np.array(artifact.estimator["coefficients"], "f8"))
+    model.exec_s  # noqa: B018 (a form that cannot be an estimator says so now)
+    return model
+
+
+def facts_of(defaults: Defaults, estimator: LatencyModel) -> Callable[[str], float]:
+    """Facts of what is served, which a policy's defaults may depend on, as far as a live engine has them."""
+
+    def fact(name: str) -> float:
+        if name == "min_tpot_slo_s":
+            return defaults.tpot_slo_s
+        if name == "profiled_token_budget":
+            return float(_budget(defaults.tpot_slo_s, estimator))
+        raise VllmError(f"a parameter depends on {name}, which is not known here; give it a value")
+
+    return fact
+
+
+def _budget(slo_s: float, estimator: LatencyModel) -> int:
+    """The largest number of prefill tokens, in steps of 16, that takes no longer; nothing being cached."""
+    batch = np.zeros(1, BATCH)
+    low, high = 1, 2**16
+    while high - low > 1:
+        middle = (low + high) // 2
+        tokens = 16.0 * middle
+        batch["prefill_requests"], batch["prefill_tokens"], batch["longest_prefill_tokens"] = 1, tokens, tokens
+        batch["prefill_tokens_squared"] = tokens * tokens
+        low, high = (middle, high) if estimator.evaluate(batch)[0] <= slo_s else (low, middle)
+    return 16 * low
+
+
+def decisions_for(
+    settings: Settings,
+    metrics: Metrics,
+    total_blocks: int,
+    block_tokens: int,
+    watermark_blocks: int,
+    warn: Callable[[str], None],
+) -> Decisions:
+    """The settings' artifact, ready to decide for an engine. Raises ServegymError for what cannot."""
+    artifact = load_artifact(settings.policy)
+    policy, estimator = scheduler_of(artifact), estimator_of(artifact, settings)
+    defaults = Defaults.of_workload(artifact.workload)
+    if policy.state.tasks:
+        warn(f"{policy.label} suspends batches, which vLLM cannot; they run to their ends")
+    reader, numbers = TermsReader(defaults), policy.numbers(facts_of(defaults, estimator))
+    correction = Correction() if settings.correct else None
+
+    def mirror() -> Mirror:
+        return Mirror(
+            policy, numbers, estimator, total_blocks, block_tokens, watermark_blocks, correction,
+            defaults.first_token_weight,
+        )  # fmt: skip
+
+    warm_up(mirror(), reader.read(None, 0))
+    return Decisions(mirror(), reader, settings.decision_limit_s, metrics, warn)

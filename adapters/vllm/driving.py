@@ -1,0 +1,217 @@
+"""Driving vLLM's V1 scheduler alone, without worker, weights or GPU: steps take what a device model says.
+
+For comparing its decisions with the simulator's, and for measuring the time a decision takes. The clock is virtual.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from servegym.simulator.deployment import LatencyModel
+from servegym.simulator.gains import Gain
+from servegym.simulator.types import BATCH
+from servegym.simulator.workload import Workload
+
+SURROUNDINGS = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_TARGET_DEVICE": "cpu",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "OMP_NUM_THREADS": "1",
+}
+MODEL = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 512, "hidden_size": 64,
+    "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
+    "head_dim": 32, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float16",
+}  # fmt: skip
+SLOS = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "weight")
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """vLLM's settings: those of `vllm serve`, and the KV cache in blocks (vLLM keeps one more, the null block)."""
+
+    blocks: int
+    block_tokens: int = 16
+    max_num_batched_tokens: int = 8192
+    max_num_seqs: int = 256
+    scheduling_policy: str = "fcfs"
+    watermark: float = 0.0
+    max_model_len: int = 32768
+    async_scheduling: bool = False
+
+
+@dataclasses.dataclass
+class Step:
+    """One step that scheduled something: (request, tokens) in vLLM's order, and who was preempted."""
+
+    start_s: float
+    end_s: float
+    scheduled: list[tuple[int, int]]
+    preempted: set[int]
+    used_blocks: int
+
+
+@dataclasses.dataclass
+class Drive:
+    """A workload served to its end. token_s: of each request, when its tokens came out."""
+
+    steps: list[Step]
+    token_s: list[list[float]]
+
+    def gain(self, workload: Workload, gain: Gain | None = None) -> tuple[float, float]:
+        """Gain (TDG) and ideal gain of the whole workload."""
+        gain = gain or Gain()
+        first, later = gain.token_gains(workload.table)
+        total = 0.0
+        for row, times, w_first, w_later in zip(workload.table, self.token_s, first, later, strict=True):
+            interval_s = 0.0 if np.isfinite(row.ttlt_slo_s) else row.tpot_slo_s
+            deadline_s = row.arrival_s + (row.ttlt_slo_s if np.isfinite(row.ttlt_slo_s) else row.ttft_slo_s)
+            for number, time_s in enumerate(times):
+                if time_s < deadline_s + number * interval_s:
+                    total += w_first if number == 0 else w_later
+        return float(total), float(gain.ideal(workload.table).sum())
+
+
+@contextmanager
+def model_folder(max_model_len: int) -> Iterator[str]:
+    """A folder with the configuration of a tiny model; there are no weights."""
+    with tempfile.TemporaryDirectory() as folder:
+        document = MODEL | {"max_position_embeddings": max_model_len}
+        (Path(folder) / "config.json").write_text(json.dumps(document))
+        yield folder
+
+
+def make_scheduler(scheduler_cls: Any, limits: Limits, additional_config: dict[str, Any] | None = None) -> Any:
+    """One of vLLM's schedulers, or of ours, with nothing around it."""
+    for name, value in SURROUNDINGS.items():
+        os.environ.setdefault(name, value)
+    import torch
+    from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    wanted = {
+        "policy": limits.scheduling_policy,
+        "max_num_batched_tokens": limits.max_num_batched_tokens,
+        "max_num_seqs": limits.max_num_seqs,
+        "max_model_len": limits.max_model_len,
+        "watermark": limits.watermark,
+        "enable_chunked_prefill": True,
+        "async_scheduling": limits.async_scheduling,
+        "is_encoder_decoder": False,
+    }
+    known = inspect.signature(SchedulerConfig).parameters
+    with model_folder(limits.max_model_len) as folder:
+        cache = CacheConfig(block_size=limits.block_tokens, enable_prefix_caching=False)
+        config = VllmConfig(
+            scheduler_config=SchedulerConfig(**{name: value for name, value in wanted.items() if name in known}),
+            model_config=ModelConfig(model=folder, dtype="float16", skip_tokenizer_init=True),
+            cache_config=cache,
+            device_config=DeviceConfig("cpu"),
+            additional_config=additional_config or {},
+        )
+    config.scheduler_config.async_scheduling = limits.async_scheduling  # vLLM takes it back on a CPU
+    cache.num_gpu_blocks = limits.blocks + 1
+    attention = FullAttentionSpec(block_size=limits.block_tokens, num_kv_heads=1, head_size=32, dtype=torch.float16)
+    kv_cache = KVCacheConfig(
+        num_blocks=limits.blocks + 1,
+        kv_cache_tensors=[],
+        kv_cache_groups=[KVCacheGroupSpec(["layer"], attention)],
+    )
+    return scheduler_cls(
+        vllm_config=config,
+        kv_cache_config=kv_cache,
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=limits.block_tokens,
+        hash_block_size=limits.block_tokens,
+    )
+
+
+def make_request(row: np.record, index: int, **extra_args: Any) -> Any:
+    """A request of a workload as vLLM has it, its SLOs and weight as `vllm_xargs`."""
+    from vllm.sampling_params import SamplingParams
+    from vllm.v1.request import Request
+
+    terms = {name: float(row[name]) for name in SLOS if np.isfinite(row[name])}
+    sampling = SamplingParams(ignore_eos=True, max_tokens=int(row.output_tokens), extra_args=terms | extra_args)
+    return Request(
+        request_id=f"{index:06d}",
+        prompt_token_ids=[5] * int(row.prompt_tokens),
+        sampling_params=sampling,
+        pooling_params=None,
+        arrival_time=float(row.arrival_s),
+        priority=int(row.priority),
+    )
+
+
+def drive(scheduler: Any, workload: Workload, device: LatencyModel, most_steps: int = 10**6) -> Drive:
+    """Serve a workload, every step taking what the device model says. A step that schedules nothing takes no time."""
+    from vllm.v1.outputs import ModelRunnerOutput
+
+    table, now_s, arrived = workload.table, 0.0, 0
+    if hasattr(scheduler, "use_clock"):
+        scheduler.use_clock(lambda: now_s)
+    steps: list[Step] = []
+    token_s: list[list[float]] = [[] for _ in table]
+    pool = scheduler.kv_cache_manager.block_pool
+    usable = pool.num_gpu_blocks - 1
+    while arrived < len(table) or scheduler.has_unfinished_requests():
+        if not scheduler.has_unfinished_requests():
+            now_s = max(now_s, float(table["arrival_s"][arrived]))
+        while arrived < len(table) and table["arrival_s"][arrived] <= now_s:
+            scheduler.add_request(make_request(table[arrived], arrived))
+            arrived += 1
+        output = scheduler.schedule()
+        scheduled = output.num_scheduled_tokens
+        used = usable - pool.get_num_free_blocks()
+        start_s = now_s
+        if scheduled:
+            now_s += float(device.batch_s(batch_of(scheduler, scheduled), device.coefficients))
+        ids = list(scheduled)
+        tokens = [[] if scheduler.requests[i].is_prefill_chunk else [7] for i in ids]
+        results = scheduler.update_from_output(
+            output, ModelRunnerOutput(req_ids=ids, req_id_to_index={i: n for n, i in enumerate(ids)},
+                                      sampled_token_ids=tokens)
+        )  # fmt: skip
+        for outputs in results.values():
+            for result in outputs.outputs:
+                token_s[int(result.request_id)] += [now_s] * len(result.new_token_ids)
+        if scheduled:
+            batch = [(int(i), n) for i, n in scheduled.items()]
+            preempted = {int(i) for i in output.preempted_req_ids or ()}
+            steps.append(Step(start_s, now_s, batch, preempted, used))
+            if len(steps) >= most_steps:
+                break
+    return Drive(steps, token_s)
+
+
+def batch_of(scheduler: Any, scheduled: dict[str, int]) -> np.record:
+    """The sums of what has just been scheduled, as device models take them."""
+    batch = np.zeros(1, BATCH)[0]
+    for request_id, tokens in scheduled.items():
+        request = scheduler.requests[request_id]
+        cached = request.num_computed_tokens - tokens
+        if request.num_output_tokens > 0 and cached == request.num_tokens - 1:
+            batch.decode_requests += 1
+            batch.decode_cached_tokens += cached
+            batch.longest_decode_cached = max(batch.longest_decode_cached, cached)
+        else:
+            batch.prefill_requests += 1
+            batch.prefill_tokens += tokens
+            batch.prefill_tokens_squared += tokens * tokens
+            batch.prefill_tokens_cached += tokens * cached
+            batch.prefill_cached_tokens += cached
+            batch.longest_prefill_tokens = max(batch.longest_prefill_tokens, tokens)
+    return batch

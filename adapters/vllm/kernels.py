@@ -1,0 +1,226 @@
+"""The compiled part of the plug-in: the simulator's own scheduler call and packer, on a mirror of one vLLM engine.
+
+`plan_batch` works on a scratch copy of the mirror and says what batch the simulator would form from the same state.
+`settle_batch` and `deliver_tokens` take into the mirror what vLLM then did.
+"""
+
+from numba import types
+
+from servegym.simulator import batches
+from servegym.simulator.compilation import compiled, kernel
+from servegym.simulator.disturbances import correct
+from servegym.simulator.iterations import correct_estimator, decider_of
+from servegym.simulator.memory import blocks_for, grow, release
+from servegym.simulator.packer import fill, rank, run_first
+from servegym.simulator.requests import next_deadline_s
+from servegym.simulator.signatures import FUNCTIONS, NUMBERS, QUEUE, RUN
+from servegym.simulator.statistics import count_admitted, count_departed, count_emitted, count_finished
+
+FORMED, NOTHING, NOT_A_NUMBER = range(3)
+
+plan_signature = types.int64(RUN, FUNCTIONS, types.float64, types.int64, types.int64, types.int64)
+
+
+@compiled(plan_signature)
+def plan_batch(run, functions, now_s, most_tokens, most_chunk_tokens, most_holders):
+    """Form the batch that the policy wants now, within vLLM's own limits, in run.entries[0].
+
+    FORMED; NOTHING: no request can run; NOT_A_NUMBER: the policy gave a rank or a budget that is not a number.
+    The same steps as the simulator's `form_batch`, but that vLLM's limits come in between.
+    """
+    engine, packing, limits = run.engines[0], run.packing[0], run.limits[0]
+    packing.length = 0
+    engine.batch_length = 0
+    if engine.queue_length == 0:
+        return NOTHING
+    if run.correction[0].window_iterations > 0:
+        correct_estimator(run, 0)
+    decider = decider_of(run, functions, 0)
+    while True:
+        rank(run, decider, 0, now_s)
+        if not is_a_plan(run.plan, engine.queue_length, limits):
+            return NOT_A_NUMBER
+        limits.token_budget = min(limits.token_budget, most_tokens)
+        limits.chunk_tokens = min(limits.chunk_tokens, most_chunk_tokens)
+        limits.holder_budget = min(limits.holder_budget, most_holders)
+        packing.length = 0
+        packing.tokens = 0
+        packing.admitting = 1
+        packing.victims_ranked = 0
+        packing.gave_up = 0
+        packing.decodes_fit = 1
+        packing.prefills_fit = 1
+        batches.clear(run.sums[0])
+        fill(run, decider, 0, now_s)
+        if packing.length > 0:
+            break
+        if packing.gave_up == 0:
+            if not run_first(run, decider, 0, now_s):
+                return NOTHING
+            break
+    engine.batch_length = packing.length
+    return FORMED
+
+
+@kernel
+def is_a_plan(plan, length, limits):
+    """Whether ranks and budgets are numbers; with a nan among them the packer's order would mean nothing."""
+    if limits.time_budget_s != limits.time_budget_s:
+        return False
+    for place in range(length):  # noqa: SIM110 (kernels have no generators)
+        if plan[place].key != plan[place].key:
+            return False
+    return True
+
+
+settle_signature = types.void(
+    RUN, FUNCTIONS, QUEUE, QUEUE, QUEUE, QUEUE, QUEUE, types.float64
+)  # evicted slots; scheduled slots, their tokens, computed and emitted tokens after it; now, s
+
+
+@compiled(settle_signature)
+def settle_batch(run, functions, evicted, slots, tokens, computed, emitted, now_s):
+    """Take into the mirror what vLLM scheduled; the engine's batch_estimate_s is the estimator's time of it.
+
+    A request that appears in `evicted` and in `slots` lost its memory first.
+    """
+    engine, clock, sums = run.engines[0], run.clock[0], run.sums[0]
+    for k in range(evicted.shape[0]):
+        request = run.requests[evicted[k]]
+        release(request, engine, run.blocks[0])
+        request.computed_tokens = 0
+        request.admitted = 0
+        clock.evictions += 1
+        request.evicted = clock.evictions
+        engine.evictions += 1
+    batches.clear(sums)
+    for k in range(slots.shape[0]):
+        request = run.requests[slots[k]]
+        before = computed[k] - tokens[k]
+        context = request.prompt_tokens + request.emitted_tokens
+        batches.add(sums, tokens[k], before, request.emitted_tokens > 0 and before >= context - 1)
+        if request.blocks == 0:
+            clock.admissions += 1
+            request.admitted = clock.admissions
+            if run.outcomes[slots[k]].counted == 0:
+                run.outcomes[slots[k]].counted = 1
+                count_admitted(run.state, 0, request)
+        request.computed_tokens = computed[k]
+        request.emitted_tokens = emitted[k]
+        need = blocks_for(request.computed_tokens, engine.block_tokens) - request.blocks
+        if need > 0:
+            grow(request, engine, run.blocks[0], need)
+        engine.scheduled_tokens += tokens[k]
+    engine.iterations += 1
+    engine.rounds += 1
+    engine.batch_start_s = now_s
+    engine.last_batch_length = slots.shape[0]
+    estimator = decider_of(run, functions, 0).estimator
+    engine.batch_estimate_s = estimator.batch_s(sums, estimator.coefficients)
+    engine.batch_scale = engine.estimate_scale
+
+
+deliver_signature = types.void(RUN, FUNCTIONS, QUEUE, QUEUE, QUEUE, QUEUE, NUMBERS, types.float64)
+# slots, their new tokens, emitted tokens as they are to be counted on, tokens delivered so far by slot, sums, now, s
+GAIN, IDEAL_GAIN, ON_TIME, DELIVERED = range(4)  # of the sums
+
+
+@compiled(deliver_signature)
+def deliver_tokens(run, functions, slots, new_tokens, emitted, delivered, sums, now_s):
+    """Tokens have come out now: add what they earn to the sums, and count them."""
+    engine = run.engines[0]
+    for k in range(slots.shape[0]):
+        request, outcome = run.requests[slots[k]], run.outcomes[slots[k]]
+        for _ in range(new_tokens[k]):
+            request.emitted_tokens = delivered[slots[k]]
+            on_time = now_s < next_deadline_s(request)
+            sums[GAIN] += functions.gain(request, outcome, now_s)
+            sums[IDEAL_GAIN] += request.first_token_gain if request.emitted_tokens == 0 else request.decode_token_gain
+            sums[ON_TIME] += 1.0 if on_time else 0.0
+            sums[DELIVERED] += 1.0
+            delivered[slots[k]] += 1
+            engine.emitted_tokens += 1
+            count_emitted(run.state, 0, request)
+        request.emitted_tokens = emitted[k]
+
+
+correct_signature = types.void(RUN, types.float64, types.float64, types.float64)
+
+
+@compiled(correct_signature)
+def correct_by_step(run, estimate_s, scale, real_s):
+    """A step has taken real_s: for the engine's times, and the correction of the estimator.
+
+    estimate_s and scale: of the estimate that was made for it.
+    """
+    engine = run.engines[0]
+    engine.busy_s += real_s
+    engine.batch_estimate_s = estimate_s
+    engine.batch_scale = scale
+    if run.correction[0].window_iterations > 0:
+        correct(engine, run.correction[0], real_s)
+
+
+leave_signature = types.void(RUN, QUEUE, QUEUE, types.boolean)
+
+
+@compiled(leave_signature)
+def leave(run, slots, delivered, finished):
+    """Requests leave the engine: they have finished, or were taken back."""
+    engine, queue = run.engines[0], run.queues[0]
+    for k in range(slots.shape[0]):
+        request = run.requests[slots[k]]
+        release(request, engine, run.blocks[0])
+        if finished:
+            request.emitted_tokens = delivered[slots[k]]
+            count_finished(run.state, 0, request)
+        else:
+            count_departed(run.state, 0, request)
+        request.engine = -1
+    kept = 0
+    for place in range(engine.queue_length):
+        if run.requests[queue[place]].engine >= 0:
+            queue[kept] = queue[place]
+            kept += 1
+    engine.queue_length = kept
+
+
+lay_signature = types.void(RUN, types.int64)
+
+
+@compiled(lay_signature)
+def lay_blocks(run, ids):
+    """Lay all chains of blocks anew, and the stack of free ones, of ids 0 to ids - 1."""
+    engine, queue, blocks = run.engines[0], run.queues[0], run.blocks[0]
+    following = 0
+    for place in range(engine.queue_length):
+        request = run.requests[queue[place]]
+        last = -1
+        for _ in range(request.blocks):
+            blocks[following].previous = last
+            blocks[following].references = 1
+            last = following
+            following += 1
+        request.last_block = last
+    engine.free_blocks = ids - following
+    for position in range(engine.free_blocks):
+        blocks[position].free = ids - 1 - position
+
+
+prepare_signature = types.void(RUN, RUN, QUEUE, types.int64, types.int64)
+
+
+@compiled(prepare_signature)
+def prepare(scratch, run, most_output_tokens, free_blocks, total_blocks):
+    """The queue of the scratch copy: requests that may be given something, that is, whose last token is not under way
+    already. total_blocks, free_blocks: as vLLM counts them."""
+    engine = scratch.engines[0]
+    waiting = 0
+    for place in range(engine.queue_length):
+        r = run.queues[0][place]
+        if run.requests[r].emitted_tokens < most_output_tokens[r]:
+            scratch.queues[0][waiting] = r
+            waiting += 1
+    engine.queue_length = waiting
+    engine.free_blocks = free_blocks
+    engine.total_blocks = total_blocks

@@ -1,0 +1,301 @@
+"""A mirror of one vLLM engine in the simulator's arrays: what a policy is shown, kept up to date by what changed.
+
+A request has a slot, its row in the arrays, from its arrival to its end. The mirror makes no decision of its own:
+`plan` asks the policy and the simulator's packer for the batch they would form now, and the caller reports what became
+of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from servegym.adapters.vllm import kernels
+from servegym.adapters.vllm.terms import MOST_GROUPS, Terms
+from servegym.simulator import types as layout
+from servegym.simulator.arrays import aligned_zeros, of_kinds
+from servegym.simulator.deployment import EstimatorModel
+from servegym.simulator.disturbances import Correction, Disturbance
+from servegym.simulator.gains import tdg
+from servegym.simulator.memory import empty_blocks
+from servegym.simulator.policies import Policy
+from servegym.simulator.signatures import Functions, Run, StateTables
+
+FIRST_SLOTS = 512  # doubled whenever they are all taken
+SPARE_BLOCKS = 2  # ids of blocks for each one there is: requests that share a prefix have one each
+
+
+class Plan(NamedTuple):
+    """The batch that the policy wants.
+
+    slots, tokens: int32[n], in the order in which the packer took the requests. evicted: slots of those who give up
+    their memory for it, in that order. reserve_context, watermark_blocks: rules of admission that were applied.
+    """
+
+    slots: np.ndarray
+    tokens: np.ndarray
+    evicted: np.ndarray
+    reserve_context: bool
+    watermark_blocks: int
+
+
+NO_SLOTS = np.zeros(0, "i4")
+
+
+class Mirror:
+    """The arrays of one engine under a scheduling policy.
+
+    numbers: float64[...], as `Policy.numbers` gives them. total_blocks: of the engine, each of block_tokens tokens.
+    watermark_blocks: kept free by vLLM at an admission beside others. correction: of the estimator; None: none.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        numbers: np.ndarray,
+        estimator: EstimatorModel,
+        total_blocks: int,
+        block_tokens: int,
+        watermark_blocks: int = 0,
+        correction: Correction | None = None,
+        first_token_weight: float = 1.0,
+    ):
+        self.policy, self.total_blocks, self.first_token_weight = policy, total_blocks, first_token_weight
+        self.ids = SPARE_BLOCKS * total_blocks
+        self.free_slots: list[int] = []
+        self.sums = np.zeros(4)  # gain, ideal gain, tokens on time, tokens delivered
+        self.functions = Functions(
+            of_kinds([policy.function.value]),
+            of_kinds([policy.victims.value]),
+            of_kinds([estimator.batch_s.value]),
+            of_kinds([estimator.batch_s.value]),
+            of_kinds([estimator.exec_s.value]),
+            tdg.value,
+        )
+        self.run = _fresh(policy, numbers, estimator, correction, self.ids)
+        engine = self.run.engines[0]
+        engine.up, engine.tier, engine.role = 1, layout.POOL, layout.ROLE_BOTH
+        engine.receiving = engine.running_task = -1
+        engine.block_tokens, engine.total_blocks, engine.free_blocks = block_tokens, total_blocks, self.ids
+        engine.watermark_blocks, engine.estimate_scale, engine.beta = watermark_blocks, 1.0, 1.0
+        engine.operators = engine.layers = 1
+        self.most_output_tokens = np.zeros(0, "i4")
+        self.delivered = np.zeros(0, "i4")
+        self._make_slots(FIRST_SLOTS)
+
+    @property
+    def queue_length(self) -> int:
+        """Requests here, waiting and running."""
+        return int(self.run.engines["queue_length"][0])
+
+    @property
+    def estimate_scale(self) -> float:
+        """What the estimator's fit is multiplied by."""
+        return float(self.run.engines["estimate_scale"][0])
+
+    def add(self, arrival_s: float, prompt_tokens: int, most_output_tokens: int, priority: int, terms: Terms) -> int:
+        """A slot for a request that has arrived; it is not considered before it has joined the queue."""
+        if not self.free_slots:
+            self._make_slots(2 * len(self.run.requests))
+        slot = self.free_slots.pop()
+        batch_class = terms.ttlt_slo_s < np.inf
+        row = np.zeros(1, layout.REQUEST)
+        row["arrival_s"] = arrival_s
+        row["first_deadline_s"] = arrival_s + (terms.ttlt_slo_s if batch_class else terms.ttft_slo_s)
+        row["token_interval_s"] = 0.0 if batch_class else terms.tpot_slo_s
+        row["first_token_gain"] = terms.weight * self.first_token_weight
+        row["decode_token_gain"] = row["weight"] = terms.weight
+        row["prompt_tokens"], row["last_block"], row["task"] = prompt_tokens, -1, -1
+        for name in ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "predicted_output_tokens", "urgency"):
+            row[name] = getattr(terms, name)
+        row["priority"] = max(-(2**31), min(2**31 - 1, priority))
+        row["client"], row["application"] = terms.client, terms.application
+        row["engine"] = -1
+        self.run.requests[slot] = row[0]
+        self.run.outcomes[slot] = np.zeros(1, layout.OUTCOME)[0]
+        if len(self.run.state.requests):
+            self.run.state.requests[slot] = 0.0
+        self.most_output_tokens[slot] = min(most_output_tokens, 2**31 - 1)
+        self.delivered[slot] = 0
+        return slot
+
+    def join(self, slot: int) -> None:
+        """The request joins the queue, behind those that are there."""
+        engine, state, request = self.run.engines[0], self.run.state, self.run.requests[slot]
+        self.run.queues[0, engine.queue_length] = slot
+        engine.queue_length += 1
+        request.engine = 0
+        if state.by_client.size:
+            state.by_client["queued"][0, request.client] += 1
+        if state.by_application.size:
+            state.by_application["queued"][0, request.application] += 1
+
+    def plan(
+        self, now_s: float, free_blocks: int, most_tokens: int, most_chunk_tokens: int, most_holders: int
+    ) -> Plan | None:
+        """The batch that the policy wants now; None: none can be formed.
+
+        free_blocks: as vLLM counts them. most_...: vLLM's own limits. Raises ArithmeticError where the policy gives a
+        rank that is not a number.
+        """
+        if self._engine_free[0] < free_blocks:
+            self._make_ids(free_blocks - int(self._engine_free[0]))
+        for to, source in self._copies:
+            to[:] = source
+        scratch = self.scratch
+        kernels.prepare.entry(scratch, self.run, self.most_output_tokens, free_blocks, self.total_blocks)
+        status = kernels.plan_batch.entry(scratch, self.functions, now_s, most_tokens, most_chunk_tokens, most_holders)
+        evicted = self._evicted() if self._evictions[1][0] > self._evictions[0][0] else NO_SLOTS
+        if status == kernels.NOT_A_NUMBER:
+            raise ArithmeticError("it gave a rank or a budget that is not a number")
+        if status == kernels.NOTHING:
+            return None
+        length = int(self._packed[0])
+        limits = scratch.limits[0]
+        return Plan(
+            self._entry_slots[:length].copy(),
+            self._entry_tokens[:length].copy(),
+            evicted,
+            bool(limits.reserve_context),
+            int(limits.watermark_blocks),
+        )
+
+    def settle(
+        self,
+        evicted: np.ndarray,
+        slots: np.ndarray,
+        tokens: np.ndarray,
+        computed: np.ndarray,
+        emitted: np.ndarray,
+        now_s: float,
+    ) -> tuple[float, float]:
+        """Take in what vLLM scheduled (int32 arrays; computed, emitted: tokens after it).
+
+        Gives the estimator's time of that batch, and the scale of the estimate, for `correct`.
+        """
+        most = int(computed.sum()) // int(self.run.engines["block_tokens"][0]) + len(slots)
+        if self._engine_free[0] < most:
+            self._make_ids(most)
+        kernels.settle_batch.entry(self.run, self.functions, evicted, slots, tokens, computed, emitted, now_s)
+        engine = self.run.engines[0]
+        return float(engine.batch_estimate_s), float(engine.batch_scale)
+
+    def correct(self, estimate_s: float, scale: float, real_s: float) -> None:
+        """A step took real_s; estimate_s and scale are what `settle` gave for it."""
+        kernels.correct_by_step.entry(self.run, estimate_s, scale, real_s)
+
+    def deliver(self, slots: np.ndarray, new_tokens: np.ndarray, emitted: np.ndarray, now_s: float) -> None:
+        """New tokens have come out (int32 arrays); emitted: what a policy is to count on, those under way included."""
+        kernels.deliver_tokens.entry(
+            self.run, self.functions, slots, new_tokens, emitted, self.delivered, self.sums, now_s
+        )
+
+    def leave(self, slots: Sequence[int], finished: bool) -> None:
+        """Requests are gone: finished, or taken back; their slots are free."""
+        kernels.leave.entry(self.run, np.array(slots, "i4"), self.delivered, finished)
+        self.free_slots.extend(slots)
+
+    def lay_blocks(self) -> None:
+        """Lay the chains of blocks anew: a plan that took memory from somebody has left its traces there."""
+        kernels.lay_blocks.entry(self.run, self.ids)
+
+    def _evicted(self) -> np.ndarray:
+        """Slots of those whose memory was taken in the plan, in order; the blocks are laid anew afterwards."""
+        before = self._evictions[0][0]
+        slots = self.scratch.queues[0][: self.scratch.engines["queue_length"][0]]
+        numbers = self.scratch.requests["evicted"][slots]
+        taken = np.flatnonzero(numbers > before)
+        self.lay_blocks()
+        return slots[taken[np.argsort(numbers[taken])]].copy()
+
+    def _make_slots(self, count: int) -> None:
+        """Slots up to `count`."""
+        run, had = self.run, len(self.most_output_tokens)
+        grown = {}
+        for name, dtype in (("requests", layout.REQUEST), ("outcomes", layout.OUTCOME)):
+            grown[name] = aligned_zeros(count, dtype)
+            grown[name][:had] = getattr(run, name)[:had]
+        fields = run.state.requests.shape[1]
+        rows = np.zeros((count if fields else 0, fields))
+        rows[: min(had, len(rows))] = run.state.requests[: min(had, len(rows))]
+        queue = np.zeros((1, count), "i4")
+        queue[0, :had] = run.queues[0, :had]
+        self.run = run._replace(
+            queues=queue,
+            entries=np.zeros((1, count), layout.ENTRY),
+            plan=np.zeros(count, layout.PLAN),
+            order=np.zeros(count, "i4"),
+            state=run.state._replace(requests=rows),
+            **grown,
+        )
+        self.most_output_tokens = np.concatenate([self.most_output_tokens, np.zeros(count - had, "i4")])
+        self.delivered = np.concatenate([self.delivered, np.zeros(count - had, "i4")])
+        self.free_slots.extend(range(count - 1, had - 1, -1))
+        self._see()
+
+    def _make_ids(self, more: int) -> None:
+        """More ids of blocks: prompts are shared more than was thought."""
+        self.ids += max(more, self.ids)
+        self.run = self.run._replace(blocks=np.zeros((1, self.ids), self.run.blocks.dtype))
+        self.lay_blocks()
+        self._see()
+
+    def _see(self) -> None:
+        """The scratch copy, which shares what a plan does not change, and views of columns."""
+        run = self.run
+        self.scratch = scratch = run._replace(
+            requests=aligned_zeros(len(run.requests), layout.REQUEST),
+            engines=np.zeros(1, layout.ENGINE),
+            clock=np.zeros(1, layout.CLOCK),
+            queues=np.zeros_like(run.queues),
+        )
+        self._copies = [
+            (getattr(scratch, name).view("u1"), getattr(run, name).view("u1"))
+            for name in ("requests", "engines", "clock")
+        ]
+        self._engine_free = run.engines["free_blocks"]
+        self._evictions = run.clock["evictions"], scratch.clock["evictions"]
+        self._entry_slots, self._entry_tokens = run.entries[0]["request"], run.entries[0]["tokens"]
+        self._packed = run.packing["length"]
+
+
+def _fresh(
+    policy: Policy, numbers: np.ndarray, estimator: EstimatorModel, correction: Correction | None, ids: int
+) -> Run:
+    """The arrays of an empty engine, without slots."""
+    coefficients = estimator.coefficients[None, :].copy()
+    state = policy.state
+    return Run(
+        clock=np.zeros(1, layout.CLOCK),
+        requests=aligned_zeros(0, layout.REQUEST),
+        outcomes=np.zeros(0, layout.OUTCOME),
+        engines=np.zeros(1, layout.ENGINE),
+        queues=np.zeros((1, 0), "i4"),
+        entries=np.zeros((1, 0), layout.ENTRY),
+        sums=np.zeros(4, layout.BATCH),
+        blocks=empty_blocks([ids]),
+        events=np.zeros(2, layout.EVENT),
+        due=np.zeros(1, "i4"),
+        packing=np.zeros(1, layout.PACKING),
+        limits=np.zeros(1, layout.LIMITS),
+        plan=np.zeros(0, layout.PLAN),
+        order=np.zeros(0, "i4"),
+        timeline=np.zeros(1, layout.TIMELINE),
+        tbt_histogram=np.zeros(1, "i8"),
+        parameters=numbers[None, :].copy(),
+        device=coefficients,
+        estimate=coefficients.copy(),
+        fitted=coefficients.copy(),
+        state=StateTables(
+            requests=np.zeros((0, len(state.request))),
+            engines=np.zeros((1 if state.engine else 0, len(state.engine))),
+            clients=np.zeros((1, MOST_GROUPS if state.client else 0, len(state.client))),
+            by_client=np.zeros((1, MOST_GROUPS if state.by_client else 0), layout.GROUP),
+            by_application=np.zeros((1, MOST_GROUPS if state.by_application else 0), layout.GROUP),
+            tasks=np.zeros((1, 0), layout.TASK),
+        ),
+        disturbance=Disturbance().to_array(),
+        correction=np.zeros(1, layout.CORRECTION) if correction is None else correction.to_array(),
+    )

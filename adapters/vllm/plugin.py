@@ -1,0 +1,240 @@
+"""What stands between one of vLLM's schedulers and the policy: who is where, what was decided, what became of it."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from servegym.adapters.vllm.decision import Decisions, decisions_for
+from servegym.adapters.vllm.imposing import HOOKS, Imposer
+from servegym.adapters.vllm.metrics import Metrics
+from servegym.adapters.vllm.mirror import Plan
+from servegym.adapters.vllm.settings import Settings, read_settings
+from servegym.adapters.vllm.step_log import StepLog
+from servegym.adapters.vllm.surroundings import check_surroundings
+from servegym.simulator.types import NO_LIMIT
+
+READY = ("WAITING", "RUNNING", "PREEMPTED")  # statuses of requests that wait for nothing but memory and budget
+COUNTED = ("gain", "ideal_gain", "tokens_on_time", "tokens")  # in the order of the mirror's sums
+
+
+def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Of a method that vLLM's scheduler calls: an error in it must not take the engine down (`Plugin.break_off`)."""
+
+    @functools.wraps(method)
+    def call(self: Plugin, *arguments: Any, **keywords: Any) -> Any:
+        if self.broken:
+            return None
+        try:
+            return method(self, *arguments, **keywords)
+        except Exception as error:
+            self.break_off(f"{type(error).__name__} in {method.__name__}: {error}")
+            return None
+
+    return call
+
+
+class Plugin:
+    """Belongs to a scheduler of vLLM's, which calls it (scheduler.py).
+
+    warn: takes a line for the log. Raises ServegymError for settings, an artifact or a vLLM that it cannot work with.
+    """
+
+    def __init__(self, scheduler: Any, warn: Callable[[str], None]):
+        self.scheduler, self.warn, self.broken = scheduler, warn, False
+        self.settings = settings = read_settings(scheduler.vllm_config.additional_config or None)
+        check_surroundings(scheduler.vllm_config)
+        self.metrics = Metrics(settings.metrics_port)
+        self.step_log = StepLog(settings.step_log)
+        # A block of each KV cache group holds the same tokens: they count as one.
+        self.groups = max(1, len(scheduler.kv_cache_config.kv_cache_groups))
+        self.free_blocks = scheduler.kv_cache_manager.block_pool.get_num_free_blocks
+        self.decisions = self._decisions(settings, warn)
+        self.mirror = self.decisions.mirror
+        exact = settings.impose == "exact" and all(hasattr(scheduler, name) for name in HOOKS)
+        if exact != (settings.impose == "exact"):
+            warn(f"this vLLM has no {' or '.join(HOOKS)}: order, budget and caps only")
+        self.imposer = Imposer(scheduler, exact, (self.waiting_key, self.running_key))
+        self.slot_of: dict[str, int] = {}
+        self.request_of: dict[int, Any] = {}
+        self.blocked: dict[str, Any] = {}  # requests that wait for something else: a grammar, more input
+        self.number_of: dict[str, int] = {}  # of requests, in order of arrival
+        self.arrivals = 0
+        self.steps: dict[int, tuple[float, float, float]] = {}  # start, estimate and scale of each step under way
+        self.last_end_s = -np.inf
+        self.last_decision_s = 0.0
+        self.clock, self.origin_s = time.time, time.time()
+
+    def _decisions(self, settings: Settings, warn: Callable[[str], None]) -> Decisions:
+        scheduler, groups = self.scheduler, self.groups
+        manager = scheduler.kv_cache_manager
+        watermark = getattr(manager, "watermark_blocks", 0)
+        blocks = (manager.block_pool.num_gpu_blocks - 1) // groups
+        return decisions_for(settings, self.metrics, blocks, scheduler.block_size, watermark // groups, warn)
+
+    def now_s(self) -> float:
+        return self.clock() - self.origin_s
+
+    def break_off(self, what: str) -> None:
+        """Something is wrong with the plug-in itself: vLLM decides alone from now on."""
+        self.broken = True
+        self.metrics.add("broken")
+        self.warn(f"{what}; this is a defect of the plug-in: vLLM decides alone until it is started again")
+        self.imposer.restore()
+        self.imposer.impose(None, {}, {})
+
+    # Requests come and go
+
+    @guarded
+    def enter(self, request: Any) -> None:
+        """A request has come to vLLM's scheduler."""
+        slot = self.decisions.add(request, request.arrival_time - self.origin_s, self.scheduler.max_model_len)
+        self.slot_of[request.request_id], self.request_of[slot] = slot, request
+        self.arrivals += 1
+        self.number_of[request.request_id] = self.arrivals
+        if request.status.name in READY:
+            self.mirror.join(slot)
+        else:
+            self.blocked[request.request_id] = request
+
+    @guarded
+    def leave(self, request_ids: Iterable[str], finished: bool) -> None:
+        """These requests are gone from vLLM's scheduler: finished, or taken back. Unknown ones are left alone."""
+        ids = [request_id for request_id in dict.fromkeys(request_ids) if request_id in self.slot_of]
+        if not ids:
+            return
+        for request_id in ids:
+            if self.blocked.pop(request_id, None) is not None:
+                self.mirror.join(self.slot_of[request_id])  # what leaves the queue was in it
+            del self.number_of[request_id]
+        slots = [self.slot_of.pop(request_id) for request_id in ids]
+        for slot in slots:
+            del self.request_of[slot]
+        self.mirror.leave(slots, finished)
+
+    def is_gone(self, request_id: str) -> bool:
+        request = self.scheduler.requests.get(request_id)
+        return request is None or request.is_finished()
+
+    # A step
+
+    @guarded
+    def before(self) -> tuple[Plan | None, float]:
+        """Before vLLM schedules: decide, and set it up for that. Gives the plan and when it was made."""
+        if self.blocked:
+            for request_id in [i for i, request in self.blocked.items() if request.status.name in READY]:
+                del self.blocked[request_id]
+                self.mirror.join(self.slot_of[request_id])
+        now_s = self.now_s()
+        begin = time.perf_counter()
+        plan = self._plan(now_s)
+        self.imposer.impose(plan, self.request_of, self.blocked)
+        self.last_decision_s = time.perf_counter() - begin
+        if plan is not None:
+            self.metrics.decided(self.last_decision_s)
+        return plan, now_s
+
+    def _plan(self, now_s: float) -> Plan | None:
+        scheduler = self.scheduler
+        if self.mirror.queue_length == 0 or scheduler.pause_state.name != "UNPAUSED":
+            return None
+        chunk = scheduler.scheduler_config.long_prefill_token_threshold
+        return self.decisions.plan(
+            now_s,
+            self.free_blocks() // self.groups,
+            self.imposer.most_tokens,
+            chunk if chunk > 0 else int(NO_LIMIT),
+            self.imposer.most_running - scheduler.num_waiting_for_streaming_input,
+        )
+
+    @guarded
+    def after(self, output: Any, plan: Plan | None, now_s: float) -> None:
+        """vLLM has scheduled this: take it into the mirror."""
+        scheduled = output.num_scheduled_tokens
+        if not scheduled and not output.preempted_req_ids:
+            return
+        slots = [self.slot_of[request_id] for request_id in scheduled]
+        requests = [self.request_of[slot] for slot in slots]
+        preempted = self._in_order(output.preempted_req_ids or (), plan)
+        estimate_s, scale = self.mirror.settle(
+            np.array([self.slot_of[i] for i in preempted if i in self.slot_of], "i4"),
+            np.array(slots, "i4"),
+            np.array(list(scheduled.values()), "i4"),
+            np.array([r.num_computed_tokens for r in requests], "i4"),
+            np.array([r.num_output_tokens + r.num_output_placeholders for r in requests], "i4"),
+            now_s,
+        )
+        if scheduled:
+            self.steps[id(output)] = now_s, estimate_s, scale
+        if plan is not None:
+            planned = dict(zip(plan.slots.tolist(), plan.tokens.tolist(), strict=True))
+            done = dict(zip(slots, scheduled.values(), strict=True))
+            if planned != done:
+                self.metrics.add("deviating_steps")
+                both = planned.keys() | done.keys()
+                self.metrics.add("deviating_tokens", sum(abs(planned.get(s, 0) - done.get(s, 0)) for s in both))
+        if self.step_log.file is not None:
+            wanted = None
+            if plan is not None:
+                ids = [self.request_of[slot].request_id for slot in plan.slots.tolist()]
+                wanted = list(zip(ids, plan.tokens.tolist(), strict=True))
+            self.step_log.write(now_s, wanted, scheduled, preempted, self.last_decision_s)
+
+    def _in_order(self, preempted: Iterable[str], plan: Plan | None) -> list[str]:
+        """Preempted requests in the order in which they lost their memory, as far as that is known."""
+        if plan is None or not preempted:
+            return sorted(preempted)
+        planned = [self.request_of[slot].request_id for slot in plan.evicted.tolist()]
+        return [i for i in planned if i in preempted] + sorted(set(preempted) - set(planned))
+
+    @guarded
+    def ended(self, scheduler_output: Any, result: Any) -> None:
+        """A step's output has come: take in how long it took, its tokens, and who has finished."""
+        now_s = self.now_s()
+        step = self.steps.pop(id(scheduler_output), None)
+        if step is not None:
+            start_s, estimate_s, scale = step
+            # With a step under way already, this one began when that ended.
+            self.mirror.correct(estimate_s, scale, now_s - max(start_s, self.last_end_s))
+            self.last_end_s = now_s
+            self.metrics.scaled(self.mirror.estimate_scale)
+        slots, new_tokens, emitted = [], [], []
+        finished: list[str] = []
+        for outputs in result.values():
+            for output in outputs.outputs:
+                slot = self.slot_of.get(output.request_id)
+                if slot is None:
+                    continue
+                if output.new_token_ids:
+                    request = self.request_of[slot]
+                    slots.append(slot)
+                    new_tokens.append(len(output.new_token_ids))
+                    emitted.append(request.num_output_tokens + request.num_output_placeholders)
+                if output.finish_reason is not None:
+                    finished.append(output.request_id)
+        if slots:
+            sums = self.mirror.sums
+            sums[:] = 0.0
+            self.mirror.deliver(np.array(slots, "i4"), np.array(new_tokens, "i4"), np.array(emitted, "i4"), now_s)
+            for name, amount in zip(COUNTED, sums.tolist(), strict=True):
+                self.metrics.add(name, amount)
+        if finished:
+            self.leave([request_id for request_id in finished if self.is_gone(request_id)], finished=True)
+
+    # vLLM's own order, for when it decides itself
+
+    def waiting_key(self, request: Any) -> tuple[int, int]:
+        """Of waiting requests: the last that was preempted first, then in order of arrival."""
+        number = self.number_of.get(request.request_id, self.arrivals)
+        if request.status.name != "PREEMPTED" or request.request_id not in self.slot_of:
+            return 1, number
+        return 0, -int(self.mirror.run.requests["evicted"][self.slot_of[request.request_id]])
+
+    def running_key(self, request: Any) -> int:
+        """Of running ones: in order of admission."""
+        slot = self.slot_of.get(request.request_id)
+        return 0 if slot is None else int(self.mirror.run.requests["admitted"][slot])

@@ -1,0 +1,87 @@
+"""vLLM's V1 schedulers, sync and async, with a policy of ours deciding (`--scheduler-cls`).
+
+At each step the policy's batch is planned (decision.py), vLLM is set up so that its own `schedule` comes to that batch
+(imposing.py), and what it then did is taken into the mirror. Where no plan can be had, vLLM decides as it always does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from vllm.logger import init_logger
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
+
+from servegym.adapters.vllm.plugin import Plugin
+from servegym.simulator.errors import ServegymError
+
+logger = init_logger("vllm.servegym")
+
+
+class PolicyMixin:
+    """What both schedulers have in common; it comes before vLLM's class. All of ours is in its attribute `servegym`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        try:
+            self.servegym = Plugin(self, lambda line: logger.warning("servegym: %s", line))
+        except ServegymError as error:
+            logger.error("servegym: %s", error)
+            raise
+        logger.info("servegym: %s decides", self.servegym.decisions.label)
+
+    def use_clock(self, clock: Callable[[], float], origin_s: float = 0.0) -> None:
+        """Read the time, of the same kind as Request.arrival_time, from here: for an engine on a virtual clock.
+
+        To be called before the first request. origin_s: what the policy sees as 0.
+        """
+        self.servegym.clock, self.servegym.origin_s = clock, origin_s
+
+    def add_request(self, request: Any) -> None:
+        this: Any = self
+        known = request.request_id in this.requests
+        super().add_request(request)  # type: ignore[misc]
+        if known:  # a session goes on with more input: it counts as a new request
+            self.servegym.leave([request.request_id], finished=False)
+        if not self.servegym.is_gone(request.request_id):
+            self.servegym.enter(this.requests[request.request_id])
+
+    def finish_requests(self, request_ids: str | Iterable[str] | None, finished_status: Any) -> Any:
+        if request_ids is None:
+            ids = list(self.servegym.slot_of)
+        elif isinstance(request_ids, str):
+            ids = [request_ids]
+        else:
+            request_ids = ids = list(request_ids)
+        result = super().finish_requests(request_ids, finished_status)  # type: ignore[misc]
+        self.servegym.leave([request_id for request_id in ids if self.servegym.is_gone(request_id)], finished=False)
+        return result
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        decided = self.servegym.before()
+        try:
+            output = super().schedule(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            self.servegym.imposer.restore()
+        if decided is not None:
+            self.servegym.after(output, *decided)
+        return output
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        result = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        self.servegym.ended(scheduler_output, result)
+        return result
+
+    def _reserve_prefill_lookahead(self, request: Any, num_computed_tokens: int, num_new_tokens: int) -> int:
+        """vLLM asks here how much of a chunk a request may have (0: it is skipped in this step)."""
+        tokens = super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens)  # type: ignore[misc]
+        return self.servegym.imposer.chunk(request.request_id, tokens)
+
+
+class Scheduler(PolicyMixin, VllmScheduler):
+    """vLLM's scheduler with a policy of ours; for `--no-async-scheduling`."""
+
+
+class AsyncScheduler(PolicyMixin, VllmAsyncScheduler):
+    """The same where the next step is scheduled while one runs (vLLM's default)."""

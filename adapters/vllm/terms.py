@@ -1,0 +1,138 @@
+"""What a request asks for: SLOs, weight and the like, from `vllm_xargs`, with defaults from the artifact.
+
+Whatever a client sends, a request gets terms: a value that is not what it should be counts as malformed, and the
+default takes its place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+MOST_SECONDS = 1e6  # of an SLO; also what a request gets that has none (finite: 0 tokens x inf would be nan)
+MOST_WEIGHT = 1e6
+MOST_TEXT = 64  # characters of a number, or of a client's name, sent as text
+MOST_TOKENS = 2**24
+MOST_GROUPS = 256  # clients, or applications, that are told apart; all later ones count as one
+MILLISECONDS = "_ms"
+
+
+@dataclasses.dataclass(frozen=True)
+class Defaults:
+    """Terms of a request that says nothing. ttlt_slo_s inf: judged by TTFT and TPOT.
+
+    weight_of_priority: by vLLM's `priority`, lower being more important. first_token_weight: worth of a first token,
+    that of a later one being 1.
+    """
+
+    ttft_slo_s: float = MOST_SECONDS
+    tpot_slo_s: float = MOST_SECONDS
+    ttlt_slo_s: float = math.inf
+    weight_of_priority: Mapping[int, float] = dataclasses.field(default_factory=dict)
+    first_token_weight: float = 1.0
+
+    @classmethod
+    def of_workload(cls, workload: Mapping[str, Any] | None) -> Defaults:
+        """From an artifact's `workload`; what it does not say stays as above."""
+        known = workload or {}
+        names = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "first_token_weight")
+        numbers = {name: float(known[name]) for name in names if known.get(name) is not None}
+        weights = {int(priority): float(w) for priority, w in (known.get("weight_of_priority") or {}).items()}
+        return cls(weight_of_priority=weights, **numbers)
+
+
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """What one request asks for; malformed: values that were sent and could not be taken."""
+
+    ttft_slo_s: float
+    tpot_slo_s: float
+    ttlt_slo_s: float
+    weight: float
+    predicted_output_tokens: float
+    urgency: int
+    client: int
+    application: int
+    malformed: int
+
+
+class TermsReader:
+    """Reads the terms of requests; remembers which clients and applications it has seen."""
+
+    def __init__(self, defaults: Defaults):
+        self.defaults = defaults
+        self.clients: dict[str, int] = {}
+        self.applications: dict[str, int] = {}
+
+    def read(self, extra_args: Any, priority: int) -> Terms:
+        """The terms of a request with these `vllm_xargs` (SamplingParams.extra_args) and vLLM's priority."""
+        sent = extra_args if isinstance(extra_args, Mapping) else {}
+        taken = _Taken(sent)
+        defaults = self.defaults
+        ttlt_slo_s = taken.seconds("ttlt_slo_s", defaults.ttlt_slo_s)
+        # Interactive terms that a request sends itself take precedence over a default TTLT.
+        interactive = any(name in sent for name in ("ttft_slo_s", "tpot_slo_s", "ttft_slo_ms", "tpot_slo_ms"))
+        if interactive and "ttlt_slo_s" not in sent and "ttlt_slo_ms" not in sent:
+            ttlt_slo_s = math.inf
+        return Terms(
+            ttft_slo_s=taken.seconds("ttft_slo_s", defaults.ttft_slo_s),
+            tpot_slo_s=taken.seconds("tpot_slo_s", defaults.tpot_slo_s),
+            ttlt_slo_s=ttlt_slo_s,
+            weight=taken.number("weight", defaults.weight_of_priority.get(priority, 1.0), MOST_WEIGHT),
+            predicted_output_tokens=taken.number("predicted_output_tokens", math.nan, MOST_TOKENS),
+            urgency=int(taken.number("urgency", 0.0, MOST_TOKENS, least=0.0)),
+            client=taken.group("client", self.clients),
+            application=taken.group("application", self.applications),
+            malformed=taken.malformed + (extra_args is not None and sent is not extra_args),
+        )
+
+
+class _Taken:
+    """Values taken from what was sent, and a count of those that could not be."""
+
+    def __init__(self, sent: Mapping[Any, Any]):
+        self.sent, self.malformed = sent, 0
+
+    def number(self, name: str, default: float, most: float, least: float | None = None) -> float:
+        """A number above 0 (or of `least` or more) up to `most`; text will do."""
+        if name not in self.sent:
+            return default
+        value = self.sent[name]
+        too_long = isinstance(value, str) and len(value) > MOST_TEXT
+        if isinstance(value, int | float | str) and not isinstance(value, bool) and not too_long:
+            try:
+                number = float(value)
+            except (ValueError, OverflowError):
+                number = math.nan
+            if (number > 0.0 if least is None else least <= number) and number <= most:
+                return number
+        self.malformed += 1
+        return default
+
+    def seconds(self, name: str, default: float) -> float:
+        """An SLO, in seconds or, under xLLM's name, in milliseconds."""
+        in_milliseconds = name.removesuffix("_s") + MILLISECONDS
+        if name not in self.sent and in_milliseconds in self.sent:
+            return self.number(in_milliseconds, default * 1e3, MOST_SECONDS * 1e3) / 1e3
+        return self.number(name, default, MOST_SECONDS)
+
+    def group(self, name: str, seen: dict[str, int]) -> int:
+        """The number of a client, or an application, by its name; 0: it gave none."""
+        if name not in self.sent:
+            return 0
+        value = self.sent[name]
+        if not isinstance(value, int | str) or isinstance(value, bool) or len(text := _short(value)) > MOST_TEXT:
+            self.malformed += 1
+            return 0
+        return seen.setdefault(text, min(len(seen) + 1, MOST_GROUPS - 1)) if len(seen) < MOST_GROUPS else (
+            seen.get(text, MOST_GROUPS - 1)
+        )  # fmt: skip
+
+
+def _short(value: int | str) -> str:
+    """As text; a whole number too long for text to be made of it is too long in any case."""
+    if isinstance(value, int) and value.bit_length() > 4 * MOST_TEXT:
+        return " " * (MOST_TEXT + 1)
+    return str(value)

@@ -1,0 +1,105 @@
+"""What it costs where vLLM cannot be made to do what a policy decides, measured in the simulator (docs/vllm.md).
+
+    python -m servegym.experiments.engines.plugin_limits [--seeds 10] [--requests 3000] [--loads 0.7 1.0 1.4]
+
+Each variant is slide-batching as an engine would serve it that takes less from the plug-in:
+
+running first   whoever runs goes before anybody who waits, as vLLM's loop does: no running request is skipped
+in order        a batch ends at the first request that does not fit, as a token budget does: nothing is passed over
+both            only vLLM's order and budgets are set, and nothing is skipped or hidden
+
+Printed: the mean TDG ratio of the policy as decided and of each variant over the seeds, and the paired difference with
+its 95 % interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+
+from servegym.baselines import registry
+from servegym.baselines.schedulers.slide_batching import slide_batching as decide
+from servegym.experiments.comparison import Comparison
+from servegym.experiments.intervals import student_interval
+from servegym.simulator.compilation import specialised
+from servegym.simulator.policies import Policy, get_policy
+from servegym.simulator.signatures import scheduler
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.types import LEAVE_OUT, MISFIT_STOP
+
+WAITING = 2**40  # tiers between those who run and those who wait
+
+
+@scheduler
+def running_first(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    decide(now_s, engine, requests, queue, state, parameters, estimator, plan, limits)
+    for place in range(queue.shape[0]):
+        if requests[queue[place]].blocks == 0 and plan[place].tier < LEAVE_OUT:
+            plan[place].tier += WAITING
+
+
+@scheduler
+def in_order(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    decide(now_s, engine, requests, queue, state, parameters, estimator, plan, limits)
+    limits.misfit = MISFIT_STOP
+
+
+@scheduler
+def running_first_in_order(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    decide(now_s, engine, requests, queue, state, parameters, estimator, plan, limits)
+    for place in range(queue.shape[0]):
+        if requests[queue[place]].blocks == 0 and plan[place].tier < LEAVE_OUT:
+            plan[place].tier += WAITING
+    limits.misfit = MISFIT_STOP
+
+
+VARIANTS = {"running first": running_first, "in order": in_order, "both": running_first_in_order}
+
+
+def as_served(policy: Policy, variant: str) -> Policy:
+    """The policy as an engine serves it that takes less from the plug-in."""
+    function = specialised(VARIANTS[variant], decide=policy.function)
+    return dataclasses.replace(policy, name=f"{policy.name}, {variant}", function=function)
+
+
+def ratios(comparison: Comparison, policies: dict[str, Policy], load: float) -> dict[str, list[float]]:
+    """TDG ratio of each policy for each seed; all of a seed serve the same requests."""
+    found: dict[str, list[float]] = {name: [] for name in policies}
+    for seed in range(comparison.seeds):
+        for name, policy in policies.items():
+            scenario = Scenario(comparison.workloads[load, seed], comparison.deployment, policy)
+            found[name].append(float(Simulation(scenario).run().summary["tdg_ratio"]))
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--trace", default="azure-conv")
+    parser.add_argument("--device", default="a100-llama3-8b")
+    parser.add_argument("--policy", default="slide-batching")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--requests", type=int, default=3000)
+    parser.add_argument("--loads", type=float, nargs="+", default=[0.7, 1.0, 1.4])
+    given = parser.parse_args(arguments)
+    registry.load()
+    decided = get_policy("scheduler", given.policy)
+    policies = {"as decided": decided} | {variant: as_served(decided, variant) for variant in VARIANTS}
+    policies["vLLM's own"] = get_policy("scheduler", "vllm-v1")
+    comparison = Comparison(
+        trace=given.trace, device=given.device, schedulers=(given.policy,), loads=tuple(given.loads),
+        seeds=given.seeds, requests=given.requests,
+    )  # fmt: skip
+    print(f"{comparison.title}: {decided.label}\n")
+    print("| load | what vLLM is made to do | TDG ratio | difference | 95 % interval |\n|---|---|---|---|---|")
+    for load in given.loads:
+        found = ratios(comparison, policies, load)
+        for name, values in found.items():
+            mean = sum(values) / len(values)
+            change = student_interval([a - b for a, b in zip(values, found["as decided"], strict=True)])
+            gap = "" if name == "as decided" else f"{change.mean:+.4f} | {change.low:+.4f} to {change.high:+.4f}"
+            print(f"| {load:g} | {name} | {mean:.4f} | {gap or ' | '} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

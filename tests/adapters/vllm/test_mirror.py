@@ -1,0 +1,85 @@
+"""The mirror plans what the simulator does: the same batches, evictions and times, under every scheduler."""
+
+import numpy as np
+import pytest
+
+from servegym.baselines import registry
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.disturbances import Correction
+from servegym.simulator.policies import get_policy, policy_names
+from servegym.simulator.simulation import Scenario, Simulation
+from tests.adapters.vllm.mirror_engine import MOST, mirror_of, obey, terms_of
+from tests.random_scenarios import random_device, random_latency, random_workload
+from tests.timelines import iterations
+
+registry.load()
+# Suspends batches in the middle, which no mirror plans; its own tests are in tests/baselines.
+NOT_PREEMPTIBLE = [name for name in policy_names("scheduler") if not get_policy("scheduler", name).state.tasks]
+
+
+def scenario_of(seed: int, name: str) -> Scenario:
+    """Small, with little memory: requests are evicted."""
+    random = np.random.default_rng(seed)
+    workload = random_workload(random)
+    table = workload.table
+    block_tokens = int(random.choice([1, 16]))
+    most = int((table["prompt_tokens"] + table["output_tokens"]).max())
+    blocks = -(-most // block_tokens) + int(random.integers(0, 2 * most // block_tokens + 2))
+    deployment = Deployment(random_device(random)[0], random_latency(random)[0], blocks, 1, block_tokens, 0.02)
+    correction = Correction(0.8, 3) if random.random() < 0.5 else None
+    return Scenario(workload, deployment, get_policy("scheduler", name), correction=correction)
+
+
+@pytest.mark.parametrize("name", NOT_PREEMPTIBLE)
+def test_plans_what_the_simulator_does(name: str) -> None:
+    evictions = 0
+    for seed in range(12):
+        scenario = scenario_of(seed, name)
+        result = Simulation(scenario, record_timeline=True).run()
+        expected = iterations(result)
+        got, mirror = obey(scenario)
+        for number, (theirs, ours) in enumerate(zip(expected, got, strict=False)):
+            assert ours == theirs, f"seed {seed}, step {number}"
+        assert len(got) == len(expected)
+        assert mirror.sums[0] == pytest.approx(result.arrays.clock[0].gain, rel=1e-12)
+        assert mirror.queue_length == 0
+        evictions += sum(len(step.evicted) for step in got)
+    assert evictions > 0
+
+
+def test_slots_are_used_again_and_grow() -> None:
+    scenario = scenario_of(3, "slide-batching")
+    mirror, row = mirror_of(scenario), scenario.workload.table[0]
+    for arrived in range(700):
+        mirror.join(mirror.add(0.001 * arrived, 16, 5, 0, terms_of(row)))
+    assert len(mirror.run.requests) == 1024
+    queue = mirror.run.queues[0][: mirror.queue_length]
+    assert len(set(queue.tolist())) == 700
+    assert mirror.run.requests["arrival_s"][queue].tolist() == [0.001 * arrived for arrived in range(700)]
+    plan = mirror.plan(1.0, mirror.total_blocks, MOST, MOST, MOST)
+    assert plan is not None
+    assert plan.tokens.sum() > 0
+    mirror.leave(queue[100:].tolist(), finished=True)
+    assert mirror.queue_length == 100
+    assert len(mirror.free_slots) == 924
+    assert len({mirror.add(1.0, 16, 5, 0, terms_of(row)) for _ in range(924)} | set(queue[:100].tolist())) == 1024
+
+
+def test_a_prefix_that_requests_share_takes_fewer_blocks_than_they_hold() -> None:
+    """vLLM counts shared blocks once: the mirror, which has a block for each, does not run out of them."""
+    scenario = scenario_of(3, "vllm-v1")
+    mirror, row = mirror_of(scenario), scenario.workload.table[0]
+    tokens = mirror.total_blocks * scenario.deployment.block_tokens
+    slots = np.array([mirror.add(0.0, tokens, 5, 0, terms_of(row)) for _ in range(8)], "i4")
+    for slot in slots:
+        mirror.join(slot)
+    one, all_tokens = np.ones(8, "i4"), np.full(8, tokens, "i4")
+    mirror.settle(slots[:0], slots, one, all_tokens, 0 * one, 0.0)
+    engine = mirror.run.engines[0]
+    assert mirror.run.requests["blocks"][slots].tolist() == [mirror.total_blocks] * 8
+    assert engine.holders == 8
+    assert engine.free_blocks == mirror.ids - 8 * mirror.total_blocks >= 0
+    mirror.leave(slots.tolist(), finished=True)
+    assert engine.free_blocks == mirror.ids
+    free = mirror.run.blocks[0]["free"]
+    assert sorted(free.tolist()) == list(range(mirror.ids))

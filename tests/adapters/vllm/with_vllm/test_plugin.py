@@ -1,0 +1,206 @@
+"""The plug-in inside vLLM's scheduler where things go wrong, or otherwise than in a run from start to end."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from servegym.adapters.vllm.driving import Limits, make_request, make_scheduler
+from servegym.adapters.vllm.errors import VllmError
+from servegym.simulator.errors import ServegymError
+from servegym.simulator.policies import Policy, get_policy
+from servegym.simulator.signatures import scheduler
+from tests.adapters.vllm.with_vllm.served import PROFILE, drive, plugged, saved, stock, workload_of
+
+SLIDE = get_policy("scheduler", "slide-batching")
+CRAMPED = Limits(400, max_num_batched_tokens=2048)
+WORKLOAD = workload_of(4, 60, 60.0, prompt=600)
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    return saved(SLIDE, WORKLOAD, tmp_path / "policy.json")
+
+
+@scheduler
+def nothing_but_nan(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    for place in range(queue.shape[0]):
+        plan[place].key = np.nan
+
+
+NAN = Policy("nan", "scheduler", "Ranks that are no numbers.", "a test", nothing_but_nan)
+
+
+def break_policy(made: Any) -> None:
+    mirror = made.servegym.mirror
+    mirror.functions = mirror.functions._replace(schedulers=(NAN.function.value,) * len(mirror.functions.schedulers))
+
+
+@pytest.mark.parametrize("queueing", ["fcfs", "priority"])
+def test_with_a_policy_that_fails_vllm_decides_as_it_always_does(policy: Path, queueing: str) -> None:
+    limits = dataclasses.replace(CRAMPED, scheduling_policy=queueing)
+    broken = plugged(limits, policy)
+    break_policy(broken)
+    served, own = drive(broken, WORKLOAD, PROFILE.device), drive(stock(limits), WORKLOAD, PROFILE.device)
+    assert served.steps == own.steps
+    assert served.token_s == own.token_s
+    counts = broken.servegym.metrics.counts
+    assert counts["fallback_steps"] >= len(served.steps)
+    assert counts["failures"] > 3
+    assert counts["decisions"] == counts["deviating_steps"] == 0
+
+
+@pytest.mark.parametrize("queueing", ["fcfs", "priority"])
+def test_a_policy_that_fails_on_the_way_loses_nobody(policy: Path, queueing: str) -> None:
+    """It fails, is back, and fails again: every request gets all of its tokens, and vLLM's queues are in its order."""
+    made = plugged(dataclasses.replace(CRAMPED, scheduling_policy=queueing), policy)
+    plugin, plan, turn = made.servegym, made.servegym.mirror.plan, [0]
+
+    def now_and_then(*arguments: Any) -> Any:
+        turn[0] += 1
+        if turn[0] % 7 == 0:
+            raise ZeroDivisionError("on purpose")
+        return plan(*arguments)
+
+    plugin.mirror.plan = now_and_then
+    served = drive(made, WORKLOAD, PROFILE.device)
+    assert [len(times) for times in served.token_s] == WORKLOAD.table["output_tokens"].tolist()
+    counts = plugin.metrics.counts
+    assert counts["failures"] > 10
+    assert counts["decisions"] > 5 * counts["failures"]
+    assert plugin.slot_of == plugin.request_of == {}
+    assert made.kv_cache_manager.block_pool.get_num_free_blocks() == CRAMPED.blocks
+
+
+@pytest.mark.parametrize("part", ["settle", "deliver", "leave", "correct", "add"])
+def test_an_error_in_the_plugin_itself_leaves_the_engine_to_vllm(policy: Path, part: str) -> None:
+    made = plugged(CRAMPED, policy)
+    whole, calls = getattr(made.servegym.mirror, part), [0]
+
+    def breaks(*arguments: Any, **keywords: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 10:
+            raise RuntimeError("on purpose")
+        return whole(*arguments, **keywords)
+
+    setattr(made.servegym.mirror, part, breaks)
+    served = drive(made, WORKLOAD, PROFILE.device)
+    assert [len(times) for times in served.token_s] == WORKLOAD.table["output_tokens"].tolist()
+    assert calls[0] == 10
+    assert made.servegym.broken
+    assert made.servegym.metrics.counts["broken"] == 1
+    assert made.max_num_scheduled_tokens == CRAMPED.max_num_batched_tokens
+
+
+def test_vllms_own_limits_are_back_after_each_step(policy: Path) -> None:
+    made = plugged(CRAMPED, policy)
+    names = ("max_num_scheduled_tokens", "max_num_running_reqs", "scheduler_reserve_full_isl")
+    before = [getattr(made, name) for name in names]
+    drive(made, WORKLOAD, PROFILE.device, most_steps=20)
+    assert [getattr(made, name) for name in names] == before
+    assert made.servegym.imposer.chunks is None
+
+
+def test_requests_that_are_taken_back(policy: Path) -> None:
+    from vllm.v1.request import RequestStatus
+
+    made = plugged(CRAMPED, policy)
+    now_s = [0.0]
+    made.use_clock(lambda: now_s[0])
+    for index, row in enumerate(WORKLOAD.table):
+        made.add_request(make_request(row, index))
+    made.schedule()
+    running, waiting = made.running[0].request_id, next(iter(made.waiting)).request_id
+    made.finish_requests(running, RequestStatus.FINISHED_ABORTED)
+    made.finish_requests([waiting, "unknown"], RequestStatus.FINISHED_ABORTED)
+    assert len(made.servegym.slot_of) == len(WORKLOAD) - 2
+    assert made.servegym.mirror.queue_length == len(WORKLOAD) - 2
+    now_s[0] = 0.1
+    assert made.schedule().total_num_scheduled_tokens > 0
+    made.finish_requests(None, RequestStatus.FINISHED_ABORTED)
+    assert made.servegym.slot_of == made.servegym.request_of == made.servegym.number_of == {}
+    assert made.servegym.mirror.queue_length == 0
+    assert made.servegym.mirror.run.engines[0].holders == 0
+
+
+@pytest.mark.parametrize(
+    "extra_args",
+    [
+        {"ttft_slo_s": float("nan"), "tpot_slo_s": -1, "ttlt_slo_s": "x" * 100_000, "weight": [1], "client": {"a": 1}},
+        {"ttft_slo_s": 10**400, "weight": "1e999", "urgency": None, "predicted_output_tokens": True},
+    ],
+)
+def test_malformed_xargs_are_defaults_and_counted(policy: Path, extra_args: dict[str, Any]) -> None:
+    made = plugged(CRAMPED, policy)
+    made.use_clock(lambda: 0.0)
+    request = make_request(WORKLOAD.table[0], 0)
+    request.sampling_params.extra_args = extra_args
+    request.priority = 2**70
+    made.add_request(request)
+    record = made.servegym.mirror.run.requests[made.servegym.slot_of[request.request_id]]
+    assert (record.ttft_slo_s, record.weight, record.client) == (1.0, 1.0, 0)
+    assert record.priority == 2**31 - 1
+    assert made.servegym.metrics.counts["malformed_xargs"] == len(extra_args)
+    assert made.schedule().total_num_scheduled_tokens > 0
+
+
+def test_async_scheduling_serves_all(policy: Path, tmp_path: Path) -> None:
+    """Two steps under way: the next is planned before the last one's tokens are known."""
+    from vllm.v1.outputs import ModelRunnerOutput
+
+    log = tmp_path / "steps.jsonl"
+    limits = dataclasses.replace(CRAMPED, async_scheduling=True)
+    made = plugged(limits, policy, "AsyncScheduler", step_log=str(log))
+    now_s, added, under_way, tokens_of = [0.0], 0, [], dict.fromkeys(range(len(WORKLOAD)), 0)
+    made.use_clock(lambda: now_s[0])
+    while added < len(WORKLOAD) or made.has_unfinished_requests() or under_way:
+        while added < len(WORKLOAD) and WORKLOAD.table["arrival_s"][added] <= now_s[0]:
+            made.add_request(make_request(WORKLOAD.table[added], added))
+            added += 1
+        output = made.schedule()
+        if output.total_num_scheduled_tokens:
+            sampled = {i: [] if made.requests[i].is_prefill_chunk else [7] for i in output.num_scheduled_tokens}
+            under_way.append((output, sampled))
+        if len(under_way) == 2 or (under_way and not output.total_num_scheduled_tokens):
+            output, sampled = under_way.pop(0)
+            now_s[0] += 0.02
+            ids = list(sampled)
+            ran = ModelRunnerOutput(
+                req_ids=ids, req_id_to_index={i: n for n, i in enumerate(ids)}, sampled_token_ids=list(sampled.values())
+            )
+            for outputs in made.update_from_output(output, ran).values():
+                for result in outputs.outputs:
+                    tokens_of[int(result.request_id)] += len(result.new_token_ids)
+        elif not under_way:
+            now_s[0] += 0.02
+    assert list(tokens_of.values()) == WORKLOAD.table["output_tokens"].tolist()
+    counts = made.servegym.metrics.counts
+    assert counts["tokens"] == WORKLOAD.table["output_tokens"].sum()
+    assert counts["fallback_steps"] == 0
+    # A request preempted with a token under way cannot resume before that has come: such steps differ.
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert len(lines) == counts["decisions"]
+    assert counts["deviating_steps"] <= 0.05 * len(lines)
+    assert made.servegym.slot_of == made.servegym.steps == {}
+    assert made.servegym.mirror.run.engines[0].holders == 0
+
+
+def test_what_it_cannot_work_with_stops_the_start(
+    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SERVEGYM_POLICY", raising=False)
+    from servegym.adapters.vllm import Scheduler
+
+    with pytest.raises(VllmError, match="no policy: set SERVEGYM_POLICY"):
+        make_scheduler(Scheduler, CRAMPED)
+    broken = tmp_path / "broken.json"
+    broken.write_text(policy.read_text()[:100])
+    monkeypatch.setenv("SERVEGYM_POLICY", str(broken))
+    with pytest.raises(ServegymError) as caught:
+        make_scheduler(Scheduler, CRAMPED)
+    assert "\n" not in str(caught.value)
+    monkeypatch.setenv("SERVEGYM_POLICY", str(policy))
+    assert make_scheduler(Scheduler, CRAMPED).servegym.decisions.label == "slide-batching"
