@@ -1,0 +1,208 @@
+"""The proxy's HTTP interface: OpenAI's completions, models, health and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope
+from starlette.types import Send as AsgiSend
+
+from servegym.adapters.routing.asking import BadBody, asked_of, chunks_of, parse, prompt_tokens
+from servegym.adapters.routing.metrics import ProxyMetrics
+from servegym.adapters.routing.proxy import ClientGone, Job, Proxy
+from servegym.adapters.routing.refusals import Refused, error_body
+from servegym.adapters.routing.relay import NOT_TO_ENGINES, Relay, passed_on
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+COUNT_TIMEOUT_S = 1.0
+GONE = "client-gone"
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Answer:
+    """What a request is answered with: an engine's answer as it comes, or a refusal."""
+
+    def __init__(self, proxy: Proxy, job: Job):
+        self._proxy, self._job = proxy, job
+
+    async def __call__(self, scope: Scope, receive: Receive, send: AsgiSend) -> None:
+        """Serve the request; where its client goes away, so does the request at the engine."""
+        serving = asyncio.create_task(self._proxy.serve(self._job, send, Relay(self._proxy)))
+        leaving = asyncio.create_task(_until_gone(receive))
+        outcome = "crash"  # of the proxy itself: it should not happen
+        try:
+            await asyncio.wait({serving, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            outcome = serving.result() if serving.done() else GONE
+        except Refused as refused:
+            outcome = refused.kind
+            await refuse(refused, send)
+        except ClientGone:
+            outcome = GONE
+            abort(scope)
+        finally:
+            for task in (serving, leaving):
+                task.cancel()
+            await asyncio.gather(serving, leaving, return_exceptions=True)
+            self._proxy.metrics.requests.labels(outcome).inc()
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def abort(scope: Scope) -> None:
+    """Drop a client's connection at once: it takes nothing of what is still to be written."""
+    drop = scope.get("state", {}).get("abort")
+    if drop is not None:
+        drop()
+
+
+async def refuse(refused: Refused, send: AsgiSend) -> None:
+    await send({"type": "http.response.start", "status": refused.status, "headers": refused.headers})
+    await send({"type": "http.response.body", "body": refused.body})
+
+
+def make_app(proxy: Proxy) -> Starlette:
+    """The application that a server runs."""
+
+    async def complete(request: Request) -> Any:
+        arrived_s, chat = proxy.now_s(), request.url.path == CHAT
+        try:
+            body = await read_body(request, proxy)
+            document = parse(body, chat)
+        except Refused as refused:
+            proxy.metrics.requests.labels(refused.kind).inc()
+            headers = {name.decode(): value.decode() for name, value in refused.headers}
+            return Response(refused.body, refused.status, headers | {"connection": "close"})
+        except BadBody as error:
+            return _error(proxy.metrics, 400, str(error), "invalid_request_error")
+        return Answer(proxy, await job_of(request, proxy, body, document, chat, arrived_s))
+
+    async def models(request: Request) -> Response:
+        del request
+        for backend in [one for one in proxy.backends.all if one.up]:
+            try:
+                async with asyncio.timeout(proxy.settings.health_timeout_s):
+                    answer = await proxy.backends.client.get(f"{backend.url}/v1/models")
+                if answer.status_code == 200:
+                    return Response(answer.content, media_type="application/json")
+            except (httpx.HTTPError, OSError):
+                continue
+        return _error(proxy.metrics, 503, "no engine answers", "unavailable")
+
+    async def health(request: Request) -> Response:
+        del request
+        engines = {one.name: "up" if one.up else "down" for one in proxy.backends.all}
+        return JSONResponse({"engines": engines}, 200 if "up" in engines.values() else 503)
+
+    async def metrics(request: Request) -> Response:
+        del request
+        return Response(proxy.metrics.text(), media_type=PROMETHEUS)
+
+    @contextlib.asynccontextmanager
+    async def running(app: Starlette) -> AsyncIterator[None]:
+        del app
+        proxy.backends.start()
+        try:
+            yield
+        finally:
+            await proxy.backends.stop()
+
+    app = Starlette(
+        routes=[
+            Route(COMPLETIONS, complete, methods=["POST"]),
+            Route(CHAT, complete, methods=["POST"]),
+            Route("/v1/models", models, methods=["GET"]),
+            Route("/health", health, methods=["GET"]),
+            Route("/metrics", metrics, methods=["GET"]),
+        ],
+        lifespan=running,
+        exception_handlers={HTTPException: _http_error},
+    )
+    app.state.proxy = proxy
+    return app
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    del request
+    assert isinstance(error, HTTPException)
+    body = error_body(error.status_code, error.detail, "invalid_request_error")
+    return Response(body, error.status_code, error.headers, media_type="application/json")
+
+
+def _error(metrics: ProxyMetrics, status: int, message: str, kind: str) -> Response:
+    metrics.requests.labels(kind).inc()
+    return Response(error_body(status, message, kind), status, media_type="application/json")
+
+
+async def read_body(request: Request, proxy: Proxy) -> bytes:
+    """A request's body. Raises Refused where it is too long, or comes too slowly."""
+    settings = proxy.settings
+    too_long = Refused(413, f"the body is longer than {settings.max_body_bytes} bytes", "too_large")
+    if int(request.headers.get("content-length", "0")) > settings.max_body_bytes:
+        raise too_long
+    parts, length, loop = [], 0, asyncio.get_running_loop()
+    end_s = loop.time() + settings.body_s
+    try:
+        async with asyncio.timeout(settings.read_s) as deadline:
+            async for part in request.stream():
+                parts.append(part)
+                length += len(part)
+                if length > settings.max_body_bytes:
+                    raise too_long
+                deadline.reschedule(min(end_s, loop.time() + settings.read_s))
+    except TimeoutError:
+        raise Refused(408, "the body came too slowly", "timeout") from None
+    except ClientDisconnect:
+        raise Refused(400, "the connection was closed", GONE) from None
+    return b"".join(parts)
+
+
+async def job_of(
+    request: Request, proxy: Proxy, body: bytes, document: dict[str, Any], chat: bool, arrived_s: float
+) -> Job:
+    """What is to be done for a request."""
+    settings, router = proxy.settings, proxy.router
+    tokens = await _counted(proxy, document, chat) if settings.count_by_engine else None
+    if tokens is None:
+        tokens = prompt_tokens(document, chat, settings.characters_per_token)
+    asked, more, wrong = asked_of(document, request.headers, tokens, proxy.reader)
+    proxy.metrics.malformed.inc(wrong)
+    if more:  # engines read bodies only
+        body = json.dumps(document | more).encode()
+    chunks: list[int] = []
+    if router.known.prefixes.sent.shape[1] > 0:
+        chunks = chunks_of(document, chat, router.known.prefixes.chunk_tokens, settings.characters_per_token)
+    headers = [*passed_on(request.headers.raw, NOT_TO_ENGINES), (b"accept-encoding", b"identity")]
+    streams = document.get("stream") is True
+    return Job(CHAT if chat else COMPLETIONS, body, headers, streams, asked, chunks, arrived_s)
+
+
+async def _counted(proxy: Proxy, document: dict[str, Any], chat: bool) -> int | None:
+    """Tokens of a prompt as an engine counts them; None: none does in time, or they need no counting."""
+    prompt = document.get("prompt")
+    if not chat and not isinstance(prompt, str):
+        return None
+    asked = {"model": document.get("model")} | ({"messages": document["messages"]} if chat else {"prompt": prompt})
+    up = [one for one in proxy.backends.all if one.up]
+    if not up:
+        return None
+    try:
+        async with asyncio.timeout(COUNT_TIMEOUT_S):
+            answer = await proxy.backends.client.post(f"{up[0].url}/tokenize", json=asked)
+        count = answer.json()["count"]
+        return count if type(count) is int and 0 < count < 2**24 else None
+    except (httpx.HTTPError, OSError, ValueError, LookupError, TypeError):
+        return None

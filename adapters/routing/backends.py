@@ -1,0 +1,167 @@
+"""The engines behind a proxy: which of them are there, and what they say of themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import time
+from collections import deque
+from collections.abc import Callable
+
+import httpx
+
+from servegym.adapters.routing.settings import ProxySettings
+
+LOG = logging.getLogger("servegym.proxy")
+LARGEST_METRICS = 8 * 2**20  # bytes
+FIRST_BACKOFF_S = 1.0
+WELL, UNWELL, SILENT = range(3)  # what a check finds: it says so, it says that it is not, it says nothing
+USAGE = re.compile(rb"^vllm:(?:kv|gpu)_cache_usage_perc(?:\{[^}]*\})? ([0-9.eE+-]+)", re.MULTILINE)
+BLOCKS = re.compile(rb'\bnum_gpu_blocks="(\d+)"')
+BLOCK_TOKENS = re.compile(rb'\bblock_size="(\d+)"')
+
+
+class Attempt:
+    """A request at an engine. lost: it was cancelled since its engine is gone."""
+
+    def __init__(self, task: asyncio.Task[bool]):
+        self.task = task
+        self.lost = False
+
+
+class Backend:
+    """An engine's address and state. Closed after too many failures in a row, opened by a check that succeeds."""
+
+    def __init__(self, index: int, url: str):
+        self.index, self.url, self.name = index, url, str(index)
+        self.up = True
+        self.failures = 0  # requests in a row that failed there
+        self.backoff_s = FIRST_BACKOFF_S
+        self.heard_s = -1.0  # when it sent a byte last
+        self.attempts: set[Attempt] = set()
+        self.closing = asyncio.Event()  # wakes up the checks
+
+
+class Backends:
+    """All of them, and the tasks that check them.
+
+    changed(index): an engine has been opened or closed. lost(index): it is gone, and its requests with it.
+    memory(index, total_blocks, block_tokens, free_blocks): what it says of its KV memory; the first two may be None.
+    """
+
+    def __init__(
+        self,
+        urls: list[str],
+        settings: ProxySettings,
+        changed: Callable[[int], None],
+        lost: Callable[[int], None],
+        memory: Callable[[int, int | None, int | None, float], None],
+    ):
+        self.all = [Backend(index, url) for index, url in enumerate(urls)]
+        self._settings = settings
+        self._changed, self._lost, self._memory = changed, lost, memory
+        timeout = httpx.Timeout(None, connect=settings.connect_s, write=settings.write_s)
+        # Idle connections are dropped before servers do (uvicorn: after 5 s): a request on one that is being closed
+        # would look like an engine that has died.
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=3.0)
+        # trust_env: a proxy named in the environment must not come between.
+        self.client = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False, follow_redirects=False)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to check."""
+        for backend in self.all:
+            self._tasks.append(asyncio.create_task(self._keep_checking(backend)))
+            if self._settings.poll_s > 0:
+                self._tasks.append(asyncio.create_task(self._keep_reading(backend)))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.client.aclose()
+
+    def succeeded(self, backend: Backend) -> None:
+        """A request got an answer there."""
+        backend.failures = 0
+        if backend.up:
+            backend.backoff_s = FIRST_BACKOFF_S
+
+    def failed(self, backend: Backend, refused: bool) -> None:
+        """A request failed there. refused: there was not even a connection."""
+        backend.failures += 1
+        if backend.up and (refused or backend.failures >= self._settings.health_failures):
+            self._close(backend, "no connection" if refused else f"{backend.failures} requests failed in a row")
+
+    def _close(self, backend: Backend, why: str) -> None:
+        LOG.warning("engine %s (%s) is sent no more requests: %s", backend.name, backend.url, why)
+        backend.up = False
+        backend.closing.set()
+        self._changed(backend.index)
+
+    async def _keep_checking(self, backend: Backend) -> None:
+        failed_s: deque[float] = deque(maxlen=self._settings.health_failures)  # when the latest failed checks began
+        while True:
+            if backend.up:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(backend.closing.wait(), self._settings.health_s)
+            if not backend.up:
+                backend.closing.clear()
+                await asyncio.sleep(backend.backoff_s)
+                backend.backoff_s = min(2 * backend.backoff_s, self._settings.longest_backoff_s)
+            started_s = time.monotonic()
+            health = await self._health_of(backend)
+            if health == WELL:
+                failed_s.clear()
+                if not backend.up:
+                    LOG.warning("engine %s (%s) is sent requests again", backend.name, backend.url)
+                    backend.up, backend.failures = True, 0
+                    self._changed(backend.index)
+                continue
+            failed_s.append(started_s)
+            if len(failed_s) < self._settings.health_failures:
+                continue
+            # One that goes on sending tokens is slow to answer, and not gone.
+            silent = health == SILENT and backend.heard_s < failed_s[0]
+            if backend.up and (health == UNWELL or silent):
+                self._close(backend, f"{len(failed_s)} checks failed in a row")
+            if silent and backend.attempts:
+                self._lost(backend.index)
+
+    async def _health_of(self, backend: Backend) -> int:
+        try:
+            async with asyncio.timeout(self._settings.health_timeout_s):
+                async with self.client.stream("GET", f"{backend.url}/health") as response:
+                    return WELL if response.status_code < 500 else UNWELL
+        except (httpx.HTTPError, OSError):  # a TimeoutError is an OSError
+            return SILENT
+
+    async def _keep_reading(self, backend: Backend) -> None:
+        """Read what vLLM says of its KV memory; an engine that says nothing is asked seldom."""
+        while True:
+            said = backend.up and await self._read_memory(backend)
+            await asyncio.sleep(self._settings.poll_s if said or not backend.up else 60 * self._settings.poll_s)
+
+    async def _read_memory(self, backend: Backend) -> bool:
+        try:
+            async with asyncio.timeout(self._settings.health_timeout_s):
+                async with self.client.stream("GET", f"{backend.url}/metrics") as response:
+                    text = b""
+                    async for part in response.aiter_bytes():
+                        text += part
+                        if len(text) > LARGEST_METRICS:
+                            return False
+        except (httpx.HTTPError, OSError):
+            return False
+        usage, blocks, block_tokens = USAGE.search(text), BLOCKS.search(text), BLOCK_TOKENS.search(text)
+        try:
+            share = float(usage[1]) if usage else -1.0
+        except ValueError:
+            return False
+        if not 0.0 <= share <= 1.0:
+            return False
+        sizes = [int(found[1]) if found and 0 < len(found[1]) < 10 else None for found in (blocks, block_tokens)]
+        self._memory(backend.index, sizes[0] or None, sizes[1] or None, 1.0 - share)
+        return True

@@ -1,0 +1,222 @@
+"""A request router of Ray Serve that routes by a policy of ours.
+
+    request_router_config=RequestRouterConfig(
+        request_router_class="servegym.adapters.routing.ray_serve:PolicyRouter",
+        request_router_kwargs={"policy": "/path/policy.json"},
+        request_routing_stats_period_s=0.2,
+    )
+
+Replicas that are `Reporting` tell it of tokens; of others it only hears when an answer is complete.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
+
+from servegym.adapters.routing.asking import BadBody, asked_of, check, prompt_tokens
+from servegym.adapters.routing.beliefs import Belief
+from servegym.adapters.routing.errors import RoutingError
+from servegym.adapters.routing.live import LiveRouter
+from servegym.adapters.routing.rows import Asked
+from servegym.adapters.vllm.terms import TermsReader
+from servegym.simulator.types import HOLD
+
+LOG = logging.getLogger("ray.serve")
+STATS = "servegym"  # of a replica's routing stats, what is for us
+
+
+class PolicyRouter(RequestRouter):
+    """Sends each request to the replica that a router policy names.
+
+    request_router_kwargs: policy (path of an artifact), or router ("NAME:key=value"); device (latency profile, where
+    the artifact has no estimator); replicas (most there may be, 64); characters_per_token (4).
+    Each deployment handle and each HTTP proxy has a router of its own, which knows of what went through it.
+    """
+
+    def initialize_state(self, **kwargs: Any) -> None:
+        """Ray Serve hands over request_router_kwargs. Raises RoutingError, ArtifactError, ProfileError."""
+        known = {"policy", "router", "device", "replicas", "characters_per_token"}
+        if unknown := sorted(kwargs.keys() - known):
+            raise RoutingError(f"request_router_kwargs: {unknown[0]} is unknown; known: {', '.join(sorted(known))}")
+        if ("policy" in kwargs) == ("router" in kwargs):
+            raise RoutingError("request_router_kwargs: there should be a policy (a file), or a router (a name)")
+        if "policy" in kwargs:
+            belief = Belief.of_artifact(kwargs["policy"], kwargs.get("device"))
+        else:
+            from servegym.baselines import registry
+
+            belief = Belief.of(registry.router(kwargs["router"]), None, None, kwargs.get("device"))
+        self._characters = float(kwargs.get("characters_per_token", 4.0))
+        self._reader = TermsReader(belief.defaults)
+        self._live: LiveRouter = belief.live([str(slot) for slot in range(int(kwargs.get("replicas", 64)))])
+        self._began_s = time.monotonic()
+        self._slots: dict[ReplicaID, int] = {}
+        self._rows: dict[str, int] = {}  # by internal request id
+        self._tried: dict[str, set[int]] = {}  # slots that did not take a request
+        self._heard: dict[int, Any] = {}  # the latest stats of a slot
+        self.routed: dict[str, int] = {}  # requests by replica, since it began
+        for slot in range(len(self._live.engines)):
+            self._live.set_open(slot, up=False)
+
+    async def choose_replicas(
+        self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
+    ) -> list[list[RunningReplica]]:
+        """First the replica that the policy names, then the others by how many requests they have."""
+        self._follow(candidate_replicas)
+        # Asked again at once, and forever, unless Ray is told to wait a little first.
+        if pending_request is not None:
+            pending_request.routing_context.should_backoff = True
+        by_slot = {self._slots[replica.replica_id]: replica for replica in candidate_replicas}
+        chosen = HOLD if pending_request is None else self._choose(pending_request, set(by_slot))
+        if chosen == HOLD and pending_request is not None and self._live.is_open(min(by_slot, default=0)):
+            return []  # the policy holds it: it will be asked again
+        requests = self._live.views["requests"]
+        others = sorted((slot for slot in by_slot if slot != chosen), key=lambda slot: int(requests[slot]))
+        order = ([chosen] if chosen in by_slot else []) + others
+        return [[by_slot[slot]] for slot in order]
+
+    def _choose(self, pending: PendingRequest, slots: set[int]) -> int:
+        """The slot that the policy names; noted as sent there."""
+        now_s, request = self._now_s(), pending.metadata.internal_request_id
+        live, tried = self._live, self._tried.setdefault(request, set())
+        if request in self._rows:
+            r = self._rows[request]
+            if live.rows.line[r] >= 0:
+                for other, slot in live.ask_again(now_s):
+                    if other == r:
+                        return slot
+                return HOLD
+            tried.add(int(live.rows.engine[r]))  # it did not take it
+            live.recall(now_s, r)
+        else:
+            waited_s = max(0.0, time.time() - pending.created_at)
+            r = live.arrive(max(0.0, now_s - waited_s), self.asked(pending))
+            self._rows[request] = r
+        pending.future.add_done_callback(lambda future: self._forget(request) if future.cancelled() else None)
+        return live.route(now_s, r, tried if slots - tried else ())
+
+    def asked(self, pending: PendingRequest) -> Asked:
+        """What a request asks for: read from an OpenAI body (a mapping) among its arguments. To be overridden where
+        requests look otherwise."""
+        for body in (*pending.args, *pending.kwargs.values(), pending.kwargs):
+            if isinstance(body, Mapping) and ("prompt" in body or "messages" in body or "prompt_tokens" in body):
+                chat = "messages" in body
+                tokens = body.get("prompt_tokens")
+                if type(tokens) is not int or tokens < 1:
+                    try:
+                        check(body, chat)
+                        tokens = prompt_tokens(body, chat, self._characters)
+                    except BadBody:
+                        tokens = 1
+                return asked_of(body, {}, tokens, self._reader)[0]
+        return asked_of({}, {}, 1, self._reader)[0]
+
+    def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
+        """A replica has taken a request, which may be another than the policy named."""
+        request, slot = pending_request.metadata.internal_request_id, self._slots.get(replica_id)
+        self._tried.pop(request, None)
+        if slot is None:
+            return
+        self.routed[replica_id.unique_id] = self.routed.get(replica_id.unique_id, 0) + 1
+        if request not in self._rows:
+            self._rows[request] = self._live.arrive(self._now_s(), self.asked(pending_request))
+        r = self._rows[request]
+        if self._live.rows.engine[r] != slot:
+            self._live.send(self._now_s(), r, slot)
+
+    def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
+        """A request has left a replica: answered, failed, or not taken."""
+        r, slot = self._rows.get(internal_request_id), self._slots.get(replica_id)
+        if r is not None and slot is not None and self._live.rows.engine[r] == slot:
+            self._forget(internal_request_id, finished=True)
+
+    def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
+        """A replica is gone."""
+        super().on_replica_actor_died(replica_id)
+        self._drop(replica_id)
+
+    def _forget(self, request: str, finished: bool = False) -> None:
+        r = self._rows.pop(request, None)
+        self._tried.pop(request, None)
+        if r is not None:
+            self._live.leave(self._now_s(), r, finished)
+
+    def _follow(self, replicas: list[RunningReplica]) -> None:
+        """Take in which replicas there are, and what they said last."""
+        there = {replica.replica_id for replica in replicas}
+        for gone in self._slots.keys() - there:
+            self._drop(gone)
+        free = sorted(set(range(len(self._live.engines))) - set(self._slots.values()))
+        for replica in replicas:
+            if replica.replica_id not in self._slots:
+                if not free:
+                    raise RoutingError(f"there are more than {len(self._live.engines)} replicas; set replicas")
+                slot = self._slots[replica.replica_id] = free.pop(0)
+                self._live.set_open(slot, up=True)
+            slot = self._slots[replica.replica_id]
+            said = (replica.routing_stats or {}).get(STATS)
+            if isinstance(said, Mapping) and said != self._heard.get(slot):
+                self._heard[slot] = said
+                self._hear(slot, said)
+
+    def _hear(self, slot: int, said: Mapping[str, Any]) -> None:
+        tokens, free_blocks = said.get("tokens"), said.get("free_blocks")
+        for request, count in tokens.items() if isinstance(tokens, Mapping) else ():
+            r = self._rows.get(request)
+            if r is not None and type(count) is int and self._live.rows.engine[r] == slot:
+                self._live.token(self._now_s(), r, count - int(self._live.rows.emitted[r]))
+        if type(free_blocks) is int and free_blocks >= 0:
+            self._live.report(slot, free_blocks=free_blocks)
+
+    def _drop(self, replica_id: ReplicaID) -> None:
+        slot = self._slots.pop(replica_id, None)
+        if slot is None:
+            return
+        self._heard.pop(slot, None)
+        self._live.lose(self._now_s(), slot)
+
+    def _now_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+
+class Reporting:
+    """Mixed into a deployment's class: its replicas tell the router of tokens.
+
+        class Engine(Reporting):
+            async def __call__(self, body):
+                async for token in ...:
+                    self.note_token()
+                    yield token
+
+    Ray Serve asks for it every request_routing_stats_period_s. `free_blocks` of KV memory may be set too.
+    """
+
+    free_blocks: int | None = None
+
+    def note_token(self, count: int = 1) -> None:
+        """So many tokens of the request that is being served here are out."""
+        from ray.serve.context import _get_serve_request_context
+
+        request = _get_serve_request_context()._internal_request_id
+        counts = self._counts()
+        counts[request] = counts.get(request, 0) + count
+
+    def note_end(self) -> None:
+        """The request that is being served here has ended."""
+        from ray.serve.context import _get_serve_request_context
+
+        self._counts().pop(_get_serve_request_context()._internal_request_id, None)
+
+    def record_routing_stats(self) -> dict[str, Any]:
+        """What Ray Serve hands to the router."""
+        return {STATS: {"tokens": dict(self._counts()), "free_blocks": self.free_blocks}}
+
+    def _counts(self) -> dict[str, int]:
+        if "_tokens_of_requests" not in self.__dict__:
+            self._tokens_of_requests: dict[str, int] = {}
+        return self._tokens_of_requests

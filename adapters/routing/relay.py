@@ -1,0 +1,170 @@
+"""A request at one engine: sent there, and its answer passed on as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import httpx
+
+from servegym.adapters.routing.backends import Backend
+from servegym.adapters.routing.proxy import ClientGone, Failure, Job, Proxy, Send
+from servegym.adapters.routing.streams import EventCounter
+
+# RFC 9110, section 7.6.1, and what is about one connection or one encoding of the body.
+HOP_BY_HOP = {
+    b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te", b"trailer",
+    b"trailers", b"transfer-encoding", b"upgrade",
+}  # fmt: skip
+NOT_TO_ENGINES = HOP_BY_HOP | {b"host", b"content-length", b"accept-encoding", b"expect"}
+NOT_TO_CLIENTS = HOP_BY_HOP | {b"content-length", b"date", b"server"}
+EVENTS = "text/event-stream"
+
+
+def passed_on(headers: Iterable[tuple[bytes, bytes]], dropped: set[bytes]) -> list[tuple[bytes, bytes]]:
+    """Headers but for those to be dropped, and for those that the connection header names."""
+    pairs = [(name.lower(), value) for name, value in headers]
+    named = {token.strip().lower() for name, value in pairs if name == b"connection" for token in value.split(b",")}
+    return [(name, value) for name, value in pairs if name not in dropped | named]
+
+
+def tokens_of(body: bytes) -> int:
+    """Tokens of an answer that was not streamed, as it says itself; 1 where it does not."""
+    try:
+        count = json.loads(body)["usage"]["completion_tokens"]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return 1
+    return count if type(count) is int and 0 < count < 2**24 else 1
+
+
+class Opening:
+    """Few requests at a time are being connected: a burst of them would take longer than a connection may.
+
+    `trace` is told by the HTTP client what it does, and lets the next one in once the request is being written.
+    """
+
+    def __init__(self, room: asyncio.Semaphore):
+        self._room, self._inside = room, False
+
+    async def __aenter__(self) -> Opening:
+        await self._room.acquire()
+        self._inside = True
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._leave()
+
+    async def trace(self, name: str, info: object) -> None:
+        if name.endswith("send_request_headers.started"):
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._inside:
+            self._inside = False
+            self._room.release()
+
+
+class Relay:
+    """`Proxy.serve`'s work."""
+
+    def __init__(self, proxy: Proxy):
+        self._proxy, self._settings = proxy, proxy.settings
+
+    async def __call__(self, job: Job, r: int, backend: Backend, send: Send) -> bool:
+        """Have an engine serve row r. True: the answer is complete and good. Raises Failure, ClientGone."""
+        client, settings = self._proxy.backends.client, self._settings
+        first_s = settings.first_token_s if job.streams else settings.total_s
+        try:
+            async with Opening(self._proxy.opening) as opening, asyncio.timeout(first_s) as deadline:
+                request = client.build_request(
+                    "POST", backend.url + job.path, content=job.body, headers=job.headers,
+                    extensions={"trace": opening.trace},
+                )  # fmt: skip
+                response = await client.send(request, stream=True)
+                try:
+                    return await self._pass_on(response, deadline, job, r, backend, send)
+                finally:
+                    await response.aclose()
+        except TimeoutError:
+            raise Failure("timeout", "the engine sent nothing in time", 504, again=False) from None
+        except httpx.ConnectError:
+            raise Failure("connect", "no connection to the engine") from None
+        except httpx.ConnectTimeout:  # perhaps it is the proxy that has too much to do: checks will tell
+            raise Failure("connect", "no connection to the engine in time", counts=False) from None
+        except (httpx.HTTPError, httpx.StreamError) as error:
+            raise Failure("died", f"the engine broke off its answer ({type(error).__name__})") from None
+
+    async def _pass_on(
+        self, response: httpx.Response, deadline: asyncio.Timeout, job: Job, r: int, backend: Backend, send: Send
+    ) -> bool:
+        status = response.status_code
+        headers = passed_on(response.headers.raw, NOT_TO_CLIENTS)
+        headers.append((b"x-servegym-engine", backend.name.encode()))
+        if status == 200 and response.headers.get("content-type", "").lower().startswith(EVENTS):
+            return await self._stream(response, headers, deadline, job, r, backend, send)
+        body = await self._whole(response)
+        backend.heard_s = time.monotonic()
+        headers.append((b"content-length", str(len(body)).encode()))
+        if status >= 500 or status == 429:
+            raise Failure("busy" if status == 429 else "error", f"the engine answered {status}", status,
+                          (status, headers, body), counts=status >= 500)  # fmt: skip
+        if not 200 <= status < 300 and status < 400:
+            raise Failure("redirect", f"the engine answered {status}")
+        proxy = self._proxy
+        if status == 200:
+            proxy.metrics.ttft_s.observe(proxy.now_s() - job.arrived_s)
+            proxy.router.token(proxy.now_s(), r, tokens_of(body))
+        job.started = True
+        await self._send(send, {"type": "http.response.start", "status": status, "headers": headers})
+        await self._send(send, {"type": "http.response.body", "body": body})
+        return status < 400
+
+    async def _whole(self, response: httpx.Response) -> bytes:
+        parts, length = [], 0
+        async for part in response.aiter_raw():
+            parts.append(part)
+            length += len(part)
+            if length > self._settings.max_answer_bytes:
+                raise Failure("too-long", "the engine's answer is too long", again=False)
+        return b"".join(parts)
+
+    async def _stream(
+        self, response: httpx.Response, headers: list[tuple[bytes, bytes]], deadline: asyncio.Timeout, job: Job, r: int,
+        backend: Backend, send: Send,
+    ) -> bool:  # fmt: skip
+        proxy, events, between_s = self._proxy, EventCounter(), self._settings.between_tokens_s
+        loop, tokens = asyncio.get_running_loop(), proxy.metrics.tokens.labels(backend.name)
+        async for data in response.aiter_raw():
+            if not data:
+                continue
+            backend.heard_s = time.monotonic()
+            count = events.feed(data)
+            if count:
+                now_s = proxy.now_s()
+                proxy.router.token(now_s, r, count)
+                tokens.inc(count)
+                if job.first_s is None:
+                    job.first_s = now_s
+                    proxy.metrics.ttft_s.observe(now_s - job.arrived_s)
+                    proxy.news()
+            deadline.reschedule(None)  # while its client takes it, the engine is not waited for
+            if not job.started:
+                job.started = True
+                await self._send(send, {"type": "http.response.start", "status": 200, "headers": headers})
+            await self._send(send, {"type": "http.response.body", "body": data, "more_body": True})
+            deadline.reschedule(loop.time() + between_s)
+        if not events.done and not events.failed:
+            raise Failure("died", "the engine ended its stream before the answer was complete")
+        await self._send(send, {"type": "http.response.body", "body": b""})
+        return not events.failed
+
+    async def _send(self, send: Send, message: dict[str, Any]) -> None:
+        """Raises ClientGone where the client does not take it in time."""
+        try:
+            async with asyncio.timeout(self._settings.write_s):
+                await send(message)
+        except (TimeoutError, OSError):
+            raise ClientGone from None

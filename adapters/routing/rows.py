@@ -1,0 +1,120 @@
+"""The table of requests that a live router's policy reads: rows are taken in turn, and used again."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from servegym.simulator.arrays import aligned_zeros
+from servegym.simulator.types import HOLD, REQUEST
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What came with a request.
+
+    prompt_tokens: as counted or estimated. ttft_slo_s, tpot_slo_s: in s; ttlt_slo_s: inf for one judged by the other
+    two. priority: lower is more important. weight: worth of a token; first_weight: of the first one, in such tokens.
+    predicted_output_tokens: NaN where nothing is known.
+    """
+
+    prompt_tokens: int
+    ttft_slo_s: float
+    tpot_slo_s: float
+    ttlt_slo_s: float = math.inf
+    priority: int = 0
+    weight: float = 1.0
+    first_weight: float = 1.0
+    predicted_output_tokens: float = math.nan
+
+
+class Rows:
+    """REQUEST[rows], and what belongs to a row but is not for a policy to see.
+
+    A row is taken at the first free place after the one taken last, so that numbers repeat as late as they can.
+    """
+
+    def __init__(self, rows: int):
+        self._next = 0
+        self._sendings = 0
+        self.used = 0
+        self.table = np.zeros(0, REQUEST)
+        self._make(max(1, rows))
+        self.chunks = np.zeros(0, "i4")  # of the prompt that is being routed
+        self._chunks: dict[int, np.ndarray] = {}
+
+    def _make(self, rows: int) -> None:
+        """Arrays of this length, which begin with what there was."""
+        old: np.ndarray | None = self.table if self.used else None
+        private = {"taken": "?", "line": "i8", "sent_tokens": "i8", "sent_number": "i8"}
+        before = {name: getattr(self, name) for name in private} if self.used else {}
+        self.table = aligned_zeros(rows, REQUEST)
+        self.taken, self.line = np.zeros(rows, "?"), np.full(rows, -1, "i8")
+        self.sent_tokens, self.sent_number = np.zeros(rows, "i8"), np.zeros(rows, "i8")
+        if old is not None:
+            self.table[: len(old)] = old
+            for name, values in before.items():
+                getattr(self, name)[: len(old)] = values
+        self.emitted, self.prompt = self.table["emitted_tokens"], self.table["prompt_tokens"]
+        self.engine = self.table["engine"]
+        # Of one prompt at a time: chunks of row r are chunks[offsets[r]:offsets[r + 1]].
+        self.offsets = np.zeros(rows + 1, "i8")
+
+    def take(self, now_s: float, asked: Asked, chunks: Sequence[int]) -> int:
+        """A row for a request that comes now."""
+        rows = len(self.table)
+        if self.used == rows:
+            self._next = rows
+            self._make(2 * rows)
+            rows *= 2
+        r = self._next % rows
+        while self.taken[r]:
+            r = (r + 1) % rows
+        self._next = r + 1
+        self.used += 1
+        self.taken[r] = True
+        self.line[r], self.sent_tokens[r] = -1, 0
+        batch_class = asked.ttlt_slo_s < math.inf
+        row = self.table[r]
+        row.arrival_s = now_s
+        row.first_deadline_s = now_s + (asked.ttlt_slo_s if batch_class else asked.ttft_slo_s)
+        row.token_interval_s = 0.0 if batch_class else asked.tpot_slo_s
+        row.first_token_gain, row.decode_token_gain = asked.weight * asked.first_weight, asked.weight
+        row.prompt_tokens, row.emitted_tokens = asked.prompt_tokens, 0
+        row.weight, row.priority = asked.weight, asked.priority
+        row.ttft_slo_s, row.tpot_slo_s, row.ttlt_slo_s = asked.ttft_slo_s, asked.tpot_slo_s, asked.ttlt_slo_s
+        row.predicted_output_tokens = asked.predicted_output_tokens
+        row.engine = row.task = HOLD
+        row.last_block = -1
+        if len(chunks):
+            self._chunks[r] = np.array(chunks, "i4")
+        return r
+
+    def send(self, r: int, e: int) -> None:
+        """Row r is sent to engine e."""
+        self._sendings += 1
+        self.engine[r] = e
+        self.sent_tokens[r], self.sent_number[r] = self.emitted[r], self._sendings
+
+    def give_back(self, r: int) -> None:
+        """The request of row r is gone."""
+        self.taken[r] = False
+        self.used -= 1
+        self._chunks.pop(r, None)
+
+    @contextlib.contextmanager
+    def chunks_of(self, r: int) -> Iterator[None]:
+        """While it lasts, `chunks` and `offsets` say which chunks the prompt of row r has, and no other row's."""
+        if r not in self._chunks:
+            yield
+            return
+        self.chunks = self._chunks[r]
+        self.offsets[r + 1] = len(self.chunks)
+        try:
+            yield
+        finally:
+            self.offsets[r + 1] = 0

@@ -1,0 +1,93 @@
+"""Running a proxy: its socket, and a server that gives slow connections no room."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from servegym.adapters.routing.app import make_app
+from servegym.adapters.routing.errors import RoutingError
+from servegym.adapters.routing.live import LiveRouter
+from servegym.adapters.routing.proxy import Proxy
+from servegym.adapters.routing.settings import ProxySettings
+from servegym.adapters.vllm.terms import Defaults
+
+LONGEST_HEADERS = 64 * 2**10  # bytes
+SPARE_CONNECTIONS = 256  # for checks, metrics, and idle ones
+KEEP_ALIVE_S = 30  # longer than clients keep idle connections as a rule: one that is closed under a request fails
+GRACE_S = 30
+BACKLOG = 2048
+
+
+def listen(settings: ProxySettings) -> socket.socket:
+    """A socket that listens at the proxy's address. Raises RoutingError where that cannot be."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((settings.host, settings.port))
+        bound.listen(BACKLOG)  # only now an address in use is found out
+    except OSError as error:
+        bound.close()
+        where = f"{settings.host}:{settings.port}"
+        if error.errno == errno.EADDRINUSE:
+            raise RoutingError(f"{where} is in use; name another port, or 0 for any free one") from None
+        raise RoutingError(f"cannot listen on {where}: {error.strerror or error}") from None
+    return bound
+
+
+def protocol(read_s: float) -> type[H11Protocol]:
+    """HTTP/1.1 where a client has so many seconds for the headers of a request."""
+
+    class Protocol(H11Protocol):
+        def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], _loop: Any = None):
+            super().__init__(config, server_state, {**app_state, "abort": self._abort}, _loop)
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._waiting: asyncio.TimerHandle | None = self.loop.call_later(read_s, self._abort)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            # Between requests (IDLE) the server's own time for idle connections holds, but for headers that are begun.
+            waits = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+            if not waits and self._waiting is not None:
+                self._waiting.cancel()
+                self._waiting = None
+            elif waits and self._waiting is None:
+                self._waiting = self.loop.call_later(read_s, self._abort)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self._waiting is not None:
+                self._waiting.cancel()
+            super().connection_lost(exc)
+
+        def _abort(self) -> None:
+            self.transport.abort()
+
+    return Protocol
+
+
+def make_server(router: LiveRouter, urls: list[str], settings: ProxySettings, defaults: Defaults) -> uvicorn.Server:
+    """A server to be run on a socket of `listen`: `server.run([socket])`."""
+    config = uvicorn.Config(
+        make_app(Proxy(router, urls, settings, defaults)),
+        http=protocol(settings.read_s),
+        loop="asyncio",
+        ws="none",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+        limit_concurrency=settings.max_in_flight + settings.max_queued + SPARE_CONNECTIONS,
+        h11_max_incomplete_event_size=LONGEST_HEADERS,
+    )
+    return uvicorn.Server(config)

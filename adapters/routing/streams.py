@@ -1,0 +1,70 @@
+"""Counting the tokens of a stream of server-sent events as its bytes go by."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+LONGEST_LINE = 2**20  # bytes; of a longer one nothing is counted
+
+
+class EventCounter:
+    """Tokens in the `data:` lines of an OpenAI stream.
+
+    done: `data: [DONE]` has come. failed: an event was an error. tokens: so far.
+    """
+
+    def __init__(self) -> None:
+        self.done = False
+        self.failed = False
+        self.tokens = 0
+        self._rest = b""  # of a line that is not complete
+        self._too_long = False
+
+    def feed(self, data: bytes) -> int:
+        """Take in the next bytes; returns how many tokens they bring."""
+        before = self.tokens
+        *lines, rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            if self._too_long:
+                self._too_long = False
+                continue
+            self._line(line)
+        if len(rest) > LONGEST_LINE:
+            self._too_long, rest = True, b""
+        self._rest = rest
+        return self.tokens - before
+
+    def _line(self, line: bytes) -> None:
+        if not line.startswith(b"data:"):
+            return
+        text = line[5:].strip()
+        if text == b"[DONE]":
+            self.done = True
+            return
+        try:
+            event = json.loads(text)
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(event, dict):
+            return
+        if event.get("error") is not None:
+            self.failed = True
+        self._count(event)
+
+    def _count(self, event: dict[str, Any]) -> None:
+        usage = event.get("usage")
+        reported = usage.get("completion_tokens") if isinstance(usage, dict) else None
+        if type(reported) is int and reported < 2**31:  # so far; an event may bring several
+            self.tokens = max(self.tokens, reported)
+            return
+        choices = event.get("choices")
+        if isinstance(choices, list):
+            self.tokens += sum(isinstance(choice, dict) and _says(choice) for choice in choices)
+
+
+def _says(choice: dict[str, Any]) -> bool:
+    """Whether there is something of an answer in a choice of an event."""
+    delta = choice.get("delta")
+    parts = delta if isinstance(delta, dict) else choice
+    return any(parts.get(key) for key in ("text", "content", "reasoning_content", "reasoning", "tool_calls"))

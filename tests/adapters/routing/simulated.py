@@ -1,0 +1,194 @@
+"""A simulated cluster's events and routing decisions, and a live router that is told the same events.
+
+What a live engine reports of itself (free blocks, when its iteration should end) is what the simulated one reports.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from servegym.adapters.routing.live import LiveEngine, LiveRouter
+from servegym.adapters.routing.rows import Asked
+from servegym.baselines.registry import scheduler
+from servegym.simulator.cluster import Cluster
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.gains import Gain
+from servegym.simulator.incidents import Incident
+from servegym.simulator.policies import Policy
+from servegym.simulator.prefixes import PrefixStore, Prompts
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.statuses import AT_ROUTES, DECISION
+from servegym.simulator.types import DRAINED, FAILED, FINISH, HOLD, RECALLED, RETURNED, TOKEN
+from servegym.simulator.workload import Workload
+from tests.simulator.forming import linear
+
+FIRST_WEIGHT = 4.0
+EVENTS = (TOKEN, FINISH, FAILED, RETURNED, DRAINED, RECALLED)
+MODELS = (linear(c_p=2**-12, b_d=2**-10, t_c=2**-7), linear(c_p=2**-11, b_d=2**-10, a_d=2**-18, t_c=2**-6))
+
+
+@dataclasses.dataclass
+class Decision:
+    """What a router said of a request, and what it knew: VIEW[engines], queue records, requests with a token."""
+
+    time_s: float
+    request: int
+    engine: int
+    views: np.ndarray
+    records: list[list[int]]
+    running: list[list[int]]
+
+
+def workload(seed: int, requests: int = 120, prefixes: bool = False) -> Workload:
+    """Bursts, three priorities, interactive and TTLT classes, one-token answers; three TPOT SLOs."""
+    rng = np.random.default_rng(seed)
+    made = Workload.from_columns(
+        {
+            "arrival_s": np.cumsum(rng.choice([0.0, 1 / 64, 0.5], requests, p=[0.5, 0.4, 0.1])),
+            "prompt_tokens": rng.integers(16, 400, requests),
+            "output_tokens": rng.integers(1, 30, requests),
+            "priority": rng.integers(0, 3, requests),
+            "weight": rng.choice([1.0, 2.0, 4.0], requests),
+            "ttft_slo_s": rng.choice([0.125, 0.5, 2.0], requests),
+            "tpot_slo_s": rng.choice([0.02, 0.05, 0.1], requests),
+            "ttlt_slo_s": rng.choice([np.inf, np.inf, 5.0], requests),
+        }
+    )
+    if prefixes:
+        counts = made.table["prompt_tokens"] // 16
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        same = rng.integers(0, 5, requests)  # of five beginnings
+        chunks = np.concatenate([1000 * same[r] + np.arange(counts[r]) for r in range(requests)])
+        made = dataclasses.replace(made, prefixes=Prompts(16, offsets, chunks))
+    return made
+
+
+def scenario(router: Policy, served: Workload, incidents: tuple[Incident, ...] = ()) -> Scenario:
+    """Four engines of two kinds, short of memory."""
+    store = None if served.prefixes is None else PrefixStore(4096)
+    pools = tuple(
+        Deployment(model, model, 60, engines=2, block_tokens=16, watermark=0.0, prefix_store=store) for model in MODELS
+    )
+    return Scenario(
+        served, Cluster(pools), scheduler("sarathi-fcfs"), Gain(first_weight=FIRST_WEIGHT), router=router,
+        incidents=incidents,
+    )  # fmt: skip
+
+
+def recorded(of: Scenario) -> list[Any]:
+    """What happened, in order: (time, kind, engine, request) lines and decisions."""
+    simulation = Simulation(of, record_timeline=True)
+    items: list[Any] = []
+    seen = 0
+
+    def take_lines() -> None:
+        nonlocal seen
+        lines = simulation.arrays.timeline[seen : simulation.arrays.clock[0].timeline_used]
+        items.extend((float(x.time_s), int(x.kind), int(x.engine), int(x.request)) for x in lines if x.kind in EVENTS)
+        seen += len(lines)
+
+    while simulation._advance(AT_ROUTES) == DECISION:
+        take_lines()
+        known, clock = simulation.books.known, simulation.arrays.clock[0]
+        items.append(
+            Decision(
+                float(clock.now_s),
+                int(clock.deciding_request),
+                int(simulation.books.route[0].engine),
+                known.views.copy(),
+                [known.records[e, : v.prefills].tolist() for e, v in enumerate(known.views)],
+                [known.running[e, : v.decodes].tolist() for e, v in enumerate(known.views)],
+            )
+        )
+    take_lines()
+    return items
+
+
+class Told:
+    """A live router that is told what was recorded. `asked` notes what it says, and knew, each time it is asked."""
+
+    def __init__(self, of: Scenario, rows: int):
+        deployment, self.table = of.deployment, of.workload.table
+        self.prefixes = of.workload.prefixes
+        engines = [
+            LiveEngine(f"{e}", pool.estimator, pool.total_blocks, pool.block_tokens, None, pool.prefix_store)
+            for pool in deployment.pools
+            for e in range(pool.engines)
+        ]
+        assert of.router is not None and isinstance(deployment, Cluster)
+        tiers = tuple(deployment.tiers_for(of.workload))
+        chunk_tokens = 512 if self.prefixes is None else self.prefixes.chunk_tokens
+        self.router = LiveRouter(of.router, engines, tiers, of.fact, chunk_tokens, rows)
+        self.row: dict[int, int] = {}
+        self.number: dict[int, int] = {}  # the request of a row
+        self.asked: list[Decision] = []
+        ask = self.router._ask
+
+        def noting(now_s: float, r: int, line: int | None) -> int:
+            known = self.router.known
+            before = [
+                [[self.number[k] for k in rows[e, : view[name]]] for e, view in enumerate(known.views)]
+                for rows, name in ((known.records, "prefills"), (known.running, "decodes"))
+            ]
+            views = known.views.copy()
+            engine = ask(now_s, r, line)
+            if any(map(self.router.is_open, range(len(views)))):  # else there was nothing to ask
+                self.asked.append(Decision(now_s, self.number[r], engine, views, *before))
+            return engine
+
+        self.router._ask = noting  # type: ignore[method-assign]
+
+    def play(self, items: list[Any]) -> None:
+        """All of it, instant by instant: what engines did, then those taken back, those held, those that come."""
+        times = sorted({item.time_s if isinstance(item, Decision) else item[0] for item in items})
+        at = {now_s: ([], []) for now_s in times}  # type: dict[float, tuple[list[Any], list[Decision]]]
+        for item in items:
+            if isinstance(item, Decision):
+                at[item.time_s][1].append(item)
+            else:
+                at[item[0]][0].append(item)
+        arrivals = {float(t) for t in self.table["arrival_s"]}
+        for now_s in sorted({*times, *arrivals}):
+            events, decisions = at.get(now_s, ([], []))
+            recalled: list[int] = []
+            for _, kind, e, r in events:
+                self.event(now_s, kind, e, r, recalled)
+            if decisions:
+                for e, view in enumerate(decisions[0].views):
+                    self.router.report(e, int(view.free_blocks), float(view.busy_until_s))
+            for r in recalled:
+                self.router.route(now_s, self.row[r])
+            self.router.ask_again(now_s)
+            for r in np.flatnonzero(self.table["arrival_s"] == now_s):
+                self.arrive(now_s, int(r))
+
+    def arrive(self, now_s: float, r: int) -> None:
+        one = self.table[r]
+        asked = Asked(
+            int(one.prompt_tokens), float(one.ttft_slo_s), float(one.tpot_slo_s), float(one.ttlt_slo_s),
+            int(one.priority), float(one.weight), FIRST_WEIGHT,
+        )  # fmt: skip
+        chunks = []
+        if self.prefixes is not None:
+            chunks = self.prefixes.chunks[self.prefixes.offsets[r] : self.prefixes.offsets[r + 1]]
+        row = self.router.arrive(now_s, asked, chunks)
+        assert row not in self.row.values(), "a row that is in use"
+        self.row[r], self.number[row] = row, r
+        self.router.route(now_s, row)
+
+    def event(self, now_s: float, kind: int, e: int, r: int, recalled: list[int]) -> None:
+        if kind == TOKEN:
+            self.router.token(now_s, self.row[r])
+        elif kind == FINISH:
+            self.router.leave(now_s, self.row.pop(r), finished=True)
+        elif kind == FAILED:
+            lost = [self.number[row] for row in self.router.lose(now_s, e)]
+            recalled.extend(lost)
+        elif kind == RETURNED:
+            self.router.set_open(e, up=True)
+        elif kind == DRAINED:  # perhaps one that is down
+            self.router.set_open(e, up=bool(self.router.views["up"][e]), closed=True)
+
+
+HELD = HOLD

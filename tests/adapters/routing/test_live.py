@@ -1,0 +1,180 @@
+"""A live router by itself: what it refuses, policies that misbehave, and engines that come and go."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from servegym.adapters.routing.errors import RoutingError
+from servegym.adapters.routing.live import LiveEngine, LiveRouter
+from servegym.adapters.routing.rows import Asked
+from servegym.baselines.registry import router, scheduler
+from servegym.simulator.policies import Policy
+from servegym.simulator.signatures import router as compiled_router
+from servegym.simulator.types import HOLD
+from tests.simulator.forming import linear
+
+MODEL = linear(c_p=2**-12, b_d=2**-10, t_c=2**-7)
+ASKED = Asked(100, 1.0, 0.05)
+
+
+def live(policy: Policy | str = "min-load", engines: int = 2, **more: object) -> LiveRouter:
+    chosen = router(policy) if isinstance(policy, str) else policy
+    return LiveRouter(chosen, [LiveEngine(str(e), MODEL, 100) for e in range(engines)], (0.05,), **more)  # type: ignore[arg-type]
+
+
+@compiled_router
+def nowhere(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+    """Names an engine that there is not, or a line that there is not."""
+    route.engine = 99 if r % 2 == 0 else HOLD
+    route.line = -7
+
+
+@compiled_router
+def never(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+    """Holds everything."""
+    route.engine = HOLD
+
+
+@compiled_router
+def alone(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+    """Engine 0 while it has nothing to do, else it holds the request."""
+    route.engine = 0 if known.views[0].requests == 0 else HOLD
+
+
+def of(function: object) -> Policy:
+    return Policy("made-up", "router", "", "", function)  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_a_live_router() -> None:
+    with pytest.raises(RoutingError, match="edf is a scheduler; requests are routed by a router"):
+        live(scheduler("edf"))
+    with pytest.raises(RoutingError, match="no engines"):
+        live(engines=0)
+    with pytest.raises(RoutingError, match="5 estimators; there should be at most 4"):
+        LiveRouter(router("min-load"), [LiveEngine("", linear(c_p=1.0 + e), 9) for e in range(5)])
+    with pytest.raises(RoutingError, match="depend on min_tpot_slo_s"):
+        LiveRouter(router("gorouting"), [LiveEngine("", MODEL, 9)])
+    for tiers in ((0.1, 0.05), (0.0,), (math.nan,), tuple(np.arange(1, 10) / 10)):
+        with pytest.raises(RoutingError, match="at most 8 TPOT SLOs in s, ascending"):
+            LiveRouter(router("min-load"), [LiveEngine("", MODEL, 9)], tiers)
+
+
+def test_a_policy_that_names_no_engine_is_overruled_and_counted() -> None:
+    one = live(of(nowhere))
+    rows = [one.arrive(0.0, ASKED) for _ in range(4)]
+    assert [one.route(0.0, r) for r in rows] == [0, 1, 0, 1], "where fewest requests are"
+    assert one.fallbacks == 4
+
+
+def test_a_policy_that_raises_is_overruled_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = live()
+
+    def fails(*arguments: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(one, "_decide", fails)
+    assert one.route(0.0, one.arrive(0.0, ASKED)) == 0
+    assert one.fallbacks == 1
+
+
+def test_held_requests_go_in_their_order_and_can_be_given_up() -> None:
+    one = live(of(alone))
+    rows = [one.arrive(0.0, ASKED) for _ in range(4)]
+    assert [one.route(0.0, r) for r in rows] == [0, HOLD, HOLD, HOLD] and one.held == 3
+    assert one.known.tiers["waiting"].tolist() == [3, 0, 0]
+    one.leave(1.0, rows[1], finished=False)
+    assert one.ask_again(1.0) == [], "nothing has changed at the engine"
+    one.token(1.0, rows[0])
+    one.leave(2.0, rows[0], finished=True)
+    assert one.ask_again(2.0) == [(rows[2], 0)]
+    assert one.ask_again(2.0) == [] and one.held == 1
+    assert one.views[0].finished == 1 and one.views[0].finished_tokens == 1
+
+
+def test_engines_that_must_not_be_tried_again_and_none_at_all() -> None:
+    one = live()
+    r = one.arrive(0.0, ASKED)
+    assert one.route(0.0, r, {0}) == 1
+    one.recall(1.0, r)
+    assert one.route(1.0, r, {1}) == 0
+    one.set_open(0, up=False)
+    one.set_open(1, up=True, closed=True)
+    other = one.arrive(1.0, ASKED)
+    assert one.route(1.0, other) == HOLD
+    assert one.lose(2.0, 0) == [r]
+    one.set_open(0, up=True)
+    assert one.ask_again(2.0) == [(other, 0)]
+    one.token(3.0, r), one.recall(3.0, r)  # of an answer that was on its way: nothing happens
+    assert one.route(3.0, r) == 0
+    assert one.views[0].requests == one.views[0].prefills == 2
+
+
+def test_free_memory_is_guessed_until_an_engine_reports_it() -> None:
+    one = live()
+    r = one.arrive(0.0, ASKED)
+    one.route(0.0, r)
+    one.token(0.5, r, 12)
+    one.route(1.0, one.arrive(1.0, ASKED))
+    assert one.views["free_blocks"].tolist() == [93, 100], "112 tokens take 7 blocks of 16"
+    one.report(0, free_blocks=5, busy_until_s=9.0)
+    one.route(2.0, one.arrive(2.0, ASKED))
+    assert one.views[0].free_blocks == 5 and one.views[0].busy_until_s == 9.0
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_whatever_happens_the_book_adds_up(data: st.DataObject) -> None:
+    """Any events in any order; and rows are no more than what is needed."""
+    name = data.draw(st.sampled_from(["min-load", "gorouting", "llumnix", "never", "alone"]))
+    one = live(of({"never": never, "alone": alone}[name]) if name in ("never", "alone") else name, 3, rows=2)
+    there: list[int] = []
+    most = 0
+    for step in range(data.draw(st.integers(1, 40))):
+        kind = data.draw(
+            st.sampled_from(["arrive", "arrive", "token", "leave", "recall", "lose", "open", "ask", "send"])
+        )
+        e = data.draw(st.integers(0, 2))
+        now_s = step / 8
+        if kind == "arrive":
+            r = one.arrive(now_s, Asked(data.draw(st.integers(1, 50)), 1.0, 0.05))
+            assert r not in there
+            one.route(now_s, r, data.draw(st.sets(st.integers(0, 2), max_size=2)))
+            there.append(r)
+            most = max(most, len(there))
+        elif kind == "lose":
+            one.lose(now_s, e)
+        elif kind == "open":
+            one.set_open(e, data.draw(st.booleans()), data.draw(st.booleans()))
+        elif kind == "ask":
+            one.ask_again(now_s)
+        elif there:
+            r = there[data.draw(st.integers(0, len(there) - 1))]
+            if kind == "token":
+                one.token(now_s, r, data.draw(st.integers(1, 3)))
+            elif kind == "leave":
+                there.remove(r)
+                one.leave(now_s, r, data.draw(st.booleans()))
+            elif kind == "send":
+                one.send(now_s, r, e)
+            else:
+                one.recall(now_s, r)
+        book(one, there)
+    assert len(one.rows.table) <= max(2, 2 * most)
+
+
+def book(one: LiveRouter, there: list[int]) -> None:
+    """Every sum of the router's view, counted from its lists."""
+    rows, at = one.rows, []
+    assert rows.used == len(there) and one.held == sum(len(line) for line in one._lines)
+    for e, view in enumerate(one.views):
+        record, running = one.known.records[e, : view.prefills], one.known.running[e, : view.decodes]
+        assert view.requests == view.prefills + view.decodes
+        assert view.prefill_tokens == sum(rows.prompt[r] + rows.sent_tokens[r] for r in record)
+        assert view.decode_tokens == sum(rows.prompt[r] + rows.emitted[r] for r in running)
+        assert all(rows.engine[r] == e for r in (*record, *running))
+        at.extend([*record, *running])
+    waiting = [r for line in one._lines for r in line]
+    assert len(set(at + waiting)) == len(at + waiting) and set(at + waiting) <= set(there)

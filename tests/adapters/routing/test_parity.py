@@ -1,0 +1,91 @@
+"""A live router that is told what happened in a simulated run decides as the simulated router did."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from servegym.adapters.routing import live
+from servegym.baselines.registry import router, router_names
+from servegym.simulator.incidents import Incident
+from servegym.simulator.policies import Policy
+from servegym.simulator.types import HOLD, VIEW
+from tests.adapters.routing.simulated import Decision, Told, recorded, scenario, workload
+from tests.any_router import ROUTER as ANY_ENGINE
+
+# PolyServe takes engines out of the common pool, and their requests back: a live engine gives none back.
+SAME = [name for name in router_names() if name != "polyserve"]
+# These number requests by row: they decide the same as long as no row is used again.
+BY_NUMBER = {"round-robin", "random"}
+TROUBLE = (
+    Incident(0.5, 1, "fail"), Incident(1.0, 2, "drain"), Incident(1.5, 1, "return"), Incident(2.0, 0, "fail"),
+    Incident(2.0, 3, "fail"), Incident(2.5, 2, "return"), Incident(3.0, 0, "return"),
+)  # fmt: skip
+ALL_DOWN = tuple(Incident(0.75, e, "fail") for e in range(4)) + tuple(Incident(1.25, e, "return") for e in (2, 0))
+
+
+def compared(
+    policy: Policy, seed: int, rows: int, incidents: Any = (), prefixes: bool = False, requests: int = 120
+) -> Told:
+    of = scenario(policy, workload(seed, requests, prefixes), incidents)
+    items = recorded(of)
+    told = Told(of, rows)
+    told.play(items)
+    simulated = [item for item in items if isinstance(item, Decision)]
+    assert len(simulated) >= len(of.workload)
+    for mine, theirs in zip(told.asked, simulated, strict=True):
+        assert (mine.time_s, mine.request, mine.engine) == (theirs.time_s, theirs.request, theirs.engine)
+        assert (mine.records, mine.running) == (theirs.records, theirs.running)
+        for field in VIEW.names or ():
+            np.testing.assert_array_equal(mine.views[field], theirs.views[field], err_msg=field)
+    assert told.router.fallbacks == 0 and told.router.rows.used == 0 and told.router.held == 0
+    return told
+
+
+@pytest.mark.parametrize("incidents", [(), TROUBLE, ALL_DOWN], ids=["calm", "trouble", "all-down"])
+@pytest.mark.parametrize("name", SAME)
+def test_the_same_events_give_the_same_choices(name: str, incidents: Any) -> None:
+    compared(router(name), seed=len(name), rows=128, incidents=incidents, prefixes=name == "prefix-affinity")
+
+
+incidents_of = st.lists(
+    st.builds(
+        Incident,
+        st.integers(0, 320).map(lambda n: n / 64),
+        st.integers(0, 3),
+        st.sampled_from(["fail", "return", "return", "drain"]),
+    ),
+    max_size=8,
+).map(lambda drawn: (*drawn, *(Incident(6.0, e, "return") for e in range(4))))
+
+
+@settings(max_examples=25)
+@given(st.sampled_from(SAME), st.integers(0, 2**31), incidents_of)
+def test_they_do_whatever_is_served_and_whatever_fails(name: str, seed: int, incidents: Any) -> None:
+    compared(router(name), seed, rows=64, incidents=incidents, requests=60)
+
+
+@pytest.mark.parametrize("name", sorted(set(SAME) - BY_NUMBER))
+def test_they_do_where_rows_are_used_again(name: str) -> None:
+    settings = {"fallback": "least-loaded"} if name == "gorouting" else {}
+    policy = router(name).with_settings(**settings)
+    told = compared(policy, 3, rows=2, incidents=TROUBLE, prefixes=True, requests=300)
+    assert len(told.router.rows.table) < 300, "rows of requests that have left should be taken again"
+
+
+def test_lists_of_engines_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "FIRST_CAPACITY", 4)
+    told = compared(router("llumnix"), 3, rows=256, requests=200)
+    assert told.router.known.records.shape[1] > 8
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_all_that_a_router_may_know_is_the_same_and_lines_are_asked_in_the_same_order(seed: int) -> None:
+    told = compared(ANY_ENGINE.with_settings(holds=5), seed, rows=128, incidents=TROUBLE, prefixes=True)
+    assert sum(one.engine == HOLD for one in told.asked) > 10
+
+
+def test_a_learned_router_decides_the_same() -> None:
+    compared(router("learned:cma-cluster-routing"), seed=9, rows=128, incidents=TROUBLE)

@@ -1,0 +1,107 @@
+"""The request router of Ray Serve, on a local cluster with three toy replicas."""
+
+from __future__ import annotations
+
+import collections
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servegym.adapters.routing.errors import RoutingError
+from tests.adapters.routing.fakes import until
+
+ROOT = Path(__file__).resolve().parents[3]
+BODY = {"prompt_tokens": 100, "max_tokens": 3, "token_s": 0.01}
+
+
+@pytest.fixture(scope="module")
+def handle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Three replicas behind min-load, each of which serves 8 requests at once."""
+    import ray
+    from ray import serve
+    from ray.serve.config import RequestRouterConfig
+
+    from tests.adapters.routing.ray_app import Toy
+
+    # A cluster of its own, whatever others run here; sockets have short paths.
+    ray.init(
+        address="local", num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False,
+        runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
+    )  # fmt: skip
+    config = RequestRouterConfig(
+        request_router_class="tests.adapters.routing.ray_app:Watched",
+        request_router_kwargs={"router": "min-load", "device": "h100-llama3-8b"},
+        request_routing_stats_period_s=0.1,
+    )
+    deployment = serve.deployment(
+        num_replicas=3, max_ongoing_requests=8, ray_actor_options={"num_cpus": 0.1}, request_router_config=config
+    )(Toy)
+    try:
+        yield serve.run(deployment.bind(), name="toy", route_prefix=None)
+    finally:
+        serve.shutdown()
+        ray.shutdown()
+
+
+def served(handle: Any, count: int, **more: Any) -> list[Any]:
+    """So many streams, begun one after the other."""
+    return [handle.options(stream=True).generate.remote(BODY | more) for _ in range(count)]
+
+
+def test_requests_go_to_the_replica_with_fewest_and_its_record_is_kept(handle: Any, tmp_path: Path) -> None:
+    watch = tmp_path / "watch"
+    streams = served(handle, 12, max_tokens=60, token_s=0.1, watch=str(watch))
+
+    def seen() -> list[Any]:
+        return [json.loads(line) for line in watch.read_text().splitlines()] if watch.exists() else []
+
+    until(lambda: len(seen()) == 12, "all are routed")
+    assert [sum(prefills) + sum(decodes) for prefills, decodes, _ in seen()] == list(range(1, 13))
+    assert all(max(map(sum, zip(*one[:2], strict=True))) <= -(-(k + 1) // 3) for k, one in enumerate(seen()))
+    time.sleep(1.5)  # replicas say every 0.1 s which tokens are out
+    streams += served(handle, 1, watch=str(watch))
+    until(lambda: len(seen()) == 13, "one more is routed")
+    prefills, decodes, _ = seen()[-1]
+    assert sum(decodes) == 12 and sum(prefills) == 1, "what has a token is no longer in the queue record"
+    names = collections.Counter(next(iter(stream)) for stream in streams[:12])
+    assert sorted(names.values()) == [4, 4, 4]
+    for stream in streams:
+        stream.cancel()
+
+
+def test_a_replica_that_is_full_passes_requests_on(handle: Any, tmp_path: Path) -> None:
+    streams = served(handle, 30)  # 24 at once
+    assert all(len(list(stream)) == 3 for stream in streams)
+    watch = tmp_path / "watch"
+    list(served(handle, 1, watch=str(watch))[0])
+    until(watch.exists, "it is routed")
+    assert json.loads(watch.read_text().splitlines()[-1])[2] == 1, "of those that have left nothing should be left"
+
+
+def test_a_replica_that_dies_is_left_out(handle: Any) -> None:
+    names = {next(iter(stream)) for stream in served(handle, 6)}
+    assert len(names) == 3
+    with pytest.raises(Exception, match=r"died|exit|dead"):
+        handle.die.remote().result()
+    streams = served(handle, 12)
+    assert all(len(list(stream)) == 3 for stream in streams)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"policy": "a", "router": "b"}, "there should be a policy"),
+        ({}, "there should be a policy"),
+        ({"router": "min-load", "replica": 3}, "replica is unknown; known: characters_per_token"),
+        ({"router": "min-load"}, "name a latency profile"),
+    ],
+)
+def test_wrong_settings(kwargs: dict[str, Any], message: str) -> None:
+    from servegym.adapters.routing.ray_serve import PolicyRouter
+
+    with pytest.raises(RoutingError, match=message):
+        PolicyRouter.__new__(PolicyRouter).initialize_state(**kwargs)

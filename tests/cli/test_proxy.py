@@ -1,0 +1,91 @@
+"""`servegym proxy`: wrong input, and a proxy that is started, asked and stopped as a user does it."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from servegym.baselines.artifact import Artifact, save_artifact
+from servegym.baselines.registry import router, scheduler
+from servegym.latency_models.profile import load_profile
+
+URL = "http://127.0.0.1:9"
+ONE = ("proxy", "--backend", URL)
+WRONG = {
+    "no engine": (["proxy"], "--backend"),
+    "no policy": ([*ONE], "--policy ARTIFACT"),
+    "two policies": ([*ONE, "--policy", "a.json", "--router", "min-load"], "--policy ARTIFACT"),
+    "no device": ([*ONE, "--router", "min-load"], "--device PROFILE"),
+    "unknown device": ([*ONE, "--router", "min-load", "--device", "nope"], "h100-llama3-8b"),
+    "unknown router": ([*ONE, "--router", "nope", "--device", "h100-llama3-8b"], "gorouting"),
+    "address that is none": (
+        ["proxy", "--backend", "x:1", "--router", "min-load", "--device", "h100-llama3-8b"],
+        "x:1",
+    ),
+    "missing file": ([*ONE, "--policy", "nope.json"], "nope.json"),
+    "time out of range": (
+        [*ONE, "--router", "min-load", "--device", "h100-llama3-8b", "--queue-time", "nan"],
+        "queue_s",
+    ),
+    "port out of range": ([*ONE, "--port", "70000"], "--port"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_input(case: str, servegym: Callable[..., Any]) -> None:
+    arguments, word = WRONG[case]
+    ended = servegym(*arguments)
+    assert (ended.status, ended.stdout) == (2, "") and word in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1 and "Traceback" not in ended.stderr
+
+
+def test_a_file_without_a_router_and_one_without_an_estimator(servegym: Callable[..., Any], tmp_path: Path) -> None:
+    without = save_artifact(Artifact({"scheduler": scheduler("edf")}), tmp_path / "a.json")
+    assert "edf; it should have a router" in servegym(*ONE, "--policy", str(without)).stderr
+    silent = save_artifact(Artifact({"router": router("min-load")}), tmp_path / "b.json")
+    assert "name a latency profile with --device" in servegym(*ONE, "--policy", str(silent)).stderr
+
+
+def test_a_port_that_is_in_use(servegym: Callable[..., Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        port = str(there.getsockname()[1])
+        ended = servegym(*ONE, "--router", "min-load", "--device", "h100-llama3-8b", "--port", port)
+    assert (
+        ended.status == 2
+        and ended.stderr == f"servegym: 127.0.0.1:{port} is in use; name another port, or 0 for any free one\n"
+    )
+
+
+def test_it_serves_by_an_artifact_until_it_is_stopped(tmp_path: Path) -> None:
+    estimator = load_profile("h100-llama3-8b").estimator
+    artifact = Artifact(
+        {"router": router("gorouting:alpha=0.8")},
+        {
+            "profile": "h100-llama3-8b",
+            "form": estimator.form,
+            "coefficients": estimator.coefficients.tolist(),
+            "fit": {},
+        },
+        {"ttft_slo_s": 0.5, "tpot_slo_s": 0.04, "weight_of_priority": {"1": 2.0}},
+    )
+    path = save_artifact(artifact, tmp_path / "policy.json")
+    command = [sys.executable, "-m", "servegym", *ONE, "--policy", str(path), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            line = process.stderr.readline()
+            found = re.search(r"gorouting:alpha=0\.8 before 1 engines at (http://127\.0\.0\.1:\d+)", line)
+            assert found, line
+            answer = httpx.post(f"{found[1]}/v1/completions", json={"prompt": "x"}, trust_env=False, timeout=30.0)
+            assert (answer.status_code, answer.json()["error"]["type"]) == (502, "connect")
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert process.stderr.read().splitlines()[-1].startswith("servegym: interrupted:")
