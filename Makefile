@@ -16,7 +16,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help compare test coverage format lint type docs bench clean
+.PHONY: help compare test coverage engines format lint type docs bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,9 @@ test: $(DEV) ## run all tests, then `coverage` (fewer of them: PYTEST_ARGS=tests
 coverage: $(DEV) ## run the tests marked nojit as plain Python and report the lines they reach
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -m nojit
 	$(BIN)/python -m coverage report
+
+engines: ## run the tests that need vLLM, in environments of their own in .engines/ (ENGINES='official:0.28.0 cpu:0.32.0')
+	PYTHON=$(PYTHON) experiments/engines/engines_test.sh $(PYTEST_ARGS)
 
 format: $(DEV) ## format the sources and sort their imports (ruff)
 	$(BIN)/ruff check --select I --fix .

@@ -1,0 +1,91 @@
+"""From a step as vLLM scheduled it to the sums of a batch that the simulator's device models take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from servegym.simulator.batches import add
+from servegym.simulator.types import BATCH
+
+OUTPUT_TOKENS = "output_tokens"  # of vllm_xargs: after so many tokens the emulated model ends its answer
+
+
+@dataclass
+class Held:
+    """A request that has been scheduled and has not left. output_tokens: 0: the model never ends it."""
+
+    prompt_tokens: int
+    computed_tokens: int
+    emitted_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One batch. sums: BATCH[1]. ids: its requests, in the order scheduled. emitted: how many tokens of each are out
+    after it, 0 where it emits none (its prompt is not done). ends: whether that token is its last.
+    """
+
+    sums: np.ndarray
+    ids: list[str]
+    emitted: list[int]
+    ends: list[bool]
+
+
+class Requests:
+    """What a worker knows of the requests: what the scheduler's outputs, in order, have told it."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, Held] = {}
+
+    def leave(self, scheduled: Any) -> None:
+        """Forget those that have finished."""
+        for name in scheduled.finished_req_ids:
+            self.held.pop(name, None)
+
+    def step(self, scheduled: Any) -> Step:
+        """Take in a SchedulerOutput: what its batch sums to, and which requests emit a token at its end."""
+        self.leave(scheduled)
+        for new in scheduled.scheduled_new_reqs:
+            self.held[new.req_id] = first_seen(new)
+        cached = scheduled.scheduled_cached_reqs
+        for name, computed, emitted in zip(
+            cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens, strict=True
+        ):
+            # A preempted request is back at 0. With asynchronous scheduling the step before counts as done, and its
+            # token as out: steps come here in order, so it is.
+            request = self.held[name]
+            request.computed_tokens, request.emitted_tokens = computed, emitted
+        sums = np.zeros(1, BATCH)
+        step = Step(sums, list(scheduled.num_scheduled_tokens), [], [])
+        for name, tokens in scheduled.num_scheduled_tokens.items():
+            request = self.held[name]
+            left = request.prompt_tokens + request.emitted_tokens - request.computed_tokens
+            add(sums[0], tokens, request.computed_tokens, request.emitted_tokens > 0 and left == 1)
+            request.computed_tokens += tokens
+            emits = tokens >= left
+            request.emitted_tokens += emits
+            step.emitted.append(request.emitted_tokens if emits else 0)
+            step.ends.append(emits and 0 < request.output_tokens <= request.emitted_tokens)
+        return step
+
+
+def first_seen(new: Any) -> Held:
+    """A NewRequestData. vLLM's second model runner has preempted requests come as new ones, with the tokens out."""
+    prompt = len(new.prompt_token_ids or ())
+    context = getattr(new, "prefill_token_ids", None)
+    emitted = 0 if context is None else len(context) - prompt
+    arguments = (new.sampling_params.extra_args or {}) if new.sampling_params is not None else {}
+    return Held(prompt, new.num_computed_tokens, emitted, _output_tokens(arguments))
+
+
+def _output_tokens(arguments: Mapping[str, Any]) -> int:
+    """What the client wrote is not to be trusted: what is no number of tokens counts as none."""
+    value = arguments.get(OUTPUT_TOKENS)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < 2**31:
+        return 0
+    return int(value)

@@ -1,0 +1,23 @@
+"""A platform for vLLM that leaves the choices which its CPU platform overrules, and an emulated device can follow."""
+
+from typing import Any
+
+from vllm.platforms.cpu import CpuPlatform
+
+from servegym.adapters.emulation.settings import DEVICE, Settings
+
+
+class Platform(CpuPlatform):
+    """Asynchronous scheduling stays as it was asked for, and the size of KV blocks is the profile's by default."""
+
+    @classmethod
+    def check_and_update_config(cls, vllm_config: Any) -> None:
+        import os
+
+        asynchronous = vllm_config.scheduler_config.async_scheduling
+        cache = vllm_config.cache_config
+        chosen = cache.block_size if cache.user_specified_block_size else None
+        super().check_and_update_config(vllm_config)
+        vllm_config.scheduler_config.async_scheduling = asynchronous
+        if chosen is None and os.environ.get(DEVICE):
+            cache.block_size = Settings.from_environment(os.environ).profile.kv.block_tokens

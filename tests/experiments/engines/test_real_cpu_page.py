@@ -1,0 +1,96 @@
+"""The page of the real engine: every number in it is one that was measured."""
+
+import dataclasses
+import os
+
+import pytest
+
+from servegym.experiments.engines.real_cpu_engine import MODEL, Settings, as_arguments, figures, noise
+from servegym.experiments.engines.real_cpu_page import page_of
+from servegym.experiments.engines.real_cpu_server import core_time_s
+
+pytest.importorskip("httpx")
+ERROR = {f"{name}_percent": value for name, value in zip(
+    ("mape", "decode_mape", "prefill_mape", "mixed_mape", "p95", "max"), (5.1, 4.2, 6.3, 7.4, 15.5, 21.6), strict=True
+)}  # fmt: skip
+
+
+def served(tdg_ratio: float, ttft_s: float) -> dict:
+    quantiles = {"p50": ttft_s, "p90": 2 * ttft_s, "p99": 3 * ttft_s}
+    return {
+        "tdg_ratio": tdg_ratio, "slo_attainment": 0.5, "span_s": 40.0, "ttft_s": quantiles, "tpot_s": quantiles,
+        "statuses": {"finished": 79, "failed": 1}, "lateness_s": {"mean": 0.001, "max": 0.012},
+        "engine_waited_share": 0.034,
+    }  # fmt: skip
+
+
+DOCUMENT = {
+    "settings": dataclasses.asdict(Settings()),
+    "model": dataclasses.asdict(MODEL),
+    "facts": {"engine": "vLLM 0.32.0, in process", "dtype": "torch.bfloat16"},
+    "machine": {"cpu": "a CPU", "cores": 2},
+    "fit": {"linear": ERROR, "piecewise": ERROR},
+    "form": "linear",
+    "estimator": ERROR,
+    "profiled": {"batches": 120, "shortest_s": 0.006, "longest_s": 0.2, "median_spread": 0.021, "undisturbed": 0.98},
+    "saturation_per_s": 2.5,
+    "runs": [
+        {
+            "load": 0.5,
+            "simulated": served(0.9, 0.2),
+            "in_process": [served(0.91, 0.2), served(0.91, 0.2)],
+            "measured": [served(0.8, 0.25), served(0.9, 0.25)],
+        }
+    ],
+}
+
+
+def test_the_page_has_the_errors_of_the_simulation():
+    page = page_of(DOCUMENT)
+    assert "| 0.5 | TDG ratio | 0.900 | 0.850 | 0.800, 0.900 | +0.050 |" in page
+    assert "| 0.5 | TDG ratio | 0.900 | 0.910 | 0.910, 0.910 | -0.010 |" in page
+    assert "| 0.5 | TTFT p50, s | 0.200 | 0.250 | 0.250, 0.250 | -20.0 % |" in page
+    assert "| device `linear`, used | 5.1 | 4.2 | 6.3 | 7.4 | 15.5 | 21.6 |" in page
+    assert "| 0.5 | 79 finished, 1 failed | 3.4 % of the time | 12 ms |" in page
+    assert "98 % of the repeats" in page
+    assert max(map(len, (line for line in page.splitlines() if not line.startswith("|")))) <= 120
+
+
+def test_a_disturbed_measurement_says_so():
+    assert "Disturbed" not in page_of(DOCUMENT)
+    late = served(0.4, 0.9) | {"engine_waited_share": 0.61}
+    run = DOCUMENT["runs"][0]
+    page = page_of(DOCUMENT | {"runs": [run | {"measured": [*run["measured"], late]}]})
+    assert "**Disturbed:**" in page
+    assert "61 %" in page
+
+
+def test_noise_of_a_table(tmp_path):
+    (tmp_path / "batches.csv").write_text(
+        "duration_s,fastest_s,slowest_s,undisturbed\n0.1,0.09,0.11,1\n0.2,0.2,0.24,0.5\n0.4,0.4,0.4,0\n"
+    )
+    assert noise(tmp_path / "batches.csv") == pytest.approx(
+        {"batches": 3, "shortest_s": 0.1, "longest_s": 0.4, "median_spread": 0.2, "undisturbed": 0.5}
+    )
+
+
+def test_settings_go_to_the_other_process_and_back():
+    words = as_arguments(Settings(loads=(0.5, 1.0), times=3))
+    assert words[words.index("--loads") + 1] == "0.5,1.0"
+    assert words[words.index("--times") + 1] == "3"
+
+
+@pytest.mark.skipif(not os.path.exists(f"/proc/{os.getpid()}/schedstat"), reason="Linux says how long a process waits")
+def test_a_process_computes():
+    before = core_time_s(os.getpid())[0]
+    sum(range(3_000_000))
+    running_s, waiting_s = core_time_s(os.getpid())
+    assert running_s > before
+    assert waiting_s >= 0
+
+
+def test_figures_are_those_of_a_simulation():
+    from servegym.api import simulate
+
+    summary = simulate("azure-conv", requests=20, rate_per_s=5).summary
+    assert figures(summary).items() <= summary.items()
