@@ -138,6 +138,21 @@ def optimism(told: Told) -> Optimism | None:
     return Optimism(int(best), float(trials.loc[best] - trials.loc[0]), again)
 
 
+def validated(told: Told) -> Interval:
+    """The winner less the defaults on the validation panel: fresh seeds of the traces that were tuned on. It was chosen
+    there as the best of a few, so that a little of this is luck."""
+    return paired(of_candidate(told.validation, told.winner), of_candidate(told.validation), told.objective.figure)
+
+
+def by_trace(told: Told) -> dict[str, Interval]:
+    """The winner less the defaults on each trace of the test."""
+    rows, figure = told.test, told.objective.figure
+    return {
+        str(trace): paired(of_candidate(of_trace, WINNER), of_candidate(of_trace), figure)
+        for trace, of_trace in rows.groupby("trace", sort=False)
+    }
+
+
 def conclusions(told: Told) -> list[str]:
     """What came of a study, in sentences."""
     up, found = told.objective.larger_is_better, []

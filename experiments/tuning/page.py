@@ -9,14 +9,25 @@ import datetime
 import sys
 from pathlib import Path
 
+import yaml
+
 from servegym.experiments.intervals import Interval
-from servegym.experiments.tuning.analysis import conclusions, optimism, parameters_of, verdict, with_bounds
+from servegym.experiments.tuning.analysis import (
+    by_trace,
+    conclusions,
+    optimism,
+    parameters_of,
+    validated,
+    verdict,
+    with_bounds,
+)  # fmt: skip
 from servegym.experiments.tuning.candidates import DEFAULTS, SCHEDULE, WINNER
 from servegym.experiments.tuning.plots import plot_slices, plot_studies
 from servegym.experiments.tuning.told import Told, of_candidate, paired, read_tuning
 from servegym.simulator.errors import ServegymError
 
 IMAGES = "images"
+READINGS = Path(__file__).parent / "readings.yaml"
 ENGINE, ROUTER, JOINT = "engine", "router", "joint"  # names of studies in the configurations that ship
 PICTURED = (JOINT, ENGINE)  # the study whose slices are shown: the first of these there is, or the first of all
 
@@ -38,12 +49,19 @@ def write_page(directory: Path, folder: Path, date: datetime.date) -> list[Path]
         plot_slices(shown, images / f"{name}-{shown.name}.png"),
     ]
     page = folder / f"{name}.md"
-    page.write_text(render(studies, shown, date, [picture.name for picture in pictures]), encoding="utf-8")
+    text = render(studies, shown, date, [picture.name for picture in pictures], reading_of(name))
+    page.write_text(text, encoding="utf-8")
     return [page, *pictures]
 
 
-def render(studies: list[Told], shown: Told, date: datetime.date, pictures: list[str]) -> str:
-    """The page."""
+def reading_of(name: str) -> str:
+    """What was written about a page after it had been measured (readings.yaml); empty: nothing."""
+    readings = yaml.safe_load(READINGS.read_text(encoding="utf-8"))
+    return " ".join(str(readings.get(name, "")).split())
+
+
+def render(studies: list[Told], shown: Told, date: datetime.date, pictures: list[str], reading: str) -> str:
+    """The page. reading: what a person made of it."""
     first = studies[0]
     config, document = first.config, first.document
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
@@ -57,10 +75,12 @@ def render(studies: list[Told], shown: Told, date: datetime.date, pictures: list
         _panels(config),
         f"![Mean score of each study with its defaults and as tuned](../{IMAGES}/{pictures[0]})\n",
         f"Mean {first.objective.doc} over the runs of the test, which no trial and no choice saw; differences are "
-        "paired by seed, with 95 % intervals by stratified bootstrap.\n",
+        "paired by seed, with 95 % intervals by stratified bootstrap. *Tuned traces*: the same difference in "
+        "validation, on fresh seeds of the traces that were tuned on, where the winner was chosen.\n",
         _summary(studies),
         "## What was found\n",
         *_findings(studies),
+        *([f"**Reading** (written after the run): {reading}\n"] if reading else []),
         "## Each study\n",
         f"![What each parameter does to the score of {shown.name}](../{IMAGES}/{pictures[1]})\n",
         *(_study(told) for told in studies),
@@ -81,14 +101,23 @@ def _panels(config: dict) -> str:
 def _summary(studies: list[Told]) -> str:
     joint = {told.name: told for told in studies}.get(JOINT)
     against = [f"{JOINT} less it, both tuned"] if joint else []
-    lines = _header("study", "searched", "defaults", "tuned", "difference", "schedule less tuned", *against)
+    lines = _header(
+        "study",
+        "searched",
+        "defaults",
+        "tuned",
+        "difference",
+        "the same, tuned traces",
+        "schedule less tuned",
+        *against,
+    )
     for told in studies:
         change, schedule = told.tested(WINNER, DEFAULTS), told.tested(SCHEDULE, WINNER)
-        names = ", ".join(f"`{name}`" for name in told.parameters.drop_duplicates("variable")["parameter"])
+        searched = ", ".join(f"`{name}`" for name in told.parameters.drop_duplicates("variable")["parameter"])
         up = told.objective.larger_is_better
         tuned = "defaults kept" if told.kept_defaults else f"{with_bounds(change)}: {verdict(change, up)}"
-        cells = [told.name, names, f"{told.test_mean(DEFAULTS):.4f}", f"{told.test_mean(WINNER):.4f}", tuned]
-        cells.append(with_bounds(schedule))
+        cells = [told.name, searched, f"{told.test_mean(DEFAULTS):.4f}", f"{told.test_mean(WINNER):.4f}", tuned]
+        cells += ["" if told.kept_defaults else with_bounds(validated(told)), with_bounds(schedule)]
         if joint:
             cells.append("" if told is joint else with_bounds(between(joint, told)))
         lines.append(_row(*cells))
@@ -110,14 +139,16 @@ def _findings(studies: list[Told]) -> list[str]:
     if {ENGINE, ROUTER, JOINT} <= by_name.keys():
         for name in (ENGINE, ROUTER):
             change = between(by_name[JOINT], by_name[name])
-            told = "fails" if change.high < 0 else "holds"
+            told = "fails" if change.high < 0 else "holds" if change.low > 0 else "no difference beyond chance"
             lines.append(f"H2, {JOINT} is at least as good as {name} alone: {told}: {with_bounds(change)}.")
     if JOINT in by_name:
         point, more = by_name[JOINT].tested(WINNER, DEFAULTS), by_name[JOINT].tested(SCHEDULE, WINNER)
+        told = "holds" if more.mean < point.mean else "fails"
+        if more.low <= 0 <= more.high and point.low <= 0 <= point.high:
+            told = "undecided, neither can be told from 0"
         lines.append(
             f"H3, parameters for each load add less to the tuned point than that adds to the defaults ({JOINT}): "
-            f"{'holds' if more.mean < point.mean else 'fails'}, by the means: {with_bounds(more)} and "
-            f"{with_bounds(point)}."
+            f"{told}: {with_bounds(more)} and {with_bounds(point)}."
         )
     better = max if studies[0].objective.larger_is_better else min
     best = better(studies, key=lambda told: told.test_mean(WINNER))
@@ -146,11 +177,19 @@ def _study(told: Told) -> str:
         f"### {told.name}\n",
         f"Winner: {labels}. Trials: {count['complete']} complete, {count['pruned']} pruned.\n",
         *(f"- {line}" for line in conclusions(told)),
+        *_traces(told),
         "",
         *_header(*rows[0]),
         *(_row(*row.values()) for row in rows),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _traces(told: Told) -> list[str]:
+    if told.kept_defaults:
+        return []
+    found = [f"{trace} {with_bounds(change)}" for trace, change in by_trace(told).items()]
+    return [f"- Winner against defaults, by trace: {', '.join(found)}."]
 
 
 def _header(*names: str) -> list[str]:

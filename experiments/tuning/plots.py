@@ -167,6 +167,7 @@ def plot_studies(studies: list[Told], path: Path) -> Path:
     """All studies of a tuning: the mean score of the defaults and of the winner on the test, best on top; and their
     difference with its interval. Returns `path`."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     ranked = sorted(studies, key=lambda told: told.test_mean(WINNER), reverse=studies[0].objective.larger_is_better)
     figure = Figure(figsize=(9.4, 1.5 + 0.32 * len(ranked)), layout="constrained")
@@ -185,6 +186,8 @@ def plot_studies(studies: list[Told], path: Path) -> Path:
     means.set_xlabel(f"mean {_figure(ranked[0])}", fontsize=9)
     changes.set_xlabel("tuned less defaults, 95 % interval", fontsize=9)
     changes.axvline(0, color="0.3", linewidth=1)
+    changes.xaxis.set_major_locator(MaxNLocator(5))
+    changes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
     for axes in (means, changes):
         _plain(axes, "x")
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
