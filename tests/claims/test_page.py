@@ -18,9 +18,10 @@ DATE = datetime.date(2026, 1, 2)
 
 
 def test_there_is_a_page_for_each_registered_claim_and_the_index_names_them_in_order():
-    assert {page.stem for page in PAGES.glob("*.md")} == set(claims())
-    assert re.findall(r"^\| \[(\S+)\]\(results/", INDEX.read_text("utf-8"), re.MULTILINE) == list(claims())
-    assert INDEX.read_text("utf-8") == render_index(PAGES)
+    text = INDEX.read_text("utf-8")
+    assert {page.stem for page in PAGES.glob("*.md")} == set(re.findall(r"\[(\S+)\]\(results/", text)) >= set(claims())
+    assert re.findall(r"^\| \[(\S+)\]\(results/", text, re.MULTILINE) == list(claims())
+    assert text == render_index(PAGES)
 
 
 @pytest.mark.parametrize("id", list(claims()))

@@ -346,11 +346,12 @@ class TestUnusable:
         arguments = ("compare", "--ray", "local", "--jobs", "1", "--load", "1.4", "--seeds", "60", "--out", "out")
         started = subprocess.Popen(
             [sys.executable, "-m", "servegym", *arguments], cwd=tmp_path, text=True, start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"RAY_raylet_start_wait_time_s": "120"},
         )  # fmt: skip
         ledger, until_s = tmp_path / "out/cells.jsonl", time.monotonic() + 120
         while not ledger.exists() or ledger.read_bytes().count(b"\n") < 4:
-            assert started.poll() is None and time.monotonic() < until_s
+            assert started.poll() is None, started.communicate()[1]
+            assert time.monotonic() < until_s
             time.sleep(0.1)
         os.killpg(started.pid, signal.SIGINT)  # as a terminal does: to all of them
         stdout, stderr = started.communicate(timeout=60)

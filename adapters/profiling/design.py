@@ -1,0 +1,119 @@
+"""Which batches are measured: a few that fill the space of all that an engine may form."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from servegym.adapters.profiling.errors import ProfilingError
+from servegym.simulator.types import BATCH
+
+REGIMES = ("decode", "prefill", "mixed")
+MOST_PREFILLS = 4
+SHORTEST_CONTEXT = 16
+KV_SHARE = 0.8  # of the KV memory that a designed batch takes at most
+
+
+@dataclasses.dataclass(frozen=True)
+class Space:
+    """What an engine may put into a batch.
+
+    batch_tokens: tokens computed in a batch. sequences: requests. context_tokens: of a request, prompt and output.
+    kv_tokens: of all requests together. Raises ProfilingError for a space that no batch is in.
+    """
+
+    batch_tokens: int = 2048
+    sequences: int = 64
+    context_tokens: int = 4096
+    kv_tokens: int = 131072
+
+    def __post_init__(self) -> None:
+        for name, least in (("batch_tokens", 2), ("sequences", 1), ("context_tokens", 64), ("kv_tokens", 128)):
+            if getattr(self, name) < least:
+                raise ProfilingError(f"{name} is {getattr(self, name)}; batches to measure need {least} or more")
+
+
+@dataclasses.dataclass(frozen=True)
+class Prefill:
+    """A prompt, or a chunk of one: tokens computed, after so many that are cached."""
+
+    tokens: int
+    cached: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """What runs together. decodes: tokens cached before the one that each computes."""
+
+    prefills: tuple[Prefill, ...] = ()
+    decodes: tuple[int, ...] = ()
+
+    def sums(self) -> np.ndarray:
+        """The BATCH record (simulator/types.py) of it, array[1]."""
+        batch = np.zeros(1, BATCH)
+        for name, value in (
+            ("prefill_requests", len(self.prefills)),
+            ("prefill_tokens", sum(each.tokens for each in self.prefills)),
+            ("prefill_tokens_squared", sum(each.tokens**2 for each in self.prefills)),
+            ("prefill_tokens_cached", sum(each.tokens * each.cached for each in self.prefills)),
+            ("prefill_cached_tokens", sum(each.cached for each in self.prefills)),
+            ("longest_prefill_tokens", max((each.tokens for each in self.prefills), default=0)),
+            ("decode_requests", len(self.decodes)),
+            ("decode_cached_tokens", sum(self.decodes)),
+            ("longest_decode_cached", max(self.decodes, default=0)),
+        ):
+            batch[name] = value
+        return batch
+
+
+def design(space: Space, count: int, seed: int = 0) -> list[Batch]:
+    """`count` batches: by turns decodes only, prefills only, and both.
+
+    Numbers of requests, tokens and cached tokens are spread over their logarithms by a scrambled Halton sequence, so
+    any beginning of the list covers the space too. A batch has at most four prefills, of which the first may continue
+    a prompt; the contexts of its decodes go evenly from half to one and a half times their mean. Raises ProfilingError
+    for a count below 1.
+    """
+    from scipy.stats import qmc
+
+    if count < 1:
+        raise ProfilingError(f"{count} batches; it should be 1 or more")
+    points = qmc.Halton(d=5, seed=seed).random(count)
+    return [_batch(space, REGIMES[index % len(REGIMES)], point) for index, point in enumerate(points)]
+
+
+def _batch(space: Space, regime: str, point: np.ndarray) -> Batch:
+    many, long, tokens, prefills, cached = point
+    decodes: tuple[int, ...] = ()
+    most_decodes = min(space.sequences, space.batch_tokens, int(KV_SHARE * space.kv_tokens) // (2 * SHORTEST_CONTEXT))
+    if regime == "mixed":
+        most_decodes = min(most_decodes, space.sequences - 1, space.batch_tokens // 2)
+    if regime != "prefill" and most_decodes > 0:
+        decodes = _decodes(space, _between(1, most_decodes, many), long)
+        if regime == "decode":
+            return Batch(decodes=decodes)
+    room = int(KV_SHARE * space.kv_tokens) - sum(decodes)
+    in_all = _between(1, min(space.batch_tokens - len(decodes), space.context_tokens - 1, room), tokens)
+    requests = min(1 + int(prefills * MOST_PREFILLS), in_all, space.sequences - len(decodes))
+    shares = [in_all // requests + (place < in_all % requests) for place in range(requests)]
+    most_cached = min(space.context_tokens - 1 - shares[0], room - in_all)
+    # Half of the batches have a prompt that is continued.
+    before = _between(SHORTEST_CONTEXT, most_cached, 2 * cached - 1) if cached > 0.5 and most_cached > 0 else 0
+    return Batch((Prefill(shares[0], before), *(Prefill(share) for share in shares[1:])), decodes)
+
+
+def _decodes(space: Space, count: int, long: float) -> tuple[int, ...]:
+    """Contexts from half to one and a half times a mean."""
+    most = min((space.context_tokens - 64) / 1.5, KV_SHARE * space.kv_tokens / count / 1.5)
+    mean = _between(SHORTEST_CONTEXT, int(most), long)
+    spread = np.linspace(0.5, 1.5, count) if count > 1 else np.ones(1)
+    return tuple(max(1, int(mean * share)) for share in spread)
+
+
+def _between(low: int, high: int, share: float) -> int:
+    """A whole number from low to high, even over logarithms; `high` where that is below `low`."""
+    if high <= low:
+        return max(1, high)
+    return min(high, round(math.exp(math.log(low) + share * (math.log(high + 0.5) - math.log(low)))))

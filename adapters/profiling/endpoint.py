@@ -1,0 +1,161 @@
+"""Measuring a server from outside, by the tokens it streams.
+
+Requests that decode together get a token at the end of each step, so the time between two tokens of one of them is the
+time of a step, and the network's delay cancels out. A prompt that is sent meanwhile is prefilled in one of these steps:
+the one at whose end its first token comes. So prefills are measured beside a decode at least, and never alone; and what
+is cached before them cannot be chosen: it is 0, as for a prompt within the server's token budget that no other has
+begun like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import httpx
+import numpy as np
+
+from servegym.adapters.profiling.design import Batch, Prefill, Space
+from servegym.adapters.profiling.errors import ProfilingError
+from servegym.adapters.profiling.meter import Measurement
+from servegym.adapters.replay.records import Record
+from servegym.adapters.replay.sending import HEADERS, Clients, Endpoint, reason_of, told
+from servegym.adapters.replay.streams import StreamError, TokenStream
+
+FIRST_ID = 16
+LEAST_DECODES = 1
+SETTLED_TOKENS = 3  # of each stream, before anything is measured
+TRIES = 3  # times the repeats, for prompts that were not prefilled in one step
+WAIT_S = 0.002
+SHORTEST_STEP = 0.5  # of the usual one, for a step with a prefill in it
+
+
+class EndpointMeter:
+    """Measures batches on a server with /v1/completions.
+
+    space: what the server puts into a batch; with a larger token budget than its own, prompts are
+    cut into several steps.
+    Raises ProfilingError where the server does not answer as one.
+    """
+
+    def __init__(self, endpoint: Endpoint, model: str, space: Space, vocabulary: int = 256):
+        self.endpoint, self.model, self.space, self.vocabulary = endpoint, model, space, vocabulary
+        self._rng = np.random.default_rng(time.time_ns())  # no prompt as in a run before: the server may keep them
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "engine": "a server, by the tokens it streams",
+            "endpoint": self.endpoint.url,
+            "model": self.model,
+            "clock": "time.monotonic at the client, between tokens",
+        }
+
+    def warm_up(self) -> None:
+        self.measure(Batch((Prefill(min(64, self.space.batch_tokens - 1)),), (16,)), 2)
+
+    def measure(self, batch: Batch, repeats: int) -> Measurement | None:
+        batch = Batch(
+            tuple(Prefill(each.tokens) for each in batch.prefills), batch.decodes or (FIRST_ID,) * LEAST_DECODES
+        )
+        room = self.space.batch_tokens - len(batch.decodes)
+        if sum(each.tokens for each in batch.prefills) > room:
+            batch = Batch((Prefill(room // len(batch.prefills)),) * len(batch.prefills), batch.decodes)
+        return asyncio.run(self._measure(batch, repeats))
+
+    async def _measure(self, batch: Batch, repeats: int) -> Measurement | None:
+        decodes = [Record(0.0) for _ in batch.decodes]
+        longest = self.space.context_tokens - max(batch.decodes)
+        clients = Clients(self.endpoint)
+        tasks = [
+            asyncio.create_task(self._stream(clients, tokens, longest, record))
+            for tokens, record in zip(batch.decodes, decodes, strict=True)
+        ]
+        try:
+            await self._until(tasks, lambda: all(len(each.token_s) >= SETTLED_TOKENS for each in decodes))
+            if batch.prefills:
+                found = await self._beside(clients, batch, decodes, tasks, repeats)
+            else:
+                found = await self._alone(decodes, tasks, repeats)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await clients.close()
+        if not found:
+            return None
+        emitted = np.mean([context for context, _ in found])
+        ran = Batch(batch.prefills, tuple(int(tokens + emitted) for tokens in batch.decodes))
+        return Measurement(ran.sums(), np.array([seconds for _, seconds in found]))
+
+    async def _alone(self, decodes: list[Record], tasks: list[Any], repeats: int) -> list[tuple[int, float]]:
+        """Steps of decodes only: (tokens emitted before, seconds)."""
+        times, first = decodes[0].token_s, len(decodes[0].token_s)
+        await self._until(tasks, lambda: len(times) > first + repeats)
+        return [(at, times[at] - times[at - 1]) for at in range(first + 1, first + repeats + 1)]
+
+    async def _beside(
+        self, clients: Clients, batch: Batch, decodes: list[Record], tasks: list[Any], repeats: int
+    ) -> list[tuple[int, float]]:
+        """Steps in which all prefills of the batch were computed."""
+        found: list[tuple[int, float]] = []
+        witness = decodes[0].token_s
+        for _ in range(TRIES * repeats):
+            firsts = [Record(0.0) for _ in batch.prefills]
+            await asyncio.gather(
+                *(
+                    self._stream(clients, each.tokens, 1, first)
+                    for each, first in zip(batch.prefills, firsts, strict=True)
+                )
+            )
+            count = len(witness)
+            await self._until(tasks, lambda count=count: len(witness) > count)  # the step's own token may come later
+            steps = {int(np.argmin(np.abs(np.array(witness) - first.token_s[0]))) for first in firsts if first.token_s}
+            if len(steps) == 1 and all(first.token_s for first in firsts):
+                (at,) = steps
+                step_s, usual_s = witness[at] - witness[at - 1], float(np.median(np.diff(witness)))
+                if step_s > usual_s * SHORTEST_STEP:  # or its tokens were late to be seen, and came with the next ones
+                    found.append((at, step_s))
+            if len(found) == repeats:
+                break
+        return found
+
+    async def _until(self, tasks: list[Any], come: Any) -> None:
+        """Wait until it has come. Raises ProfilingError when a stream ends before, or nothing comes."""
+        deadline_s = time.monotonic() + self.endpoint.timeout_s
+        while not come():
+            for task in tasks:
+                if task.done():
+                    task.result()  # raises what it ended with
+                    raise ProfilingError(
+                        f"{self.endpoint.url} ended a stream early; are the limits of the server right?"
+                    )
+            if time.monotonic() > deadline_s:
+                raise ProfilingError(f"{self.endpoint.url}: no token in {self.endpoint.timeout_s:g} s")
+            await asyncio.sleep(WAIT_S)
+
+    async def _stream(self, clients: Clients, prompt_tokens: int, output_tokens: int, record: Record) -> None:
+        document = {
+            "model": self.model,
+            "prompt": self._rng.integers(FIRST_ID, self.vocabulary, prompt_tokens).tolist(),
+            "max_tokens": output_tokens,
+            "ignore_eos": True,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        }
+        stream = TokenStream(record, output_tokens)
+        body, url = json.dumps(document).encode(), f"{self.endpoint.base}/completions"
+        try:
+            async with clients.one() as client, client.stream("POST", url, content=body, headers=HEADERS) as answer:
+                if answer.status_code != httpx.codes.OK:
+                    reason = f"{answer.status_code}: {told(await answer.aread())}"
+                    raise ProfilingError(f"{self.endpoint.url} answered {reason}")
+                async for data in answer.aiter_raw():
+                    stream.feed(data, time.monotonic())
+        except (httpx.HTTPError, StreamError) as error:
+            raise ProfilingError(f"{self.endpoint.url} broke off: {reason_of(error)}") from None
+
+    def close(self) -> None:
+        """Nothing is held between batches."""

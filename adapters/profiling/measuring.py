@@ -1,0 +1,110 @@
+"""Measuring a design, batch after batch, into a table that `servegym calibrate` reads; it can be resumed."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import servegym
+from servegym.adapters.profiling.design import design
+from servegym.adapters.profiling.errors import ProfilingError
+from servegym.adapters.profiling.meter import Measurement, Meter
+from servegym.latency_models.measured_batches import DURATION
+from servegym.simulator.types import BATCH
+
+Progress = Callable[[int, int], None]  # (batches measured, batches in all)
+OWN_COLUMNS = ("scene", DURATION, "fastest_s", "slowest_s", "repeats")
+BATCHES, RECORD = "batches.csv", "profile.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How much is measured: so many batches, each so often; `seed` of the design."""
+
+    batches: int = 60
+    repeats: int = 5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("batches", "repeats"):
+            if getattr(self, name) < 1:
+                raise ProfilingError(f"{name} is {getattr(self, name)}; it should be 1 or more")
+
+
+def measure(meter: Meter, plan: Plan, folder: Path, progress: Progress | None = None) -> Path:
+    """Measure the batches of the plan; returns the table, FOLDER/batches.csv.
+
+    A row is the batch that ran (the columns of BATCH), `duration_s` (the median of the repeats), `fastest_s`,
+    `slowest_s`, `repeats` and `scene`, its place in the design. Each is written when it has been measured. Where the
+    folder has rows of the same plan on the same thing already, the rest is measured. profile.json beside it says what
+    was measured, with what. Raises ProfilingError for a folder with rows of something else.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    record = {
+        "plan": dataclasses.asdict(plan),
+        "space": dataclasses.asdict(meter.space),
+        "facts": meter.facts(),
+        "versions": {"servegym": servegym.__version__, "python": platform.python_version()},
+    }
+    table = folder / BATCHES
+    done = scenes_of(table, folder / RECORD, record)
+    (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    batches = design(meter.space, plan.batches, plan.seed)
+    if len(done) < len(batches):
+        meter.warm_up()
+    for scene, batch in enumerate(batches):
+        if scene not in done:
+            measured = meter.measure(batch, plan.repeats)
+            if measured is not None:
+                append(table, scene, measured)
+        if progress is not None:
+            progress(scene + 1, len(batches))
+    if not table.exists():
+        raise ProfilingError(f"{folder}: none of {len(batches)} designed batches could be measured")
+    return table
+
+
+def scenes_of(table: Path, record_path: Path, record: dict[str, Any]) -> set[int]:
+    """The places in the design that the table has already. Raises ProfilingError where it is of something else."""
+    if not table.exists():
+        return set()
+    try:
+        before = json.loads(record_path.read_text(encoding="utf-8"))
+        with table.open(encoding="utf-8", newline="") as lines:
+            scenes = {int(row["scene"]) for row in csv.DictReader(lines)}
+        before["plan"].pop("batches")  # a longer design begins as a shorter one
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ProfilingError(
+            f"{table} is there, and no profile that can be gone on with; name another folder"
+        ) from None
+    now = json.loads(json.dumps(record))
+    now["plan"].pop("batches")
+    if differing := [name for name in now if before.get(name) != now[name]]:
+        raise ProfilingError(f"{table} was measured with another {', '.join(differing)}; name another folder")
+    return scenes
+
+
+def append(table: Path, scene: int, measured: Measurement) -> None:
+    """Add a row, with the header where there is none."""
+    row: dict[str, Any] = {
+        "scene": scene,
+        DURATION: float(np.median(measured.seconds)),
+        "fastest_s": float(measured.seconds.min()),
+        "slowest_s": float(measured.seconds.max()),
+        "repeats": len(measured.seconds),
+        **{name: float(measured.batch[name][0]) for name in BATCH.names or ()},
+        **measured.parts,
+    }
+    new = not table.exists()
+    with table.open("a", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(row))
+        if new:
+            writer.writeheader()
+        writer.writerow({name: f"{value:.9g}" if isinstance(value, float) else value for name, value in row.items()})

@@ -1,0 +1,298 @@
+"""Measuring the steps of vLLM's engine core in this process: its own scheduler, worker and sampler.
+
+A designed batch is brought about by what the engine is given: the decodes are prefilled first, then run together; a
+prompt that is to be continued is let in with the token budget of its first part. What is written down is what the
+scheduler's own output says was computed, and the time of the engine core's step around it: scheduling, the model, the
+sampler and the update of the scheduler. Left out is what a server does elsewhere: HTTP, texts, and messages between its
+processes.
+
+On a CPU with one thread a step takes what that thread computes: where other processes have the core meanwhile, the
+clock stands still. `undisturbed` is the share of the repeats that had the core throughout, `wall_s` their median on the
+wall.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from servegym.adapters.profiling.design import Batch, Prefill, Space
+from servegym.adapters.profiling.errors import ProfilingError
+from servegym.adapters.profiling.meter import Measurement
+
+FIRST_ID, SPARE_STEPS, WARM_UP_STEPS = 16, 16, 20
+UNDISTURBED = 0.98  # of the time of a step, computing
+MOST_STEPS = 100_000  # to bring a batch about; more says that the engine does not go on
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How the engine is made. None: vLLM's own choice. more: further arguments of vllm.LLM."""
+
+    model: str
+    batch_tokens: int | None = None
+    sequences: int | None = None
+    context_tokens: int | None = None
+    memory_share: float | None = None
+    eager: bool = False
+    more: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Step(NamedTuple):
+    """A step of the engine: what it computed, its seconds, how many of them its thread computed, and the tokens that
+    each request emitted at its end."""
+
+    batch: Batch
+    seconds: float
+    computing_s: float
+    emitted: dict[str, int]
+
+
+class VllmMeter:
+    """Measures batches on vLLM's engine core.
+
+    Raises ProfilingError where vLLM is not installed, has no such model, or does not start.
+    """
+
+    def __init__(self, options: Options):
+        self.options = options
+        self.engine = _started(options)
+        client = self.engine.engine_core
+        self.core: Any = getattr(client, "engine_core", None)
+        if self.core is None or not hasattr(self.core, "step_fn"):
+            raise ProfilingError(
+                f"vLLM {_version()} has no engine core in this process to be stepped; 0.28 to 0.33 have"
+            )
+        config = self.engine.vllm_config
+        blocks, block_tokens = config.cache_config.num_gpu_blocks, config.cache_config.block_size
+        self.blocks, self.block_tokens = int(blocks), int(block_tokens)
+        self.space = Space(
+            int(config.scheduler_config.max_num_batched_tokens),
+            int(config.scheduler_config.max_num_seqs),
+            int(config.model_config.max_model_len),
+            self.blocks * self.block_tokens,
+        )
+        self._prompts: dict[str, int] = {}  # tokens of the prompts under way
+        self._rng = np.random.default_rng(0)
+        self._vocabulary = int(config.model_config.get_vocab_size())
+        self._numbered = 0
+        self._one_thread = _on_one_cpu_thread(self.core)
+        self._scheduled: Any = None
+        self._watch(self.core.scheduler)
+
+    def _watch(self, scheduler: Any) -> None:
+        """Keep what the scheduler decides in each step."""
+        schedule = scheduler.schedule
+
+        def watched(*arguments: Any, **named: Any) -> Any:
+            self._scheduled = schedule(*arguments, **named)
+            return self._scheduled
+
+        scheduler.schedule = watched
+
+    def facts(self) -> dict[str, Any]:
+        import torch
+
+        config = self.engine.vllm_config
+        return {
+            "engine": f"vLLM {_version()}, in process",
+            "model": self.options.model,
+            "dtype": str(config.model_config.dtype),
+            "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "cpu",
+            "torch": torch.__version__,
+            "torch_threads": torch.get_num_threads(),
+            "eager": self.options.eager,
+            "kv_blocks": self.blocks,
+            "kv_block_tokens": self.block_tokens,
+            "clock": f"time.{'thread_time' if self._one_thread else 'perf_counter'} around the engine core's step",
+        }
+
+    def warm_up(self) -> None:
+        for tokens in (1, 16, 128, self.space.batch_tokens):
+            self.measure(Batch((Prefill(min(tokens, self.space.context_tokens - 1)),)), 2)
+        few = min(4, self.space.sequences)
+        self.measure(Batch(decodes=(min(64, self.space.context_tokens // 2),) * few), WARM_UP_STEPS)
+
+    def measure(self, batch: Batch, repeats: int) -> Measurement | None:
+        let_in = max((each.cached for each in batch.prefills), default=0)
+        steps_each = 2 + let_in // (self.space.batch_tokens - len(batch.decodes) or 1)
+        running = [self.add(context, repeats * steps_each + SPARE_STEPS) for context in batch.decodes]
+        steps: list[Step] = []
+        try:
+            self._until_decoding(running)
+            for _ in range(repeats):
+                step = self._repeat(batch)
+                if step is None:
+                    return None
+                steps.append(step)
+        finally:
+            self._abort(running)
+        ran = [step.batch.sums() for step in steps]
+        sums = np.zeros_like(ran[0])
+        for name in sums.dtype.names or ():
+            sums[name] = np.mean([each[name][0] for each in ran])
+        wall_s = np.array([step.seconds for step in steps])
+        if not self._one_thread:
+            return Measurement(sums, wall_s)
+        computing_s = np.array([step.computing_s for step in steps])
+        undisturbed = float(np.mean(computing_s >= UNDISTURBED * wall_s))
+        return Measurement(sums, computing_s, {"undisturbed": undisturbed, "wall_s": float(np.median(wall_s))})
+
+    def _repeat(self, batch: Batch) -> Step | None:
+        """One step with the batch in it; None if another batch was formed."""
+        added = []
+        try:
+            for place, prefill in enumerate(batch.prefills):
+                added.append(self.add(prefill.tokens + prefill.cached, 1))
+                if place == 0 and prefill.cached:
+                    self._let_in(prefill.cached, len(batch.decodes))
+            ran = self.step()
+        finally:
+            self._abort(added)
+        found, wanted = ran.batch, batch
+        same = len(found.decodes) == len(wanted.decodes) and sorted(map(_pair, found.prefills)) == sorted(
+            map(_pair, wanted.prefills)
+        )
+        return ran if same else None
+
+    def _let_in(self, tokens: int, decodes: int) -> None:
+        """Compute the first tokens of the one prompt that waits, and no more of it."""
+        scheduler = self.core.scheduler
+        budget = scheduler.max_num_scheduled_tokens
+        left = tokens
+        try:
+            while left > 0:
+                part = min(left, budget - decodes)
+                scheduler.max_num_scheduled_tokens = part + decodes
+                self.step()
+                left -= part
+        finally:
+            scheduler.max_num_scheduled_tokens = budget
+
+    def _until_decoding(self, requests: list[str]) -> None:
+        for _ in range(MOST_STEPS):
+            known = self.core.scheduler.requests
+            if all(known[name].num_computed_tokens >= self._prompts[name] for name in requests):
+                return
+            self.step()
+        raise ProfilingError(f"vLLM has not prefilled {len(requests)} prompts in {MOST_STEPS} steps")
+
+    def step(self) -> Step:
+        """One step of the engine core."""
+        self._scheduled = None
+        begin, computing = time.perf_counter(), time.thread_time()
+        outputs, executed = self.core.step_fn()
+        seconds, computing_s = time.perf_counter() - begin, time.thread_time() - computing
+        self.core.post_step(executed)
+        emitted = {
+            each.request_id: len(each.new_token_ids) for client in (outputs or {}).values() for each in client.outputs
+        }
+        return Step(self._computed(self._scheduled), seconds, computing_s, emitted)
+
+    def _computed(self, scheduled: Any) -> Batch:
+        """The batch that a scheduler's output stands for."""
+        if scheduled is None:
+            return Batch()
+        before = {each.req_id: each.num_computed_tokens for each in scheduled.scheduled_new_reqs}
+        cached = scheduled.scheduled_cached_reqs
+        before |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+        prefills, decodes = [], []
+        for name, tokens in scheduled.num_scheduled_tokens.items():
+            if before[name] >= self._prompts[name]:
+                decodes.append(int(before[name]))
+            else:
+                prefills.append(Prefill(int(tokens), int(before[name])))
+        return Batch(tuple(prefills), tuple(decodes))
+
+    def add(self, prompt_tokens: int, output_tokens: int) -> str:
+        """A request of so many random tokens that emits so many; its name in the engine."""
+        from vllm import SamplingParams
+
+        self._numbered += 1
+        name = f"profile-{self._numbered}"
+        ids = self._rng.integers(FIRST_ID, self._vocabulary, prompt_tokens).tolist()
+        sampling = SamplingParams(max_tokens=output_tokens, ignore_eos=True, temperature=0.0, detokenize=False)
+        self.engine.add_request(name, {"prompt_token_ids": ids}, sampling)
+        known = next(reversed(self.core.scheduler.requests))  # newer versions add to the name
+        self._prompts[known] = prompt_tokens
+        return known
+
+    def _abort(self, names: list[str]) -> None:
+        self.core.abort_requests([name for name in names if name in self.core.scheduler.requests])
+        if not self.core.scheduler.requests and self.core.scheduler.has_requests():
+            self.step()  # lets the worker forget them
+        for name in names:
+            self._prompts.pop(name, None)
+
+    def close(self) -> None:
+        self.engine.engine_core.shutdown()
+
+
+def _pair(prefill: Prefill) -> tuple[int, int]:
+    return prefill.tokens, prefill.cached
+
+
+def _version() -> str:
+    import vllm
+
+    return str(vllm.__version__)
+
+
+def _started(options: Options) -> Any:
+    """An LLMEngine whose core runs in this process."""
+    if options.model.startswith((".", "/", "~")) and not (Path(options.model).expanduser() / "config.json").is_file():
+        raise ProfilingError(f"{options.model} is no folder of a model: it has no config.json")
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    _let_vllm_scan()
+    try:
+        from vllm import LLM
+    except ImportError as error:
+        raise ProfilingError(
+            f"--engine vllm takes a Python that has vLLM ({error}); see docs/engines.md for how to install one"
+        ) from None
+    given = {
+        "max_num_batched_tokens": options.batch_tokens,
+        "max_num_seqs": options.sequences,
+        "max_model_len": options.context_tokens,
+        "gpu_memory_utilization": options.memory_share,
+    }
+    try:
+        llm = LLM(
+            model=options.model,
+            enforce_eager=options.eager,
+            enable_prefix_caching=False,
+            async_scheduling=False,
+            disable_log_stats=True,
+            **{name: value for name, value in given.items() if value is not None},
+            **options.more,
+        )
+    except Exception as error:  # vLLM's own, of many types, from many libraries
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ProfilingError(f"vLLM does not start with model {options.model}: {lines[0][:300]}") from None
+    return llm.llm_engine
+
+
+def _on_one_cpu_thread(core: Any) -> bool:
+    """Whether the thread that steps the engine computes the model too, alone."""
+    import torch
+    from vllm.platforms import current_platform
+
+    here = type(core.model_executor).__name__ == "UniProcExecutor"  # not other processes, nor an emulated device
+    return here and bool(current_platform.is_cpu()) and torch.get_num_threads() == 1
+
+
+def _let_vllm_scan() -> None:
+    """On CPUs vLLM 0.32 looks at the variables of all that modules hold. llvmlite's library, which Numba has loaded,
+    answers to any name with a foreign function, to `__dict__` too; the look at that fails."""
+    from llvmlite.binding import ffi
+
+    functions = getattr(ffi.lib, "_fntab", None)
+    if isinstance(functions, dict):
+        functions.setdefault("__dict__", {})

@@ -1,0 +1,81 @@
+"""What is sent for a request: a body for POST /v1/completions, as vLLM reads it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from servegym.adapters.replay.errors import ReplayError
+from servegym.simulator.workload import Workload
+
+PROMPTS = ("ids", "text")
+FIRST_ID = 16  # below are most tokenizers' special tokens
+XARGS = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "weight")
+WORD = "the "  # a token of most tokenizers
+
+
+@dataclasses.dataclass(frozen=True)
+class Bodies:
+    """How requests are written.
+
+    model: as the server names it. prompt: "ids" (token ids drawn by the seed, of exactly the prompt's length; equal
+    chunks of a workload with prefixes are equal ids) or "text" (words, about as long). vocabulary: ids are drawn from
+    16 up to it. slos, priority: whether SLOs and weight go along as `vllm_xargs`, and `priority` as itself.
+
+    Raises ReplayError for a setting that is out of range.
+    """
+
+    model: str
+    prompt: str = "ids"
+    vocabulary: int = 256
+    slos: bool = True
+    priority: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.prompt not in PROMPTS:
+            raise ReplayError(f"prompt is {self.prompt!r}; it should be one of {', '.join(PROMPTS)}")
+        if self.vocabulary <= FIRST_ID:
+            raise ReplayError(f"vocabulary is {self.vocabulary}; it should be above {FIRST_ID}")
+
+    def body(self, workload: Workload, index: int) -> bytes:
+        """The body for a request of the workload, as JSON in UTF-8."""
+        request = workload.table[index]
+        document: dict[str, Any] = {
+            "model": self.model,
+            "prompt": self.prompt_of(workload, index),
+            "max_tokens": int(request["output_tokens"]),
+            "ignore_eos": True,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        }
+        if self.slos:
+            xargs = {name: float(request[name]) for name in XARGS if math.isfinite(request[name])}
+            document["vllm_xargs"] = xargs
+        if self.priority:
+            document["priority"] = int(request["priority"])
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    def prompt_of(self, workload: Workload, index: int) -> list[int] | str:
+        """Token ids, or words."""
+        length = int(workload.table["prompt_tokens"][index])
+        if self.prompt == "text":
+            numbered = f"{self.seed} {index} "  # so that no prompt begins as another
+            return numbered + WORD * max(0, length - 4)
+        ids = self._ids(length, index, 0)
+        prompts = workload.prefixes
+        if prompts is not None:
+            chunks = prompts.chunks[prompts.offsets[index] : prompts.offsets[index + 1]]
+            for place, chunk in enumerate(chunks):
+                at = place * prompts.chunk_tokens
+                ids[at : at + prompts.chunk_tokens] = self._ids(prompts.chunk_tokens, int(chunk), 1)
+        return ids.tolist()
+
+    def _ids(self, length: int, number: int, kind: int) -> np.ndarray:
+        rng = np.random.default_rng((self.seed, kind, number))
+        return rng.integers(FIRST_ID, self.vocabulary, length)

@@ -1,0 +1,140 @@
+"""Judging a replay as a simulation is judged: the same gain function, tables and figures."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba import types
+
+from servegym.adapters.replay.records import NOT_SENT, Replayed
+from servegym.baselines.registry import scheduler
+from servegym.latency_models.model import LatencyModel
+from servegym.simulator import types as layout
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.gains import Gain
+from servegym.simulator.iterations import emit
+from servegym.simulator.results import Result
+from servegym.simulator.signatures import REQUESTS, array, compiled, gain_signature
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# What only an engine knows of itself, and no client.
+UNKNOWN = (
+    "preemptions", "saved_tokens", "loaded_tokens", "cached_tokens", "reroutes", "lost_tokens", "iterations",
+    "scheduling_rounds", "blocking_mean_s", "blocking_longest_s", "kv_use_mean", "kv_use_peak", "cost_engine_s",
+)  # fmt: skip
+UNKNOWN_OF_REQUESTS = ("engine", "ready_s", "admitted_s", "evictions", "reroutes", "cached_tokens")
+
+
+@compiled(
+    types.void(
+        array(layout.CLOCK),
+        REQUESTS,
+        array(layout.OUTCOME),
+        array(types.int64),  # the histogram of token intervals
+        array(types.int64),  # offsets[requests + 1]: request r has tokens offsets[r] to offsets[r + 1]
+        array(types.float64),  # the tokens' times
+        types.FunctionType(gain_signature),
+    )
+)
+def tell_tokens(clock, requests, outcomes, histogram, offsets, token_s, gain):
+    """Every token that came comes out in the run, as at the end of a simulated iteration."""
+    for r in range(requests.shape[0]):
+        request, outcome = requests[r], outcomes[r]
+        for k in range(offsets[r], offsets[r + 1]):
+            earned = gain(request, outcome, token_s[k])
+            emit(request, outcome, clock[0], histogram, earned, token_s[k])
+        if request.emitted_tokens == outcome.output_tokens:
+            outcome.finish_s = outcome.last_token_s
+            clock[0].finished += 1
+
+
+class Measured(Result):
+    """What a replay gave: a `Result` whose tokens came from a live endpoint.
+
+    summary has the names of a simulation's; what a client cannot know of an engine (`UNKNOWN`) is None. Added are
+    `statuses` (how many requests ended in each way), `reasons`, `lateness_s` (of sending) and `interrupted`.
+    Requests that were not sent, after an interruption, are not counted.
+    """
+
+    def __init__(self, workload: Workload, replayed: Replayed, gain: Gain | None = None):
+        scenario = Scenario(workload, _unknown_engine(), scheduler("vllm-v1"), gain or Gain())
+        arrays = Simulation(scenario).arrays
+        tokens = [record.token_s for record in replayed.records]
+        offsets = np.concatenate([[0], np.cumsum([len(times) for times in tokens])]).astype("i8")
+        token_s = np.concatenate([np.asarray(times, "f8") for times in tokens])
+        tell_tokens(
+            arrays.clock, arrays.requests, arrays.outcomes, arrays.tbt_histogram, offsets, token_s,
+            scenario.gain.function.value,
+        )  # fmt: skip
+        clock = arrays.clock[0]
+        clock.next_arrival = sum(record.status != NOT_SENT for record in replayed.records)
+        sent_s = [record.sent_s for record in replayed.records[: clock.next_arrival]]
+        clock.now_s = max([*token_s.tolist(), *sent_s, 0.0])
+        self.replayed, self.offsets, self.token_s = replayed, offsets, token_s
+        super().__init__(scenario, arrays, replayed.wall_s)
+
+    @functools.cached_property
+    def summary(self) -> dict[str, Any]:
+        lateness_s = np.array([record.lateness_s for record in self._sent])
+        return {
+            **super().summary,
+            **dict.fromkeys(UNKNOWN),
+            "statuses": self.replayed.counts(),
+            "reasons": self.replayed.reasons(),
+            "lateness_s": {"mean": float(lateness_s.mean()), "max": float(lateness_s.max())} if len(lateness_s) else {},
+            "interrupted": self.replayed.interrupted,
+        }
+
+    @property
+    def _sent(self) -> list[Any]:
+        return [record for record in self.replayed.records if record.status != NOT_SENT]
+
+    @property
+    def requests(self) -> pd.DataFrame:
+        """One row a request that was sent, with how it went; times in seconds since the replay began."""
+        table = super().requests.drop(columns=list(UNKNOWN_OF_REQUESTS))
+        for name in ("sent_s", "lateness_s", "status", "reason", "http_status"):
+            table[name] = [getattr(record, name) for record in self._sent]
+        table["server_prompt_tokens"] = [record.prompt_tokens for record in self._sent]
+        return table
+
+    @property
+    def tokens(self) -> pd.DataFrame:
+        """One row a token: request, token (from 1), time_s."""
+        import pandas as pd
+
+        counts = np.diff(self.offsets)
+        return pd.DataFrame(
+            {
+                "request": np.repeat(np.arange(len(counts)), counts),
+                "token": np.arange(len(self.token_s)) - np.repeat(self.offsets[:-1], counts) + 1,
+                "time_s": self.token_s,
+            }
+        )
+
+    def save(self, directory: str | Path, csv: bool = False, timeline: bool = True) -> list[Path]:
+        """Write requests and tokens, as Parquet or CSV; returns the files."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        written = []
+        for name, table in (("requests", self.requests), ("tokens", self.tokens)):
+            path = directory / f"{name}.{'csv' if csv else 'parquet'}"
+            if csv:
+                table.to_csv(path, index=False)
+            else:
+                table.to_parquet(path, index=False)
+            written.append(path)
+        return written
+
+
+def _unknown_engine() -> Deployment:
+    """An engine with room for any request, of which nothing is known."""
+    nothing = LatencyModel.from_values("linear", dict.fromkeys(("a_p", "b_p", "c_p", "a_d", "b_d", "t_c"), 0.0))
+    return Deployment(nothing, nothing, total_blocks=2**6, block_tokens=2**20, name="a live endpoint")

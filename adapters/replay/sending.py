@@ -1,0 +1,203 @@
+"""Sending a workload to a live endpoint at its timestamps, whatever the endpoint makes of it (open loop)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+
+from servegym.adapters.replay.bodies import Bodies
+from servegym.adapters.replay.errors import ReplayError
+from servegym.adapters.replay.records import (
+    CUT_OFF,
+    FAILED,
+    FINISHED,
+    INTERRUPTED,
+    REFUSED,
+    TIMED_OUT,
+    Record,
+    Replayed,
+)
+from servegym.adapters.replay.streams import StreamError, TokenStream, error_text
+from servegym.simulator.workload import Workload
+
+Progress = Callable[[int, int], None]  # (requests that have ended, requests in all)
+HEADERS = {"content-type": "application/json", "accept": "text/event-stream", "accept-encoding": "identity"}
+LEAD_S = 0.05  # between the start and time 0, so that a request due at once is not late
+
+
+@dataclasses.dataclass(frozen=True)
+class Endpoint:
+    """Where requests go.
+
+    url: of the server, with or without /v1. timeout_s: after which a request is given up, its stream included.
+    connect_timeout_s: for a connection. headers: sent with each request (an API key).
+    """
+
+    url: str
+    timeout_s: float = 600.0
+    connect_timeout_s: float = 10.0
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise ReplayError(f"endpoint {self.url!r}: a URL begins with http:// or https://")
+        for name in ("timeout_s", "connect_timeout_s"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ReplayError(f"endpoint {self.url}: {name} is {getattr(self, name)}; it should be above 0")
+
+    @property
+    def base(self) -> str:
+        """The URL up to and with /v1."""
+        url = self.url.rstrip("/")
+        return url if url.endswith("/v1") else f"{url}/v1"
+
+    def model(self) -> str:
+        """The name of the first model that is served. Raises ReplayError where there is none."""
+        where = f"{self.base}/models"
+        try:
+            answer = httpx.get(where, timeout=self.connect_timeout_s, headers=list(self.headers), trust_env=False)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise ReplayError(f"endpoint {self.url} cannot be reached: {reason_of(error)}") from None
+        try:
+            return str(answer.raise_for_status().json()["data"][0]["id"])
+        except (httpx.HTTPError, ValueError, LookupError, TypeError):
+            raise ReplayError(
+                f"{where} answered {answer.status_code} and names no model; an OpenAI-compatible server does"
+            ) from None
+
+
+def replay(workload: Workload, endpoint: Endpoint, bodies: Bodies, progress: Progress | None = None) -> Replayed:
+    """Send each request at its `arrival_s` and read all streams to their ends.
+
+    No answer is waited for before the next request is sent. Every request ends: finished, or as
+    `servegym.adapters.replay.records` names it, at the latest after the endpoint's timeout. Ctrl-C ends all that are
+    under way, and what came until then is given back (`interrupted`).
+    """
+    records = [Record(float(arrival_s)) for arrival_s in workload.table["arrival_s"]]
+    start_s = time.monotonic() + LEAD_S
+    interrupted = asyncio.run(_send_all(workload, endpoint, bodies, records, start_s, progress or (lambda *_: None)))
+    return Replayed(records, time.monotonic() - start_s, interrupted)
+
+
+async def _send_all(
+    workload: Workload, endpoint: Endpoint, bodies: Bodies, records: list[Record], start_s: float, progress: Progress
+) -> bool:
+    """Whether it was interrupted."""
+    ended = 0
+
+    def count(_: asyncio.Task[None]) -> None:
+        nonlocal ended
+        ended += 1
+        progress(ended, len(records))
+
+    tasks: list[asyncio.Task[None]] = []
+    interrupted = False
+    clients = Clients(endpoint)
+    try:
+        for index, record in enumerate(records):
+            body = bodies.body(workload, index)
+            await asyncio.sleep(max(0.0, start_s + record.due_s - time.monotonic()))
+            wanted = int(workload.table["output_tokens"][index])
+            record.end(INTERRUPTED)  # until it has ended
+            task = asyncio.create_task(_send(clients, endpoint, body, record, wanted, start_s))
+            task.add_done_callback(count)
+            tasks.append(task)
+        await asyncio.gather(*tasks)
+    except asyncio.CancelledError:  # asyncio's word for Ctrl-C
+        interrupted = True
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    finally:
+        await clients.close()
+    return interrupted
+
+
+class Clients:
+    """Clients of httpx, each for one request at a time and kept for later ones.
+
+    One client for all would look through all of its connections at every request: with 300 open ones that takes
+    the loop seconds, and tokens would be seen late.
+    """
+
+    def __init__(self, endpoint: Endpoint):
+        self.endpoint = endpoint
+        self._verify = ssl.create_default_context()
+        self._free: list[httpx.AsyncClient] = []
+        self._all: list[httpx.AsyncClient] = []
+
+    @contextlib.asynccontextmanager
+    async def one(self) -> AsyncIterator[httpx.AsyncClient]:
+        """A client that nobody else uses meanwhile."""
+        client = self._free.pop() if self._free else self._new()
+        try:
+            yield client
+        finally:
+            self._free.append(client)
+
+    def _new(self) -> httpx.AsyncClient:
+        # A request is timed as a whole; nothing of the environment (a proxy) is put between.
+        timeout = httpx.Timeout(None, connect=self.endpoint.connect_timeout_s)
+        headers = list(self.endpoint.headers)
+        client = httpx.AsyncClient(verify=self._verify, timeout=timeout, headers=headers, trust_env=False)
+        self._all.append(client)
+        return client
+
+    async def close(self) -> None:
+        for client in self._all:
+            await client.aclose()
+
+
+async def _send(clients: Clients, endpoint: Endpoint, body: bytes, record: Record, wanted: int, start_s: float) -> None:
+    """One request, to its end: the record says how it went."""
+    stream = TokenStream(record, wanted)
+    try:
+        async with asyncio.timeout(endpoint.timeout_s), clients.one() as client:
+            record.sent_s = time.monotonic() - start_s
+            async with client.stream("POST", f"{endpoint.base}/completions", content=body, headers=HEADERS) as answer:
+                record.http_status = answer.status_code
+                if answer.status_code != httpx.codes.OK:
+                    record.end(REFUSED, f"HTTP {answer.status_code}: {told(await answer.aread())}")
+                    return
+                async for data in answer.aiter_raw():
+                    stream.feed(data, time.monotonic() - start_s)
+        _end(record, stream, wanted)
+    except TimeoutError:
+        record.end(TIMED_OUT, f"no end after {endpoint.timeout_s:g} s")
+    except (httpx.HTTPError, StreamError) as error:
+        if len(record.token_s) == wanted:
+            record.end(FINISHED)
+        else:
+            record.end(FAILED, reason_of(error))
+
+
+def _end(record: Record, stream: TokenStream, wanted: int) -> None:
+    """The stream is over."""
+    if len(record.token_s) == wanted:
+        record.end(FINISHED)
+    elif stream.done:
+        record.end(CUT_OFF, "the server ended it before the tokens that were asked for")
+    else:
+        record.end(FAILED, "the stream broke off")
+
+
+def told(text: bytes) -> str:
+    """What the body of an HTTP error says."""
+    try:
+        document: Any = json.loads(text)
+    except ValueError:
+        return " ".join(text[:200].decode(errors="replace").split())
+    return error_text(document)
+
+
+def reason_of(error: Exception) -> str:
+    """An error on one line; httpx's are often without words."""
+    return " ".join(str(error).split()) or type(error).__name__

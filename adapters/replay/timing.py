@@ -1,0 +1,19 @@
+"""When a replay sends what: the workload's own times, from 0 on, and faster if one likes."""
+
+from __future__ import annotations
+
+import math
+
+from servegym.adapters.replay.errors import ReplayError
+from servegym.simulator.workload import Workload
+
+
+def timed(workload: Workload, speed: float = 1.0) -> Workload:
+    """The workload with its first arrival at 0 and all of them `speed` times as fast; SLOs stay.
+
+    Raises ReplayError for a speed that is not above 0.
+    """
+    if not 0 < speed < math.inf:
+        raise ReplayError(f"speed is {speed}; it should be above 0 (1: the workload's own times)")
+    arrival_s = workload.table["arrival_s"]
+    return workload.replace(arrival_s=(arrival_s - arrival_s[0]) / speed)

@@ -1,0 +1,157 @@
+"""The page of `real_cpu_engine`: what was measured, and how far the simulation is off."""
+
+from __future__ import annotations
+
+import statistics
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import Any
+
+WIDTH = 120  # characters of a line of text
+MOST_WAITED = 0.05  # of an engine's time, for a core, in a measurement that is to be trusted
+
+Figures = Mapping[str, Any]
+# Shares are compared by their difference, times by their ratio.
+SHARES: dict[str, Callable[[Figures], float]] = {
+    "TDG ratio": lambda figures: figures["tdg_ratio"],
+    "SLO attainment": lambda figures: figures["slo_attainment"],
+}
+TIMES: dict[str, Callable[[Figures], float]] = {
+    "TTFT p50, s": lambda figures: figures["ttft_s"]["p50"],
+    "TTFT p90, s": lambda figures: figures["ttft_s"]["p90"],
+    "TPOT p50, ms": lambda figures: 1e3 * figures["tpot_s"]["p50"],
+    "TPOT p90, ms": lambda figures: 1e3 * figures["tpot_s"]["p90"],
+    "time for all, s": lambda figures: figures["span_s"],
+}
+COMMAND = "python -m servegym.experiments.engines.real_cpu_engine --page docs/results/vllm-cpu.md"
+
+
+def page_of(document: Mapping[str, Any]) -> str:
+    """The whole page in Markdown, from `results.json`."""
+    return (
+        "\n\n".join((heading(document), fit_section(document), runs_section(document), limits_section(document))) + "\n"
+    )
+
+
+def heading(document: Mapping[str, Any]) -> str:
+    settings, model, facts, machine = (document[name] for name in ("settings", "model", "facts", "machine"))
+    return f"""# A real engine: vLLM on a CPU core, measured and simulated
+
+A small Llama of random weights on {facts["engine"].partition(",")[0]}: profiled, fitted, simulated, and served through
+its HTTP server with the same requests at the same times. No number of the served runs went into the profile.
+
+| | |
+|---|---|
+| model | Llama, {model["layers"]} layers, hidden {model["hidden"]}, {model["heads"]} heads ({model["kv_heads"]} of \
+keys), MLP {model["intermediate"]}, {facts["dtype"].removeprefix("torch.")} |
+| machine | {machine["cpu"]}, {machine["cores"]} cores; the model computes on one thread |
+| engine | {settings["batch_tokens"]} tokens and {settings["sequences"]} requests a batch, contexts of \
+{settings["context_tokens"]} tokens, no prefix cache, no asynchronous scheduling |
+| requests | {settings["requests"]} of azure-conv that fit the context, SLOs of `proserve`, seed {settings["seed"]} |
+| simulated | scheduler `vllm-v1` with the same limits |
+
+Again, with the Python of [an engine's environment](../engines.md), on a machine that does nothing else:
+
+    {COMMAND}"""
+
+
+def fit_section(document: Mapping[str, Any]) -> str:
+    profiled = document["profiled"]
+    lines = [
+        "## The profile",
+        "",
+        textwrap.fill(
+            f"{profiled['batches']} designed batches, {document['settings']['repeats']} repeats each, of "
+            f"{1e3 * profiled['shortest_s']:.1f} to {1e3 * profiled['longest_s']:.0f} ms "
+            f"([profiling](../profiling.md)). Slowest and fastest repeat of a "
+            f"batch differ by {100 * profiled['median_spread']:.1f} % (median over "
+            f"batches); in {100 * profiled['undisturbed']:.0f} % of the repeats the engine had its core throughout.",
+            WIDTH,
+        ),
+        "",
+        "| error on batches held out, % | mean | decode | prefill | mixed | p95 | largest |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for form, error in document["fit"].items():
+        chosen = ", used" if form == document["form"] else ""
+        lines.append(f"| device `{form}`{chosen} | {_errors(error)} |")
+    lines.append(f"| estimator `linear`, against the device | {_errors(document['estimator'])} |")
+    return "\n".join(lines)
+
+
+def _errors(error: Mapping[str, float]) -> str:
+    names = ("mape_percent", "decode_mape_percent", "prefill_mape_percent", "mixed_mape_percent", "p95_percent")
+    return " | ".join(f"{error[name]:.1f}" for name in (*names, "max_percent"))
+
+
+def runs_section(document: Mapping[str, Any]) -> str:
+    times = document["settings"]["times"]
+    lines = [
+        "## Served and simulated",
+        "",
+        textwrap.fill(
+            f"Load is relative to the simulated saturation, {document['saturation_per_s']:.2f} requests/s. Each load "
+            f"was served {times} times in each way; errors are those of the simulation against their mean.",
+            WIDTH,
+        ),
+        "",
+        "### In process",
+        "",
+        textwrap.fill(
+            "The engine core is handed each request at its arrival and stepped; the clock is the time that its thread "
+            "computes, so that what else the machine does is not in it.",
+            WIDTH,
+        ),
+        "",
+        *comparison(document, "in_process"),
+        "",
+        "### Over HTTP",
+        "",
+        "`servegym replay` against vLLM's server, by the clock on the wall.",
+        "",
+        *comparison(document, "measured"),
+    ]
+    lines += disturbed(document)
+    lines += ["", "| load | requests | engine waited for a core | sent late, at most |", "|---|---|---|---|"]
+    for run in document["runs"]:
+        for one in run["measured"]:
+            ended = ", ".join(f"{count} {status}" for status, count in one["statuses"].items())
+            late_ms, waited = 1e3 * one["lateness_s"]["max"], 100 * one["engine_waited_share"]
+            lines.append(f"| {run['load']:g} | {ended} | {waited:.1f} % of the time | {late_ms:.0f} ms |")
+    return "\n".join(lines)
+
+
+def comparison(document: Mapping[str, Any], way: str) -> list[str]:
+    """The table of a way of serving beside the simulation."""
+    lines = ["| load | figure | simulated | measured | of each serving | error |", "|---|---|---|---|---|---|"]
+    for run in document["runs"]:
+        for name, read in (SHARES | TIMES).items():
+            guess, found = read(run["simulated"]), [read(one) for one in run[way]]
+            mean = statistics.fmean(found)
+            error = f"{guess - mean:+.3f}" if name in SHARES else f"{100 * (guess / mean - 1):+.1f} %"
+            each = ", ".join(f"{value:.3f}" for value in found)
+            lines.append(f"| {run['load']:g} | {name} | {guess:.3f} | {mean:.3f} | {each} | {error} |")
+    return lines
+
+
+def disturbed(document: Mapping[str, Any]) -> list[str]:
+    """A warning, where other work on the machine decided what was measured."""
+    waited = max(one["engine_waited_share"] for run in document["runs"] for one in run["measured"])
+    if waited <= MOST_WAITED:
+        return []
+    warning = (
+        f"**Disturbed:** other processes held the cores; the engine waited up to {100 * waited:.0f} % of its time. The "
+        "differences over HTTP are the machine's as much as the simulation's, and "
+        "they are to be measured again on an idle one."
+    )
+    return ["", textwrap.fill(warning, WIDTH)]
+
+
+def limits_section(document: Mapping[str, Any]) -> str:
+    del document
+    return """## What it does not say
+
+- The profile holds the engine core's step. HTTP, the exchange of messages between vLLM's processes and the client's own
+  reading are in the measured times only.
+- Where other work runs on the machine, measured times hold the wait for a core; the table above says how much it was.
+- One core and a small model: a step of few tokens is mostly vLLM's Python, which no form of a profile depends on."""

@@ -1,0 +1,248 @@
+"""`servegym profile`: what batches take on a real engine, for calibrate to fit."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from servegym.cli import options
+from servegym.cli.compare import bar_of
+from servegym.cli.interruption import Interrupted
+from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
+from servegym.simulator.errors import ServegymError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table
+
+    from servegym.adapters.profiling.design import Space
+    from servegym.adapters.profiling.meter import Meter
+
+EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym profile --engine vllm --model meta-llama/Llama-3.1-8B --out results/profile-mine
+
+servegym profile --endpoint http://127.0.0.1:8000 --batch-tokens 2048 --sequences 64
+
+servegym profile --operators config.json --torch-device cuda --batches 200
+
+servegym calibrate results/profile-mine/batches.csv --name mine --kv-blocks 20000
+"""
+ENGINES = ("vllm",)
+
+
+def profile(
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Measure an OpenAI-compatible server, by the tokens it streams.",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="vllm", help="Measure the steps of vLLM in this process, on --model.", rich_help_panel=options.WHAT
+        ),
+    ] = None,
+    operators: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SHAPE.json",
+            help="Measure a model's operators with torch; a config.json as on Hugging Face says its shape.",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A folder or name that vLLM loads; of an endpoint, the model's name there.",
+            show_default="the first the endpoint serves",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = None,
+    torch_device: Annotated[
+        str, typer.Option(metavar="cpu|cuda|...", help="Where --operators run.", rich_help_panel=options.WHAT)
+    ] = "cpu",
+    dtype: Annotated[
+        str, typer.Option(metavar="NAME", help="Numbers of --operators.", rich_help_panel=options.WHAT)
+    ] = "bfloat16",
+    eager: Annotated[
+        bool, typer.Option("--eager", help="vLLM without compiled graphs.", rich_help_panel=options.WHAT)
+    ] = False,
+    memory_share: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            max=1.0,
+            metavar="SHARE",
+            help="Share of the memory that vLLM takes.",
+            show_default="vLLM's",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = None,
+    batch_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            metavar="N",
+            help="Most tokens of a batch.",
+            show_default="vLLM's; 2048",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = None,
+    sequences: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Most requests of a batch.",
+            show_default="vLLM's; 64",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = None,
+    context_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=64,
+            metavar="N",
+            help="Longest context of a request.",
+            show_default="the model's; 4096",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = None,
+    kv_tokens: Annotated[
+        int,
+        typer.Option(
+            min=128,
+            metavar="N",
+            help="Most tokens of all contexts together; vLLM in this process knows itself.",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = 131072,
+    vocabulary: Annotated[
+        int,
+        typer.Option(
+            min=17, metavar="N", help="Token ids sent to an endpoint are 16 up to this.", rich_help_panel=options.WHAT
+        ),
+    ] = 256,
+    batches: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many batches.", rich_help_panel=options.HOW_MUCH)
+    ] = 60,
+    repeats: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="How often each; the median counts.", rich_help_panel=options.HOW_MUCH),
+    ] = 5,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="S", help="Seed of which batches they are.", rich_help_panel=options.HOW_MUCH)
+    ] = 0,
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar=options.OUT_METAVAR,
+            help="Folder of the table. Where it has a part of the same measurement, the rest is measured.",
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = Path("results/profile"),
+    json: options.Json = None,
+) -> None:
+    """Measure what designed batches take: decodes only, prefills only, and both.
+
+    Writes batches.csv, which calibrate fits a latency profile to, row by row as it goes, and profile.json, which says
+    what was measured with what.
+    """
+    if sum(way is not None for way in (endpoint, engine, operators)) != 1:
+        raise ServegymError("name one of --endpoint URL, --engine vllm and --operators SHAPE.json")
+    if engine is not None and engine not in ENGINES:
+        raise ServegymError(f"--engine {engine} is not known; there is {', '.join(ENGINES)}")
+    if engine is not None and model is None:
+        raise ServegymError("--engine vllm needs --model, a folder or a name that vLLM loads")
+    check_output_folder(out)
+    from servegym.adapters.profiling import measuring
+    from servegym.adapters.profiling.design import Space
+
+    plan = measuring.Plan(batches, repeats, seed)
+    space = Space(batch_tokens or 2048, sequences or 64, context_tokens or 4096, kv_tokens)
+    meter: Meter
+    if operators is not None:
+        from servegym.adapters.profiling.shapes import read_shape
+        from servegym.adapters.profiling.torch_operators import TorchMeter
+
+        meter = TorchMeter(read_shape(operators), space, torch_device, dtype)
+    elif endpoint is not None:
+        meter = meter_of(endpoint, model, space, vocabulary)
+    else:
+        from servegym.adapters.profiling.vllm_engine import Options, VllmMeter
+
+        meter = VllmMeter(Options(str(model), batch_tokens, sequences, context_tokens, memory_share, eager))
+    try:
+        with bar_of("batches") as (done, progress):
+            table = measuring.measure(meter, plan, out, progress)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"{done[0]} of {batches} batches are in {out / measuring.BATCHES}; the same command goes on from there"
+        ) from None
+    finally:
+        meter.close()
+    show(table, json)
+
+
+def meter_of(endpoint: str, model: str | None, space: Space, vocabulary: int) -> Meter:
+    """What measures a server."""
+    try:
+        from servegym.adapters.profiling.endpoint import EndpointMeter
+        from servegym.adapters.replay.sending import Endpoint
+    except ModuleNotFoundError as error:
+        raise ServegymError(
+            f"--endpoint takes a package that is not installed ({error.name}): pip install 'servegym[serve]'"
+        ) from None
+    target = Endpoint(endpoint)
+    return EndpointMeter(target, model or target.model(), space, vocabulary)
+
+
+def show(table: Path, json: str | None) -> None:
+    """What was measured."""
+    import pandas as pd
+
+    from servegym.adapters.profiling.measuring import RECORD
+    from servegym.latency_models.fitting import REGIMES, regime
+    from servegym.latency_models.model import as_batches
+
+    rows = pd.read_csv(table)
+    rows["regime"] = [REGIMES[kind] for kind in regime(as_batches(rows))]
+    rows["spread"] = (rows["slowest_s"] - rows["fastest_s"]) / rows["duration_s"]
+    record = table.with_name(RECORD)
+    console = console_for(json)
+    console.print(summary_table(rows), f"written: {table}, {record}", soft_wrap=True)
+    if json is not None:
+        figures = {
+            name: {
+                "batches": len(part),
+                "shortest_s": float(part["duration_s"].min()),
+                "longest_s": float(part["duration_s"].max()),
+                "median_spread": float(part["spread"].median()),
+            }
+            for name, part in rows.groupby("regime")
+        }
+        document = json_module.loads(record.read_text(encoding="utf-8"))
+        write_json(document | {"batches": len(rows), "regimes": figures, "files": [table, record]}, json)
+
+
+def summary_table(rows: pd.DataFrame) -> Table:
+    """How long batches of each kind took, and how far repeats of one differ."""
+    table = new_table("batches", "", "shortest, ms", "median, ms", "longest, ms", "spread of repeats, %")
+    for name, part in rows.groupby("regime"):
+        duration_ms = 1e3 * part["duration_s"]
+        table.add_row(
+            str(name),
+            number(len(part)),
+            *(number(float(value), 2) for value in (duration_ms.min(), duration_ms.median(), duration_ms.max())),
+            number(100 * float(part["spread"].median()), 1),
+        )
+    return table

@@ -1,0 +1,245 @@
+"""`servegym replay`: a workload sent to a live endpoint, and judged as a simulation is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from servegym.cli import options
+from servegym.cli.compare import bar_of
+from servegym.cli.interruption import Interrupted
+from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
+from servegym.cli.simulate import arrival_rate_per_s
+from servegym.simulator.errors import ServegymError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from servegym.adapters.replay.measuring import Measured
+
+EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym replay --endpoint http://127.0.0.1:8000 --trace azure-conv --rate 2 --requests 200
+
+servegym replay --endpoint http://127.0.0.1:8000 --device results/calibrate/mine.json --load high --out results/live
+
+servegym replay --endpoint http://127.0.0.1:8000 --trace my.csv --speed 2 --json - | jq .tdg_ratio
+
+The same workload, simulated: servegym simulate --device results/calibrate/mine.json --scheduler vllm-v1 --load high
+"""
+KEY = "OPENAI_API_KEY"
+
+
+def replay(
+    endpoint: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="An OpenAI-compatible server, such as http://127.0.0.1:8000. "
+            f"A key in the environment variable {KEY} goes along.",
+            rich_help_panel=options.WHAT,
+        ),
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The model's name there.",
+            show_default="the first it serves",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = None,
+    trace: options.Trace = "azure-conv",
+    slo: options.Slo = "proserve",
+    device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROFILE",
+            help="The endpoint's latency profile: --load is relative to what it can serve, and recipes give no SLO "
+            "that it cannot meet when idle, as in simulate.",
+            show_default="not known",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = None,
+    engines: Annotated[
+        int,
+        typer.Option(
+            min=1, max=1024, metavar="N", help="Engines behind the endpoint, for --load.", rich_help_panel=options.WHAT
+        ),
+    ] = 1,
+    rate: options.Rate = None,
+    load: options.Load = None,
+    requests: options.Requests = None,
+    seed: options.Seed = 0,
+    speed: Annotated[
+        float,
+        typer.Option(
+            metavar="X",
+            help="Send X times as fast as the arrival times say; SLOs stay.",
+            rich_help_panel=options.HOW_MUCH,
+        ),
+    ] = 1.0,
+    prompt: Annotated[
+        str,
+        typer.Option(
+            metavar="ids|text",
+            help="Prompts as token ids, of exactly their length, or as words, of about it.",
+            rich_help_panel=options.ON_WHAT,
+        ),
+    ] = "ids",
+    vocabulary: Annotated[
+        int,
+        typer.Option(metavar="N", help="Token ids are drawn from 16 up to this.", rich_help_panel=options.ON_WHAT),
+    ] = 256,
+    slos: Annotated[
+        bool,
+        typer.Option(
+            "--slos/--no-slos",
+            help="Send SLOs and weight along as vllm_xargs.",
+            rich_help_panel=options.ON_WHAT,
+        ),
+    ] = True,
+    priority: Annotated[
+        bool, typer.Option("--priority/--no-priority", help="Send priorities along.", rich_help_panel=options.ON_WHAT)
+    ] = True,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="Give a request up, its stream included, so long after it was sent.",
+            rich_help_panel=options.HOW_MUCH,
+        ),
+    ] = 600.0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar=options.OUT_METAVAR,
+            help="Write the tables of requests and tokens there, and run.json.",
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = None,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Tables as CSV, not Parquet.", rich_help_panel=options.OUTPUT)
+    ] = False,
+    json: options.Json = None,
+) -> None:
+    """Send a workload to a live endpoint at its timestamps, and print how well it was served.
+
+    Requests are sent when they are due, whatever has been answered. Figures have the names that simulate gives them;
+    what only an engine knows of itself is null. Needs the packages of servegym[serve].
+    """
+    if out is not None:
+        check_output_folder(out)
+    elif csv:
+        raise ServegymError("--csv needs --out DIR, the folder of the tables")
+    try:
+        from servegym.adapters.replay import sending
+    except ModuleNotFoundError as error:
+        raise ServegymError(
+            f"replay takes a package that is not installed ({error.name}): pip install 'servegym[serve]'"
+        ) from None
+
+    from servegym.adapters.replay.bodies import Bodies
+    from servegym.adapters.replay.measuring import Measured
+    from servegym.adapters.replay.timing import timed
+    from servegym.experiments.identity import versions
+    from servegym.latency_models.profile import load_profile
+    from servegym.traces.workloads import build_workload, load_trace
+
+    key = os.environ.get(KEY)
+    target = sending.Endpoint(endpoint, timeout, headers=(("authorization", f"Bearer {key}"),) if key else ())
+    profile = load_profile(device) if device is not None else None
+    if load is not None and profile is None:
+        raise ServegymError(
+            "--load is relative to what the endpoint can serve: name its profile with --device, or give --rate"
+        )
+    if profile is None and rate is None and load_trace(trace, default_requests=1).arrival_s is None:
+        raise ServegymError(f"trace '{trace}' has no times of its own: give --rate, or --device and --load")
+    rate_per_s = rate if profile is None else arrival_rate_per_s(rate, load, trace, profile, engines, slo)
+    workload = build_workload(
+        trace, requests=requests, rate_per_s=rate_per_s, slo=slo, seed=seed, window="seed",
+        idle_tpot_s=profile.idle_tpot_s if profile is not None else None,
+    )  # fmt: skip
+    workload = timed(workload, speed)
+    bodies = Bodies(model or target.model(), prompt, vocabulary, slos, priority, seed)
+    with bar_of("requests") as (_, progress):
+        result = Measured(workload, sending.replay(workload, target, bodies, progress))
+    document = {
+        **result.summary,
+        "arguments": {
+            "endpoint": endpoint,
+            "model": bodies.model,
+            "trace": trace,
+            "slo": slo,
+            "device": device,
+            "engines": engines,
+            "rate": rate,
+            "load": load,
+            "requests": requests,
+            "seed": seed,
+            "speed": speed,
+            "prompt": prompt,
+            "vocabulary": vocabulary,
+            "slos": slos,
+            "priority": priority,
+            "timeout": timeout,
+        },
+        "rate_per_s": workload.rate_per_s,
+        "workload": {"name": workload.name, "digest": workload.digest, **workload.provenance},
+        "versions": versions(),
+    }
+    console = console_for(json)
+    show(document, console)
+    if out is not None:
+        written = result.save(out, csv)
+        write_json(document, out / "run.json")
+        console.print("Written:", ", ".join(str(path) for path in [*written, out / "run.json"]))
+    if json is not None:
+        write_json(document, json)
+    if result.replayed.interrupted:
+        raise Interrupted(left_of(result, out))
+
+
+def left_of(result: Measured, out: Path | None) -> str:
+    """What there is of a replay that was stopped."""
+    sent, in_all = result.summary["requests"], len(result.scenario.workload)
+    kept = f"; what came of them is in {out}" if out is not None else ""
+    return f"{sent} of {in_all} requests were sent{kept}"
+
+
+def show(document: dict[str, Any], console: Console) -> None:
+    """The figures of a replay as two tables."""
+    console.print(
+        f"{document['arguments']['model']} at {document['arguments']['endpoint']}, {document['workload']['name']} at "
+        f"{number(document['rate_per_s'])} requests/s, seed {document['arguments']['seed']}"
+    )
+    for note in document["workload"].get("slo_notes", ()):
+        console.print(f"SLOs: {note}")
+    ended = ", ".join(f"{count} {status}" for status, count in document["statuses"].items() if count)
+    attained = ", ".join(
+        f"priority {level}: {number(share)}" for level, share in document["slo_attainment_by_priority"].items()
+    )
+    figures = new_table("", "", numbers=False)
+    figures.add_row("requests", ended)
+    for reason, count in document["reasons"].items():
+        figures.add_row("", f"{count} times: {reason}")
+    for name, value in {
+        "TDG ratio": number(document["tdg_ratio"], 4),
+        "SLO attainment": f"{number(document['slo_attainment'])} ({attained})",
+        "tokens in time": number(document["on_time_token_share"]),
+        "time": f"{number(document['span_s'], 1)} s",
+        "throughput": f"{number(document['throughput_tokens_per_s'], 1)} tokens/s, "
+        f"{number(document['throughput_requests_per_s'], 2)} requests/s, "
+        f"{number(document['slo_throughput_per_s'], 2)} within SLO",
+        "sent late by": f"{number(1e3 * document['lateness_s'].get('mean', 0.0), 1)} ms on average, "
+        f"{number(1e3 * document['lateness_s'].get('max', 0.0), 1)} ms at most",
+    }.items():
+        figures.add_row(name, value)
+    latencies = new_table("seconds", "p50", "p90", "p99")
+    for name in ("ttft", "tpot", "tbt", "ttlt"):
+        latencies.add_row(name.upper(), *(number(value, 4) for value in document[f"{name}_s"].values()))
+    console.print(figures, latencies)

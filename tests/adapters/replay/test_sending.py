@@ -1,0 +1,180 @@
+"""Sending over HTTP: what is sent and when, and that every request ends."""
+
+import asyncio
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from servegym.adapters.replay.bodies import Bodies
+from servegym.adapters.replay.errors import ReplayError
+from servegym.adapters.replay.measuring import Measured
+from servegym.adapters.replay.records import CUT_OFF, FAILED, FINISHED, INTERRUPTED, NOT_SENT, REFUSED, TIMED_OUT
+from servegym.adapters.replay.sending import Endpoint, replay
+from servegym.simulator.prefixes import Prompts
+from servegym.simulator.workload import Workload
+from tests.adapters.replay.fake_server import Answer, serving
+
+pytest.importorskip("httpx")
+LATE_S = 2.0  # a busy machine
+
+
+def workload(outputs, spacing_s=0.0, **columns):
+    given = {"arrival_s": np.arange(len(outputs)) * spacing_s, "prompt_tokens": 8, "output_tokens": outputs}
+    return Workload.from_columns({**given, **columns})
+
+
+def replayed(table, script, timeout_s=20.0, **settings):
+    with serving(script) as server:
+        return replay(table, Endpoint(server.url, timeout_s), Bodies("fake", **settings)), server
+
+
+def tokens(*times):
+    return [(at_s, 1) for at_s in times]
+
+
+def test_tokens_come_when_the_server_sends_them():
+    def script(number, body):
+        return Answer([(0.1, 1), (0.2, 2), (0.4, 1)])
+
+    done, _ = replayed(workload([4, 4, 4], 0.1), script)
+    assert [record.status for record in done.records] == [FINISHED] * 3
+    for record in done.records:
+        assert 0 <= record.lateness_s < LATE_S
+        since_s = np.array(record.token_s) - record.sent_s
+        assert (since_s >= [0.1, 0.2, 0.2, 0.4]).all()
+        assert (since_s < np.array([0.1, 0.2, 0.2, 0.4]) + LATE_S).all()
+        assert record.token_s[1] == record.token_s[2]
+        assert record.prompt_tokens == 7
+    requests = Measured(workload([4, 4, 4], 0.1), done).requests
+    for r, record in enumerate(done.records):
+        assert requests["ttft_s"][r] == pytest.approx(record.token_s[0] - r / 10)
+        assert requests["tpot_s"][r] == pytest.approx((record.token_s[3] - record.token_s[0]) / 3)
+
+
+def test_nobody_waits_for_an_answer():
+    """No request is answered before all of them have come."""
+
+    def script(number, body):
+        async def live(body):
+            while len(server.bodies) < 20:
+                await asyncio.sleep(0.01)
+            yield 1
+
+        return Answer(live=live)
+
+    with serving(script) as server:
+        done = replay(workload([1] * 20, 0.01), Endpoint(server.url, 20), Bodies("fake"))
+    assert done.counts()[FINISHED] == 20
+
+
+def test_what_is_sent():
+    table = workload(
+        [2, 3], priority=[0, 2], weight=[2.0, 1.0], ttft_slo_s=1.5, tpot_slo_s=0.1, ttlt_slo_s=[np.inf, 9.0]
+    )
+    _, server = replayed(table, lambda number, body: Answer(tokens(*[0.0] * body["max_tokens"])))
+    first, second = sorted(server.bodies, key=lambda body: body["max_tokens"])
+    assert first["vllm_xargs"] == {"ttft_slo_s": 1.5, "tpot_slo_s": 0.1, "weight": 2.0}
+    assert second["vllm_xargs"] == {"ttft_slo_s": 1.5, "tpot_slo_s": 0.1, "ttlt_slo_s": 9.0, "weight": 1.0}
+    assert (first["priority"], second["priority"]) == (0, 2)
+    assert first["max_tokens"] == 2
+    assert first["ignore_eos"] and first["stream"]
+    assert len(first["prompt"]) == 8
+    assert all(16 <= token < 256 for token in first["prompt"])
+    assert first["prompt"] != second["prompt"]
+
+
+def test_what_is_left_out_and_prompts_as_text():
+    _, server = replayed(
+        workload([1]), lambda number, body: Answer(tokens(0)), slos=False, priority=False, prompt="text"
+    )
+    (body,) = server.bodies
+    assert not {"vllm_xargs", "priority"} & set(body)
+    assert body["prompt"].split()[2:] == ["the"] * 4
+
+
+def test_prompts_that_begin_alike_are_the_same_ids():
+    prompts = Prompts(4, [0, 2, 4], np.array([0, 1, 0, 2]))
+    table = workload([1, 1], prompt_tokens=10)
+    table = Workload(table.table, prefixes=prompts)
+    first, second = (Bodies("fake").prompt_of(table, index) for index in (0, 1))
+    assert first[:4] == second[:4]
+    assert first[4:8] != second[4:8]
+    assert first[8:] != second[8:]
+    assert Bodies("fake", seed=1).prompt_of(table, 0)[:4] != first[:4]
+
+
+FAULTS = {
+    "cut short": (Answer(tokens(0, 0)), CUT_OFF, "before the tokens"),
+    "refused": (Answer(status=429, body='{"error": {"message": "too\\nmany"}}'), REFUSED, "HTTP 429: too many"),
+    "broken": (Answer(status=500, body="<html>oh"), REFUSED, "HTTP 500: <html>oh"),
+    "dies": (Answer(tokens(0), dies=True), FAILED, ""),
+    "dies at once": (Answer(dies=True), FAILED, ""),
+    "no end": (Answer(tokens(0), done=False), FAILED, "broke off"),
+    "hangs": (Answer(tokens(0), hangs=True), TIMED_OUT, "0.5 s"),
+    "hangs at once": (Answer(hangs=True), TIMED_OUT, "0.5 s"),
+    "dies after all": (Answer(tokens(0, 0, 0), dies=True), FINISHED, None),
+}
+
+
+def test_every_request_ends_whatever_the_server_does():
+    faults = list(FAULTS.values())
+    with serving(lambda number, body: faults[body["priority"]][0]) as server:
+        table = workload([3] * len(faults), priority=np.arange(len(faults)))
+        done = replay(table, Endpoint(server.url, 0.5), Bodies("fake"))
+    for (name, (_, status, reason)), record in zip(FAULTS.items(), done.records, strict=True):
+        assert record.status == status, name
+        assert (record.reason is None) if reason is None else (reason in record.reason), name
+    assert done.wall_s < 20
+    assert sum(done.counts().values()) == len(faults)
+
+
+@pytest.mark.parametrize(("usage", "count"), [("each", 6), ("last", 6), ("ids", 6), ("none", 3)])
+def test_servers_that_count_in_other_ways(usage, count):
+    done, _ = replayed(workload([6]), lambda number, body: Answer([(0, 1), (0.05, 3), (0.1, 2)], usage))
+    assert len(done.records[0].token_s) == count
+    assert done.records[0].status == (FINISHED if count == 6 else CUT_OFF)
+
+
+def test_an_interruption_keeps_what_came():
+    table = workload([2, 2, 2], [0.0, 0.0, 30.0], arrival_s=[0.0, 0.0, 30.0])
+
+    def script(number, body):
+        if number == 1:
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return Answer(tokens(0, 0)) if body["priority"] == 0 else Answer(tokens(0), hangs=True)
+
+    with serving(script) as server:
+        done = replay(table.replace(priority=[0, 1, 0]), Endpoint(server.url), Bodies("fake"))
+    assert done.interrupted
+    assert [record.status for record in done.records] == [FINISHED, INTERRUPTED, NOT_SENT]
+    assert [len(record.token_s) for record in done.records] == [2, 1, 0]
+    assert done.wall_s < 25  # before the last one was due
+
+
+def test_endpoints_that_are_none():
+    with pytest.raises(ReplayError, match="http://"):
+        Endpoint("localhost:8000")
+    with pytest.raises(ReplayError, match="above 0"):
+        Endpoint("http://localhost", 0)
+    with pytest.raises(ReplayError, match="cannot be reached"):
+        Endpoint("http://127.0.0.1:9").model()
+    with serving(lambda number, body: Answer()) as server:
+        assert Endpoint(server.url + "/v1/").model() == "fake"
+        with pytest.raises(ReplayError, match="names no model"):
+            Endpoint(server.url + "/elsewhere").model()
+    done, _ = replay(workload([2]), Endpoint("http://127.0.0.1:9"), Bodies("fake")), None
+    assert done.records[0].status == FAILED
+
+
+@pytest.mark.parametrize("settings", [{"prompt": "image"}, {"vocabulary": 16}])
+def test_bodies_that_are_none(settings):
+    with pytest.raises(ReplayError):
+        Bodies("fake", **settings)
+
+
+def test_hundreds_at_once():
+    done, _ = replayed(workload([3] * 300), lambda number, body: Answer(tokens(0.2, 0.3, 0.4)))
+    assert done.counts()[FINISHED] == 300
