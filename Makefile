@@ -25,9 +25,10 @@ compare: $(BASE) ## compare the schedulers with the defaults, into results/ (opt
 	$(BIN)/servegym compare $(ARGS)
 
 # Tests of one file stay in one worker, so that the runs its fixtures make are made once; the workers
-# share Numba's disk cache, so that a kernel is compiled about once however many workers there are.
+# share Numba's disk cache, so that a kernel is compiled about once however many workers there are. Torch has one
+# thread in each.
 test: $(DEV) ## run all tests, then `coverage` (fewer of them: PYTEST_ARGS=tests/simulator)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory coverage
 
 # Compiled code leaves no trace for coverage to see: these tests run once more as plain Python.

@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import statistics
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from servegym.baselines import registry
-from servegym.experiments.deployments import DECODE_SCHEDULER
+from servegym.experiments.deployments import DECODE_SCHEDULER, with_decode_scheduler
 from servegym.experiments.evaluation.panel import Panel
 from servegym.experiments.evaluation.part import Part
 from servegym.experiments.figures import figures
@@ -124,12 +123,7 @@ class Instances:
 def with_decoding(deployment: Deployment | Cluster, policies: Policies) -> Deployment | Cluster:
     """The deployment, with the scheduler of its decode engines."""
     decoding = policies.get("decode_scheduler")
-    if decoding is None or not isinstance(deployment, Cluster):
-        return deployment
-    pools = tuple(
-        dataclasses.replace(pool, scheduler=decoding) if pool.role == "decode" else pool for pool in deployment.pools
-    )
-    return dataclasses.replace(deployment, pools=pools)
+    return deployment if decoding is None else with_decode_scheduler(deployment, decoding)
 
 
 @functools.lru_cache(maxsize=8)
