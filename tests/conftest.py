@@ -1,6 +1,7 @@
 """Hypothesis for all tests: no deadlines (a first use of a kernel compiles it); in CI always the same examples."""
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -8,3 +9,7 @@ COMMON = settings(deadline=None, max_examples=25, suppress_health_check=[HealthC
 settings.register_profile("servegym", COMMON)
 settings.register_profile("servegym-ci", COMMON, derandomize=True, print_blob=True)
 settings.load_profile("servegym-ci" if os.environ.get("CI") else "servegym")
+
+# A job that a shell has put into the background begins with Ctrl-C ignored, and so would what tests start and interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
