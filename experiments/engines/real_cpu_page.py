@@ -91,7 +91,7 @@ def runs_section(document: Mapping[str, Any]) -> str:
         "",
         textwrap.fill(
             f"Load is relative to the simulated saturation, {document['saturation_per_s']:.2f} requests/s. Each load "
-            f"was served {times} times in each way; errors are those of the simulation against their mean.",
+            f"was served {times} time{'s' * (times > 1)} in each way; errors are those of the simulation against their mean.",
             WIDTH,
         ),
         "",
