@@ -10,6 +10,7 @@ settings.register_profile("servegym", COMMON)
 settings.register_profile("servegym-ci", COMMON, derandomize=True, print_blob=True)
 settings.load_profile("servegym-ci" if os.environ.get("CI") else "servegym")
 
-# A job that a shell has put into the background begins with Ctrl-C ignored, and so would what tests start and interrupt.
+# A job that a shell has put into the background begins with Ctrl-C ignored, and so would what tests start and
+# interrupt.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -52,7 +52,9 @@ keys), MLP {model["intermediate"]}, {facts["dtype"].removeprefix("torch.")} |
 
 Again, with the Python of [an engine's environment](../engines.md), on a machine that does nothing else:
 
-    {COMMAND}"""
+    {COMMAND} \\
+        --batches {settings["batches"]} --repeats {settings["repeats"]} --requests {settings["requests"]} \
+--times {settings["times"]} --loads {",".join(f"{load:g}" for load in settings["loads"])}"""
 
 
 def fit_section(document: Mapping[str, Any]) -> str:
@@ -91,7 +93,8 @@ def runs_section(document: Mapping[str, Any]) -> str:
         "",
         textwrap.fill(
             f"Load is relative to the simulated saturation, {document['saturation_per_s']:.2f} requests/s. Each load "
-            f"was served {times} time{'s' * (times > 1)} in each way; errors are those of the simulation against their mean.",
+            f"was served {times} time{'s' * (times > 1)} in each way; errors are those of the simulation against their "
+            "mean.",
             WIDTH,
         ),
         "",
