@@ -92,6 +92,7 @@ def fresh_run(scenario: Scenario, settings: Settings, recording: bool) -> Run:
     clock[0].deciding_engine = clock[0].deciding_request = clock[0].decided = -1
     clock[0].interval_s = settings.interval_s
     clock[0].next_check_s = settings.interval_s or np.inf
+    clock[0].moving = settings.router.moves_engines
     clock[0].recording = recording
     clock[0].signal_delay_s = settings.cluster.signal_delay_s
     clock[0].buffered_first_token = scenario.gain.buffered_first_token

@@ -105,6 +105,8 @@ def is_legal(run, books, r):
     route, tiers, engines = books.route[0], books.known.tiers, run.engines.shape[0]
     if route.engine == HOLD:
         return 0 <= route.line < tiers.shape[0] - 1
+    if route.tier != STAY and run.clock[0].moving == 0:
+        return False
     if not (0 <= route.engine < engines and takes(books.known.views[route.engine], run.requests[r])):
         return False
     return -1 <= route.decode_engine < engines and -1 <= route.tier < tiers.shape[0] - 2

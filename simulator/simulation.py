@@ -191,6 +191,11 @@ class Simulation:
                 f"{where} the device model gave a batch a duration that is negative or not finite; it should be a time "
                 "of 0 s or more"
             )
+        if status == BAD_ROUTE and route.engine >= 0 and route.tier >= 0 and not self.settings.router.moves_engines:
+            return PolicyError(
+                f"{where} router {router} moved engine {route.engine} to tier {route.tier}; a router that does so "
+                "should be registered with moves_engines=True"
+            )
         if status == BAD_ROUTE:
             return PolicyError(
                 f"{where} router {router} sent request {self.arrays.clock[0].decided} to engine {route.engine} (decode "

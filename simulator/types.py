@@ -361,6 +361,7 @@ CLOCK = record(
         ("decided", "i8"),  # the request for which the router has decided, in books.route; -1: none
         ("news", "i8"),  # 1: the lines of requests held at the router are to be asked
         ("asking", "i8"),  # the line being asked
+        ("moving", "i8"),  # 1: the router may move engines; there is memory to prefill their requests with answers
         ("held", "i8"),  # requests in those lines
         ("vain", "i8"),  # 1: nothing else can happen, and they are asked for the last time
         ("next_incident", "i8"),

@@ -198,6 +198,7 @@ register(
         "PolyServe, section 4",
         polyserve,
         state=StateFields(engine=FIELDS),
+        moves_engines=True,
         parameters=(
             Parameter("token_budget", 1024, "tokens in a batch of the engines", 1, 2**20, "tokens", integer=True,
                       log=True, source="PolyServe's worked example, section 4.7"),

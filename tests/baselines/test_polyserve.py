@@ -2,8 +2,15 @@
 
 import pytest
 
+from servegym.baselines.registry import router, scheduler
 from servegym.baselines.routers.polyserve_forecast import FIELDS
+from servegym.simulator.cluster import Cluster
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.errors import DeploymentError
+from servegym.simulator.simulation import Scenario, Simulation
 from tests.baselines.polyserve_cases import decided, decoding, engine, request
+from tests.simulator.forming import linear
+from tests.simulator.scenes import requests
 
 pytestmark = pytest.mark.nojit
 
@@ -166,3 +173,27 @@ def test_prefill_engines_serve_all_tiers():
 def busy_until(time_s: float) -> dict:
     return engine(1, record=[request(64, ttft_s=10.0)], role="prefill", clear_s=8.4, s_per_token=0.13125,
                   busy_until_s=time_s)  # fmt: skip
+
+
+def test_what_a_decode_engine_gives_up_is_prefilled_again():
+    """Too late for its tier, request 2 decodes at the engine of the pool; that engine is then given to the tier of
+    request 3, and request 2 goes back to prefill, with a token out."""
+    workload = requests(
+        prompt_tokens=3, output_tokens=[1, 1, 2, 2], ttft_slo_s=1 / 64, tpot_slo_s=[1 / 64, 1 / 64, 1 / 64, 15 / 64]
+    )
+    prefill, decode = linear(c_p=1 / 192, b_d=1 / 64, t_c=1 / 128), linear(c_p=1 / 64, b_d=1 / 64, t_c=1 / 64)
+
+    def ran(prefill_blocks: int) -> Simulation:
+        pools = (
+            Deployment(prefill, prefill, prefill_blocks, block_tokens=1, watermark=0.0, role="prefill"),
+            Deployment(decode, decode, 4, block_tokens=1, watermark=0.0, role="decode"),
+        )
+        simulation = Simulation(Scenario(workload, Cluster(pools), scheduler("distserve"), router=router("polyserve")))
+        simulation.run()
+        return simulation
+
+    simulation = ran(4)
+    assert simulation.result().requests["reroutes"].tolist() == [0, 0, 1, 0]
+    assert simulation.result().summary["finished"] == 4
+    with pytest.raises(DeploymentError, match=r"3 prompt \+ 2 output tokens do not fit the KV cache"):
+        ran(3)  # request 2 would wait for ever

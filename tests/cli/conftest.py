@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
+from servegym.baselines import registry
 from servegym.cli.app import run
+from servegym.simulator import policies
 
 
 class Ended(NamedTuple):
@@ -22,8 +24,10 @@ Command = Callable[..., Ended]
 
 @pytest.fixture
 def servegym(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
-    """servegym(argument, ...) in an empty folder, without a new process."""
+    """servegym(argument, ...) in an empty folder, without a new process; it forgets the policies loaded from files."""
     monkeypatch.chdir(tmp_path)
+    registry.load()
+    monkeypatch.setattr(policies, "_registry", dict(policies._registry))
 
     def call(*arguments: str) -> Ended:
         monkeypatch.setattr(sys, "argv", ["servegym", *map(str, arguments)])

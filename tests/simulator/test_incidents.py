@@ -229,6 +229,8 @@ def wrong(now_s, r, requests, known, state, parameters, estimates, plan, order, 
         route.line = 5
     elif parameters[0] == 2:
         route.engine, route.tier = 0, 3
+    elif parameters[0] == 3:
+        route.engine, route.tier = 0, 0
 
 
 @scaler_function
@@ -292,11 +294,17 @@ def test_where_nothing_else_happens_a_scaler_is_asked_once_more_and_no_more():
 
 @pytest.mark.parametrize(
     ("mistake", "words"),
-    [(0, "router wrong sent request 0 to engine 7"), (1, "line 5"), (2, "tier 3"), (3, "holds 1 requests")],
+    [
+        (0, "router wrong sent request 0 to engine 7"),
+        (1, "line 5"),
+        (2, "sent request 0 to engine 0 .* tier 3"),
+        (3, "moved engine 0 to tier 0; .* registered with moves_engines=True"),
+        (4, "holds 1 requests"),
+    ],
 )
 def test_a_router_that_does_what_cannot_be_is_told_so(mistake, words):
     """In one line: where, when, and what would be right."""
-    policy = made_up(wrong, "router", Parameter("mistake", mistake, ""))
+    policy = made_up(wrong, "router", Parameter("mistake", mistake, ""), moves_engines=mistake == 2)
     with pytest.raises(PolicyError, match=words) as error:
         run(requests(prompt_tokens=[2]), pool("both", 2), routing=policy)
     assert "\n" not in str(error.value) and "at 0 s" in str(error.value) and "should" in str(error.value)
