@@ -201,15 +201,19 @@ class Result:
             "wall_s": self.wall_s,
         }
 
-    def save(self, directory: str | Path, csv: bool = False, timeline: bool = True) -> list[Path]:
-        """Write requests, engines and (if recorded, and wanted) the timeline, as Parquet or CSV; returns the files."""
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
+    def tables(self, timeline: bool = True) -> dict[str, pd.DataFrame]:
+        """What `save` writes, by name: requests, engines and (if recorded, and wanted) the timeline."""
         tables = {"requests": self.requests, "engines": self.engines}
         if timeline and self.arrays.clock[0].recording:
             tables["timeline"] = self.timeline
+        return tables
+
+    def save(self, directory: str | Path, csv: bool = False, timeline: bool = True) -> list[Path]:
+        """Write the `tables` as Parquet or CSV; returns the files."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
         written = []
-        for name, table in tables.items():
+        for name, table in self.tables(timeline).items():
             path = directory / f"{name}.{'csv' if csv else 'parquet'}"
             if csv:
                 table.to_csv(path, index=False)

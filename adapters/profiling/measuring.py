@@ -20,7 +20,6 @@ from servegym.latency_models.measured_batches import DURATION
 from servegym.simulator.types import BATCH
 
 Progress = Callable[[int, int], None]  # (batches measured, batches in all)
-OWN_COLUMNS = ("scene", DURATION, "fastest_s", "slowest_s", "repeats")
 BATCHES, RECORD = "batches.csv", "profile.json"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,19 +118,9 @@ class Measured(Result):
             }
         )
 
-    def save(self, directory: str | Path, csv: bool = False, timeline: bool = True) -> list[Path]:
-        """Write requests and tokens, as Parquet or CSV; returns the files."""
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        written = []
-        for name, table in (("requests", self.requests), ("tokens", self.tokens)):
-            path = directory / f"{name}.{'csv' if csv else 'parquet'}"
-            if csv:
-                table.to_csv(path, index=False)
-            else:
-                table.to_parquet(path, index=False)
-            written.append(path)
-        return written
+    def tables(self, timeline: bool = True) -> dict[str, pd.DataFrame]:
+        """What `save` writes, by name: requests and tokens."""
+        return {"requests": self.requests, "tokens": self.tokens}
 
 
 def _unknown_engine() -> Deployment:

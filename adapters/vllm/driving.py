@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from servegym.simulator.batches import add
 from servegym.simulator.deployment import LatencyModel
 from servegym.simulator.gains import Gain
 from servegym.simulator.types import BATCH
@@ -203,15 +204,5 @@ def batch_of(scheduler: Any, scheduled: dict[str, int]) -> np.record:
     for request_id, tokens in scheduled.items():
         request = scheduler.requests[request_id]
         cached = request.num_computed_tokens - tokens
-        if request.num_output_tokens > 0 and cached == request.num_tokens - 1:
-            batch.decode_requests += 1
-            batch.decode_cached_tokens += cached
-            batch.longest_decode_cached = max(batch.longest_decode_cached, cached)
-        else:
-            batch.prefill_requests += 1
-            batch.prefill_tokens += tokens
-            batch.prefill_tokens_squared += tokens * tokens
-            batch.prefill_tokens_cached += tokens * cached
-            batch.prefill_cached_tokens += cached
-            batch.longest_prefill_tokens = max(batch.longest_prefill_tokens, tokens)
+        add(batch, tokens, cached, request.num_output_tokens > 0 and cached == request.num_tokens - 1)
     return batch

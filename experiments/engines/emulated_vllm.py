@@ -29,7 +29,7 @@ from servegym.adapters.replay.sending import Endpoint, replay
 from servegym.baselines.artifact import save_artifact
 from servegym.baselines.registry import scheduler
 from servegym.experiments.engines.servers import MODEL, Emulated, counters, running
-from servegym.experiments.engines.serving import artifact_for, overload
+from servegym.experiments.engines.serving import DECISION_LIMIT_S, artifact_for, overload
 from servegym.experiments.engines.stretching import restored, slowed
 from servegym.experiments.engines.virtual_run import Job, run_virtually
 from servegym.experiments.environments.measuring import settings_from_command_line
@@ -42,7 +42,6 @@ from servegym.simulator.workload import Workload
 
 STOCK = "vllm-v1"
 WITH_OVERHEAD = "simulated, with the server's overhead"
-DECISION_LIMIT_S = 0.01  # of the device: the plug-in's default, stretched as all times are
 COUNTED = ("decisions", "fallback_steps", "late", "failures", "deviating_steps", "malformed_xargs")  # by the plug-in
 LONGEST_BETWEEN_S = 0.05  # of the device: longer, it waited for a request
 

@@ -22,6 +22,7 @@ import numpy as np
 from servegym.adapters.vllm.driving import Drive, Limits, drive, make_scheduler
 from servegym.baselines import registry
 from servegym.baselines.artifact import Artifact, save_artifact
+from servegym.experiments.assumptions import estimator_of
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction
@@ -79,15 +80,14 @@ def plugged_in(workload: Workload, limits: Limits, policy: Policy, profile: Prof
     """vLLM's scheduler with the policy, its estimator the profile's."""
     from servegym.adapters.vllm import Scheduler
 
-    table, estimator = workload.table, profile.estimator
-    written = {"profile": profile.name, "form": estimator.form, "coefficients": estimator.coefficients.tolist()}
+    table = workload.table
     facts = {
         "tpot_slo_s": float(table["tpot_slo_s"].min()),
         "first_token_weight": float(table["prompt_tokens"].mean() / table["output_tokens"].mean()),
     }
     with TemporaryDirectory() as folder:
         path = Path(folder) / "policy.json"
-        save_artifact(Artifact({"scheduler": policy}, written | {"fit": {}}, facts), path)
+        save_artifact(Artifact({"scheduler": policy}, estimator_of(profile), facts), path)
         section = {"policy": str(path), "impose": impose, "decision_limit_s": 60.0}
         return make_scheduler(Scheduler, limits, {"servegym": section})
 

@@ -10,12 +10,14 @@ import numpy as np
 from servegym.baselines.artifact import KINDS, Artifact
 from servegym.baselines.registry import router, scheduler
 from servegym.envs.saturation import saturation_rate_per_s
+from servegym.experiments.assumptions import estimator_of
 from servegym.experiments.engines.stretching import slowed_estimator
 from servegym.latency_models.profile import Profile
 from servegym.simulator.gains import Gain
 from servegym.simulator.workload import Workload
 from servegym.traces.workloads import build_workload
 
+DECISION_LIMIT_S = 0.01  # of the device: the plug-in's default, stretched as all times are
 FIND = {"scheduler": scheduler, "router": router}
 
 
@@ -48,12 +50,7 @@ def artifact_for(policies: Mapping[str, str], workload: Workload, profile: Profi
     """An artifact of policies (name by role) for a workload, and for a device of this speed."""
     table = workload.table
     first, later = Gain().token_gains(table)
-    estimator = {
-        "profile": profile.name,
-        "form": profile.estimator.form,
-        "coefficients": profile.estimator.coefficients.tolist(),
-        "fit": {},
-    }
+    estimator = estimator_of(profile) | {"fit": {}}  # what is known of the fit is of the device at its own speed
     terms: dict[str, Any] = {
         "ttft_slo_s": float(np.median(table["ttft_slo_s"])) / speed,
         "tpot_slo_s": float(table["tpot_slo_s"].min()) / speed,

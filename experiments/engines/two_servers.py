@@ -28,7 +28,7 @@ from servegym.adapters.replay.sending import Endpoint, replay
 from servegym.baselines.artifact import save_artifact
 from servegym.baselines.registry import router, scheduler
 from servegym.experiments.engines.servers import HOST, MODEL, Emulated, answers, counters, kill, start, stop, wait_for
-from servegym.experiments.engines.serving import artifact_for, overload
+from servegym.experiments.engines.serving import DECISION_LIMIT_S, artifact_for, overload
 from servegym.experiments.engines.stretching import restored, slowed
 from servegym.experiments.environments.measuring import settings_from_command_line
 from servegym.experiments.errors import ExperimentError
@@ -40,7 +40,6 @@ from servegym.simulator.workload import Workload
 
 SERVERS = 2
 KILLED = "one killed"
-DECISION_LIMIT_S = 0.01  # of the device: the plug-in's default, stretched as all times are
 PROXY_START_S = 120.0
 
 

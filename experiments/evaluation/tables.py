@@ -52,7 +52,11 @@ def cells_table(evaluation: Evaluation, runs: pd.DataFrame) -> pd.DataFrame:
 
 def score_array(runs: pd.DataFrame, policy: str, score: str = TDG) -> np.ndarray:
     """float64[cells, seeds] of a policy; cells and seeds in the order of the runs, the same for every policy."""
-    rows = runs[runs["policy"] == policy]
+    return by_cell(runs[runs["policy"] == policy], score)
+
+
+def by_cell(rows: pd.DataFrame, score: str) -> np.ndarray:
+    """float64[cells, seeds] of one policy's rows: a cell is a trace, device and load; in the order of the rows."""
     cells = rows.groupby(["trace", "device", "load"], sort=False)[score]
     return np.array([of_cell.to_numpy("f8") for _, of_cell in cells])
 

@@ -88,9 +88,3 @@ def _named(search: Search) -> dict[str, Any]:
 def on_all(candidates: Iterable[Candidate], panel: Panel) -> list[Pair]:
     """Every candidate on every instance."""
     return [(candidate, index) for candidate in candidates for index in range(len(instances_of(panel)))]
-
-
-def scores(rows: pd.DataFrame, figure: str) -> Any:
-    """float64[cells, seeds]: a figure of a candidate's rows, a cell being a trace, device and load."""
-    cells = rows.groupby(["trace", "device", "load"], sort=False)[figure]
-    return [list(values.astype("f8")) for _, values in cells]

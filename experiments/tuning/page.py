@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from servegym.experiments.claims.harness.page import header, row
 from servegym.experiments.intervals import Interval
 from servegym.experiments.tuning.analysis import (
     by_trace,
@@ -89,11 +90,11 @@ def render(studies: list[Told], shown: Told, date: datetime.date, pictures: list
 
 
 def _panels(config: dict) -> str:
-    lines = _header("", "traces", "devices", "loads", "seeds of a cell", "requests", "first seed")
+    lines = header("", "traces", "devices", "loads", "seeds of a cell", "requests", "first seed")
     for which in ("panel", "validation", "test"):
         panel = config[which]
         cells = [", ".join(map(str, panel[key])) for key in ("traces", "devices", "loads")]
-        lines.append(_row(which, *cells, panel["seeds"], panel["requests"], f"{panel['first_seed']:,}"))
+        lines.append(row(which, *cells, str(panel["seeds"]), str(panel["requests"]), f"{panel['first_seed']:,}"))
     engines = config["panel"]["engines"]
     return "\n".join(lines) + f"\n\n{engines} engine{'s' * (engines > 1)}, SLOs {config['panel']['slo']}.\n"
 
@@ -101,7 +102,7 @@ def _panels(config: dict) -> str:
 def _summary(studies: list[Told]) -> str:
     joint = {told.name: told for told in studies}.get(JOINT)
     against = [f"{JOINT} less it, both tuned"] if joint else []
-    lines = _header(
+    lines = header(
         "study",
         "searched",
         "defaults",
@@ -120,7 +121,7 @@ def _summary(studies: list[Told]) -> str:
         cells += ["" if told.kept_defaults else with_bounds(validated(told)), with_bounds(schedule)]
         if joint:
             cells.append("" if told is joint else with_bounds(between(joint, told)))
-        lines.append(_row(*cells))
+        lines.append(row(*cells))
     return "\n".join(lines) + "\n"
 
 
@@ -179,8 +180,8 @@ def _study(told: Told) -> str:
         *(f"- {line}" for line in conclusions(told)),
         *_traces(told),
         "",
-        *_header(*rows[0]),
-        *(_row(*row.values()) for row in rows),
+        *header(*rows[0]),
+        *(row(*cells.values()) for cells in rows),
     ]
     return "\n".join(lines) + "\n"
 
@@ -190,14 +191,6 @@ def _traces(told: Told) -> list[str]:
         return []
     found = [f"{trace} {with_bounds(change)}" for trace, change in by_trace(told).items()]
     return [f"- Winner against defaults, by trace: {', '.join(found)}."]
-
-
-def _header(*names: str) -> list[str]:
-    return [_row(*names), _row(*("---" for _ in names))]
-
-
-def _row(*cells: object) -> str:
-    return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
 
 def main(arguments: list[str]) -> int:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from servegym.experiments.evaluation.statistics import bootstrap, difference, mean
+from servegym.experiments.evaluation.tables import by_cell
 from servegym.experiments.tuning.candidates import DEFAULTS, SCHEDULE, WINNER
-from servegym.experiments.tuning.objectives import FIGURES, OBJECTIVES
+from servegym.experiments.tuning.objectives import FIGURES
 from servegym.experiments.tuning.search import OUTCOMES, SETTINGS, Search
 from servegym.tuners.search.slots import worker_of
 from servegym.tuners.search.space import Settings
@@ -104,7 +105,7 @@ def differences_table(rows: pd.DataFrame) -> pd.DataFrame:
     for load in [ALL_LOADS, *rows["load"].unique()]:
         at_load = rows if load == ALL_LOADS else rows[rows["load"] == load]
         for figure in FIGURES:
-            scores = {label: _scores(at_load[at_load["candidate"] == label], figure) for label in labels}
+            scores = {label: by_cell(at_load[at_load["candidate"] == label], figure) for label in labels}
             if any(np.isnan(one).any() for one in scores.values()):
                 continue  # runs of one priority have none
             for label in labels:
@@ -123,19 +124,9 @@ def differences_table(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def _scores(rows: pd.DataFrame, figure: str) -> np.ndarray:
-    """float64[cells, seeds]: a figure of one candidate, a cell being a trace, device and load."""
-    cells = rows.groupby(["trace", "device", "load"], sort=False)[figure]
-    return np.array([values.astype("f8").to_numpy() for _, values in cells])
-
-
 def flat(settings: Settings) -> dict[str, Any]:
     """Settings as "role.parameter": value."""
     return {f"{role}.{name}": value for role, values in settings.items() for name, value in values.items()}
-
-
-def objective_figures(search: Search) -> list[str]:
-    return [OBJECTIVES[name].figure for name in search.config.objectives]
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -7,9 +7,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from servegym.experiments.evaluation.statistics import bootstrap, difference
+from servegym.experiments.evaluation.tables import by_cell
 from servegym.experiments.intervals import Interval
 from servegym.experiments.tuning.candidates import DEFAULTS
 from servegym.experiments.tuning.errors import TuningError
@@ -127,13 +126,7 @@ def read_tuning(directory: Path) -> list[Told]:
 
 def paired(rows: pd.DataFrame, baseline: pd.DataFrame, figure: str) -> Interval:
     """Mean of a figure over runs less that over the same runs of a baseline, with its 95 % interval."""
-    return bootstrap(difference, _scores(rows, figure), _scores(baseline, figure))
-
-
-def _scores(rows: pd.DataFrame, figure: str) -> np.ndarray:
-    """float64[cells, seeds]"""
-    cells = rows.groupby(["trace", "device", "load"], sort=False)[figure]
-    return np.array([values.astype("f8").to_numpy() for _, values in cells])
+    return bootstrap(difference, by_cell(rows, figure), by_cell(baseline, figure))
 
 
 def of_candidate(rows: pd.DataFrame, label: str = DEFAULTS) -> pd.DataFrame:

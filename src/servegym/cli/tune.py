@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from servegym.cli import evaluation_options as panels
 from servegym.cli import options
 from servegym.cli import tune_options as tuning_options
 from servegym.cli.interruption import Interrupted
@@ -52,23 +53,23 @@ def tune(
     study: tuning_options.Studies = None,
     trace: tuning_options.Traces = None,
     test_trace: tuning_options.TestTraces = None,
-    slo: tuning_options.Slo = None,
+    slo: panels.Slo = None,
     scheduler: tuning_options.Scheduler = None,
     decode_scheduler: tuning_options.DecodeScheduler = None,
     router: tuning_options.Router = None,
     scaler: tuning_options.Scaler = None,
     tune: tuning_options.Tune = None,
     load_policies: options.LoadPolicies = None,
-    device: tuning_options.Devices = None,
-    engines: tuning_options.Engines = None,
+    device: panels.Devices = None,
+    engines: panels.Engines = None,
     prefill: options.Prefill = 0,
     decode: options.Decode = 0,
     sampler: tuning_options.Sampler = None,
     pruner: tuning_options.Pruner = None,
     objective: tuning_options.Objectives = None,
     constraint: tuning_options.Constraints = None,
-    load: tuning_options.Loads = None,
-    requests: tuning_options.Requests = None,
+    load: panels.Loads = None,
+    requests: panels.Requests = None,
     seeds: tuning_options.Seeds = None,
     trials: tuning_options.Trials = None,
     top_k: tuning_options.TopK = None,

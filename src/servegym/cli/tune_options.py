@@ -1,4 +1,4 @@
-"""The options of a tuning. Those of its panels mean what they do elsewhere; without them the file's values hold."""
+"""The options of a tuning, beside those of a panel (evaluation_options.py); without them the file's values hold."""
 
 from __future__ import annotations
 
@@ -93,54 +93,6 @@ TestTraces = Annotated[
         help="What the winner is tested on. Repeatable.",
         show_default=FILE,
         rich_help_panel=options.ON_WHAT,
-    ),
-]
-Slo = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RECIPE",
-        help="How requests get priorities, weights and SLOs.",
-        show_default=FILE,
-        rich_help_panel=options.ON_WHAT,
-    ),
-]
-Devices = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PROFILE",
-        help="A latency profile, or the path of its .json file. Repeatable.",
-        show_default=FILE,
-        rich_help_panel=options.WHAT,
-    ),
-]
-Engines = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        max=1024,
-        metavar="N",
-        help="Engines, each of which does all.",
-        show_default=FILE,
-        rich_help_panel=options.WHAT,
-    ),
-]
-Loads = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="X",
-        help=f"{options.LOAD_HELP} Repeatable.",
-        show_default=FILE,
-        rich_help_panel=options.HOW_MUCH,
-    ),
-]
-Requests = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="How many requests a run serves.",
-        show_default=FILE,
-        rich_help_panel=options.HOW_MUCH,
     ),
 ]
 Seeds = Annotated[

@@ -5,11 +5,11 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from servegym.adapters.vllm.driving import Drive, Limits, Step, drive, make_scheduler
 from servegym.baselines import registry
 from servegym.baselines.artifact import Artifact, save_artifact
+from servegym.experiments.assumptions import estimator_of
+from servegym.experiments.engines.plugin_parity import random_workload
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction
@@ -25,28 +25,15 @@ PROFILE = load_profile("a100-llama3-8b")
 
 def workload_of(seed: int, requests: int, rate_per_s: float, prompt: int = 3000, output: int = 300) -> Workload:
     """Random requests of three priorities, with weights and SLOs of several sizes."""
-    random = np.random.default_rng(seed)
-    priority = random.integers(0, 3, requests)
-    return Workload.from_columns(
-        {
-            "arrival_s": np.cumsum(random.exponential(1 / rate_per_s, requests)),
-            "prompt_tokens": random.integers(20, prompt, requests),
-            "output_tokens": random.integers(1, output, requests),
-            "priority": priority,
-            "weight": 4.0 - priority,
-            "ttft_slo_s": random.choice([0.5, 1.0, 3.0], requests),
-            "tpot_slo_s": random.choice([0.03, 0.05, 0.1], requests),
-            "ttlt_slo_s": np.where(random.random(requests) < 0.1, 20.0, np.inf),
-        }
-    )
+    return random_workload(seed, requests, rate_per_s, prompt, output)
 
 
 def saved(policy: Policy, workload: Workload, path: Path) -> Path:
     """The policy as an artifact with the profile's estimator; a first token is worth what the simulator says."""
-    table, estimator = workload.table, PROFILE.estimator
+    table = workload.table
     artifact = Artifact(
         {"scheduler": policy},
-        {"profile": PROFILE.name, "form": estimator.form, "coefficients": estimator.coefficients.tolist(), "fit": {}},
+        estimator_of(PROFILE),
         {
             "ttft_slo_s": 1.0,
             "tpot_slo_s": float(table["tpot_slo_s"].min()),
