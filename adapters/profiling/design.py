@@ -71,17 +71,20 @@ class Batch:
 def design(space: Space, count: int, seed: int = 0) -> list[Batch]:
     """`count` batches: by turns decodes only, prefills only, and both.
 
-    Numbers of requests, tokens and cached tokens are spread over their logarithms by a scrambled Halton sequence, so
-    any beginning of the list covers the space too. A batch has at most four prefills, of which the first may continue
-    a prompt; the contexts of its decodes go evenly from half to one and a half times their mean. Raises ProfilingError
-    for a count below 1.
+    Numbers of requests, tokens and cached tokens are spread over their logarithms by scrambled Halton sequences, so
+    any beginning of the list covers the space too. Each regime has a sequence of its own: every third point of one has
+    the same leading digit to base 3, and so is in the same third of a dimension. A batch has at most four prefills, of
+    which the first may continue a prompt; the contexts of its decodes go evenly from half to one and a half times
+    their mean. Raises ProfilingError for a count below 1.
     """
     from scipy.stats import qmc
 
     if count < 1:
         raise ProfilingError(f"{count} batches; it should be 1 or more")
-    points = qmc.Halton(d=5, seed=seed).random(count)
-    return [_batch(space, REGIMES[index % len(REGIMES)], point) for index, point in enumerate(points)]
+    seeds = np.random.SeedSequence(seed).spawn(len(REGIMES))
+    points = [qmc.Halton(d=5, seed=np.random.default_rng(each)).random(-(-count // len(REGIMES))) for each in seeds]
+    turns = [divmod(index, len(REGIMES)) for index in range(count)]
+    return [_batch(space, REGIMES[regime], points[regime][turn]) for turn, regime in turns]
 
 
 def _batch(space: Space, regime: str, point: np.ndarray) -> Batch:

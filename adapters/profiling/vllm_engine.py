@@ -122,28 +122,40 @@ class VllmMeter:
 
     def measure(self, batch: Batch, repeats: int) -> Measurement | None:
         let_in = max((each.cached for each in batch.prefills), default=0)
-        steps_each = 2 + let_in // (self.space.batch_tokens - len(batch.decodes) or 1)
-        running = [self.add(context, repeats * steps_each + SPARE_STEPS) for context in batch.decodes]
-        steps: list[Step] = []
+        room = max(1, self.space.batch_tokens - len(batch.decodes))
+        steps = repeats * (2 + let_in // room) + SPARE_STEPS
+        running = [self.add(prompt, before + steps) for prompt, before in self._prompts_of(batch.decodes, room, steps)]
+        ran: list[Step] = []
         try:
             self._until_decoding(running)
             for _ in range(repeats):
                 step = self._repeat(batch)
                 if step is None:
                     return None
-                steps.append(step)
+                ran.append(step)
         finally:
             self._abort(running)
-        ran = [step.batch.sums() for step in steps]
-        sums = np.zeros_like(ran[0])
+        each_sums = [step.batch.sums() for step in ran]
+        sums = np.zeros_like(each_sums[0])
         for name in sums.dtype.names or ():
-            sums[name] = np.mean([each[name][0] for each in ran])
-        wall_s = np.array([step.seconds for step in steps])
+            sums[name] = np.mean([each[name][0] for each in each_sums])
+        wall_s = np.array([step.seconds for step in ran])
         if not self._one_thread:
             return Measurement(sums, wall_s)
-        computing_s = np.array([step.computing_s for step in steps])
+        computing_s = np.array([step.computing_s for step in ran])
         undisturbed = float(np.mean(computing_s >= UNDISTURBED * wall_s))
         return Measurement(sums, computing_s, {"undisturbed": undisturbed, "wall_s": float(np.median(wall_s))})
+
+    def _prompts_of(self, contexts: tuple[int, ...], room: int, steps: int) -> list[tuple[int, int]]:
+        """Prompts that come to these contexts together, and the tokens that each emits before they have: the first
+        decode while the others are prefilled, `room` tokens a step. Each can decode for so many steps more."""
+        found, after = [], 0
+        for context in reversed(contexts):
+            before = -(-after // room)
+            prompt = max(1, min(context, self.space.context_tokens - steps) - before)
+            found.append((prompt, before))
+            after += prompt
+        return found[::-1]
 
     def _repeat(self, batch: Batch) -> Step | None:
         """One step with the batch in it; None if another batch was formed."""

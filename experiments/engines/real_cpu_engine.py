@@ -86,7 +86,7 @@ def profile_here(folder: Path, settings: Settings) -> None:
 
 def drive_here(folder: Path, settings: Settings) -> None:
     """Serve the workloads of FOLDER/rates.json in process, `times` times, into FOLDER/in-process.json."""
-    from servegym.experiments.engines.real_cpu_in_process import drive
+    from servegym.experiments.engines.real_cpu_in_process import by_regime, drive
 
     profile = load_profile(str(folder / PROFILE))
     meter = in_process(folder / "model", settings)
@@ -94,7 +94,13 @@ def drive_here(folder: Path, settings: Settings) -> None:
     found = []
     for rate_per_s in json.loads((folder / "rates.json").read_text()):
         workload = workload_at(rate_per_s, profile, settings)
-        found.append([figures(Measured(workload, drive(meter, workload)).summary) for _ in range(settings.times)])
+        servings = [drive(meter, workload) for _ in range(settings.times)]
+        found.append(
+            [
+                figures(Measured(workload, each.replayed).summary) | {"by_regime": by_regime(profile.device, each)}
+                for each in servings
+            ]
+        )
         print(f"in process: {rate_per_s:.2f} requests/s", file=sys.stderr, flush=True)
     (folder / "in-process.json").write_text(json.dumps(found, indent=2) + "\n")
     meter.close()

@@ -108,6 +108,14 @@ def runs_section(document: Mapping[str, Any]) -> str:
         "",
         *comparison(document, "in_process"),
         "",
+        textwrap.fill(
+            "The batches that vLLM formed, one by one: what the profile says of each against what it took. Where these "
+            "are near, what is left between the two columns above comes of the batches, not of the device.",
+            WIDTH,
+        ),
+        "",
+        *steps(document),
+        "",
         "### Over HTTP",
         "",
         "`servegym replay` against vLLM's server, by the clock on the wall.",
@@ -137,15 +145,31 @@ def comparison(document: Mapping[str, Any], way: str) -> list[str]:
     return lines
 
 
+def steps(document: Mapping[str, Any]) -> list[str]:
+    """The table of the steps of the first serving of each load in process."""
+    lines = [
+        "| load | batches | steps | profile, s in all | measured, s in all | error | mean error of a step |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for run in document["runs"]:
+        for name, each in run["in_process"][0]["by_regime"].items():
+            error = 100 * (each["modelled_s"] / each["measured_s"] - 1)
+            lines.append(
+                f"| {run['load']:g} | {name} | {each['steps']:,} | {each['modelled_s']:.2f} | "
+                f"{each['measured_s']:.2f} | {error:+.1f} % | {each['mape_percent']:.1f} % |"
+            )
+    return lines
+
+
 def disturbed(document: Mapping[str, Any]) -> list[str]:
     """A warning, where other work on the machine decided what was measured."""
     waited = max(one["engine_waited_share"] for run in document["runs"] for one in run["measured"])
     if waited <= MOST_WAITED:
         return []
     warning = (
-        f"**Disturbed:** other processes held the cores; the engine waited up to {100 * waited:.0f} % of its time. The "
-        "differences over HTTP are the machine's as much as the simulation's, and "
-        "they are to be measured again on an idle one."
+        f"**Disturbed:** other processes held the cores, the server's frontend and the client among them; the engine "
+        f"waited up to {100 * waited:.0f} % of its time. The differences over HTTP are the machine's as much as the "
+        "simulation's: near saturation so much less of a core makes a queue grow."
     )
     return ["", textwrap.fill(warning, WIDTH)]
 

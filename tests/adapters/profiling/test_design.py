@@ -48,6 +48,25 @@ def test_it_fills_the_space():
     assert cached.max() > 1500
 
 
+@pytest.mark.parametrize("kind", REGIMES)
+@pytest.mark.parametrize("seed", range(3))
+def test_each_regime_fills_the_space(kind, seed):
+    """By itself: no combination of a regime with some range of a dimension is left out."""
+    space = Space(2048, 64, 4096, 2**20)
+    batches = [batch for batch in design(space, 120, seed) if REGIMES[int(regime(batch.sums())[0])] == kind]
+
+    def quarters(values: list[float], least: float, most: float) -> np.ndarray:
+        return np.histogram(np.log(values), bins=4, range=(np.log(least), np.log(most)))[0]
+
+    if kind != "prefill":
+        assert quarters([len(batch.decodes) for batch in batches], 1, 64).min() >= 4  # of 40
+        assert quarters([float(np.mean(batch.decodes)) for batch in batches], 15, 4096 / 1.5).min() >= 4
+    if kind != "decode":
+        assert quarters([sum(each.tokens for each in batch.prefills) for batch in batches], 1, 2048).min() >= 4
+        assert min(np.bincount([len(batch.prefills) for batch in batches], minlength=5)[1:]) >= 4
+        assert quarters([max(1, batch.prefills[0].cached) for batch in batches], 1, 4096)[2:].min() >= 4
+
+
 def test_more_batches_begin_as_fewer():
     space = Space()
     assert design(space, 50, 3)[:20] == design(space, 20, 3)

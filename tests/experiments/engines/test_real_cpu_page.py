@@ -3,9 +3,14 @@
 import dataclasses
 import os
 
+import numpy as np
 import pytest
+from tests.simulator.forming import linear
 
+from servegym.adapters.profiling.design import Batch, Prefill
+from servegym.adapters.replay.records import Replayed
 from servegym.experiments.engines.real_cpu_engine import MODEL, Settings, as_arguments, figures, noise
+from servegym.experiments.engines.real_cpu_in_process import Driven, by_regime
 from servegym.experiments.engines.real_cpu_page import page_of
 from servegym.experiments.engines.real_cpu_server import core_time_s
 
@@ -24,6 +29,10 @@ def served(tdg_ratio: float, ttft_s: float) -> dict:
     }  # fmt: skip
 
 
+BY_REGIME = {
+    "decode": {"steps": 1903, "measured_s": 24.0, "modelled_s": 25.2, "mape_percent": 9.87},
+    "mixed": {"steps": 99, "measured_s": 15.0, "modelled_s": 14.7, "mape_percent": 6.5},
+}
 DOCUMENT = {
     "settings": dataclasses.asdict(Settings()),
     "model": dataclasses.asdict(MODEL),
@@ -38,7 +47,7 @@ DOCUMENT = {
         {
             "load": 0.5,
             "simulated": served(0.9, 0.2),
-            "in_process": [served(0.91, 0.2), served(0.91, 0.2)],
+            "in_process": [served(0.91, 0.2) | {"by_regime": BY_REGIME}, served(0.91, 0.2)],
             "measured": [served(0.8, 0.25), served(0.9, 0.25)],
         }
     ],
@@ -52,6 +61,7 @@ def test_the_page_has_the_errors_of_the_simulation():
     assert "| 0.5 | TTFT p50, s | 0.200 | 0.250 | 0.250, 0.250 | -20.0 % |" in page
     assert "| device `linear`, used | 5.1 | 4.2 | 6.3 | 7.4 | 15.5 | 21.6 |" in page
     assert "| 0.5 | 79 finished, 1 failed | 3.4 % of the time | 12 ms |" in page
+    assert "| 0.5 | decode | 1,903 | 25.20 | 24.00 | +5.0 % | 9.9 % |" in page
     assert "98 % of the repeats" in page
     assert max(map(len, (line for line in page.splitlines() if not line.startswith("|")))) <= 120
 
@@ -94,3 +104,16 @@ def test_figures_are_those_of_a_simulation():
 
     summary = simulate("azure-conv", requests=20, rate_per_s=5).summary
     assert figures(summary).items() <= summary.items()
+
+
+def test_steps_by_regime():
+    """1 s + 1 ms a token; decodes took as long as the model says, prefills half as long. An empty step is nothing."""
+    batches = np.concatenate([
+        Batch(decodes=(5, 7)).sums(), Batch((Prefill(10),)).sums(), Batch().sums(), Batch(decodes=(3,)).sums(),
+    ])  # fmt: skip
+    device = linear(t_c=1.0, c_p=1e-3, b_d=1e-3)
+    driven = Driven(Replayed([], 0.0), batches, np.array([1.002, 0.505, 9.0, 1.001]))
+    assert by_regime(device, driven) == {
+        "decode": pytest.approx({"steps": 2, "measured_s": 2.003, "modelled_s": 2.003, "mape_percent": 0.0}),
+        "prefill": pytest.approx({"steps": 1, "measured_s": 0.505, "modelled_s": 1.01, "mape_percent": 100.0}),
+    }
