@@ -26,7 +26,7 @@ from servegym.simulator.types import (
     PHASE_MIXED,
 )
 
-FORMED, WAITING, NO_LINES, RESUME = range(4)
+FORMED, WAITING, NO_LINES, RESUME, RANK_AGAIN = range(5)
 
 
 @inlined_kernel
@@ -46,25 +46,38 @@ def form_batch(run, decider, e, now_s):
         rank(run, decider, e, now_s)
         if engine.suspended > 0 and see_tasks(run, e):
             return RESUME
-        packing.length = 0
-        packing.tokens = 0
-        packing.admitting = 1
-        packing.victims_ranked = 0
-        packing.gave_up = 0
-        packing.decodes_fit = 1
-        packing.prefills_fit = 1
-        batches.clear(run.sums[0])
-        fill(run, decider, e, now_s)
-        if packing.length > 0:
-            break
-        if packing.gave_up == 0:
-            if not run_first(run, decider, e, now_s):
-                return RESUME if engine.suspended > 0 else WAITING
+        attempted = pack(run, decider, e, now_s)
+        if attempted == WAITING:
+            return RESUME if engine.suspended > 0 else WAITING
+        if attempted == FORMED:
             break
     engine.batch_length = packing.length
     engine.last_batch_length = packing.length
     engine.scheduled_tokens += packing.tokens
     return FORMED
+
+
+@inlined_kernel
+def pack(run, decider, e, now_s):
+    """One attempt at the queue of engine e as it is ranked, within run.limits[0].
+
+    FORMED, WAITING: as `form_batch`. RANK_AGAIN: nothing fits yet, and requests have given up memory.
+    """
+    packing = run.packing[0]
+    packing.length = 0
+    packing.tokens = 0
+    packing.admitting = 1
+    packing.victims_ranked = 0
+    packing.gave_up = 0
+    packing.decodes_fit = 1
+    packing.prefills_fit = 1
+    batches.clear(run.sums[0])
+    fill(run, decider, e, now_s)
+    if packing.length > 0:
+        return FORMED
+    if packing.gave_up == 1:
+        return RANK_AGAIN
+    return FORMED if run_first(run, decider, e, now_s) else WAITING
 
 
 @kernel

@@ -11,7 +11,8 @@ from servegym.simulator.compilation import compiled, kernel
 from servegym.simulator.disturbances import correct
 from servegym.simulator.iterations import correct_estimator, decider_of
 from servegym.simulator.memory import blocks_for, grow, release
-from servegym.simulator.packer import fill, rank, run_first
+from servegym.simulator.packer import FORMED as PACKED
+from servegym.simulator.packer import WAITING, pack, rank
 from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.signatures import FUNCTIONS, NUMBERS, QUEUE, RUN
 from servegym.simulator.statistics import count_admitted, count_departed, count_emitted, count_finished
@@ -43,20 +44,10 @@ def plan_batch(run, functions, now_s, most_tokens, most_chunk_tokens, most_holde
         limits.token_budget = min(limits.token_budget, most_tokens)
         limits.chunk_tokens = min(limits.chunk_tokens, most_chunk_tokens)
         limits.holder_budget = min(limits.holder_budget, most_holders)
-        packing.length = 0
-        packing.tokens = 0
-        packing.admitting = 1
-        packing.victims_ranked = 0
-        packing.gave_up = 0
-        packing.decodes_fit = 1
-        packing.prefills_fit = 1
-        batches.clear(run.sums[0])
-        fill(run, decider, 0, now_s)
-        if packing.length > 0:
-            break
-        if packing.gave_up == 0:
-            if not run_first(run, decider, 0, now_s):
-                return NOTHING
+        attempted = pack(run, decider, 0, now_s)
+        if attempted == WAITING:
+            return NOTHING
+        if attempted == PACKED:
             break
     engine.batch_length = packing.length
     return FORMED

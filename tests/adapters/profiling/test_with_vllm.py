@@ -49,8 +49,9 @@ def test_designed_batches_are_formed_and_take_what_the_device_takes(tmp_path):
         wanted = batch.sums()[0]
         for name in ("prefill_requests", "prefill_tokens", "prefill_tokens_cached", "decode_requests"):
             assert row[name] == wanted[name]
-        grown = row["decode_cached_tokens"] - wanted["decode_cached_tokens"]  # by the steps before
-        assert 0 <= grown <= 100 * wanted["decode_requests"]
+        if wanted["decode_requests"]:  # shorter prompts make up for the steps of the prefills, if not for the repeats
+            grown = (row["decode_cached_tokens"] - wanted["decode_cached_tokens"]) / wanted["decode_requests"]
+            assert -8 <= grown <= 32
     device_s = load_profile(PROFILE).device.evaluate(rows)
     assert (rows["fastest_s"] > 0.99 * device_s).all()
     assert ((rows["fastest_s"] - device_s) < 0.1).all()  # vLLM's own time, on a busy machine
