@@ -1,4 +1,8 @@
-"""Hypothesis for all tests: no deadlines (a first use of a kernel compiles it); in CI always the same examples."""
+"""Hypothesis for all tests: no deadlines (a first use of a kernel compiles it); in CI no random seed.
+
+The examples of CI are still not the same for ever: Hypothesis draws some numbers from the constants in the modules that
+a process has imported, so they depend on the code, and on which tests ran in it before.
+"""
 
 import os
 import signal
