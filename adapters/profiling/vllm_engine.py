@@ -17,7 +17,7 @@ import dataclasses
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -124,7 +124,8 @@ class VllmMeter:
         let_in = max((each.cached for each in batch.prefills), default=0)
         room = max(1, self.space.batch_tokens - len(batch.decodes))
         steps = repeats * (2 + let_in // room) + SPARE_STEPS
-        running = [self.add(prompt, before + steps) for prompt, before in self._prompts_of(batch.decodes, room, steps)]
+        contexts = [min(context, self.space.context_tokens - steps) for context in batch.decodes]
+        running = [self.add(prompt, before + steps) for prompt, before in prompts_of(contexts, room)]
         ran: list[Step] = []
         try:
             self._until_decoding(running)
@@ -145,17 +146,6 @@ class VllmMeter:
         computing_s = np.array([step.computing_s for step in ran])
         undisturbed = float(np.mean(computing_s >= UNDISTURBED * wall_s))
         return Measurement(sums, computing_s, {"undisturbed": undisturbed, "wall_s": float(np.median(wall_s))})
-
-    def _prompts_of(self, contexts: tuple[int, ...], room: int, steps: int) -> list[tuple[int, int]]:
-        """Prompts that come to these contexts together, and the tokens that each emits before they have: the first
-        decode while the others are prefilled, `room` tokens a step. Each can decode for so many steps more."""
-        found, after = [], 0
-        for context in reversed(contexts):
-            before = -(-after // room)
-            prompt = max(1, min(context, self.space.context_tokens - steps) - before)
-            found.append((prompt, before))
-            after += prompt
-        return found[::-1]
 
     def _repeat(self, batch: Batch) -> Step | None:
         """One step with the batch in it; None if another batch was formed."""
@@ -245,6 +235,18 @@ class VllmMeter:
 
     def close(self) -> None:
         self.engine.engine_core.shutdown()
+
+
+def prompts_of(contexts: Sequence[int], room: int) -> list[tuple[int, int]]:
+    """Prompts that come to these contexts together, and how many tokens each emits before the last of them does: the
+    first decode while the others are prefilled, `room` tokens a step."""
+    found, behind = [], 0
+    for context in reversed(contexts):
+        before = -(-behind // room)
+        prompt = max(1, context - before)
+        found.append((prompt, before))
+        behind += prompt
+    return found[::-1]
 
 
 def _pair(prefill: Prefill) -> tuple[int, int]:

@@ -1,0 +1,30 @@
+"""What the meter of vLLM's engine works out by itself; what needs vLLM is in test_with_vllm.py."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from servegym.adapters.profiling.vllm_engine import prompts_of
+
+
+def test_prompts_by_hand():
+    """40 tokens take 5 steps of 8, in which the request before emits 5: with a prompt of 15 it comes to 20. These 55
+    take 7 steps: the first would be past 4 by then, and is as short as a prompt can be."""
+    assert prompts_of([4, 20, 40], 8) == [(1, 7), (15, 5), (40, 0)]
+
+
+@given(contexts=st.lists(st.integers(1, 60), min_size=1, max_size=6), room=st.integers(1, 40))
+def test_contexts_are_as_wanted_when_the_last_prompt_is_prefilled(contexts, room):
+    """By an engine that prefills in order, `room` tokens a step, beside a token of each that decodes."""
+    prompts = prompts_of(contexts, room)
+    left, reached = [prompt for prompt, _ in prompts], [0] * len(prompts)
+    while any(left):
+        budget = room
+        for i in range(len(prompts)):
+            if left[i] == 0:
+                reached[i] += 1
+                continue
+            chunk = min(left[i], budget)
+            left[i], reached[i], budget = left[i] - chunk, reached[i] + chunk, budget - chunk
+    for (prompt, before), wanted, context in zip(prompts, contexts, reached, strict=True):
+        assert prompt + before == wanted or prompt == 1
+        assert prompt + before - 1 <= context <= prompt + before  # a step may prefill parts of two
