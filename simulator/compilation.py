@@ -5,8 +5,8 @@ passed around as a value: the event loop takes policies, latency models and gain
 so it is compiled once and any of them plugs in without recompiling it.
 
 Numba's own cache notices a change in a function's file but not in the files of the kernels it calls. Here
-the cache directory of a function is named after a digest of its source and of every kernel and constant it
-reaches, so an edit anywhere takes effect and nothing else is compiled again.
+the cache directory of a function is named after a digest of its source and of every kernel, intrinsic, type and
+constant it reaches, so an edit anywhere takes effect and nothing else is compiled again.
 """
 
 import functools
@@ -30,6 +30,9 @@ from numba.core.errors import NumbaExperimentalFeatureWarning
 # counting is off (it took three quarters of the time: every call with a run counted twenty arrays up and down),
 # and a kernel cannot make arrays; a helper that must, and keeps them to itself, is an `allocating_kernel`.
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "_nrt": False}
+# What counts by how it is written. Of a type that is its layout: an intrinsic may read it from memory.
+VALUES = int | float | str | tuple | np.generic | np.dtype | types.Type
+PACKAGE = f"{__name__.partition('.')[0]}."
 _config: Any = numba.config
 JIT_DISABLED = bool(_config.DISABLE_JIT)
 _njit: Any = numba.njit
@@ -42,9 +45,17 @@ allocating_kernel = _njit(**OPTIONS | {"_nrt": True})
 
 
 def _plain(function: Any) -> Any:
-    """The Python function behind a dispatcher or a Compiled, or None."""
-    function = getattr(function, "py_func", function)
+    """The Python function behind a dispatcher, a Compiled or an intrinsic, or None."""
+    function = getattr(function, "py_func", getattr(function, "__wrapped__", function))
     return function if isinstance(function, python_types.FunctionType) else None
+
+
+def _counts(value: Any) -> bool:
+    """Whether a function that is reached is part of what is compiled: a kernel, an intrinsic, and, as intrinsics call
+    them to make code, the plain functions of this package."""
+    if isinstance(value, python_types.FunctionType):
+        return value.__module__.startswith(PACKAGE)
+    return hasattr(value, "py_func") or hasattr(value, "_defn")
 
 
 def _names(code: python_types.CodeType) -> set[str]:
@@ -82,7 +93,8 @@ def _source(function: python_types.FunctionType) -> str | None:
 
 
 def source_digest(function: Any) -> str | None:
-    """Digest of the sources of `function` and of all kernels and constants it can reach; None if one has none."""
+    """Digest of the sources of `function` and of all kernels, types and constants it can reach; None if one has no
+    source."""
     digest, seen, todo = hashlib.sha256(), set(), [_plain(function)]
     while todo:
         current = todo.pop()
@@ -96,9 +108,9 @@ def source_digest(function: Any) -> str | None:
         for name, value in sorted(_reached(current), key=lambda item: item[0]):
             if isinstance(value, np.ndarray):
                 digest.update(f"{name}={value.dtype!r}{value.shape}".encode() + value.tobytes())
-            elif value is None or isinstance(value, int | float | str | tuple | np.generic | np.dtype):
+            elif value is None or isinstance(value, VALUES):
                 digest.update(f"{name}={value!r}".encode())
-            elif hasattr(value, "py_func") or isinstance(value, Compiled):
+            elif _counts(value):
                 todo.append(_plain(value))
     digest.update(f"{numba.__version__} {np.__version__} {OPTIONS}".encode())
     return digest.hexdigest()[:20]

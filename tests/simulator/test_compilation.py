@@ -6,12 +6,14 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from numba import types
 
-from servegym.simulator import compilation
+from servegym.simulator import compilation, parking
 from servegym.simulator.compilation import JIT_DISABLED, Compiled, cache_root, source_digest
 from servegym.simulator.packer import chunk_of
 from servegym.simulator.policies import last_ranked_first
@@ -113,6 +115,30 @@ def test_what_a_function_does_not_reach_does_not_matter(digest):
 def test_helpers_in_an_inner_function_count(digest):
     inside = ("return helper(x)", "def again(y):\n        return helper(y)\n    return again(x)")
     assert digest("return x + 1.0", "return x + 2.0", policy=inside) != digest(policy=inside)
+
+
+@needs_jit
+def test_what_an_intrinsic_reads_from_memory_counts():
+    """A kernel that takes up a record by its address has the record's layout in its code, not in its signature."""
+
+    def reader(layout: np.dtype) -> Any:
+        _, restore, _ = parking.parking(numba.from_dtype(layout))
+
+        def read(address):
+            return restore(address).second
+
+        return read
+
+    first = np.dtype([("first", "f8"), ("second", "f8")])
+    assert source_digest(reader(first)) == source_digest(reader(first)) is not None
+    assert source_digest(reader(np.dtype([("second", "f8"), ("first", "f8")]))) != source_digest(reader(first))
+
+
+@needs_jit
+def test_what_makes_the_code_of_an_intrinsic_counts(monkeypatch):
+    before = source_digest(parking.park)
+    monkeypatch.setattr(parking, "_pointer", parking._load)
+    assert source_digest(parking.park) != before
 
 
 def test_kernels_of_the_package_have_digests():
@@ -217,9 +243,10 @@ def test_any_policy_plugs_into_the_same_compiled_loop(tmp_path):
 
 def test_a_digest_is_the_same_in_every_process():
     code = "from servegym.simulator.compilation import source_digest; from servegym.simulator.loop import advance; "
+    code += "from servegym.simulator.parking import park; "
     digests = {
         subprocess.run(
-            [sys.executable, "-c", code + "print(source_digest(advance))"],
+            [sys.executable, "-c", code + "print(source_digest(advance), source_digest(park))"],
             env={**os.environ, "PYTHONHASHSEED": str(seed)}, capture_output=True, text=True, check=True,
         ).stdout
         for seed in range(6)
