@@ -16,7 +16,14 @@ import sqlalchemy
 from optuna.exceptions import ExperimentalWarning, StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage, _CachedStorage
 from optuna.trial import TrialState
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InterfaceError,
+    NoSuchModuleError,
+    OperationalError,
+    PendingRollbackError,
+)
 
 from servegym.tuners.search.presence import Presence
 from servegym.tuners.search.storage_errors import StorageError
@@ -197,7 +204,8 @@ def trouble(error: BaseException | None) -> DBAPIError | None:
             return error
         if isinstance(error, DBAPIError) and error.connection_invalidated:
             return error
-        error = error.__cause__
+        # Optuna may ask again after an error, in a transaction that has ended with the connection.
+        error = error.__context__ if isinstance(error, PendingRollbackError) else error.__cause__
     return None
 
 

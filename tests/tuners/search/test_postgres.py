@@ -10,6 +10,7 @@ pytest.importorskip("optuna")
 pytest.importorskip("psycopg")
 
 import optuna
+import sqlalchemy
 
 from servegym.tuners.search import database as database_module
 from servegym.tuners.search import worker
@@ -78,6 +79,29 @@ def test_a_server_that_crashes_and_comes_back_is_waited_for(tmp_path, server):
         study = opened(tmp_path, url)
         assert points(work(study, bowl, TRIALS)) == expected(tmp_path)
         assert [trial.state.name for trial in study.trials].count("COMPLETE") == TRIALS
+
+
+def test_a_connection_that_is_lost_at_any_statement_is_made_again(tmp_path, database, monkeypatch):
+    """Also where Optuna asks once more in the transaction that has just ended."""
+    monkeypatch.setattr(database_module, "LONGEST_WAIT_S", 0.1)
+    study = opened(tmp_path, database)
+    killer = sqlalchemy.create_engine(database, isolation_level="AUTOCOMMIT")
+    seen: list[str] = []
+
+    def lose(connection, cursor, statement, *more):
+        """Cut the connection before a statement of a kind that has not come yet."""
+        kind = re.sub(r"%\(.*?\)s|\d+", "", statement)
+        if kind not in seen:
+            seen.append(kind)
+            pid = connection.connection.dbapi_connection.info.backend_pid
+            with killer.connect() as other:
+                other.execute(sqlalchemy.text(f"SELECT pg_terminate_backend({pid}, 5000)"))
+
+    sqlalchemy.event.listen(study._storage._patience.backend.engine, "before_cursor_execute", lose)
+    done = work(study, bowl, 3, enqueue=[WARM_START])
+    killer.dispose()
+    assert points(done) == expected(tmp_path, 3)
+    assert len(seen) > 20
 
 
 def test_a_server_that_stays_away_ends_the_worker_and_keeps_what_is_finished(tmp_path, server):
@@ -197,8 +221,6 @@ def test_a_server_that_goes_away_while_a_storage_is_opened_is_one_line(tmp_path,
 
 
 def test_tables_of_another_optuna_are_said(tmp_path, database):
-    import sqlalchemy
-
     opened(tmp_path, database)
     engine = sqlalchemy.create_engine(database)
     with engine.begin() as connection:
