@@ -46,7 +46,8 @@ allocating_kernel = _njit(**OPTIONS | {"_nrt": True})
 
 def _plain(function: Any) -> Any:
     """The Python function behind a dispatcher, a Compiled or an intrinsic, or None."""
-    function = getattr(function, "py_func", getattr(function, "__wrapped__", function))
+    if not isinstance(function, python_types.FunctionType):
+        function = getattr(function, "py_func", getattr(function, "__wrapped__", None))
     return function if isinstance(function, python_types.FunctionType) else None
 
 

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from servegym.experiments.contenders import ROUTER
 from servegym.experiments.errors import ExperimentError
 from servegym.experiments.load import parse_load
+from servegym.experiments.shipped_files import load_mapping, names_in
 
 PANELS = Path(__file__).parent / "panels"
 CHANGED = "-changed"
@@ -85,20 +84,12 @@ class Panel:
 
 def panel_names() -> list[str]:
     """Panels that come with the package."""
-    return sorted(path.stem for path in PANELS.glob("*.yaml"))
+    return names_in(PANELS)
 
 
 def load_panel(name: str | Path) -> Panel:
     """A panel by its name in `panel_names()`, or from the path of a YAML file. Raises PanelError."""
-    path = PANELS / f"{name}.yaml" if str(name) in panel_names() else Path(name)
-    if not path.is_file():
-        raise PanelError(f"there is no panel {str(name)!r}; there are {', '.join(panel_names())}, or name a YAML file")
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise PanelError(f"{path.name} is no YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(document, dict):
-        raise PanelError(f"{path.name} should be a mapping with traces, devices and loads")
+    document, path = load_mapping(name, PANELS, "panel", "traces, devices and loads", PanelError)
     return parse_panel({"name": path.stem, **document}, path.name)
 
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from servegym.experiments.errors import ExperimentError
 from servegym.experiments.evaluation.panel import Panel, load_panel, parse_panel
+from servegym.experiments.shipped_files import load_mapping, names_in
 from servegym.experiments.tuning.config import FIRST_SEEDS, StudyConfig, TuningConfig
 from servegym.experiments.tuning.errors import TuningError
 from servegym.tuners.search.choosing import Range
@@ -24,21 +23,12 @@ ROLES = ("scheduler", "decode_scheduler", "router", "scaler")
 
 def tuning_names() -> list[str]:
     """Tunings that come with the package."""
-    return sorted(path.stem for path in STUDIES.glob("*.yaml"))
+    return names_in(STUDIES)
 
 
 def load_tuning(name: str | Path) -> TuningConfig:
     """A tuning by its name in `tuning_names()`, or from the path of a YAML file. Raises TuningError."""
-    path = STUDIES / f"{name}.yaml" if str(name) in tuning_names() else Path(name)
-    if not path.is_file():
-        there = ", ".join(tuning_names())
-        raise TuningError(f"there is no tuning {str(name)!r}; there are {there}, or name a YAML file")
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise TuningError(f"{path.name} is no YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(document, dict):
-        raise TuningError(f"{path.name} should be a mapping with panel and studies")
+    document, path = load_mapping(name, STUDIES, "tuning", "panel and studies", TuningError)
     return parse_tuning(document, path.stem)
 
 

@@ -256,6 +256,7 @@ Json = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
+Csv = Annotated[bool, typer.Option("--csv", help="Tables as CSV, not Parquet.", rich_help_panel=OUTPUT)]
 OUT_METAVAR = "DIR"
 
 

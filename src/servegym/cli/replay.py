@@ -122,9 +122,7 @@ def replay(
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
-    csv: Annotated[
-        bool, typer.Option("--csv", help="Tables as CSV, not Parquet.", rich_help_panel=options.OUTPUT)
-    ] = False,
+    csv: options.Csv = False,
     json: options.Json = None,
 ) -> None:
     """Send a workload to a live endpoint at its timestamps, and print how well it was served.

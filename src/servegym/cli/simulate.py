@@ -74,9 +74,7 @@ def simulate(
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
-    csv: Annotated[
-        bool, typer.Option("--csv", help="Tables as CSV, not Parquet.", rich_help_panel=options.OUTPUT)
-    ] = False,
+    csv: options.Csv = False,
     timeline: Annotated[
         bool,
         typer.Option("--timeline", help="Record every event to a table too.", rich_help_panel=options.OUTPUT),
