@@ -21,7 +21,6 @@ VIDUR_ALL_REDUCE = "vidur_a100_dgx_all_reduce"
 A6000_LAYERS = "llmservingsim_a6000_llama31_8b_tp1_layers"
 A6000_ATTENTION = "llmservingsim_a6000_llama31_8b_tp1_attention"
 FILLING_CHUNK_TOKENS = 512  # a shorter chunk leaves part of the device idle in attention
-OWN_ALL_REDUCE_BYTES = 8 * 2**20  # vLLM's limit for its own all-reduce; NCCL's from there
 # What a layer's operators are called in the tables, in the order in which they run. A norm belongs to the product after
 # it, as does the activation; the residual's addition ends the layer.
 VIDUR_OPERATORS = {
@@ -48,16 +47,21 @@ def a100(linear_table: str, shape: ModelShape, devices: int = 1) -> Composition:
     aiconfigurator has matrix products only, at 21 token counts, and not in the widths of these models' MLPs.
     On several devices each layer has two all-reduces; gathering the logits is left out.
     """
-    table = read_table(linear_table)
-    table = table[table["num_tensor_parallel_workers"] == devices].set_index("num_tokens")
-    linear = {
-        name: Curve.of(table[[f"time_stats.{part}.median" for part in parts]].sum(axis=1) * 1e-3).at
-        for name, parts in VIDUR_OPERATORS.items()
-    }
+    linear = vidur_linear(linear_table, devices)
     head = aiconfigurator.head(aiconfigurator.products(aiconfigurator.A100), shape, devices)
     prefill, decode = aiconfigurator.attention(aiconfigurator.A100, shape, devices)
     slope = a100_cached_slope_s(shape, devices)
     return Composition(shape.layers, reduced(linear, shape, devices), head, prefill.at, decode.at, slope)
+
+
+def vidur_linear(linear_table: str, devices: int) -> Mapping[str, Seconds]:
+    """The operators of a layer on one of the devices, before any all-reduce."""
+    table = read_table(linear_table)
+    table = table[table["num_tensor_parallel_workers"] == devices].set_index("num_tokens")
+    return {
+        name: Curve.of(table[[f"time_stats.{part}.median" for part in parts]].sum(axis=1) * 1e-3).at
+        for name, parts in VIDUR_OPERATORS.items()
+    }
 
 
 def reduced(linear: Mapping[str, Seconds], shape: ModelShape, devices: int) -> Mapping[str, Seconds]:
@@ -74,16 +78,21 @@ def reduced(linear: Mapping[str, Seconds], shape: ModelShape, devices: int) -> M
 
 def _all_reduce(shape: ModelShape, devices: int) -> Callable[[np.ndarray], np.ndarray]:
     """Seconds of an all-reduce of the hidden states over tokens: vLLM's own while it is short enough, else NCCL's."""
-    own = aiconfigurator.all_reduce(aiconfigurator.A100, devices)
-    table = read_table(VIDUR_ALL_REDUCE)
-    table = table[(table["num_workers"] == devices) & (table["devices_per_node"] == devices)]
-    nccl = _led_on(table.set_index("size")["time_stats.all_reduce.median"] * 1e-3)
+    own, nccl = aiconfigurator.all_reduce(aiconfigurator.A100, devices), nccl_all_reduce(devices)
 
     def seconds(tokens: np.ndarray) -> np.ndarray:
         message_bytes = tokens * shape.hidden * 2
-        return np.where(message_bytes < OWN_ALL_REDUCE_BYTES, own.at(message_bytes), nccl.at(message_bytes))
+        short = message_bytes < aiconfigurator.OWN_ALL_REDUCE_BYTES
+        return np.where(short, own.at(message_bytes), nccl.at(message_bytes))
 
     return seconds
+
+
+def nccl_all_reduce(devices: int) -> Curve:
+    """NCCL's all-reduce on a DGX of A100s, s over the bytes of the message."""
+    table = read_table(VIDUR_ALL_REDUCE)
+    table = table[(table["num_workers"] == devices) & (table["devices_per_node"] == devices)]
+    return _led_on(table.set_index("size")["time_stats.all_reduce.median"] * 1e-3)
 
 
 def _led_on(points: pd.Series) -> Curve:

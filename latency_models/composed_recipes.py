@@ -31,6 +31,10 @@ VIDUR_COPY = {"repository": "sw5sh/cs378-assignment3", "commit": "7ac2fe9fb6ce",
 AICONFIGURATOR = {"repository": "ai-dynamo/aiconfigurator", "commit": "095f58a51c4c", "licence": "Apache-2.0"}
 LLMSERVINGSIM = {"repository": "casys-kaist/LLMServingSim", "commit": "5daddb21a545", "licence": "MIT"}
 
+ALL_REDUCES = (
+    "two all-reduces a layer, vLLM's own (in a CUDA graph; its table counts messages in numbers of two bytes) below "
+    "8 MiB and NCCL's on a DGX from there"
+)
 HOPPER_METHOD = (
     "aiconfigurator's matrix products, attention and LM head (vLLM 0.24.0); norms, rotary embedding and "
     "activation from memory traffic; cached-prefix slope from the longest prefill."
@@ -38,8 +42,7 @@ HOPPER_METHOD = (
 QWEN25_METHOD = (
     "aiconfigurator's matrix products (to 8192 tokens; widths of the MLP between measured ones), attention (20 query "
     "heads between 16 and 24) and LM head (vLLM 0.14.0); norms, rotary embedding and activation from memory traffic; "
-    "cached-prefix slope by the share of heads of Vidur's; two all-reduces a layer, vLLM's own (in a CUDA graph) below "
-    "8 MiB and NCCL's on a DGX from there."
+    f"cached-prefix slope by the share of heads of Vidur's; {ALL_REDUCES}."
 )
 QWEN3_METHOD = (
     "aiconfigurator's matrix products (to 8192 tokens), attention and LM head (vLLM 0.14.0); norms, rotary embedding, "
@@ -109,8 +112,7 @@ def _a100(model: str, shape: ModelShape, devices: int, cached_tokens_in_batch: i
     if devices > 1:
         method += (
             f"; attention of the {shape.heads // devices} query and {shape.kv_heads // devices} key heads of a device "
-            "as measured, the slope and the LM head by the device's share; two all-reduces a layer, vLLM's own (in a "
-            "CUDA graph) below 8 MiB and NCCL's on a DGX from there"
+            f"as measured, the slope and the LM head by the device's share; {ALL_REDUCES}"
         )
         sources = (*sources, {"table": composed_devices.VIDUR_ALL_REDUCE, **VIDUR})
     return _recipe(

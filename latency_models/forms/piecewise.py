@@ -20,6 +20,7 @@ FIT_KNOTS = (
     1, 8, 16, 32, 64, 72, 96, 128, 136, 160, 192, 200, 256, 264, 320, 384, 392, 448, 512, 520, 640, 768,
     1024, 1280, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384,
 )  # fmt: skip
+STEP_SHARE = 1 / 8  # of a knot's tokens: a segment shorter than that is a step, and no slope to go on with
 
 
 @kernel
@@ -52,6 +53,19 @@ def batch_s(batch, coefficients):
     return seconds
 
 
+def knots_reached(tokens: np.ndarray) -> np.ndarray:
+    """Those of FIT_KNOTS, two or more, that batches of so many tokens, float64[n], tell of.
+
+    Past the last knot its segment's slope goes on. So batches must fill half of that segment, for without any its slope
+    is 0 and tokens past it are free; and it must not be one of the steps.
+    """
+    knots = np.array(FIT_KNOTS, dtype=float)
+    told = 1 + int(np.count_nonzero((knots[:-1] + knots[1:]) / 2 <= tokens.max()))
+    while told > 2 and knots[told - 1] - knots[told - 2] < STEP_SHARE * knots[told - 1]:
+        told -= 1
+    return knots[: max(told, 2)]
+
+
 def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
     attention = np.column_stack(
         [
@@ -63,7 +77,8 @@ def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
         ]
     )
     tokens = batches["prefill_tokens"] + batches["decode_requests"]
-    ramps = rising(tokens, np.array(FIT_KNOTS, dtype=float))
+    knots = knots_reached(tokens)
+    ramps = rising(tokens, knots)
     weights = fit_relative(np.hstack([attention, ramps]), duration_s)
     a_p, b_p, f_p, a_d, f_d = weights[:5].tolist()
     return {
@@ -73,7 +88,7 @@ def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
         "a_d": a_d,
         "f_d": f_d,
         "t_c": 0.0,
-        "knots_tokens": [float(knot) for knot in FIT_KNOTS],
+        "knots_tokens": knots.tolist(),
         "base_s": np.cumsum(weights[5:]).tolist(),
     }
 

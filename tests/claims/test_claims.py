@@ -55,8 +55,11 @@ class TestEach:
 
     def test_cells_are_of_the_setting_and_of_all_seeds(self, claim):
         size = claim.sized(TINY)
-        cells = list(claim.cells(size.settings[0], size))
-        assert {cell.setting for cell in cells} == {size.settings[0]}
+        setting = size.settings[0]
+        cells = list(claim.cells(setting, size))
+        assert {cell.device for cell in cells} == {setting.device}
+        assert "" not in {cell.family for cell in cells}
+        assert not setting.family or {cell.family for cell in cells} == {setting.family}
         others = {seed + SHIFT for seed in size.seeds}  # that choose what is compared
         assert set(size.seeds) <= {cell.seed for cell in cells} <= set(size.seeds) | others
 

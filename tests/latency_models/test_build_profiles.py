@@ -102,12 +102,17 @@ def test_composed_times_are_of_the_right_size(recipe):
 
 @needs_data
 def test_all_reduces_are_between_the_devices_of_a_layer():
-    """Tokens of 8 KiB: vLLM's own all-reduce of 8 KiB at 1 token, NCCL's of 16 MiB at 2048; two a layer."""
+    """Tokens of 8 KiB: vLLM's own all-reduce to 1023 tokens, NCCL's from 8 MiB at 1024; two a layer.
+
+    Own, measured: 8 KiB 5.3 us (4096 numbers), 4 MiB 25.2 us (2,097,152 numbers); on with that slope to 8 MiB.
+    """
     (one,) = (recipe for recipe in composed_recipes.RECIPES if recipe.name == "a100-llama3-8b-tp2")
     linear = read_table("vidur_a100_llama3_8b_linear_ops")
     linear = linear[linear["num_tensor_parallel_workers"] == 2].set_index("num_tokens")
     operators = [name for name in linear if name.endswith(".median") and ".emb." not in name]
-    for tokens, low_ms, high_ms in ((1, 0.0053, 0.0054), (2048, 0.10, 0.15)):
+    for tokens, low_ms, high_ms in (
+        (1, 0.0052, 0.0053), (512, 0.0251, 0.0253), (1016, 0.043, 0.047), (1024, 0.08, 0.1), (2048, 0.10, 0.15),
+    ):  # fmt: skip
         without_ms = linear.loc[[tokens], operators].sum(axis=1).mean()
         with_ms = one.make.args[0]().linear_s(np.array([float(tokens)]))[0] * 1e3
         assert low_ms < (with_ms - without_ms) / 2 < high_ms

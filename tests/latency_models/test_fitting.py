@@ -4,7 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from servegym.latency_models.ascend_points import prefills
 from servegym.latency_models.fitting import fit, measure, regime, split
+from servegym.latency_models.forms.piecewise import knots_reached
 from servegym.latency_models.model import BATCH_COLUMNS, LatencyModel, as_batches
 from servegym.latency_models.sampling import BatchRange, random_batches
 from servegym.simulator.errors import ProfileError
@@ -42,6 +44,25 @@ def test_piecewise_recovers_a_function_with_its_knots(batches):
     duration_s = 0.01 + 5e-5 * np.maximum(tokens - 128, 0) + 8e-8 * batches["decode_cached_tokens"]
     result = fit("piecewise", table_of(batches, duration_s), seed=1)
     assert result.error.max_percent < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("most_tokens", "last_knot"),
+    [(16384, 16384.0), (2048, 2048.0), (2200, 2048.0), (2600, 3072.0), (520, 512.0), (70, 64.0), (1, 8.0)],
+)
+def test_piecewise_has_no_knot_past_its_batches_nor_a_step_at_the_end(most_tokens, last_knot):
+    """Past the last knot the last slope goes on: a knot beyond all batches would make it 0, and tokens free."""
+    knots = knots_reached(np.arange(1.0, most_tokens + 1))
+    assert knots[-1] == last_knot
+    assert len(knots) >= 2
+
+
+def test_piecewise_fitted_to_short_batches_goes_on_as_it_rose():
+    batches = random_batches(900, 0, BatchRange(1024, 4, 64, 1024, 20_000))
+    truth = LatencyModel.from_values("linear", LINEAR)
+    fitted = fit("piecewise", table_of(batches, truth.evaluate(batches)), seed=1).model
+    longer = prefills(1, 8192.0)
+    assert fitted.evaluate(longer)[0] == pytest.approx(truth.evaluate(longer)[0], rel=0.3)
 
 
 def test_piecewise_of_noise_stays_monotone_and_non_negative(batches):

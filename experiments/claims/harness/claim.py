@@ -39,7 +39,8 @@ class Claim:
     cells: the runs of a setting. measure: what a run gives, as JSON. judge: the checks of a setting's rows.
     picture: draws the rows of all settings (None: the table says it all). caption: what the picture shows.
     reading: written after the full run, the only part that is: what it showed, and why as far as checks tell.
-    families, devices: of its own settings; none: those that all claims have (`settings.FULL`).
+    families, devices: of its own settings; none: those that all claims have (`settings.FULL`). With `NO_FAMILY` each
+        device is one setting, whose cells may be of several families.
     appendix: more to read under the tables, in Markdown, from the rows of all settings; it may write files (of tables
         too long for a page) into a folder beside the page, whose path it is given.
     """

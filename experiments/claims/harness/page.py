@@ -119,7 +119,8 @@ def render(outcome: Outcome, date: datetime.date, appendix: str = "") -> str:
     parts += examined_table(outcome)
     if appendix:
         parts.append(appendix)
-    return "\n".join([*parts, settings_table(list(size.settings))])
+    served = dict.fromkeys(cell.setting for setting in size.settings for cell in claim.cells(setting, size))
+    return "\n".join([*parts, settings_table(list(served))])
 
 
 def settings_table(settings: list[Setting]) -> str:
@@ -145,8 +146,8 @@ def settings_table(settings: list[Setting]) -> str:
 
 
 def device_table(device: str, settings: list[SettingOutcome]) -> str:
-    """The checks of the claim itself, a column a family."""
-    lines = header(device, "expected", *(one.setting.family for one in settings))
+    """The checks of the claim itself, a column a family; one column where the device itself is the setting."""
+    lines = header(device, "expected", *(one.setting.family or "measured" for one in settings))
     of_settings = [[check for check in one.checks if not check.examines] for one in settings]
     for checks in zip(*of_settings, strict=True):
         lines.append(row(checks[0].name, str(checks[0].expected), *map(cell, checks)))

@@ -19,6 +19,8 @@ FAMILIES = ("azure-conv", "azure-code", "sharegpt", "mooncake-conversation")
 LONG_FAMILIES = ("mooncake-conversation",)
 # ProServe measured on Ascend 910B. Of the profiles of that device this one rests on serving points of the model itself.
 DEVICES = ("a100-llama3-8b", "ascend910b-qwen3-8b")
+# The families of a claim that is about devices, and has the same answer whatever they serve.
+NO_FAMILY = ("",)
 # Of 32B and more: the SLOs of that class (ProServe has them, see traces.recipes).
 LARGE_DEVICES = ("a100-llama3-70b-tp4", "a100-llama3-70b-tp8", "ascend910b-qwen3-32b-tp4")
 # Families whose papers set SLOs of their own; all others have ProServe's.
@@ -39,14 +41,14 @@ FACTS_REQUESTS = 1000
 
 
 class Setting(NamedTuple):
-    """A trace family on one engine of a device."""
+    """A trace family on one engine of a device; without a family (""), the device itself, whatever it serves."""
 
     family: str
     device: str
 
     @property
     def name(self) -> str:
-        return f"{self.family} on {self.device}"
+        return f"{self.family} on {self.device}" if self.family else self.device
 
 
 @dataclasses.dataclass(frozen=True)

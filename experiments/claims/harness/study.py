@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from servegym.baselines.registry import router as find_router
 from servegym.baselines.registry import scheduler as find_scheduler
@@ -21,9 +21,6 @@ from servegym.experiments.ledger import Ledger, Row
 from servegym.simulator.simulation import Scenario, Simulation
 from servegym.simulator.workload import Workload
 from servegym.tuners.running import Runner, ThreadRunner
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Progress = Callable[[int, int], None]  # (cells done, cells in all)
 
@@ -100,7 +97,11 @@ class Study:
         import pandas as pd
 
         table = pd.DataFrame(rows)
-        of_settings = [of_setting(table, *setting) for setting in self.size.settings]
+        place = {cell: index for index, cell in enumerate(self.cells)}
+        of_settings = [
+            table.iloc[sorted({place[cell] for cell in self.claim.cells(setting, self.size)})]
+            for setting in self.size.settings
+        ]
         outcomes = [
             SettingOutcome(setting, self.claim.judge(of_one))
             for setting, of_one in zip(self.size.settings, of_settings, strict=True)
@@ -124,10 +125,6 @@ class Study:
 
 def _workload_of(cell: Cell) -> tuple[str | float, ...]:
     return (*cell.setting, cell.engines, cell.arrivals, cell.slo, cell.load, cell.seed)
-
-
-def of_setting(table: pd.DataFrame, family: str, device: str) -> pd.DataFrame:
-    return table[(table["family"] == family) & (table["device"] == device)]
 
 
 def _digest(value: Any) -> str:
