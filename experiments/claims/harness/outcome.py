@@ -95,7 +95,7 @@ class Outcome:
         """
         if self.claim.in_short and self.is_of_record:
             return self.claim.in_short
-        for verdict, verb in ((FAILS, "fails"), (UNDECIDED, "is undecided")):
+        for verdict in (FAILS, UNDECIDED):
             found: dict[str, list[Check]] = {}
             for check in (one for setting in self.settings for one in setting.checks if not one.examines):
                 found.setdefault(check.name, []).append(check)
@@ -105,7 +105,7 @@ class Outcome:
                 means = [check.interval.mean for check in those if not check.missing]
                 mean = f"mean {sum(means) / len(means):.3g}" if means else "no value"
                 where = f"in {len(those)} of {len(most)} settings"
-                return f"Most of all {most[0].name} {verb}, {where} ({mean}, expected {most[0].expected})."
+                return f"{most[0].name}: {verdict} {where} ({mean}, expected {most[0].expected})."
         return f"All {self.counts[HOLDS]} checks hold."
 
     @functools.cached_property
