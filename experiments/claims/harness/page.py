@@ -16,7 +16,7 @@ from servegym.experiments.claims.harness.checks import FAILS, HOLDS, IN_PART, UN
 from servegym.experiments.claims.harness.claim import claims
 from servegym.experiments.claims.harness.markdown import header, row
 from servegym.experiments.claims.harness.outcome import Outcome, SettingOutcome, grouped, measured
-from servegym.experiments.claims.harness.settings import FULL, QUICK
+from servegym.experiments.claims.harness.settings import FULL, QUICK, Size
 from servegym.experiments.claims.harness.settings_table import settings_table
 from servegym.experiments.identity import versions
 
@@ -112,8 +112,8 @@ def render(outcome: Outcome, date: datetime.date, appendix: str = "") -> str:
         f"# {claim.id}\n",
         f"`{command(outcome)}` ({size.name} size) on {date.isoformat()}, with "
         + ", ".join(f"{name} {version}" for name, version in versions().items())
-        + f": {len(seeds)} seeds ({seeds[0]} to {seeds[-1]}), each with requests and arrivals of its own "
-        "for each family, which devices, loads and policies share. How to read it: [results](../results.md).\n",
+        + f": {len(seeds)} seeds ({seeds[0]} to {seeds[-1]}), {independent(size)}. "
+        "How to read it: [results](../results.md).\n",
         f"**Paper** ({claim.figure}): {claim.paper}\n",
         f"**Hypothesis**: {claim.hypothesis}\n",
         f"**Refuted by**: {claim.refuted_by}\n",
@@ -138,6 +138,17 @@ def command(outcome: Outcome) -> str:
     quick, usual = (" --quick", QUICK) if size.name == QUICK.name else ("", FULL)
     seeds = "" if size.seeds == usual.seeds else f" --seeds {size.seeds[0]}"
     return f"servegym reproduce {outcome.claim.id}{quick}{seeds}"
+
+
+def independent(size: Size) -> str:
+    """What of the settings are results of their own."""
+    families, devices = len(size.families), len(size.devices)
+    if families * devices == 1:
+        return "one setting"
+    if families == 1:
+        return f"the same requests on {devices} devices: one result, seen on each"
+    own = f"requests and arrivals of their own for {families} families"
+    return own if devices == 1 else f"{own}, shared by {devices} devices: {families} results, each seen on all devices"
 
 
 def verdict(outcome: Outcome) -> str:
