@@ -15,8 +15,8 @@ from servegym.experiments.claims.harness.checks import ABOVE_0, Check, Range
 from servegym.experiments.claims.harness.claim import claim
 from servegym.experiments.claims.harness.first_tokens import scenario_at
 from servegym.experiments.claims.harness.rows import over_loads
+from servegym.experiments.claims.harness.served import begin
 from servegym.experiments.claims.harness.settings import Setting, Size
-from servegym.simulator.simulation import Simulation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +42,7 @@ def measure(cell: Cell) -> dict[str, Any]:
     A request meets its TBT when the mean time between its tokens is below it; in the last column when each is.
     """
     whole = scenario_at(cell, cell.load, DURATION_S * cell.requests / 1000)
-    result = Simulation(dataclasses.replace(whole, until_s=np.inf)).run()
+    result = begin(dataclasses.replace(whole, until_s=np.inf)).run()
     requests, longest_s = result.requests, result.arrays.outcomes["longest_tbt_s"]
     many = (requests["output_tokens"] > 1).to_numpy()
     slo_s = requests["tpot_slo_s"].to_numpy()

@@ -22,7 +22,7 @@ from servegym.experiments.claims.harness.fleets import (
     in_time,
     of_fleet,
 )
-from servegym.experiments.claims.harness.page import header, row
+from servegym.experiments.claims.harness.markdown import header, row
 from servegym.experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:

@@ -31,10 +31,10 @@ from servegym.experiments.claims.harness.fleets import (
     scenario,
 )
 from servegym.experiments.claims.harness.goodput import arrivals
+from servegym.experiments.claims.harness.served import begin
 from servegym.experiments.claims.harness.settings import Setting, Size
 from servegym.experiments.claims.harness.violations import violated
 from servegym.experiments.deployments import Engines
-from servegym.simulator.simulation import Simulation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +77,7 @@ def serve_supplied(cell: Cell, rate: float) -> dict[str, Any]:
     workload = arrivals(cell.setting, cell.seed, cell.slo, rate, duration_s(cell))
     end_s = float(workload.table["arrival_s"][-1])
     whole, those = scenario(cell, workload), judged(cell, workload, end_s)
-    run, service_s = Simulation(whole), []
+    run, service_s = begin(whole), []
     for time_s in (*(share * end_s for share in JUDGED), end_s):
         run.scenario = dataclasses.replace(whole, until_s=time_s)
         # Up to the pause, not to the last event before it.

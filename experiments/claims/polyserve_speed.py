@@ -15,9 +15,9 @@ from servegym.experiments.claims.harness.checks import Check, Range
 from servegym.experiments.claims.harness.claim import claim
 from servegym.experiments.claims.harness.fleets import DEVICE, POLYSERVE, duration_s, of_fleet, optimal_per_s, scenario
 from servegym.experiments.claims.harness.goodput import arrivals
+from servegym.experiments.claims.harness.served import begin
 from servegym.experiments.claims.harness.settings import Setting, Size
 from servegym.simulator.loop import advance
-from servegym.simulator.simulation import Simulation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,8 +43,8 @@ def measure(cell: Cell) -> dict[str, Any]:
     workload = arrivals(cell.setting, cell.seed, cell.slo, rate, duration_s(cell))
     whole = scenario(cell, workload)
     advance.entry  # noqa: B018  compiles, or reads what was compiled
-    Simulation(dataclasses.replace(whole, until_s=0.0)).run()
-    run = Simulation(whole)
+    begin(dataclasses.replace(whole, until_s=0.0)).run()
+    run = begin(whole)
     begin_s = time.thread_time()
     run.run()
     simulated_s = time.thread_time() - begin_s
@@ -53,7 +53,7 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 def routed_per_s(whole: Any, requests: int) -> float:
     arrival_s = whole.workload.table["arrival_s"]
-    run = Simulation(dataclasses.replace(whole, until_s=float(arrival_s[len(arrival_s) // 2])))
+    run = begin(dataclasses.replace(whole, until_s=float(arrival_s[len(arrival_s) // 2])))
     run.run()
     first = int(run.arrays.clock[0].next_arrival)
     count = min(len(arrival_s) - first, max(1, DECISIONS * requests // 1000))

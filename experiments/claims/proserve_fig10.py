@@ -11,8 +11,8 @@ import numpy as np
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
 from servegym.experiments.claims.harness.claim import claim
+from servegym.experiments.claims.harness.markdown import header, row
 from servegym.experiments.claims.harness.measures import serve
-from servegym.experiments.claims.harness.page import header, row
 from servegym.experiments.claims.harness.rivals import best, lead, relative_lead, split, with_selection
 from servegym.experiments.claims.harness.rows import values
 from servegym.experiments.claims.harness.settings import DEVICES, FAMILIES, Setting, Size, slo_recipe

@@ -21,8 +21,8 @@ from servegym.experiments.claims.harness.clusters import (
     WITHIN_1_PERCENT,
     name_of,
 )
+from servegym.experiments.claims.harness.markdown import header, row
 from servegym.experiments.claims.harness.measures import by_priority
-from servegym.experiments.claims.harness.page import header, row
 from servegym.experiments.claims.harness.rows import series, values
 from servegym.experiments.claims.harness.settings import FULL, Setting, Size, saturation_per_s, slo_recipe
 from servegym.experiments.figures import figures

@@ -16,14 +16,15 @@ from servegym.experiments.claims.harness.cells import Cell, deployment_of
 from servegym.experiments.claims.harness.checks import BELOW_0, Check, Range
 from servegym.experiments.claims.harness.claim import claim
 from servegym.experiments.claims.harness.goodput import arrivals
-from servegym.experiments.claims.harness.page import header, row
+from servegym.experiments.claims.harness.markdown import header, row
 from servegym.experiments.claims.harness.rows import values
+from servegym.experiments.claims.harness.served import begin
 from servegym.experiments.claims.harness.settings import Setting, Size, profile, saturation_per_s
 from servegym.experiments.claims.harness.violations import CLASSES, QOSERVE, sarathi, slo_of, violations_of
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.signatures import Run
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.simulation import Scenario
 from servegym.simulator.workload import Workload
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def silo(cell: Cell, split: tuple[int, ...]) -> tuple[Deployment, ...]:
 
 
 def served(whole: Scenario) -> dict[str, Any]:
-    run = Simulation(whole)
+    run = begin(whole)
     shares = violations_of(run)
     return {**shares, **latencies(run.arrays, whole.workload)}
 

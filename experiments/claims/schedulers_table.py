@@ -13,8 +13,9 @@ from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import ABOVE_0, Check, Range
 from servegym.experiments.claims.harness.claim import claim
 from servegym.experiments.claims.harness.league import league, markdown
+from servegym.experiments.claims.harness.markdown import header, row
 from servegym.experiments.claims.harness.measures import serve_by_first_token
-from servegym.experiments.claims.harness.page import TABLES, header, row
+from servegym.experiments.claims.harness.page import TABLES
 from servegym.experiments.claims.harness.rivals import best, lead, relative_lead, split, with_selection
 from servegym.experiments.claims.harness.settings import DEVICES, FAMILIES, Setting, Size, slo_recipe
 from servegym.experiments.load import LOADS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from servegym.baselines.artifact.entries import LAYOUT_OF, fields_digest
 from servegym.baselines.learned.derived import LearnedPolicy
-from servegym.experiments.claims.harness.page import header, row
+from servegym.experiments.claims.harness.markdown import header, row
 from servegym.experiments.evaluation.evaluation import Evaluation, judged_policies
 from servegym.experiments.evaluation.provenance import SEEN, UNKNOWN, TrainedOn
 from servegym.experiments.evaluation.tables import ALL, TDG, scores_in, select

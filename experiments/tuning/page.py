@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from servegym.experiments.claims.harness.page import header, row
+from servegym.experiments.claims.harness.markdown import header, row
 from servegym.experiments.intervals import Interval
 from servegym.experiments.tuning.analysis import (
     by_trace,

@@ -83,3 +83,20 @@ def test_a_mixture_of_experts_is_suspended_at_its_operators():
     operators = run.scenario.deployment.pools[0].operators
     assert operators is not None and operators.names == ("qkv", "attention", "o", "gate", "experts")
     assert 0 < shorter["operator"] < 0.6 * shorter["layer"]
+
+
+def test_cell_may_have_checks_and_ranks_that_take_time():
+    costly = scenario_at(CELL._replace(operators="check_s=0.25,jitter_s=0.5"), 0.5, 60.0)
+    plain = scenario_at(CELL, 0.5, 60.0)
+    for one, check_s, jitter_s in ((costly, 0.25, 0.5), (plain, 0.0, 0.0)):
+        for pool in one.deployment.pools:
+            assert (pool.operators.check_s, pool.operators.jitter_s) == (check_s, jitter_s)
+            assert pool.operators.names == plain.deployment.pools[0].operators.names
+
+
+def test_checks_at_operators_cost_throughput():
+    free, costly = (
+        run_to_the_end(CELL._replace(operators=operators), 2.0, 40)[1]["first_tokens_per_s"]
+        for operators in ("", "check_s=0.001")
+    )
+    assert costly < 0.9 * free

@@ -1,5 +1,6 @@
 """A study is kept row by row: killed anywhere, it goes on from there and ends as if nothing had been."""
 
+import dataclasses
 import json
 
 import pytest
@@ -77,6 +78,17 @@ def test_rows_of_another_measure_are_left_alone(tmp_path):
     outcome, _ = run(tmp_path, claim=synthetic_claim(another))
     assert len(list((tmp_path / "cells").iterdir())) == 2
     assert outcome.holds is False
+
+
+def test_rows_of_other_seeds_are_kept_apart(tmp_path):
+    first, _ = run(tmp_path)
+    fresh = Study(synthetic_claim(), dataclasses.replace(TINY, seeds=(11, 12, 13)))
+    outcome = fresh.run(tmp_path, lambda done, cells: None)
+    assert sorted(outcome.rows["seed"].unique()) == [11, 12, 13]
+    names = sorted(path.name.rpartition("-")[0] for path in (tmp_path / "cells").iterdir())
+    assert names == ["synthetic-tiny-1", "synthetic-tiny-11"]
+    again, _ = run(tmp_path, Measured(stop_after=0))
+    assert again.to_json() == first.to_json()
 
 
 def test_row_of_another_study_is_refused(tmp_path):

@@ -1,5 +1,6 @@
 """The verdict logic on numbers made up for it."""
 
+import dataclasses
 import json
 import math
 
@@ -14,6 +15,7 @@ from servegym.experiments.claims.harness.checks import (
     HOLDS,
     IN_PART,
     UNDECIDED,
+    Check,
     Range,
     joined,
     verdict_of,
@@ -108,3 +110,26 @@ def test_reason_counts_settings_and_names_what_failed_with_its_numbers():
     assert outcome().reason == "difference: 1 of 2. Examined, another way: difference: 0 of 2."
     assert reasons[0].startswith("all 1 checks hold. examined, another way: fails: difference (-1 ± 0.25")
     assert "none in 1 of 3 seeds" in reasons[1]
+
+
+def test_checks_are_counted_over_settings_without_those_that_only_examine():
+    assert outcome().counts == {HOLDS: 1, UNDECIDED: 0, FAILS: 1}
+    assert outcome().to_json()["counts"] == outcome().counts
+
+
+def in_short(*settings: list[Check]) -> str:
+    import pandas as pd
+
+    outcomes = [SettingOutcome(Setting("azure-conv", str(k)), checks) for k, checks in enumerate(settings)]
+    return Outcome(synthetic_claim(), TINY, outcomes, pd.DataFrame()).in_short
+
+
+def test_reason_in_short_is_what_fails_in_most_settings_then_what_is_undecided():
+    other = dataclasses.replace(FAILED, name="other")
+    assert in_short([FAILED, other], [HELD, other], [UNKNOWN, HELD]) == (
+        "other: fails in 2 of 2 settings (mean -1, expected > 0)."
+    )
+    assert in_short([HELD], [UNKNOWN]) == "difference: undecided in 1 of 2 settings (mean 0, expected > 0)."
+    assert in_short([HELD], [HELD]) == "All 2 checks hold."
+    missing = check([1.0, np.nan, 0.9])
+    assert in_short([missing]) == "difference: fails in 1 of 1 settings (no value, expected > 0)."

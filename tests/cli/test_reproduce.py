@@ -64,6 +64,61 @@ def test_second_time_nothing_is_run_again(servegym, capsys, monkeypatch):
     assert capsys.readouterr().out == first
 
 
+def test_seeds_are_fresh_ones_and_page_document_and_file_name_them(servegym, capsys, tmp_path):
+    arguments = ("proserve-mape", "--quick", "--seeds", "10000", "--json", "-")
+    assert servegym(*arguments) == 0
+    assert json.loads(capsys.readouterr().out)["size"]["seeds"] == [10000, 10001]
+    page = (tmp_path / "results" / "reproduce" / "results" / "proserve-mape.md").read_text("utf-8")
+    assert "`servegym reproduce proserve-mape --quick --seeds 10000` (quick size)" in page
+    assert "2 seeds (10000 to 10001)" in page
+    (kept,) = (tmp_path / "results" / "reproduce" / "cells").iterdir()
+    assert kept.name.startswith("proserve-mape-quick-10000-")
+
+
+@pytest.mark.parametrize(("first", "said"), [("500", "which were looked at"), ("-5", "a seed is 0 or more")])
+def test_seeds_that_are_not_fresh_are_refused_in_one_line(servegym, capsys, tmp_path, first, said):
+    assert servegym("proserve-mape", "--quick", "--seeds", first) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def broken(monkeypatch, id, error):
+    """Let the rows of one claim end in an error."""
+    from servegym.experiments.claims.harness.study import Study
+
+    row = Study._row
+
+    def failing(self, cell):
+        if self.claim.id == id:
+            raise error
+        return row(self, cell)
+
+    monkeypatch.setattr(Study, "_row", failing)
+
+
+def test_claim_that_fails_stops_no_other_and_is_told_at_the_end(servegym, capsys, monkeypatch, tmp_path):
+    broken(monkeypatch, "proserve-mape", ZeroDivisionError("by hand"))
+    assert servegym("proserve-mape", "proserve-fig16-17", "--quick", "--json", "found.json") == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("servegym: proserve-mape ended in ZeroDivisionError: by hand; where, is in ")
+    assert "Traceback" in (tmp_path / "results" / "reproduce" / "proserve-mape-error.txt").read_text("utf-8")
+    documents = json.loads((tmp_path / "found.json").read_text())["claims"]
+    assert [document["claim"] for document in documents] == ["proserve-fig16-17"]
+    assert "proserve-fig16-17" in (tmp_path / "results" / "reproduce" / "results.md").read_text("utf-8")
+
+
+def test_pages_of_claims_that_are_done_are_there_when_the_next_is_interrupted(servegym, capsys, monkeypatch, tmp_path):
+    with monkeypatch.context() as stopped:
+        broken(stopped, "proserve-fig16-17", KeyboardInterrupt())
+        assert servegym("proserve-mape", "proserve-fig16-17", "--quick") == 130
+    folder = tmp_path / "results" / "reproduce" / "results"
+    assert [page.name for page in folder.iterdir()] == ["proserve-mape.md"]
+    broken(monkeypatch, "proserve-mape", AssertionError("it is done already"))
+    assert servegym("proserve-mape", "proserve-fig16-17", "--quick") == 0
+    assert {page.name for page in folder.iterdir()} == {"proserve-mape.md", "proserve-fig16-17.md"}
+
+
 def test_list_states_the_claims_and_runs_nothing(servegym, capsys, tmp_path):
     assert servegym("--list", "--json", "-") == 0
     stated = json.loads(capsys.readouterr().out)["claims"]

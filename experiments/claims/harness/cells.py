@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from servegym.baselines.registry import router as find_router
 from servegym.baselines.registry import scheduler as find_scheduler
+from servegym.experiments.claims.harness.served import begin
 from servegym.experiments.claims.harness.settings import Setting, profile, workload
 from servegym.experiments.deployments import Engines
 from servegym.simulator.cluster import Cluster
@@ -31,6 +33,7 @@ class Cell(NamedTuple):
         `waiting.py`; empty: one without errors that takes no time, and no host memory.
     engines: settings "engines=8" or "prefill=5,decode=3" of `Engines`, whose total the load is relative to; empty: one.
     router: "name" or "name:key=value,..."; empty: request i goes to engine i mod n.
+    operators: settings "check_s=1e-05,jitter_s=0.0005" of `Operators` in place of the profile's; empty: as it has them.
     """
 
     family: str
@@ -48,6 +51,7 @@ class Cell(NamedTuple):
     host: str = ""
     engines: str = ""
     router: str = ""
+    operators: str = ""
 
     @property
     def setting(self) -> Setting:
@@ -67,8 +71,12 @@ def serving(engines: str) -> Engines:
     return Engines(**numbers)
 
 
-def deployment_of(device: str, engines: str) -> Deployment | Cluster:
-    return serving(engines).deployment(profile(device))
+def deployment_of(device: str, engines: str, operators: str = "") -> Deployment | Cluster:
+    made = serving(engines).deployment(profile(device))
+    if not operators:
+        return made
+    own = {name: float(number) for name, number in (pair.split("=") for pair in operators.split(","))}
+    return of_pools(made, lambda pool: dataclasses.replace(pool, operators=dataclasses.replace(pool.operators, **own)))
 
 
 def scenario(cell: Cell) -> Scenario:
@@ -78,7 +86,7 @@ def scenario(cell: Cell) -> Scenario:
     )
     if cell.high_weight != DEFAULT_HIGH_WEIGHT:
         requests = requests.replace(weight=np.where(requests.table["priority"] == 0, cell.high_weight, 1.0))
-    deployment = deployment_of(cell.device, cell.engines)
+    deployment = deployment_of(cell.device, cell.engines, cell.operators)
     if cell.exact_estimator:
         deployment = exact(deployment)
     return Scenario(
@@ -92,11 +100,15 @@ def scenario(cell: Cell) -> Scenario:
 
 def exact(deployment: Deployment | Cluster) -> Deployment | Cluster:
     """The same, of devices that take what their estimators say."""
+    return of_pools(deployment, lambda pool: dataclasses.replace(pool, device=pool.estimator))
+
+
+def of_pools(deployment: Deployment | Cluster, change: Callable[[Deployment], Deployment]) -> Deployment | Cluster:
+    """The same with each pool changed."""
     if isinstance(deployment, Cluster):
-        pools = tuple(dataclasses.replace(pool, device=pool.estimator) for pool in deployment.pools)
-        return dataclasses.replace(deployment, pools=pools)
-    return dataclasses.replace(deployment, device=deployment.estimator)
+        return dataclasses.replace(deployment, pools=tuple(map(change, deployment.pools)))
+    return change(deployment)
 
 
 def simulation(cell: Cell, record_timeline: bool = False) -> Simulation:
-    return Simulation(scenario(cell), record_timeline)
+    return begin(scenario(cell), record_timeline)

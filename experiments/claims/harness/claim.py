@@ -38,7 +38,8 @@ class Claim:
     hypothesis: the same, measurable, margins in numbers. refuted_by: what would show it wrong.
     cells: the runs of a setting. measure: what a run gives, as JSON. judge: the checks of a setting's rows.
     picture: draws the rows of all settings (None: the table says it all). caption: what the picture shows.
-    reading: written after the full run, the only part that is: what it showed, and why as far as checks tell.
+    reading: written after the full run, as only `in_short` is too: what it showed, and why as far as checks tell.
+    in_short: the reason of the verdict in a line, for the index; empty: the check that fails most, with its numbers.
     families, devices: of its own settings; none: those that all claims have (`settings.FULL`). With `NO_FAMILY` each
         device is one setting, whose cells may be of several families.
     appendix: more to read under the tables, in Markdown, from the rows of all settings; it may write files (of tables
@@ -59,6 +60,7 @@ class Claim:
     families: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     appendix: Appendix | None = None
+    in_short: str = ""
 
     def sized(self, size: Size) -> Size:
         """The size, in the settings of this claim."""
@@ -81,7 +83,7 @@ class Claim:
 @functools.cache
 def _measuring_files() -> tuple[Path, ...]:
     folder = Path(__file__).parent
-    return tuple(folder / name for name in ("settings.py", "cells.py", "measures.py", "timelines.py"))
+    return tuple(folder / name for name in ("settings.py", "cells.py", "served.py", "measures.py", "timelines.py"))
 
 
 _registry: dict[str, Claim] = {}
@@ -102,6 +104,7 @@ def claim(
     families: tuple[str, ...] = (),
     devices: tuple[str, ...] = (),
     appendix: Appendix | None = None,
+    in_short: str = "",
 ) -> Callable[[Judge], Judge]:
     """Register the decorated function as the judge of a claim. That is all it takes to add one."""
 
@@ -110,7 +113,7 @@ def claim(
             raise ExperimentError(f"there is already a claim {id}")
         _registry[id] = Claim(
             id, figure, paper, hypothesis, refuted_by, cells, measure, judge, picture, caption, reading,
-            families, devices, appendix,
+            families, devices, appendix, in_short,
         )  # fmt: skip
         return judge
 

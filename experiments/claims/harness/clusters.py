@@ -11,8 +11,8 @@ import numpy as np
 
 from servegym.experiments.claims.harness.cells import Cell, simulation
 from servegym.experiments.claims.harness.checks import ABOVE_0, Check, Range
+from servegym.experiments.claims.harness.markdown import header, row
 from servegym.experiments.claims.harness.measures import by_priority
-from servegym.experiments.claims.harness.page import header, row
 from servegym.experiments.claims.harness.rows import values
 from servegym.experiments.claims.harness.settings import Setting, Size, slo_recipe
 from servegym.experiments.figures import figures

@@ -15,6 +15,7 @@ import numpy as np
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.experiments.claims.harness.cells import Cell, deployment_of
 from servegym.experiments.claims.harness.goodput import arrivals, unit_arrivals
+from servegym.experiments.claims.harness.served import begin
 from servegym.experiments.claims.harness.settings import FACTS_REQUESTS, FULL_SEED, Setting, idle_prefill_s
 from servegym.experiments.claims.harness.slo_scale import least
 from servegym.simulator.signatures import Run
@@ -39,7 +40,8 @@ def scenario_at(cell: Cell, load: float, duration_s: float, scale: float = 1.0) 
     workload = arrivals(cell.setting, cell.seed, cell.slo, load * capacity_per_s(cell.setting), duration_s)
     workload = workload.replace(ttft_slo_s=scale * workload.table["ttft_slo_s"])
     end_s = float((workload.table["arrival_s"] + workload.table["ttft_slo_s"]).max())
-    return Scenario(workload, deployment_of(cell.device, cell.engines), find_scheduler(cell.scheduler), until_s=end_s)
+    deployment = deployment_of(cell.device, cell.engines, cell.operators)
+    return Scenario(workload, deployment, find_scheduler(cell.scheduler), until_s=end_s)
 
 
 def missed(arrays: Run, now_s: float) -> np.ndarray:
@@ -50,7 +52,7 @@ def missed(arrays: Run, now_s: float) -> np.ndarray:
 
 def attainment(cell: Cell, load: float, duration_s: float, scale: float = 1.0) -> float:
     """Share of the requests with their first token in time."""
-    run = Simulation(scenario_at(cell, load, duration_s, scale))
+    run = begin(scenario_at(cell, load, duration_s, scale))
     run.run()
     return float(1 - missed(run.arrays, run.scenario.until_s).mean())
 
@@ -58,7 +60,7 @@ def attainment(cell: Cell, load: float, duration_s: float, scale: float = 1.0) -
 def is_served(cell: Cell, load: float, duration_s: float, scale: float = 1.0) -> bool:
     """Whether enough requests have their first token in time. A run ends as soon as too many have not."""
     whole = scenario_at(cell, load, duration_s, scale)
-    run, most = Simulation(whole), (1 - ATTAINMENT) * len(whole.workload)
+    run, most = begin(whole), (1 - ATTAINMENT) * len(whole.workload)
     for until_s in np.linspace(0, whole.until_s, LOOKS + 1)[1:]:
         run.scenario = dataclasses.replace(whole, until_s=float(until_s))
         run.run()
@@ -82,7 +84,7 @@ def run_to_the_end(cell: Cell, load: float, requests: int) -> tuple[Simulation, 
     """All requests served, however late: attainment, and first tokens per second from the first arrival to the last."""
     rate_per_s = load * capacity_per_s(cell.setting)
     whole = dataclasses.replace(scenario_at(cell, load, requests / rate_per_s), until_s=np.inf)
-    run = Simulation(whole)
+    run = begin(whole)
     run.run()
     first_s = run.arrays.outcomes["first_token_s"]
     return run, {

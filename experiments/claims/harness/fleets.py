@@ -23,12 +23,13 @@ from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.goodput import arrivals
 from servegym.experiments.claims.harness.known_device import KnownDevice
 from servegym.experiments.claims.harness.rows import select
+from servegym.experiments.claims.harness.served import begin
 from servegym.experiments.claims.harness.settings import Setting, idle_prefill_s, idle_tpot_s, profile
 from servegym.experiments.claims.harness.violations import violated
 from servegym.experiments.deployments import Engines
 from servegym.latency_models.profile import Profile
 from servegym.simulator.cluster import Cluster, cluster_of
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.simulation import Scenario
 from servegym.simulator.types import BATCH
 from servegym.simulator.workload import Workload
 from servegym.traces.workloads import build_workload
@@ -214,7 +215,7 @@ def in_time(
     workload = arrivals(cell.setting, cell.seed, cell.slo, rate_per_s, duration_s(cell))
     end_s = float(workload.table["arrival_s"][-1])
     whole, those = scenario(cell, workload, engines), judged(cell, workload, end_s)
-    run, most = Simulation(whole), (1 - IN_TIME) * those.sum()
+    run, most = begin(whole), (1 - IN_TIME) * those.sum()
     for time_s in np.linspace(JUDGED[0] * end_s, end_s, LOOKS + 1)[1:]:
         run.scenario = dataclasses.replace(whole, until_s=float(time_s))
         run.run()

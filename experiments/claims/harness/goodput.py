@@ -11,9 +11,10 @@ import numpy as np
 
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.experiments.claims.harness.cells import Cell, deployment_of
-from servegym.experiments.claims.harness.settings import Setting, saturation_per_s, slo_recipe
+from servegym.experiments.claims.harness.served import begin
+from servegym.experiments.claims.harness.settings import Setting, saturation_per_s, seed_of, slo_recipe
 from servegym.experiments.claims.harness.violations import violated
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.simulation import Scenario
 from servegym.simulator.workload import Workload
 from servegym.traces.workloads import build_workload
 
@@ -67,7 +68,7 @@ def serves(whole: Scenario, groups: np.ndarray) -> bool:
     """Whether of no group more than `MOST_VIOLATIONS` of the requests violate their SLOs. A run ends as soon as too
     many have. groups: bool[groups, requests]."""
     workload, most = whole.workload, MOST_VIOLATIONS * groups.sum(axis=1)
-    run = Simulation(whole)
+    run = begin(whole)
     for time_s in np.linspace(0, float(workload.table["arrival_s"][-1]), LOOKS + 1)[1:]:
         run.scenario = dataclasses.replace(whole, until_s=float(time_s))
         run.run()
@@ -99,5 +100,5 @@ def unit_arrivals(setting: Setting, seed: int, slo: str, requests: int) -> Workl
         requests=requests,
         rate_per_s=1.0,
         slo=slo or slo_recipe(setting.device, setting.family),
-        seed=seed,
+        seed=seed_of(setting.family, seed),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from servegym.experiments.claims.harness.page import header, row
+from servegym.experiments.claims.harness.markdown import header, row
 from servegym.experiments.claims.harness.rows import values
 from servegym.experiments.intervals import student_interval
 

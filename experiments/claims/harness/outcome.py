@@ -17,7 +17,7 @@ from servegym.experiments.claims.harness.checks import (
     verdict_of,
 )
 from servegym.experiments.claims.harness.claim import Claim
-from servegym.experiments.claims.harness.settings import Setting, Size
+from servegym.experiments.claims.harness.settings import FULL, Setting, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,6 +77,37 @@ class Outcome:
     def verdict_words(self) -> str:
         return UNDECIDED if all(setting.undecided for setting in self.settings) else VERDICT_WORDS[self.holds]
 
+    @property
+    def is_of_record(self) -> bool:
+        """Whether this is the full run on the claim's own seeds, of which its reading is."""
+        return self.size == self.claim.sized(FULL)
+
+    @functools.cached_property
+    def counts(self) -> dict[str, int]:
+        """How many checks of the claim itself hold, are undecided and fail, over all settings."""
+        verdicts = [check.verdict for setting in self.settings for check in setting.checks if not check.examines]
+        return {verdict: verdicts.count(verdict) for verdict in (HOLDS, UNDECIDED, FAILS)}
+
+    @property
+    def in_short(self) -> str:
+        """The reason of the verdict in a line: the claim's own, which is of the full run on its own seeds; or the check
+        that fails in most settings, or is undecided in most where none fails, with the mean of what it measured there.
+        """
+        if self.claim.in_short and self.is_of_record:
+            return self.claim.in_short
+        for verdict in (FAILS, UNDECIDED):
+            found: dict[str, list[Check]] = {}
+            for check in (one for setting in self.settings for one in setting.checks if not one.examines):
+                found.setdefault(check.name, []).append(check)
+            most = max(found.values(), key=lambda checks: sum(check.verdict == verdict for check in checks))
+            those = [check for check in most if check.verdict == verdict]
+            if those:
+                means = [check.interval.mean for check in those if not check.missing]
+                mean = f"mean {sum(means) / len(means):.3g}" if means else "no value"
+                where = f"in {len(those)} of {len(most)} settings"
+                return f"{most[0].name}: {verdict} {where} ({mean}, expected {most[0].expected})."
+        return "Every check holds."
+
     @functools.cached_property
     def tally(self) -> dict[str, dict[str, tuple[int, int]]]:
         """By what is examined ("": the claim itself), then by check: in how many settings it holds, of how many."""
@@ -125,6 +156,8 @@ class Outcome:
                 setting: {key: check.verdict for key, check in checks.items()} for setting, checks in by_setting.items()
             },
             "holds": self.holds,
+            "counts": self.counts,
+            "in_short": self.in_short,
             "holds_by_setting": {outcome.setting.name: outcome.holds for outcome in self.settings},
             "reason": self.reason,
             "reason_by_setting": {outcome.setting.name: outcome.reason for outcome in self.settings},

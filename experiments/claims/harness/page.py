@@ -14,8 +14,10 @@ from pathlib import Path
 
 from servegym.experiments.claims.harness.checks import FAILS, HOLDS, IN_PART, UNDECIDED, Check
 from servegym.experiments.claims.harness.claim import claims
+from servegym.experiments.claims.harness.markdown import header, row
 from servegym.experiments.claims.harness.outcome import Outcome, SettingOutcome, grouped, measured
-from servegym.experiments.claims.harness.settings import Setting, setting_facts
+from servegym.experiments.claims.harness.settings import FULL, NO_FAMILY, QUICK, Size
+from servegym.experiments.claims.harness.settings_table import settings_table
 from servegym.experiments.identity import versions
 
 MARKS = {HOLDS: "yes", FAILS: "**no**", UNDECIDED: "?"}
@@ -32,20 +34,28 @@ A *reading* is written after the run.
 A *setting* is a trace family on an engine, or on the engines, of a device. Runs have Poisson arrivals unless said (in
 mooncake-conversation a third of the requests); numbers are means over seeds ± half of a 95 % interval (Student's t),
 differences paired by seed. **yes**: the whole interval is in the expected range; **no**: it is wholly outside, or a
-seed has no such number; **?**: undecided. A claim holds where all its checks do, and in part where some do; undecided
-is not held. Intervals are not corrected for how many there are.
+seed has no such number; **?**: undecided. A claim holds where all its checks do, and in part where at least one does;
+undecided is not held. Intervals are not corrected for how many there are.
 
-Load is relative to saturation (sarathi-fcfs, all requests there at the start). SLOs are those of the paper a family is
-from (ProServe's for most: TTFT 1 s and mean TPOT 50 ms, twice that for a model of 70B), except that TPOT is at least
-twice what an idle engine takes. Devices are models, fitted to what [profiles](profiles.md) names, not devices.
+What is independent of what: a seed gives each family lengths, arrivals and priorities of its own. The devices, loads
+and policies of a family share them (so differences are paired), and the checks of a setting share its runs. So "8 of 8
+settings", four families on two devices, are four results of which each was seen on two devices, not eight; and an
+interval is over seeds of one setting: it says nothing of other traces. At load 1 queues have no steady state: numbers
+are of runs as long as the page says, from an empty engine on.
 
-| claim | paper | verdict | settings: holds / in part / not |
-| --- | --- | --- | --- |
+Load is relative to saturation (sarathi-fcfs, all requests there at the start) unless a claim says to what. SLOs are
+those of the paper a family is from (ProServe's for most: TTFT 1 s and mean TPOT 50 ms, twice that for a model of 70B),
+except that TPOT is at least twice what an idle engine takes; the *settings* of a page are those that ran, noted as runs
+began. Devices are models, fitted to what [profiles](profiles.md) names, not devices.
+
+| claim | paper | verdict | checks: hold / undecided / fail | settings: hold / in part / do not | in short |
+| --- | --- | --- | --- | --- | --- |
 """
 BESIDE = "\nWhat is no paper's claim: tuned parameters, and real engines.\n"
 OF_PAGE = re.compile(
-    r"\*\*Paper\*\* \((?P<figure>.*?)\): .*?\*\*Verdict\*\*: (?P<verdict>.*?) \((?P<counts>.*?)\)\.\n", re.S
-)
+    r"\*\*Paper\*\* \((?P<figure>.*?)\): .*?\*\*Verdict\*\*: (?P<verdict>[a-z ]+)\. "
+    r"Checks: (?P<checks>.*?)\. Settings: (?P<settings>.*?)\.\n\n\*\*In short\*\*: (?P<in_short>.*?)\n\n", re.S
+)  # fmt: skip
 
 
 def write_pages(outcomes: list[Outcome], index: Path, date: datetime.date) -> list[Path]:
@@ -89,7 +99,8 @@ def render_index(folder: Path) -> str:
         if of_page is None:
             others.append(f"- {link}: {text.partition(chr(10))[0].removeprefix('# ')}")
         else:
-            lines.append(row(link, of_page["figure"], of_page["verdict"], of_page["counts"]))
+            checks, settings = (" / ".join(re.findall(r"\d+", of_page[name])) for name in ("checks", "settings"))
+            lines.append(row(link, of_page["figure"], of_page["verdict"], checks, settings, of_page["in_short"]))
     beside = [BESIDE, *others] if others else []
     return INTRODUCTION + "\n".join([*lines, *beside]) + "\n"
 
@@ -97,20 +108,19 @@ def render_index(folder: Path) -> str:
 def render(outcome: Outcome, date: datetime.date, appendix: str = "") -> str:
     """The page of a claim."""
     claim, size, seeds = outcome.claim, outcome.size, outcome.size.seeds
-    verdicts = [setting.holds for setting in outcome.settings]
-    counts = " / ".join(str(verdicts.count(wanted)) for wanted in (True, IN_PART, False))
     parts = [
         f"# {claim.id}\n",
-        f"`servegym reproduce {claim.id}` ({size.name} size) on {date.isoformat()}, with "
+        f"`{command(outcome)}` ({size.name} size) on {date.isoformat()}, with "
         + ", ".join(f"{name} {version}" for name, version in versions().items())
-        + f": {size.requests} requests a run unless said, {len(seeds)} seeds ({seeds[0]} to {seeds[-1]}). "
+        + f": {len(seeds)} seeds ({seeds[0]} to {seeds[-1]}), {independent(size)}. "
         "How to read it: [results](../results.md).\n",
         f"**Paper** ({claim.figure}): {claim.paper}\n",
         f"**Hypothesis**: {claim.hypothesis}\n",
         f"**Refuted by**: {claim.refuted_by}\n",
-        f"**Verdict**: {outcome.verdict_words} ({counts}).\n",
+        verdict(outcome),
+        f"**In short**: {outcome.in_short}\n",
     ]
-    if claim.reading and size.name == "full":
+    if claim.reading and outcome.is_of_record:
         parts.append(f"**Reading**: {claim.reading}\n")
     if claim.picture is not None:
         parts.append(f"![{claim.caption}](../{IMAGES}/{claim.id}.png)\n\n{claim.caption}\n")
@@ -119,30 +129,38 @@ def render(outcome: Outcome, date: datetime.date, appendix: str = "") -> str:
     parts += examined_table(outcome)
     if appendix:
         parts.append(appendix)
-    served = dict.fromkeys(cell.setting for setting in size.settings for cell in claim.cells(setting, size))
-    return "\n".join([*parts, settings_table(list(served))])
+    return "\n".join([*parts, settings_table(outcome.rows)])
 
 
-def settings_table(settings: list[Setting]) -> str:
-    lines = [
-        "## Settings\n",
-        *header("setting", "load 1, requests/s", "mean prompt / output, tokens", "TTFT SLO, s", "TPOT SLO, ms",
-                "largest request, share of KV memory", "prompts no idle engine prefills within the TTFT SLO"),
-    ]  # fmt: skip
-    for setting in settings:
-        facts = setting_facts(setting)
-        lines.append(
-            row(
-                setting.name,
-                f"{facts['saturation_requests_per_s']:.2f}",
-                f"{facts['mean_prompt_tokens']:.0f} / {facts['mean_output_tokens']:.0f}",
-                f"{facts['ttft_slo_s']:g}",
-                f"{1e3 * float(facts['tpot_slo_s']):.1f}",
-                f"{facts['longest_request_share_of_kv']:.0%}",
-                f"{facts['share_beyond_ttft_when_idle']:.0%}",
-            )
-        )
-    return "\n".join(lines) + "\n"
+def command(outcome: Outcome) -> str:
+    """That runs the claim so."""
+    size = outcome.size
+    quick, usual = (" --quick", QUICK) if size.name == QUICK.name else ("", FULL)
+    seeds = "" if size.seeds == usual.seeds else f" --seeds {size.seeds[0]}"
+    return f"servegym reproduce {outcome.claim.id}{quick}{seeds}"
+
+
+def independent(size: Size) -> str:
+    """What of the settings are results of their own."""
+    families, devices = len(size.families), len(size.devices)
+    if families * devices == 1:
+        return "one setting"
+    if size.families == NO_FAMILY:
+        return f"{devices} devices, a result each"
+    if families == 1:
+        return f"the same requests on {devices} devices: one result, seen on each"
+    own = f"requests and arrivals of their own for {families} families"
+    return own if devices == 1 else f"{own}, shared by {devices} devices: {families} results, each seen on all devices"
+
+
+def verdict(outcome: Outcome) -> str:
+    """In words, with how many checks of the claim itself, and settings, it rests on."""
+    checks, verdicts = outcome.counts, [setting.holds for setting in outcome.settings]
+    hold, in_part, not_held = (verdicts.count(wanted) for wanted in (True, IN_PART, False))
+    return (
+        f"**Verdict**: {outcome.verdict_words}. Checks: {checks[HOLDS]} hold, {checks[UNDECIDED]} undecided, "
+        f"{checks[FAILS]} fail. Settings: {hold} hold, {in_part} in part, {not_held} do not.\n"
+    )
 
 
 def device_table(device: str, settings: list[SettingOutcome]) -> str:
@@ -172,14 +190,6 @@ def examined_table(outcome: Outcome) -> list[str]:
 
 def cell(check: Check) -> str:
     return f"{measured(check)} {MARKS[check.verdict]}"
-
-
-def header(*names: str) -> list[str]:
-    return [row(*names), row(*("---" for _ in names))]
-
-
-def row(*cells: str) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 if __name__ == "__main__":

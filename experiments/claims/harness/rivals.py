@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.settings import Size
+from servegym.experiments.claims.harness.settings import SHIFT, Size
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SHIFT = 1000  # from a seed to the one that chooses; seeds of a size lie closer together than that
 
 
 def with_selection(size: Size) -> list[int]:

@@ -14,6 +14,7 @@ from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.experiments.claims.harness.cells import Cell, cell_of, deployment_of
 from servegym.experiments.claims.harness.claim import Claim
 from servegym.experiments.claims.harness.outcome import Outcome, SettingOutcome
+from servegym.experiments.claims.harness.served import noting, of_cell
 from servegym.experiments.claims.harness.settings import Size, workload
 from servegym.experiments.claims.harness.timelines import URGENCY
 from servegym.experiments.identity import code_digests, deployment_digest, versions
@@ -42,11 +43,12 @@ class Study:
         policies = [find_scheduler(text) for text in sorted({cell.scheduler for cell in self.cells} | {URGENCY})]
         policies += [find_router(text) for text in sorted({cell.router for cell in self.cells if cell.router})]
         deployments = {
-            f"{device} {engines}".strip(): deployment_of(device, engines)
-            for device, engines in sorted({(cell.device, cell.engines) for cell in self.cells})
+            " ".join(filter(None, serving)): deployment_of(*serving)
+            for serving in sorted({(cell.device, cell.engines, cell.operators) for cell in self.cells})
         }
         return {
             "claim": self.claim.id,
+            "seeds": list(self.size.seeds),
             "cells": _digest([list(cell) for cell in self.cells]),
             "measure": self.claim.measure_digest,
             "versions": versions(),
@@ -61,8 +63,10 @@ class Study:
         }
 
     def ledger_path(self, directory: Path) -> Path:
-        """A file of its own for each identity: what was measured by other code or at another size is left alone."""
-        return directory / "cells" / f"{self.claim.id}-{self.size.name}-{_digest(self.identity)[:8]}.jsonl"
+        """A file of its own for each identity: what was measured by other code, at another size or of other seeds is
+        left alone. It is named by the first seed too."""
+        name = f"{self.claim.id}-{self.size.name}-{self.size.seeds[0]}-{_digest(self.identity)[:8]}.jsonl"
+        return directory / "cells" / name
 
     def row_problem(self, row: Row) -> str | None:
         """What is wrong with a row that should be one of this study's; None if nothing is."""
@@ -120,7 +124,9 @@ class Study:
             Simulation(Scenario(one, deployment, find_scheduler(scheduler), router=routing)).run()
 
     def _row(self, cell: Cell) -> Row:
-        return {**cell._asdict(), **self.claim.measure(cell)}
+        with noting(cell.device) as noted:
+            measured = self.claim.measure(cell)
+        return {**cell._asdict(), **measured, "served": of_cell(noted)}
 
 
 def _workload_of(cell: Cell) -> tuple[str | float, ...]:

@@ -12,7 +12,15 @@ import numpy as np
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.settings import Setting, Size, profile, saturation_per_s, slo_recipe
+from servegym.experiments.claims.harness.served import begin
+from servegym.experiments.claims.harness.settings import (
+    Setting,
+    Size,
+    profile,
+    saturation_per_s,
+    seed_of,
+    slo_recipe,
+)
 from servegym.simulator import predictors
 from servegym.simulator.deployment import HostMemory
 from servegym.simulator.predictors import Predictor
@@ -102,7 +110,7 @@ def simulation(cell: Cell, seed: int) -> Simulation:
         requests=cell.requests,
         slo=cell.slo or slo_recipe(cell.device, cell.family),
         arrivals=cell.arrivals,
-        seed=seed,
+        seed=seed_of(cell.family, seed),
     )
     deployment = profile(cell.device).deployment()
     if cell.host:
@@ -110,7 +118,7 @@ def simulation(cell: Cell, seed: int) -> Simulation:
     told = settings_of(cell.predictor)
     kind = PublicCodePredictor if told.pop("clip", "") == "public-code" else Predictor
     predictor = kind(**told, seed=seed)
-    return Simulation(Scenario(requests, deployment, find_scheduler(cell.scheduler), predictor=predictor))
+    return begin(Scenario(requests, deployment, find_scheduler(cell.scheduler), predictor=predictor))
 
 
 def serve_waiting(cell: Cell, requests_at_least: int) -> dict[str, Any]:

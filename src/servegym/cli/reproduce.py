@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +13,8 @@ from servegym.cli import options
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, progress_console, write_json
 from servegym.cli.runners import runner_of
+from servegym.experiments.errors import ExperimentError
+from servegym.simulator.errors import ServegymError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,6 +31,8 @@ EXAMPLES = """\
 servegym reproduce --list
 
 servegym reproduce proserve-fig15 --quick
+
+servegym reproduce proserve-fig15 --seeds 10000
 
 servegym reproduce --ray 10.0.0.5:6379
 
@@ -47,6 +53,16 @@ def reproduce(
             rich_help_panel=options.HOW_MUCH,
         ),
     ] = False,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            metavar="FIRST",
+            help="As many seeds from this one on, instead of those the claims were written down for: fresh runs. "
+            "Rows of other seeds are kept apart.",
+            show_default="3000, with --quick 500",
+            rich_help_panel=options.HOW_MUCH,
+        ),
+    ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
@@ -88,8 +104,9 @@ def reproduce(
     """Measure what the papers claim, and say of each claim whether it holds, with numbers and reasons.
 
     Each claim was written down as a hypothesis, margins included, before it was run. Every run is kept as soon as
-    it is done: after Ctrl-C the same command goes on from there. The JSON document of one claim is an object;
-    that of several is {"claims": [...]}, of such objects.
+    it is done: after Ctrl-C the same command goes on from there. Pages are written claim by claim; one that ends in
+    an error does not stop the others, and the command says at its end which did. The JSON document of one claim is an
+    object; that of several is {"claims": [...]}, of such objects.
     """
     from servegym.experiments.claims.harness.claim import find_claims
     from servegym.experiments.claims.harness.settings import FULL, QUICK
@@ -99,25 +116,53 @@ def reproduce(
     if list_claims:
         console.print(claims_table(wanted))
         if json is not None:
-            write_documents([stated(one) for one in wanted], json)
+            write_documents([stated(one) for one in wanted], json, alone=len(wanted) == 1)
         return
+    size = QUICK if quick else FULL
+    if seeds is not None:
+        size = size.seeded(seeds)
     check_output_folder(out)
+    index = page or out / "results.md"
+    outcomes: list[Outcome] = []
+    written: dict[Path, None] = {}
+    failed: list[str] = []
     with runner_of(jobs, ray, default_jobs=None) as runner:
-        outcomes = run_with_progress(wanted, QUICK if quick else FULL, out, runner, fresh)
+        for one, study in studies_with_progress(wanted, size, out, runner, fresh):
+            try:
+                outcome = study()
+                written |= dict.fromkeys(write_pages_of([outcome], index))
+                outcomes.append(outcome)
+            except Interrupted:
+                raise
+            except Exception as error:
+                failed.append(told(one, error, out))
     for outcome in outcomes:
         show(outcome, console)
-    console.print("Written:", ", ".join(map(str, write_pages_of(outcomes, page or out / "results.md"))))
+    if written:
+        console.print("Written:", ", ".join(map(str, written)))
     if json is not None:
-        write_documents([outcome.to_json() for outcome in outcomes], json)
+        write_documents([outcome.to_json() for outcome in outcomes], json, alone=len(wanted) == 1)
+    if failed:
+        raise ExperimentError("; ".join(failed))
 
 
-def run_with_progress(claims: list[Claim], size: Size, directory: Path, runner: Runner, fresh: bool) -> list[Outcome]:
-    """The outcomes of claims, one after the other, with a progress bar each on standard error."""
+def told(claim: Claim, error: Exception, out: Path) -> str:
+    """What stopped a claim, in a line. An error of its code, and not of its input, is kept whole in a file."""
+    if isinstance(error, ServegymError):
+        return f"{claim.id}: {error}"
+    path = out / f"{claim.id}-error.txt"
+    path.write_text("".join(traceback.format_exception(error)), "utf-8")
+    return f"{claim.id} ended in {type(error).__name__}: {error}; where, is in {path}"
+
+
+def studies_with_progress(
+    claims: list[Claim], size: Size, directory: Path, runner: Runner, fresh: bool
+) -> Iterator[tuple[Claim, Callable[[], Outcome]]]:
+    """Claims, one after the other, each with what runs it, with a progress bar each on standard error."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from servegym.experiments.claims.harness.study import Study
 
-    outcomes = []
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=progress_console()) as bar:
         for claim in claims:
@@ -126,13 +171,15 @@ def run_with_progress(claims: list[Claim], size: Size, directory: Path, runner: 
             def progress(done: int, cells: int, task=task) -> None:
                 bar.update(task, completed=done, total=cells)
 
-            try:
-                outcomes.append(Study(claim, size).run(directory, progress, fresh=fresh, runner=runner))
-            except KeyboardInterrupt:
-                kept = f"{int(bar.tasks[task].completed)} runs of {claim.id} are kept in {directory}"
-                without = " without --fresh" * fresh
-                raise Interrupted(f"{kept}; the same command{without} goes on from there") from None
-    return outcomes
+            def study(claim=claim, task=task, progress=progress) -> Outcome:
+                try:
+                    return Study(claim, size).run(directory, progress, fresh=fresh, runner=runner)
+                except KeyboardInterrupt:
+                    kept = f"{int(bar.tasks[task].completed)} runs of {claim.id} are kept in {directory}"
+                    without = " without --fresh" * fresh
+                    raise Interrupted(f"{kept}; the same command{without} goes on from there") from None
+
+            yield claim, study
 
 
 def write_pages_of(outcomes: list[Outcome], path: Path) -> list[Path]:
@@ -143,9 +190,10 @@ def write_pages_of(outcomes: list[Outcome], path: Path) -> list[Path]:
     return write_pages(outcomes, path, datetime.date.today())
 
 
-def write_documents(documents: list[dict], target: str) -> None:
-    """One document as it is, several as a list under "claims"."""
-    write_json(documents[0] if len(documents) == 1 else {"claims": documents}, target)
+def write_documents(documents: list[dict], target: str, alone: bool) -> None:
+    """The document of a claim alone as it is, others as a list under "claims"; none where the only claim failed."""
+    if documents or not alone:
+        write_json(documents[0] if alone else {"claims": documents}, target)
 
 
 def stated(claim: Claim) -> dict[str, str]:
@@ -178,4 +226,5 @@ def show(outcome: Outcome, console: Console) -> None:
             if not check.examines:
                 table.add_row(check.name, one.setting.name, measured(check), str(check.expected), check.verdict)
     console.print(table)
-    console.print(f"{claim.id} {outcome.verdict_words}. {outcome.reason}\n")
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in outcome.counts.items())
+    console.print(f"{claim.id} {outcome.verdict_words} ({counts}). {outcome.reason}\n")
