@@ -40,7 +40,7 @@ def test_rendered_page_has_verdict_numbers_settings_date_and_versions(tmp_path):
     assert "| EDF - SJF | > 0 | 0.5 ± 0 yes |" in text
     assert "| the other way | SJF - EDF | > 0 | -0.5 to -0.5 | 0 of 1 |" in text
     assert "**Verdict**: holds. Checks: 1 hold, 0 undecided, 0 fail. Settings: 1 hold, 0 in part, 0 do not.\n" in text
-    assert "**In short**: All 1 checks hold.\n" in text
+    assert "**In short**: Every check holds.\n" in text
     assert "## Settings" in text
 
 
@@ -49,7 +49,7 @@ def test_index_counts_the_checks_of_a_page_and_says_why_in_short(tmp_path):
     folder = tmp_path / "page"
     folder.mkdir()
     (folder / "synthetic.md").write_text(render(outcome, DATE))
-    row = "| [synthetic](page/synthetic.md) | Figure 0 | holds | 1 / 0 / 0 | 1 / 0 / 0 | All 1 checks hold. |"
+    row = "| [synthetic](page/synthetic.md) | Figure 0 | holds | 1 / 0 / 0 | 1 / 0 / 0 | Every check holds. |"
     assert row in render_index(folder).splitlines()
 
 

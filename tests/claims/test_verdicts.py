@@ -130,6 +130,6 @@ def test_reason_in_short_is_what_fails_in_most_settings_then_what_is_undecided()
         "other: fails in 2 of 2 settings (mean -1, expected > 0)."
     )
     assert in_short([HELD], [UNKNOWN]) == "difference: undecided in 1 of 2 settings (mean 0, expected > 0)."
-    assert in_short([HELD], [HELD]) == "All 2 checks hold."
+    assert in_short([HELD], [HELD]) == "Every check holds."
     missing = check([1.0, np.nan, 0.9])
     assert in_short([missing]) == "difference: fails in 1 of 1 settings (no value, expected > 0)."
