@@ -22,7 +22,7 @@ def deployment_of(model: LatencyModel, total_blocks: int = 4000) -> Deployment:
 
 
 # Where a token of larger batches takes much less than one of usual batches: the hull runs low.
-LOOSE = {"a6000-llama3.1-8b": 0.05, "a100-qwen3-30b-a3b": 0.2}
+LOOSE = {"a100-qwen3-30b-a3b": 0.2}
 POLYNOMIAL = LatencyModel.from_values("polynomial", {"c_3": 1e-13, "c_2": 2e-9, "c_1": 6e-5, "t_c": 0.01})
 DEPLOYMENTS = {name: load_profile(name).deployment() for name in BOUNDED} | {"polynomial": deployment_of(POLYNOMIAL)}
 
