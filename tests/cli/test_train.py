@@ -34,7 +34,7 @@ def test_a_run_goes_into_a_folder_of_its_own(servegym, tmp_path):
     assert (tmp_path / "results/train-maskable-ppo-cluster-routing-seed2/policy.json").exists()
 
 
-def test_the_base_can_be_a_policy_of_ones_own(servegym, tmp_path):
+def test_the_base_can_be_a_policy_of_ones_own(servegym, servegym_process, tmp_path):
     """As docs/extending.md has it; trained, gone on with, and used."""
     page = (Path(__file__).parents[2] / "docs/extending.md").read_text("utf-8")
     (tmp_path / "least_laxity.py").write_text(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[0])
@@ -46,9 +46,10 @@ def test_the_base_can_be_a_policy_of_ones_own(servegym, tmp_path):
     done = servegym("train", "mine.yaml", "--out", "runs/mine", *own, "--json", "-")
     assert done.status == 0, done.stderr
     assert json.loads(done.stdout)["base"].startswith("least-laxity")
-    done = servegym("train", "--resume", "runs/mine", "--steps", "128", *own)
+    done = servegym_process("train", "--resume", "runs/mine", "--steps", "128", *own)
     assert done.status == 0, done.stderr
-    used = servegym("simulate", *own, "--scheduler", "learned:runs/mine/policy.json", "--requests", "20", "--json", "-")
+    learned = ("--scheduler", "learned:runs/mine/policy.json")
+    used = servegym_process("simulate", *own, *learned, "--requests", "20", "--json", "-")
     assert used.status == 0 and json.loads(used.stdout)["finished"] == 20
 
 
