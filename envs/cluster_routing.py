@@ -102,6 +102,8 @@ class ClusterRoutingEnv(ServingEnv):
       Its router is the base. Where the base holds a request back, that is not the agent's decision.
     - `engines=4`: most engines of a scenario; slots of those it does not have stay empty.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the values of
+      `envs.scenarios.RandomScenarios`.
 
     ## Version History
     - v0: the first.

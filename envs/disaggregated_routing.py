@@ -121,6 +121,8 @@ class DisaggregatedRoutingEnv(ServingEnv):
       base.
     - `prefill=2`, `decode=2`: engines of each kind.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the values of
+      `envs.scenarios.RandomScenarios`.
 
     ## Version History
     - v0: the first.

@@ -104,6 +104,8 @@ class EngineBatchingEnv(ServingEnv):
       with two bounds.
     - `batches_per_step=1`: batches an action is for.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the values of
+      `envs.scenarios.RandomScenarios`.
 
     ## Version History
     - v0: the first.

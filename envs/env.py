@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -11,6 +11,7 @@ import numpy as np
 from servegym.envs.errors import ActionError, EnvError
 from servegym.envs.interface import Interface
 from servegym.envs.lanes import Lanes
+from servegym.envs.scenarios import RandomScenarios
 from servegym.simulator.results import Result
 from servegym.simulator.simulation import Scenario, Simulation
 from servegym.simulator.statuses import DONE, PAUSED
@@ -32,6 +33,8 @@ class ServingEnv(gym.Env[Any, Any]):
 
     scenario: a `Scenario` (every episode is the same), or a source of them, called with the environment's random
         generator. `reset(options={"scenario": ...})` takes either, for that episode.
+    words: what the source is to draw instead, as `RandomScenarios` has it (load=0.9, trace="azure-code", ...; see
+        `RandomScenarios.with_words`).
     observation: "flat", or "dict" for the same numbers by part.
     shaping: weight of the potential (see docs/environments.md); discount: the learner's, for it.
 
@@ -54,12 +57,13 @@ class ServingEnv(gym.Env[Any, Any]):
         shaping: float = 0.0,
         discount: float = 1.0,
         render_mode: str | None = None,
+        **words: Any,
     ):
         check_options(observation, repeat, shaping, discount)
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise EnvError(f"render_mode {render_mode!r}: it should be None, 'ansi' or 'rgb_array'")
         self.interface = interface
-        self.source = as_source(scenario)
+        self.source = as_source(scenario, words)
         self.render_mode = render_mode
         self.observation_space = interface.dict_space if observation == "dict" else interface.observation_space
         self.action_space = interface.action_space
@@ -139,8 +143,18 @@ class ServingEnv(gym.Env[Any, Any]):
         return {**self.__dict__, "_lanes": None}
 
 
-def as_source(scenario: Scenario | Source) -> Source:
-    """A source of scenarios from one, or from what already is."""
+def as_source(scenario: Scenario | Source, words: Mapping[str, Any] | None = None) -> Source:
+    """A source of scenarios from one, or from what already is; words: what it is to draw instead.
+
+    Raises EnvError for something else, for words to a source that is not `RandomScenarios`, and for unknown ones.
+    """
+    if words and not isinstance(scenario, RandomScenarios):
+        raise EnvError(
+            f"{', '.join(words)} beside a scenario of type {type(scenario).__name__}; only random scenarios can be "
+            "told what to draw"
+        )
+    if isinstance(scenario, RandomScenarios):
+        return scenario.with_words(words) if words else scenario
     if isinstance(scenario, Scenario):
         return Always(scenario)
     if not callable(scenario):

@@ -120,6 +120,8 @@ class ServingParallelEnv(ParallelEnv):
     - `engines=4`: most engines of a scenario. Agents of those it does not have never decide.
     - `scheduler`, `controls`: as in `EngineBatching-v0`.
     - `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the values of
+      `envs.scenarios.RandomScenarios`.
 
     info of each agent: deciding; base_action, with which the base policy's decision stands; action_mask of the router
     (all ones while it does not decide); now_s, gain, tdg_ratio and reward_terms as in every environment.
@@ -140,13 +142,14 @@ class ServingParallelEnv(ParallelEnv):
         shaping: float = 0.0,
         discount: float = 1.0,
         render_mode: str | None = None,
+        **words: Any,
     ):
         check_options("flat", 1, shaping, discount)
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise EnvError(f"render_mode {render_mode!r}: it should be None, 'ansi' or 'rgb_array'")
         routing, batching = ClusterRouting(engines), EngineBatching(scheduler, controls)
         self.interface = Together(routing, batching)
-        self.source = as_source(scenario or random_clusters(engines))
+        self.source = as_source(scenario or random_clusters(engines), words)
         self.render_mode = render_mode
         self.possible_agents = [ROUTER, *(f"engine_{e}" for e in range(engines))]
         self.agents: list[str] = []

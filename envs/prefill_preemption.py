@@ -82,6 +82,8 @@ class PrefillPreemptionEnv(ServingEnv):
       that decodes.
     - `scheduler="flow-prefill"`: the base. `slots=16`: requests shown.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the values of
+      `envs.scenarios.RandomScenarios`.
 
     ## Version History
     - v0: the first.

@@ -127,6 +127,8 @@ class RequestRankingEnv(ServingEnv):
       numbers of its own to remember, since it is asked twice.
     - `slots=32`: requests shown.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the values of
+      `envs.scenarios.RandomScenarios`.
 
     ## Version History
     - v0: the first.

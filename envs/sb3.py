@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -32,6 +33,8 @@ class Sb3VecEnv(VecEnv):
         if not isinstance(venv.unwrapped, ServingVectorEnv):
             raise EnvError(f"a {type(venv).__name__}; it should be a vector of servegym's environments")
         self.venv = venv.unwrapped
+        if self.venv.autoreset_mode != AutoresetMode.SAME_STEP:
+            raise EnvError(f"autoreset_mode {self.venv.autoreset_mode.value!r}: here it should be 'SameStep'")
         self.reward_scale = reward_scale
         self.episodes = 0  # that have ended
         super().__init__(venv.num_envs, self.venv.single_observation_space, self.venv.single_action_space)

@@ -169,6 +169,30 @@ class RandomScenarios:
             raise ScenarioError(f"unknown {unknown[0]!r}; random scenarios have {', '.join(_fields())}")
         return dataclasses.replace(self, **changes)
 
+    def with_words(self, words: Mapping[str, Any]) -> RandomScenarios:
+        """This source with other values, said as in a call or a document (JSON or YAML).
+
+        A list stands for a tuple, a mapping for a Range or a part; what there may be several of can be said in the
+        singular (trace="azure-code" for traces=("azure-code",)). Raises ScenarioError for an unknown word, one said
+        twice or a value out of range, and as the parts do.
+        """
+        values: dict[str, Any] = {}
+        for word, value in words.items():
+            name = _field_of(word)
+            if name in values:
+                raise ScenarioError(f"{name}: given twice ({', '.join(w for w in words if _field_of(w) == name)})")
+            if name in NUMBERS:
+                values[name] = numbers_from_json(name, value)
+            elif word != name:
+                values[name] = (_item_from_json(name, value),)
+            elif name in PARTS and not (value is None or isinstance(value, PARTS[name])):
+                values[name] = _part(name, PARTS[name], value)
+            elif isinstance(value, list):
+                values[name] = tuple(_item_from_json(name, item) for item in value)
+            else:
+                values[name] = value
+        return self.replaced(**values)
+
     def to_json(self) -> dict[str, Any]:
         """What describes this source, policies by their labels; `from_json` gives it back."""
         return {name: _as_json(getattr(self, name)) for name in _fields()}
@@ -179,20 +203,10 @@ class RandomScenarios:
 
         Raises ScenarioError for an unknown key or a value out of range, and as the parts do.
         """
-        values: dict[str, Any] = {}
-        for name, value in document.items():
-            if name in NUMBERS:
-                values[name] = numbers_from_json(name, value)
-            elif name in PARTS and value is not None:
-                values[name] = _part(name, PARTS[name], value)
-            elif name == "incidents" and isinstance(value, list):
-                values[name] = tuple(_part("an incident", Incident, item) for item in value)
-            else:
-                values[name] = _as_tuples(value)
-        return cls().replaced(**values)
+        return cls().with_words(document)
 
 
-PARTS: dict[str, Callable[..., Any]] = {
+PARTS: dict[str, type] = {
     "gain": Gain, "disturbance": Disturbance, "correction": Correction, "predictor": Predictor,
 }  # fmt: skip
 
@@ -244,6 +258,19 @@ def _is_tuple_of(kind: type, value: Any) -> bool:
 
 def _fields() -> list[str]:
     return [field.name for field in dataclasses.fields(RandomScenarios)]
+
+
+def _field_of(word: str) -> str:
+    """The field that a word names: itself, or in the singular one that has several."""
+    several = [field.name for field in dataclasses.fields(RandomScenarios) if isinstance(field.default, tuple)]
+    return f"{word}s" if f"{word}s" in (*several, *NUMBERS) else word
+
+
+def _item_from_json(name: str, item: Any) -> Any:
+    """One of the several that a field has."""
+    if name == "incidents" and not isinstance(item, Incident):
+        return _part("an incident", Incident, item)
+    return _as_tuples(item)
 
 
 def _part(name: str, kind: Callable[..., Any], document: Any) -> Any:

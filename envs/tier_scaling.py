@@ -111,6 +111,8 @@ class TierScalingEnv(ServingEnv):
       time between decisions.
     - `engines=4`, `tiers=4`: of every scenario.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the values of
+      `envs.scenarios.RandomScenarios`.
 
     ## Version History
     - v0: the first.

@@ -10,23 +10,24 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from servegym.envs.env import ServingEnv, Source, as_source, check_options, scenario_of
-from servegym.envs.errors import ActionError
+from servegym.envs.errors import ActionError, EnvError
 from servegym.envs.interface import Interface
 from servegym.envs.lanes import Lanes
 from servegym.simulator.simulation import Scenario
-from servegym.simulator.statuses import DECISION, DONE, PAUSED
+from servegym.simulator.statuses import DONE, PAUSED
 
 
 class ServingVectorEnv(VectorEnv[Any, Any, Any]):
     """n environments as one. What each shows and earns is, byte for byte, what a single one with its seed would.
 
-    An episode that ends is followed by the next in the same step (SAME_STEP): its last observation and info are in
-    info["final_obs"] and info["final_info"]. `reset(seed=s)` seeds environment i with s + i.
+    autoreset_mode: what follows the end of an episode, as Gymnasium has it. "SameStep": the next begins in the same
+        step; the last observation and info are in info["final_obs"] and info["final_info"]. "NextStep" (which some
+        wrappers ask for): it begins in the next step, whose action is not used and whose reward is 0. "Disabled": it
+        begins with a `reset`, of those that options={"reset_mask": bool[n]} names.
+    `reset(seed=s)` seeds environment i with s + i.
 
-    Arguments as those of the single environment. `observation="dict"` is for single ones only.
+    Other arguments as those of the single environment. `observation="dict"` is for single ones only.
     """
-
-    metadata: dict[str, Any] = {**ServingEnv.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
 
     def __init__(
         self,
@@ -37,16 +38,21 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         repeat: int = 1,
         shaping: float = 0.0,
         discount: float = 1.0,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
+        **words: Any,
     ):
         check_options("flat", repeat, shaping, discount)
         self.num_envs = num_envs
         self.interface = interface
-        self.source = as_source(scenario)
+        self.source = as_source(scenario, words)
+        self.autoreset_mode = mode_of(autoreset_mode)
+        self.metadata: dict[str, Any] = {**ServingEnv.metadata, "autoreset_mode": self.autoreset_mode}
         self.single_observation_space = interface.observation_space
         self.single_action_space = interface.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.lanes = Lanes(interface, num_envs, repeat, shaping, discount)
+        self._over = np.ones(num_envs, bool)
         self._rngs = [np.random.default_rng() for _ in range(num_envs)]
 
     def reset(
@@ -58,7 +64,7 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         for i in np.flatnonzero(mask).tolist():
             if seeds[i] is not None:
                 self._rngs[i] = gym.utils.seeding.np_random(seeds[i])[0]
-            self.lanes.start(i, scenario_of(self.source, options, self._rngs[i]))
+            self._start(i, scenario_of(self.source, options, self._rngs[i]))
         return self.lanes.observations.copy(), self._infos()
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -67,13 +73,33 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         if numbers.shape != self.action_space.shape:
             raise ActionError(f"actions of shape {numbers.shape}; it should be {self.action_space.shape}")
         lanes.actions[:] = numbers.reshape(lanes.actions.shape)
+        again = self._to_begin_anew()
         lanes.step()
+        for i in again:
+            self._start(i, self.source(self._rngs[i]))
         status, rewards = lanes.status, lanes.gain_reward + lanes.shaping_reward
         terminated, truncated = status == DONE, status == PAUSED
+        terminated[again] = truncated[again] = False  # also of an episode without a decision: it has a step yet
         infos = self._infos()
-        if (status != DECISION).any():
-            self._begin_anew(terminated | truncated, infos)
+        self._over = terminated | truncated
+        if self.autoreset_mode == AutoresetMode.SAME_STEP and self._over.any():
+            self._begin_anew(self._over.copy(), infos)
         return lanes.observations.copy(), rewards, terminated, truncated, infos
+
+    def _to_begin_anew(self) -> list[int]:
+        """Environments whose episode is over: not to be stepped, but begun anew. Raises ResetNeeded if DISABLED."""
+        if not self._over.any():
+            return []
+        over = np.flatnonzero(self._over).tolist()
+        if self.autoreset_mode == AutoresetMode.DISABLED:
+            raise gym.error.ResetNeeded(f"episodes {over} are over, or have not begun: call reset()")
+        self.lanes.episodes["stepping"][over] = 0
+        self.lanes.actions[over] = 0.0  # whatever they are
+        return over
+
+    def _start(self, i: int, scenario: Scenario) -> None:
+        self.lanes.start(i, scenario)
+        self._over[i] = False
 
     def _begin_anew(self, over: np.ndarray, infos: dict[str, Any]) -> None:
         """Start the next episode where one is over; put what the last one showed into infos."""
@@ -81,7 +107,7 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         observations = np.full(self.num_envs, None, dtype=object)
         for i in np.flatnonzero(over).tolist():
             observations[i] = self.lanes.observations[i].copy()
-            self.lanes.start(i, self.source(self._rngs[i]))
+            self._start(i, self.source(self._rngs[i]))
         infos.update(self._infos())
         infos["final_obs"], infos["_final_obs"] = observations, over
         infos["final_info"], infos["_final_info"] = final, over
@@ -107,3 +133,12 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
 
     def close_extras(self, **kwargs: Any) -> None:
         self.lanes.simulations.clear()
+
+
+def mode_of(mode: AutoresetMode | str) -> AutoresetMode:
+    """Raises EnvError for one that there is not."""
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        known = ", ".join(repr(one.value) for one in AutoresetMode)
+        raise EnvError(f"autoreset_mode {mode!r}: it should be one of {known}") from None

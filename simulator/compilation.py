@@ -105,7 +105,8 @@ def source_digest(function: Any) -> str | None:
         source = _source(current)
         if source is None:
             return None
-        digest.update(source.encode())
+        # With its module: what Numba keeps names the modules of all that is in it, and imports them when it is read.
+        digest.update(f"{current.__module__}\n{source}".encode())
         for name, value in sorted(_reached(current), key=lambda item: item[0]):
             if isinstance(value, np.ndarray):
                 digest.update(f"{name}={value.dtype!r}{value.shape}".encode() + value.tobytes())

@@ -64,7 +64,7 @@ class TrainingConfig:
     """A training. Raises TrainingError for what cannot be.
 
     environment: an id, such as EngineBatching-v0. arguments: of the environment. scenarios: what differs from the
-    source that the environment has by default, as `RandomScenarios.from_json` takes it.
+    source that the environment has by default, as `RandomScenarios.with_words` takes it.
     environments: how many are stepped side by side. hyperparameters: of the algorithm, as its class takes them.
     reward_scale: on rewards as the algorithm sees them. start: path of a policy to start from, instead of the base.
     checkpoint_minutes: how often all that is needed to go on is written. torch_threads: for the network.

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from servegym.baselines.learned.network import Shape
+from servegym.envs.ranges import ScenarioError
 from servegym.envs.registration import ENVIRONMENTS, register_all
 from servegym.envs.scenarios import SPLITS, RandomScenarios
 from servegym.envs.vector import ServingVectorEnv
@@ -51,12 +52,12 @@ def problem_of(config: TrainingConfig) -> Problem:
             vectorization_mode="vector_entry_point",
             **arguments,
         )
-    except TypeError as error:
+    except (TypeError, ScenarioError) as error:
         raise TrainingError(f"arguments of {config.environment}: {error}") from None
     venv = made.unwrapped
     assert isinstance(venv, ServingVectorEnv)
     try:
-        source = RandomScenarios.from_json({**venv.source.to_json(), **config.scenarios})  # type: ignore[attr-defined]
+        source = venv.source.with_words(config.scenarios)  # type: ignore[attr-defined]
     except ServegymError as error:
         raise TrainingError(f"scenarios: {error}") from None
     if source.split != "train":

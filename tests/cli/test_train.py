@@ -1,6 +1,7 @@
 """`servegym train`: a policy that other commands take, and errors in one line."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,25 @@ def test_a_run_goes_into_a_folder_of_its_own(servegym, tmp_path):
     (tmp_path / "mine.yaml").write_text(to_text(tiny("maskable-ppo-cluster-routing")))
     assert servegym("train", "mine.yaml", "--seed", "2").status == 0
     assert (tmp_path / "results/train-maskable-ppo-cluster-routing-seed2/policy.json").exists()
+
+
+def test_the_base_can_be_a_policy_of_ones_own(servegym, servegym_process, tmp_path):
+    """As docs/extending.md has it; trained, gone on with, and used."""
+    page = (Path(__file__).parents[2] / "docs/extending.md").read_text("utf-8")
+    (tmp_path / "least_laxity.py").write_text(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[0])
+    arguments = {"scheduler": "least-laxity", "controls": ["token_budget"]}
+    (tmp_path / "mine.yaml").write_text(to_text(tiny("ppo-engine-batching", arguments=arguments)))
+    own = ("--load-policies", "least_laxity.py")
+    done = servegym("train", "mine.yaml", "--out", "runs/mine")
+    assert done.status == 2 and "unknown scheduler 'least-laxity'" in done.stderr
+    done = servegym("train", "mine.yaml", "--out", "runs/mine", *own, "--json", "-")
+    assert done.status == 0, done.stderr
+    assert json.loads(done.stdout)["base"].startswith("least-laxity")
+    done = servegym_process("train", "--resume", "runs/mine", "--steps", "128", *own)
+    assert done.status == 0, done.stderr
+    learned = ("--scheduler", "learned:runs/mine/policy.json")
+    used = servegym_process("simulate", *own, *learned, "--requests", "20", "--json", "-")
+    assert used.status == 0 and json.loads(used.stdout)["finished"] == 20
 
 
 @pytest.mark.parametrize(

@@ -125,27 +125,69 @@ def test_some_lanes_can_be_reset() -> None:
     assert infos["now_s"][0] > infos["now_s"][1]
 
 
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
 @pytest.mark.parametrize("name", IDS)
-def test_sync_mode_is_the_same(name: str) -> None:
-    small = SMALL[name]
-    native = make_vector(name, 2)
+def test_sync_mode_is_the_same(name: str, mode: AutoresetMode) -> None:
+    small, ended = SMALL[name], 0
+    native = make_vector(name, 2, autoreset_mode=mode)
+    assert native.metadata["autoreset_mode"] == mode
     synced = gym.make_vec(
         f"servegym:{name}",
         num_envs=2,
         vectorization_mode="sync",
-        vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
+        vector_kwargs={"autoreset_mode": mode},
         scenario=small.source,
         **small.arguments,
     )
     (first, infos), (second, _) = native.reset(seed=SEED), synced.reset(seed=SEED)
     assert frozen(first) == frozen(second)
-    for _ in range(60):
+    for _ in range(2000):
         steps = [vector.step(infos["base_action"]) for vector in (native, synced)]
         assert frozen(steps[0][:4]) == frozen(steps[1][:4])
         infos, others = steps[0][4], steps[1][4]
         assert frozen(infos["base_action"]) == frozen(
             np.array(list(others["base_action"])).astype(native.action_space.dtype)
         )
+        ended += steps[0][2].sum()
+        if ended >= 4:
+            break
+    assert ended >= 4
+
+
+@pytest.mark.parametrize("name", IDS)
+@pytest.mark.filterwarnings("ignore:.*precision")
+def test_wrappers_of_gymnasium_take_it(name: str) -> None:
+    """Observations are normalised in NEXT_STEP only, as Gymnasium's are; everything else in SAME_STEP too."""
+    wrapped = gym.wrappers.vector.NormalizeObservation(make_vector(name, 2, autoreset_mode="NextStep"))
+    wrapped = gym.wrappers.vector.RecordEpisodeStatistics(gym.wrappers.vector.NormalizeReward(wrapped))
+    vector = gym.wrappers.vector.RecordEpisodeStatistics(gym.wrappers.vector.NormalizeReward(make_vector(name, 2)))
+    for envs in (wrapped, vector):
+        observations, infos = envs.reset(seed=SEED)
+        episodes = 0
+        for _ in range(2000):
+            observations, rewards, *_, infos = envs.step(infos["base_action"])
+            assert np.isfinite(observations).all() and np.isfinite(rewards).all()
+            last = infos.get("final_info", infos) if envs is vector else infos
+            episodes += int(last["_episode"].sum()) if "_episode" in last else int(infos.get("_episode", [0])[0])
+            if episodes:
+                break
+        assert episodes
+
+
+def test_without_autoreset_what_is_over_is_reset_by_hand() -> None:
+    name = "ClusterRouting-v0"
+    vector, single = make_vector(name, 2, autoreset_mode="Disabled"), make_vector(name, 2)
+    _, infos = vector.reset(seed=1)
+    _, others = single.reset(seed=1)
+    terminated = np.zeros(2, bool)
+    while not terminated.any():
+        _, _, terminated, _, infos = vector.step(infos["base_action"])
+        observations, _, _, _, others = single.step(others["base_action"])
+    with pytest.raises(gym.error.ResetNeeded, match="are over, or have not begun: call reset"):
+        vector.step(infos["base_action"])
+    after, _ = vector.reset(options={"reset_mask": terminated})
+    assert frozen(after) == frozen(observations)
+    vector.step(infos["base_action"])
 
 
 ASYNC = """
@@ -187,3 +229,5 @@ def test_bad_arguments_and_actions() -> None:
         vector.step(np.array([0.0, np.nan]))
     with pytest.raises(EnvError, match=r"^reset option 'scenari'; there is only 'scenario'$"):
         vector.reset(options={"scenari": 1})
+    with pytest.raises(EnvError, match=r"^autoreset_mode 'never': it should be one of 'NextStep', 'SameStep', 'Disab"):
+        make_vector("ClusterRouting-v0", 2, autoreset_mode="never")

@@ -59,8 +59,7 @@ def unrelated(x):
 def load(folder: Path, rules: str = RULES, policy: str = POLICY):
     """The function of a policy in one file that calls a helper in another."""
     folder.mkdir()
-    name = f"rules_{folder.name}"
-    for module, text in ((name, rules), (f"policy_{folder.name}", policy.format(rules=name))):
+    for module, text in (("rules_of_test", rules), ("policy_of_test", policy.format(rules="rules_of_test"))):
         path = folder / f"{module}.py"
         path.write_text(text)
         spec = importlib.util.spec_from_file_location(module, path)
@@ -198,6 +197,29 @@ def test_an_edit_takes_effect_and_the_rest_stays_compiled(tmp_path):
         edit(folder / "rules.py", old, new)
         assert run(folder, cache)[0] == value, f"stale after {new}"
     assert files(cache).items() > first.items(), "what was compiled before is kept"
+
+
+def test_the_same_file_under_another_name_is_compiled_anew(tmp_path):
+    """What Numba keeps of a kernel names its module: read where nothing has that name, it cannot be imported."""
+    folder, cache = tmp_path / "package", tmp_path / "cache"
+    folder.mkdir()
+    rules = "from servegym.simulator.compilation import compiled, kernel\nfrom numba import types\n" + RULES
+    alone = "\n@compiled(types.float64(types.float64))\ndef score(x):\n    return helper(x) * FACTOR\n"
+    (folder / "policy.py").write_text(rules + alone)
+    assert run(folder, cache)[0] == 30.0
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    code = f"""
+import sys
+from servegym.cli.user_policies import load_policy_files
+from pathlib import Path
+load_policy_files([Path({str(folder / "policy.py")!r})])
+print(sys.modules["servegym_policies_policy"].score(1.0))
+"""
+    env = os.environ | {"SERVEGYM_CACHE": str(cache), "NUMBA_DISABLE_JIT": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, cwd=elsewhere, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "30.0\n"), done.stderr
+    assert run(folder, cache) == (30.0, "")
 
 
 def test_a_cache_that_cannot_be_written_falls_back_to_a_temporary_folder(tmp_path):

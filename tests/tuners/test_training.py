@@ -221,7 +221,7 @@ def test_validation_is_the_mean_over_the_same_scenarios() -> None:
         ("maskable-ppo-cluster-routing", {"algorithm": "ppo"}, "for ClusterRouting-v0 it should be maskable-ppo$"),
         ("ppo-engine-batching", {"arguments": {"speed": 3}}, "arguments of EngineBatching-v0: .*speed"),
         ("ppo-engine-batching", {"arguments": {"scenario": 3}}, "arguments.scenario: say under `scenarios`"),
-        ("ppo-engine-batching", {"scenarios": {"load": 1.0}}, "scenarios: unknown 'load'"),
+        ("ppo-engine-batching", {"scenarios": {"laod": 1.0}}, "scenarios: unknown 'laod'"),
         ("ppo-engine-batching", {"scenarios": SCENARIOS | {"split": "test"}}, "scenarios.split is 'test'"),
         ("ppo-engine-batching", {"hyperparameters": {"n_step": 3}}, "hyperparameters.n_step: ppo has no such; it has"),
         ("ppo-engine-batching", {"hyperparameters": {"n_steps": "many"}}, "hyperparameters of ppo: "),

@@ -14,6 +14,7 @@ from servegym.cli import options
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, number, progress_console, write_json
 from servegym.cli.runners import runner_of
+from servegym.cli.user_policies import load_policy_files
 from servegym.simulator.errors import ServegymError
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def train(
         str | None,
         typer.Option(metavar="NAME", help="Instead of the configuration's.", rich_help_panel=options.WHAT),
     ] = None,
+    load_policies: options.LoadPolicies = None,
     minutes: Annotated[
         float | None,
         typer.Option(
@@ -103,15 +105,19 @@ def train(
 
     What comes out, policy.json, is a compiled policy that every command takes as learned:PATH. A checkpoint is written
     every few minutes: after Ctrl-C or a crash --resume goes on from the last.
+
+    The base can be a policy of your own: name its file with --load-policies, here (also with --resume) and wherever
+    what was learned is used.
     """
+    load_policy_files(load_policies)
     from servegym.tuners.config import load_config
     from servegym.tuners.runs import RunFolder
 
     if resume is not None:
         if config is not None or out is not None or algorithm is not None or seed is not None:
             raise ServegymError(
-                "--resume goes on with what is in its folder; of the other options only --minutes, --steps and --json "
-                "go with it"
+                "--resume goes on with what is in its folder; of the other options only --load-policies, --minutes, "
+                "--steps and --json go with it"
             )
         folder = RunFolder(resume)
         chosen = folder.config().replaced(minutes=minutes, steps=steps)
@@ -124,7 +130,7 @@ def train(
         folder = RunFolder(out or Path("results") / f"train-{chosen.name}-seed{chosen.seed}")
         check_output_folder(folder.path)
     check_runs_on_ray(chosen.algorithm, ray)
-    with runner_of(None, ray, default_jobs=None) as runner:
+    with runner_of(None, ray, load_policies, default_jobs=None) as runner:
         run_with_progress(chosen, folder.path, resume is not None, runner if chosen.algorithm == EVOLUTION else None)
     show(folder.summary(), json)
 
