@@ -94,6 +94,14 @@ def test_cell_may_have_checks_and_ranks_that_take_time():
             assert pool.operators.names == plain.deployment.pools[0].operators.names
 
 
+def test_device_without_operators_takes_no_settings_of_them():
+    from servegym.experiments.claims.harness.cells import deployment_of
+    from servegym.experiments.errors import ExperimentError
+
+    with pytest.raises(ExperimentError, match="has no operators to set check_s=1e-05 of"):
+        deployment_of("a5000-qwen1.5-7b", "engines=1", "check_s=1e-05")
+
+
 def test_checks_at_operators_cost_throughput():
     free, costly = (
         run_to_the_end(CELL._replace(operators=operators), 2.0, 40)[1]["first_tokens_per_s"]

@@ -13,7 +13,7 @@ from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 from tests.claims.synthetic import DEVICE
 
-CELL = Cell("azure-conv", DEVICE, "slide-batching", 1.2, 3, 120)
+CELL = Cell("azure-conv", DEVICE, "slide-batching", 2.0, 3, 120)
 
 
 def test_by_priority_adds_up_to_the_whole():

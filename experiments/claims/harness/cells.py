@@ -13,6 +13,7 @@ from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.experiments.claims.harness.served import begin
 from servegym.experiments.claims.harness.settings import Setting, profile, workload
 from servegym.experiments.deployments import Engines
+from servegym.experiments.errors import ExperimentError
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.gains import Gain
@@ -72,11 +73,18 @@ def serving(engines: str) -> Engines:
 
 
 def deployment_of(device: str, engines: str, operators: str = "") -> Deployment | Cluster:
+    """Raises ExperimentError for settings of operators where the device has none."""
     made = serving(engines).deployment(profile(device))
     if not operators:
         return made
-    own = {name: float(number) for name, number in (pair.split("=") for pair in operators.split(","))}
-    return of_pools(made, lambda pool: dataclasses.replace(pool, operators=dataclasses.replace(pool.operators, **own)))
+    own: dict[str, Any] = {name: float(number) for name, number in (pair.split("=") for pair in operators.split(","))}
+
+    def changed(pool: Deployment) -> Deployment:
+        if pool.operators is None:
+            raise ExperimentError(f"{device} has no operators to set {operators} of; it should be a device with them")
+        return dataclasses.replace(pool, operators=dataclasses.replace(pool.operators, **own))
+
+    return of_pools(made, changed)
 
 
 def scenario(cell: Cell) -> Scenario:

@@ -87,7 +87,7 @@ class Grid:
         return (self.slide, *BASELINES)
 
     def cells(self, setting: Setting, size: Size) -> Iterator[Cell]:
-        requests, engines = 3 * size.requests_of(setting), self.engines(setting)
+        requests, engines = size.requests_of(setting, 3), self.engines(setting)
         slo = f"{slo_recipe(setting.device)},{CLIENTS}"
         examined = [one for variant in self.variants.values() for one in (variant, variant.rival)]
         for seed in size.seeds:

@@ -83,9 +83,10 @@ class Size:
     def settings(self) -> list[Setting]:
         return [Setting(family, device) for device in self.devices for family in self.families]
 
-    def requests_of(self, setting: Setting) -> int:
-        """Requests of a run: a third as many where one is ten times the work of others."""
-        return self.longer * self.requests // (3 if setting.family in LONG_FAMILIES else 1)
+    def requests_of(self, setting: Setting, times: int | None = None) -> int:
+        """Requests of a run: `longer` times `requests`, or as many times as a claim says; a third as many where one is
+        ten times the work of others."""
+        return (times or self.longer) * self.requests // (3 if setting.family in LONG_FAMILIES else 1)
 
     def of(self, families: tuple[str, ...], devices: tuple[str, ...]) -> Size:
         """This size for a claim with families or devices of its own (none: as they are): in full size all of them,
