@@ -11,10 +11,11 @@ from servegym.simulator.compilation import kernel
 from servegym.simulator.ordering import ranks_before
 from servegym.simulator.policies import Parameter
 from servegym.simulator.requests import is_decoding
-from servegym.simulator.types import EVICT_FOR_ALL, LEAVE_OUT
+from servegym.simulator.types import EVICT_FOR_ALL, LEAVE_OUT, PHASE_FIRST_DECIDES
 
 SLOTS, BATCHING, CANDIDATES = range(3)
 PREFILL_FIRST = 1  # of BATCHING
+AFTER_PREFILLS = 2**32  # added to a level: more than any
 ALL_DECODES = 1  # of CANDIDATES
 PARAMETERS = (
     Parameter("slots", 16, "requests that run at a time", 1, 2**20, "requests", integer=True, log=True,
@@ -65,12 +66,15 @@ def fill_slots(requests, queue, state, parameters, plan, limits):
     """Leave out all but the requests that run in this batch; what the plan holds is their order.
 
     Stage-aware: while the best request p* is decoding, decodes run that were chosen before or are among the b best of
-    the others. Else the b best of all are chosen, and of those the prefilling ones run first.
+    the others. Else the b best of all are chosen, and of those the prefilling ones run first. Prefill-first, decodes
+    run where these find no memory: else they would stand while two prompts take it from each other in turn.
     """
-    n, slots = queue.shape[0], int(parameters[SLOTS])
+    n, slots, prefill_first = queue.shape[0], int(parameters[SLOTS]), parameters[BATCHING] == PREFILL_FIRST
     limits.sequence_budget = slots
     limits.whole_prompts = 1
     limits.evict_for = EVICT_FOR_ALL  # Algorithm 4: newcomers too
+    if prefill_first:
+        limits.phase = PHASE_FIRST_DECIDES
     if n == 0:
         return
     best = 0
@@ -78,7 +82,7 @@ def fill_slots(requests, queue, state, parameters, plan, limits):
         plan[place].victim_key = 1.0
         if ranks_before(plan, place, best):
             best = place
-    if parameters[BATCHING] != PREFILL_FIRST and is_decoding(requests[queue[best]]):
+    if not prefill_first and is_decoding(requests[queue[best]]):
         mark_decodes(requests, queue, state, plan, slots, parameters[CANDIDATES] == ALL_DECODES)
     chosen = keep_best(plan, n, slots)
     for place in range(n):
@@ -93,8 +97,9 @@ def fill_slots(requests, queue, state, parameters, plan, limits):
             prefilling = True
     if prefilling:
         for i in range(chosen):
-            if is_decoding(requests[queue[plan[i].victim_tier]]):
-                plan[plan[i].victim_tier].tier = LEAVE_OUT
+            place = plan[i].victim_tier
+            if is_decoding(requests[queue[place]]):
+                plan[place].tier = plan[place].tier + AFTER_PREFILLS if prefill_first else LEAVE_OUT
 
 
 @kernel

@@ -22,17 +22,19 @@ from servegym.experiments.deployments import (
     with_decode_scheduler,
 )
 from servegym.experiments.errors import ExperimentError
-from servegym.experiments.figures import FIGURES, figures
+from servegym.experiments.figures import FIGURES, class_figures, figures
 from servegym.experiments.identity import code_digests, deployment_digest, versions
-from servegym.experiments.ledger import Ledger, Row
+from servegym.experiments.ledger import Ledger, Row, kept_rows
 from servegym.experiments.load import LOADS, saturation_rate_per_s
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
+from servegym.simulator.gains import Gain, gain_of
 from servegym.simulator.incidents import Incident
 from servegym.simulator.policies import Policy
 from servegym.simulator.simulation import Scenario, Simulation
 from servegym.simulator.workload import Workload
+from servegym.traces.arrivals import takes_rate
 from servegym.traces.workloads import build_workload, load_trace
 from servegym.tuners.running import Runner, ThreadRunner
 
@@ -62,7 +64,7 @@ class Cell(NamedTuple):
 class Comparison:
     """What is compared, on what.
 
-    trace, slo, device: as `servegym.simulate` takes them.
+    trace, slo, device: as `servegym.simulate` takes them. arrivals: as `build_workload` does. gain: as `gain_of`.
     engines, prefill, decode, link_gb_per_s, decode_scheduler, signal_delay_s, prefix_store_tokens, host_gb_per_s: as
         `Engines` takes them. incidents: as `parse_incident` does; they happen in each run.
     routers, scalers: "name" or "name:key=value,..."; where there are several, each scheduler is run under each.
@@ -93,6 +95,8 @@ class Comparison:
     rates_per_s: tuple[float, ...] = ()
     seeds: int = 5
     requests: int | None = None
+    arrivals: str | None = None
+    gain: str = "tdg"
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
@@ -112,7 +116,12 @@ class Comparison:
             for number in numbers:
                 if not 0 < number < math.inf:
                     raise ExperimentError(f"a {what} of {number:g}: it should be above 0 and finite")
-        _ = self.happenings
+        if self.arrivals is not None and not takes_rate(self.arrivals):
+            raise ExperimentError(
+                f"arrivals {self.arrivals} have a pace of their own, and here rates are compared: leave out gap_s, or "
+                "take others, such as poisson"
+            )
+        _ = self.happenings, self.token_gain
 
     @property
     def serving(self) -> Engines:
@@ -125,6 +134,10 @@ class Comparison:
     def happenings(self) -> tuple[Incident, ...]:
         """What happens to engines in each run."""
         return tuple(parse_incident(text, self.serving.total) for text in self.incidents)
+
+    @property
+    def token_gain(self) -> Gain:
+        return gain_of(self.gain)
 
     @functools.cached_property
     def contenders(self) -> dict[str, Contender]:
@@ -187,6 +200,7 @@ class Comparison:
                 requests=self.requests_per_run,
                 rate_per_s=rate_per_s,
                 slo=self.slo,
+                arrivals=self.arrivals,
                 seed=seed,
                 window="seed",
                 idle_tpot_s=self.profile.idle_tpot_s,
@@ -200,8 +214,8 @@ class Comparison:
     def scenario(self, load: float, seed: int, contender: Contender) -> Scenario:
         """What a run is of."""
         return Scenario(
-            self.workloads[load, seed], self.deployment_of(contender), contender.scheduler, router=contender.router,
-            scaler=contender.scaler, incidents=self.happenings,
+            self.workloads[load, seed], self.deployment_of(contender), contender.scheduler, self.token_gain,
+            router=contender.router, scaler=contender.scaler, incidents=self.happenings,
         )  # fmt: skip
 
     @functools.cached_property
@@ -217,16 +231,22 @@ class Comparison:
     @property
     def title(self) -> str:
         """What is compared, in a line."""
+        return f"{self.setting}: {self.requests_per_run} requests x {self.seeds} seed{'s' * (self.seeds > 1)}"
+
+    @property
+    def setting(self) -> str:
+        """What is served, by what."""
         routed = ""
         if self.serving.total > 1 and self.routers != (ROUTER,):
             routed = f", router{'s' * (len(self.routers) > 1)} {', '.join(self.routers)}"
         for what, texts in (("scaler", self.scalers), ("incident", self.incidents)):
             if texts:
                 routed += f", {what}{'s' * (len(texts) > 1)} {', '.join(texts)}"
-        return (
-            f"{self.trace_name} on {self.serving.title}{self.profile.name}{routed}, SLOs {self.slo}: "
-            f"{self.requests_per_run} requests x {self.seeds} seed{'s' * (self.seeds > 1)}"
-        )
+        if self.arrivals is not None:
+            routed += f", arrivals {self.arrivals}"
+        if self.gain != "tdg":
+            routed += f", gain {self.gain}"
+        return f"{self.trace_name} on {self.serving.title}{self.profile.name}{routed}, SLOs {self.slo}"
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
@@ -234,6 +254,8 @@ class Comparison:
         return {
             "trace": self.trace_name,
             "slo": self.slo,
+            "arrivals": self.arrivals,
+            "gain": dataclasses.asdict(self.token_gain),
             "device": self.profile.name,
             "engines": dataclasses.asdict(self.serving),
             "schedulers": [policy.to_json() for policy in self.policies.values()],
@@ -272,6 +294,7 @@ class Comparison:
             "workload": self._digests[key],
             "reroutes": result.summary["reroutes"],
             **figures(result),
+            **class_figures(result),
         }
 
     def row_problem(self, row: Row) -> str | None:
@@ -308,24 +331,19 @@ def run_comparison(
 
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    with Ledger(directory / CELLS_FILE, comparison.identity, comparison.row_problem, fresh) as ledger:
-        done = {cell_of(row) for row in ledger.rows}
-        todo = [cell for cell in comparison.cells if cell not in done]
-        progress(len(done), len(comparison.cells))
-        if todo:
-            _compile(comparison)
-        for _, row in (runner or ThreadRunner(jobs)).run(comparison.run, todo):
-            ledger.append(row)
-            progress(len(ledger.rows), len(comparison.cells))
-        rows = {cell_of(row): row for row in ledger.rows}
-    return pd.DataFrame([rows[cell] for cell in comparison.cells])
+    rows = kept_rows(
+        Ledger(directory / CELLS_FILE, comparison.identity, comparison.row_problem, fresh),
+        comparison.cells, cell_of, comparison.run, progress, runner or ThreadRunner(jobs),
+        prepare=lambda: compile_kernels(comparison),
+    )  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 def cell_of(row: Row) -> Cell:
     return Cell(*(row[field] for field in Cell._fields))
 
 
-def _compile(comparison: Comparison) -> None:
+def compile_kernels(comparison: Comparison) -> None:
     """Run each contender once on two requests: kernels are compiled here, in one thread, before the work."""
     for contender in comparison.contenders.values():
         workload = Workload.from_columns({"arrival_s": [0.0, 0.0], "prompt_tokens": [1, 1], "output_tokens": [2, 2]})

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from servegym.simulator.results import QUANTILES, Result
 
 SCALARS = (
-    "requests", "finished", "tokens_emitted", "gain", "ideal_gain", "tdg_ratio", "slo_attainment",
-    "on_time_token_share", "span_s", "throughput_tokens_per_s", "throughput_requests_per_s", "slo_throughput_per_s",
-    "preemptions", "iterations", "kv_use_mean", "kv_use_peak", "cost_engine_s",
+    "requests", "finished", "tokens_emitted", "gain", "ideal_gain", "tdg_ratio", "gain_ratio", "slo_attainment",
+    "violations", "on_time_token_share", "span_s", "throughput_tokens_per_s", "throughput_requests_per_s",
+    "slo_throughput_per_s", "preemptions", "iterations", "kv_use_mean", "kv_use_peak", "cost_engine_s",
 )  # fmt: skip
+CLASS_VIOLATIONS = "violations "  # and the class
 LATENCIES = ("ttft", "tpot", "tbt", "ttlt")
 FIGURES = (
     *SCALARS,
     "slo_attainment_high_priority",
     "slo_attainment_low_priority",
+    "violations_high_priority",
+    "violations_low_priority",
     *(f"{latency}_{quantile}_s" for latency in LATENCIES for quantile in QUANTILES),
 )
 
@@ -27,14 +31,26 @@ def figures(result: Result) -> dict[str, float | int | None]:
     left out: it is the one figure that would not be the same again.
     """
     summary: dict[str, Any] = result.summary
-    by_priority = summary["slo_attainment_by_priority"]
     return {
         **{name: summary[name] for name in SCALARS},
-        "slo_attainment_high_priority": by_priority[min(by_priority)],
-        "slo_attainment_low_priority": by_priority[max(by_priority)] if len(by_priority) > 1 else None,
+        **_by_priority("slo_attainment", summary["slo_attainment_by_priority"]),
+        **_by_priority("violations", summary["violations_by_priority"]),
         **{
             f"{latency}_{quantile}_s": value
             for latency in LATENCIES
             for quantile, value in summary[f"{latency}_s"].items()
         },
     }
+
+
+def _by_priority(name: str, shares: Mapping[int, float]) -> dict[str, float | None]:
+    return {
+        f"{name}_high_priority": shares[min(shares)],
+        f"{name}_low_priority": shares[max(shares)] if len(shares) > 1 else None,
+    }
+
+
+def class_figures(result: Result) -> dict[str, float]:
+    """The violations of each class of SLOs, where there are several: "violations TTLT 600 s"."""
+    shares = result.summary["violations_by_class"]
+    return {f"{CLASS_VIOLATIONS}{name}": share for name, share in shares.items()} if len(shares) > 1 else {}

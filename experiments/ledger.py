@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from servegym.experiments.errors import ExperimentError
+from servegym.tuners.running import Runner
 
+Item = TypeVar("Item")
 Row = dict[str, Any]
 HEADER_START = b'{"study": '
 
@@ -117,6 +119,32 @@ class Ledger:
             f"{self.path} holds another comparison: {differences(found, self.identity, keys)}; "
             "name another folder with --out, or start over with --fresh"
         )
+
+
+def kept_rows(
+    ledger: Ledger,
+    items: Sequence[Item],
+    item_of: Callable[[Row], Item],
+    run: Callable[[Item], Row],
+    progress: Callable[[int, int], None],
+    runner: Runner,
+    prepare: Callable[[], None],
+) -> list[Row]:
+    """The row of every item, in their order: those of the ledger, and those that are run now and kept as they come.
+
+    item_of: of which item a row is. prepare: is called before any is run. An interrupt leaves the rows.
+    """
+    with ledger:
+        done = {item_of(row) for row in ledger.rows}
+        todo = [item for item in items if item not in done]
+        progress(len(done), len(items))
+        if todo:
+            prepare()
+        for _, row in runner.run(run, todo):
+            ledger.append(row)
+            progress(len(ledger.rows), len(items))
+        rows = {item_of(row): row for row in ledger.rows}
+    return [rows[item] for item in items]
 
 
 def differences(found: Mapping[str, Any], asked: Mapping[str, Any], keys: list[str]) -> str:

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from servegym.experiments.load import LOADS
+from servegym.experiments.summary import RATIO_TITLES, ratio_of
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
 DOTS_PER_INCH = 150
-PANELS = {
-    "tdg_ratio": ("TDG ratio", "share of the ideal gain"),
-    "slo_attainment": ("SLO attainment", "share of the requests"),
-}
+RATIO_UNIT = "share of the ideal gain"
+ATTAINMENT = ("slo_attainment", "SLO attainment", "share of the requests")
 # Told apart without colour too: seven colours, eight markers and five dashes make no pair alike before the 280th.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -25,15 +24,16 @@ DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (3, 1, 1, 1, 1
 
 
 def plot_comparison(summary: pd.DataFrame, title: str, path: str | Path) -> Path:
-    """Draw TDG ratio and SLO attainment against load, with the intervals of `summarise`, as a PNG.
+    """Draw TDG (or gain) ratio and SLO attainment against load, with the intervals of `summarise`, as a PNG.
 
     title: what was served, on what, how often. Returns `path`.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4.6), layout="constrained")
-    panels = figure.subplots(1, len(PANELS), sharex=True, sharey=True)
-    for axes, (column, (name, unit)) in zip(panels, PANELS.items(), strict=True):
+    ratio = ratio_of(summary)
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    for axes, (column, name, unit) in zip(panels, ((ratio, RATIO_TITLES[ratio], RATIO_UNIT), ATTAINMENT), strict=True):
         _panel(axes, summary, column)
         axes.set_title(name, fontsize=11)
         axes.set_xlabel("load (rate / saturation)")

@@ -90,6 +90,9 @@ class Gain:
             if value is not None and not (value >= 0 and math.isfinite(value)):
                 raise GainError(f"gain {self.name}: {field} is {value}; it should be 0 or more")
 
+        if self.name in BY_TOKEN and self.first_weight == self.decode_weight == 0:
+            raise GainError(f"gain {self.name}: first_weight and decode_weight are 0; one token at least has a worth")
+
     @property
     def function(self) -> Compiled:
         return FUNCTIONS[self.name]
@@ -109,3 +112,31 @@ class Gain:
             return workload["weight"].copy()
         first, decode = self.token_gains(workload)
         return first + (workload["output_tokens"] - 1) * decode
+
+
+def gain_of(text: str) -> Gain:
+    """A gain from "name" or "name:key=value,key=value", the keys those of `Gain`, yes or no for what is so or not.
+
+    Raises GainError for an unknown name or key, or a wrong value.
+    """
+    name, _, told = text.partition(":")
+    settings: dict[str, float | bool] = {}
+    for pair in filter(None, told.split(",")):
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals or key not in SETTINGS:
+            raise GainError(f"gain {text!r}: {pair!r} should be key=value, the key one of {', '.join(SETTINGS)}")
+        if key == BUFFERED:
+            if value not in YES_OR_NO:
+                raise GainError(f"gain {text!r}: {key} is {value!r}; it should be yes or no")
+            settings[key] = YES_OR_NO[value]
+            continue
+        try:
+            settings[key] = float(value)
+        except ValueError:
+            raise GainError(f"gain {text!r}: {key} is {value!r}; it should be a number, 0 or more") from None
+    return Gain(name, **settings)  # type: ignore[arg-type]
+
+
+BUFFERED = "buffered_first_token"
+SETTINGS = tuple(field.name for field in dataclasses.fields(Gain) if field.name != "name")
+YES_OR_NO = {"yes": True, "no": False}

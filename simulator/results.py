@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from servegym.simulator.signatures import Run
+from servegym.simulator.slos import attained, slo_classes, violated
 from servegym.simulator.types import (
     ROLE_PREFILL,
     TBT_BINS_PER_OCTAVE,
@@ -48,10 +49,7 @@ class Result:
         later_tokens = np.where(table["output_tokens"] > 1, table["output_tokens"] - 1, np.nan)
         tpot_s = (outcome["finish_s"] - outcome["first_token_s"]) / later_tokens
         ttlt_s = outcome["finish_s"] - table["arrival_s"]
-        finished = np.isfinite(outcome["finish_s"])
-        # Strictly within the SLOs; an answer of one token has no TPOT; a TTLT class is judged by its last token.
-        interactive = (ttft_s < table["ttft_slo_s"]) & ((tpot_s < table["tpot_slo_s"]) | (table["output_tokens"] == 1))
-        attained = finished & np.where(np.isfinite(table["ttlt_slo_s"]), ttlt_s < table["ttlt_slo_s"], interactive)
+        run, workload = self.arrays, self.scenario.workload
         return {
             **{field: table[field] for field in FIELDS},
             "engine": self.arrays.requests["engine"][:arrived],
@@ -69,7 +67,8 @@ class Result:
             "evictions": outcome["evictions"],
             "reroutes": outcome["reroutes"],
             "cached_tokens": outcome["cached_tokens"],
-            "attained": attained,
+            "attained": attained(run, workload)[:arrived],
+            "violated": violated(run, workload, float(run.clock[0].now_s))[:arrived],
             "gain": outcome["gain"],
             "ideal_gain": self.scenario.gain.ideal(self.scenario.workload.table)[:arrived],
         }
@@ -155,7 +154,11 @@ class Result:
         span_s = float(clock.now_s)
         arrived, emitted = len(columns["gain"]), int(columns["emitted_tokens"].sum())
         gain, ideal = float(columns["gain"].sum()), float(columns["ideal_gain"].sum())
-        attained = columns["attained"]
+        classes = slo_classes(self.scenario.workload.table[:arrived])
+
+        def by_priority(those: np.ndarray) -> dict[int, float]:
+            priorities = columns["priority"]
+            return {int(one): float(those[priorities == one].mean()) for one in np.unique(priorities)}
 
         def per_s(count: float) -> float:
             return float(count / span_s) if span_s else 0.0
@@ -168,11 +171,11 @@ class Result:
             "ideal_gain": ideal,
             "gain_ratio": gain / ideal if ideal else None,
             "tdg_ratio": gain / ideal if ideal and self.scenario.gain.name == "tdg" else None,
-            "slo_attainment": float(attained.mean()) if arrived else None,
-            "slo_attainment_by_priority": {
-                int(priority): float(attained[columns["priority"] == priority].mean())
-                for priority in np.unique(columns["priority"])
-            },
+            "slo_attainment": float(columns["attained"].mean()) if arrived else None,
+            "slo_attainment_by_priority": by_priority(columns["attained"]),
+            "violations": float(columns["violated"].mean()) if arrived else None,
+            "violations_by_priority": by_priority(columns["violated"]),
+            "violations_by_class": {name: float(columns["violated"][those].mean()) for name, those in classes.items()},
             "on_time_token_share": float(columns["on_time_tokens"].sum() / columns["output_tokens"].sum())
             if arrived
             else None,
@@ -183,7 +186,7 @@ class Result:
             "span_s": span_s,
             "throughput_tokens_per_s": per_s(emitted),
             "throughput_requests_per_s": per_s(clock.finished),
-            "slo_throughput_per_s": per_s(attained.sum()),
+            "slo_throughput_per_s": per_s(columns["attained"].sum()),
             "preemptions": int(clock.evictions),
             "saved_tokens": int(engines["saved_tokens"].sum()),
             "loaded_tokens": int(engines["loaded_tokens"].sum()),

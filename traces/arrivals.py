@@ -20,6 +20,27 @@ ArrivalProcess = Callable[..., np.ndarray]
 ARRIVALS: Registry[ArrivalProcess] = Registry("arrival process")
 
 DAY_S = 86_400.0
+# Processes with a pace of their own, so that they need no rate: always, or where this parameter is given.
+OWN_PACE = {
+    "own": None, "at-once": None, "square-wave": None, "bursts": "gap_s", "waves": "gap_s",
+    "industrial-day": "duration_s",
+}  # fmt: skip
+SCALABLE = ("own", "square-wave", "industrial-day")  # of these those that take a rate all the same
+
+
+def needs_rate(text: str) -> bool:
+    """Whether a process, "name" or "name:key=value,...", has to be told a rate. Raises WorkloadError."""
+    return not _has_own_pace(text)
+
+
+def takes_rate(text: str) -> bool:
+    """Whether a process can be told a rate. Raises WorkloadError."""
+    return not _has_own_pace(text) or text.partition(":")[0] in SCALABLE
+
+
+def _has_own_pace(text: str) -> bool:
+    given, name = ARRIVALS.bound(text).keywords, text.partition(":")[0]  # type: ignore[attr-defined]
+    return name in OWN_PACE and (OWN_PACE[name] is None or given.get(OWN_PACE[name]) is not None)
 
 
 @ARRIVALS.register("own")

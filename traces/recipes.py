@@ -16,6 +16,7 @@ import numpy as np
 
 from servegym.simulator.errors import WorkloadError
 from servegym.traces.arrivals import checked_positive
+from servegym.traces.recipe_settings import ascending, checked_share, drawn, of_classes, shares_of
 from servegym.traces.registry import Registry, unknown_name
 from servegym.traces.trace import Trace
 
@@ -33,6 +34,10 @@ RECIPES: Registry[Recipe] = Registry("SLO recipe")
 
 HIGH_WEIGHT, LOW_WEIGHT = 2.0, 1.0
 
+# ProServe prints no SLO values: these are the defaults of its engine, and doubled for 32B-class models.
+PROSERVE_TTFT_S, PROSERVE_TPOT_S = 1.0, 0.05
+PROSERVE_32B_TTFT_S, PROSERVE_32B_TPOT_S = 2.0, 0.1
+
 # FlowPrefill, Table 2: TTFT SLO in seconds by model and request type; section 6.5: TBT SLO in seconds.
 FLOWPREFILL_TTFT_S = {
     "llama3-8b": {"text": 0.25, "image": 0.5, "search": 4.0, "file": 6.0},
@@ -42,13 +47,11 @@ FLOWPREFILL_TTFT_S = {
 FLOWPREFILL_TBT_S = {"text": 0.1, "image": 0.1, "search": 0.2, "file": 0.2}
 
 # PolyServe, section 5.1.
-POLYSERVE_TTFT_S = np.array([0.3, 0.5, 1.0])
-POLYSERVE_TPOT_S = np.array([0.02, 0.03, 0.05, 0.1])
-POLYSERVE_TPOT_SHARES = np.array([0.1, 0.2, 0.3, 0.4])
+POLYSERVE_TTFT_S, POLYSERVE_TPOT_S, POLYSERVE_TPOT_SHARES = "0.3-0.5-1", "0.02-0.03-0.05-0.1", "10-20-30-40"
 
 # QoServe, Table 3: an interactive class and two with a TTLT.
 QOSERVE_TTFT_S, QOSERVE_TBT_S = 6.0, 0.05
-QOSERVE_TTLT_S = np.array([np.inf, 600.0, 1800.0])
+QOSERVE_TTLT_S = "600-1800"
 
 URGENCY_LEVELS = 5  # of the Emergency Severity Index, 0 the most urgent
 
@@ -62,40 +65,62 @@ def given(trace: Trace, rng: np.random.Generator) -> Assignment:
 
 @RECIPES.register("proserve")
 def proserve(
-    trace: Trace, rng: np.random.Generator, *, clients: int = 0, idle_tpot_s: float | None = None
+    trace: Trace,
+    rng: np.random.Generator,
+    *,
+    ttft_s: float = PROSERVE_TTFT_S,
+    tpot_s: float | None = None,
+    high_share: float = 0.5,
+    clients: int = 0,
+    idle_tpot_s: float | None = None,
 ) -> Assignment:
     """Two priorities at random, half and half, weights 2 : 1; TTFT 1 s, TPOT 50 ms (8B-class models).
 
-    clients: how many clients send the requests (`_clients`); 0: nothing is said of clients.
+    high_share: of priority 0. clients: how many clients send the requests (`_clients`); 0: nothing is said of clients.
     Source: ProServe, evaluation. The paper prints no SLO values: these are the defaults of its engine.
     """
-    columns = _two_priorities(trace, rng) | {"ttft_slo_s": 1.0, "tpot_slo_s": 0.05}
-    return _with_slack(columns | _clients(columns["priority"], rng, clients), idle_tpot_s)
+    priorities = _two_priorities(trace, rng, checked_share(high_share, "proserve: high_share"))
+    columns = priorities | _clients(priorities["priority"], rng, clients)
+    return _one_class("proserve", columns, ttft_s, tpot_s, PROSERVE_TPOT_S, idle_tpot_s)
 
 
 @RECIPES.register("proserve-32b")
 def proserve_32b(
-    trace: Trace, rng: np.random.Generator, *, clients: int = 0, idle_tpot_s: float | None = None
+    trace: Trace,
+    rng: np.random.Generator,
+    *,
+    ttft_s: float = PROSERVE_32B_TTFT_S,
+    tpot_s: float | None = None,
+    high_share: float = 0.5,
+    clients: int = 0,
+    idle_tpot_s: float | None = None,
 ) -> Assignment:
     """As `proserve`, with TTFT 2 s and TPOT 100 ms (32B-class models).
 
     Source: ProServe, evaluation. The paper prints no SLO values: these are its engine's defaults, doubled.
     """
-    columns = _two_priorities(trace, rng) | {"ttft_slo_s": 2.0, "tpot_slo_s": 0.1}
-    return _with_slack(columns | _clients(columns["priority"], rng, clients), idle_tpot_s)
+    priorities = _two_priorities(trace, rng, checked_share(high_share, "proserve-32b: high_share"))
+    columns = priorities | _clients(priorities["priority"], rng, clients)
+    return _one_class("proserve-32b", columns, ttft_s, tpot_s, PROSERVE_32B_TPOT_S, idle_tpot_s)
 
 
 @RECIPES.register("industrial")
 def industrial(
-    trace: Trace, rng: np.random.Generator, *, high_share: float = 0.5, idle_tpot_s: float | None = None
+    trace: Trace,
+    rng: np.random.Generator,
+    *,
+    ttft_s: float = PROSERVE_32B_TTFT_S,
+    tpot_s: float | None = None,
+    high_share: float = 0.5,
+    idle_tpot_s: float | None = None,
 ) -> Assignment:
-    """As `proserve-32b`, with a share of high priority to choose; meant for industrial-day arrivals.
+    """As `proserve-32b`; meant for industrial-day arrivals.
 
     Priorities are drawn whatever the time, so that they have alike arrival shapes (Fig. 1).
     Source: ProServe, sections 1 and 5.7 (Qwen3-32B). Its weights are a business secret: 2 : 1 is ours.
     """
-    columns = _two_priorities(trace, rng, _share(high_share, "industrial: high_share"))
-    return _with_slack(columns | {"ttft_slo_s": 2.0, "tpot_slo_s": 0.1}, idle_tpot_s)
+    columns = _two_priorities(trace, rng, checked_share(high_share, "industrial: high_share"))
+    return _one_class("industrial", columns, ttft_s, tpot_s, PROSERVE_32B_TPOT_S, idle_tpot_s)
 
 
 @RECIPES.register("flowprefill")
@@ -105,11 +130,14 @@ def flowprefill(
     *,
     model: str = "llama3-8b",
     scale: float = 1.0,
+    ttft_s: str | None = None,
+    tpot_s: str | None = None,
     idle_tpot_s: float | None = None,
 ) -> Assignment:
     """TTFT by request type (application) and model; requests of a trace without types are text.
 
     model: llama3-8b, qwen2.5-14b or llama3-70b. scale: all TTFT SLOs times this (Fig. 9, second row).
+    ttft_s: four seconds instead of the model's, of text, image, search and file, as "0.25-0.5-4-6". tpot_s: likewise.
     TPOT is 100 ms for text and image, 200 ms for search and file; the paper judges it in co-located runs only.
     Source: FlowPrefill, Table 2 and section 6.
     """
@@ -117,11 +145,11 @@ def flowprefill(
     if model not in FLOWPREFILL_TTFT_S:
         raise WorkloadError(unknown_name("model of recipe flowprefill", model, sorted(FLOWPREFILL_TTFT_S)))
     scale = checked_positive(scale, "flowprefill: scale")
-    columns = {
-        "ttft_slo_s": scale * _by_type(trace, FLOWPREFILL_TTFT_S[model]),
-        "tpot_slo_s": _by_type(trace, FLOWPREFILL_TBT_S),
-    }
-    return _with_slack(columns, idle_tpot_s)
+    types = tuple(FLOWPREFILL_TBT_S)
+    ttft = FLOWPREFILL_TTFT_S[model] if ttft_s is None else of_classes(ttft_s, "flowprefill: ttft_s", types)
+    tpot = FLOWPREFILL_TBT_S if tpot_s is None else of_classes(tpot_s, "flowprefill: tpot_s", types)
+    columns = {"ttft_slo_s": scale * _by_type(trace, ttft), "tpot_slo_s": _by_type(trace, tpot)}
+    return _with_slack(columns, idle_tpot_s if tpot_s is None else None)
 
 
 @RECIPES.register("flowprefill-colocated")
@@ -131,10 +159,12 @@ def flowprefill_colocated(
     *,
     model: str = "llama3-8b",
     scale: float = 1.0,
+    ttft_s: str | None = None,
+    tpot_s: str | None = None,
     idle_tpot_s: float | None = None,
 ) -> Assignment:
     """As `flowprefill`, with three times its TTFT: prefill and decode share half the GPUs. Source: section 6.5."""
-    return flowprefill(trace, rng, model=model, scale=3 * scale, idle_tpot_s=idle_tpot_s)
+    return flowprefill(trace, rng, model=model, scale=3 * scale, ttft_s=ttft_s, tpot_s=tpot_s, idle_tpot_s=idle_tpot_s)
 
 
 @RECIPES.register("polyserve")
@@ -142,29 +172,36 @@ def polyserve(
     trace: Trace,
     rng: np.random.Generator,
     *,
+    ttft_s: str = POLYSERVE_TTFT_S,
+    tpot_s: str = POLYSERVE_TPOT_S,
+    shares: str = POLYSERVE_TPOT_SHARES,
     idle_tpot_s: float | None = None,
     idle_prefill_tokens_per_s: float | None = None,
 ) -> Assignment:
     """TTFT 0.3, 0.5 or 1 s, each as likely; TPOT 20, 30, 50 or 100 ms for 10, 20, 30 and 40 %.
 
+    ttft_s, tpot_s: the values, ascending; shares: of the TPOT values, parts of their sum.
     Only SLOs that an idle engine can meet are assigned: TPOT above idle_tpot_s, and TTFT above prompt tokens /
     idle_prefill_tokens_per_s; where no value is, the loosest. Either is None: every value counts as met.
     Source: PolyServe, section 5.1. Nothing is scaled: that is what leaving out is for.
     """
-    tpot_met, ttft_met = np.ones(len(POLYSERVE_TPOT_S), bool), np.ones((len(trace), len(POLYSERVE_TTFT_S)), bool)
+    ttfts = np.array(ascending(ttft_s, "polyserve: ttft_s"))
+    tpots = np.array(ascending(tpot_s, "polyserve: tpot_s"))
+    parts = shares_of(shares, "polyserve: shares", [f"{1e3 * one:g} ms" for one in tpots])
+    tpot_met, ttft_met = np.ones(len(tpots), bool), np.ones((len(trace), len(ttfts)), bool)
     if idle_tpot_s is not None:
-        tpot_met = checked_positive(idle_tpot_s, "idle_tpot_s") < POLYSERVE_TPOT_S
+        tpot_met = checked_positive(idle_tpot_s, "idle_tpot_s") < tpots
     if idle_prefill_tokens_per_s is not None:
         prefill_s = trace.prompt_tokens / checked_positive(idle_prefill_tokens_per_s, "idle_prefill_tokens_per_s")
-        ttft_met = prefill_s[:, None] < POLYSERVE_TTFT_S
+        ttft_met = prefill_s[:, None] < ttfts
     level = rng.random((len(trace), 2))
     columns = {
-        "ttft_slo_s": POLYSERVE_TTFT_S[_drawn(level[:, 0], np.ones(3), ttft_met)],
-        "tpot_slo_s": POLYSERVE_TPOT_S[_drawn(level[:, 1], POLYSERVE_TPOT_SHARES, tpot_met)],
+        "ttft_slo_s": ttfts[drawn(level[:, 0], np.ones(len(ttfts)), ttft_met)],
+        "tpot_slo_s": tpots[drawn(level[:, 1], parts, tpot_met)],
     }
     notes = []
     if not tpot_met.all():
-        left_out = ", ".join(f"{1e3 * tpot_s:g}" for tpot_s in POLYSERVE_TPOT_S[~tpot_met])
+        left_out = ", ".join(f"{1e3 * one:g}" for one in tpots[~tpot_met])
         notes.append(f"TPOT SLOs of {left_out} ms left out: an idle engine takes {1e3 * (idle_tpot_s or 0):g} ms")
     if restricted := int((~ttft_met).any(axis=1).sum()):
         notes.append(f"TTFT SLOs an idle engine cannot meet left out for {restricted} requests")
@@ -173,24 +210,33 @@ def polyserve(
 
 @RECIPES.register("qoserve")
 def qoserve(
-    trace: Trace, rng: np.random.Generator, *, low_share: float = 0.0, idle_tpot_s: float | None = None
+    trace: Trace,
+    rng: np.random.Generator,
+    *,
+    shares: str = "1-1-1",
+    ttft_s: float = QOSERVE_TTFT_S,
+    tpot_s: float | None = None,
+    ttlt_s: str = QOSERVE_TTLT_S,
+    low_share: float = 0.0,
+    idle_tpot_s: float | None = None,
 ) -> Assignment:
     """Thirds: interactive (TTFT 6 s, TBT 50 ms), TTLT 600 s, TTLT 1800 s; the class is the application too.
 
-    low_share: share of low importance (priority 1) in each class; 0.2 in the paper's transient test.
+    shares: of these three classes, parts of their sum: "70-15-15". ttft_s, tpot_s: of the interactive class; ttlt_s:
+    of the two others. low_share: share of low importance (priority 1) in each class; 0.2 in the transient test.
     Source: QoServe, Table 3 and section 4.3. It has no weights: 1 for all.
     """
-    low_share = _share(low_share, "qoserve: low_share")
+    low_share = checked_share(low_share, "qoserve: low_share")
+    ttlts = [np.inf, *of_classes(ttlt_s, "qoserve: ttlt_s", ("the second class", "the third")).values()]
+    parts = shares_of(shares, "qoserve: shares", ("interactive", "the second class", "the third"))
     level = rng.random((len(trace), 2))
-    kind = (level[:, 0] * len(QOSERVE_TTLT_S)).astype("i4")
+    kind = drawn(level[:, 0], parts, np.ones(len(parts), bool)).astype("i4")
     columns = {
         "application": kind,
         "priority": (level[:, 1] < low_share).astype("i4"),
-        "ttft_slo_s": QOSERVE_TTFT_S,
-        "tpot_slo_s": QOSERVE_TBT_S,
-        "ttlt_slo_s": QOSERVE_TTLT_S[kind],
+        "ttlt_slo_s": np.array(ttlts)[kind],
     }
-    return _with_slack(columns, idle_tpot_s)
+    return _one_class("qoserve", columns, ttft_s, tpot_s, QOSERVE_TBT_S, idle_tpot_s)
 
 
 @RECIPES.register("semantic")
@@ -233,6 +279,22 @@ def _clients(priority: np.ndarray, rng: np.random.Generator, clients: int) -> di
     return {"client": (2 * rank + (priority > 0)).astype("i4")}
 
 
+def _one_class(
+    recipe: str,
+    columns: dict[str, Any],
+    ttft_s: float,
+    tpot_s: float | None,
+    usual_tpot_s: float,
+    idle_tpot_s: float | None,
+) -> Assignment:
+    """The columns with one TTFT and TPOT. tpot_s: as asked for, which is kept; None: the usual one (`_with_slack`)."""
+    slos = {
+        "ttft_slo_s": checked_positive(ttft_s, f"{recipe}: ttft_s"),
+        "tpot_slo_s": usual_tpot_s if tpot_s is None else checked_positive(tpot_s, f"{recipe}: tpot_s"),
+    }
+    return _with_slack(columns | slos, idle_tpot_s if tpot_s is None else None)
+
+
 def _with_slack(columns: dict[str, Any], idle_tpot_s: float | None) -> Assignment:
     """The columns, all TPOT SLOs scaled by one factor where the smallest is below twice the idle TPOT.
 
@@ -258,20 +320,3 @@ def _by_type(trace: Trace, values: Mapping[str, float]) -> np.ndarray:
             f" {', '.join(values)}; it is {', '.join(types[:8]) or 'numbers'}"
         )
     return np.array([values[name] for name in types])[trace.given["application"]]
-
-
-def _drawn(level: np.ndarray, shares: np.ndarray, met: np.ndarray) -> np.ndarray:
-    """Indices drawn by `shares` among those `met`, or the last where none is.
-
-    level: uniform numbers (requests,). met: bool (choices,) or (requests, choices).
-    """
-    weights = np.where(met, shares, 0.0)
-    weights = np.where(weights.any(axis=-1, keepdims=True), weights, np.arange(len(shares)) == len(shares) - 1)
-    ends = np.cumsum(weights, axis=-1)
-    return (level[:, None] * ends[..., -1:] >= ends[..., :-1]).sum(axis=-1)
-
-
-def _share(value: float, what: str) -> float:
-    if not 0 <= value <= 1:
-        raise WorkloadError(f"{what} is {value}; it should be 0 to 1")
-    return value

@@ -20,12 +20,10 @@ class Part(Comparison):
     (The seeds of `Comparison` give every load the same requests, and an interval over cells would count them twice.)
 
     seeds: of each load. first_seed: of the first load; they are numbered on through the loads in order.
-    arrivals: as `build_workload` takes them.
     entrants: what is compared, by the label it has in tables: of `Evaluation.contenders`.
     """
 
     first_seed: int = 0
-    arrivals: str | None = None
     entrants: Mapping[str, Contender] = dataclasses.field(default_factory=dict)
 
     @property

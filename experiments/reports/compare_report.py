@@ -13,7 +13,7 @@ from servegym.experiments.load import load_title
 from servegym.experiments.reports import page
 from servegym.experiments.reports.figures_table import unit_of
 from servegym.experiments.reports.notes import COMPARISON_NOTES, profile_notes
-from servegym.experiments.summary import SHARE_OF_BOUND, conclusion
+from servegym.experiments.summary import RATIO_TITLES, SHARE_OF_BOUND, classes_of, conclusion, ratio_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,15 +53,17 @@ def compare_report(
 def _load_section(load: Any, at_load: pd.DataFrame) -> str:
     import pandas as pd
 
-    first = at_load.iloc[0]
+    first, ratio = at_load.iloc[0], ratio_of(at_load)
     figures = [
         {
             "scheduler": row["scheduler"],
-            "TDG ratio": with_interval(row, "tdg_ratio"),
+            RATIO_TITLES[ratio]: with_interval(row, ratio),
             **({"of the bound": with_interval(row, SHARE_OF_BOUND)} if SHARE_OF_BOUND in row else {}),
             "SLO attainment": with_interval(row, "slo_attainment"),
             "of high priority": row["slo_attainment_high_priority"],
             "of low priority": row["slo_attainment_low_priority"],
+            "violations": with_interval(row, "violations"),
+            **{name: row[name] for name in classes_of(at_load)},
             "TTFT p99 (s)": row["ttft_p99_s"],
             "evictions": row["preemptions"],
         }
@@ -70,9 +72,10 @@ def _load_section(load: Any, at_load: pd.DataFrame) -> str:
     differences = [
         {
             "difference to the reference": row["scheduler"],
-            "TDG ratio": with_interval(row, "tdg_ratio_difference", "+"),
+            RATIO_TITLES[ratio]: with_interval(row, f"{ratio}_difference", "+"),
             "SLO attainment": with_interval(row, "slo_attainment_difference", "+"),
-            "TDG ratio is": row["verdict"],
+            "violations": with_interval(row, "violations_difference", "+"),
+            f"{RATIO_TITLES[ratio]} is": row["verdict"],
         }
         for _, row in at_load[at_load["scheduler"] != first["reference"]].iterrows()
     ]
@@ -98,7 +101,8 @@ def with_interval(row: pd.Series, name: str, sign: str = "") -> str:
 def _all_figures(cells: pd.DataFrame) -> Iterator[str]:
     """A table for each load: a row a figure, a column a scheduler."""
     for load, at_load in cells.groupby("load", sort=False):
-        means = at_load.groupby("scheduler", sort=False)[list(FIGURES)].agg(lambda runs: runs.astype("f8").mean()).T
+        figures = at_load.groupby("scheduler", sort=False)[[*FIGURES, *classes_of(at_load)]]
+        means = figures.agg(lambda runs: runs.astype("f8").mean()).T
         means.insert(0, "figure", means.index)
         means.insert(1, "unit", [unit_of(name) for name in means.index])
         yield page.details(f"Load {load_title(load)}", page.table(means, "units"))

@@ -27,7 +27,7 @@ UNITS = {
     "scheduling_rounds": "rounds",
     "cost_engine_s": "engine-seconds",
 }
-SHARES = ("gain_ratio", "tdg_ratio", "slo_attainment", "on_time_token_share", "kv_use")
+SHARES = ("gain_ratio", "tdg_ratio", "slo_attainment", "violations", "on_time_token_share", "kv_use")
 
 
 def unit_of(name: str) -> str:

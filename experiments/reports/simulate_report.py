@@ -68,6 +68,7 @@ def simulate_report(
         page.paragraph(lead, "lead"),
         page.tiles(_headline(summary)),
         page.section("By priority", page.table(_by_priority(result))),
+        *_violations_by_class(summary),
         page.section("How it went", *_pictures(result)),
         page.section("Engines", page.table(_engines(result))),
         page.section("What these figures are not", page.bullets([*profile_notes(profile), *run_notes(result)])),
@@ -84,6 +85,7 @@ def _headline(summary: Mapping[str, Any]) -> dict[str, str]:
     return {
         "TDG ratio" if summary["tdg_ratio"] is not None else "gain / ideal gain": text(summary["gain_ratio"]),
         "SLO attainment": text(summary["slo_attainment"]),
+        "violations": text(summary["violations"]),
         "tokens in time": text(summary["on_time_token_share"]),
         "within SLO": f"{text(summary['slo_throughput_per_s'])} requests/s",
         "throughput": f"{text(summary['throughput_tokens_per_s'])} tokens/s",
@@ -103,6 +105,7 @@ def _by_priority(result: Result) -> pd.DataFrame:
             "requests": len(of),
             "finished": int(of["finish_s"].notna().sum()),
             "SLO attainment (share)": of["attained"].mean(),
+            "violations (share)": of["violated"].mean(),
             "gain / ideal gain": of["gain"].sum() / of["ideal_gain"].sum(),
             **{
                 f"{name.upper()} {quantile} (s)": value
@@ -113,6 +116,16 @@ def _by_priority(result: Result) -> pd.DataFrame:
         }
     names = list(next(iter(columns.values()), {}))
     return pd.DataFrame({"": names} | {name: list(column.values()) for name, column in columns.items()}, dtype=object)
+
+
+def _violations_by_class(summary: Mapping[str, Any]) -> list[str]:
+    """Where there are several classes of SLOs, the share of each that missed a deadline."""
+    import pandas as pd
+
+    shares = summary["violations_by_class"]
+    if len(shares) < 2:
+        return []
+    return [page.section("Violations by class", page.table(pd.DataFrame({"class": shares, "share": shares.values()})))]
 
 
 def _engines(result: Result) -> pd.DataFrame:

@@ -80,3 +80,19 @@ def test_fcfs_serves_in_whole_batches():
     assert finish_s["stage-aware"] == [3, 7, 12, 10]
     # 3 s; the third joins, 2 s; a decode of both, 3 s, ends it; the fourth joins, 2 s; the second's last, 2 s.
     assert finish_s["prefill-first"] == [3, 12, 8, 10]
+
+
+@pytest.mark.parametrize(("name", "evictions"), [("slots-fcfs", 2), ("hpjf", 2), ("slots-sjf", 5), ("semantic", 5)])
+def test_prefill_first_two_requests_do_not_take_memory_from_each_other_in_turn(name, evictions):
+    """44 tokens of memory for three answers that end with 24 each: 69 tokens are computed at least.
+
+    Decodes that stand while a prefill finds no memory: 17 evictions and 379 tokens (SJF: 25 and 527).
+    """
+    workload = requests(
+        prompt_tokens=4, output_tokens=[20] * 3, predicted_output_tokens=20.0, arrival_s=[0.0, 1.0, 2.0]
+    )
+    policy = scheduler(f"{name}:batching=prefill-first")
+    deployment = Deployment(SECONDS, SECONDS, 44, block_tokens=1, watermark=0.0)
+    result = Simulation(Scenario(workload, deployment, policy)).run()
+    assert result.summary["preemptions"] == evictions
+    assert 69 < result.engines["scheduled_tokens"].sum() <= 150

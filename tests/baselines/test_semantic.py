@@ -184,7 +184,7 @@ def test_a_better_decode_takes_the_slot_of_an_ongoing_one():
 
 def test_prefill_first():
     policy = semantic(batching="prefill-first", slots=2)
-    assert chosen(policy, decoding(0), prefill(1)) == ([1], [0, 1])
+    assert chosen(policy, decoding(0), prefill(1)) == ([1, 0], [0, 1])  # the decode if the prefill finds no memory
     assert chosen(policy, decoding(0), decoding(1), prefill(2)) == ([0, 1], [0, 1])
     assert chosen(policy, decoding(1), decoding(0)) == ([1, 0], [0, 1])
 

@@ -137,3 +137,27 @@ def test_a_stopped_process_is_gone_on_with(tmp_path, how):
     assert again.returncode == 0, again.stderr
     assert cells.read_bytes().splitlines()[:kept] == lines
     assert len(pd.read_parquet(tmp_path / "out/cells.parquet")) == 40
+
+
+def test_another_gain_and_other_arrivals_are_other_runs(servegym, tmp_path):
+    assert servegym(*ARGUMENTS).status == 0
+    for option, value in (("--gain", "ta-slo"), ("--arrivals", "gamma:cv=3")):
+        refused = servegym(*ARGUMENTS, option, value)
+        assert refused.status == 2 and option[2:] in refused.stderr
+    done = servegym(*ARGUMENTS, "--gain", "ta-slo", "--arrivals", "gamma:cv=3", "--fresh", "--json", "c.json")
+    assert done.status == 0, done.stderr
+    assert "gain ratio" in done.stdout and "arrivals gamma:cv=3, gain ta-slo" in done.stdout
+    row = json.loads((tmp_path / "c.json").read_text())["summary"][0]
+    assert 0 < row["gain_ratio"] < 1 and "tdg_ratio" not in row
+
+
+def test_violations_by_class_are_told(servegym, tmp_path):
+    done = servegym(*ARGUMENTS, "--slo", "qoserve", "--report", "report.html")
+    assert done.status == 0, done.stderr
+    assert "violated" in done.stdout and "Violated, by class" in done.stdout
+    summary = pd.read_csv(tmp_path / "out/summary.csv")
+    classes = [name for name in summary if name.startswith("violations TT")]
+    assert classes == ["violations TTFT 6 s, TPOT 50 ms", "violations TTLT 600 s", "violations TTLT 1800 s"]
+    assert {"violations", "violations_ci_low", "violations_high_priority"} <= set(summary)
+    page = (tmp_path / "report.html").read_text()
+    assert all(name in page for name in classes)

@@ -8,6 +8,7 @@ import pytest
 from servegym.api import simulate
 from servegym.experiments.load import saturation_rate_per_s
 from servegym.latency_models.profile import load_profile
+from servegym.simulator.gains import Gain
 
 NEEDED = {
     "requests", "finished", "tokens_emitted", "gain", "ideal_gain", "tdg_ratio", "slo_attainment",
@@ -146,3 +147,35 @@ def test_host_memory_and_predictor(servegym):
     for wrong, said in (("latency=1", "latency_s"), ("latency_s=x", "number"), ("length_error=2", "0 to 1")):
         done = servegym(*arguments, "--predictor", wrong)
         assert done.status == 2 and said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_violations_are_told_by_priority_and_class(servegym):
+    arguments = ("--slo", "qoserve:shares=70-15-15,low_share=0.3", "--scheduler", "sarathi-fcfs", "--load", "overload")
+    done = servegym("simulate", "--requests", "400", *arguments, "--json", "-")
+    document = document_of(done)
+    shares = document["violations_by_class"]
+    assert list(shares) == ["TTFT 6 s, TPOT 50 ms", "TTLT 600 s", "TTLT 1800 s"]
+    assert 0 < document["violations"] < 1 and set(document["violations_by_priority"]) == {"0", "1"}
+    for word in ("violations", "of TTFT 6 s, TPOT 50 ms", "of TTLT 600 s"):
+        assert word in done.stderr
+
+
+def test_arrivals_with_a_pace_of_their_own_need_no_rate(servegym):
+    document = document_of(servegym("simulate", "--requests", "50", "--arrivals", "waves:n=5,gap_s=0.1", "--json", "-"))
+    assert document["workload"]["arrivals"] == "waves:n=5,gap_s=0.1" and document["workload"]["rate_per_s"] is None
+    assert document["rate_per_s"] > 15
+    drawn = document_of(servegym("simulate", "--requests", "50", "--arrivals", "gamma:cv=3", "--json", "-"))
+    poisson = document_of(servegym("simulate", "--requests", "50", "--json", "-"))
+    assert drawn["workload"]["rate_per_s"] == poisson["workload"]["rate_per_s"] > 1  # load medium
+    assert drawn["workload"]["digest"] != poisson["workload"]["digest"]
+
+
+def test_another_gain(servegym):
+    done = servegym(*ARGUMENTS, "--gain", "weighted-slo", "--json", "-")
+    document = document_of(done)
+    assert document["tdg_ratio"] is None and document["arguments"]["gain"] == "weighted-slo"
+    table = simulate("azure-conv", requests=60, rate_per_s=5, gain=Gain("weighted-slo"))
+    assert (
+        document["gain_ratio"] == table.summary["gain_ratio"] == table.requests["gain"].sum() / document["ideal_gain"]
+    )
+    assert "gain / ideal gain" in done.stderr and "TDG ratio" not in done.stderr

@@ -1,5 +1,6 @@
 """Comparisons: what is run, in pairs, once."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from servegym.api import simulate
 from servegym.experiments.comparison import Comparison, run_comparison
 from servegym.experiments.errors import ExperimentError
+from servegym.simulator.gains import Gain
+from servegym.traces import build_workload
 
 SMALL = Comparison(schedulers=("vllm-fcfs", "edf"), loads=(0.7, 1.4), seeds=3, requests=50)
 
@@ -132,3 +135,46 @@ def test_requests_are_at_most_those_of_a_file(tmp_path):
 def test_what_is_no_comparison(wrong):
     with pytest.raises(ExperimentError):
         Comparison(**wrong)
+
+
+def test_violations_and_classes_are_in_the_cells(tmp_path):
+    comparison = Comparison(slo="qoserve", schedulers=("edf",), loads=(1.4,), seeds=1, requests=60)
+    row = run_comparison(comparison, tmp_path).iloc[0]
+    rate_per_s = comparison.rate_of_load[1.4]
+    summary = simulate("azure-conv", scheduler="edf", slo="qoserve", rate_per_s=rate_per_s, requests=60).summary
+    assert row["violations"] == row["violations_high_priority"] == summary["violations"]
+    by_class = summary["violations_by_class"]
+    assert list(by_class) == ["TTFT 6 s, TPOT 50 ms", "TTLT 600 s", "TTLT 1800 s"]
+    assert {name: row[f"violations {name}"] for name in by_class} == by_class
+
+
+def test_gain_and_arrivals_are_part_of_what_is_compared(tmp_path):
+    small = dataclasses.replace(SMALL, schedulers=("edf",), loads=(1.4,), seeds=1)
+    run_comparison(small, tmp_path)
+    run_comparison(dataclasses.replace(small, gain="tdg:decode_weight=1.0"), tmp_path)  # the same in other words
+    for other in ({"gain": "ta-slo"}, {"gain": "tdg:decode_weight=2"}, {"arrivals": "gamma:cv=3"}):
+        another = dataclasses.replace(small, **other)
+        assert another.default_directory != small.default_directory
+        assert next(iter(other.values())) in another.title
+        with pytest.raises(ExperimentError, match="another comparison.*" + next(iter(other))):
+            run_comparison(another, tmp_path)
+
+
+def test_the_gain_and_the_arrivals_asked_for_are_run(tmp_path):
+    told = dataclasses.replace(
+        SMALL, schedulers=("edf",), loads=(1.4,), seeds=1, gain="ta-slo:first_weight=3", arrivals="gamma:cv=3"
+    )
+    row = run_comparison(told, tmp_path).iloc[0]
+    workload = build_workload(
+        "azure-conv", requests=50, rate_per_s=told.rate_of_load[1.4], arrivals="gamma:cv=3",
+        idle_tpot_s=told.profile.idle_tpot_s,
+    )  # fmt: skip
+    summary = simulate(workload, scheduler="edf", gain=Gain("ta-slo", 3.0)).summary
+    assert (row["gain"], row["gain_ratio"]) == (summary["gain"], summary["gain_ratio"])
+    assert row["tdg_ratio"] is None
+
+
+@pytest.mark.parametrize("arrivals", ["at-once", "waves:n=5,gap_s=0.1"])
+def test_arrivals_without_a_rate_are_not_compared(arrivals):
+    with pytest.raises(ExperimentError, match="pace of their own"):
+        Comparison(arrivals=arrivals)

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from servegym.experiments.errors import ExperimentError
-from servegym.experiments.summary import conclusion, save_tables, summarise
+from servegym.experiments.summary import conclusion, ratio_of, save_tables, summarise
 
 # At each seed the workload adds the same to all; "close" differs from "best" by -1, 0, +1 hundredths and more.
 TDG = {
@@ -25,6 +25,10 @@ def cells_of(tdg: dict[str, list[float]], load: float = 1.0) -> pd.DataFrame:
             "rate_per_s": 7.0,
             "tdg_ratio": value,
             "slo_attainment": value / 2,
+            "violations": 1 - value,
+            "violations_high_priority": 1 - value,
+            "violations_low_priority": None,
+            "violations TTLT 600 s": value / 10,
             "slo_attainment_high_priority": value,
             "slo_attainment_low_priority": None,
             "ttft_p99_s": 1.0,
@@ -45,6 +49,9 @@ def test_means_and_paired_differences_by_hand():
     half_width = 4.3027 * 0.0057735 / math.sqrt(3)
     assert poor["tdg_ratio_difference_ci_low"] == pytest.approx(-0.096667 - half_width, abs=1e-5)
     assert poor["preemptions"] == 1
+    assert poor["violations"] == pytest.approx(1 - poor["tdg_ratio"])
+    assert poor["violations_difference"] == pytest.approx(-poor["tdg_ratio_difference"])
+    assert poor["violations TTLT 600 s"] == pytest.approx(poor["tdg_ratio"] / 10)
     assert math.isnan(poor["slo_attainment_low_priority"])
     # Paired by seed the difference is sure, though the two intervals overlap nearly wholly.
     assert poor["tdg_ratio_ci_high"] > summary.loc["best", "tdg_ratio_ci_low"]
@@ -85,3 +92,13 @@ def test_tables_are_written(tmp_path):
     cells_path, summary_path = save_tables(cells, summary, tmp_path)
     assert len(pd.read_parquet(cells_path)) == 9
     assert list(pd.read_csv(summary_path)["scheduler"]) == list(TDG)
+
+
+def test_another_gain_is_judged_by_its_own_ratio():
+    cells = cells_of(TDG).assign(tdg_ratio=None)
+    cells["gain_ratio"] = cells_of(TDG)["tdg_ratio"]
+    summary = summarise(cells)
+    assert "tdg_ratio" not in summary and ratio_of(cells) == ratio_of(summary) == "gain_ratio"
+    by_tdg = summarise(cells_of(TDG)).rename(columns=lambda name: name.replace("tdg_ratio", "gain_ratio"))
+    pd.testing.assert_frame_equal(summary, by_tdg)
+    assert conclusion(summary).endswith("worse: poor.")

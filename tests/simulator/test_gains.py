@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.simulator.errors import GainError
-from servegym.simulator.gains import FUNCTIONS, Gain
+from servegym.simulator.gains import FUNCTIONS, Gain, gain_of
 from servegym.simulator.simulation import Simulation
 from tests.simulator.scenes import requests, scene
 from tests.strategies import scenarios
@@ -124,3 +124,28 @@ def test_weights_are_finite_and_not_negative(field, value):
 def test_an_unknown_gain():
     with pytest.raises(GainError, match=r"unknown gain function 'tgd'; known: .*tdg"):
         Gain("tgd")
+
+
+def test_a_gain_in_words():
+    assert gain_of("tdg") == Gain()
+    assert gain_of("tdg:first_weight=2,buffered_first_token=no") == Gain(first_weight=2, buffered_first_token=False)
+    assert gain_of("weighted-slo:decode_weight=0.5") == Gain("weighted-slo", decode_weight=0.5)
+    assert gain_of("tdg:buffered_first_token=yes") == Gain()
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("nope", "ta-slo"),
+        ("tdg:nope=1", "first_weight, decode_weight, buffered_first_token"),
+        ("tdg:first_weight", "key=value"),
+        ("tdg:first_weight=x", "a number, 0 or more"),
+        ("tdg:first_weight=-1", "0 or more"),
+        ("tdg:decode_weight=nan", "0 or more"),
+        ("tdg:buffered_first_token=1", "yes or no"),
+        ("ta-slo:first_weight=0,decode_weight=0", "one token at least"),
+    ],
+)
+def test_a_gain_in_wrong_words(text, right):
+    with pytest.raises(GainError, match=right):
+        gain_of(text)

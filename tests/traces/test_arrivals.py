@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from servegym.simulator.errors import WorkloadError
 from servegym.traces import ARRIVALS, Trace, build_workload
-from servegym.traces.arrivals import DAY_S
+from servegym.traces.arrivals import DAY_S, needs_rate, takes_rate
 
 # As asked for, and the rate where the process has one of its own.
 WITHOUT_A_RATE = {
@@ -142,3 +142,31 @@ def test_own_times():
 def test_wrong_parameters(arrivals, rate, said):
     with pytest.raises(WorkloadError, match=said):
         build_workload("sharegpt", requests=10, arrivals=arrivals, rate_per_s=rate)
+
+
+@pytest.mark.parametrize(
+    ("text", "needs", "takes"),
+    [
+        ("poisson", True, True),
+        ("gamma:cv=3", True, True),
+        ("own", False, True),
+        ("at-once", False, False),
+        ("bursts:n=3", True, True),
+        ("bursts:n=3,gap_s=1", False, False),
+        ("waves", True, True),
+        ("waves:gap_s=0.1", False, False),
+        ("square-wave", False, True),
+        ("industrial-day", True, True),
+        ("industrial-day:duration_s=600", False, True),
+    ],
+)
+def test_which_have_a_pace_of_their_own(text, needs, takes):
+    assert (needs_rate(text), takes_rate(text)) == (needs, takes)
+    trace = Trace("made", np.array([5, 5, 5]), np.array([2, 2, 2]), np.array([0.0, 1.0, 3.0]))
+    for rate_per_s, works in ((None, not needs), (2.0, takes)):
+        process = ARRIVALS.bound(text)
+        if works:
+            assert len(process(trace, rate_per_s, np.random.default_rng(0))) == 3
+        else:
+            with pytest.raises(WorkloadError):
+                process(trace, rate_per_s, np.random.default_rng(0))

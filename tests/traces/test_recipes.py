@@ -1,5 +1,7 @@
 """The papers' SLO recipes: shares, values, parameters, and what an idle engine can meet."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -153,3 +155,58 @@ def test_slos_of_the_file_are_not_scaled(tmp_path):
 def test_wrong_parameters(slo, said):
     with pytest.raises(WorkloadError, match=said):
         build_workload("sharegpt", requests=10, rate_per_s=1, slo=slo)
+
+
+def test_classes_of_qoserve_are_shared_out_as_told():
+    rows = table("qoserve:shares=70-15-15,ttlt_s=60-120,ttft_s=3,tpot_s=0.02", idle_tpot_s=0.03)
+    assert shares(rows["application"]) == pytest.approx({0: 0.7, 1: 0.15, 2: 0.15}, abs=SHARE)
+    assert [set(rows["ttlt_slo_s"][rows["application"] == kind]) for kind in range(3)] == [{np.inf}, {60}, {120}]
+    assert set(rows["ttft_slo_s"]) == {3}
+    assert set(rows["tpot_slo_s"]) == {0.02}  # as asked for, on any device
+    assert set(table("qoserve:shares=0-1-0")["application"]) == {1}
+    np.testing.assert_array_equal(table("qoserve:shares=0.5-0.5-0.5")["application"], table("qoserve")["application"])
+
+
+@pytest.mark.parametrize("slo", ["proserve", "proserve-32b", "industrial"])
+def test_slos_and_shares_of_priorities_as_told(slo):
+    rows = table(f"{slo}:ttft_s=0.5,tpot_s=0.03,high_share=0.2", idle_tpot_s=0.02)
+    assert (set(rows["ttft_slo_s"]), set(rows["tpot_slo_s"])) == ({0.5}, {0.03})
+    assert shares(rows["priority"]) == pytest.approx({0: 0.2, 1: 0.8}, abs=SHARE)
+    slower = table(f"{slo}:ttft_s=0.5", idle_tpot_s=0.2)  # not told: scaled to the device, as ever
+    assert set(slower["tpot_slo_s"]) == {0.4}
+
+
+def test_slos_of_polyserve_as_told():
+    rows = table("polyserve:ttft_s=1-2,tpot_s=0.04-0.08,shares=3-1")
+    assert shares(rows["ttft_slo_s"]) == pytest.approx({1: 0.5, 2: 0.5}, abs=SHARE)
+    assert shares(rows["tpot_slo_s"]) == pytest.approx({0.04: 0.75, 0.08: 0.25}, abs=SHARE)
+    same = table("polyserve:shares=0.1-0.2-0.3-0.4")["tpot_slo_s"]
+    np.testing.assert_array_equal(same, table("polyserve")["tpot_slo_s"])
+
+
+def test_slos_of_flowprefill_as_told():
+    rows = table("flowprefill:ttft_s=1-2-3-4,tpot_s=0.1-0.2-0.3-0.4,scale=2", trace="flowprefill", idle_tpot_s=0.3)
+    assert set(rows["ttft_slo_s"]) == {2, 4, 6, 8} and set(rows["tpot_slo_s"]) == {0.1, 0.2, 0.3, 0.4}
+    assert set(table("flowprefill-colocated:ttft_s=1-2-3-4")["ttft_slo_s"]) == {3}  # sharegpt is text
+
+
+@pytest.mark.parametrize(
+    ("slo", "said"),
+    [
+        ("qoserve:shares=70-30", "qoserve: shares is '70-30'; it should be 3 numbers of 0 or more"),
+        ("qoserve:shares=0-0-0", "not all 0: parts for interactive"),
+        ("qoserve:shares=a-b-c", "numbers with - between them, such as 70-15-15"),
+        ("qoserve:shares=nan-1-1", "3 numbers of 0 or more"),
+        ("qoserve:ttlt_s=600", "it should be 2 numbers"),
+        ("qoserve:ttlt_s=600-0", "ttlt_s is 0.0; it should be above 0"),
+        ("qoserve:ttft_s=-1", "ttft_s is -1.0; it should be above 0"),
+        ("proserve:tpot_s=0", "proserve: tpot_s is 0.0; it should be above 0"),
+        ("proserve:high_share=2", "high_share is 2.0; it should be 0 to 1"),
+        ("polyserve:ttft_s=2-1", "it should ascend"),
+        ("polyserve:tpot_s=0.02-0.05", "shares is '10-20-30-40'; it should be 2 numbers"),
+        ("flowprefill:ttft_s=1-2", "4 numbers, of text, image, search, file"),
+    ],
+)
+def test_classes_told_wrongly(slo, said):
+    with pytest.raises(WorkloadError, match=re.escape(said)):
+        table(slo)

@@ -70,14 +70,25 @@ class Claim:
     def measure_digest(self) -> str:
         """Of the code that measures: rows of an edited one are other rows. How they are judged is not in it.
 
-        A module that defines `MEASURED_WITH` names modules there that its functions measure with.
+        A module that defines `MEASURED_WITH` names modules there that its functions measure with, which may do so too.
         """
         function = self.measure.func if isinstance(self.measure, functools.partial) else self.measure
-        modules = getattr(inspect.getmodule(function), "MEASURED_WITH", ())
-        sources = [inspect.getsource(part) for part in (function, *modules)]
+        sources = [inspect.getsource(part) for part in (function, *_measured_with(inspect.getmodule(function)))]
         sources += [path.read_text("utf-8") for path in _measuring_files()]
         settings = repr(getattr(self.measure, "keywords", {}))
         return hashlib.sha256("\n".join([*sources, settings]).encode()).hexdigest()[:16]
+
+
+def _measured_with(module: Any) -> list[Any]:
+    """What a module measures with, and what that does, each once."""
+    parts: list[Any] = []
+    found = list(getattr(module, "MEASURED_WITH", ()))
+    while found:
+        part = found.pop(0)
+        if part not in parts:
+            parts.append(part)
+            found += getattr(part, "MEASURED_WITH", ())
+    return parts
 
 
 @functools.cache

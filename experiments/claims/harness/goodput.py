@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from typing import Any
@@ -10,19 +9,20 @@ from typing import Any
 import numpy as np
 
 from servegym.baselines.registry import scheduler as find_scheduler
+from servegym.experiments import bisection
+from servegym.experiments.bisection import failed_counts, highest_rate
 from servegym.experiments.claims.harness.cells import Cell, deployment_of
 from servegym.experiments.claims.harness.served import begin
 from servegym.experiments.claims.harness.settings import Setting, saturation_per_s, seed_of, slo_recipe
-from servegym.experiments.claims.harness.violations import violated
 from servegym.simulator.simulation import Scenario
 from servegym.simulator.workload import Workload
 from servegym.traces.workloads import build_workload
 
+MEASURED_WITH = (bisection,)
 MOST_VIOLATIONS = 0.01  # share of the requests (QoServe, section 4.1.2)
 LOADS = (0.1, 5.0)  # of one co-located engine, between which goodput is looked for
 PRECISION = 1.02  # lowest rate found to be too much over the highest found to be served
 STEP = 1.3  # from the first rate, saturation, up or down to one on the other side
-LOOKS = 24  # times at which a run is looked at, and given up where it has failed already
 
 
 def goodput(cell: Cell, duration_s: float, interactive: bool = False) -> dict[str, Any]:
@@ -34,26 +34,12 @@ def goodput(cell: Cell, duration_s: float, interactive: bool = False) -> dict[st
     """
     saturation = saturation_per_s(cell.setting)
     low, high = (saturation * load for load in LOADS)
-    runs, served, refused = 0, None, None
-    rate = saturation
-    while refused is None or served is None or refused > PRECISION * served:
-        runs += 1
-        if is_served(cell, rate, duration_s, interactive):
-            served = rate
-        else:
-            refused = rate
-        if refused is None:
-            if rate >= high:
-                break
-            rate = min(high, rate * STEP)
-        elif served is None:
-            if rate <= low:
-                break
-            rate = max(low, rate / STEP)
-        else:
-            rate = math.sqrt(served * refused)
-    found = served is not None and refused is not None
-    return {"goodput_per_s": served if found else None, "runs": runs}
+    found = highest_rate(
+        lambda rate: is_served(cell, rate, duration_s, interactive), saturation, low, high,
+        precision=PRECISION, step=STEP,
+    )  # fmt: skip
+    within = found.served is not None and found.refused is not None
+    return {"goodput_per_s": found.served if within else None, "runs": found.runs}
 
 
 def is_served(cell: Cell, rate_per_s: float, duration_s: float, interactive: bool) -> bool:
@@ -67,16 +53,7 @@ def is_served(cell: Cell, rate_per_s: float, duration_s: float, interactive: boo
 def serves(whole: Scenario, groups: np.ndarray) -> bool:
     """Whether of no group more than `MOST_VIOLATIONS` of the requests violate their SLOs. A run ends as soon as too
     many have. groups: bool[groups, requests]."""
-    workload, most = whole.workload, MOST_VIOLATIONS * groups.sum(axis=1)
-    run = begin(whole)
-    for time_s in np.linspace(0, float(workload.table["arrival_s"][-1]), LOOKS + 1)[1:]:
-        run.scenario = dataclasses.replace(whole, until_s=float(time_s))
-        run.run()
-        if ((groups & violated(run.arrays, workload, float(time_s))).sum(axis=1) > most).any():
-            return False
-    run.scenario = whole
-    run.run()
-    return bool(((groups & violated(run.arrays, workload, math.inf)).sum(axis=1) <= most).all())
+    return failed_counts(begin(whole), groups, MOST_VIOLATIONS * groups.sum(axis=1)) is not None
 
 
 def scenario_of(cell: Cell, workload: Workload) -> Scenario:

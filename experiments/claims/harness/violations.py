@@ -1,7 +1,6 @@
 """Violations as QoServe counts them, of all requests and by class, importance and length.
 
-A request violates its SLO when any of its tokens is late by the deadlines of the paper's Eq. 1 to 3: those of the first
-and of later tokens for an interactive request, that of the last for one with a TTLT.
+A request violates its SLO when any of its tokens is late by the deadlines of the paper's Eq. 1 to 3 (`simulator.slos`).
 """
 
 from __future__ import annotations
@@ -13,10 +12,11 @@ import numpy as np
 
 from servegym.experiments.claims.harness.cells import Cell, simulation
 from servegym.experiments.claims.harness.settings import slo_recipe
-from servegym.simulator.signatures import Run
+from servegym.simulator import slos
 from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.slos import violated
 
+MEASURED_WITH = (slos,)
 CLASSES = {"interactive": 0, "TTLT 600 s": 1, "TTLT 1800 s": 2}  # by the application that recipe qoserve assigns
 LONGEST_TTLT_S = 1800.0
 LONG_QUANTILE = 0.9  # of the prompts; at it or above a request is long (QoServe, section 4.2)
@@ -34,17 +34,6 @@ def sarathi(order: str, device: str) -> str:
 def slo_of(device: str, **parameters: float) -> str:
     """Recipe qoserve for any family, with more parameters."""
     return ",".join([slo_recipe(device, "qoserve-code"), *(f"{name}={value!r}" for name, value in parameters.items())])
-
-
-def violated(arrays: Run, workload: Workload, now_s: float) -> np.ndarray:
-    """bool[requests]: which have violated their SLO up to a time: a token came late, or is late and has not come."""
-    requests, outcomes, table = arrays.requests, arrays.outcomes, workload.table
-    finished = np.isfinite(outcomes["finish_s"])
-    next_deadline_s = requests["first_deadline_s"] + requests["emitted_tokens"] * requests["token_interval_s"]
-    latency_s = np.where(finished, outcomes["finish_s"] - table["arrival_s"], 0.0)
-    late_token = outcomes["on_time_tokens"] < requests["emitted_tokens"]
-    late = np.where(np.isfinite(table["ttlt_slo_s"]), latency_s >= table["ttlt_slo_s"], late_token)
-    return late | (~finished & (next_deadline_s <= now_s))
 
 
 def serve_violations(cell: Cell) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from servegym.cli import (
     compare,
     evaluate,
     export,
+    goodput,
     profile,
     proxy,
     replay,
@@ -39,6 +40,7 @@ app = typer.Typer(
 )
 app.command("simulate", epilog=simulate.EXAMPLES)(simulate.simulate)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
+app.command("goodput", epilog=goodput.EXAMPLES)(goodput.goodput)
 app.command("tune", epilog=tune.EXAMPLES)(tune.tune)
 app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)

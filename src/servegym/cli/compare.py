@@ -39,6 +39,8 @@ servegym compare --requests 1000 --load overload --bound
 
 servegym compare --engines 4 --router min-load --router gorouting --signal-delay 0.05 --incident fail:1@20
 
+servegym compare --slo qoserve --arrivals gamma:cv=3 --scheduler qoserve --scheduler sarathi-edf
+
 servegym compare --seeds 50 --ray local
 """
 
@@ -46,6 +48,8 @@ servegym compare --seeds 50 --ray local
 def compare(
     trace: options.Trace = "azure-conv",
     slo: options.Slo = "proserve",
+    arrivals: options.Arrivals = None,
+    gain: options.Gain = "tdg",
     device: options.Device = "a100-llama3-8b",
     engines: options.Engines = 1,
     prefill: options.Prefill = 0,
@@ -139,6 +143,8 @@ def compare(
         rates_per_s=tuple(rate or ()),
         seeds=seeds,
         requests=requests,
+        arrivals=arrivals,
+        gain=gain,
     )
     if baseline is not None:
         check_baseline(baseline, list(comparison.contenders))

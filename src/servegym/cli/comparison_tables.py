@@ -17,35 +17,37 @@ if TYPE_CHECKING:
 def show_comparison(comparison: Comparison, summary: pd.DataFrame, baseline: str | None, console: Console) -> None:
     """A table for each load, the best in bold, and what it says in words."""
     from servegym.experiments.load import load_title
-    from servegym.experiments.summary import SHARE_OF_BOUND, conclusion
+    from servegym.experiments.summary import RATIO_TITLES, SHARE_OF_BOUND, conclusion, ratio_of
 
-    bounded = SHARE_OF_BOUND in summary
+    bounded, ratio = SHARE_OF_BOUND in summary, ratio_of(summary)
 
     console.print(comparison.title)
     for note in comparison.slo_notes:
         console.print(f"SLOs: {note}")
     console.print(f"Saturation: {number(comparison.saturation_rate_per_s)} requests/s")
     for load, at_load in summary.groupby("load", sort=False):
-        best = at_load["tdg_ratio"].idxmax()
+        best = at_load[ratio].idxmax()
         table = new_table(
             "scheduler",
-            "TDG ratio",
+            RATIO_TITLES[ratio],
             *(["% of bound"] if bounded else []),
             "SLO met",
+            "violated",
             "high prio.",
             "low prio.",
             "TTFT p99 s",
             "evicted",
-            f"TDG minus {'best' if baseline is None else 'baseline'}",
+            f"{RATIO_TITLES[ratio].removesuffix(' ratio')} minus {'best' if baseline is None else 'baseline'}",
             title=f"Load {load_title(load)}: {number(at_load['rate_per_s'].iloc[0])} requests/s",
         )
         for index, row in at_load.iterrows():
-            difference = with_interval(row, "tdg_ratio_difference", 4, "+")
+            difference = with_interval(row, f"{ratio}_difference", 4, "+")
             table.add_row(
                 row["scheduler"] + " *" * (index == best),
-                with_interval(row, "tdg_ratio", 4),
+                with_interval(row, ratio, 4),
                 *([percent_with_interval(row, SHARE_OF_BOUND)] if bounded else []),
                 with_interval(row, "slo_attainment", 3),
+                with_interval(row, "violations", 3),
                 number(row["slo_attainment_high_priority"]),
                 number(row["slo_attainment_low_priority"]),
                 number(row["ttft_p99_s"], 2),
@@ -54,11 +56,30 @@ def show_comparison(comparison: Comparison, summary: pd.DataFrame, baseline: str
                 style="bold" if index == best else None,
             )
         console.print(table)
-    console.print("* best mean TDG ratio; ± 95 % interval over seeds (Student's t; differences paired by seed)")
+    show_classes(summary, console)
+    best = f"* best mean {RATIO_TITLES[ratio]}"
+    console.print(f"{best}; ± 95 % interval over seeds (Student's t; differences paired by seed)")
     if bounded:
         console.print("% of bound: gain over the clairvoyant bound, which no scheduler exceeds (docs/bounds.md)")
     for _, at_load in summary.groupby("load", sort=False):
         console.print(conclusion(at_load))
+
+
+def show_classes(summary: pd.DataFrame, console: Console) -> None:
+    """Violations by class of SLOs, at all loads, where there are several classes."""
+    from servegym.experiments.figures import CLASS_VIOLATIONS
+    from servegym.experiments.load import load_title
+    from servegym.experiments.summary import classes_of
+
+    classes = classes_of(summary)
+    if not classes:
+        return
+    table = new_table(
+        "scheduler", "load", *(name.removeprefix(CLASS_VIOLATIONS) for name in classes), title="Violated, by class"
+    )
+    for _, row in summary.iterrows():
+        table.add_row(row["scheduler"], load_title(row["load"]), *(number(row[name]) for name in classes))
+    console.print(table)
 
 
 def with_interval(row: pd.Series, name: str, digits: int, sign: str = "") -> str:

@@ -44,8 +44,27 @@ Trace = Annotated[
 Slo = Annotated[
     str,
     typer.Option(
-        metavar="RECIPE",
-        help="How requests get priorities, weights and SLOs; columns of the file itself win.",
+        metavar="RECIPE[:key=value,...]",
+        help="How requests get priorities, weights and SLOs, such as qoserve:shares=70-15-15; columns of the file "
+        "itself win.",
+        rich_help_panel=ON_WHAT,
+    ),
+]
+Arrivals = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[:key=value,...]",
+        help="How requests arrive: poisson, gamma:cv=3, bursts:n=10, waves, square-wave, industrial-day, at-once, own.",
+        show_default="own where the trace has times, else poisson",
+        rich_help_panel=ON_WHAT,
+    ),
+]
+Gain = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME[:key=value,...]",
+        help="What a token earns: tdg, ta-slo, weighted-slo, vanilla-slo; with first_weight, decode_weight, "
+        "buffered_first_token=no.",
         rich_help_panel=ON_WHAT,
     ),
 ]

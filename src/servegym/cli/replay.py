@@ -12,7 +12,7 @@ from servegym.cli import options
 from servegym.cli.compare import bar_of
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
-from servegym.cli.simulate import arrival_rate_per_s
+from servegym.cli.simulate import arrival_rate_per_s, by_priority, violations_by_class
 from servegym.simulator.errors import ServegymError
 
 if TYPE_CHECKING:
@@ -218,16 +218,15 @@ def show(document: dict[str, Any], console: Console) -> None:
     for note in document["workload"].get("slo_notes", ()):
         console.print(f"SLOs: {note}")
     ended = ", ".join(f"{count} {status}" for status, count in document["statuses"].items() if count)
-    attained = ", ".join(
-        f"priority {level}: {number(share)}" for level, share in document["slo_attainment_by_priority"].items()
-    )
     figures = new_table("", "", numbers=False)
     figures.add_row("requests", ended)
     for reason, count in document["reasons"].items():
         figures.add_row("", f"{count} times: {reason}")
     for name, value in {
         "TDG ratio": number(document["tdg_ratio"], 4),
-        "SLO attainment": f"{number(document['slo_attainment'])} ({attained})",
+        "SLO attainment": f"{number(document['slo_attainment'])} ({by_priority(document, 'slo_attainment')})",
+        "violations": f"{number(document['violations'])} ({by_priority(document, 'violations')})",
+        **violations_by_class(document),
         "tokens in time": number(document["on_time_token_share"]),
         "time": f"{number(document['span_s'], 1)} s",
         "throughput": f"{number(document['throughput_tokens_per_s'], 1)} tokens/s, "

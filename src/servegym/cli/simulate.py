@@ -36,6 +36,10 @@ servegym simulate --scheduler semantic --slo semantic --host-memory 64 --predict
 
 servegym simulate --trace mooncake.jsonl --engines 4 --router prefix-affinity --prefix-store-tokens 4000000
 
+servegym simulate --slo qoserve:shares=70-15-15 --arrivals gamma:cv=3 --load high
+
+servegym simulate --gain ta-slo --load overload
+
 servegym simulate --engines 4 --router min-load --signal-delay 0.05 --incident fail:1@20 --incident return:1@40
 """
 
@@ -43,6 +47,8 @@ servegym simulate --engines 4 --router min-load --signal-delay 0.05 --incident f
 def simulate(
     trace: options.Trace = "azure-conv",
     slo: options.Slo = "proserve",
+    arrivals: options.Arrivals = None,
+    gain: options.Gain = "tdg",
     device: options.Device = "a100-llama3-8b",
     engines: options.Engines = 1,
     prefill: options.Prefill = 0,
@@ -85,7 +91,8 @@ def simulate(
 ) -> None:
     """Serve a trace once and print how well it went.
 
-    Without --rate and --load a trace keeps its own arrival times; one that has none arrives at load medium (0.7).
+    Without --rate and --load a trace keeps its own arrival times, and --arrivals their own pace where they have one
+    (such as waves:n=5,gap_s=0.1); what has none arrives at load medium (0.7).
     Without --requests a file is served whole, and of a family 1000 requests.
     """
     if (csv or timeline) and out is None:
@@ -102,9 +109,11 @@ def simulate(
     from servegym.experiments.identity import versions
     from servegym.latency_models.profile import load_profile
     from servegym.simulator.disturbances import Correction, Disturbance
+    from servegym.simulator.gains import gain_of
     from servegym.simulator.predictors import predictor_of
     from servegym.traces.workloads import build_workload
 
+    earning = gain_of(gain)
     policy, routing, profile = find_scheduler(scheduler), find_router(router), load_profile(device)
     scaling = find_scaler(scaler) if scaler is not None else None
     serving = Engines(
@@ -112,9 +121,9 @@ def simulate(
     )
     happenings = [parse_incident(text, serving.total) for text in incident or []]
     deployment = serving.deployment(profile, profile.host_memory(host_memory, host_bandwidth) if host_memory else None)
-    rate_per_s = arrival_rate_per_s(rate, load, trace, profile, serving.total, slo)
+    rate_per_s = arrival_rate_per_s(rate, load, trace, profile, serving.total, slo, arrivals)
     workload = build_workload(
-        trace, requests=requests, rate_per_s=rate_per_s, slo=slo, seed=seed, window="seed",
+        trace, requests=requests, rate_per_s=rate_per_s, slo=slo, arrivals=arrivals, seed=seed, window="seed",
         idle_tpot_s=profile.idle_tpot_s,
     )  # fmt: skip
     serving.check_serves(workload)
@@ -127,6 +136,7 @@ def simulate(
         router=routing,
         scaler=scaling,
         incidents=happenings,
+        gain=earning,
         disturbance=Disturbance(noise, drift, seed=seed),
         correction=Correction() if correct else None,
         predictor=predictor_of(predictor) if predictor is not None else None,
@@ -137,6 +147,8 @@ def simulate(
         "arguments": {
             "trace": trace,
             "slo": slo,
+            "arrivals": arrivals,
+            "gain": gain,
             "device": device,
             "engines": serving.total,
             "prefill": prefill,
@@ -185,17 +197,28 @@ def simulate(
 
 
 def arrival_rate_per_s(
-    rate_per_s: float | None, load: str | None, trace: str, profile: Profile, engines: int, slo: str
+    rate_per_s: float | None,
+    load: str | None,
+    trace: str,
+    profile: Profile,
+    engines: int,
+    slo: str,
+    arrivals: str | None = None,
 ) -> float | None:
     """The rate that --rate or --load asks for; None: the trace's own times."""
     from servegym.experiments.load import parse_load, saturation_rate_per_s
+    from servegym.traces.arrivals import needs_rate
     from servegym.traces.workloads import load_trace
 
     if rate_per_s is not None and load is not None:
         raise ServegymError("--rate and --load are both given; one says how fast requests arrive")
     if rate_per_s is not None:
         return rate_per_s
-    if load is None and load_trace(trace, default_requests=1).arrival_s is not None:
+    if load is None and (
+        not needs_rate(arrivals)
+        if arrivals is not None
+        else load_trace(trace, default_requests=1).arrival_s is not None
+    ):
         return None
     return parse_load(load or "medium") * saturation_rate_per_s(trace, profile, engines, slo)
 
@@ -219,14 +242,13 @@ def show(document: dict[str, Any], console: Console) -> None:
     )
     for note in document["workload"].get("slo_notes", ()):
         console.print(f"SLOs: {note}")
-    attained = ", ".join(
-        f"priority {priority}: {number(share)}" for priority, share in document["slo_attainment_by_priority"].items()
-    )
     figures = new_table("", "", numbers=False)
     for name, value in {
         "requests finished": f"{number(document['finished'])} of {number(document['requests'])}",
-        "TDG ratio": number(document["tdg_ratio"], 4),
-        "SLO attainment": f"{number(document['slo_attainment'])} ({attained})",
+        "TDG ratio" if document["tdg_ratio"] is not None else "gain / ideal gain": number(document["gain_ratio"], 4),
+        "SLO attainment": f"{number(document['slo_attainment'])} ({by_priority(document, 'slo_attainment')})",
+        "violations": f"{number(document['violations'])} ({by_priority(document, 'violations')})",
+        **violations_by_class(document),
         "tokens in time": number(document["on_time_token_share"]),
         "simulated time": f"{number(document['span_s'], 1)} s",
         "throughput": f"{number(document['throughput_tokens_per_s'], 1)} tokens/s, "
@@ -242,6 +264,17 @@ def show(document: dict[str, Any], console: Console) -> None:
     for name in ("ttft", "tpot", "tbt", "ttlt"):
         latencies.add_row(name.upper(), *(number(value, 4) for value in document[f"{name}_s"].values()))
     console.print(figures, latencies)
+
+
+def by_priority(document: dict[str, Any], figure: str) -> str:
+    shares = document[f"{figure}_by_priority"].items()
+    return ", ".join(f"priority {priority}: {number(share)}" for priority, share in shares)
+
+
+def violations_by_class(document: dict[str, Any]) -> dict[str, str]:
+    """Where there are several classes of SLOs."""
+    shares = document["violations_by_class"]
+    return {f"  of {name}": number(share) for name, share in shares.items()} if len(shares) > 1 else {}
 
 
 def asked_for(document: dict[str, Any]) -> dict[str, str]:

@@ -72,15 +72,6 @@ def inspect(
 
 
 Target = Annotated[Path, typer.Argument(metavar="FILE", help="The file to write: .csv, .jsonl (also .gz) or .parquet.")]
-Process = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME[:key=value,...]",
-        help="How requests arrive: own, poisson, gamma:cv=2, at-once, bursts, waves, square-wave, industrial-day.",
-        show_default="the trace's own times, else poisson",
-        rich_help_panel=options.HOW_MUCH,
-    ),
-]
 Recipe = Annotated[
     str | None,
     typer.Option(
@@ -106,7 +97,7 @@ def convert(
     ] = None,
     slo: Recipe = None,
     rate: options.Rate = None,
-    arrivals: Process = None,
+    arrivals: options.Arrivals = None,
     requests: options.Requests = None,
     seed: options.Seed = 0,
 ) -> None:
@@ -121,7 +112,7 @@ def generate(
     target: Target,
     slo: Recipe = None,
     rate: options.Rate = None,
-    arrivals: Process = None,
+    arrivals: options.Arrivals = None,
     requests: options.Requests = None,
     seed: options.Seed = 0,
 ) -> None:

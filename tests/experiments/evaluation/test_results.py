@@ -42,7 +42,8 @@ def runs_of(labels: list[str], seeds: int = 3) -> pd.DataFrame:
                         "trace": "azure-code", "device": device, "policy": label, "load": load,
                         "seed": 1_000_000 + 3 * cell + seed, "rate_per_s": 5.0, "tdg_ratio": tdg, "slo_attainment": tdg,
                         "slo_attainment_high_priority": tdg, "slo_attainment_low_priority": tdg, "ttft_p99_s": 1.0,
-                        "preemptions": 0,
+                        "preemptions": 0, "violations": 1 - tdg, "violations_high_priority": 1 - tdg,
+                        "violations_low_priority": 1 - tdg,
                     }
                 )  # fmt: skip
     return pd.DataFrame(rows)

@@ -37,6 +37,7 @@ class Slots(Scheduler):
     def choose(self, engine: Engine) -> set[int]:
         """Who runs."""
         everybody = sorted(engine.queue, key=self.order)  # ties by place
+        self.later: set[int] = set()  # decodes that come after the prefilling ones
         if self.batching == "stage-aware" and everybody[0].decoding:
             then = self.chosen.get(engine.index, {})
             ongoing = [r for r in everybody if then.get(r.index) == r.evicted]
@@ -47,18 +48,27 @@ class Slots(Scheduler):
             chosen = running = [r for r in everybody if r in either and r.decoding][: self.slots]
         else:
             chosen = everybody[: self.slots]
-            running = [r for r in chosen if not r.decoding] or chosen
+            prefilling = [r for r in chosen if not r.decoding]
+            running = prefilling or chosen
+            if self.batching == "prefill-first" and prefilling:
+                self.later = {r.index for r in chosen if r.decoding}
         self.chosen[engine.index] = {r.index: r.evicted for r in chosen}
         return {r.index for r in running}
 
     def rank(self, r: Request, now_s: float) -> Rank:
-        return self.order(r) if r.index in self.running else (LEFT_OUT, 0)
+        level, key = self.order(r)
+        if r.index in self.later:
+            return (level + 2**32, key)
+        return (level, key) if r.index in self.running else (LEFT_OUT, 0)
 
     def victim_ranks(self, queue: list[Request]) -> list[Rank]:
         return [self.order(r) for r in queue]
 
     def limits(self, queue: list[Request], now_s: float) -> Limits:
-        return Limits(sequence_budget=self.slots, whole_prompts=True, evict_for="all")
+        first_decides = self.batching == "prefill-first"
+        return Limits(
+            sequence_budget=self.slots, whole_prompts=True, evict_for="all", first_decides=first_decides
+        )
 
 
 class Hpjf(Slots):

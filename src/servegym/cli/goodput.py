@@ -1,0 +1,219 @@
+"""`servegym goodput`: the highest rate that schedulers serve well enough, found by bisection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from servegym.cli import options
+from servegym.cli.compare import bar_of
+from servegym.cli.comparison_tables import with_interval
+from servegym.cli.interruption import Interrupted
+from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
+from servegym.cli.runners import runner_of
+from servegym.cli.user_policies import load_policy_files
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+    from servegym.experiments.goodput import GoodputSearch
+    from servegym.tuners.running import Runner
+
+EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym goodput --scheduler slide-batching --scheduler sarathi-fcfs
+
+servegym goodput --target violations=0.01 --slo qoserve:shares=70-15-15 --scheduler qoserve --scheduler sarathi-edf
+
+servegym goodput --target attainment=0.9 --engines 4 --router min-load --router gorouting --duration 1800
+
+servegym goodput --trace my.csv --arrivals gamma:cv=3 --seeds 10 --jobs 4 --out results/mine
+"""
+
+
+def goodput(
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="MEASURE=SHARE",
+            help="What a rate has to be served with: attainment=0.99, at least that share of the requests within their "
+            "SLOs; violations=0.01, at most that share with a late token.",
+            rich_help_panel=options.ON_WHAT,
+        ),
+    ] = "attainment=0.99",
+    trace: options.Trace = "azure-conv",
+    slo: options.Slo = "proserve",
+    arrivals: options.Arrivals = None,
+    gain: options.Gain = "tdg",
+    device: options.Device = "a100-llama3-8b",
+    engines: options.Engines = 1,
+    prefill: options.Prefill = 0,
+    decode: options.Decode = 0,
+    link_gb_per_s: options.LinkBandwidth = 25.0,
+    signal_delay: options.SignalDelay = 0.0,
+    host_bandwidth: options.HostBandwidth = 25.0,
+    prefix_store_tokens: options.PrefixStoreTokens = 0,
+    scheduler: options.Schedulers = None,
+    decode_scheduler: options.DecodeScheduler = None,
+    router: options.Routers = None,
+    scaler: options.Scalers = None,
+    load_policies: options.LoadPolicies = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[:...]",
+            help="The scheduler to take differences to.",
+            show_default="the one with the highest goodput",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = None,
+    duration: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long requests arrive. Those of the second half are judged, but for the last tenth.",
+            show_default="600, or 8 times the longest SLO",
+            rich_help_panel=options.HOW_MUCH,
+        ),
+    ] = None,
+    precision: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="How far above the goodput a rate may be that is too much.",
+            rich_help_panel=options.HOW_MUCH,
+        ),
+    ] = 0.02,
+    seeds: options.Seeds = 5,
+    jobs: options.Jobs = None,
+    ray: options.Ray = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar=options.OUT_METAVAR,
+            help="Where results are kept and found again.",
+            show_default="results/goodput-TRACE-..., one for each search",
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = None,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Start over: forget what --out holds.", rich_help_panel=options.OUTPUT),
+    ] = False,
+    json: options.Json = None,
+) -> None:
+    """Search the highest rate that schedulers (and routers) serve with a target met.
+
+    By bisection, for each seed on the same arrivals at every rate and for every scheduler, in steady state and to
+    completion: what is never finished counts as not in time. Means are over seeds, with 95 % intervals.
+    """
+    if out is not None:
+        check_output_folder(out)
+    load_policy_files(load_policies)
+
+    from servegym.experiments.comparison import SCHEDULERS, Comparison
+    from servegym.experiments.goodput import GoodputSearch, parse_target
+    from servegym.experiments.goodput_summary import summarise_goodput
+    from servegym.experiments.summary import check_baseline
+
+    setup = Comparison(
+        trace=trace,
+        slo=slo,
+        device=device,
+        engines=engines,
+        prefill=prefill,
+        decode=decode,
+        link_gb_per_s=link_gb_per_s,
+        decode_scheduler=decode_scheduler,
+        signal_delay_s=signal_delay,
+        prefix_store_tokens=prefix_store_tokens,
+        host_gb_per_s=host_bandwidth,
+        routers=tuple(router or [options.ROUTER]),
+        scalers=tuple(scaler or ()),
+        schedulers=tuple(scheduler or SCHEDULERS),
+        loads=(1.0,),
+        seeds=seeds,
+        arrivals=arrivals,
+        gain=gain,
+    )
+    search = GoodputSearch(setup, parse_target(target), duration, precision)
+    if baseline is not None:
+        check_baseline(baseline, list(setup.contenders))
+    directory = out or search.default_directory
+    with runner_of(jobs, ray, load_policies) as runner:
+        rows = search_with_progress(search, directory, runner, fresh)
+    summary = summarise_goodput(rows, setup.saturation_rate_per_s, baseline)
+    files = [directory / "goodput.csv", directory / "searches.csv"]
+    for table, path in zip((summary, rows), files, strict=True):
+        table.to_csv(path, index=False)
+    console = console_for(json)
+    show(search, summary, console)
+    console.print("Written:", ", ".join(str(path) for path in files))
+    if json is not None:
+        write_json(document(search, summary, rows, files), json)
+
+
+def search_with_progress(search: GoodputSearch, directory: Path, runner: Runner, fresh: bool) -> pd.DataFrame:
+    """The rows of a search, with a progress bar on standard error."""
+    from servegym.experiments.goodput import SEARCHES_FILE, search_goodput
+
+    with bar_of("searches") as (done, progress):
+        try:
+            return search_goodput(search, directory, progress, runner=runner, fresh=fresh)
+        except KeyboardInterrupt:
+            kept = f"{done[0]} of {len(search.cells)} searches are kept in {directory / SEARCHES_FILE}"
+            raise Interrupted(f"{kept}; the same command{' without --fresh' * fresh} goes on from there") from None
+
+
+def show(search: GoodputSearch, summary: pd.DataFrame, console: Console) -> None:
+    """A table, the best in bold, and what keeps its figures from being the whole truth."""
+    from servegym.experiments.goodput import LOADS
+
+    console.print(search.title)
+    for note in search.setup.slo_notes:
+        console.print(f"SLOs: {note}")
+    saturation = search.setup.saturation_rate_per_s
+    low, high = (number(load * saturation) for load in LOADS)
+    reference = summary["reference"].iloc[0]
+    table = new_table("scheduler", "goodput, requests/s", "of saturation", search.target.measure, f"minus {reference}")
+    for _, row in summary.iterrows():
+        own = row["scheduler"] == reference
+        table.add_row(
+            row["scheduler"],
+            with_interval(row, "goodput_per_s", 3) if not row["below"] + row["above"] else missing(row, low, high),
+            number(row["load"]),
+            number(row["share"], 4),
+            "" if own or row["difference"] != row["difference"] else with_interval(row, "difference", 3, "+"),
+            style="bold" if own else None,
+        )
+    console.print(table)
+    console.print(
+        f"Saturation: {number(saturation)} requests/s; ± 95 % interval over seeds (Student's t; differences paired by "
+        f"seed); a rate {100 * search.precision:g} % higher is too much"
+    )
+    for label in summary["scheduler"][~summary["settled"]]:
+        console.print(
+            f"{label} is in no steady state: answers take longer (p99) than the {number(0.5 * search.lasting_s, 0)} s "
+            "of arrivals before those that are judged; give a longer --duration"
+        )
+
+
+def missing(row: pd.Series, low: str, high: str) -> str:
+    """Why there is no mean."""
+    told = [f"below {low} in {row['below']}"] * (row["below"] > 0)
+    told += [f"at least {high} in {row['above']}"] * (row["above"] > 0)
+    return f"{', '.join(told)} of {row['seeds']} seed{'s' * (row['seeds'] > 1)}"
+
+
+def document(search: GoodputSearch, summary: pd.DataFrame, rows: pd.DataFrame, files: list[Path]) -> dict[str, Any]:
+    """What was searched and what was found."""
+    return {
+        "search": search.identity,
+        "summary": summary.to_dict("records"),
+        "searches": rows.to_dict("records"),
+        "files": files,
+    }

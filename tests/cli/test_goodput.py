@@ -1,0 +1,93 @@
+"""`servegym goodput`."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+
+ARGUMENTS = (
+    "goodput", "--scheduler", "edf", "--scheduler", "sarathi-fcfs", "--seeds", "2", "--duration", "60",
+    "--target", "attainment=0.8", "--out", "out",
+)  # fmt: skip
+
+
+def test_what_is_printed_and_written(servegym, tmp_path):
+    done = servegym(*ARGUMENTS, "--json", "goodput.json")
+    assert done.status == 0, done.stderr
+    assert "azure-conv on a100-llama3-8b, SLOs proserve: attainment of at least 0.8, 60 s of arrivals x 2 seeds" in (
+        done.stdout
+    )
+    for words in ("goodput, requests/s", "of saturation", "2 % higher is too much", "goodput.csv"):
+        assert words in done.stdout
+    summary = pd.read_csv(tmp_path / "out/goodput.csv")
+    assert list(summary["scheduler"]) == ["edf", "sarathi-fcfs"]
+    assert ((summary["load"] > 0.2) & (summary["load"] < 2)).all()
+    document = json.loads((tmp_path / "goodput.json").read_text())
+    assert [row["goodput_per_s"] for row in document["summary"]] == pytest.approx(list(summary["goodput_per_s"]))
+    assert document["search"]["goodput"] == "attainment=0.8" and len(document["searches"]) == 4
+    again = servegym(*ARGUMENTS)
+    assert again.status == 0 and again.stdout.splitlines()[:9] == done.stdout.splitlines()[:9]
+    refused = servegym(*ARGUMENTS, "--arrivals", "gamma:cv=3")
+    assert refused.status == 2 and "arrivals" in refused.stderr and len(refused.stderr.splitlines()) == 1
+
+
+def test_a_target_that_is_never_met_and_one_that_always_is(servegym):
+    never = servegym(*ARGUMENTS, "--slo", "proserve:tpot_s=0.001", "--fresh", "--json", "-")
+    assert never.status == 0, never.stderr
+    document = json.loads(never.stdout)
+    assert {row["found"] for row in document["searches"]} == {"below"}
+    assert {row["goodput_per_s"] for row in document["summary"]} == {None}
+    assert re.search(r"below 0.\d+ in 2 of 2 seeds", never.stderr)
+    always = servegym(*ARGUMENTS[:-6], "--target", "attainment=0", "--duration", "20", "--seeds", "1", "--json", "-")
+    assert {row["found"] for row in json.loads(always.stdout)["searches"]} == {"above"}
+    assert "at least 58.1" in always.stderr and "of 1 seed" in always.stderr
+
+
+def test_too_short_a_run_is_told(servegym):
+    done = servegym(*ARGUMENTS[:-2], "--duration", "10", "--scheduler", "sjf", "--target", "attainment=0.5")
+    assert done.status == 0 and "in no steady state" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "right"),
+    [
+        (["--target", "attainment=2"], "attainment=0.99 or violations=0.01"),
+        (["--target", "ttft=1"], "attainment=0.99 or violations=0.01"),
+        (["--duration", "0"], "above 0 and finite"),
+        (["--precision", "0"], "above 0 and at most 1"),
+        (["--arrivals", "at-once"], "pace of their own"),
+        (["--arrivals", "posson"], "poisson"),
+        (["--gain", "nope"], "ta-slo"),
+        (["--slo", "qoserve:shares=1-2"], "3 numbers"),
+        (["--baseline", "sjf"], "sjf"),
+        (["--scheduler", "edf", "--scheduler", "edf"], "twice"),
+        (["--seeds", "0"], "--seeds"),
+    ],
+)
+def test_wrong_input_is_one_line(servegym, tmp_path, arguments, right):
+    done = servegym("goodput", "--scheduler", "vllm-fcfs", *arguments)
+    assert (done.status, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1 and right in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stopped_process_is_gone_on_with(tmp_path):
+    command = [
+        sys.executable, "-m", "servegym", "goodput", "--scheduler", "edf", "--seeds", "40", "--duration", "200",
+        "--out", "out",
+    ]  # fmt: skip
+    kept = tmp_path / "out/searches.jsonl"
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (kept.exists() and kept.read_bytes().count(b"\n") > 3):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate()
+    done = kept.read_bytes().count(b"\n") - 1
+    assert 0 < done < 40 and process.returncode == 130 and stdout == "" and "Traceback" not in stderr
+    kept_there = f"{done} of 40 searches are kept in out/searches.jsonl"
+    assert stderr.splitlines()[-1] == f"servegym: interrupted: {kept_there}; the same command goes on from there"
