@@ -211,6 +211,7 @@ def fresh_requests(scenario: Scenario, settings: Settings) -> np.ndarray:
     if predictions is not None:
         requests["urgency"] = predictions.urgency
         requests["predicted_output_tokens"] = predictions.predicted_output_tokens
+    requests["first_token_s"] = np.nan
     requests["last_block"] = -1
     requests["engine"] = -1
     requests["task"] = -1

@@ -172,7 +172,7 @@ def emit(request, outcome, clock, histogram, earned, now_s):
     if now_s < next_deadline_s(request):
         outcome.on_time_tokens += 1
     if request.emitted_tokens == 0:
-        outcome.first_token_s = now_s
+        outcome.first_token_s = request.first_token_s = now_s
         if clock.buffered_first_token == 0 and request.ttlt_slo_s == np.inf:
             request.first_deadline_s = min(request.first_deadline_s, now_s)
     else:

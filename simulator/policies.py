@@ -36,6 +36,14 @@ class Fact:
 
 
 @dataclasses.dataclass(frozen=True)
+class ByWord:
+    """A default that depends on a word that another parameter of the policy has: `values`, by that word."""
+
+    parameter: str
+    values: Mapping[str, Value | Fact]
+
+
+@dataclasses.dataclass(frozen=True)
 class Parameter:
     """A number (or one of a few words) that a policy can be given.
 
@@ -45,7 +53,7 @@ class Parameter:
     """
 
     name: str
-    default: Value | Fact
+    default: Value | Fact | ByWord
     doc: str
     low: float = -math.inf
     high: float = math.inf
@@ -54,6 +62,11 @@ class Parameter:
     integer: bool = False
     choices: tuple[str, ...] = ()
     source: str = "ours"
+
+    @property
+    def defaults(self) -> tuple[Value | Fact, ...]:
+        """The values that the default can be."""
+        return tuple(self.default.values.values()) if isinstance(self.default, ByWord) else (self.default,)
 
     def check(self, value: Any, policy: str) -> Value:
         """`value` as this parameter takes it, or PolicyError."""
@@ -180,15 +193,24 @@ class Policy:
                             for name, value in self.settings.items())  # fmt: skip
         return f"{self.name}:{settings}" if settings else self.name
 
+    def default_of(self, parameter: Parameter) -> Value | Fact:
+        """The default of a parameter beside the settings of the others."""
+        default = parameter.default
+        if not isinstance(default, ByWord):
+            return default
+        deciding = next(other for other in self.parameters if other.name == default.parameter)
+        return default.values[str(self.settings.get(deciding.name, deciding.default))]
+
+    def chosen(self) -> dict[str, Value | Fact]:
+        """Every parameter's value: what it is set to, or its default."""
+        return {p.name: self.settings.get(p.name, self.default_of(p)) for p in self.parameters}
+
     def values(self, fact: Callable[[str], float]) -> dict[str, Value]:
         """Every parameter's value in a scenario; `fact` gives the facts that defaults depend on."""
-        values = {}
-        for parameter in self.parameters:
-            value = self.settings.get(parameter.name, parameter.default)
-            if isinstance(value, Fact):
-                value = value.factor * fact(value.name)
-            values[parameter.name] = value
-        return values
+        return {
+            name: value.factor * fact(value.name) if isinstance(value, Fact) else value
+            for name, value in self.chosen().items()
+        }
 
     def numbers(self, fact: Callable[[str], float]) -> np.ndarray:
         """float64[parameters + weights + scratch]: the numbers that the compiled function is given."""

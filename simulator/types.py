@@ -7,9 +7,16 @@ true output length, what will happen) is in OUTCOME, which no policy sees.
 import numpy as np
 
 
-def record(fields: list[tuple[str, str]]) -> np.dtype:
-    """An aligned dtype whose scalars give attribute access with and without compilation."""
-    return np.dtype((np.record, np.dtype(fields, align=True)))
+def record(fields: list[tuple[str, str]], lines_of: int = 1) -> np.dtype:
+    """An aligned dtype whose scalars give attribute access with and without compilation; its size is a multiple of
+    `lines_of` bytes."""
+    dtype = np.dtype(fields, align=True)
+    if dtype.itemsize % lines_of:
+        names = dtype.names or ()
+        formats, offsets = zip(*((dtype.fields or {})[name][:2] for name in names), strict=True)
+        size = -(-dtype.itemsize // lines_of) * lines_of
+        dtype = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size}, align=True)
+    return np.dtype((np.record, dtype))
 
 
 # One row a request of the workload, as it was given.
@@ -30,7 +37,7 @@ WORKLOAD = record(
     ]
 )
 
-# A request as a policy sees it: 128 bytes, and the first 64, one cache line, are what a rank pass reads.
+# A request as a policy sees it: 192 bytes, and the first 64, one cache line, are what a rank pass reads.
 REQUEST = record(
     [
         ("arrival_s", "f8"),
@@ -57,7 +64,9 @@ REQUEST = record(
         ("client", "i4"),
         ("application", "i4"),
         ("urgency", "i4"),
-    ]
+        ("first_token_s", "f8"),  # when its first token came out; nan: it has not
+    ],
+    lines_of=64,
 )
 
 # What only the simulator knows of a request: its true output length and what happened to it.

@@ -164,6 +164,8 @@ class LiveRouter:
         if e < 0 or count < 1:
             return
         rows.emitted[r] = before + count
+        if before == 0:
+            rows.first_token_s[r] = now_s
         view = self._views[e]
         if before > rows.sent_tokens[r]:
             view.decode_tokens += count

@@ -60,7 +60,7 @@ class Rows:
             for name, values in before.items():
                 getattr(self, name)[: len(old)] = values
         self.emitted, self.prompt = self.table["emitted_tokens"], self.table["prompt_tokens"]
-        self.engine = self.table["engine"]
+        self.engine, self.first_token_s = self.table["engine"], self.table["first_token_s"]
         # Of one prompt at a time: chunks of row r are chunks[offsets[r]:offsets[r + 1]].
         self.offsets = np.zeros(rows + 1, "i8")
 
@@ -84,7 +84,7 @@ class Rows:
         row.first_deadline_s = now_s + (asked.ttlt_slo_s if batch_class else asked.ttft_slo_s)
         row.token_interval_s = 0.0 if batch_class else asked.tpot_slo_s
         row.first_token_gain, row.decode_token_gain = asked.weight * asked.first_weight, asked.weight
-        row.prompt_tokens, row.emitted_tokens = asked.prompt_tokens, 0
+        row.prompt_tokens, row.emitted_tokens, row.first_token_s = asked.prompt_tokens, 0, math.nan
         row.weight, row.priority = asked.weight, asked.priority
         row.ttft_slo_s, row.tpot_slo_s, row.ttlt_slo_s = asked.ttft_slo_s, asked.tpot_slo_s, asked.ttlt_slo_s
         row.predicted_output_tokens = asked.predicted_output_tokens

@@ -124,6 +124,8 @@ def deliver_tokens(run, functions, slots, new_tokens, emitted, delivered, sums, 
         request, outcome = run.requests[slots[k]], run.outcomes[slots[k]]
         for _ in range(new_tokens[k]):
             request.emitted_tokens = delivered[slots[k]]
+            if request.emitted_tokens == 0:
+                request.first_token_s = now_s
             on_time = now_s < next_deadline_s(request)
             sums[GAIN] += functions.gain(request, outcome, now_s)
             sums[IDEAL_GAIN] += request.first_token_gain if request.emitted_tokens == 0 else request.decode_token_gain

@@ -108,6 +108,7 @@ class Mirror:
         row["first_token_gain"] = terms.weight * self.first_token_weight
         row["decode_token_gain"] = row["weight"] = terms.weight
         row["prompt_tokens"], row["last_block"], row["task"] = prompt_tokens, -1, -1
+        row["first_token_s"] = np.nan
         for name in ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "predicted_output_tokens", "urgency"):
             row[name] = getattr(terms, name)
         row["priority"] = max(-(2**31), min(2**31 - 1, priority))

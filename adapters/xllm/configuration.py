@@ -27,11 +27,14 @@ INSTEAD = {
     "eta": "0.65 of the smallest TPOT SLO among the requests there are",
     "load": "load function a (Eq. 8)",
     "hopeless": "exclude: requests that cannot be in time do not set the budget",
+    "deadlines": "first-token: later deadlines count from the first token, early or late",
     "ablation": "nothing is left out",
     "variant": "the order and stopping rule of variant=xllm",
     "density_exponent": "1: gain per second of work",
 }
-AS_XLLM = {"load": "a", "hopeless": "exclude", "variant": "xllm", "density_exponent": 1.0}
+AS_XLLM = {
+    "load": "a", "hopeless": "exclude", "deadlines": "first-token", "variant": "xllm", "density_exponent": 1.0,
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +63,7 @@ def xllm_configuration(artifact: Artifact, version: Version) -> Configuration:
     Raises XllmError for another scheduler, a learned one, or a part left out (`ablation`) that xLLM cannot leave out.
     """
     policy = _scheduler(artifact)
-    values = {p.name: policy.settings.get(p.name, p.default) for p in policy.parameters}
+    values = policy.chosen()
     flags: dict[str, Any] = {
         **version.slide_batching,
         "enable_chunked_prefill": True,
@@ -101,15 +104,9 @@ def _not_told(artifact: Artifact, policy: Policy, values: Mapping[str, Any]) -> 
         if role == "decode_scheduler":
             found[role] = {"value": other.label, "xllm": "the scheduler's flags, given to the decode instances too"}
         elif role != "scheduler":
-            names = [p.name for p in other.parameters] or [""]
-            for name in names:
-                value = _plain(other.settings.get(name, _default(other, name))) if name else other.label
-                found[f"{role}.{name}" if name else role] = {"value": value, "xllm": NOT_OF_XLLM}
+            chosen = {f"{role}.{name}": value for name, value in other.chosen().items()} or {role: other.label}
+            found |= {name: {"value": _plain(value), "xllm": NOT_OF_XLLM} for name, value in chosen.items()}
     return found
-
-
-def _default(policy: Policy, name: str) -> Any:
-    return next(parameter.default for parameter in policy.parameters if parameter.name == name)
 
 
 def _notes(values: Mapping[str, Any]) -> list[str]:

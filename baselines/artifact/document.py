@@ -22,6 +22,15 @@ LONGEST_MESSAGE = 400
 MOST_ERRORS = 100  # that the best is chosen from
 
 
+# Defaults that have changed since documents of version 1, which name settings alone, were written.
+ETA_THEN = {"fact": "min_tpot_slo_s", "factor": 0.65}
+DEFAULTS_THEN: dict[str, dict[str, Any]] = {
+    "slide-batching": {"eta": ETA_THEN, "hopeless": "exclude", "deadlines": "slo"},
+    "fairbatching": {"eta": ETA_THEN},
+    "gorouting": {"eta": ETA_THEN},
+}
+
+
 def read_document(path: Path) -> dict[str, Any]:
     """The document in a file, of the newest version. What it names may not exist. Raises ArtifactError."""
     try:
@@ -93,7 +102,7 @@ def _check_numbers(document: Any, where: str) -> None:
 def _from_first_version(document: dict[str, Any], where: str) -> dict[str, Any]:
     """A document of version 1, with one policy and its settings only, as one of version 2.
 
-    What is not among the settings was the default, and is taken to be that of this version.
+    What is not among the settings was the default then: that of this version, but for `DEFAULTS_THEN`.
     """
     from servegym.baselines import registry
     from servegym.baselines.artifact.entries import written_parameters
@@ -108,6 +117,8 @@ def _from_first_version(document: dict[str, Any], where: str) -> dict[str, Any]:
         parameters = written_parameters(get_policy(base["kind"], base["name"]).with_settings(**base["settings"]))
     except PolicyError as error:
         raise ArtifactError(f"{where}: base: {error}") from None
+    then = DEFAULTS_THEN.get(base["name"], {})
+    parameters |= {name: value for name, value in then.items() if name not in base["settings"]}
     learned = None if heuristic else {"way": document["kind"], "controls": document["controls"], **parts}
     entry = {"kind": base["kind"], "name": base["name"], "parameters": parameters, "learned": learned}
     return {

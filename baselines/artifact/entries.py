@@ -95,10 +95,9 @@ def written_parameters(policy: Policy) -> dict[str, Any]:
 
     A default that depends on what is served stays one: {"fact": "min_tpot_slo_s", "factor": 0.65}.
     """
-    values = {p.name: policy.settings.get(p.name, p.default) for p in policy.parameters}
     return {
         name: {"fact": value.name, "factor": value.factor} if isinstance(value, Fact) else value
-        for name, value in values.items()
+        for name, value in policy.chosen().items()
     }
 
 
@@ -114,13 +113,17 @@ def _with_parameters(policy: Policy, written: Mapping[str, Any]) -> Policy:
         raise ArtifactError(f"{policy.name} has no parameter {unknown[0]}; {has}")
     if missing := [name for name in names if name not in written]:
         raise ArtifactError(f"{policy.name}: parameter {missing[0]} is missing; all are written: {', '.join(names)}")
+    values = {parameter.name: _value(policy, parameter, written[parameter.name]) for parameter in policy.parameters}
+    # With all of them set, each default is what it would be beside the others.
+    whole = policy.with_settings(**{name: value for name, value in values.items() if not isinstance(value, Fact)})
     settings, parameters = {}, []
     for parameter in policy.parameters:
-        value = _value(policy, parameter, written[parameter.name])
-        if isinstance(value, Fact):
-            parameter = dataclasses.replace(parameter, default=value)
-        elif value != parameter.default:
-            settings[parameter.name] = value
+        value = values[parameter.name]
+        if value != whole.default_of(parameter):
+            if isinstance(value, Fact):
+                parameter = dataclasses.replace(parameter, default=value)
+            else:
+                settings[parameter.name] = value
         parameters.append(parameter)
     if tuple(parameters) != policy.parameters:
         policy = dataclasses.replace(policy, parameters=tuple(parameters))
@@ -129,7 +132,7 @@ def _with_parameters(policy: Policy, written: Mapping[str, Any]) -> Policy:
 
 def checked(policy: Policy) -> Policy:
     """The policy, if its parameters are related as they should be. Raises ArtifactError."""
-    values = {p.name: policy.settings.get(p.name, p.default) for p in policy.parameters}
+    values = policy.chosen()
     for relation in relations_of(policy):
         lower, upper = values[relation.lower], values[relation.upper]
         if isinstance(lower, int | float) and isinstance(upper, int | float) and not lower < upper:
@@ -141,8 +144,9 @@ def _value(policy: Policy, parameter: Parameter, written: Any) -> Any:
     """A parameter's value as it is in the document: a number or a word, as the parameter has it, or a fact."""
     where = f"{policy.name}: {parameter.name}"
     if isinstance(written, dict):
-        if not isinstance(parameter.default, Fact) or written["fact"] not in FACTS:
-            right = f"a fact of {', '.join(FACTS)}" if isinstance(parameter.default, Fact) else "a value"
+        of_facts = any(isinstance(default, Fact) for default in parameter.defaults)
+        if not of_facts or written["fact"] not in FACTS:
+            right = f"a fact of {', '.join(FACTS)}" if of_facts else "a value"
             raise ArtifactError(f"{where} is the fact {written['fact']!r}; it should be {right}")
         return Fact(written["fact"], float(written["factor"]))
     if isinstance(written, str) != bool(parameter.choices):

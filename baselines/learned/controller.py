@@ -83,7 +83,7 @@ def controlled_scheduler(now_s, engine, requests, queue, state, parameters, esti
 
 def can_be_set(parameter: Parameter, base: Policy) -> bool:
     """Whether a controller can set it: a number with bounds, and a default between them or from a scenario."""
-    default = base.settings.get(parameter.name, parameter.default)
+    default = base.chosen()[parameter.name]
     if parameter.choices or not (math.isfinite(parameter.low) and math.isfinite(parameter.high)):
         return False
     return isinstance(default, Fact) or parameter.low < float(default) < parameter.high

@@ -44,9 +44,9 @@ def derived(
     fields |= {"settings": {}, "halves": None}
     fields["name"] = name or f"{PREFIX}{base.name}"
     fields["doc"] = f"{base.label}, changed by a network ({way})."
+    chosen = base.chosen()
     fields["parameters"] = tuple(
-        dataclasses.replace(parameter, default=base.settings.get(parameter.name, parameter.default))
-        for parameter in base.parameters
+        dataclasses.replace(parameter, default=chosen[parameter.name]) for parameter in base.parameters
     )
     return LearnedPolicy(**{**fields, **more}, base=base)
 

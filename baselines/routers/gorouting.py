@@ -7,10 +7,11 @@ import numpy as np
 from servegym.baselines.relations import below
 from servegym.baselines.routers.blind import STREAM, any_engine
 from servegym.baselines.routers.ties import FIELDS, MEASURE, goes_first, is_below, send_to, send_to_least
+from servegym.baselines.schedulers.slide_batching import ETA
 from servegym.simulator.batches import EMPTY_BATCH
 from servegym.simulator.compilation import kernel
 from servegym.simulator.ordering import sort
-from servegym.simulator.policies import Fact, Parameter, Policy, StateFields, register
+from servegym.simulator.policies import Parameter, Policy, StateFields, register
 from servegym.simulator.random import uniform
 from servegym.simulator.routing import takes
 from servegym.simulator.signatures import router
@@ -190,8 +191,8 @@ gorouting_policy = register(
                       source="ProServe, Alg. 2 line 11; value: xLLM"),
             Parameter("mu", 0.1, "share of the TTFT SLO below which it is nearly idle; below lambda", 0, 1,
                       source="ProServe, Alg. 2 line 10; value: xLLM"),
-            Parameter("eta", Fact("min_tpot_slo_s", 0.65), "least latency budget of a batch", 0.005, 0.5, "s", log=True,
-                      source="ProServe, Alg. 1 line 7; value: xLLM"),
+            Parameter("eta", ETA, "least latency budget of a batch", 0.005, 0.5, "s", log=True,
+                      source="ProServe, Alg. 1 line 7; value: as slide-batching"),
             Parameter("decodes", "once", "time of the decodes beside the prefills: once, or in every batch",
                       choices=("once", "recurring"), source="ProServe, section 4.3"),
             Parameter("fallback", "random", "where it gains nothing anywhere; least-loaded: the code",

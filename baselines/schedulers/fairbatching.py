@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from servegym.baselines.schedulers.slide_batching import ETA
 from servegym.simulator.batches import EMPTY_BATCH
-from servegym.simulator.policies import Fact, Parameter, Policy, register
+from servegym.simulator.policies import Parameter, Policy, register
 from servegym.simulator.requests import is_decoding, next_deadline_s
 from servegym.simulator.signatures import scheduler
 
@@ -41,7 +42,7 @@ register(
         parameters=(
             Parameter("near", 2.0, "a decode is near its deadline below this many times the batch's time budget",
                       0, 1e6, "time budgets"),
-            Parameter("eta", Fact("min_tpot_slo_s", 0.65), "least time budget of a batch", 0.005, 0.5, "s", log=True,
+            Parameter("eta", ETA, "least time budget of a batch", 0.005, 0.5, "s", log=True,
                       source="as slide-batching"),
         ),
     )

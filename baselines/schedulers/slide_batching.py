@@ -6,7 +6,7 @@ import numpy as np
 
 from servegym.simulator.batches import EMPTY_BATCH
 from servegym.simulator.compilation import allocating_kernel, kernel
-from servegym.simulator.policies import Fact, Parameter, Policy, register
+from servegym.simulator.policies import ByWord, Fact, Parameter, Policy, register
 from servegym.simulator.requests import is_decoding, next_deadline_s
 from servegym.simulator.signatures import scheduler
 from servegym.simulator.types import MISFIT_STOP
@@ -15,7 +15,22 @@ LOADS = ("a", "c", "p")
 LOAD_A, LOAD_C, LOAD_P = range(3)
 ABLATIONS = ("none", "only-deadline", "only-density", "no-latency")
 NONE, ONLY_DEADLINE, ONLY_DENSITY, NO_LATENCY = range(4)
+DEADLINES = ("slo", "early-first-token", "first-token")
+FROM_SLO, FROM_EARLY_FIRST_TOKEN, FROM_FIRST_TOKEN = range(3)
 XLLM_SMALLEST_CHUNK_TOKENS = 51  # "a chunk <= 50 tokens ends the batch"
+XLLM_BATCH_TOKENS = 10240  # its default of max_tokens_per_batch
+
+
+@kernel
+def counted_deadline_s(request, counted):
+    """Deadline of the next token, where the later ones may count from the first token. While that is under way (an
+    engine that runs ahead of its tokens) from the TTFT SLO; a TTLT is one deadline for all."""
+    if counted == FROM_SLO or request.ttlt_slo_s < np.inf:
+        return next_deadline_s(request)
+    base_s, first_s = request.first_deadline_s, request.first_token_s  # nan before the first token
+    if first_s < base_s or (counted == FROM_FIRST_TOKEN and not np.isnan(first_s)):
+        base_s = first_s
+    return base_s + request.emitted_tokens * request.token_interval_s
 
 
 @allocating_kernel
@@ -34,13 +49,14 @@ def mark_urgent_by_phi_c(plan, n, gamma, factor):
 
 @kernel
 def rank_urgent(request, line, xllm, starve_threshold, exponent):
-    """Rank an urgent request by density; xllm puts decodes, then starved requests, before the others."""
+    """Rank an urgent request by density; xllm puts decodes, then starved ones, latest first, before the others."""
     if xllm:
         slo_s = request.ttft_slo_s if request.emitted_tokens == 0 else request.tpot_slo_s
         if is_decoding(request):
             line.tier = -2
         elif line.key < -starve_threshold * slo_s:
             line.tier = -1
+            return
     # density(r): weight of the next token per second of work
     gain = request.first_token_gain if request.emitted_tokens == 0 else request.decode_token_gain
     line.key = -(gain / (line.exec_s if exponent == 1.0 else line.exec_s**exponent))
@@ -51,6 +67,7 @@ def slide_batching(now_s, engine, requests, queue, state, parameters, estimator,
     gamma, eta, load, include_hopeless = parameters[0], parameters[1], int(parameters[2]), parameters[3] == 1
     ablation, token_budget = int(parameters[4]), int(parameters[5])
     xllm, starve_threshold, exponent = parameters[6] == 1, parameters[7], parameters[8]
+    deadlines = int(parameters[9])
     n = queue.shape[0]
     constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
     # Lines 1-7: the work of each request, their sum, and the latency budget. A line's key is remain(r) until ranked.
@@ -58,19 +75,24 @@ def slide_batching(now_s, engine, requests, queue, state, parameters, estimator,
     total_s, least_remain = 0.0, np.inf
     for place in range(n):
         line = plan[place]
-        line.key = next_deadline_s(requests[queue[place]]) - now_s
+        line.key = counted_deadline_s(requests[queue[place]], deadlines) - now_s
         total_s += line.exec_s
         if include_hopeless or line.key >= line.exec_s + constant_s:
             least_remain = min(least_remain, line.key)
-    budget_s = eta if least_remain == np.inf else max(least_remain, eta)
+    if least_remain == np.inf and not xllm:  # nobody can make it
+        budget_s = eta
+    else:
+        budget_s = max(least_remain, eta)  # xllm has no time budget then
+    if xllm:
+        limits.token_budget = XLLM_BATCH_TOKENS
+        limits.misfit = MISFIT_STOP
+        limits.smallest_chunk_tokens = XLLM_SMALLEST_CHUNK_TOKENS
     if ablation == NO_LATENCY:
         limits.token_budget = token_budget
     else:
         limits.time_budget_s = budget_s
-    if xllm:
-        limits.misfit = MISFIT_STOP
-        limits.smallest_chunk_tokens = XLLM_SMALLEST_CHUNK_TOKENS
     # Lines 8-13: urgent requests by density, the others by deadline.
+    by_phi_c, share = False, 1.0
     if ablation == ONLY_DEADLINE:
         bound_s = -np.inf
     elif ablation == ONLY_DENSITY or (load != LOAD_P and budget_s <= constant_s):
@@ -78,10 +100,12 @@ def slide_batching(now_s, engine, requests, queue, state, parameters, estimator,
     elif load == LOAD_P:
         bound_s = gamma * (total_s + n * constant_s)
     else:
-        bound_s = gamma * (budget_s / (budget_s - constant_s) * total_s)
-    by_phi_c = load == LOAD_C and np.isfinite(bound_s)
+        if budget_s < np.inf:
+            share = budget_s / (budget_s - constant_s)
+        bound_s = gamma * (share * total_s)
+        by_phi_c = load == LOAD_C
     if by_phi_c:
-        mark_urgent_by_phi_c(plan, n, gamma, budget_s / (budget_s - constant_s))
+        mark_urgent_by_phi_c(plan, n, gamma, share)
     for place in range(n):
         line = plan[place]
         if not by_phi_c:
@@ -89,6 +113,9 @@ def slide_batching(now_s, engine, requests, queue, state, parameters, estimator,
         if line.tier == 0:
             rank_urgent(requests[queue[place]], line, xllm, starve_threshold, exponent)
 
+
+# Measured on training seeds: docs/results/slide-batching-eta.md. Above 1 every decode of a full batch is late.
+ETA = Fact("min_tpot_slo_s", 0.9)
 
 register(
     Policy(
@@ -101,20 +128,25 @@ register(
         parameters=(
             Parameter("gamma", 1.0, "aggressiveness: above 1 more requests count as urgent", 0.1, 10, log=True,
                       source="ProServe, Alg. 1 line 9; value: xLLM"),
-            Parameter("eta", Fact("min_tpot_slo_s", 0.65), "least latency budget of a batch", 0.005, 0.5, "s", log=True,
-                      source="ProServe, Alg. 1 line 7; value: xLLM"),
+            Parameter("eta", ByWord("variant", {"paper": ETA, "xllm": Fact("min_tpot_slo_s", 0.65)}),
+                      "least latency budget of a batch", 0.005, 0.5, "s", log=True,
+                      source="ProServe, Alg. 1 line 7; values: [measured](../results/slide-batching-eta.md), xLLM"),
             Parameter("load", "a", "load function phi: a (Eq. 8), c (Eq. 9), p (disaggregated prefill)",
                       choices=LOADS, source="ProServe, section 4.2"),
-            Parameter("hopeless", "exclude", "whether hopeless requests set the budget (as printed: include)",
-                      choices=("exclude", "include"), source="ours; include: ProServe, Alg. 1 line 6"),
+            Parameter("hopeless", ByWord("variant", {"paper": "include", "xllm": "exclude"}),
+                      "whether requests that cannot be in time set the budget", choices=("exclude", "include"),
+                      source="ProServe, Alg. 1 line 6; exclude: xLLM, which skips them"),
             Parameter("ablation", "none", "leave a part out", choices=ABLATIONS, source="ProServe, section 5.4"),
             Parameter("token_budget", 512, "tokens in a batch under ablation=no-latency", 1, 2**20, "tokens",
                       integer=True, log=True),
-            Parameter("variant", "paper", "xllm: order and stopping rule of the public code",
-                      choices=("paper", "xllm"), source="xLLM"),
+            Parameter("variant", "paper", "xllm: as the public code does it", choices=("paper", "xllm"),
+                      source="xLLM"),
             Parameter("starve_threshold", 1.0, "xllm: SLOs a request may be late before it goes ahead", 0, 1000),
             Parameter("density_exponent", 1.0, "x in density = gain / exec^x: 0 gain alone, above 1 shorter first",
                       0, 3),
+            Parameter("deadlines", ByWord("variant", {"paper": "slo", "xllm": "first-token"}),
+                      "what later deadlines count from, for the scheduler alone", choices=DEADLINES,
+                      source="ProServe, section 2; early-first-token: its footnote 2; first-token: xLLM"),
         ),
     )
 )  # fmt: skip

@@ -30,10 +30,11 @@ OTHERS = {
         f"whole - no-latency of {tokens} tokens": (WHOLE, f"{STATIC},token_budget={tokens}")
         for tokens in (256, 1024, 2048)
     },
-    "least latency budget eta (default 0.65 of the TPOT SLO)": {
+    "least latency budget eta (default 0.9 of the TPOT SLO)": {
         f"whole with eta of {1e3 * eta:g} ms - no-latency": (f"{WHOLE}:eta={eta:g}", STATIC) for eta in (0.05, 0.1)
     },
-    "order and stopping rule of the public code": {
+    "hopeless requests set no budget": {"hopeless=exclude - hopeless=include": (f"{WHOLE}:hopeless=exclude", WHOLE)},
+    "the public code": {
         "variant=xllm - variant=paper": (f"{WHOLE}:variant=xllm", WHOLE),
         "variant=xllm, starved requests not first - variant=paper": (
             f"{WHOLE}:variant=xllm,starve_threshold=1000",

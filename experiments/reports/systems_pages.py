@@ -18,7 +18,7 @@ from pathlib import Path
 
 from servegym.baselines import registry
 from servegym.experiments.errors import ExperimentError
-from servegym.simulator.policies import Fact, Parameter, Policy, Value
+from servegym.simulator.policies import ByWord, Fact, Parameter, Policy, Value
 
 COMMAND = "python -m servegym.experiments.reports.systems_pages docs/systems"
 README = "README.md"
@@ -108,14 +108,21 @@ def parameter_table(policy: Policy) -> str:
     if not policy.parameters:
         return NOTHING
     rows = [
-        (f"`{p.name}`", f"`{default(p)}`", value_range(p), p.unit, p.doc, p.source)
+        (f"`{p.name}`", default(p), value_range(p), p.unit, p.doc, p.source)
         for p in policy.parameters
     ]  # fmt: skip
     return table(("parameter", "default", "range", "unit", "meaning", "source"), rows)
 
 
 def default(parameter: Parameter) -> str:
+    """The default; of one that depends on the word of another parameter, each with that word."""
     value = parameter.default
+    if isinstance(value, ByWord):
+        return ", ".join(f"{value.parameter}={word}: `{plain(one)}`" for word, one in value.values.items())
+    return f"`{plain(value)}`"
+
+
+def plain(value: Value | Fact) -> str:
     return str(value) if isinstance(value, Fact) else number(value)
 
 

@@ -92,7 +92,7 @@ def test_an_evicted_request_is_a_prefill_with_the_deadline_of_its_next_token():
 
 def test_eta_is_by_default_a_share_of_the_smallest_tpot_slo():
     rows = state(3, ttft_slo_s=1, tpot_slo_s=0.5), state(3, ttft_slo_s=1, tpot_slo_s=0.25)
-    assert ranked(scheduler("fairbatching"), *rows).limits.time_budget_s == 0.65 * 0.25
+    assert ranked(scheduler("fairbatching"), *rows).limits.time_budget_s == 0.9 * 0.25
 
 
 def test_limits():

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import scheduler
+from servegym.baselines.schedulers.slide_batching import ETA
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.simulation import Scenario, Simulation
 from servegym.simulator.types import MISFIT_STOP
@@ -59,39 +60,44 @@ def test_the_budget_is_the_least_remain_but_at_least_eta():
     assert time_budget_s(now_s=2.5) == 5.5
     # eta is a search's 5 to 500 ms: no remain below it makes a smaller budget.
     late = state(1, ttft_slo_s=0.25), state(3, ttft_slo_s=20)
-    assert time_budget_s(*late, hopeless="include", eta=0.5) == 0.5
-    assert time_budget_s(*late, hopeless="include", eta=0.125) == 0.25
+    assert time_budget_s(*late, eta=0.5) == 0.5
+    assert time_budget_s(*late, eta=0.125) == 0.25
 
 
-def test_hopeless_requests_do_not_set_the_budget():
+def test_hopeless_requests_set_the_budget_or_not():
     # 2 < 5 + 1: it cannot make it; the other can, 8 >= 3 + 1.
     rows = state(5, ttft_slo_s=2), state(3, ttft_slo_s=8)
-    assert time_budget_s(*rows) == 8 and time_budget_s(*rows, hopeless="include") == 2
-    # Densities 1 / 5 and 1 / 3, both urgent (8 / 7 x 8): 3 of the second, then 4 of the first; or 1 of the second.
-    assert batch(*rows) == [(1, 3), (0, 4)] and batch(*rows, hopeless="include") == [(1, 1)]
+    assert time_budget_s(*rows) == 2 and time_budget_s(*rows, hopeless="exclude") == 8
+    # Densities 1 / 5 and 1 / 3, both urgent (2 / 1 x 8): 1 of the second; or 3 of it, then 4 of the first.
+    assert batch(*rows) == [(1, 1)] and batch(*rows, hopeless="exclude") == [(1, 3), (0, 4)]
 
 
 def test_remain_equal_to_what_is_needed_can_still_make_it():
-    assert time_budget_s(state(5, ttft_slo_s=6)) == 6
-    assert time_budget_s(state(5, ttft_slo_s=np.nextafter(6, 0))) == 0.5
+    assert time_budget_s(state(5, ttft_slo_s=6), hopeless="exclude") == 6
+    assert time_budget_s(state(5, ttft_slo_s=np.nextafter(6, 0)), hopeless="exclude") == 0.5
 
 
 def test_all_hopeless():
     rows = state(5, ttft_slo_s=1, first_token_gain=1.0), state(5, ttft_slo_s=2, first_token_gain=2.0)
-    assert time_budget_s(*rows) == 0.5 and time_budget_s(*rows, now_s=50.0) == 0.5
-    # 0.5 <= t_c: all are urgent; no token fits, so the denser runs one.
-    assert tiers(*rows) == [URGENT, URGENT] and batch(*rows) == [(1, 1)]
+    assert time_budget_s(*rows) == 1 and time_budget_s(*rows, now_s=50.0) == 0.5
+    assert time_budget_s(*rows, hopeless="exclude") == 0.5
+    # 0.5, or 1, <= t_c: all are urgent; no token fits, so the denser runs one.
+    for hopeless in ("include", "exclude"):
+        assert tiers(*rows, hopeless=hopeless) == [URGENT, URGENT] and batch(*rows, hopeless=hopeless) == [(1, 1)]
 
 
 def test_zero_slack():
-    # remain 0: not enough for anything; with all included the budget is eta.
+    # remain 0: not enough for anything; the budget is eta either way.
     assert time_budget_s(state(5, ttft_slo_s=4), now_s=4.0) == 0.5
-    assert time_budget_s(state(5, ttft_slo_s=4), now_s=4.0, hopeless="include") == 0.5
+    assert time_budget_s(state(5, ttft_slo_s=4), now_s=4.0, hopeless="exclude") == 0.5
 
 
 def test_eta_is_by_default_a_share_of_the_smallest_tpot_slo():
     rows = state(3, ttft_slo_s=1, tpot_slo_s=0.5), state(3, ttft_slo_s=1, tpot_slo_s=0.25)
-    assert ranked(scheduler("slide-batching"), *rows).limits.time_budget_s == 0.65 * 0.25
+    assert ranked(scheduler("slide-batching:gamma=2"), *rows, now_s=9.0).limits.time_budget_s == ETA.factor * 0.25
+    xllm = scheduler("slide-batching:variant=xllm,hopeless=include")
+    assert ranked(xllm, *rows, now_s=9.0).limits.time_budget_s == 0.65 * 0.25
+    assert 0.5 < ETA.factor < 1, "above 1 every decode is late"
 
 
 # phi
@@ -135,17 +141,17 @@ def test_the_urgent_boundary_is_strict():
     assert tiers(*rows, load="p") == [URGENT, NORMAL]
     assert tiers(state(2, ttft_slo_s=6), rows[1], load="p") == [NORMAL, NORMAL]
     # phi c, one alone: 2 x 2 = 4 with a budget of 2, one that is hopeless and has 2 < 4 left.
-    assert tiers(state(2, ttft_slo_s=2), load="c", hopeless="include") == [URGENT]
+    assert tiers(state(2, ttft_slo_s=2), load="c") == [URGENT]
 
 
 @pytest.mark.parametrize(("load", "urgent"), [("a", URGENT), ("c", URGENT), ("p", NORMAL)])
 def test_a_budget_within_the_constant_part_makes_all_urgent(load, urgent):
-    # t_c = 8 is the whole budget of 8 s (nobody can make it: eta would be less, so include them).
+    # t_c = 8 is the whole budget of 8 s.
     model = linear(c_p=1, b_d=1, t_c=8)
     rows = [state(4, ttft_slo_s=10), state(2, ttft_slo_s=100), state(3, ttft_slo_s=8)]
     # phi p: 9 + 3 x 8 = 33.
     expected = [URGENT, urgent, URGENT]
-    assert tiers(*rows, model=model, load=load, hopeless="include") == expected
+    assert tiers(*rows, model=model, load=load) == expected
 
 
 # density
@@ -188,11 +194,61 @@ def test_limits():
     assert (limits.time_budget_s, limits.token_budget, limits.smallest_chunk_tokens, limits.misfit) == (8, 0, 0, 0)
 
 
+# What deadlines count from
+
+
+@pytest.mark.parametrize(
+    ("deadlines", "remains"),
+    [
+        # SLO 10, then 4 a token. Its first token came early, at 2; late, at 13; none yet; under way.
+        ("slo", [14, 14, 10, 14]),
+        ("early-first-token", [6, 14, 10, 14]),
+        ("first-token", [6, 17, 10, 14]),
+    ],
+)
+def test_what_deadlines_count_from(deadlines, remains):
+    slos = {"ttft_slo_s": 10, "tpot_slo_s": 4}
+    rows = [decode(first_token_s=2, **slos), decode(first_token_s=13, **slos), state(3, **slos), decode(**slos)]
+    by_deadline = slide(ablation="only-deadline", deadlines=deadlines)
+    assert ranked(by_deadline, *rows).ranks == [(NORMAL, remain) for remain in remains]
+    # Evicted after three tokens: for the fourth.
+    evicted = state(3, 3, first_token_s=2, **slos)
+    assert ranked(by_deadline, evicted).ranks == [(NORMAL, 22 if deadlines == "slo" else 14)]
+    # All tokens of a TTLT class have one deadline.
+    whole = decode(first_token_s=2, ttlt_slo_s=30, **slos)
+    assert ranked(by_deadline, whole).ranks == [(NORMAL, 30)]
+
+
+def test_the_budget_is_by_the_deadlines_counted():
+    rows = decode(ttft_slo_s=10, tpot_slo_s=4, first_token_s=2), state(3, ttft_slo_s=40)
+    assert time_budget_s(*rows) == 14 and time_budget_s(*rows, deadlines="early-first-token") == 6
+    assert time_budget_s(*rows, deadlines="first-token", now_s=5.5) == 0.5
+
+
 # xllm
 
 
+def test_the_authors_code_by_default():
+    chosen = scheduler("slide-batching:variant=xllm").chosen()
+    assert (chosen["hopeless"], chosen["deadlines"]) == ("exclude", "first-token")
+    chosen = scheduler("slide-batching").chosen()
+    assert (chosen["hopeless"], chosen["deadlines"]) == ("include", "slo")
+
+
+def test_xllm_has_no_time_budget_when_nobody_can_make_it():
+    rows = state(200, ttft_slo_s=2, first_token_gain=9.0), state(60, ttft_slo_s=2)
+    limits = ranked(slide(variant="xllm"), *rows).limits
+    assert (limits.time_budget_s, limits.token_budget) == (np.inf, 10240)
+    # phi is the sum of exec then, 260 x gamma: remain 2 is below it unless gamma is small.
+    assert tiers(*rows, variant="xllm") == [URGENT, URGENT] and batch(*rows, variant="xllm") == [(0, 200), (1, 60)]
+    by_phi_c = {"variant": "xllm", "gamma": 0.1, "load": "c"}  # phi c: 20 and 26
+    assert tiers(state(200, ttft_slo_s=19.5), state(60, ttft_slo_s=26), **by_phi_c) == [URGENT, NORMAL]
+    assert ranked(slide(variant="xllm", ablation="no-latency"), *rows).limits.token_budget == 512
+
+
 def test_xllm_order():
-    # All urgent: decodes, then starved, then the others, each by density. SLO 10 x 0.5: starved below remain -5.
+    # All urgent: decodes by density, then starved by remain, then the others by density. SLO 10 x 0.5: starved below
+    # remain -5.
     rows = [
         state(2, ttft_slo_s=10, first_token_gain=9.0),  # remain 0
         state(2, ttft_slo_s=10, first_token_gain=1.0, arrival_s=-6.0),  # -6: starved
@@ -203,7 +259,7 @@ def test_xllm_order():
     ]
     xllm = slide(variant="xllm", ablation="only-density", starve_threshold=0.5)
     rank = ranked(xllm, *rows, now_s=10.0)
-    assert rank.ranks == [(0, -4.5), (-1, -0.5), (0, -1), (-2, -1), (-2, -3), (-1, -2)]
+    assert rank.ranks == [(0, -4.5), (-1, -6), (0, -1), (-2, -1), (-2, -3), (-1, -3)]
     assert ranked(slide(ablation="only-density"), *rows, now_s=10.0).ranks[3] == (0, -1)
 
 

@@ -65,7 +65,7 @@ class GoRouting(Router):
         alpha: float = 0.9,
         lam: float = 0.8,
         mu: float = 0.1,
-        eta: float | None = None,  # s; None: 0.65 x the smallest TPOT SLO of the workload
+        eta: float | None = None,  # s; None: 0.9 x the smallest TPOT SLO of the workload
         decodes: str = "once",  # once, recurring
         fallback: str = "random",  # random, least-loaded
         local_order: str = "deadline",  # deadline, arrival, priority; of prefill engines
@@ -79,7 +79,7 @@ class GoRouting(Router):
 
     def prepare(self, requests: list[Request], views: list[View]) -> None:
         super().prepare(requests, views)
-        self.floor_s = 0.65 * min(r.tpot_slo_s for r in requests) if self.eta is None else self.eta
+        self.floor_s = 0.9 * min(r.tpot_slo_s for r in requests) if self.eta is None else self.eta
 
     def choose(self, r: Request, views: list[View], now_s: float) -> View:
         if r.kv_at is not None:

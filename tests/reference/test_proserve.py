@@ -71,11 +71,12 @@ def test_slide_batching_hopeless():
         return formed(SlideBatching(**options), state(5, ttft_slo_s=2), state(3, ttft_slo_s=8))[0]
 
     # Excluded: t_budget 8, phi 8 / 7 x 8: both urgent; C's 3, then 4 of D up to 8 seconds.
-    assert batch(eta=1) == [(1, 3), (0, 4)]
+    assert batch(eta=1, hopeless="exclude") == [(1, 3), (0, 4)]
     # Included: t_budget 2, room for 1 token of C.
-    assert batch(eta=1, hopeless="include") == [(1, 1)]
+    assert batch(eta=1) == [(1, 1)]
     # remain = exec + t_c can still make it: t_budget 6.
-    assert formed(SlideBatching(eta=1), state(9, ttft_slo_s=6), state(5, ttft_slo_s=6))[0] == [(1, 5)]
+    exclude = SlideBatching(eta=1, hopeless="exclude")
+    assert formed(exclude, state(9, ttft_slo_s=6), state(5, ttft_slo_s=6))[0] == [(1, 5)]
 
 
 def test_slide_batching_without_hope_or_time():
@@ -83,16 +84,32 @@ def test_slide_batching_without_hope_or_time():
     assert formed(SlideBatching(eta=3), state(5, ttft_slo_s=2))[0] == [(0, 2)]
     # eta 0.5 <= t_c: all are urgent, by density (1/5, 100/50) place 1 is first; none fits: it runs 1 token.
     hopeless = state(5, ttft_slo_s=2), state(50, ttft_slo_s=40, first_token_gain=100)
-    assert formed(SlideBatching(eta=0.5), *hopeless)[0] == [(1, 1)]
+    assert formed(SlideBatching(eta=0.5, hopeless="exclude"), *hopeless)[0] == [(1, 1)]
     # Under phi p: 55 + 2 x 1 = 57, times 0.1 is 5.7: only place 0 is urgent.
     hopeless = state(5, ttft_slo_s=2), state(50, ttft_slo_s=40, first_token_gain=100)
-    assert formed(SlideBatching(eta=0.5, phi="p", gamma=0.1), *hopeless)[0] == [(0, 1)]
+    assert formed(SlideBatching(eta=0.5, phi="p", gamma=0.1, hopeless="exclude"), *hopeless)[0] == [(0, 1)]
 
 
 def test_slide_batching_eta_by_default():
-    scheduler = SlideBatching()
-    scheduler.prepare([state(5, tpot_slo_s=20), state(5, tpot_slo_s=40)], SECONDS)
-    assert scheduler.t_budget([], 0.0) == 0.65 * 20
+    for scheduler, share in ((SlideBatching(), 0.9), (SlideBatching(xllm=True, hopeless="include"), 0.65)):
+        late = state(5, tpot_slo_s=20), state(5, tpot_slo_s=40)
+        scheduler.prepare(list(late), SECONDS)
+        assert scheduler.t_budget(list(late), 2000.0) == share * 20
+
+
+def test_slide_batching_deadlines():
+    def remains(**options: Any) -> list[float]:
+        early, late = (state(3, 2, 4, ttft_slo_s=10, tpot_slo_s=4) for _ in range(2))
+        early.emission_s, late.emission_s = [2.0, 3.0], [13.0, 15.0]
+        queue = early, late, state(3, ttft_slo_s=10), state(3, 1, 3, ttlt_slo_s=30)
+        queue[-1].emission_s = [2.0]
+        scheduler = SlideBatching(**options)
+        return [scheduler.remain(r, 1.0) for r in queue]
+
+    # The third token: 10, or 2, or 13, + 2 x 4, less 1.
+    assert remains() == [17, 17, 9, 29]
+    assert remains(deadlines="early-first-token") == [9, 17, 9, 29]
+    assert remains(deadlines="first-token") == remains(xllm=True) == [9, 20, 9, 29]
 
 
 def test_xllm_order():
@@ -106,6 +123,9 @@ def test_xllm_order():
             state(3, 1, 3, ttft_slo_s=6, tpot_slo_s=1),
         ]
 
+    # Two that are starved go by remain, here -9 and -8; by density the second would be ahead.
+    starved = state(8, ttft_slo_s=1), state(2, ttft_slo_s=1, arrival_s=1)
+    assert formed(SlideBatching(eta=100, xllm=True, hopeless="include"), *starved, now_s=10)[0] == [(0, 8), (1, 2)]
     # t_budget 100 holds all; phi a = 100 / 99 x 15 = 15.2 > remain: all urgent.
     options = {"eta": 100, "xllm": True}
     assert formed(SlideBatching(**options), *queue(), now_s=10)[0] == [(3, 1), (1, 8), (2, 2), (0, 4)]
@@ -123,6 +143,8 @@ def test_xllm_filling():
     # 1 + 10, then 30 of 100 up to 41.
     assert formed(SlideBatching(eta=41), *queue())[0] == [(1, 10), (0, 30)]
     # 30 are fewer than 51: filling ends, the 5 are not reached.
-    assert formed(SlideBatching(eta=41, xllm=True), *queue())[0] == [(1, 10)]
+    assert formed(SlideBatching(eta=41, xllm=True, hopeless="include"), *queue())[0] == [(1, 10)]
     # 1 + 10 + 51 = 62.
-    assert formed(SlideBatching(eta=62, xllm=True), *queue())[0] == [(1, 10), (0, 51)]
+    assert formed(SlideBatching(eta=62, xllm=True, hopeless="include"), *queue())[0] == [(1, 10), (0, 51)]
+    # None can make it, and they set no budget: there is none.
+    assert formed(SlideBatching(eta=41, xllm=True), *queue())[0] == [(1, 10), (0, 100), (2, 5)]

@@ -17,7 +17,7 @@ from servegym.experiments.reports.systems_pages import (
     policy_names,
     value_range,
 )
-from servegym.simulator.policies import Fact, Parameter, Policy, last_ranked_first
+from servegym.simulator.policies import ByWord, Fact, Parameter, Policy, last_ranked_first
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "systems"
@@ -59,6 +59,7 @@ def test_a_table_of_parameters() -> None:
             Parameter("gamma", 1.0, "how much", 0.1, 10, log=True, source="a paper, Eq. 9"),
             Parameter("eta", Fact("min_tpot_slo_s", 0.65), "least | most", 0.005, 0.5, "s"),
             Parameter("order", "edf", "which", choices=("edf", "sjf")),
+            Parameter("late", ByWord("order", {"edf": "yes", "sjf": Fact("a", 2)}), "whether", choices=("yes", "no")),
         )
     )
     assert made.splitlines() == [
@@ -67,6 +68,7 @@ def test_a_table_of_parameters() -> None:
         "| `gamma` | `1` | 0.1 to 10, log |  | how much | a paper, Eq. 9 |",
         r"| `eta` | `0.65 * min_tpot_slo_s` | 0.005 to 0.5 | s | least \| most | ours |",
         "| `order` | `edf` | `edf`, `sjf` |  | which | ours |",
+        "| `late` | order=edf: `yes`, order=sjf: `2 * a` | `yes`, `no` |  | whether | ours |",
     ]
     assert parameter_table(policy()) == "No parameters.\n"
 

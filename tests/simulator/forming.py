@@ -27,6 +27,7 @@ FIELDS = {  # of a request's record, by what a row calls them
     "admitted": "admitted",
     "evicted": "evicted",
     "arrival_s": "arrival_s",
+    "first_token_s": "first_token_s",
     "first_token_gain": "first_token_gain",
     "decode_token_gain": "decode_token_gain",
 }

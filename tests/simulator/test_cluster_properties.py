@@ -51,6 +51,7 @@ def test_every_request_finishes_once_and_tokens_are_conserved(name, data):
     assert log.evictions == list(arrays.outcomes["evictions"])
     assert [len(times) for times in log.emission_s] == list(table["output_tokens"])
     np.testing.assert_array_equal([times[0] for times in log.emission_s], arrays.outcomes["first_token_s"])
+    np.testing.assert_array_equal(arrays.requests["first_token_s"], arrays.outcomes["first_token_s"])
     np.testing.assert_array_equal([times[-1] for times in log.emission_s], arrays.outcomes["finish_s"])
     roles = [pool.role for pool in scenario.deployment.pools for _ in range(pool.engines)]
     for r, engines in enumerate(log.route):

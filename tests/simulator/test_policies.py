@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from servegym.baselines.registry import scheduler, scheduler_names
 from servegym.simulator import policies
 from servegym.simulator.errors import PolicyError
-from servegym.simulator.policies import Fact, Parameter, Policy, from_json, get_policy, register
+from servegym.simulator.policies import ByWord, Fact, Parameter, Policy, from_json, get_policy, register
 from servegym.simulator.signatures import scheduler as scheduler_kernel
 from servegym.simulator.simulation import Simulation
 from tests.simulator.forming import linear
@@ -58,12 +58,16 @@ def test_what_a_policy_says_of_itself(name):
     assert len({p.name for p in policy.parameters}) == len(policy.parameters)
     for parameter in policy.parameters:
         assert parameter.doc and parameter.source
-        if parameter.choices:
-            assert parameter.default in parameter.choices
-        elif not isinstance(parameter.default, Fact):
-            assert parameter.check(parameter.default, name) == parameter.default
-            assert not parameter.log or parameter.low > 0
-            assert math.isfinite(parameter.low) and math.isfinite(parameter.high), "a search needs bounds"
+        if isinstance(parameter.default, ByWord):
+            (deciding,) = [p for p in policy.parameters if p.name == parameter.default.parameter]
+            assert set(parameter.default.values) == set(deciding.choices)
+        for default in parameter.defaults:
+            if parameter.choices:
+                assert default in parameter.choices
+            elif not isinstance(default, Fact):
+                assert parameter.check(default, name) == default
+                assert not parameter.log or parameter.low > 0
+                assert math.isfinite(parameter.low) and math.isfinite(parameter.high), "a search needs bounds"
 
 
 @every_scheduler
@@ -87,6 +91,17 @@ def test_settings():
     assert policy.numbers(facts.__getitem__).tolist() == [5, 0.25, 2, 0.02]
     assert POLICY.numbers(facts.__getitem__).tolist() == [3, 0.5, 1, 0.02]
     assert policy.with_settings(fact=0.3).numbers(facts.__getitem__).tolist() == [5, 0.25, 2, 0.3]
+
+
+def test_a_default_that_depends_on_a_word():
+    by_word = ByWord("word", {"a": 1.0, "b": Fact("min_tpot_slo_s", 0.5), "c": 3.0})
+    policy = dataclasses.replace(POLICY, parameters=(*POLICY.parameters, Parameter("more", by_word, "", 0, 10)))
+    facts = {"min_tpot_slo_s": 0.04}
+    for settings, expected in (({}, 0.02), ({"word": "a"}, 1.0), ({"word": "c"}, 3.0), ({"word": "c", "more": 7}, 7.0)):
+        made = policy.with_settings(**settings)
+        assert made.values(facts.__getitem__)["more"] == expected == made.numbers(facts.__getitem__)[-1]
+        assert made.settings == settings, "what is not set stays unset"
+    assert policy.parameters[-1].defaults == (1.0, Fact("min_tpot_slo_s", 0.5), 3.0)
 
 
 def test_labels():

@@ -49,6 +49,7 @@ def test_every_request_finishes_with_all_its_tokens(name, data):
     assert np.isfinite(arrays.outcomes["finish_s"]).all()
     assert (arrays.outcomes["admitted_s"] >= table["arrival_s"]).all()
     assert (arrays.outcomes["first_token_s"] > arrays.outcomes["admitted_s"]).all()
+    np.testing.assert_array_equal(arrays.requests["first_token_s"], arrays.outcomes["first_token_s"])
     assert arrays.clock[0].finished == len(table) == arrays.clock[0].next_arrival
     assert (arrays.engines["queue_length"] == 0).all() and (arrays.engines["batch_length"] == 0).all()
 

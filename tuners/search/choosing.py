@@ -99,7 +99,7 @@ def _alike(policies: Mapping[str, Policy], members: list[Member], asked: Range) 
     for role, name in members:
         p = _parameter(policies[role], name)
         assert p is not None
-        default = policies[role].settings.get(name, p.default)
+        default = policies[role].chosen()[name]
         found.setdefault((p.unit, p.low, p.high, p.log, p.integer, p.choices, default), []).append((role, name))
     groups = list(found.values())
     if len(groups) == 1 and len(groups[0]) > 1:
@@ -203,9 +203,7 @@ def _as_share(variable: Variable, role: str, lower: str, upper: str, source: str
 
 
 def _number(policy: Policy, name: str) -> float:
-    parameter = _parameter(policy, name)
-    assert parameter is not None
-    value = policy.settings.get(name, parameter.default)
+    value = policy.chosen()[name]
     if isinstance(value, Fact | str):
         raise SearchError(f"{policy.name}: {name} bounds what is searched, so it should be set to a number")
     return float(value)

@@ -168,6 +168,7 @@ def test_whatever_happens_the_book_adds_up(data: st.DataObject) -> None:
 def book(one: LiveRouter, there: list[int]) -> None:
     """Every sum of the router's view, counted from its lists."""
     rows, at = one.rows, []
+    assert all(np.isnan(rows.first_token_s[r]) == (rows.emitted[r] == 0) for r in there)
     assert rows.used == len(there) and one.held == sum(len(line) for line in one._lines)
     for e, view in enumerate(one.views):
         record, running = one.known.records[e, : view.prefills], one.known.running[e, : view.decodes]

@@ -100,7 +100,7 @@ def test_artifacts_that_cannot_serve_here(tmp_path: Path) -> None:
 
 def test_what_depends_on_the_workload_is_taken_from_the_artifact(tmp_path: Path) -> None:
     made = decisions(settings_for(tmp_path, get_policy("scheduler", "slide-batching")), [])
-    assert made.mirror.run.parameters[0, 1] == pytest.approx(0.65 * 0.05)
+    assert made.mirror.run.parameters[0, 1] == pytest.approx(0.9 * 0.05)
     made = decisions(settings_for(tmp_path, get_policy("scheduler", "sarathi-fcfs")), [])
     assert made.mirror.run.parameters[0, 0] % 16 == 0
     assert made.mirror.run.parameters[0, 0] > 16

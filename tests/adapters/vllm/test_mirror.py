@@ -15,6 +15,8 @@ from tests.timelines import iterations
 registry.load()
 # Suspends batches in the middle, which no mirror plans; its own tests are in tests/baselines.
 NOT_PREEMPTIBLE = [name for name in policy_names("scheduler") if not get_policy("scheduler", name).state.tasks]
+# Variants that read more of a request: when its first token came out.
+READING_MORE = ["slide-batching:deadlines=first-token", "slide-batching:variant=xllm"]
 
 
 def scenario_of(seed: int, name: str) -> Scenario:
@@ -30,7 +32,7 @@ def scenario_of(seed: int, name: str) -> Scenario:
     return Scenario(workload, deployment, get_policy("scheduler", name), correction=correction)
 
 
-@pytest.mark.parametrize("name", NOT_PREEMPTIBLE)
+@pytest.mark.parametrize("name", NOT_PREEMPTIBLE + READING_MORE)
 def test_plans_what_the_simulator_does(name: str) -> None:
     evictions = 0
     for seed in range(12):

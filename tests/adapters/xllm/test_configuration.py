@@ -78,6 +78,12 @@ def test_what_has_no_flag_is_said():
     assert told["scheduler.load"]["value"] == "c" and told["scheduler.density_exponent"]["value"] == 2.0
     assert [told[f"router.{name}"]["value"] for name in ("alpha", "lambda", "mu")] == [0.7, 0.8, 0.1]
     assert told["decode_scheduler"]["value"] == "vllm-v1"
+    # What the paper's rule has and xLLM does not; with the authors' variant that is nothing but eta, which has no flag.
+    told = configuration("slide-batching").not_told
+    assert {name: one["value"] for name, one in told.items()} == {
+        "scheduler.eta": "0.9 * min_tpot_slo_s", "scheduler.hopeless": "include", "scheduler.deadlines": "slo",
+        "scheduler.variant": "paper",
+    }  # fmt: skip
     # What xLLM does anyway is not among them.
     assert set(configuration("slide-batching:variant=xllm").not_told) == {"scheduler.eta"}
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from servegym.baselines.artifact import Artifact, ArtifactError, load_artifact, save_artifact
-from servegym.baselines.artifact.document import SCHEMAS, _validator
+from servegym.baselines.artifact.document import SCHEMAS, _validator, parse_document
 from servegym.baselines.artifact.entries import entry_of
 from servegym.baselines.learned import artifact
 from servegym.baselines.learned.controller import controlled
@@ -33,7 +33,7 @@ from servegym.baselines.registry import (
     scheduler_names,
 )
 from servegym.simulator.errors import PolicyError
-from servegym.simulator.policies import Policy, from_json
+from servegym.simulator.policies import Fact, Policy, from_json
 
 safetensors = pytest.importorskip("safetensors.numpy")
 
@@ -61,7 +61,12 @@ POLICIES = {
     "routing": lambda: routed(router("min-load"), random(Shape.shared_by(routing_layout(4), activation="relu"))),
     "scaling": lambda: scaled(scaler("polyserve"), random(Shape.shared_by(tiers_layout(4), choices_of(2)))),
 }
-HEURISTICS = {"heuristic": lambda: scheduler("slide-batching:gamma=2"), "router": lambda: router("random:seed=3")}
+HEURISTICS = {
+    "heuristic": lambda: scheduler("slide-batching:gamma=2"),
+    "other defaults by a word": lambda: scheduler("slide-batching:variant=xllm"),
+    "one of them set": lambda: scheduler("slide-batching:variant=xllm,hopeless=include,eta=0.02"),
+    "router": lambda: router("random:seed=3"),
+}
 
 
 @pytest.mark.parametrize("kind", POLICIES)
@@ -96,6 +101,21 @@ def test_names_and_kinds_in_the_registry(tmp_path):
         scheduler("learned:nowhere.json")
     with pytest.raises(PolicyError, match="load the file it was saved to"):
         from_json(router(f"learned:{path}").to_json())
+
+
+def test_a_document_of_version_1_means_the_defaults_of_its_time():
+    shipped = scheduler("learned:cma-engine-batching").base.chosen()
+    assert (shipped["hopeless"], shipped["deadlines"]) == ("include", "slo")
+    assert shipped["eta"] == Fact("min_tpot_slo_s", 0.65) != scheduler("slide-batching").chosen()["eta"]
+    first = {
+        "schema": 1, "kind": "heuristic", "controls": [], "observation": None, "network": None, "weights": None,
+        "base": {"kind": "scheduler", "name": "slide-batching", "settings": {"gamma": 2.0}}, "provenance": {},
+    }  # fmt: skip
+    parameters = parse_document(json.dumps(first).encode(), "it")["policies"]["scheduler"]["parameters"]
+    assert (parameters["gamma"], parameters["hopeless"]) == (2.0, "exclude")
+    first["base"]["settings"]["hopeless"] = "include"
+    parameters = parse_document(json.dumps(first).encode(), "it")["policies"]["scheduler"]["parameters"]
+    assert (parameters["hopeless"], parameters["eta"]["factor"]) == ("include", 0.65)
 
 
 def several() -> Artifact:

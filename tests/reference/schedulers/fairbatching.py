@@ -11,11 +11,11 @@ from .base import Scheduler
 class FairBatching(Scheduler):
     def __init__(self, near: float = 2.0, eta: float | None = None, **limits: Any) -> None:
         super().__init__(**limits)
-        self.near, self.eta = near, eta  # eta, s; None: 0.65 x the smallest TPOT SLO of the workload
+        self.near, self.eta = near, eta  # eta, s; None: 0.9 x the smallest TPOT SLO of the workload
 
     def prepare(self, requests: list[Request], estimator: Latency) -> None:
         super().prepare(requests, estimator)
-        self.floor_s = 0.65 * min(r.tpot_slo_s for r in requests) if self.eta is None else self.eta
+        self.floor_s = 0.9 * min(r.tpot_slo_s for r in requests) if self.eta is None else self.eta
 
     def t_budget(self, queue: list[Request], now_s: float) -> float:
         t_c = self.estimator.batch([])

@@ -31,18 +31,22 @@ class SlideBatching(Scheduler):
     def __init__(
         self,
         gamma: float = 1.0,
-        eta: float | None = None,  # s; None: 0.65 x the smallest TPOT SLO of the workload
+        eta: float | None = None,  # s; None: a share of the smallest TPOT SLO of the workload
         phi: str = "a",  # a, c, p
-        hopeless: str = "exclude",  # exclude, include
+        hopeless: str | None = None,  # exclude, include; None: as the variant has it
         ablation: str = "none",  # none, only-deadline, only-density, no-latency
         token_budget: int = 512,  # of no-latency
         xllm: bool = False,
         starve_threshold: float = 1.0,  # of xllm
         density_exponent: float = 1.0,
+        deadlines: str | None = None,  # slo, early-first-token, first-token; None: as the variant has it
         **limits: Any,
     ) -> None:
         super().__init__(**limits)
+        hopeless = hopeless or ("exclude" if xllm else "include")
+        self.deadlines = deadlines or ("first-token" if xllm else "slo")
         assert phi in ("a", "c", "p") and hopeless in ("exclude", "include")
+        assert self.deadlines in ("slo", "early-first-token", "first-token")
         assert ablation in ("none", "only-deadline", "only-density", "no-latency")
         self.gamma, self.eta, self.phi, self.hopeless = gamma, eta, phi, hopeless
         self.ablation, self.token_budget = ablation, token_budget
@@ -51,27 +55,40 @@ class SlideBatching(Scheduler):
 
     def prepare(self, requests: list[Request], estimator: Latency) -> None:
         super().prepare(requests, estimator)
-        self.floor_s = 0.65 * min(r.tpot_slo_s for r in requests) if self.eta is None else self.eta
+        share = 0.65 if self.xllm else 0.9
+        self.floor_s = share * min(r.tpot_slo_s for r in requests) if self.eta is None else self.eta
 
     @property
     def t_c(self) -> float:
         return self.estimator.batch([])
 
+    def remain(self, r: Request, now_s: float) -> float:
+        if self.deadlines == "slo" or not r.emission_s or not r.interactive:
+            return r.remain(now_s)
+        base_s = r.emission_s[0]
+        if self.deadlines == "early-first-token":
+            base_s = min(base_s, r.deadline(1))
+        return base_s + r.emitted * r.tpot_slo_s - now_s
+
     def t_budget(self, queue: list[Request], now_s: float) -> float:
         remains = [
-            r.remain(now_s) for r in queue if self.hopeless == "include" or r.remain(now_s) >= self.exec(r) + self.t_c
+            self.remain(r, now_s)
+            for r in queue
+            if self.hopeless == "include" or self.remain(r, now_s) >= self.exec(r) + self.t_c
         ]
-        return max(min(remains), self.floor_s) if remains else self.floor_s
+        if not remains:
+            return INF if self.xllm else self.floor_s
+        return max(min(remains), self.floor_s)
 
     def loads(self, queue: list[Request], now_s: float, t_budget: float) -> list[float]:
         """phi of each request."""
         if self.phi == "p":
             return [sum(self.exec(r) for r in queue) + len(queue) * self.t_c] * len(queue)
-        share = t_budget / (t_budget - self.t_c)
+        share = t_budget / (t_budget - self.t_c) if t_budget < INF else 1.0
         if self.phi == "a":
             return [share * sum(self.exec(r) for r in queue)] * len(queue)
         sum_s, sum_up_to = 0.0, {}
-        for r in sorted(queue, key=lambda r: r.remain(now_s)):  # ties by place
+        for r in sorted(queue, key=lambda r: self.remain(r, now_s)):  # ties by place
             sum_s += self.exec(r)
             sum_up_to[r.index] = sum_s
         return [share * sum_up_to[r.index] for r in queue]
@@ -82,7 +99,7 @@ class SlideBatching(Scheduler):
         if self.ablation == "only-density" or (self.phi in ("a", "c") and t_budget <= self.t_c):
             return [True for _ in queue]
         loads = self.loads(queue, now_s, t_budget)
-        return [r.remain(now_s) < self.gamma * phi for r, phi in zip(queue, loads, strict=True)]
+        return [self.remain(r, now_s) < self.gamma * phi for r, phi in zip(queue, loads, strict=True)]
 
     def density(self, r: Request) -> float:
         exec_s = self.exec(r)
@@ -92,11 +109,14 @@ class SlideBatching(Scheduler):
         ranks: list[Rank] = []
         for r, urgent in zip(queue, self.urgent(queue, now_s, self.t_budget(queue, now_s)), strict=True):
             if not urgent:
-                ranks.append((1, r.remain(now_s)))
+                ranks.append((1, self.remain(r, now_s)))
             elif self.xllm:
                 slo_s = r.ttft_slo_s if r.emitted == 0 else r.tpot_slo_s
-                starved = r.remain(now_s) < -self.starve_threshold * slo_s
-                ranks.append((0, 0 if r.decoding else 1 if starved else 2, -self.density(r)))
+                starved = self.remain(r, now_s) < -self.starve_threshold * slo_s
+                if starved and not r.decoding:
+                    ranks.append((0, 1, self.remain(r, now_s)))
+                else:
+                    ranks.append((0, 0 if r.decoding else 2, -self.density(r)))
             else:
                 ranks.append((0, -self.density(r)))
         return ranks
@@ -108,4 +128,6 @@ class SlideBatching(Scheduler):
             limits = Limits(time_budget_s=self.t_budget(queue, now_s))
         if self.xllm:
             limits.misfit_ends_filling, limits.smallest_chunk_tokens = True, 51
+            if self.ablation != "no-latency":
+                limits.token_budget = 10240
         return limits

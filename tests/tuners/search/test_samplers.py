@@ -8,7 +8,7 @@ from servegym.tuners.search.errors import SearchError
 from servegym.tuners.search.samplers import SAMPLERS, check_search, first_points, make_pruner, make_sampler
 
 SPACE = build_space({"scheduler": registry.scheduler("slide-batching")}, {"gamma": Range(), "eta": Range()})
-DEFAULTS = {"scheduler.gamma": 1.0, "scheduler.eta": 0.0325}
+DEFAULTS = {"scheduler.gamma": 1.0, "scheduler.eta": 0.045}
 
 
 def drawn(sampler: str, seed: int, trials: int = 14) -> list[dict[str, float]]:
