@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from servegym.baselines.observations.disaggregated import may_decode, observe_disaggregated
+from servegym.baselines.observations.disaggregated import observe_disaggregated
 from servegym.baselines.observations.routing import routing_layout
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, observe
@@ -17,7 +17,7 @@ from servegym.envs.scenarios import RandomScenarios
 from servegym.envs.vector import ServingVectorEnv
 from servegym.simulator.cluster import cluster_of
 from servegym.simulator.parking import restore_run
-from servegym.simulator.routing import takes
+from servegym.simulator.routing import may_decode, takes
 from servegym.simulator.simulation import Scenario, Simulation
 from servegym.simulator.statuses import AT_ROUTES
 from servegym.simulator.types import HOLD, STAY

@@ -14,6 +14,7 @@ from servegym.envs.episodes import EPISODE
 from servegym.envs.errors import ActionError
 from servegym.envs.interface import Interface
 from servegym.envs.stepping import Handlers, step_episodes
+from servegym.simulator.failures import Failure, call
 from servegym.simulator.parking import Seat
 from servegym.simulator.simulation import Scenario, Simulation
 from servegym.simulator.statuses import DECISION, DONE, PAUSED
@@ -109,14 +110,20 @@ class Lanes:
 
     def _go(self, turns: np.ndarray, last: int, backwards: bool = False) -> int:
         """Step lanes turns[1] to last - 1, or a share of them. Returns how many are not at a decision afterwards."""
-        return self._step(
-            self._handlers.address, self.episodes, turns, last, backwards, self.actions, self.observations, self.masks,
-            self.bases,
+
+        def note(failure: Failure) -> None:
+            simulation = self.simulations[turns[2 + backwards]]
+            assert simulation is not None
+            simulation.note_failure(failure)
+
+        return call(
+            note, self._step, self._handlers.address, self.episodes, turns, last, backwards, self.actions,
+            self.observations, self.masks, self.bases,
         )  # fmt: skip
 
     def _run(self, i: int) -> None:
         self.episodes["stepping"][i] = 1
-        self._go(np.array([0, i]), i + 1)
+        self._go(np.array([0, i, 0, 0]), i + 1)
         self._see_to_stopped()
 
     def _see_to_stopped(self) -> None:
@@ -139,7 +146,7 @@ class Lanes:
             stepping = self.episodes["stepping"].copy()
             self.episodes["stepping"] = 0
             self.episodes["stepping"][again] = 1
-            self._go(np.array([0, 0]), len(self.episodes))
+            self._go(np.zeros(4, "i8"), len(self.episodes))
             self._see_to_stopped()
             self.episodes["stepping"] = stepping
 

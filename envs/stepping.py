@@ -56,8 +56,9 @@ def park_handlers(address, advance, observe, act):
 def step_episodes(handlers, episodes, turns, last, backwards, actions, observations, masks, bases):
     """Step those of episodes[turns[1]:last] that are to be stepped. Returns how many are not at a decision afterwards.
 
-    turns: (episodes taken, the first), int64[2], by which two threads share them: one from the first on, the other from
-    the last backwards, until they meet. So neither waits long, and an episode is most often found in its core's cache.
+    turns: (episodes taken, the first, and for each way the episode being stepped), int64[4], by which two threads share
+    them: one from the first on, the other from the last backwards, until they meet. So neither waits long, and an
+    episode is most often found in its core's cache.
     handlers: address of (advance, observe, act). actions: float64[n, numbers]. Written where there is a decision:
     observations: float32[n, size], masks: int8[n, choices], bases: float64[n, numbers], the base policy's actions.
     """
@@ -70,6 +71,7 @@ def step_episodes(handlers, episodes, turns, last, backwards, actions, observati
         i += way
         if episode.stepping == 0:
             continue
+        turns[2 + backwards] = row  # whose it is if something fails
         run, books, functions = restore_run(episode.address)
         if episode.acting == 1:
             if episode.status == DECISION:  # an episode can be without any

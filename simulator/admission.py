@@ -33,8 +33,8 @@ def room_for(engine, limits, request, need, headroom_blocks, holders):
     room = need
     if limits.reserve_context:
         room = blocks_for(request.prompt_tokens + request.emitted_tokens, engine.block_tokens)
-    if holders > 0:
-        room += limits.watermark_blocks + headroom_blocks
+    if holders > 0:  # more than there is in all is as much as that: sums stay small
+        room += min(limits.watermark_blocks, engine.total_blocks) + min(headroom_blocks, engine.total_blocks)
     return room
 
 

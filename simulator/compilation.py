@@ -114,8 +114,20 @@ def source_digest(function: Any) -> str | None:
                 digest.update(f"{name}={value!r}".encode())
             elif _counts(value):
                 todo.append(_plain(value))
-    digest.update(f"{numba.__version__} {np.__version__} {OPTIONS}".encode())
+    digest.update(f"{numba.__version__} {np.__version__} {OPTIONS} {_config.BOUNDSCHECK}".encode())
     return digest.hexdigest()[:20]
+
+
+def reached_kernels(function: Any) -> list[python_types.FunctionType]:
+    """The Python functions of a kernel and of all it can call."""
+    found: list[python_types.FunctionType] = []
+    todo = [_plain(function)]
+    while todo:
+        current = todo.pop()
+        if current not in found:
+            found.append(current)
+            todo += [_plain(value) for _, value in _reached(current) if hasattr(value, "py_func")]
+    return found
 
 
 def cache_root() -> Path:
@@ -141,6 +153,11 @@ def _announce(directory: Path) -> None:
     if not _announced and not directory.exists():
         print("servegym: compiling kernels, once for this version (under a minute) ...", file=sys.stderr, flush=True)
         _announced = True
+
+
+def check_bounds() -> None:
+    """What this process compiles from now on checks the bounds of arrays. In the cache it has places of its own."""
+    _config.BOUNDSCHECK = 1
 
 
 class Compiled(types.WrapperAddressProtocol):

@@ -5,6 +5,7 @@ from servegym.simulator.admission import has_room, room_for
 from servegym.simulator.compilation import kernel
 from servegym.simulator.memory import release, save
 from servegym.simulator.ordering import gives_up_before
+from servegym.simulator.refusals import are_legal_victims
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.signatures import state_of
 from servegym.simulator.timeline import note
@@ -15,10 +16,12 @@ from servegym.simulator.types import EVICTED
 def make_room(run, decider, e, place, need, may_give_up, now_s):
     """Evict by victim rank until `need` blocks are free (rule 5).
 
-    False: the request at `place` was the victim itself (with may_give_up False it never is), or there is none left.
+    False: the request at `place` was the victim itself (with may_give_up False it never is), or there is none left, or
+    what the policy wrote is refused.
     """
     engine, queue = run.engines[e], run.queues[e]
-    rank_victims(run, decider, e, now_s)
+    if not rank_victims(run, decider, e, now_s):
+        return False
     while engine.free_blocks < need:
         victim = -1
         for other in range(engine.queue_length):
@@ -39,12 +42,13 @@ def make_room(run, decider, e, place, need, may_give_up, now_s):
 def make_room_for_newcomer(run, decider, e, place, need, now_s):
     """Evict those who would give up memory before the request at `place` until it finds room (rule 4).
 
-    False: they do not hold enough between them, and nobody was evicted.
+    False: they do not hold enough between them, or what the policy wrote is refused, and nobody was evicted.
     """
     engine, queue, plan = run.engines[e], run.queues[e], run.plan
     if engine.holders >= run.limits[0].holder_budget:
         return False
-    rank_victims(run, decider, e, now_s)
+    if not rank_victims(run, decider, e, now_s):
+        return False
     holders, blocks = 0, 0
     for other in range(engine.queue_length):
         holder = run.requests[queue[other]]
@@ -61,16 +65,18 @@ def make_room_for_newcomer(run, decider, e, place, need, now_s):
             holder = run.requests[queue[other]]
             if holder.blocks > 0 and holder.task < 0 and (victim < 0 or gives_up_before(plan, other, victim)):
                 victim = other
+        if victim < 0:
+            return False
         evict(run, e, victim)
     return True
 
 
 @kernel
 def rank_victims(run, decider, e, now_s):
-    """Have the policy write victim ranks, once an attempt."""
+    """Have the policy write victim ranks, once an attempt. Returns whether those, and what it keeps, are legal."""
     engine, packing = run.engines[e], run.packing[0]
     if packing.victims_ranked == 1:
-        return
+        return packing.refused == 0
     for place in range(engine.queue_length):
         run.plan[place].keep_tokens = 0
     decider.victims(
@@ -78,6 +84,8 @@ def rank_victims(run, decider, e, now_s):
         decider.estimator, run.plan, run.limits[0],
     )  # fmt: skip
     packing.victims_ranked = 1
+    packing.refused = run.clock[0].failed == 1 or not are_legal_victims(run.plan, engine.queue_length)
+    return packing.refused == 0
 
 
 @kernel

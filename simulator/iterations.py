@@ -7,13 +7,22 @@ from servegym.simulator.disturbances import correct, disturbed
 from servegym.simulator.events import push
 from servegym.simulator.memory import count_blocks, release
 from servegym.simulator.ordering import first_ranked
-from servegym.simulator.packer import NO_LINES, RESUME, WAITING, form_batch, rank
+from servegym.simulator.packer import NO_LINES, REFUSED, RESUME, WAITING, form_batch, rank
 from servegym.simulator.prefixes import use_chunks
+from servegym.simulator.refusals import are_numbers
 from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.routing import report_busy
 from servegym.simulator.signatures import Decider, Estimator
 from servegym.simulator.statistics import count_emitted, count_finished, counts
-from servegym.simulator.statuses import AT_BATCHES, BAD_DURATION, DECISION, NOT_STARTED, STARTED, TIMELINE_FULL
+from servegym.simulator.statuses import (
+    AT_BATCHES,
+    BAD_DURATION,
+    BAD_PLAN,
+    DECISION,
+    NOT_STARTED,
+    STARTED,
+    TIMELINE_FULL,
+)
 from servegym.simulator.tasks import becomes_task, boundaries_of, close_task, open_task, preempt, resume, schedule_end
 from servegym.simulator.timeline import note
 from servegym.simulator.types import (
@@ -63,7 +72,8 @@ def start_engine(run, books, functions, e, stop_at):
     if engine.batch_length == 0:
         return start_batch(run, books, functions, e, clock.now_s)
     engine.rounds += 1
-    rank(run, decider_of(run, functions, e), e, clock.now_s)
+    if not rank(run, decider_of(run, functions, e), e, clock.now_s) or not are_numbers(run.plan, engine.queue_length):
+        return BAD_PLAN
     first = run.queues[e][first_ranked(run.plan, engine.queue_length)]
     if run.requests[first].task != engine.running_task:
         preempt(run, books, e, clock.now_s)
@@ -79,6 +89,8 @@ def start_batch(run, books, functions, e, now_s):
     formed = form_batch(run, decider, e, now_s)
     if formed == NO_LINES:
         return TIMELINE_FULL
+    if formed == REFUSED:
+        return BAD_PLAN
     engine.rounds += 1 - engine.resuming
     engine.resuming = 0
     if formed == WAITING:

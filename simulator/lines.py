@@ -5,7 +5,7 @@ after them the inbox: requests to be routed now.
 """
 
 from servegym.simulator.compilation import inlined_kernel, kernel
-from servegym.simulator.routing import catch_up, takers, takes
+from servegym.simulator.routing import catch_up, may_decode, takers, takes
 from servegym.simulator.timeline import note
 from servegym.simulator.types import HELD, HOLD, STAY
 
@@ -109,7 +109,11 @@ def is_legal(run, books, r):
         return False
     if not (0 <= route.engine < engines and takes(books.known.views[route.engine], run.requests[r])):
         return False
-    return -1 <= route.decode_engine < engines and -1 <= route.tier < tiers.shape[0] - 2
+    if not -1 <= route.tier < tiers.shape[0] - 2:
+        return False
+    return route.decode_engine == HOLD or (
+        0 <= route.decode_engine < engines and may_decode(books.known.views[route.decode_engine])
+    )
 
 
 @kernel

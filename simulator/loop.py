@@ -29,6 +29,7 @@ from servegym.simulator.statuses import (
     BAD_ROUTE,
     DECISION,
     DONE,
+    FAILED,
     GOING_ON,
     NOT_STARTED,
     PAUSED,
@@ -112,6 +113,8 @@ def advance(run, books, functions, stop_at, until_s):
             clock.starting += 1
         clock.starting = 0
         clock.due = 0
+        if clock.failed:
+            return FAILED
         next_s = next_time_s(run, books, alone)
         if next_s == np.inf:
             return STUCK if is_stuck(run, books) else DONE

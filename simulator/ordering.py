@@ -7,11 +7,13 @@ twice as long, so that visiting all of n stays below n log n. (A heap of the bes
 """
 
 from servegym.simulator.compilation import kernel
+from servegym.simulator.refusals import are_numbers
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.types import LEAVE_OUT
 
 FIRST_WINDOW = 64
 SAMPLE = 64
+OUT_OF_ORDER, NOT_NUMBERS = -1, -2  # instead of a number of places
 GAPS = (1, 4, 10, 23, 57, 132, 301, 701, 1577, 3548, 7983, 17961, 40412, 90927, 204585)  # Ciura, then 2.25 times
 
 
@@ -37,15 +39,20 @@ def gives_up_before(plan, a, b):
 
 @kernel
 def whole_queue(order, plan, length):
-    """The places not left out, if they rank in the order of the queue or fit the first window, sorted; else -1."""
+    """The places not left out, if they rank in the order of the queue or fit the first window, sorted.
+
+    Returns their number; OUT_OF_ORDER, if they do not; NOT_NUMBERS, if a key is none.
+    """
     n = 0
     in_order = True
     for place in range(length):
+        if plan[place].key != plan[place].key:
+            return NOT_NUMBERS
         if plan[place].tier < LEAVE_OUT:
             if in_order and n > 0 and not ranks_before(plan, order[n - 1], place):
                 in_order = False
                 if length > FIRST_WINDOW:
-                    return -1
+                    return OUT_OF_ORDER if are_numbers(plan, length) else NOT_NUMBERS
             order[n] = place
             n += 1
     if not in_order:

@@ -10,7 +10,15 @@ from servegym.simulator.admission import admit, blocks_lacking, has_room
 from servegym.simulator.compilation import inlined_kernel, kernel
 from servegym.simulator.eviction import make_room, make_room_for_newcomer
 from servegym.simulator.memory import count_blocks, grow, load_time_s
-from servegym.simulator.ordering import FIRST_WINDOW, can_get_something, first_ranked, next_window, whole_queue
+from servegym.simulator.ordering import (
+    FIRST_WINDOW,
+    NOT_NUMBERS,
+    can_get_something,
+    first_ranked,
+    next_window,
+    whole_queue,
+)
+from servegym.simulator.refusals import are_legal_limits
 from servegym.simulator.requests import cached_of, is_decoding, left_of
 from servegym.simulator.signatures import state_of
 from servegym.simulator.tasks import blocks_in_tasks, see_tasks
@@ -26,7 +34,7 @@ from servegym.simulator.types import (
     PHASE_MIXED,
 )
 
-FORMED, WAITING, NO_LINES, RESUME, RANK_AGAIN = range(5)
+FORMED, WAITING, NO_LINES, RESUME, RANK_AGAIN, REFUSED = range(6)
 
 
 @inlined_kernel
@@ -35,7 +43,7 @@ def form_batch(run, decider, e, now_s):
 
     FORMED: at least one request runs. RESUME: none, but the suspended task packing.resumed_task. WAITING: none can
     before KV that is on its way has arrived. NO_LINES: the timeline may be too short for what can happen; make it
-    longer and call again.
+    longer and call again. REFUSED: the policy wrote what is refused (see `refusals`).
     """
     engine, clock, packing = run.engines[e], run.clock[0], run.packing[0]
     count_blocks(engine, now_s)
@@ -43,10 +51,13 @@ def form_batch(run, decider, e, now_s):
         # In one attempt each request is evicted, loaded and scheduled twice at most, and not scheduled twice.
         if clock.recording and lines_left(run) < 5 * engine.queue_length + 1:
             return NO_LINES
-        rank(run, decider, e, now_s)
+        if not rank(run, decider, e, now_s):
+            return REFUSED
         if engine.suspended > 0 and see_tasks(run, e):
             return RESUME
         attempted = pack(run, decider, e, now_s)
+        if attempted == REFUSED:
+            return REFUSED
         if attempted == WAITING:
             return RESUME if engine.suspended > 0 else WAITING
         if attempted == FORMED:
@@ -61,7 +72,7 @@ def form_batch(run, decider, e, now_s):
 def pack(run, decider, e, now_s):
     """One attempt at the queue of engine e as it is ranked, within run.limits[0].
 
-    FORMED, WAITING: as `form_batch`. RANK_AGAIN: nothing fits yet, and requests have given up memory.
+    FORMED, WAITING, REFUSED: as `form_batch`. RANK_AGAIN: nothing fits yet, and requests have given up memory.
     """
     packing = run.packing[0]
     packing.length = 0
@@ -73,16 +84,21 @@ def pack(run, decider, e, now_s):
     packing.prefills_fit = 1
     batches.clear(run.sums[0])
     fill(run, decider, e, now_s)
+    if packing.refused == 1:
+        return REFUSED
     if packing.length > 0:
         return FORMED
     if packing.gave_up == 1:
         return RANK_AGAIN
-    return FORMED if run_first(run, decider, e, now_s) else WAITING
+    ran = run_first(run, decider, e, now_s)
+    if packing.refused == 1:  # the ranks of victims, asked for only now
+        return REFUSED
+    return FORMED if ran else WAITING
 
 
 @kernel
 def rank(run, decider, e, now_s):
-    """Have the scheduler rank the queue of engine e and set limits."""
+    """Have the scheduler rank the queue of engine e and set limits. Returns whether that went well."""
     engine = run.engines[e]
     open_limits(run.limits[0], engine)
     if run.engines.shape[0] > 1:  # the scheduler of another pool may have used it
@@ -92,6 +108,8 @@ def rank(run, decider, e, now_s):
         now_s, engine, run.requests, run.queues[e][: engine.queue_length], state_of(run.state, e), run.parameters[e],
         decider.estimator, run.plan, run.limits[0],
     )  # fmt: skip
+    run.packing[0].refused = run.clock[0].failed == 1 or not are_legal_limits(run.limits[0])
+    return run.packing[0].refused == 0
 
 
 @kernel
@@ -126,6 +144,9 @@ def fill(run, decider, e, now_s):
     # As many places as the last batch had requests, and some more, are most often enough.
     window, visited, place = max(FIRST_WINDOW, engine.last_batch_length * 5 // 4), 0, -1
     n = whole_queue(order, plan, engine.queue_length)
+    if n == NOT_NUMBERS:
+        packing.refused = 1
+        return
     more = n < 0
     if more:
         n = 0
@@ -161,6 +182,9 @@ def fill(run, decider, e, now_s):
             continue
         need = blocks_lacking(request, chunk, engine)
         if not holder:
+            if plan[place].headroom_blocks < 0:
+                packing.refused = 1
+                return
             if not has_room(engine, limits, request, need, plan[place].headroom_blocks):
                 taken = packing.length
                 if limits.evict_for != EVICT_FOR_ALL or not make_room_for_newcomer(run, decider, e, place, need, now_s):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from servegym.simulator.compilation import Compiled
+from servegym.simulator.declared import DECLARED_BY, state_uses
 from servegym.simulator.errors import PolicyError
 from servegym.simulator.signatures import victims
 
@@ -101,6 +102,10 @@ class StateFields:
     tasks: bool = False
     repeatable: bool = False
 
+    def has(self, table: str) -> bool:
+        """Whether a table of `signatures.State` is there for the policy."""
+        return bool(getattr(self, {"requests": "request", "engines": "engine", "clients": "client"}.get(table, table)))
+
 
 class Weights:
     """Numbers that were learned: `values`, float64, read-only. Equal, and hashed, by their bytes.
@@ -159,6 +164,8 @@ class Policy:
     settings: the parameters that differ from their defaults.
     weights: numbers that were learned, which the function gets behind its parameters.
     scratch: how many numbers behind those it may write; 0 at first, and its own at each engine.
+
+    Raises PolicyError if a function uses a table of its state that is not declared.
     """
 
     name: str
@@ -175,6 +182,17 @@ class Policy:
     settings: Mapping[str, Value] = dataclasses.field(default_factory=dict)
     weights: Weights = NO_WEIGHTS
     scratch: int = 0
+
+    def __post_init__(self) -> None:
+        schedules = self.kind == "scheduler"
+        for function in (self.function, self.victims, *(self.halves or ())) if schedules else (self.function,):
+            for table, where in state_uses(function, self.kind).items():
+                if not self.state.has(table):
+                    what = f"state.{table}" if schedules else "state"
+                    raise PolicyError(
+                        f"{self.kind} {self.name} uses {what} ({where}), which it has not declared; it should have "
+                        f"state=StateFields({DECLARED_BY[table]})"
+                    )
 
     def with_settings(self, /, **settings: Any) -> Policy:
         """This policy with some parameters set. Raises PolicyError for an unknown name or a value out of range."""
@@ -238,6 +256,11 @@ def register(policy: Policy) -> Policy:
         raise PolicyError(f"there is already a {policy.kind} named {policy.name}")
     _registry[key] = policy
     return policy
+
+
+def registered() -> dict[tuple[str, str], Policy]:
+    """The registered policies by kind and name."""
+    return dict(_registry)
 
 
 def policy_names(kind: str) -> list[str]:

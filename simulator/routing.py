@@ -18,6 +18,12 @@ def takes(view, request):
 
 
 @kernel
+def may_decode(view):
+    """Whether an engine can be named for the decode of a request that has yet to be prefilled."""
+    return view.up == 1 and view.closed == 0 and view.role == ROLE_DECODE
+
+
+@kernel
 def takers(views, request):
     """How many engines take the request."""
     count = 0

@@ -12,19 +12,23 @@ import numpy as np
 from servegym.simulator import types as layout
 from servegym.simulator.arrays import fresh_books, fresh_run, functions_of, longer, settings_of
 from servegym.simulator.cluster import Cluster
+from servegym.simulator.compilation import Compiled
 from servegym.simulator.deployment import Deployment, EstimatorModel
 from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.errors import DeploymentError, PolicyError, ServegymError
+from servegym.simulator.failures import Failure, call, culprit
 from servegym.simulator.gains import Gain
 from servegym.simulator.incidents import Incident
 from servegym.simulator.loop import advance
 from servegym.simulator.policies import Policy
+from servegym.simulator.refusals import what_is_wrong, why_not
 from servegym.simulator.results import Result
 from servegym.simulator.signatures import Estimator, StateTables, state_view
 from servegym.simulator.statuses import (
     AT_BATCHES,
     BAD_DURATION,
     BAD_MOVE,
+    BAD_PLAN,
     BAD_ROUTE,
     DECISION,
     DONE,
@@ -127,7 +131,8 @@ class Simulation:
         result = simulation.result()
 
     Both ways give the same bytes for the same decisions. Raises DeploymentError if a request does not fit
-    the KV memory.
+    the KV memory. Running raises PolicyError where a policy writes what is refused (`refusals`), or it, or another
+    function of the scenario, raises an exception.
     """
 
     def __init__(self, scenario: Scenario, record_timeline: bool = False):
@@ -143,8 +148,14 @@ class Simulation:
         """Back to the start of the scenario."""
         self.arrays = fresh_run(self.scenario, self.settings, self.record_timeline)
         self.books = fresh_books(self.arrays, self.scenario, self.settings)
+        self.failures: list[Failure] = []  # what functions of the scenario have raised
         self.wall_s = 0.0
         self.ended = False
+
+    def note_failure(self, failure: Failure) -> None:
+        """A compiled function has raised an exception: the run is to end."""
+        self.failures.append(failure)
+        self.arrays.clock[0].failed = 1
 
     def run(self) -> Result:
         """Run to the end of the scenario, from the start or from where stepping stopped."""
@@ -156,13 +167,24 @@ class Simulation:
 
         The engine that decides is `arrays.clock[0].deciding_engine`.
         """
-        return self._advance(stop_at=AT_BATCHES) == DECISION
+        return self.advance_to(AT_BATCHES)
+
+    def advance_to(self, stop_at: int) -> bool:
+        """Run on until there is a decision of a kind (statuses.AT_..., added up); False when there is none any more.
+
+        What has been decided about a route or a check is in `books.route` and `books.moves`, and can be changed there.
+        """
+        return self._advance(stop_at) == DECISION
 
     def _advance(self, stop_at: int) -> int:
         run_on = advance.entry  # read from the cache, or compiled, before the clock starts
         begin = time.perf_counter()
         while True:
-            status = run_on(self.arrays, self.books, self.functions, stop_at, self.scenario.until_s)
+            status = call(
+                self.note_failure, run_on, self.arrays, self.books, self.functions, stop_at, self.scenario.until_s
+            )
+            if self.failures:
+                raise self._error(status)
             if status in (DONE, DECISION, PAUSED):
                 self.wall_s += time.perf_counter() - begin
                 self.ended = status != DECISION
@@ -185,7 +207,15 @@ class Simulation:
     def _error(self, status: int) -> ServegymError:
         """What has gone wrong, where, and what would be right."""
         where = f"{self.scenario.deployment.name}: at {self.arrays.clock[0].now_s:g} s"
-        router, scaler, route = self.settings.router.name, self.settings.scaler.name, self.books.route[0]
+        router, scaler, route = self.settings.router.label, self.settings.scaler.label, self.books.route[0]
+        if self.failures:
+            who = culprit(self.failures[0], self._named_functions())
+            return PolicyError(f"{where} {who} failed: {self.failures[0]}")
+        if status == BAD_PLAN:
+            e = self.arrays.due[self.arrays.clock[0].starting]
+            n, label = self.arrays.engines[e].queue_length, self.settings.schedulers[self.arrays.engines[e].kind].label
+            wrong = what_is_wrong(self.arrays.limits[0], self.arrays.plan[:n], self.arrays.queues[e, :n])
+            return PolicyError(f"{where} scheduler {label} {wrong}")
         if status == BAD_DURATION:
             return DeploymentError(
                 f"{where} the device model gave a batch a duration that is negative or not finite; it should be a time "
@@ -197,18 +227,39 @@ class Simulation:
                 "should be registered with moves_engines=True"
             )
         if status == BAD_ROUTE:
+            r = self.arrays.clock[0].decided
+            wrong = why_not(route, self.books.known.views, self.arrays.requests[r], len(self.settings.tiers))
             return PolicyError(
-                f"{where} router {router} sent request {self.arrays.clock[0].decided} to engine {route.engine} (decode "
-                f"engine {route.decode_engine}, line {route.line}, tier {route.tier}); it should name an engine that "
+                f"{where} router {router} sent request {r} to engine {route.engine} (decode engine "
+                f"{route.decode_engine}, line {route.line}, tier {route.tier}): {wrong}; it should name an engine that "
                 "takes the request, or hold it in a line"
             )
         if status == BAD_MOVE:
-            tiers = len(self.settings.tiers)
-            return PolicyError(f"{where} scaler {scaler} named a tier that there is not; tiers are -1 to {tiers - 1}")
+            tiers, named = len(self.settings.tiers), self.books.moves["tier"]
+            e = int(np.flatnonzero((named < -1) | (named >= tiers))[0])
+            return PolicyError(
+                f"{where} scaler {scaler} named tier {named[e]} for engine {e}, which there is not; tiers are -1 to "
+                f"{tiers - 1}"
+            )
         return PolicyError(
             f"{where} router {router} holds {self.arrays.clock[0].held} requests, and nothing more can happen; it "
             "should send a request to an engine that has nothing to do"
         )
+
+    def _named_functions(self) -> list[tuple[str, Compiled]]:
+        """The compiled functions that a run calls, under the names that a user knows them by."""
+        settings, gain = self.settings, self.scenario.gain
+        named = [(f"scheduler {policy.label}", function) for policy in settings.schedulers
+                 for function in (policy.function, policy.victims, *(policy.halves or ()))]  # fmt: skip
+        named += [(f"router {settings.router.label}", settings.router.function)]
+        named += [(f"scaler {settings.scaler.label}", settings.scaler.function)]
+        named += [(f"gain function {gain.name}", gain.function)]
+        for pool in settings.cluster.pools:
+            named += [(f"the device model of {pool.name}", pool.device.batch_s)]
+            estimator = pool.estimator
+            for function in (estimator.batch_s, estimator.exec_s, estimator.request_s):
+                named += [(f"the estimator of {pool.name}", function)]
+        return named
 
     def _grow_queues(self) -> None:
         arrays = self.arrays

@@ -5,8 +5,8 @@
 # scaler is to be asked (clock.deciding_check), as the caller asked for. PAUSED: nothing more happens up to until_s.
 # QUEUE_FULL, SIGNALS_FULL, TIMELINE_FULL: an array is too short; make it longer and call again. There is no going on
 # after BAD_DURATION: the device model gave a duration that is no time; BAD_ROUTE: the router named an engine that
-# does not take the request; BAD_MOVE: the scaler named no tier; STUCK: requests are held though nothing can happen
-# any more.
+# does not take the request; BAD_MOVE: the scaler named no tier; BAD_PLAN: a scheduler wrote limits or ranks that are
+# refused; STUCK: requests are held though nothing can happen any more; FAILED: a function has raised an exception.
 (
     DONE,
     DECISION,
@@ -18,6 +18,8 @@
     BAD_ROUTE,
     BAD_MOVE,
     STUCK,
-) = range(10)
+    BAD_PLAN,
+    FAILED,
+) = range(12)
 STARTED, NOT_STARTED, GOING_ON = -1, -2, -3  # within the loop
 AT_BATCHES, AT_ROUTES, AT_CHECKS = 1, 2, 4  # where to stop for decisions, to be added up

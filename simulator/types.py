@@ -328,6 +328,7 @@ PACKING = record(
         ("admitting", "i1"),  # requests without memory may still be admitted
         ("victims_ranked", "i1"),  # the policy has written victim ranks for this batch
         ("gave_up", "i1"),  # a request gave up its own memory: filling has ended
+        ("refused", "i1"),  # the policy has written what is refused
         ("decodes_fit", "i1"),  # 0: not even the cheapest decode fits the time left; the same for prefills
         ("prefills_fit", "i1"),
     ]
@@ -385,6 +386,7 @@ CLOCK = record(
         ("deciding_engine", "i8"),  # engine whose batch is the next decision; -1: none
         ("deciding_request", "i8"),  # request whose route is; -1: none
         ("deciding_check", "i8"),  # 1: the moves of the scaler are
+        ("failed", "i8"),  # 1: a function has raised an exception, and the run is to end (failures.py)
         ("recording", "i8"),  # 1: a timeline is kept
         ("timeline_used", "i8"),
     ]

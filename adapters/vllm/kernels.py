@@ -7,17 +7,18 @@
 from numba import types
 
 from servegym.simulator import batches
-from servegym.simulator.compilation import compiled, kernel
+from servegym.simulator.compilation import compiled
 from servegym.simulator.disturbances import correct
 from servegym.simulator.iterations import correct_estimator, decider_of
 from servegym.simulator.memory import blocks_for, grow, release
 from servegym.simulator.packer import FORMED as PACKED
+from servegym.simulator.packer import REFUSED as PACKING_REFUSED
 from servegym.simulator.packer import WAITING, pack, rank
 from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.signatures import FUNCTIONS, NUMBERS, QUEUE, RUN
 from servegym.simulator.statistics import count_admitted, count_departed, count_emitted, count_finished
 
-FORMED, NOTHING, NOT_A_NUMBER = range(3)
+FORMED, NOTHING, REFUSED = range(3)
 
 plan_signature = types.int64(RUN, FUNCTIONS, types.float64, types.int64, types.int64, types.int64)
 
@@ -26,7 +27,7 @@ plan_signature = types.int64(RUN, FUNCTIONS, types.float64, types.int64, types.i
 def plan_batch(run, functions, now_s, most_tokens, most_chunk_tokens, most_holders):
     """Form the batch that the policy wants now, within vLLM's own limits, in run.entries[0].
 
-    FORMED; NOTHING: no request can run; NOT_A_NUMBER: the policy gave a rank or a budget that is not a number.
+    FORMED; NOTHING: no request can run; REFUSED: the policy wrote limits or ranks that are refused.
     The same steps as the simulator's `form_batch`, but that vLLM's limits come in between.
     """
     engine, packing, limits = run.engines[0], run.packing[0], run.limits[0]
@@ -38,30 +39,20 @@ def plan_batch(run, functions, now_s, most_tokens, most_chunk_tokens, most_holde
         correct_estimator(run, 0)
     decider = decider_of(run, functions, 0)
     while True:
-        rank(run, decider, 0, now_s)
-        if not is_a_plan(run.plan, engine.queue_length, limits):
-            return NOT_A_NUMBER
+        if not rank(run, decider, 0, now_s):
+            return REFUSED
         limits.token_budget = min(limits.token_budget, most_tokens)
         limits.chunk_tokens = min(limits.chunk_tokens, most_chunk_tokens)
         limits.holder_budget = min(limits.holder_budget, most_holders)
         attempted = pack(run, decider, 0, now_s)
+        if attempted == PACKING_REFUSED:
+            return REFUSED
         if attempted == WAITING:
             return NOTHING
         if attempted == PACKED:
             break
     engine.batch_length = packing.length
     return FORMED
-
-
-@kernel
-def is_a_plan(plan, length, limits):
-    """Whether ranks and budgets are numbers; with a nan among them the packer's order would mean nothing."""
-    if limits.time_budget_s != limits.time_budget_s:
-        return False
-    for place in range(length):  # noqa: SIM110 (kernels have no generators)
-        if plan[place].key != plan[place].key:
-            return False
-    return True
 
 
 settle_signature = types.void(

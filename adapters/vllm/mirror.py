@@ -18,9 +18,12 @@ from servegym.simulator import types as layout
 from servegym.simulator.arrays import aligned_zeros, of_kinds
 from servegym.simulator.deployment import EstimatorModel
 from servegym.simulator.disturbances import Correction, Disturbance
+from servegym.simulator.errors import PolicyError
+from servegym.simulator.failures import Failure, call
 from servegym.simulator.gains import tdg
 from servegym.simulator.memory import empty_blocks
 from servegym.simulator.policies import Policy
+from servegym.simulator.refusals import what_is_wrong
 from servegym.simulator.signatures import Functions, Run, StateTables
 
 FIRST_SLOTS = 512  # doubled whenever they are all taken
@@ -138,8 +141,8 @@ class Mirror:
     ) -> Plan | None:
         """The batch that the policy wants now; None: none can be formed.
 
-        free_blocks: as vLLM counts them. most_...: vLLM's own limits. Raises ArithmeticError where the policy gives a
-        rank that is not a number.
+        free_blocks: as vLLM counts them. most_...: vLLM's own limits. Raises PolicyError where the policy raises an
+        exception, or writes what is refused.
         """
         if self._engine_free[0] < free_blocks:
             self._make_ids(free_blocks - int(self._engine_free[0]))
@@ -147,10 +150,17 @@ class Mirror:
             to[:] = source
         scratch = self.scratch
         kernels.prepare.entry(scratch, self.run, self.most_output_tokens, free_blocks, self.total_blocks)
-        status = kernels.plan_batch.entry(scratch, self.functions, now_s, most_tokens, most_chunk_tokens, most_holders)
+        failures: list[Failure] = []
+        status = call(
+            failures.append, kernels.plan_batch.entry, scratch, self.functions, now_s, most_tokens, most_chunk_tokens,
+            most_holders,
+        )  # fmt: skip
         evicted = self._evicted() if self._evictions[1][0] > self._evictions[0][0] else NO_SLOTS
-        if status == kernels.NOT_A_NUMBER:
-            raise ArithmeticError("it gave a rank or a budget that is not a number")
+        if failures:
+            raise PolicyError(str(failures[0]))
+        if status == kernels.REFUSED:
+            n = self.queue_length
+            raise PolicyError(f"it {what_is_wrong(scratch.limits[0], scratch.plan[:n], scratch.queues[0, :n])}")
         if status == kernels.NOTHING:
             return None
         length = int(self._packed[0])

@@ -2,13 +2,8 @@
 
 from servegym.baselines.observations.routing import CHOSEN, SLOT, TAKES, WHOLE, observe_routing
 from servegym.simulator.compilation import kernel
+from servegym.simulator.routing import may_decode
 from servegym.simulator.types import ROLE_DECODE
-
-
-@kernel
-def may_decode(view):
-    """Whether an engine takes requests that have been prefilled elsewhere."""
-    return view.up == 1 and view.closed == 0 and view.role == ROLE_DECODE
 
 
 @kernel

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from servegym.baselines.registry import scaler_names as scaler_names
     from servegym.baselines.registry import scheduler as scheduler
     from servegym.baselines.registry import scheduler_names as scheduler_names
+    from servegym.experiments.policy_checks.checking import check_policy as check_policy
     from servegym.latency_models.profile import load_profile as load_profile
     from servegym.latency_models.profile import profile_names as profile_names
     from servegym.simulator.cluster import Cluster as Cluster
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "check_policy": "experiments.policy_checks.checking",
     "simulate": "api",
     "router": "baselines.registry",
     "router_names": "baselines.registry",

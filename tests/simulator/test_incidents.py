@@ -311,5 +311,7 @@ def test_a_router_that_does_what_cannot_be_is_told_so(mistake, words):
 
 
 def test_a_scaler_that_names_no_tier_is_told_so():
-    with pytest.raises(PolicyError, match="at 2 s scaler to_tier named a tier that there is not; tiers are -1 to 0"):
+    with pytest.raises(
+        PolicyError, match=r"at 2 s scaler to_tier named tier 1 for engine [01], which there is not; tiers"
+    ):
         run(requests(prompt_tokens=[4]), pool("both", 2), tiers=(1.0,), scaler=scaler(1))

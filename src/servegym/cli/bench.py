@@ -45,12 +45,13 @@ def bench(
         typer.Option("--tuning", help="Only this: trials a minute of `servegym tune` as it is (needs servegym[tune])."),
     ] = False,
     load_policies: options.LoadPolicies = None,
+    check: options.Check = None,
     json: options.Json = None,
 ) -> None:
     """Measure the simulator's speed on this machine, each figure beside its bound."""
     from servegym.experiments.benchmarks import suite
 
-    load_policy_files(load_policies)
+    load_policy_files(load_policies, check)
     wishes = {"schedulers": schedulers, "routers": routers, "tuning": tuning}
     asked_for = tuple(name for name, wanted in wishes.items() if wanted)
     suite.run(json, quick, dynamo, vidur, asked_for)

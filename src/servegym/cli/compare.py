@@ -64,6 +64,7 @@ def compare(
     router: options.Routers = None,
     scaler: options.Scalers = None,
     load_policies: options.LoadPolicies = None,
+    check: options.Check = None,
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -115,7 +116,7 @@ def compare(
         raise ServegymError("--rate and --load are both given; one says how fast requests arrive")
     if out is not None:
         check_output_folder(out)
-    load_policy_files(load_policies)
+    load_policy_files(load_policies, check)
 
     from servegym.experiments.bounds.shares import why_no_bounds, with_shares
     from servegym.experiments.comparison import SCHEDULERS, Comparison

@@ -54,6 +54,7 @@ def evaluate(
     scaler: panels.Scalers = None,
     baseline: panels.Baseline = None,
     load_policies: options.LoadPolicies = None,
+    check: options.Check = None,
     device: panels.Devices = None,
     engines: panels.Engines = None,
     prefill: options.Prefill = 0,
@@ -91,7 +92,7 @@ def evaluate(
     """
     if out is not None:
         check_output_folder(out)
-    load_policy_files(load_policies)
+    load_policy_files(load_policies, check)
 
     from servegym.experiments.evaluation.evaluation import Evaluation
     from servegym.experiments.load import parse_load

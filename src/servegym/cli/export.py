@@ -68,6 +68,7 @@ def export(
     router: Annotated[str | None, named("router")] = None,
     scaler: Annotated[str | None, named("scaler")] = None,
     load_policies: options.LoadPolicies = None,
+    check: options.Check = None,
     device: Annotated[
         str | None,
         typer.Option(
@@ -112,7 +113,7 @@ def export(
     from servegym.experiments.export_targets import export as write_export
     from servegym.experiments.exports import completed, named_artifact, source_artifact
 
-    load_policy_files(load_policies)
+    load_policy_files(load_policies, check)
     texts = {"scheduler": scheduler, "decode_scheduler": decode_scheduler, "router": router, "scaler": scaler}
     given = {role: text for role, text in texts.items() if text is not None}
     if (source is None) == (not given):

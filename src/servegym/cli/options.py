@@ -214,6 +214,16 @@ LoadPolicies = Annotated[
     ),
 ]
 
+Check = Annotated[
+    bool | None,
+    typer.Option(
+        "--check/--no-check",
+        help="Check files of policies on small scenarios first, with bounds checks, even if they have passed; or never.",
+        show_default="once for each change of a file",
+        rich_help_panel=WHAT,
+    ),
+]
+
 JOBS_HELP = "Runs at a time. The results are the same however many."
 Jobs = Annotated[
     int | None,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from servegym.cli.user_policies import PolicyFiles
+from servegym.experiments.policy_files import PolicyFiles
 
 if TYPE_CHECKING:
     from servegym.tuners.running import Runner

@@ -68,6 +68,7 @@ def simulate(
     router: options.Router = options.ROUTER,
     scaler: options.Scaler = None,
     load_policies: options.LoadPolicies = None,
+    check: options.Check = None,
     rate: options.Rate = None,
     load: options.Load = None,
     requests: options.Requests = None,
@@ -99,7 +100,7 @@ def simulate(
         raise ServegymError(f"{'--csv' if csv else '--timeline'} needs --out DIR, the folder of the tables")
     if out is not None:
         check_output_folder(out)
-    load_policy_files(load_policies)
+    load_policy_files(load_policies, check)
 
     from servegym.api import simulate as serve
     from servegym.baselines.registry import router as find_router

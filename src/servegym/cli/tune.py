@@ -60,6 +60,7 @@ def tune(
     scaler: tuning_options.Scaler = None,
     tune: tuning_options.Tune = None,
     load_policies: options.LoadPolicies = None,
+    check: options.Check = None,
     device: panels.Devices = None,
     engines: panels.Engines = None,
     prefill: options.Prefill = 0,
@@ -88,7 +89,7 @@ def tune(
     """
     if out is not None:
         check_output_folder(out)
-    load_policy_files(load_policies)
+    load_policy_files(load_policies, check)
     try:
         import optuna  # noqa: F401 (said here, before anything else is done)
     except ModuleNotFoundError:

@@ -1,0 +1,162 @@
+"""Policies that mean harm: compiled once each, with parameters that say what they do wrong, how much and when."""
+
+from servegym.simulator.compilation import kernel
+from servegym.simulator.policies import Parameter, Policy
+from servegym.simulator.signatures import gain, router, scaler, scheduler, victims
+
+LIMITS = (
+    "token_budget", "chunk_tokens", "sequence_budget", "holder_budget", "smallest_chunk_tokens",
+    "untimed_prefill_tokens", "watermark_blocks",
+)  # fmt: skip
+FLAGS = ("phase", "misfit", "evict_for", "preemptible")
+WAYS = (
+    *LIMITS, *FLAGS, "time_budget_s", "slice_s", "key", "headroom_blocks", "victim_key", "keep_tokens", "raise",
+    "assert", "raise_in_helper", "raise_in_victims", "leave_out",
+)  # fmt: skip
+(
+    TOKENS, CHUNK, SEQUENCES, HOLDERS, SMALLEST, UNTIMED, WATERMARK, PHASE, MISFIT, EVICT_FOR, PREEMPTIBLE, TIME, SLICE,
+    KEY, HEADROOM, VICTIM_KEY, KEEP, RAISE, ASSERT, HELPER, VICTIMS, LEAVE,
+) = range(len(WAYS))  # fmt: skip
+WAY, VALUE, NUMBER, SINCE = range(4)  # of the parameters: a whole number, any number, and the iteration of the first
+
+
+@kernel
+def refuse(parameters):
+    if parameters[WAY] == HELPER:
+        raise ValueError("a helper had enough")
+
+
+@kernel
+def set_limit(limits, way, value, number):
+    """Write a limit that is none, or huge."""
+    if way == TOKENS:
+        limits.token_budget = value
+    elif way == CHUNK:
+        limits.chunk_tokens = value
+    elif way == SEQUENCES:
+        limits.sequence_budget = value
+    elif way == HOLDERS:
+        limits.holder_budget = value
+    elif way == SMALLEST:
+        limits.smallest_chunk_tokens = value
+    elif way == UNTIMED:
+        limits.untimed_prefill_tokens = value
+    elif way == WATERMARK:
+        limits.watermark_blocks = value
+    elif way == PHASE:
+        limits.phase = value
+    elif way == MISFIT:
+        limits.misfit = value
+    elif way == EVICT_FOR:
+        limits.evict_for = value
+    elif way == PREEMPTIBLE:
+        limits.preemptible = value
+    elif way == TIME:
+        limits.time_budget_s = number
+    elif way == SLICE:
+        limits.slice_s = number
+
+
+@scheduler
+def hostile(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    way, value, number = int(parameters[WAY]), int(parameters[VALUE]), parameters[NUMBER]
+    limits.evict_for = 2
+    for place in range(queue.shape[0]):
+        plan[place].tier, plan[place].headroom_blocks = 0, 0
+        plan[place].key = float(-place) if place % 2 else float(place)
+    if engine.iterations < parameters[SINCE] or queue.shape[0] == 0:
+        return
+    last = queue.shape[0] - 1
+    if way == KEY:
+        plan[last].key = number
+    elif way == HEADROOM:
+        plan[last].headroom_blocks = value
+    elif way == RAISE:
+        raise ValueError("had enough")
+    elif way == ASSERT:
+        assert way != ASSERT, "must not be"
+    elif way == LEAVE:
+        for place in range(queue.shape[0]):
+            plan[place].tier = value
+    refuse(parameters)
+    set_limit(limits, way, value, number)
+
+
+@victims
+def hostile_victims(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+    way, value, number = int(parameters[WAY]), int(parameters[VALUE]), parameters[NUMBER]
+    for place in range(queue.shape[0]):
+        plan[place].victim_tier, plan[place].victim_key = plan[place].tier, plan[place].key
+    if engine.iterations < parameters[SINCE]:
+        return
+    last = queue.shape[0] - 1
+    if way == VICTIM_KEY:
+        plan[last].victim_key = number
+    elif way == KEEP:
+        plan[last].keep_tokens = value
+    elif way == VICTIMS:
+        raise ValueError("nobody gives up anything")
+
+
+def parameter(name: str) -> Parameter:
+    return Parameter(name, 0, "of the harm", low=-float("inf"), high=float("inf"))
+
+
+HOSTILE = Policy(
+    "hostile", "scheduler", "Does harm.", "", hostile, victims=hostile_victims,
+    parameters=(
+        Parameter("way", "none", "what", choices=(*WAYS, "none")), *map(parameter, ("value", "number", "since")),
+    ),
+)  # fmt: skip
+
+ROUTES = ("engine", "decode_engine", "line", "tier", "raise")
+
+
+@router
+def hostile_router(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+    way, value = parameters[0], int(parameters[1])
+    route.engine = -1
+    for e in range(known.views.shape[0]):
+        view = known.views[e]
+        if view.up and not view.closed and (view.role == 2) == (requests[r].computed_tokens > 0):
+            route.engine = e
+    if r < parameters[2]:
+        return
+    if way == 0:
+        route.engine = value
+    elif way == 1:
+        route.decode_engine = value
+    elif way == 2:
+        route.engine, route.line = -1, value
+    elif way == 3:
+        route.tier = value
+    elif way == 4:
+        raise ValueError("nowhere to go")
+
+
+HOSTILE_ROUTER = Policy(
+    "hostile-router", "router", "Does harm.", "", hostile_router, moves_engines=True,
+    parameters=(Parameter("way", "none", "what", choices=(*ROUTES, "none")), parameter("value"), parameter("since")),
+)  # fmt: skip
+
+
+@scaler
+def hostile_scaler(now_s, requests, known, state, parameters, estimates, moves):
+    if now_s < parameters[2]:
+        return
+    if parameters[1] == -9.0:
+        raise ValueError("no more scaling")
+    moves[moves.shape[0] - 1].tier = int(parameters[1])
+
+
+HOSTILE_SCALER = Policy(
+    "hostile-scaler", "scaler", "Does harm.", "", hostile_scaler,
+    parameters=(Parameter("interval_s", 1.0, "between checks", low=1e-3), parameter("tier"), parameter("since")),
+)  # fmt: skip
+
+
+@gain
+def hostile_gain(request, outcome, now_s):
+    if request.emitted_tokens == 3:
+        raise ValueError("no more gains")
+    return 1.0
