@@ -93,7 +93,7 @@ def fields_digest(layout: Layout) -> str:
 def written_parameters(policy: Policy) -> dict[str, Any]:
     """Every parameter with its value, so that a later version with other defaults decides the same.
 
-    A default that depends on what is served stays one: {"fact": "min_tpot_slo_s", "factor": 0.65}.
+    A default that depends on what is served stays one: {"fact": "min_tpot_slo_s", "factor": 0.9}.
     """
     return {
         name: {"fact": value.name, "factor": value.factor} if isinstance(value, Fact) else value
