@@ -41,6 +41,16 @@ def simulated(where: str, **arguments: Any) -> str:
     return of_result(servegym.simulate(**{**surroundings()[where], **arguments}, record_timeline=True))
 
 
+def shown(steps: Callable[..., Iterator[Any]], *arguments: str) -> str:
+    """The digest of what environments show."""
+    return of_values(steps(*arguments))
+
+
+def decided(where: str, scheduler: str) -> str:
+    """The digest of what the plug-in decides for an engine that gets the requests of some surroundings."""
+    return of_values(plugin.steps(scheduler, surroundings()[where]["workload"]))
+
+
 def options_of(policy: Policy) -> Iterator[str]:
     """The policy with one option other than by default: each of its choices, and a small budget of tokens."""
     for parameter in policy.parameters:
@@ -81,15 +91,12 @@ def _gains() -> Iterator[tuple[str, Case]]:
 def _episodes() -> Iterator[tuple[str, Case]]:
     for name, _, _ in ENVIRONMENTS:
         for agent in ("base", "random"):
-            yield f"environment/{name}/{agent}", lambda name=name, agent=agent: of_values(episodes.single(name, agent))
-        yield f"environment/{name}/vector", lambda name=name: of_values(episodes.vector(name))
-    yield "environment/ServingParallelEnv/base", lambda: of_values(episodes.several_agents())
+            yield f"environment/{name}/{agent}", partial(shown, episodes.single, name, agent)
+        yield f"environment/{name}/vector", partial(shown, episodes.vector, name)
+    yield "environment/ServingParallelEnv/base", partial(shown, episodes.several_agents)
 
 
 def _decisions() -> Iterator[tuple[str, Case]]:
-    workload = "four"  # too much for one engine
+    where = "four"  # too much for one engine
     for name in (*servegym.scheduler_names(), *LEARNED["scheduler"]):
-        yield (
-            f"plugin/{workload}/{name}",
-            lambda name=name: of_values(plugin.steps(name, surroundings()[workload]["workload"])),
-        )
+        yield f"plugin/{where}/{name}", partial(decided, where, name)
