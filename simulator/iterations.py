@@ -13,7 +13,15 @@ from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.routing import report_busy
 from servegym.simulator.signatures import Decider, Estimator
 from servegym.simulator.statistics import count_emitted, count_finished, counts
-from servegym.simulator.statuses import AT_BATCHES, BAD_DURATION, DECISION, NOT_STARTED, STARTED, TIMELINE_FULL
+from servegym.simulator.statuses import (
+    AT_BATCHES,
+    BAD_DURATION,
+    BAD_ESTIMATE,
+    DECISION,
+    NOT_STARTED,
+    STARTED,
+    TIMELINE_FULL,
+)
 from servegym.simulator.tasks import becomes_task, boundaries_of, close_task, open_task, preempt, resume, schedule_end
 from servegym.simulator.timeline import note
 from servegym.simulator.types import (
@@ -21,6 +29,7 @@ from servegym.simulator.types import (
     BATCH_START,
     EVENT_BATCH_END,
     FINISH,
+    LATEST_S,
     SCHEDULED,
     TBT_BINS,
     TBT_BINS_PER_OCTAVE,
@@ -34,9 +43,10 @@ _FIRST_BIN = (1023 + TBT_SMALLEST_EXPONENT) * TBT_BINS_PER_OCTAVE
 
 @kernel
 def correct_estimator(run, e):
-    """The estimator of engine e, as corrected."""
+    """The estimator of engine e, as corrected: what its form has declared to be scaled is, and nothing else."""
+    scale = run.engines[e].estimate_scale
     for i in range(run.fitted.shape[1]):
-        run.estimate[e, i] = run.engines[e].estimate_scale * run.fitted[e, i]
+        run.estimate[e, i] = run.fitted[e, i].fixed + scale * run.fitted[e, i].scaled
 
 
 @kernel
@@ -56,6 +66,8 @@ def start_engine(run, books, functions, e, stop_at):
     if engine.batch_length > 0 and (engine.running_task < 0 or engine.suspending == 1):
         return NOT_STARTED
     if run.correction[0].window_iterations > 0:
+        if not engine.estimate_scale < np.inf:
+            return BAD_ESTIMATE
         correct_estimator(run, e)
     if stop_at & AT_BATCHES and clock.deciding_engine != e:
         clock.deciding_engine = e
@@ -97,8 +109,10 @@ def start_batch(run, books, functions, e, now_s):
         if task:
             computing_s += engine.check_s * boundaries_of(engine, run.limits[0].preemptible)
         duration_s = computing_s + engine.moving_s
-        if not 0.0 <= duration_s < np.inf or now_s + duration_s == np.inf:
+        if not 0.0 <= duration_s <= LATEST_S:
             return BAD_DURATION
+        if not 0.0 <= engine.batch_estimate_s <= LATEST_S:
+            return BAD_ESTIMATE
         engine.iterations += 1
         if run.clock[0].recording:
             note(run, BATCH_START, e, -1, engine.queue_length, engine.batch_estimate_s)

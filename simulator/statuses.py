@@ -4,7 +4,9 @@
 # clock.deciding_engine is about to form a batch, the router is about to send request clock.deciding_request, or the
 # scaler is to be asked (clock.deciding_check), as the caller asked for. PAUSED: nothing more happens up to until_s.
 # QUEUE_FULL, SIGNALS_FULL, TIMELINE_FULL: an array is too short; make it longer and call again. There is no going on
-# after BAD_DURATION: the device model gave a duration that is no time; BAD_ROUTE: the router named an engine that
+# after BAD_DURATION: the device model gave a duration that is no time; BAD_ESTIMATE: nor is the estimator's, or what it
+# is corrected by; BAD_TIME: nothing happens before the latest time of a run; TOO_OFTEN: the scaler is asked millions of
+# times before anything else happens; BAD_ROUTE: the router named an engine that
 # does not take the request; BAD_MOVE: the scaler named no tier; STUCK: requests are held though nothing can happen
 # any more.
 (
@@ -15,9 +17,12 @@
     SIGNALS_FULL,
     TIMELINE_FULL,
     BAD_DURATION,
+    BAD_ESTIMATE,
+    BAD_TIME,
+    TOO_OFTEN,
     BAD_ROUTE,
     BAD_MOVE,
     STUCK,
-) = range(10)
+) = range(13)
 STARTED, NOT_STARTED, GOING_ON = -1, -2, -3  # within the loop
 AT_BATCHES, AT_ROUTES, AT_CHECKS = 1, 2, 4  # where to stop for decisions, to be added up

@@ -338,8 +338,17 @@ GROUP = record(
 
 # What a device does besides its model; see disturbances.py.
 DISTURBANCE = record([("noise", "f8"), ("drift_per_s", "f8"), ("shift_s", "f8"), ("shift_ratio", "f8"), ("seed", "i8")])
+# A coefficient of an estimator as it was fitted: corrected it is fixed + estimate_scale x scaled (one of them is 0).
+FITTED = record([("fixed", "f8"), ("scaled", "f8")])
 # How an estimator is corrected; window_iterations 0: not at all.
 CORRECTION = record([("theta", "f8"), ("window_iterations", "i8"), ("compounding", "i8")])
+
+# The latest time of a run, and the longest duration and estimate: some 30,000 years. Up to there float64 tells 0.2 ms
+# apart, and sums of times stay finite; beyond is a mistake in somebody's units, and ends the run with an error.
+LATEST_S = 1e12
+# Most times that a scaler is asked with nothing else in between: an interval that is so much shorter than what it waits
+# for is a mistake, and would keep a run busy for hours.
+MOST_CHECKS = 1_000_000
 
 # An event of the future. Order: time, then kind, then index (an engine, or a request).
 EVENT = record([("time_s", "f8"), ("kind", "i8"), ("index", "i8")])
