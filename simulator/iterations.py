@@ -20,6 +20,7 @@ from servegym.simulator.statuses import (
     DECISION,
     NOT_STARTED,
     STARTED,
+    THRASHING,
     TIMELINE_FULL,
 )
 from servegym.simulator.tasks import becomes_task, boundaries_of, close_task, open_task, preempt, resume, schedule_end
@@ -30,6 +31,7 @@ from servegym.simulator.types import (
     EVENT_BATCH_END,
     FINISH,
     LATEST_S,
+    MOST_FILLINGS,
     SCHEDULED,
     TBT_BINS,
     TBT_BINS_PER_OCTAVE,
@@ -113,6 +115,8 @@ def start_batch(run, books, functions, e, now_s):
             return BAD_DURATION
         if not 0.0 <= engine.batch_estimate_s <= LATEST_S:
             return BAD_ESTIMATE
+        if is_thrashing(engine):
+            return THRASHING
         engine.iterations += 1
         if run.clock[0].recording:
             note(run, BATCH_START, e, -1, engine.queue_length, engine.batch_estimate_s)
@@ -127,6 +131,13 @@ def start_batch(run, books, functions, e, now_s):
     if run.engines.shape[0] > 1:
         report_busy(run, books, e, now_s + max(0.0, engine.batch_estimate_s - ran_s), now_s)
     return STARTED
+
+
+@kernel
+def is_thrashing(engine):
+    """Whether the engine has computed so much since its last token that it must have been in vain."""
+    memory_tokens = engine.total_blocks * engine.block_tokens
+    return engine.scheduled_tokens - engine.scheduled_before > MOST_FILLINGS * memory_tokens
 
 
 @inlined_kernel
@@ -154,6 +165,7 @@ def end_batch(run, books, gain, e, now_s):
         earned = gain(request, outcome, now_s)
         emit(request, outcome, clock, histogram, earned, now_s)
         engine.emitted_tokens += 1
+        engine.scheduled_before = engine.scheduled_tokens
         if counting:
             count_emitted(run.state, e, request)
         if clock.recording:

@@ -33,6 +33,7 @@ from servegym.simulator.statuses import (
     PAUSED,
     QUEUE_FULL,
     SIGNALS_FULL,
+    THRASHING,
     TIMELINE_FULL,
     TOO_OFTEN,
 )
@@ -195,6 +196,15 @@ class Simulation:
             return DeploymentError(
                 f"{where} nothing more happens before {layout.LATEST_S:g} s, where a run ends: {self._next_thing()}"
             )
+        if status == THRASHING:
+            engine = self._starting_engine()
+            policy = self.settings.schedulers[engine.kind].name
+            return PolicyError(
+                f"{where} engine {engine.index} ({self.settings.cluster.pools[engine.kind].name}) has computed "
+                f"{layout.MOST_FILLINGS} times what its memory holds since a token came out: under scheduler {policy} "
+                "requests take memory from each other again and again; it should leave one what it has until it has a "
+                "token"
+            )
         if status == TOO_OFTEN:
             clock = self.arrays.clock[0]
             return PolicyError(
@@ -224,7 +234,7 @@ class Simulation:
     def _wrong_time(self, estimate: bool) -> str:
         """What is wrong with the duration or the estimate of the batch that an engine is to start."""
         arrays = self.arrays
-        engine, sums = arrays.engines[arrays.due[arrays.clock[0].starting]], arrays.sums[0]
+        engine, sums = self._starting_engine(), arrays.sums[0]
         pool, most = self.settings.cluster.pools[engine.kind], f"{layout.LATEST_S:g} s"
         requests = int(sums.prefill_requests + sums.decode_requests)
         batch = f"a batch of {requests} requests and {int(sums.prefill_tokens + sums.decode_requests)} tokens"
@@ -244,6 +254,10 @@ class Simulation:
             f"{where} the device model says that {batch} takes {model_s:g} s, to which come noise, drift and "
             f"{engine.moving_s:g} s for moving KV; together it should be 0 to {most}"
         )
+
+    def _starting_engine(self) -> np.record:
+        """The engine that was to start an iteration."""
+        return self.arrays.engines[self.arrays.due[self.arrays.clock[0].starting]]
 
     def _next_thing(self) -> str:
         """What would happen next, and when."""

@@ -6,9 +6,9 @@
 # QUEUE_FULL, SIGNALS_FULL, TIMELINE_FULL: an array is too short; make it longer and call again. There is no going on
 # after BAD_DURATION: the device model gave a duration that is no time; BAD_ESTIMATE: nor is the estimator's, or what it
 # is corrected by; BAD_TIME: nothing happens before the latest time of a run; TOO_OFTEN: the scaler is asked millions of
-# times before anything else happens; BAD_ROUTE: the router named an engine that
-# does not take the request; BAD_MOVE: the scaler named no tier; STUCK: requests are held though nothing can happen
-# any more.
+# times before anything else happens; THRASHING: requests take memory from each other again and again; BAD_ROUTE: the
+# router named an engine that does not take the request; BAD_MOVE: the scaler named no tier; STUCK: requests are held
+# though nothing can happen any more.
 (
     DONE,
     DECISION,
@@ -20,9 +20,10 @@
     BAD_ESTIMATE,
     BAD_TIME,
     TOO_OFTEN,
+    THRASHING,
     BAD_ROUTE,
     BAD_MOVE,
     STUCK,
-) = range(13)
+) = range(14)
 STARTED, NOT_STARTED, GOING_ON = -1, -2, -3  # within the loop
 AT_BATCHES, AT_ROUTES, AT_CHECKS = 1, 2, 4  # where to stop for decisions, to be added up

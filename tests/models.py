@@ -1,6 +1,6 @@
 """Hypothesis strategies: a latency model of every form, with any coefficients that it can have.
 
-Times are of the size of those in strategies.py. Vectors are drawn form by form; a form that has none needs nothing here.
+Times are of the size of those in strategies.py. Vectors are drawn form by form; a form without has nothing here.
 """
 
 from typing import Any
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from servegym.latency_models.form import Coefficient
 from servegym.latency_models.forms import forms, get_form
 from servegym.latency_models.model import LatencyModel
 
@@ -53,16 +52,12 @@ def table_vectors(draw: st.DrawFn) -> dict[str, Any]:
 VECTORS = {"piecewise": piecewise_vectors(), "table": table_vectors()}
 
 
-def number_of(coefficient: Coefficient) -> st.SearchStrategy[float]:
-    """The constant part of a batch comes on top of this, so that an iteration takes some time."""
-    return NUMBERS[coefficient.unit]
-
-
 @st.composite
 def models(draw: st.DrawFn, form: str | None = None) -> LatencyModel:
     """Of this form, or of any."""
     name = form or draw(st.sampled_from(sorted(forms())))
-    numbers = {c.name: draw(number_of(c)) for c in get_form(name).coefficients if not c.vector}
+    numbers = {c.name: draw(NUMBERS[c.unit]) for c in get_form(name).coefficients if not c.vector}
     vectors = draw(VECTORS[name]) if name in VECTORS else {}
+    # An iteration takes some time.
     constant_s = draw(st.one_of(st.just(1 / 64), st.floats(2**-10, 1 / 2)))
     return LatencyModel.from_values(name, {**numbers, **vectors, get_form(name).constant: constant_s})

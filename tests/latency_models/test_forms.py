@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.models import models as any_models
 
 from servegym.latency_models.forms import estimator_forms, forms, get_form
 from servegym.latency_models.forms.piecewise import FIT_KNOTS
@@ -13,7 +14,6 @@ from servegym.latency_models.model import LatencyModel
 from servegym.simulator.errors import ProfileError
 from servegym.simulator.signatures import Estimator
 from servegym.simulator.types import BATCH, PLAN, REQUEST
-from tests.models import models as any_models
 
 pytestmark = pytest.mark.nojit
 
@@ -231,15 +231,11 @@ def test_what_is_not_scaled_is_neither_a_time_nor_work(name):
     form, values = get_form(name), VALUES[name]
     fixed = [c.name for c in form.coefficients if c.name not in form.scaled]
     assert {c.unit for c in form.coefficients if c.name in fixed} <= {"tokens", "FLOP/s", "bytes/s", "1"}
-    places = form.scaled_places(form.pack(values))
-    assert form.pack(values)[~places].tolist() == [
-        number
-        for c in form.coefficients
-        for number in [
-            *([len(values[c.name])] if c.vector else []),
-            *(np.atleast_1d(values[c.name]) if c.name in fixed else []),
-        ]
-    ]
+    expected = []
+    for c in form.coefficients:
+        numbers = np.atleast_1d(values[c.name]).tolist()
+        expected += [False] * c.vector + [c.name not in fixed] * len(numbers)
+    assert form.scaled_places(form.pack(values)).tolist() == expected
 
 
 def test_a_form_that_scales_what_it_does_not_have_is_refused():
