@@ -6,6 +6,8 @@ PYTHON ?= python3
 JOBS ?= 2
 ARGS ?=
 PYTEST_ARGS ?=
+EPISODES ?= 500
+BOUNDS := tests/simulator/test_episodes.py tests/simulator/test_extremes.py tests/envs/test_corrected.py
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +18,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help compare test coverage engines format lint type docs bench clean
+.PHONY: help compare test coverage bounds engines format lint type docs bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
@@ -27,9 +29,15 @@ compare: $(BASE) ## compare the schedulers with the defaults, into results/ (opt
 # Tests of one file stay in one worker, so that the runs its fixtures make are made once; the workers
 # share Numba's disk cache, so that a kernel is compiled about once however many workers there are. Torch has one
 # thread in each.
-test: $(DEV) ## run all tests, then `coverage` (fewer of them: PYTEST_ARGS=tests/simulator)
+test: $(DEV) ## run all tests, then `coverage` and `bounds` (fewer of them: PYTEST_ARGS=tests/simulator)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory coverage
+	@$(MAKE) --no-print-directory bounds EPISODES=50
+
+# A read beyond an array shows in compiled code only if what lies there changes. Kernels that check every index are other
+# kernels, with cache folders of their own.
+bounds: $(DEV) ## run random episodes with kernels that check every index (more of them: EPISODES=5000 of each form)
+	NUMBA_BOUNDSCHECK=1 SERVEGYM_EPISODES=$(EPISODES) $(BIN)/python -m pytest $(BOUNDS)
 
 # Compiled code leaves no trace for coverage to see: these tests run once more as plain Python.
 coverage: $(DEV) ## run the tests marked nojit as plain Python and report the lines they reach

@@ -36,6 +36,9 @@ class Form:
     exec_s: the same for all that each request of a queue has left, in one call; see `signatures`.
     coefficients: in packed order, numbers before vectors. constant: the one that every batch pays
         once, whatever is in it.
+    scaled: names of those that times are proportional to, taken together: with each of them c times as large, every
+        batch and every request takes c times as long. Online correction multiplies these. The others (knots, rates)
+        say where and what they count, and stay as they are, as do the lengths of vectors.
     cannot: what the form cannot express, for documents and help texts.
     fit: (BATCH array[n], duration_s float64[n]) -> values by name, minimising relative error. Raises ProfileError
         for batches it can say nothing about. None: the form is made from specifications.
@@ -47,11 +50,18 @@ class Form:
     batch_s: Compiled
     coefficients: tuple[Coefficient, ...]
     constant: str
+    scaled: tuple[str, ...]
     cannot: str
     fit: Callable[[np.ndarray, np.ndarray], Values] | None = None
     request_s: Compiled | None = None
     exec_s: Compiled | None = None
     check: Callable[[Values, str], None] | None = None
+
+    def __post_init__(self) -> None:
+        unknown = set(self.scaled) - {coefficient.name for coefficient in self.coefficients}
+        if unknown or self.constant not in self.scaled:
+            wrong = f"it has no {min(unknown)}" if unknown else f"its constant {self.constant} is not among them"
+            raise ProfileError(f"form '{self.name}': scaled is {', '.join(self.scaled)}; {wrong}")
 
     @property
     def constant_index(self) -> int:
@@ -82,6 +92,17 @@ class Form:
         if self.check is not None:
             self.check(values, where)
         return np.array(packed, dtype=np.float64)
+
+    def scaled_places(self, packed: np.ndarray) -> np.ndarray:
+        """bool[k]: which of the packed numbers are `scaled`. Raises ProfileError as `unpack`."""
+        values, places = self.unpack(packed), np.zeros(len(packed), dtype=np.bool_)
+        at = 0
+        for coefficient in self.coefficients:
+            at += coefficient.vector  # its length is a place of its own
+            length = len(values[coefficient.name]) if coefficient.vector else 1  # type: ignore[arg-type]
+            places[at : at + length] = coefficient.name in self.scaled
+            at += length
+        return places
 
     def unpack(self, packed: np.ndarray) -> dict[str, float | list[float]]:
         """Values by name: the inverse of `pack`. Raises ProfileError for an array of another length."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -72,6 +73,11 @@ class LatencyModel:
                 f"these can: {', '.join(estimator_forms())}"
             )
         return function
+
+    @functools.cached_property
+    def scaled(self) -> np.ndarray:
+        """bool[k]: the coefficients that online correction multiplies; see `Form`."""
+        return self.definition.scaled_places(self.coefficients)
 
     @property
     def coefficients_by_name(self) -> dict[str, float | list[float]]:

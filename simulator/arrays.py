@@ -8,7 +8,7 @@ import numpy as np
 
 from servegym.simulator import types as layout
 from servegym.simulator.cluster import Cluster, cluster_of
-from servegym.simulator.deployment import Deployment
+from servegym.simulator.deployment import Deployment, EstimatorModel
 from servegym.simulator.incidents import to_array as incidents_as_array
 from servegym.simulator.memory import empty_blocks
 from servegym.simulator.operators import WHOLE
@@ -96,7 +96,6 @@ def fresh_run(scenario: Scenario, settings: Settings, recording: bool) -> Run:
     clock[0].recording = recording
     clock[0].signal_delay_s = settings.cluster.signal_delay_s
     clock[0].buffered_first_token = scenario.gain.buffered_first_token
-    estimate = by_engine(pools, [pool.estimator.coefficients for pool in pools])
     return Run(
         clock=clock,
         requests=fresh_requests(scenario, settings),
@@ -116,8 +115,8 @@ def fresh_run(scenario: Scenario, settings: Settings, recording: bool) -> Run:
         tbt_histogram=np.zeros(layout.TBT_BINS, "i8"),
         parameters=settings.parameters.copy(),
         device=by_engine(pools, [pool.device.coefficients for pool in pools]),
-        estimate=estimate,
-        fitted=estimate.copy(),
+        estimate=by_engine(pools, [pool.estimator.coefficients for pool in pools]),
+        fitted=by_engine(pools, [as_fitted(pool.estimator) for pool in pools]),
         state=fresh_state(settings, capacity),
         disturbance=scenario.disturbance.to_array(),
         correction=np.zeros(1, layout.CORRECTION) if scenario.correction is None else scenario.correction.to_array(),
@@ -134,7 +133,7 @@ def fresh_books(run: Run, scenario: Scenario, settings: Settings) -> Books:
         estimates=Estimates(
             of_kinds([pool.estimator.batch_s.value for pool in pools]),
             of_kinds([pool.estimator.request_s.value for pool in pools]),
-            run.fitted.copy(),
+            run.estimate.copy(),
             np.zeros(2, layout.BATCH),
         ),
         parameters=settings.router_parameters.copy(),
@@ -189,13 +188,22 @@ def of_kinds(items: list) -> tuple:
 
 
 def by_engine(pools: tuple[Deployment, ...], numbers: list[np.ndarray]) -> np.ndarray:
-    """float64[engines, longest]: the numbers of each engine's pool, zeros after the end of shorter ones."""
-    together = np.zeros((sum(pool.engines for pool in pools), max(len(values) for values in numbers)))
+    """[engines, longest]: the numbers of each engine's pool, zeros after the end of shorter ones."""
+    longest = max(len(values) for values in numbers)
+    together = np.zeros((sum(pool.engines for pool in pools), longest), numbers[0].dtype)
     first = 0
     for pool, values in zip(pools, numbers, strict=True):
         together[first : first + pool.engines, : len(values)] = values
         first += pool.engines
     return together
+
+
+def as_fitted(estimator: EstimatorModel) -> np.ndarray:
+    """FITTED[k]: the coefficients of an estimator, apart by what correction does to them."""
+    fitted = np.zeros(len(estimator.coefficients), layout.FITTED)
+    fitted["scaled"] = np.where(estimator.scaled, estimator.coefficients, 0.0)
+    fitted["fixed"] = np.where(estimator.scaled, 0.0, estimator.coefficients)
+    return fitted
 
 
 def fresh_requests(scenario: Scenario, settings: Settings) -> np.ndarray:

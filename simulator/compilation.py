@@ -30,6 +30,9 @@ from numba.core.errors import NumbaExperimentalFeatureWarning
 # counting is off (it took three quarters of the time: every call with a run counted twenty arrays up and down),
 # and a kernel cannot make arrays; a helper that must, and keeps them to itself, is an `allocating_kernel`.
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "_nrt": False}
+# Of Numba's settings (NUMBA_BOUNDSCHECK, ...) those that the code depends on and Numba's own cache does not look at: a
+# kernel compiled under one is never taken for a kernel compiled under another.
+FLAGS = ("BOUNDSCHECK", "OPT", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "EXTEND_VARIABLE_LIFETIMES")
 # What counts by how it is written. Of a type that is its layout: an intrinsic may read it from memory.
 VALUES = int | float | str | tuple | np.generic | np.dtype | types.Type
 PACKAGE = f"{__name__.partition('.')[0]}."
@@ -114,7 +117,8 @@ def source_digest(function: Any) -> str | None:
                 digest.update(f"{name}={value!r}".encode())
             elif _counts(value):
                 todo.append(_plain(value))
-    digest.update(f"{numba.__version__} {np.__version__} {OPTIONS} {_config.BOUNDSCHECK}".encode())
+    flags = [f"{flag}={getattr(_config, flag, None)}" for flag in FLAGS]
+    digest.update(f"{numba.__version__} {np.__version__} {OPTIONS} {flags}".encode())
     return digest.hexdigest()[:20]
 
 

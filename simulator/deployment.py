@@ -29,13 +29,37 @@ class LatencyModel(Protocol):
 
 
 class EstimatorModel(LatencyModel, Protocol):
-    """A latency model that also gives the time of a request alone, and of all that each request of a queue has left."""
+    """A latency model that also gives the time of a request alone, and of all that each request of a queue has left.
+
+    scaled: bool[k], the coefficients that times are proportional to, taken together; online correction multiplies
+    these and no others.
+    """
 
     @property
     def request_s(self) -> Compiled: ...
 
     @property
     def exec_s(self) -> Compiled: ...
+
+    @property
+    def scaled(self) -> np.ndarray: ...
+
+
+def check_coefficients(device: LatencyModel, estimator: EstimatorModel, where: str) -> None:
+    """Raise DeploymentError for coefficients that a kernel cannot take, or of which nobody says which are scaled."""
+    for role, model in (("device", device), ("estimator", estimator)):
+        numbers = np.asarray(model.coefficients)
+        if numbers.dtype != np.float64 or numbers.ndim != 1 or not np.isfinite(numbers).all():
+            raise DeploymentError(
+                f"{where}: {role}: coefficients are {numbers.dtype}{list(numbers.shape)}, or not finite; "
+                "they should be finite float64[k]"
+            )
+    scaled = np.asarray(getattr(estimator, "scaled", None))
+    if scaled.dtype != np.bool_ or scaled.shape != estimator.coefficients.shape:
+        raise DeploymentError(
+            f"{where}: estimator: `scaled` is {scaled.dtype}{list(scaled.shape)}; it should be "
+            f"bool[{len(estimator.coefficients)}], True for each coefficient that online correction multiplies"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +123,7 @@ class Deployment:
                 f"{self.name}: host memory loads at {host.load_s_per_token:g} s a token and the prefix store at "
                 f"{store.load_s_per_token:g}; both are host memory, and should load alike"
             )
+        check_coefficients(self.device, self.estimator, self.name)
         if not 0 <= self.watermark < 1:
             raise DeploymentError(f"{self.name}: watermark is {self.watermark}; it should be 0 or more and below 1")
 

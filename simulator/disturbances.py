@@ -12,13 +12,15 @@ from servegym.simulator.errors import DeploymentError
 from servegym.simulator.random import normal
 from servegym.simulator.types import CORRECTION, DISTURBANCE
 
+MOST_NOISE = 10.0  # exp(10 z) of a normal z is any duration at all
+
 
 @dataclasses.dataclass(frozen=True)
 class Disturbance:
     """Real duration = the device model's x noise x drift.
 
-    noise: relative standard deviation of an iteration (log-normal, mean 1). drift_per_s: relative slowdown a second.
-    shift_ratio: factor from the time shift_s on. seed: of the noise.
+    noise: relative standard deviation of an iteration (log-normal, mean 1), at most 10. drift_per_s: relative slowdown
+    a second. shift_ratio: factor from the time shift_s on. seed: of the noise.
     """
 
     noise: float = 0.0
@@ -28,9 +30,12 @@ class Disturbance:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for field, least in (("noise", 0.0), ("drift_per_s", 0.0), ("shift_s", 0.0)):
-            if not getattr(self, field) >= least:
-                raise DeploymentError(f"disturbance: {field} is {getattr(self, field)}; it should be {least:g} or more")
+        if not 0 <= self.noise <= MOST_NOISE:
+            raise DeploymentError(f"disturbance: noise is {self.noise}; it should be from 0 to {MOST_NOISE:g}")
+        if not 0 <= self.drift_per_s < math.inf:
+            raise DeploymentError(f"disturbance: drift_per_s is {self.drift_per_s}; it should be 0 or more, and finite")
+        if not self.shift_s >= 0:
+            raise DeploymentError(f"disturbance: shift_s is {self.shift_s}; it should be 0 or more")
         if not 0 < self.shift_ratio < math.inf:
             raise DeploymentError(f"disturbance: shift_ratio is {self.shift_ratio}; it should be above 0")
 
@@ -41,7 +46,8 @@ class Disturbance:
 @dataclasses.dataclass(frozen=True)
 class Correction:
     """Online correction of the estimator: after each window of an engine's iterations,
-    beta <- theta beta + (1 - theta) mean(real / fitted); the estimate is beta x the fit, beta starts at 1.
+    beta <- theta beta + (1 - theta) mean(real / fitted); the estimate is beta x the fit, beta starts at 1. What is
+    multiplied are the coefficients that the estimator's form says are `scaled`.
 
     compounding: as printed, the estimate is multiplied by beta each time and the ratio is against that estimate
     (it overshoots).
@@ -54,8 +60,10 @@ class Correction:
     def __post_init__(self) -> None:
         if not 0 <= self.theta < 1:
             raise DeploymentError(f"correction: theta is {self.theta}; it should be 0 or more and below 1")
-        if self.window_iterations < 1:
-            raise DeploymentError(f"correction: window_iterations is {self.window_iterations}; it should be 1 or more")
+        if not 1 <= self.window_iterations < 2**31 or self.window_iterations != int(self.window_iterations):
+            raise DeploymentError(
+                f"correction: window_iterations is {self.window_iterations}; it should be a whole number of 1 or more"
+            )
 
     def to_array(self) -> np.ndarray:
         return np.array([dataclasses.astuple(self)], CORRECTION)

@@ -164,6 +164,7 @@ def take_back_all(run, books, e, now_s):
         engine.moving_s = 0.0
         engine.owed_s = 0.0
     close_all(run, e)
+    engine.scheduled_before = engine.scheduled_tokens
     count_blocks(engine, now_s)
     for place in range(engine.queue_length):
         r = queue[place]

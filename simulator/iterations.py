@@ -17,10 +17,12 @@ from servegym.simulator.statistics import count_emitted, count_finished, counts
 from servegym.simulator.statuses import (
     AT_BATCHES,
     BAD_DURATION,
+    BAD_ESTIMATE,
     BAD_PLAN,
     DECISION,
     NOT_STARTED,
     STARTED,
+    THRASHING,
     TIMELINE_FULL,
 )
 from servegym.simulator.tasks import becomes_task, boundaries_of, close_task, open_task, preempt, resume, schedule_end
@@ -30,6 +32,8 @@ from servegym.simulator.types import (
     BATCH_START,
     EVENT_BATCH_END,
     FINISH,
+    LATEST_S,
+    MOST_FILLINGS,
     SCHEDULED,
     TBT_BINS,
     TBT_BINS_PER_OCTAVE,
@@ -43,9 +47,10 @@ _FIRST_BIN = (1023 + TBT_SMALLEST_EXPONENT) * TBT_BINS_PER_OCTAVE
 
 @kernel
 def correct_estimator(run, e):
-    """The estimator of engine e, as corrected."""
+    """The estimator of engine e, as corrected: what its form has declared to be scaled is, and nothing else."""
+    scale = run.engines[e].estimate_scale
     for i in range(run.fitted.shape[1]):
-        run.estimate[e, i] = run.engines[e].estimate_scale * run.fitted[e, i]
+        run.estimate[e, i] = run.fitted[e, i].fixed + scale * run.fitted[e, i].scaled
 
 
 @kernel
@@ -65,6 +70,8 @@ def start_engine(run, books, functions, e, stop_at):
     if engine.batch_length > 0 and (engine.running_task < 0 or engine.suspending == 1):
         return NOT_STARTED
     if run.correction[0].window_iterations > 0:
+        if not engine.estimate_scale < np.inf:
+            return BAD_ESTIMATE
         correct_estimator(run, e)
     if stop_at & AT_BATCHES and clock.deciding_engine != e:
         clock.deciding_engine = e
@@ -109,8 +116,12 @@ def start_batch(run, books, functions, e, now_s):
         if task:
             computing_s += engine.check_s * boundaries_of(engine, run.limits[0].preemptible)
         duration_s = computing_s + engine.moving_s
-        if not 0.0 <= duration_s < np.inf or now_s + duration_s == np.inf:
+        if not 0.0 <= duration_s <= LATEST_S:
             return BAD_DURATION
+        if not 0.0 <= engine.batch_estimate_s <= LATEST_S:
+            return BAD_ESTIMATE
+        if is_thrashing(engine):
+            return THRASHING
         engine.iterations += 1
         if run.clock[0].recording:
             note(run, BATCH_START, e, -1, engine.queue_length, engine.batch_estimate_s)
@@ -125,6 +136,13 @@ def start_batch(run, books, functions, e, now_s):
     if run.engines.shape[0] > 1:
         report_busy(run, books, e, now_s + max(0.0, engine.batch_estimate_s - ran_s), now_s)
     return STARTED
+
+
+@kernel
+def is_thrashing(engine):
+    """Whether the engine has computed so much since its last token that it must have been in vain."""
+    memory_tokens = engine.total_blocks * engine.block_tokens
+    return engine.scheduled_tokens - engine.scheduled_before > MOST_FILLINGS * memory_tokens
 
 
 @inlined_kernel
@@ -152,6 +170,7 @@ def end_batch(run, books, gain, e, now_s):
         earned = gain(request, outcome, now_s)
         emit(request, outcome, clock, histogram, earned, now_s)
         engine.emitted_tokens += 1
+        engine.scheduled_before = engine.scheduled_tokens
         if counting:
             count_emitted(run.state, e, request)
         if clock.recording:

@@ -27,6 +27,7 @@ from servegym.simulator.statuses import (
     AT_ROUTES,
     BAD_MOVE,
     BAD_ROUTE,
+    BAD_TIME,
     DECISION,
     DONE,
     FAILED,
@@ -38,6 +39,7 @@ from servegym.simulator.statuses import (
     STARTED,
     STUCK,
     TIMELINE_FULL,
+    TOO_OFTEN,
 )
 from servegym.simulator.tasks import suspend
 from servegym.simulator.timeline import lines_left, note
@@ -49,6 +51,8 @@ from servegym.simulator.types import (
     FIRST_TOKEN,
     HOLD,
     LAST_TOKEN,
+    LATEST_S,
+    MOST_CHECKS,
     RECEIVED,
     ROLE_DECODE,
     ROLE_PREFILL,
@@ -116,16 +120,20 @@ def advance(run, books, functions, stop_at, until_s):
         if clock.failed:
             return FAILED
         next_s = next_time_s(run, books, alone)
-        if next_s == np.inf:
+        if next_s == np.inf and clock.events == 0 and clock.next_arrival == run.requests.shape[0]:
             return STUCK if is_stuck(run, books) else DONE
         if next_s > until_s:
             return PAUSED
+        if next_s > LATEST_S:
+            return BAD_TIME
+        if next_s == clock.next_check_s and too_often(clock, min(next_known_s(run, books), until_s)):
+            return TOO_OFTEN
         clock.now_s = next_s
 
 
 @inlined_kernel
-def next_time_s(run, books, alone):
-    """When something happens next; inf: never."""
+def next_known_s(run, books):
+    """When the next event, arrival or incident is; inf: never."""
     clock, next_s = run.clock[0], np.inf
     if clock.events > 0:
         next_s = run.events[0].time_s
@@ -133,6 +141,21 @@ def next_time_s(run, books, alone):
         next_s = min(next_s, run.outcomes[clock.next_arrival].ready_s)
     if clock.next_incident < books.incidents.shape[0] and clock.finished < run.requests.shape[0]:
         next_s = min(next_s, books.incidents[clock.next_incident].time_s)
+    return next_s
+
+
+@kernel
+def too_often(clock, next_s):
+    """Whether the scaler would be asked too many times up to next_s, or its interval is lost in rounding."""
+    waits_s = next_s - clock.next_check_s
+    lost = clock.next_check_s + clock.interval_s == clock.next_check_s
+    return next_s < np.inf and waits_s > 0.0 and (lost or waits_s > MOST_CHECKS * clock.interval_s)
+
+
+@inlined_kernel
+def next_time_s(run, books, alone):
+    """When something happens next; inf: never."""
+    clock, next_s = run.clock[0], next_known_s(run, books)
     if alone:
         return next_s
     if clock.held > 0 and clock.next_signal < clock.signals:  # what is heard then is news

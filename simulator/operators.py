@@ -8,6 +8,8 @@ import numpy as np
 
 from servegym.simulator.errors import DeploymentError
 
+MOST_LAYERS = 2**16  # a batch could be suspended at the end of each
+
 
 @dataclasses.dataclass(frozen=True)
 class Operators:
@@ -27,8 +29,10 @@ class Operators:
 
     def __post_init__(self) -> None:
         table = np.array(self.coefficients, "f8", order="C")
-        if self.layers < 1:
-            raise DeploymentError(f"operators: layers is {self.layers}; it should be 1 or more")
+        if not 1 <= self.layers <= MOST_LAYERS or self.layers != int(self.layers):
+            raise DeploymentError(
+                f"operators: layers is {self.layers}; it should be a whole number from 1 to {MOST_LAYERS}"
+            )
         if table.ndim != 2 or table.shape[1] != 4 or not len(table):
             raise DeploymentError(f"operators: coefficients have shape {table.shape}; it should be (operators, 4)")
         if not np.isfinite(table).all() or (table < 0).any() or not (table.sum(axis=1) > 0).all():

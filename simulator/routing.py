@@ -161,12 +161,15 @@ def catch_up(run, books, now_s):
 
 @kernel
 def is_heard_now(clock, signals):
-    """Whether a signal reaches the router at this very instant."""
-    for k in range(clock.next_signal, clock.signals):
-        heard_s = signals[k].time_s + clock.signal_delay_s
-        if heard_s >= clock.now_s:
-            return heard_s == clock.now_s
-    return False
+    """Whether a signal reaches the router at this very instant; they are in order of time."""
+    low, high = clock.next_signal, clock.signals
+    while low < high:
+        middle = (low + high) // 2
+        if signals[middle].time_s + clock.signal_delay_s < clock.now_s:
+            low = middle + 1
+        else:
+            high = middle
+    return low < clock.signals and signals[low].time_s + clock.signal_delay_s == clock.now_s
 
 
 @kernel

@@ -220,7 +220,7 @@ class Run(NamedTuple):
     parameters: Any  # float64[engines, ...]: of each engine's scheduler
     device: Any  # float64[engines, ...]: coefficients of each engine's device model
     estimate: Any  # float64[engines, ...]: coefficients of each engine's estimator, as corrected
-    fitted: Any  # float64[engines, ...]: the same before correction
+    fitted: Any  # FITTED[engines, ...]: the same before correction, and what of it is multiplied
     state: Any  # StateTables
     disturbance: Any  # DISTURBANCE[1]
     correction: Any  # CORRECTION[1]
@@ -286,7 +286,7 @@ RUN = types.NamedTuple(
         TABLE,
         TABLE,
         TABLE,
-        TABLE,
+        array(layout.FITTED, 2),
         STATE_TABLES,
         array(layout.DISTURBANCE),
         array(layout.CORRECTION),

@@ -4,9 +4,12 @@
 # clock.deciding_engine is about to form a batch, the router is about to send request clock.deciding_request, or the
 # scaler is to be asked (clock.deciding_check), as the caller asked for. PAUSED: nothing more happens up to until_s.
 # QUEUE_FULL, SIGNALS_FULL, TIMELINE_FULL: an array is too short; make it longer and call again. There is no going on
-# after BAD_DURATION: the device model gave a duration that is no time; BAD_ROUTE: the router named an engine that
-# does not take the request; BAD_MOVE: the scaler named no tier; BAD_PLAN: a scheduler wrote limits or ranks that are
-# refused; STUCK: requests are held though nothing can happen any more; FAILED: a function has raised an exception.
+# after BAD_DURATION: the device model gave a duration that is no time; BAD_ESTIMATE: nor is the estimator's, or what it
+# is corrected by; BAD_TIME: nothing happens before the latest time of a run; TOO_OFTEN: the scaler is asked millions of
+# times before anything else happens; THRASHING: requests take memory from each other again and again; BAD_ROUTE: the
+# router named an engine that does not take the request; BAD_MOVE: the scaler named no tier; BAD_PLAN: a scheduler wrote
+# limits or ranks that are refused; STUCK: requests are held though nothing can happen any more; FAILED: a function has
+# raised an exception.
 (
     DONE,
     DECISION,
@@ -15,11 +18,15 @@
     SIGNALS_FULL,
     TIMELINE_FULL,
     BAD_DURATION,
+    BAD_ESTIMATE,
+    BAD_TIME,
+    TOO_OFTEN,
+    THRASHING,
     BAD_ROUTE,
     BAD_MOVE,
     STUCK,
     BAD_PLAN,
     FAILED,
-) = range(12)
+) = range(16)
 STARTED, NOT_STARTED, GOING_ON = -1, -2, -3  # within the loop
 AT_BATCHES, AT_ROUTES, AT_CHECKS = 1, 2, 4  # where to stop for decisions, to be added up

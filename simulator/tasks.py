@@ -109,7 +109,8 @@ def boundary_s(run, books, e, least_s, after_s):
     engine = run.engines[e]
     running = books.tasks[e, engine.running_task]
     moving_s, computing_s, layers = running.moving_s, running.computing_s, engine.layers
-    layer = max(0, int((least_s - moving_s) * layers / computing_s) - 1) if computing_s > 0.0 else layers
+    done = (least_s - moving_s) * layers / computing_s if computing_s > 0.0 else np.inf
+    layer = max(0, int(min(max(done, 0.0), float(layers))) - 1) if done < np.inf else layers
     at_operators = running.boundaries == AT_OPERATORS
     sums, operators, whole = batch_of(run, e), books.operators[engine.kind], 0.0
     for k in range(engine.operators):

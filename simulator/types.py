@@ -121,6 +121,7 @@ ENGINE = record(
         ("iterations", "i8"),
         ("evictions", "i8"),
         ("scheduled_tokens", "i8"),
+        ("scheduled_before", "i8"),  # of these, up to the last token that came out here, or all being taken back
         ("emitted_tokens", "i8"),
         ("decode_tokens", "i8"),  # in a cluster: context of the requests here that have emitted a token
         ("host_blocks", "i8"),  # host memory for KV, in blocks; 0: none
@@ -348,8 +349,20 @@ GROUP = record(
 
 # What a device does besides its model; see disturbances.py.
 DISTURBANCE = record([("noise", "f8"), ("drift_per_s", "f8"), ("shift_s", "f8"), ("shift_ratio", "f8"), ("seed", "i8")])
+# A coefficient of an estimator as it was fitted: corrected it is fixed + estimate_scale x scaled (one of them is 0).
+FITTED = record([("fixed", "f8"), ("scaled", "f8")])
 # How an estimator is corrected; window_iterations 0: not at all.
 CORRECTION = record([("theta", "f8"), ("window_iterations", "i8"), ("compounding", "i8")])
+
+# The latest time of a run, and the longest duration and estimate: some 30,000 years. Up to there float64 tells 0.2 ms
+# apart, and sums of times stay finite; beyond is a mistake in somebody's units, and ends the run with an error.
+LATEST_S = 1e12
+# How often an engine may fill its memory anew without a token coming out. What is computed stays in memory unless it is
+# taken away: requests take it from each other, and would for ever.
+MOST_FILLINGS = 100
+# Most times that a scaler is asked with nothing else in between: an interval that is so much shorter than what it waits
+# for is a mistake, and would keep a run busy for hours.
+MOST_CHECKS = 1_000_000
 
 # An event of the future. Order: time, then kind, then index (an engine, or a request).
 EVENT = record([("time_s", "f8"), ("kind", "i8"), ("index", "i8")])

@@ -11,7 +11,7 @@ import numpy as np
 
 from servegym.simulator.errors import WorkloadError
 from servegym.simulator.prefixes import Prompts
-from servegym.simulator.types import WORKLOAD
+from servegym.simulator.types import LATEST_S, WORKLOAD
 
 FIELDS: tuple[str, ...] = tuple(WORKLOAD.names or ())
 DEFAULTS = {
@@ -36,8 +36,8 @@ class Workload:
     name: what to call it in tables. provenance: where it came from, for the record beside results.
     prefixes: the chunks of the prompts, in order of the table, where prompts are known to begin alike.
 
-    Raises WorkloadError for what cannot be served: no request, a time that is negative, NaN or before the
-    one above it, a length below 1, an SLO or a weight that is not positive.
+    Raises WorkloadError for what cannot be served: no request, a time that is negative, NaN, beyond 1e12 s or before
+    the one above it, a length below 1, an SLO or a weight that is not positive.
     """
 
     table: np.ndarray
@@ -169,7 +169,7 @@ def validate(table: np.ndarray, name: str) -> None:
         raise WorkloadError(f"workload '{name}' has no requests")
     arrival_s = table["arrival_s"]
     rules = [
-        ("arrival_s", ~np.isfinite(arrival_s) | (arrival_s < 0), "a finite time of 0 or more"),
+        ("arrival_s", ~((arrival_s >= 0) & (arrival_s <= LATEST_S)), f"a time from 0 to {LATEST_S:g} s"),
         ("arrival_s", np.r_[False, np.diff(arrival_s) < 0], "not before the request above it (sort by arrival)"),
         ("prompt_tokens", (table["prompt_tokens"] < 1) | (table["prompt_tokens"] > MAX_TOKENS), f"1 to {MAX_TOKENS}"),
         ("output_tokens", (table["output_tokens"] < 1) | (table["output_tokens"] > MAX_TOKENS), f"1 to {MAX_TOKENS}"),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from servegym.baselines.registry import router, scheduler, scheduler_names
+from servegym.baselines.registry import router, scaler, scheduler, scheduler_names
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.cluster import Cluster, Link
 from servegym.simulator.deployment import Deployment, HostMemory
@@ -122,7 +122,7 @@ def values_of(parameter: Parameter) -> st.SearchStrategy[Any]:
 @st.composite
 def policies(draw: st.DrawFn, name: str, kind: str = "scheduler") -> Policy:
     """A registered policy with some of its declared parameters set."""
-    policy = router(name) if kind == "router" else scheduler(name)
+    policy = {"scheduler": scheduler, "router": router, "scaler": scaler}[kind](name)
     chosen = {p.name: draw(st.one_of(st.none(), values_of(p))) for p in policy.parameters}
     return policy.with_settings(**{key: value for key, value in chosen.items() if value is not None})
 

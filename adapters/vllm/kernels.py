@@ -4,6 +4,7 @@
 `settle_batch` and `deliver_tokens` take into the mirror what vLLM then did.
 """
 
+import numpy as np
 from numba import types
 
 from servegym.simulator import batches
@@ -18,7 +19,7 @@ from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.signatures import FUNCTIONS, NUMBERS, QUEUE, RUN
 from servegym.simulator.statistics import count_admitted, count_departed, count_emitted, count_finished
 
-FORMED, NOTHING, REFUSED = range(3)
+FORMED, NOTHING, REFUSED, BAD_CORRECTION = range(4)
 
 plan_signature = types.int64(RUN, FUNCTIONS, types.float64, types.int64, types.int64, types.int64)
 
@@ -27,7 +28,8 @@ plan_signature = types.int64(RUN, FUNCTIONS, types.float64, types.int64, types.i
 def plan_batch(run, functions, now_s, most_tokens, most_chunk_tokens, most_holders):
     """Form the batch that the policy wants now, within vLLM's own limits, in run.entries[0].
 
-    FORMED; NOTHING: no request can run; REFUSED: the policy wrote limits or ranks that are refused.
+    FORMED; NOTHING: no request can run; REFUSED: the policy wrote limits or ranks that are refused; BAD_CORRECTION:
+    what the estimator is multiplied by is none.
     The same steps as the simulator's `form_batch`, but that vLLM's limits come in between.
     """
     engine, packing, limits = run.engines[0], run.packing[0], run.limits[0]
@@ -36,6 +38,8 @@ def plan_batch(run, functions, now_s, most_tokens, most_chunk_tokens, most_holde
     if engine.queue_length == 0:
         return NOTHING
     if run.correction[0].window_iterations > 0:
+        if not engine.estimate_scale < np.inf:
+            return BAD_CORRECTION
         correct_estimator(run, 0)
     decider = decider_of(run, functions, 0)
     while True:

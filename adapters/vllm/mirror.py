@@ -15,7 +15,7 @@ import numpy as np
 from servegym.adapters.vllm import kernels
 from servegym.adapters.vllm.terms import MOST_GROUPS, Terms
 from servegym.simulator import types as layout
-from servegym.simulator.arrays import aligned_zeros, of_kinds
+from servegym.simulator.arrays import aligned_zeros, as_fitted, of_kinds
 from servegym.simulator.deployment import EstimatorModel
 from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.errors import PolicyError
@@ -142,7 +142,7 @@ class Mirror:
         """The batch that the policy wants now; None: none can be formed.
 
         free_blocks: as vLLM counts them. most_...: vLLM's own limits. Raises PolicyError where the policy raises an
-        exception, or writes what is refused.
+        exception, or writes what is refused; ArithmeticError where the estimator can no longer be corrected.
         """
         if self._engine_free[0] < free_blocks:
             self._make_ids(free_blocks - int(self._engine_free[0]))
@@ -161,6 +161,8 @@ class Mirror:
         if status == kernels.REFUSED:
             n = self.queue_length
             raise PolicyError(f"it {what_is_wrong(scratch.limits[0], scratch.plan[:n], scratch.queues[0, :n])}")
+        if status == kernels.BAD_CORRECTION:
+            raise ArithmeticError(f"steps took {self.estimate_scale} times what its estimator was fitted to")
         if status == kernels.NOTHING:
             return None
         length = int(self._packed[0])
@@ -298,7 +300,7 @@ def _fresh(
         parameters=numbers[None, :].copy(),
         device=coefficients,
         estimate=coefficients.copy(),
-        fitted=coefficients.copy(),
+        fitted=as_fitted(estimator)[None, :],
         state=StateTables(
             requests=np.zeros((0, len(state.request))),
             engines=np.zeros((1 if state.engine else 0, len(state.engine))),

@@ -73,6 +73,7 @@ FORM = Form(
         Coefficient("t_c", "s", "constant part of a batch"),
     ),
     constant="t_c",
+    scaled=("a_p", "b_p", "c_p", "a_d", "b_d", "t_c"),
     cannot="that weights are read once a batch: the first tokens of a batch are as dear as the last",
     fit=_fit,
 )

@@ -123,6 +123,7 @@ FORM = Form(
         Coefficient("base_s", "s", "time of the linear operators at the knots", vector=True),
     ),
     constant="t_c",
+    scaled=("a_p", "b_p", "f_p", "a_d", "f_d", "t_c", "base_s"),
     cannot="how attention's time depends on how lengths are spread over the requests of a batch, beyond these sums; "
     "a request's share of base(N)",
     fit=_fit,

@@ -59,6 +59,7 @@ FORM = Form(
         Coefficient("t_c", "s", "constant part of a batch"),
     ),
     constant="t_c",
+    scaled=("c_3", "c_2", "c_1", "t_c"),
     cannot="decodes, which take no time here: it is for prefill engines; nor tokens cached before a chunk, nor how "
     "a batch's tokens are shared among its requests",
     fit=_fit,

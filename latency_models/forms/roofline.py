@@ -54,6 +54,7 @@ FORM = Form(
         Coefficient("t_c", "s", "constant part of a batch"),
     ),
     constant="t_c",
+    scaled=("token_flop", "pair_flop", "weight_bytes", "cache_bytes", "link_bytes", "t_c"),
     cannot="fitting (its numbers are specifications), a request's share of the weights, steps of matrix products, "
     "latency of all-reduces and launches, and the LM head apart from other layers",
     check=_check,

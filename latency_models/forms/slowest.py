@@ -76,6 +76,7 @@ FORM = Form(
         Coefficient("t_c", "s", "constant part of a batch"),
     ),
     constant="t_c",
+    scaled=("alpha_1", "alpha_2", "gamma_1", "gamma_2", "t_c"),
     cannot="how many requests are in the batch (a second one no longer than the first is free) and tokens cached "
     "before a prefill chunk (a chunk takes what a whole prompt of its length takes)",
     fit=_fit,

@@ -104,6 +104,7 @@ FORM = Form(
         Coefficient("table_s", "s", "time at each pair, row after row", vector=True),
     ),
     constant="t_c",
+    scaled=("t_c", "table_s"),
     cannot="whether tokens are prefilled or decoded, and a prefill's attention to itself: a chunk of n tokens takes "
     "what n decodes of the same cached tokens take",
     fit=_fit,

@@ -1,9 +1,12 @@
 """The forms against cases computed by hand, and what holds for any coefficients."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.models import models as any_models
 
 from servegym.latency_models.forms import estimator_forms, forms, get_form
 from servegym.latency_models.forms.piecewise import FIT_KNOTS
@@ -203,6 +206,44 @@ def test_more_tokens_or_more_cached_tokens_never_take_less(model, prefills, deco
     (base_s,) = model.evaluate(less[0])
     for batch in longer:
         assert model.evaluate(batch)[0] >= base_s * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("name", list(forms()))
+@settings(deadline=None, max_examples=30)
+@given(data=st.data(), by=st.sampled_from([0.5, 3.0, 1e-30, 1e30]))
+def test_times_are_proportional_to_the_coefficients_that_are_scaled(name, data, by):
+    model = data.draw(any_models(name))
+    assert model.scaled.dtype == np.bool_ and model.scaled.shape == model.coefficients.shape
+    assert model.scaled[model.definition.constant_index]
+    times = LatencyModel(name, np.where(model.scaled, by * model.coefficients, model.coefficients))
+    batch = batch_of(data.draw(requests), data.draw(cached))
+    assert times.evaluate(batch) == pytest.approx(by * model.evaluate(batch), rel=1e-9)
+    if name in estimator_forms():
+        for alone in ((300, 7, False), (1, 900, True)):
+            expected = by * model.request_s(*alone, model.coefficients)
+            largest = by * model.coefficients[model.scaled].max()  # a difference of times is exact up to their size
+            assert times.request_s(*alone, times.coefficients) == pytest.approx(expected, rel=1e-9, abs=1e-9 * largest)
+
+
+@pytest.mark.parametrize("name", list(forms()))
+def test_what_is_not_scaled_is_neither_a_time_nor_work(name):
+    """Knots, rates and lengths of vectors: by their units."""
+    form, values = get_form(name), VALUES[name]
+    fixed = [c.name for c in form.coefficients if c.name not in form.scaled]
+    assert {c.unit for c in form.coefficients if c.name in fixed} <= {"tokens", "FLOP/s", "bytes/s", "1"}
+    expected = []
+    for c in form.coefficients:
+        numbers = np.atleast_1d(values[c.name]).tolist()
+        expected += [False] * c.vector + [c.name not in fixed] * len(numbers)
+    assert form.scaled_places(form.pack(values)).tolist() == expected
+
+
+def test_a_form_that_scales_what_it_does_not_have_is_refused():
+    form = get_form("table")
+    with pytest.raises(ProfileError, match=r"form 'table': scaled is t_c, rows; it has no rows"):
+        dataclasses.replace(form, scaled=("t_c", "rows"))
+    with pytest.raises(ProfileError, match=r"scaled is table_s; its constant t_c is not among them"):
+        dataclasses.replace(form, scaled=("table_s",))
 
 
 @pytest.mark.parametrize("name", list(forms()))

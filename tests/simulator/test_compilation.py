@@ -220,6 +220,33 @@ print(sys.modules["servegym_policies_policy"].score(1.0))
     done = subprocess.run([sys.executable, "-c", code], env=env, cwd=elsewhere, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "30.0\n"), done.stderr
     assert run(folder, cache) == (30.0, "")
+def test_kernels_that_check_their_indices_are_never_taken_for_those_that_do_not(tmp_path):
+    folder, cache = tmp_path / "package", tmp_path / "cache"
+    folder.mkdir()
+    # Index 2 of an array of two: whatever lies there.
+    beyond = POLICY.replace("TABLE[1] * 1000.0", "part(TABLE, x)")
+    beyond += "\nfrom servegym.simulator.compilation import kernel\n"
+    beyond += "\n@kernel\ndef part(table, x):\n    return table[int(2 * x)]\n"
+    (folder / "policy.py").write_text(beyond.format(rules="rules"))
+    (folder / "rules.py").write_text(RULES)
+    run(folder, cache)
+    first = files(cache)
+    assert first
+    with pytest.raises(AssertionError, match="IndexError: index is out of bounds"):
+        run(folder, cache, NUMBA_BOUNDSCHECK="1")
+    both = files(cache)
+    assert both.items() > first.items()
+    run(folder, cache)
+    assert files(cache) == both
+
+
+@needs_jit
+@pytest.mark.parametrize(("flag", "value"), [("BOUNDSCHECK", 1), ("OPT", 0), ("DEBUGINFO_DEFAULT", 1)])
+def test_settings_of_numba_that_the_code_depends_on_count(monkeypatch, flag, value):
+    monkeypatch.setattr(numba.config, flag, None)
+    before = source_digest(chunk_of)
+    monkeypatch.setattr(numba.config, flag, value)
+    assert source_digest(chunk_of) != before
 
 
 def test_a_cache_that_cannot_be_written_falls_back_to_a_temporary_folder(tmp_path):

@@ -59,7 +59,7 @@ def scales(correction: Correction, iterations_run: int) -> list[float]:
     while simulation.step():
         found.append(float(simulation.arrays.engines[0].estimate_scale))
         coefficients = simulation.arrays.estimate[0]
-        assert np.array_equal(coefficients, found[-1] * simulation.arrays.fitted[0])
+        assert np.array_equal(coefficients, found[-1] * simulation.arrays.fitted["scaled"][0])
     return found
 
 

@@ -57,3 +57,7 @@ class KnownDevice:
     @property
     def coefficients(self) -> np.ndarray:
         return self.device.coefficients
+
+    @property
+    def scaled(self) -> np.ndarray:
+        return self.device.scaled
