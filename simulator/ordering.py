@@ -41,22 +41,28 @@ def gives_up_before(plan, a, b):
 def whole_queue(order, plan, length):
     """The places not left out, if they rank in the order of the queue or fit the first window, sorted.
 
-    Returns their number; OUT_OF_ORDER, if they do not; NOT_NUMBERS, if a key is none.
+    Returns their number; OUT_OF_ORDER, if they do not; NOT_NUMBERS, if a key is none. (What ranks before another of its
+    tier has a key that is a number, and so has the other: only where tiers begin there is something to look at.)
     """
     n = 0
     in_order = True
     for place in range(length):
-        if plan[place].key != plan[place].key:
-            return NOT_NUMBERS
         if plan[place].tier < LEAVE_OUT:
-            if in_order and n > 0 and not ranks_before(plan, order[n - 1], place):
-                in_order = False
-                if length > FIRST_WINDOW:
-                    return OUT_OF_ORDER if are_numbers(plan, length) else NOT_NUMBERS
+            if in_order and n > 0:
+                if not ranks_before(plan, order[n - 1], place):
+                    in_order = False
+                    if length > FIRST_WINDOW:
+                        return OUT_OF_ORDER
+                elif plan[order[n - 1]].tier != plan[place].tier and plan[place].key != plan[place].key:
+                    return NOT_NUMBERS
             order[n] = place
             n += 1
     if not in_order:
+        if not are_numbers(plan, length):
+            return NOT_NUMBERS
         sort(order, plan, n)
+    elif n > 0 and plan[order[0]].key != plan[order[0]].key:
+        return NOT_NUMBERS
     return n
 
 
@@ -100,7 +106,10 @@ def is_ahead(plan, last, place, requests, queue, packing):
 
 @kernel
 def next_window(order, plan, length, last, size, requests, queue, packing):
-    """Write about `size` places that rank first after `last`, sorted; returns their number and if there are more."""
+    """Write about `size` places that rank first after `last`, sorted; returns their number and if there are more.
+
+    NOT_NUMBERS instead, where a key among them is none: it does not rank after `bound`, so it is among them.
+    """
     sampled = 0
     for place in range(0, length, max(1, length // SAMPLE)):
         if is_ahead(plan, last, place, requests, queue, packing):
@@ -117,6 +126,8 @@ def next_window(order, plan, length, last, size, requests, queue, packing):
         if bound >= 0 and ranks_before(plan, bound, place):
             continue
         if is_ahead(plan, last, place, requests, queue, packing):
+            if plan[place].key != plan[place].key:
+                return NOT_NUMBERS, False
             order[n] = place
             n += 1
     sort(order, plan, n)

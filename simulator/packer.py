@@ -155,6 +155,9 @@ def fill(run, decider, e, now_s):
             if not more:
                 return
             n, more = next_window(order, plan, engine.queue_length, place, window, requests, queue, packing)
+            if n == NOT_NUMBERS:
+                packing.refused = 1
+                return
             window *= 2
             visited = 0
             continue

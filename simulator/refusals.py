@@ -32,16 +32,12 @@ def are_legal_limits(limits):
     """Whether the limits of a batch are what the packer can work with."""
     signs = limits.token_budget | limits.chunk_tokens | limits.sequence_budget | limits.holder_budget
     signs |= limits.smallest_chunk_tokens | limits.untimed_prefill_tokens | limits.watermark_blocks
-    if signs < 0 or limits.time_budget_s != limits.time_budget_s or not limits.slice_s >= 0.0:
-        return False
-    if (limits.phase | limits.misfit | limits.evict_for | limits.preemptible) < 0:
-        return False
-    return (
-        limits.phase <= PHASE_FIRST_DECIDES
-        and limits.misfit <= MISFIT_STOP
-        and limits.evict_for <= EVICT_FOR_ALL
-        and limits.preemptible <= AT_LAYERS
+    # Differences of what is allowed and what there is, and what there is, all have the sign of 0 or more.
+    signs |= limits.phase | (PHASE_FIRST_DECIDES - limits.phase) | limits.misfit | (MISFIT_STOP - limits.misfit)
+    signs |= (
+        limits.evict_for | (EVICT_FOR_ALL - limits.evict_for) | limits.preemptible | (AT_LAYERS - limits.preemptible)
     )
+    return signs >= 0 and limits.time_budget_s == limits.time_budget_s and limits.slice_s >= 0.0
 
 
 @kernel

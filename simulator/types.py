@@ -13,7 +13,7 @@ def record(fields: list[tuple[str, str]], lines_of: int = 1) -> np.dtype:
     dtype = np.dtype(fields, align=True)
     if dtype.itemsize % lines_of:
         names = dtype.names or ()
-        formats, offsets = zip(*((dtype.fields or {})[name][:2] for name in names), strict=True)
+        formats, offsets = zip(*(dtype.fields[name][:2] for name in names), strict=True)  # type: ignore[index]
         size = -(-dtype.itemsize // lines_of) * lines_of
         dtype = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size}, align=True)
     return np.dtype((np.record, dtype))

@@ -218,7 +218,7 @@ Check = Annotated[
     bool | None,
     typer.Option(
         "--check/--no-check",
-        help="Check files of policies on small scenarios with bounds checks first, even if they have passed; or never.",
+        help="Check files of policies on small scenarios, with bounds checks, even those that have passed; or never.",
         show_default="once for each change of a file",
         rich_help_panel=WHAT,
     ),
