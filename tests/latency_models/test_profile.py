@@ -224,7 +224,7 @@ def test_another_estimator():
     [
         ("h200-llama3-8b:estimator=piecewise", "'piecewise' cannot be an estimator; these can: linear"),
         ("h200-llama3-8b:estimator=guess", "'guess'"),
-        ("h200-llama3-8b:estimator=polynomial", "prefill"),
+        ("h200-llama3-8b:estimator=polynomial", "no time of a decode"),
         ("nowhere.json:estimator=table", "nowhere.json"),
         ("h200:estimator=table", "unknown profile 'h200'"),
     ],
