@@ -149,13 +149,15 @@ def _qwen3_30b_a3b() -> Composition:
     return product_devices.mixture(aiconfigurator.A100, device("A100-SXM4"), QWEN3_30B_A3B, slope_s)
 
 
-def _hopper(name: str, hardware: str, specification: str, tables: str, cached_tokens_in_batch: int) -> Recipe:
+def _hopper(
+    name: str, hardware: str, specification: str, tables: str, cached_tokens_in_batch: int, estimator: str = "linear"
+) -> Recipe:
     def compose() -> Composition:
         return product_devices.dense(tables, device(specification), LLAMA_3_8B)
 
     return _recipe(
         name, "Llama-3-8B", hardware, specification, LLAMA_3_8B, compose, HOPPER_METHOD, _aiconfigurator(tables),
-        BatchRange(cached_tokens_in_batch=cached_tokens_in_batch),
+        BatchRange(cached_tokens_in_batch=cached_tokens_in_batch), estimator=estimator,
     )  # fmt: skip
 
 
@@ -183,5 +185,6 @@ RECIPES = (
         derived=("experts",), estimator="table",  # a batch reads ever fewer new experts: linear would be 32 % off
     ),
     _hopper("h100-llama3-8b", "NVIDIA H100-SXM5-80GB", "H100-SXM", aiconfigurator.H100, 440_000),
-    _hopper("h200-llama3-8b", "NVIDIA H200-SXM5-141GB", "H200-SXM", aiconfigurator.H200, 880_000),
+    # PolyServe's device, with PolyServe's estimator.
+    _hopper("h200-llama3-8b", "NVIDIA H200-SXM5-141GB", "H200-SXM", aiconfigurator.H200, 880_000, "table"),
 )  # fmt: skip

@@ -26,6 +26,7 @@ from servegym.simulator.types import BATCH
 
 FOLDER = resources.files("servegym.latency_models.profiles")
 SCHEMA = "schema.json"
+ESTIMATOR = ":estimator="
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,17 @@ def profile_names() -> list[str]:
 def load_profile(name: str | Path) -> Profile:
     """A profile that ships, by name, or a JSON file of the same shape (schema.json), by path.
 
+    "NAME:estimator=FORM", or a path as text with the same at its end: with an estimator of that form instead of its
+    own, fitted to its device model (`estimators.with_estimator`).
+
     Raises ProfileError for an unknown name or an absent file, and for one that is not JSON, has another
     shape, names an unknown form, or holds a number that is out of range.
     """
+    if isinstance(name, str) and ESTIMATOR in name:
+        from servegym.latency_models.estimators import with_estimator
+
+        name, _, form = name.rpartition(ESTIMATOR)
+        return with_estimator(load_profile(name), form)
     path = Path(name)
     source: Path | Traversable
     if isinstance(name, Path) or path.suffix == ".json" or path.name != name:

@@ -85,7 +85,8 @@ def happen(run, books, now_s):
         engine.up, engine.closed, engine.drained = 1, 0, 0
     elif incident.kind == DRAIN:
         engine.drained = 1
-    view.up, view.closed = engine.up, max(engine.closed, engine.drained)
+    view.up = engine.up
+    show_closed(engine, view)
     count_service(clock, books, engine, now_s)
 
 
@@ -133,12 +134,19 @@ def move(run, books, e, tier, now_s):
 
 @kernel
 def close(run, books, e, closed):
-    """A scaler closes engine e to new requests, or opens it."""
+    """Engine e is closed to new requests by a scaler, or opened, by a router too."""
     engine, clock = run.engines[e], run.clock[0]
     if engine.closed != closed:
         engine.closed = closed
-        books.known.views[e].closed = max(engine.closed, engine.drained)
+        show_closed(engine, books.known.views[e])
         clock.news, clock.asking = 1, 0
+
+
+@kernel
+def show_closed(engine, view):
+    """The router knows at once whether an engine is closed, and whether it could open it."""
+    view.closed = max(engine.closed, engine.drained)
+    view.pending = int(engine.up == 1 and engine.closed == 1 and engine.drained == 0)
 
 
 @kernel

@@ -5,7 +5,7 @@ after them the inbox: requests to be routed now.
 """
 
 from servegym.simulator.compilation import inlined_kernel, kernel
-from servegym.simulator.routing import catch_up, may_decode, takers, takes
+from servegym.simulator.routing import catch_up, may_decode, takers, takes, would_take
 from servegym.simulator.timeline import note
 from servegym.simulator.types import HELD, HOLD, STAY
 
@@ -107,7 +107,10 @@ def is_legal(run, books, r):
         return 0 <= route.line < tiers.shape[0] - 1
     if route.tier != STAY and run.clock[0].moving == 0:
         return False
-    if not (0 <= route.engine < engines and takes(books.known.views[route.engine], run.requests[r])):
+    if not 0 <= route.engine < engines:
+        return False
+    view, request = books.known.views[route.engine], run.requests[r]
+    if not takes(view, request) and (route.tier == STAY or not would_take(view, request)):
         return False
     if not -1 <= route.tier < tiers.shape[0] - 2:
         return False

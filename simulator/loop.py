@@ -4,7 +4,7 @@ import numpy as np
 
 from servegym.simulator.compilation import compiled, inlined_kernel, kernel
 from servegym.simulator.events import make_due, pop
-from servegym.simulator.incidents import count_service, happen, move
+from servegym.simulator.incidents import close, count_service, happen, move
 from servegym.simulator.iterations import end_batch, leave, start_engine
 from servegym.simulator.lines import NO_LINE, READY, ask, is_legal, keep_waiting, next_line, take_from
 from servegym.simulator.prefixes import borrow
@@ -252,6 +252,7 @@ def route_one(run, books, line, alone, stop_at):
     clock.vain = 0
     if route.tier != STAY:
         move(run, books, e, route.tier, now_s)
+        close(run, books, e, 0)
     take_from(run, books, line)
     send(books, e, r, request, run.outcomes[r], now_s)
     if request.computed_tokens > 0:

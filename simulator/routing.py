@@ -24,6 +24,12 @@ def may_decode(view):
 
 
 @kernel
+def would_take(view, request):
+    """Whether an engine would take the request if it were not pending."""
+    return view.pending == 1 and (view.role == ROLE_DECODE) == (request.computed_tokens > 0)
+
+
+@kernel
 def takers(views, request):
     """How many engines take the request."""
     count = 0

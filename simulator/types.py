@@ -175,6 +175,7 @@ VIEW = record(
         ("tier", "i8"),  # -1: the common pool
         ("up", "i8"),  # 0: it has failed
         ("closed", "i8"),  # 1: it takes no requests
+        ("pending", "i8"),  # 1: for a scaler has closed it; a router that moves it into a tier opens it
         ("block_tokens", "i8"),
         ("total_blocks", "i8"),
         ("requests", "i8"),  # sent there and not finished

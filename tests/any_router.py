@@ -26,6 +26,7 @@ def all_known(known):
         here += 17 * view.decode_tokens + 19 * int(view.changed_s * STEPS_PER_S)
         here += 23 * int(view.busy_until_s * STEPS_PER_S) + 29 * view.version + 31 * view.finished
         here += 37 * view.finished_tokens + 41 * view.tier + 43 * view.up + 47 * view.closed
+        here += 59 * view.pending
         for place in range(view.prefills):
             here += (place + 2) * known.records[e, place]
         for place in range(view.decodes):
@@ -48,9 +49,12 @@ def takes(view, decoding):
 
 
 @kernel
-def nth_that_takes(views, decoding, n):
+def nth_that_takes(views, decoding, n, opens=False):
+    """opens: pending ones count too."""
     for e in range(views.shape[0]):
-        if takes(views[e], decoding):
+        if takes(views[e], decoding) or (
+            opens and views[e].pending == 1 and (views[e].role == ROLE_DECODE) == decoding
+        ):
             if n == 0:
                 return e
             n -= 1
@@ -63,18 +67,20 @@ def any_engine(now_s, request, requests, known, state, parameters, estimates, pl
     total = all_known(known) + requests[request].emitted_tokens
     decoding = requests[request].computed_tokens > 0
     taking, decode_engines = 0, 0
+    moving = (total // 11) % 6 < int(parameters[2])
     for e in range(views.shape[0]):
-        taking += takes(views[e], decoding)
+        pending = views[e].pending == 1 and (views[e].role == ROLE_DECODE) == decoding
+        taking += takes(views[e], decoding) or (moving and pending)
         decode_engines += takes(views[e], True)
     if total % 7 < int(parameters[1]):
         route.engine = -1
         if (total // 7) % 3 > 0:
             route.line = (total // 21) % (tiers + 1)
         return
-    route.engine = nth_that_takes(views, decoding, total % taking)
+    route.engine = nth_that_takes(views, decoding, total % taking, moving)
     if not decoding and decode_engines > 0 and total % 5 < int(parameters[0]):
         route.decode_engine = nth_that_takes(views, True, (total // 5) % decode_engines)
-    if (total // 11) % 6 < int(parameters[2]):
+    if moving:
         route.tier = (total // 13) % tiers
 
 
@@ -115,6 +121,7 @@ def everything(policy: Router | Scaler) -> int:
         here += 13 * view.free_blocks + 17 * view.decode_tokens + 19 * int(view.changed_s * STEPS_PER_S)
         here += 23 * int(view.busy_until_s * STEPS_PER_S) + 29 * view.version + 31 * len(view.finished)
         here += 37 * view.finished_tokens + 41 * number_of(view.tier) + 43 * view.up + 47 * view.closed
+        here += 59 * view.pending
         here += sum((place + 2) * r.index for place, r in enumerate(view.record))
         here += sum((place + 3) * r.index for place, r in enumerate(view.decoding))
         total += (view.index + 1) * here
@@ -138,11 +145,13 @@ class AnyEngine(Router):
         total = everything(self) + r.emitted
         if total % 7 < self.holds:
             return Route(None, line=(total // 21) % (tiers + 1) if (total // 7) % 3 > 0 else None)
+        moving = (total // 11) % 6 < self.moves
+        taking = [v for v in self.views if v.takes(r) or (moving and v.would_take(r))]
         route = Route(taking[total % len(taking)].index)
         decode_engines = [v.index for v in self.views if v.up and not v.closed and v.role == "decode"]
         if r.kv_at is None and decode_engines and total % 5 < self.names:
             route.decode_engine = decode_engines[(total // 5) % len(decode_engines)]
-        if (total // 11) % 6 < self.moves:
+        if moving:
             route.tier = (total // 13) % tiers
         return route
 

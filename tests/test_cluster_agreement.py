@@ -48,6 +48,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"decodes": "recurring", "fallback": "least-loaded", "alpha": 0.4, "mu": 0.05, "lambda": 0.3},
         {"fallback": "least-loaded", "alpha": 0.0, "mu": 0.02, "lambda": 0.1, "eta": 0.02, "local_order": "arrival"},
         {"alpha": 0.5, "mu": 0.05, "local_order": "priority"},
+        {"alpha": 0.5, "mu": 0.05, "local_order": "slide-batching"},
+        {"fallback": "least-loaded", "lambda": 0.3, "local_order": "slide-batching"},
     ],
 }
 CASES_OF_ROUTERS = [(name, settings) for name, variants in SETTINGS.items() for settings in variants]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -21,6 +21,11 @@ NORMAL_P90 = statistics.NormalDist().inv_cdf(0.9)
 def uniform(least: int, most: int) -> InverseCdf:
     """Whole numbers of `least` to `most`, each as likely."""
     return lambda level: (least + np.floor(level * (most - least + 1))).astype("i4")
+
+
+def by_quantiles(levels: Sequence[float], lengths: Sequence[float]) -> InverseCdf:
+    """With these quantiles; between two of them uniform in logarithm, from 1 on, and none longer than the last."""
+    return functools.partial(_by_quantiles, np.array([0.0, *levels]), np.log([1.0, *lengths]))
 
 
 def lognormal_by_quantiles(p50: float, p90: float) -> InverseCdf:
@@ -38,6 +43,10 @@ def gamma_by_moments(mean: float, std: float) -> InverseCdf:
     """The Gamma distribution with this mean and standard deviation."""
     shape = (mean / std) ** 2
     return functools.partial(_gamma, shape, mean / shape)
+
+
+def _by_quantiles(levels: np.ndarray, logarithms: np.ndarray, level: np.ndarray) -> np.ndarray:
+    return _tokens(np.exp(np.interp(level, levels, logarithms)))
 
 
 def _lognormal(median: float, sigma: float, level: np.ndarray) -> np.ndarray:

@@ -59,6 +59,26 @@ for _mean_prompt, _mean_output in ((4096, 1024), (512, 512)):
         )
     )
 
+# PolyServe, Table 1: prompts and outputs at POLYSERVE_LEVELS. Each between two of them as likely in logarithm; the
+# shortest from 1 on; the longest hundredth is cut to the last, beyond which the table says nothing. Independent: ours.
+POLYSERVE_LEVELS = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+POLYSERVE_TRACES = {
+    "mooncake-conversation": ((2320, 6923, 15400, 27571, 39583, 85401), (159, 350, 472, 597, 698, 1136)),
+    "mooncake-synthetic": ((277, 11587, 23286, 38737, 49009, 66458), (10, 68, 250, 390, 522, 768)),
+    "mooncake-toolagent": ((3228, 6346, 7468, 16818, 26175, 61824), (12, 30, 355, 506, 600, 890)),
+    "lmsys": ((12, 28, 82, 301, 430, 750), (39, 140, 338, 512, 519, 853)),
+    "sharegpt": ((16, 36, 158, 818, 1613, 3421), (131, 280, 445, 682, 846, 1001)),
+    "splitwise": ((396, 1019, 1186, 2735, 4083, 4142), (85, 130, 395, 425, 451, 601)),
+}
+for _name, (_prompts, _outputs) in POLYSERVE_TRACES.items():
+    FAMILIES.register(f"polyserve-{_name}")(
+        _independent(
+            distributions.by_quantiles(POLYSERVE_LEVELS, _prompts),
+            distributions.by_quantiles(POLYSERVE_LEVELS, _outputs),
+            f"PolyServe, Table 1, {_name} (quantiles; what is between them, and independence, are ours)",
+        )
+    )
+
 FAMILIES.register("qoserve-conv")(
     _independent(
         distributions.lognormal_by_quantiles(928, 3830),

@@ -19,7 +19,7 @@ from servegym.simulator.types import ROLE_PREFILL
 
 ONCE, RECURRING = range(2)
 RANDOM, LEAST_LOADED = range(2)
-BY_DEADLINE, BY_ARRIVAL, BY_PRIORITY = range(3)
+BY_DEADLINE, BY_ARRIVAL, BY_PRIORITY, AS_SLIDE_BATCHING = range(4)
 
 
 @kernel
@@ -94,29 +94,59 @@ def look_at(now_s, r, requests, views, records, e, eta, decodes, estimates):
 
 
 @kernel
+def nth(k, n, r, requests, record):
+    """Of the n requests of a queue record, and request r after them."""
+    return requests[r] if k == n else requests[record[k]]
+
+
+@kernel
+def rank(request, local_order, left_s, line):
+    """Rank a prefill as the local scheduler does. left_s: until the request's deadline less until all are done."""
+    line.tier = request.priority if local_order == BY_PRIORITY else 0
+    line.key = request.arrival_s if local_order == BY_ARRIVAL else request.first_deadline_s
+    if local_order == AS_SLIDE_BATCHING:  # urgent ones by density, then the others by deadline; gamma is 1
+        line.tier = 0 if left_s < 0.0 else 1
+        if left_s < 0.0:
+            line.key = -np.inf if line.exec_s == 0.0 else -request.first_token_gain / line.exec_s
+
+
+@kernel
+def run_in_order(now_s, since_s, r, requests, record, n, length, constant_s, local_order, plan, order):
+    """EXEC of the first `length` of a record and request r; each one's weight, if it is done in time, is its key."""
+    total_s = 0.0
+    for k in range(length):
+        total_s += plan[k].exec_s + constant_s
+        order[k] = k
+    end_s = now_s + max(0.0, total_s - since_s)
+    for k in range(length):
+        request = nth(k, n, r, requests, record)
+        rank(request, local_order, request.first_deadline_s - end_s, plan[k])
+    sort(order, plan, length)
+    done_s = 0.0
+    for i in range(length):
+        line = plan[order[i]]
+        done_s += line.exec_s + constant_s
+        line.key = in_time(nth(order[i], n, r, requests, record), now_s + max(0.0, done_s - since_s))
+    return max(0.0, total_s - since_s)
+
+
+@kernel
 def look_at_prefill_engine(now_s, r, requests, view, record, estimates, e, local_order, plan, order):
     """The same for an engine that prefills only: requests run one after the other in its local order (phi_p)."""
     constant_s = estimates.batch_s[view.kind](EMPTY_BATCH[0], estimates.coefficients[e])
-    n = view.prefills
+    n, since_s = view.prefills, now_s - view.changed_s
     for k in range(n + 1):
-        request = requests[r] if k == n else requests[record[k]]
-        order[k] = k
-        plan[k].tier = request.priority if local_order == BY_PRIORITY else 0
-        plan[k].key = request.arrival_s if local_order == BY_ARRIVAL else request.first_deadline_s
-        plan[k].exec_s = estimates.request_s[view.kind](request.prompt_tokens, 0, False, estimates.coefficients[e])
-    sort(order, plan, n + 1)
-    since_s = now_s - view.changed_s
-    before_s, after_s, gain = 0.0, 0.0, 0.0
-    for i in range(n + 1):
+        tokens = nth(k, n, r, requests, record).prompt_tokens
+        plan[k].exec_s = estimates.request_s[view.kind](tokens, 0, False, estimates.coefficients[e])
+    before_s = run_in_order(now_s, since_s, r, requests, record, n, n, constant_s, local_order, plan, order)
+    for k in range(n):
+        plan[k].victim_key = plan[k].key
+    after_s = run_in_order(now_s, since_s, r, requests, record, n, n + 1, constant_s, local_order, plan, order)
+    gain = 0.0
+    for i in range(n + 1):  # differences, as above
         k = order[i]
-        request = requests[r] if k == n else requests[record[k]]
-        after_s += plan[k].exec_s + constant_s
-        change = in_time(request, now_s + max(0.0, after_s - since_s))
-        if k < n:
-            before_s += plan[k].exec_s + constant_s
-            change -= in_time(request, now_s + max(0.0, before_s - since_s))
-        gain += change
-    return gain, max(0.0, before_s - since_s), max(0.0, after_s - since_s)
+        gain += plan[k].key - plan[k].victim_key if k < n else plan[k].key
+    return gain, before_s, after_s
 
 
 GAIN, BEFORE_S, AFTER_S = range(3, 6)  # after the FIELDS of ties: of the engine, in this decision
@@ -199,7 +229,7 @@ gorouting_policy = register(
                       choices=("random", "least-loaded"), source="ProServe, Alg. 2 line 19; xLLM"),
             Parameter("seed", 0, "of the random fallback", 0, 2**31 - 1, integer=True),
             Parameter("local_order", "deadline", "in which prefill engines are taken to run their requests",
-                      choices=("deadline", "arrival", "priority"),
+                      choices=("deadline", "arrival", "priority", "slide-batching"),
                       source="ProServe, section 4.3: that of the local scheduler"),
         ),
     )

@@ -1,5 +1,6 @@
 """PolyServe's router (sections 4.2 to 4.7): requests binned by TPOT, each to the fullest engine of its tier that still
-keeps it in time, so that the last one empties; then to tighter tiers; then to a new engine from the pool.
+keeps it in time, so that the last one empties; then to tighter tiers; then to a pending engine that has requests of
+this tier; then to a new engine from the pool.
 
 The steps are those of "Rule, exactly" in docs/systems/polyserve.md.
 """
@@ -24,10 +25,11 @@ from servegym.baselines.routers.polyserve_forecast import (
     peak_with,
     prefill_time,
 )
+from servegym.baselines.scalers.polyserve import tightest_tier
 from servegym.simulator.compilation import kernel
 from servegym.simulator.lines import tier_of
 from servegym.simulator.policies import Parameter, Policy, StateFields, register
-from servegym.simulator.routing import takes
+from servegym.simulator.routing import takes, would_take
 from servegym.simulator.signatures import router
 from servegym.simulator.types import HOLD, POOL, ROLE_DECODE, ROLE_PREFILL
 
@@ -60,6 +62,25 @@ def fullest(now_s, r, tier, in_time, requests, known, output, budget, reserve, s
         else:
             admitted = fits(requests[r], output, reserve, tpot_s, e, known, state, estimates)
         if admitted:
+            best, best_load = e, load
+    return best
+
+
+@kernel
+def fullest_pending(now_s, r, requests, known, output, budget, reserve, state, estimates):
+    """Of the pending engines whose requests belong to the tier of request r the one with the highest load that admits
+    it in that tier; -1: none does."""
+    best, best_load = -1, -np.inf
+    own = tier_of(requests[r], known.tiers)
+    tpot_s = known.tiers[own].tpot_slo_s
+    for e in range(known.views.shape[0]):
+        view = known.views[e]
+        if not would_take(view, requests[r]) or tightest_tier(e, requests, known) != own:
+            continue
+        load = load_of(now_s, view, e, state)
+        if load > best_load and admits(
+            now_s, r, requests, known, output, budget, reserve, tpot_s, e, state, estimates
+        ):  # fmt: skip
             best, best_load = e, load
     return best
 
@@ -163,8 +184,8 @@ def polyserve(now_s, r, requests, known, state, parameters, estimates, plan, ord
     output = mean_output(views, int(parameters[1]))
     own = tier_of(request, known.tiers)
     for e in range(views.shape[0]):
-        if takes(views[e], request):
-            look_at(e, requests, known, output, state, estimates, plan, order)
+        if takes(views[e], request) or would_take(views[e], request):
+            look_at(e, requests, known, output, budget, state, estimates, plan, order)
     route.line = line_of(request, known)
     if not can_still(now_s, r, requests, known, output, budget, estimates):
         route.line = known.tiers.shape[0] - 2
@@ -175,8 +196,12 @@ def polyserve(now_s, r, requests, known, state, parameters, estimates, plan, ord
                 route.engine = fullest(
                     now_s, r, tier, True, requests, known, output, budget, reserve, state, estimates
                 )  # fmt: skip
-        if route.engine == HOLD:
-            route.engine = emptiest_of_pool(request, views)
+        if route.engine == HOLD:  # the tier grows
+            route.engine = fullest_pending(
+                now_s, r, requests, known, output, budget, reserve, state, estimates
+            )  # fmt: skip
+            if route.engine == HOLD:
+                route.engine = emptiest_of_pool(request, views)
             if route.engine != HOLD:
                 route.tier = own
     if route.engine == HOLD and none_is_busy(now_s, views):
@@ -184,7 +209,7 @@ def polyserve(now_s, r, requests, known, state, parameters, estimates, plan, ord
     e = route.engine
     if e != HOLD:
         emptied = views[e].tier == POOL and route.tier == own
-        tier = own if views[e].tier == POOL or views[e].role == ROLE_PREFILL else views[e].tier
+        tier = own if route.tier == own or views[e].tier == POOL or views[e].role == ROLE_PREFILL else views[e].tier
         note_prefill(
             now_s, request, budget, known.tiers[tier].tpot_slo_s, emptied, e, known, state, estimates
         )  # fmt: skip
@@ -194,7 +219,8 @@ register(
     Policy(
         "polyserve",
         "router",
-        "The fullest engine of the request's TPOT tier that still keeps it in time; then tighter tiers; then the pool.",
+        "The fullest engine of the request's TPOT tier that still keeps it in time; then tighter tiers, a pending one, "
+        "the pool.",
         "PolyServe, section 4",
         polyserve,
         state=StateFields(engine=FIELDS),

@@ -13,9 +13,9 @@ from servegym.simulator.types import ROLE_DECODE, ROLE_PREFILL
 # Numbers kept of each engine. seen: version of its view at which the next three were worked out, plus 1. peak_tokens:
 # largest KV to come. longer_tokens: the same with a request of no tokens that stays as long as any, less what it has at
 # first. decoding_s: time of an iteration in which all decode with the largest KV. clear_s: when what was sent there for
-# prefill should be done, at s_per_token, as foreseen at the last sending.
-FIELDS = ("seen", "peak_tokens", "longer_tokens", "decoding_s", "clear_s", "s_per_token")
-SEEN, PEAK, LONGER, DECODING_S, CLEAR_S, S_PER_TOKEN = range(6)
+# prefill should be done, at s_per_token, as foreseen at the last sending. least_tokens: what of it cannot be done yet.
+FIELDS = ("seen", "peak_tokens", "longer_tokens", "decoding_s", "clear_s", "s_per_token", "least_tokens")
+SEEN, PEAK, LONGER, DECODING_S, CLEAR_S, S_PER_TOKEN, LEAST = range(7)
 
 
 @kernel
@@ -48,7 +48,7 @@ def nth(known, e, k):
 
 
 @kernel
-def look_at(e, requests, known, output, state, estimates, plan, order):
+def look_at(e, requests, known, output, budget, state, estimates, plan, order):
     """Bring the numbers of engine e up to date, if its view has changed.
 
     Requests run in step, a token an iteration, and leave when they have emitted what is to come: KV grows until one
@@ -76,6 +76,11 @@ def look_at(e, requests, known, output, state, estimates, plan, order):
         peak, longer = sorted_peaks(e, n, requests, known, output, plan, order)
     state[e, PEAK], state[e, LONGER] = peak, longer
     state[e, DECODING_S] = decoding_s(view, n, peak, e, estimates)
+    longest = 0
+    for k in range(view.prefills):
+        longest = max(longest, context_of(requests[known.records[e, k]]))
+    # None there has its token: no more is done than the batch that is running, and chunks of a prompt that is longer.
+    state[e, LEAST] = max(0, view.prefill_tokens - budget - (longest if longest > budget else 0))
 
 
 @kernel
@@ -184,7 +189,10 @@ def prefill_time(tokens, budget, decodes, decode_tokens, tpot_s, view, e, estima
 @kernel
 def backlog_s(view, now_s, e, state):
     """Time until what was sent to engine e for prefill should be done, after its running iteration."""
-    return 0.0 if view.prefills == 0 else max(0.0, state[e, CLEAR_S] - max(now_s, view.busy_until_s))
+    if view.prefills == 0:
+        return 0.0
+    as_sent_s = state[e, CLEAR_S] - max(now_s, view.busy_until_s)
+    return max(0.0, as_sent_s, state[e, LEAST] * state[e, S_PER_TOKEN])
 
 
 @kernel

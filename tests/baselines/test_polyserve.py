@@ -109,6 +109,22 @@ def test_the_emptiest_of_the_pool_joins():
     assert decided(request(40), *engines)[:2] == (1, 1)
 
 
+def test_a_pending_engine_of_the_tier_goes_before_the_pool():
+    pending = {"closed": 1, "pending": 1}
+    mine = engine(0, decoding(2, 50, 5, tpot_s=6.0), **pending)
+    assert decided(request(20), FULL, engine(), mine)[:2] == (2, 1)
+    # The fullest of two; not one whose requests are of another tier (the first of them counts), nor a drained one.
+    assert decided(request(20), FULL, engine(), mine, engine(0, decoding(3, 50, 5), **pending))[:2] == (3, 1)
+    others = decoding(1, 50, 5, tpot_s=3.0)
+    assert decided(request(20), FULL, engine(), engine(0, others + SOME, **pending))[:2] == (1, 1)
+    assert decided(request(20, tpot_s=3.0), engine(0, FULL["running"]), engine(), mine)[:2] == (1, 0)
+    assert decided(request(20), FULL, engine(), engine(0, SOME, closed=1))[:2] == (1, 1)
+    # It has to be in time there: in chunks beside the two 20 tokens take 4.38 s, alone 3 s.
+    assert decided(request(20, ttft_s=4.3), FULL, engine(), mine)[:2] == (1, 1)
+    # Where the tier has room it does not grow.
+    assert decided(request(20), engine(1), engine(), mine)[:2] == (0, -1)
+
+
 def test_best_effort():
     # 20 tokens take 3 s at least: with a TTFT of 3 s nothing helps. (3 s is not before 3 s.)
     late = request(20, ttft_s=3.0)

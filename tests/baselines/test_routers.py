@@ -186,6 +186,21 @@ def test_a_prefill_engine_runs_one_after_the_other():
                  prefiller(mine)) == 0  # fmt: skip
 
 
+def test_a_prefill_engine_with_slide_batching():
+    """30 s of work, due before 30: urgent, and the denser first, where by deadline it would be the other."""
+    asking = "gorouting:mu=0,lambda=2,fallback=least-loaded,local_order"
+    mine = new(ttft_slo_s=22.0)  # 10 tokens of weight 1: density 0.1
+    heavy, light = prefiller(waits(19, ttft_slo_s=25.0, weight=10.0)), prefiller(waits(20, ttft_slo_s=21.0, weight=0.5))
+    # By deadline it goes before the heavy one, which is late then (29): 9 are lost; and after the light one, late
+    # itself (30): nothing is gained anywhere, and the first engine has less to do.
+    assert asked(f"{asking}=deadline", mine, heavy, light) == 0
+    # By density (10 / 19, 0.025) after the heavy one, late: 0; before the light one, which is late then (30): 0.5.
+    assert asked(f"{asking}=slide-batching", mine, heavy, light) == 1
+    # Due at 30 the light one is not urgent, and in time after it: 1, where before it was 0.5 of both.
+    later = prefiller(waits(20, ttft_slo_s=30.5, weight=0.5))
+    assert asked(f"{asking}=slide-batching,alpha=1", mine, light, later) == 1
+
+
 def test_each_prefill_has_the_constant_part():
     # Two of 10 s and 1 s each: 22 s; one of 21 s and 1 s: 22 s, and a tie; one of 22 s: 23 s.
     model = linear(c_p=1, t_c=1)

@@ -80,19 +80,24 @@ def verdicts(claim: str, share_of, words: str) -> set[str]:
     return found
 
 
+def is_routed(cell: Cell) -> bool:
+    """By GoRouting as the paper has it, in whatever order its estimate follows."""
+    return cell.router.partition(":local_order=")[0] == GOROUTING
+
+
 @pytest.mark.parametrize("claim", GRIDS)
 class TestRouting:
     @pytest.mark.parametrize(("adds", "verdict"), [(0.1, HOLDS), (0.0, FAILS), (-0.1, FAILS)])
     def test_gorouting_has_to_add_at_high_load_with_every_scheduler(self, claim, adds, verdict):
         def share(cell):
-            return 0.5 + adds * (cell.router == GOROUTING and cell.load in HIGH)
+            return 0.5 + adds * (is_routed(cell) and cell.load in HIGH)
 
         assert verdicts(claim, share, "gorouting - min-load") == {verdict}
         assert verdicts(claim, share, "load 0.3") == {HOLDS}
 
     def test_one_scheduler_with_which_it_does_not_add_fails_alone(self, claim):
         def share(cell):
-            return 0.5 + (-0.1 if cell.scheduler == "weighted-vtc" else 0.1) * (cell.router == GOROUTING)
+            return 0.5 + (-0.1 if cell.scheduler == "weighted-vtc" else 0.1) * is_routed(cell)
 
         checks = claims()[claim].judge(rows_of(claim, share))
         failed = [check.name for check in checks if not check.examines and check.verdict == FAILS]
@@ -103,26 +108,26 @@ class TestRouting:
     @pytest.mark.parametrize(("loses", "verdict"), [(0.001, HOLDS), (0.02, FAILS)])
     def test_one_percent_may_be_lost_at_light_load(self, claim, loses, verdict):
         def share(cell):
-            return 0.5 - loses * (cell.router == GOROUTING and cell.load == LIGHT)
+            return 0.5 - loses * (is_routed(cell) and cell.load == LIGHT)
 
         assert verdicts(claim, share, "load 0.3") == {verdict}
 
     @pytest.mark.parametrize(("scheduler_adds", "verdict"), [(0.2, HOLDS), (0.05, FAILS)])
     def test_slide_batching_has_to_add_more_than_the_router(self, claim, scheduler_adds, verdict):
         def share(cell):
-            return 0.5 + scheduler_adds * cell.scheduler.startswith("slide") + 0.1 * (cell.router == GOROUTING)
+            return 0.5 + scheduler_adds * cell.scheduler.startswith("slide") + 0.1 * is_routed(cell)
 
         assert verdicts(claim, share, "SlideBatching + min-load less") == {verdict}
 
     def test_what_examines_does_not_count(self, claim):
         def share(cell):
-            examined = cell.exact_estimator or ":" in cell.router or cell.router == "round-robin"
-            return 0.9 if examined else 0.5 + 0.1 * (cell.router == GOROUTING)
+            examined = cell.exact_estimator or not (is_routed(cell) or cell.router == MIN_LOAD)
+            return 0.9 if examined else 0.5 + 0.1 * is_routed(cell)
 
         assert verdicts(claim, share, "gorouting - min-load") == {HOLDS}
 
     def test_misses_are_told_of_every_scheduler_and_load(self, claim, tmp_path):
-        rows = rows_of(claim, lambda cell: 0.5 + 0.1 * (cell.router == GOROUTING))
+        rows = rows_of(claim, lambda cell: 0.5 + 0.1 * is_routed(cell))
         lines = [line for line in GRIDS[claim].appendix(rows, tmp_path).splitlines() if line.startswith("| azure")]
         assert len(lines) == 1 + len(HIGH)
         assert all(line.count("0.499 / **0.399**") == 1 + len(BASELINES) for line in lines)
@@ -134,6 +139,21 @@ def test_every_setting_of_the_disaggregated_claim_has_its_engines():
         assert serving(proserve_fig11.engines(setting)).total == 8
         (slide,) = {cell.scheduler for cell in claim.cells(setting, TINY) if cell.scheduler.startswith("slide")}
         assert slide == "slide-batching:load=p"
+
+
+def test_the_estimate_follows_the_local_scheduler():
+    """Where prefills do not run by deadline, GoRouting and its variants know the order; co-located there is none."""
+    orders = {}
+    for id in GRIDS:
+        claim = claims()[id]
+        for cell in claim.cells(claim.sized(TINY).settings[0], TINY):
+            if cell.router.startswith(GOROUTING):
+                orders.setdefault((id, cell.scheduler), set()).add(cell.router.partition("local_order=")[2])
+    examined = {"deadline"}
+    assert orders.pop(("proserve-fig11", "slide-batching:load=p")) == {"slide-batching"} | examined
+    assert orders.pop(("proserve-fig11", "sarathi-priority")) == {"priority"} | examined
+    assert all(found == ({""} | examined if "11" in id else {""}) for (id, _), found in orders.items())
+    assert len(orders) == 10
 
 
 DAY = "proserve-fig19"

@@ -208,3 +208,28 @@ def test_loading_imports_neither_pandas_nor_the_solver():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_another_estimator():
+    """As it is fitted for a profile that ships, to the digits of the file; of the same device."""
+    shipped, fitted = load_profile("h200-llama3-8b"), load_profile("h200-llama3-8b:estimator=table")
+    assert fitted.estimator.coefficients == pytest.approx(shipped.estimator.coefficients, rel=1e-6)
+    assert fitted.error["estimator_vs_device"] == shipped.error["estimator_vs_device"]
+    assert fitted.name == "h200-llama3-8b:estimator=table"
+    assert np.array_equal(fitted.device.coefficients, shipped.device.coefficients) and fitted.kv == shipped.kv
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("h200-llama3-8b:estimator=piecewise", "'piecewise' cannot be an estimator; these can: linear"),
+        ("h200-llama3-8b:estimator=guess", "'guess'"),
+        ("h200-llama3-8b:estimator=polynomial", "no time of a decode"),
+        ("nowhere.json:estimator=table", "nowhere.json"),
+        ("h200:estimator=table", "unknown profile 'h200'"),
+    ],
+)
+def test_an_estimator_that_cannot_be(name, words):
+    with pytest.raises(ProfileError, match=words) as error:
+        load_profile(name)
+    assert "\n" not in str(error.value)

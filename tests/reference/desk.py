@@ -85,9 +85,12 @@ class Desk:
         route = sim.router.route(r, taking, now_s)
         if route.engine is None:
             return r.tier if route.line is None else route.line
-        assert sim.book.views[route.engine] in taking
+        assert sim.book.views[route.engine] in taking or (
+            route.tier is not None and sim.book.views[route.engine].pending
+        )
         if route.tier is not None:
             self.move(route.engine, route.tier, now_s)
+            self.close(route.engine, False)
         if r.kv_at is None:
             r.decode_engine = route.decode_engine
         sim.send(r, route.engine, now_s)
@@ -114,6 +117,7 @@ class Desk:
         """The router knows at once."""
         machine, view = self.sim.engines[engine], self.sim.book.views[engine]
         view.up, view.closed, view.tier = machine.up, machine.closed or machine.drained, machine.tier
+        view.pending = machine.up and machine.closed and not machine.drained
         self.news = True
 
     def scale(self, now_s: float) -> None:

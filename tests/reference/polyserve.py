@@ -19,6 +19,7 @@ class Foreseen:
     load_s: float = 0.0
     clear_s: float = 0.0  # T
     s_per_token: float = 0.0  # S
+    low: int = 0
 
 
 def next_deadline(r: Request) -> float:
@@ -37,7 +38,8 @@ class PolyServe(Router):
         self.now_s, self.taking = now_s, taking
         finished = [q for view in self.views for q in view.finished]
         self.mean = math.ceil(sum(q.output_tokens for q in finished) / len(finished)) if finished else self.at_first
-        for view in taking:
+        pending = [view for view in self.views if view.would_take(r)]
+        for view in [*taking, *pending]:
             if self.kept[view.index].version != view.version:
                 self.foresee(view)
         by_prefill_engine = any(view.role == "prefill" for view in taking)
@@ -47,6 +49,11 @@ class PolyServe(Router):
         if chosen is not None:
             self.note(r, chosen, chosen.tier, chosen.tier)
             return Route(chosen.index)
+        joins = [v for v in pending if v.here and min(q.tier for q in v.here) == r.tier]
+        view = self.fullest([v for v in joins if in_reach and self.admits(r, v, self.tiers[r.tier])])
+        if view is not None:
+            self.note(r, view, r.tier, r.tier)
+            return Route(view.index, tier=r.tier)
         pool = [view for view in taking if view.tier is None]
         if in_reach and pool:
             view = min(pool, key=lambda view: (len(view.here), view.index))
@@ -69,6 +76,8 @@ class PolyServe(Router):
         kept.version = view.version
         kept.peak = max([self.kv(here, k) for k in ends], default=0)
         kept.longer = max([self.kv(here, k) + k for k in ends], default=0)
+        longest = max((q.context for q in view.record), default=0)
+        kept.low = max(0, view.record_tokens - self.budget - (longest if longest > self.budget else 0))
         kept.load_s = self.decoding_s(view, len(here), kept.peak)
 
     def kv(self, here: list[Request], k: int) -> int:
@@ -114,7 +123,8 @@ class PolyServe(Router):
         return max(self.now_s, view.busy_until_s)
 
     def backlog_s(self, view: View) -> float:
-        return max(0.0, self.kept[view.index].clear_s - self.start_s(view)) if view.record else 0.0
+        kept = self.kept[view.index]
+        return max(0.0, kept.clear_s - self.start_s(view), kept.low * kept.s_per_token) if view.record else 0.0
 
     def backlog_tokens(self, view: View) -> float:
         left_s = self.backlog_s(view)

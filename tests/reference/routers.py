@@ -68,11 +68,11 @@ class GoRouting(Router):
         eta: float | None = None,  # s; None: 0.9 x the smallest TPOT SLO of the workload
         decodes: str = "once",  # once, recurring
         fallback: str = "random",  # random, least-loaded
-        local_order: str = "deadline",  # deadline, arrival, priority; of prefill engines
+        local_order: str = "deadline",  # deadline, arrival, priority, slide-batching; of prefill engines
         seed: int = 0,
     ) -> None:
         assert decodes in ("once", "recurring") and fallback in ("random", "least-loaded")
-        assert local_order in ("deadline", "arrival", "priority")
+        assert local_order in ("deadline", "arrival", "priority", "slide-batching")
         self.alpha, self.lam, self.mu, self.eta = alpha, lam, mu, eta
         self.decodes, self.fallback, self.random = decodes, fallback, Random(seed)
         self.local_order = local_order
@@ -114,10 +114,18 @@ class GoRouting(Router):
                 "deadline": lambda q: (q.deadline(1),),
                 "arrival": lambda q: (q.arrival_s,),
                 "priority": lambda q: (q.priority, q.deadline(1)),
+                "slide-batching": lambda q: self.urgent_first(q, view, ends_s[0]),
             }
             queue = sorted(queue, key=orders[self.local_order])
             ends_s = [now_s + self.alone_s(view, queue[: place + 1], now_s) for place in range(len(queue))]
         return sum(q.first_token_gain for q, end_s in zip(queue, ends_s, strict=True) if end_s < q.deadline(1))
+
+    def urgent_first(self, q: Request, view: View, end_s: float) -> tuple[float, float]:
+        """`end_s`: when all of S would be done."""
+        if q.deadline(1) >= end_s:
+            return (1, q.deadline(1))
+        exec_s = view.fit.exec(q.prompt_tokens, 0, False)
+        return (0, -q.first_token_gain / exec_s if exec_s > 0 else -INF)
 
     def alone_s(self, view: View, queue: list[Request], now_s: float) -> float:
         """EXEC(S) on a prefill engine: one after the other, each in a batch of its own."""

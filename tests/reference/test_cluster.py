@@ -147,3 +147,10 @@ def test_gorouting_estimates():
     hurried = request(2, ttft_slo_s=4.75)  # due at 4.75: first in order of deadlines it ends at 2 + 2.5, and q at 9.5
     assert gorouting().gain(there, [q, hurried], hurried, 2) == 2
     assert gorouting(local_order="arrival").gain(there, [q, hurried], hurried, 2) == 1  # q ends at 6.5, it at 9.5
+    # All are done at 9.5: it, due at 4.75, is urgent, and q, due at 12, is not. Due at 9 both are, and the denser is
+    # first: of weight 1, over 2 tokens not 4, it ends at 4.5, the other at 9.5, late. At weight 3 that ends at 6.5.
+    assert gorouting(local_order="slide-batching").gain(there, [q, hurried], hurried, 2) == 2
+    for weight in (1.0, 3.0):
+        both = [request(4, ttft_slo_s=9.0), request(2, ttft_slo_s=9.0)]
+        both[0].first_token_gain = weight
+        assert gorouting(local_order="slide-batching").gain(there, both, both[1], 2) == weight

@@ -29,6 +29,7 @@ class View:
     version: int = 0
     up: bool = True
     closed: bool = False
+    pending: bool = False  # by a scaler, and up: a router that moves it into a tier opens it
     tier: int | None = None
     pool: int = 0
     block_tokens: int = 1
@@ -53,6 +54,9 @@ class View:
     def takes(self, r: Request) -> bool:
         fits = self.role == "decode" if r.kv_at is not None else self.role in ("both", "prefill")
         return self.up and not self.closed and fits
+
+    def would_take(self, r: Request) -> bool:
+        return self.pending and (self.role == "decode") == (r.kv_at is not None)
 
 
 @dataclass

@@ -20,7 +20,7 @@ from servegym.simulator.routing import nth_taker
 from servegym.simulator.signatures import router as router_function
 from servegym.simulator.signatures import scaler as scaler_function
 from servegym.simulator.simulation import Scenario, Simulation
-from servegym.simulator.types import POOL
+from servegym.simulator.types import POOL, STAY
 from tests.simulator.forming import SECONDS
 from tests.simulator.replay import replay
 from tests.simulator.scenes import requests
@@ -233,6 +233,15 @@ def wrong(now_s, r, requests, known, state, parameters, estimates, plan, order, 
         route.engine, route.tier = 0, 0
 
 
+@router_function
+def opening(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+    """A pending engine, moved into a tier (-1: not moved); else the first."""
+    route.engine = nth_taker(0, known.views, requests[r])
+    for e in range(known.views.shape[0]):
+        if known.views[e].pending == 1:
+            route.engine, route.tier = e, int(parameters[0])
+
+
 @scaler_function
 def to_tier(now_s, requests, known, state, parameters, estimates, moves):
     moves[0].tier = int(parameters[1])
@@ -244,6 +253,9 @@ def made_up(function: Any, kind: str = "router", *parameters: Parameter, **more:
 
 
 FIRST = made_up(first)
+OPENING, NOT_OPENING = (
+    made_up(opening, "router", Parameter("tier", tier, ""), moves_engines=True) for tier in (0, STAY)
+)
 ONE = made_up(one_at_a_time, moves_engines=True)
 
 
@@ -281,6 +293,20 @@ def test_a_closed_engine_takes_nothing_until_it_is_opened():
     simulation = run(workload, pool("both", 2), routing=FIRST, incidents=(fail(2.5),), scaler=scaler(POOL, 6.0))
     assert lines(simulation, "held") == [(3.0, "held", -1, 1, 0)]
     assert simulation.arrays.outcomes["finish_s"].tolist() == [2.0, 8.0, 22.0]
+
+
+def test_a_router_opens_a_pending_engine_that_it_moves_into_a_tier():
+    """Engine 1 is closed at 2 s; request 1, which comes at 3 s, opens it."""
+    workload = requests(arrival_s=[0.0, 3.0], prompt_tokens=1, output_tokens=1)
+    simulation = run(workload, pool("both", 2), routing=OPENING, scaler=scaler(POOL, 6.0))
+    assert lines(simulation, "moved") == [(3.0, "moved", 1, -1, 0)]
+    assert replay(simulation).route == [[0], [1]] and simulation.arrays.outcomes["finish_s"].tolist() == [2.0, 5.0]
+    # What is drained, or stays where it is, is not opened.
+    drained = run(workload, pool("both", 2), routing=OPENING, incidents=(Incident(2.5, 1, "drain"),),
+                  scaler=scaler(POOL, 6.0))  # fmt: skip
+    assert replay(drained).route == [[0], [0]]
+    with pytest.raises(PolicyError, match="should name an engine that takes the request"):
+        run(workload, pool("both", 2), routing=NOT_OPENING, scaler=scaler(POOL, 6.0))
 
 
 def test_where_nothing_else_happens_a_scaler_is_asked_once_more_and_no_more():

@@ -5,6 +5,7 @@ import pytest
 
 from servegym.traces import generate, trace_names
 from servegym.traces.generators import tables
+from servegym.traces.paper_families import POLYSERVE_LEVELS, POLYSERVE_TRACES
 
 REQUESTS = 200_000
 
@@ -74,3 +75,21 @@ def test_they_name_their_source(family):
     assert trace.provenance["source"]
     assert trace.provenance["family"] == family
     assert min(trace.prompt_tokens.min(), trace.output_tokens.min()) >= 1
+
+
+@pytest.mark.parametrize("name", POLYSERVE_TRACES)
+def test_polyserve_quantiles(name):
+    """Those of its Table 1; ShareGPT's prompts are short: half have at most 36 tokens, not the 1730 of QoServe's."""
+    trace = generate(f"polyserve-{name}", REQUESTS)
+    for tokens, printed in zip((trace.prompt_tokens, trace.output_tokens), POLYSERVE_TRACES[name], strict=True):
+        found = np.quantile(tokens, POLYSERVE_LEVELS)
+        assert found == pytest.approx(printed, rel=0.04, abs=1)
+        assert (tokens.min(), tokens.max()) == (1, printed[-1])
+    assert abs(np.corrcoef(trace.prompt_tokens, trace.output_tokens)[0, 1]) < 0.02
+
+
+def test_splitwise_is_the_conversation_trace_of_azure():
+    trace = generate("azure-conv", REQUESTS)
+    prompts, outputs = POLYSERVE_TRACES["splitwise"]
+    assert np.quantile(trace.prompt_tokens, POLYSERVE_LEVELS) == pytest.approx(prompts, rel=0.02)
+    assert np.quantile(trace.output_tokens, POLYSERVE_LEVELS) == pytest.approx(outputs, rel=0.02)

@@ -72,7 +72,8 @@ class Variant(NamedTuple):
 class Grid:
     """Local schedulers under routers.
 
-    slide: SlideBatching as it is set here. metric, column: the TDG ratio that judges, in words and in rows.
+    slide: SlideBatching as it is set here. orders: of local schedulers, the `local_order` in which GoRouting's
+    ESTIMATEGAIN follows them; none: its default. metric, column: the TDG ratio that judges, in words and in rows.
     engines: of a setting, as in `Cell`. variants: what is examined at high load, in words.
     """
 
@@ -81,6 +82,14 @@ class Grid:
     column: str
     engines: Callable[[Setting], str]
     variants: dict[str, Variant]
+    orders: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def router(self, router: str, scheduler: str) -> str:
+        """A router in front of a local scheduler."""
+        order = self.orders.get(scheduler)
+        if name_of(router) != GOROUTING or order is None or "local_order=" in router:
+            return router
+        return f"{router}{',' if ':' in router else ':'}local_order={order}"
 
     @property
     def schedulers(self) -> tuple[str, ...]:
@@ -94,10 +103,11 @@ class Grid:
             for scheduler in self.schedulers:
                 light = Cell(*setting, scheduler, LIGHT, seed, requests, slo=slo, engines=engines)
                 yield light._replace(router=MIN_LOAD)
-                yield light._replace(router=GOROUTING)
+                yield light._replace(router=self.router(GOROUTING, scheduler))
                 for load in HIGH:
                     for variant in (*map(Variant, ROUTERS), *examined):
-                        yield light._replace(load=load, **variant._asdict())
+                        following = variant._replace(router=self.router(variant.router, scheduler))
+                        yield light._replace(load=load, **following._asdict())
 
     def judge(self, rows: pd.DataFrame) -> list[Check]:
         main, rival = Variant(GOROUTING), Variant(MIN_LOAD)
@@ -146,14 +156,14 @@ class Grid:
         self, rows: pd.DataFrame, scheduler: str, variant: Variant, loads: tuple[float, ...] = HIGH, column: str = ""
     ) -> np.ndarray:
         """float64[seeds]: mean of the high loads."""
-        where = {**variant._asdict(), "scheduler": scheduler}
+        where = {**variant._asdict(), "scheduler": scheduler, "router": self.router(variant.router, scheduler)}
         return np.mean([values(rows, column or self.column, load=load, **where) for load in loads], axis=0)
 
     def light_checks(self, plain: pd.DataFrame) -> list[Check]:
         checks = []
         for scheduler in self.schedulers:
             ours, other = (
-                values(plain, self.column, load=LIGHT, scheduler=scheduler, router=router)
+                values(plain, self.column, load=LIGHT, scheduler=scheduler, router=self.router(router, scheduler))
                 for router in (GOROUTING, MIN_LOAD)
             )
             over = 100 * (ours - other) / other.mean()
@@ -193,7 +203,7 @@ class Grid:
                 at = here[(here["family"] == family) & (here["load"] == load)]
                 for router, look in looks.items():
                     means = [
-                        values(at, self.column, scheduler=scheduler, router=router).mean()
+                        values(at, self.column, scheduler=scheduler, router=self.router(router, scheduler)).mean()
                         for scheduler in self.schedulers
                     ]
                     axes.plot(means, places, linestyle="", markersize=5.5, label=router, **look)
@@ -223,7 +233,7 @@ class Grid:
     def miss(self, rows: pd.DataFrame, scheduler: str) -> str:
         other, ours = (
             np.maximum(1 - values(rows, self.column, scheduler=scheduler, router=router), 0)  # summing rounds
-            for router in (MIN_LOAD, GOROUTING)
+            for router in (MIN_LOAD, self.router(GOROUTING, scheduler))
         )
         difference = student_interval(ours - other)
         mark = "**" if difference.high < 0 else "*" if difference.low > 0 else ""

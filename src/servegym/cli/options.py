@@ -79,7 +79,11 @@ Requests = Annotated[
 ]
 Device = Annotated[
     str,
-    typer.Option(metavar="PROFILE", help="A latency profile, or the path of its .json file.", rich_help_panel=WHAT),
+    typer.Option(
+        metavar="PROFILE",
+        help="A latency profile, or the path of its .json file; with :estimator=FORM behind it, policies believe that.",
+        rich_help_panel=WHAT,
+    ),
 ]
 Engines = Annotated[
     int,

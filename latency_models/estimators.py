@@ -1,0 +1,42 @@
+"""Another estimator for a profile: what a policy that believes in another form could have learned by profiling."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from servegym.latency_models.documents import percent
+from servegym.latency_models.fitting import fit
+from servegym.latency_models.forms import estimator_forms, get_form
+from servegym.latency_models.model import BATCH_COLUMNS
+from servegym.latency_models.profile import Profile
+from servegym.latency_models.sampling import BatchRange, random_batches
+from servegym.simulator.errors import ProfileError
+
+SEED, BATCHES = 0, 6000  # as for the profiles that ship
+
+
+def with_estimator(profile: Profile, form: str) -> Profile:
+    """The profile with an estimator of another form, fitted to its device model on random batches within its ranges.
+
+    Raises ProfileError for a form that is unknown, is no estimator, or is not fitted or not to such batches.
+    """
+    import pandas as pd
+
+    if get_form(form).exec_s is None:
+        raise ProfileError(f"form '{form}' cannot be an estimator; these can: {', '.join(estimator_forms())}")
+    limits = BatchRange(
+        batch_tokens=profile.valid["batch_tokens"][1],
+        decode_requests=profile.valid["sequences"][1],
+        cached_tokens=profile.valid["cached_tokens"][1],
+        cached_tokens_in_batch=profile.valid["cached_tokens_in_batch"][1],
+    )
+    batches = random_batches(BATCHES, SEED, limits)
+    table = pd.DataFrame({name: batches[name] for name in BATCH_COLUMNS})
+    table["duration_s"] = profile.device.evaluate(batches)
+    fitted = fit(form, table, SEED)
+    return dataclasses.replace(
+        profile,
+        name=f"{profile.name}:estimator={form}",
+        estimator=fitted.model,
+        error={**profile.error, "estimator_vs_device": percent(fitted.error)},
+    )
