@@ -19,8 +19,8 @@ MOST_NOISE = 10.0  # exp(10 z) of a normal z is any duration at all
 class Disturbance:
     """Real duration = the device model's x noise x drift.
 
-    noise: relative standard deviation of an iteration (log-normal, mean 1), at most 10. drift_per_s: relative slowdown a second.
-    shift_ratio: factor from the time shift_s on. seed: of the noise.
+    noise: relative standard deviation of an iteration (log-normal, mean 1), at most 10. drift_per_s: relative slowdown
+    a second. shift_ratio: factor from the time shift_s on. seed: of the noise.
     """
 
     noise: float = 0.0
