@@ -11,11 +11,11 @@ from servegym.simulator.disturbances import Correction, Disturbance
 from tests.envs.small import IDS, SMALL, make, outcome_bytes, played, simulated
 
 DEVICES = ("a100-qwen3-30b-a3b", "a5000-qwen1.5-7b")
-FORMS = {load_profile(name).estimator.form for name in DEVICES}
+forms = {load_profile(name).estimator.form for name in DEVICES}
 
 
 def test_the_devices_have_estimators_of_other_forms() -> None:
-    assert {"table", "slowest"} == FORMS
+    assert forms == {"table", "slowest"}
 
 
 def tiers_of(source: RandomScenarios) -> int:
