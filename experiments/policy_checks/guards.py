@@ -170,7 +170,7 @@ def check_scheduler(simulation: Simulation, policy: Policy, e: int) -> None:
     for name, one, other in zip(State._fields, state, state_2, strict=True):
         if one.tobytes() != other.tobytes() and not np.array_equal(one, other, equal_nan=one.dtype.kind == "f"):
             raise PolicyError(f"{who} sets state.{name} {elsewhere}")
-        rows: np.ndarray = np.delete(np.arange(len(one)), queue) if name == "requests" else np.zeros(0, int)
+        rows: Any = np.delete(np.arange(len(one)), queue) if name == "requests" and len(one) else []
         if len(rows) and not np.array_equal(one[rows], arrays.state.requests[rows], equal_nan=True):
             raise PolicyError(f"{who} writes into state.requests of requests that are not in its queue")
 
