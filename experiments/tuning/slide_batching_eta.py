@@ -116,8 +116,8 @@ def page(rows: pd.DataFrame, size: Size, factors: Sequence[float], loads: Sequen
         f"{', '.join(size.families)}, each on {', '.join(size.devices)}; loads "
         f"{', '.join(f'{load:g}' for load in loads)}; seeds {size.seeds[0]} to {size.seeds[-1]}; {size.requests} "
         "requests a run (a third as many of mooncake-conversation); SLOs of ProServe.\n",
-        f"**Highest score: {best}. Default: {default}.**{behind} Below, means and their 95 % intervals over seeds, of each the mean of "
-        f"{len(size.settings)} settings; differences are paired by seed.\n",
+        f"**Highest score: {best}. Default: {default}.**{behind} Below, means and their 95 % intervals over seeds, of "
+        f"each the mean of {len(size.settings)} settings; differences are paired by seed.\n",
     ]
     for label, column in COLUMNS.items():
         lines += header(label, *(f"load {load:g}" for load in loads), "all", f"all, less {best}")
