@@ -31,7 +31,7 @@ from servegym.experiments.claims.harness.settings import Setting, Size
 if TYPE_CHECKING:
     import pandas as pd
 
-# Where PolyServe's table is right (on mooncake-conversation it is not: polyserve-optimal), and runs are not the longest.
+# Where its table is right (on mooncake-conversation it is not: polyserve-optimal), and runs are not the longest.
 FAMILIES = ("uniform-4096-1024", "uniform-512-512", "azure-conv")
 HERE = "Baselines are run on the uniform traces and azure-conv, for processor time."
 MEASURED_WITH = (measuring,)
