@@ -42,8 +42,8 @@ from servegym.experiments.deployments import Engines
 if TYPE_CHECKING:
     import pandas as pd
 
-FAMILIES = ("uniform-4096-1024", "uniform-512-512", "azure-conv")  # for processor time
-HERE = "Of these the uniform traces and azure-conv are run here, for processor time."
+FAMILIES = ("uniform-4096-1024", "azure-conv")  # for processor time
+HERE = "Of these uniform-4096-1024 and azure-conv are run here, for processor time."
 MEASURED_WITH = (measuring,)
 LOADS = (0.2, 0.5, 0.8)  # rates, as shares of the optimal goodput of 20 co-located engines
 SUPPLY = 2 * ENGINES  # engines that PolyServe can have; of each role, disaggregated
