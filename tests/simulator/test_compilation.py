@@ -220,6 +220,8 @@ print(sys.modules["servegym_policies_policy"].score(1.0))
     done = subprocess.run([sys.executable, "-c", code], env=env, cwd=elsewhere, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "30.0\n"), done.stderr
     assert run(folder, cache) == (30.0, "")
+
+
 def test_kernels_that_check_their_indices_are_never_taken_for_those_that_do_not(tmp_path):
     folder, cache = tmp_path / "package", tmp_path / "cache"
     folder.mkdir()
