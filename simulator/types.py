@@ -11,9 +11,9 @@ def record(fields: list[tuple[str, str]], lines_of: int = 1) -> np.dtype:
     """An aligned dtype whose scalars give attribute access with and without compilation; its size is a multiple of
     `lines_of` bytes."""
     dtype = np.dtype(fields, align=True)
-    if dtype.itemsize % lines_of:
-        names = dtype.names or ()
-        formats, offsets = zip(*((dtype.fields or {})[name][:2] for name in names), strict=True)
+    if dtype.fields and dtype.itemsize % lines_of:
+        names = list(dtype.fields)
+        formats, offsets = zip(*(dtype.fields[name][:2] for name in names), strict=True)
         size = -(-dtype.itemsize // lines_of) * lines_of
         dtype = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size}, align=True)
     return np.dtype((np.record, dtype))
