@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler as find
+from servegym.simulator import types as layout
 from servegym.simulator.policies import Policy, StateFields
 from servegym.simulator.signatures import scheduler
 from servegym.simulator.simulation import Simulation
@@ -84,3 +85,10 @@ def test_a_policy_without_state_can_be_given_some():
     simulation = Simulation(scene(requests(prompt_tokens=[8, 5]), policy))
     simulation.run()
     assert simulation.arrays.state.requests.shape == (2, 2)
+
+
+def test_what_a_rank_pass_reads_of_a_request_is_one_cache_line():
+    at = {name: layout.REQUEST.fields[name][1] for name in layout.REQUEST.names}
+    read = ("first_deadline_s", "token_interval_s", "first_token_gain", "prompt_tokens", "emitted_tokens", "blocks")
+    assert layout.REQUEST.itemsize % 64 == 0 and all(at[name] < 64 for name in read)
+    assert sorted(at.values()) == list(at.values()) and at["first_token_s"] + 8 <= layout.REQUEST.itemsize
