@@ -66,9 +66,7 @@ class Slots(Scheduler):
 
     def limits(self, queue: list[Request], now_s: float) -> Limits:
         first_decides = self.batching == "prefill-first"
-        return Limits(
-            sequence_budget=self.slots, whole_prompts=True, evict_for="all", first_decides=first_decides
-        )
+        return Limits(sequence_budget=self.slots, whole_prompts=True, evict_for="all", first_decides=first_decides)
 
 
 class Hpjf(Slots):
