@@ -125,7 +125,11 @@ def _violations_by_class(summary: Mapping[str, Any]) -> list[str]:
     shares = summary["violations_by_class"]
     if len(shares) < 2:
         return []
-    return [page.section("Violations by class", page.table(pd.DataFrame({"class": shares, "share": shares.values()})))]
+    return [
+        page.section(
+            "Violations by class", page.table(pd.DataFrame({"class": list(shares), "share": list(shares.values())}))
+        )
+    ]
 
 
 def _engines(result: Result) -> pd.DataFrame:

@@ -3,11 +3,15 @@
 import numpy as np
 import pytest
 
+from servegym.experiments import bisection
+from servegym.experiments.claims import qoserve_fig8
 from servegym.experiments.claims.harness import goodput as search
 from servegym.experiments.claims.harness.cells import Cell
+from servegym.experiments.claims.harness.claim import _measured_with
 from servegym.experiments.claims.harness.settings import Setting, saturation_per_s
 from servegym.experiments.claims.harness.violations import QOSERVE, sarathi, serve_violations, slo_of, violated
 from servegym.experiments.claims.qoserve_fig11 import LOADS, breaking_load
+from servegym.simulator import slos
 from servegym.simulator.simulation import Simulation
 from tests.simulator.scenes import requests, scene
 
@@ -97,3 +101,10 @@ def test_breaking_load_lies_between_measured_loads():
     broken = breaking_load(shares, LOADS)
     assert broken[0] == pytest.approx((LOADS[2] + LOADS[3]) / 2)
     assert np.isnan(broken[1:]).all()
+
+
+def test_rows_are_of_the_search_and_of_what_violates():
+    """Rows measured with another search, or another notion of a violation, are other rows."""
+    parts = _measured_with(qoserve_fig8)
+    assert bisection in parts and slos in parts
+    assert len(parts) == len(set(map(id, parts)))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from servegym.api import simulate
 from servegym.experiments.comparison import Comparison, run_comparison
 from servegym.experiments.figures import FIGURES
 from servegym.experiments.plots import plot_comparison
@@ -159,3 +160,15 @@ def test_what_comes_from_outside_is_escaped() -> None:
     text = page.page("<a>", [section, page.facts({"<g>": {"<h>": "<i>"}}), page.details("<j>")])
     assert re.findall(r"<[a-j]>", text) == []
     assert all(f"&lt;{letter}&gt;" in text for letter in "abcdefij") and "&lt;g&gt;.&lt;h&gt;" in text
+
+
+def test_violations_are_on_the_page_by_class_and_priority(tmp_path: Path) -> None:
+    result = simulate("azure-conv", slo="qoserve:shares=1-1-0,low_share=0.5", requests=60, rate_per_s=20)
+    text = simulate_report(result, tmp_path / "run.html").read_text(encoding="utf-8")
+    shares = result.summary["violations_by_class"]
+    assert "Violations by class" in text and len(shares) == 2
+    for name, share in shares.items():
+        assert f"<td>{name}</td>" in text and f"<td>{page.text_of(share)}</td>" in text
+    assert "violations (share)" in text and "violations_by_priority.0" in text
+    one_class = simulate("azure-conv", requests=20, rate_per_s=20)
+    assert "Violations by class" not in simulate_report(one_class, tmp_path / "run.html").read_text(encoding="utf-8")
