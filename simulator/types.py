@@ -121,6 +121,7 @@ ENGINE = record(
         ("iterations", "i8"),
         ("evictions", "i8"),
         ("scheduled_tokens", "i8"),
+        ("scheduled_before", "i8"),  # of these, up to the last token that came out here, or all being taken back
         ("emitted_tokens", "i8"),
         ("decode_tokens", "i8"),  # in a cluster: context of the requests here that have emitted a token
         ("host_blocks", "i8"),  # host memory for KV, in blocks; 0: none
@@ -174,6 +175,7 @@ VIEW = record(
         ("tier", "i8"),  # -1: the common pool
         ("up", "i8"),  # 0: it has failed
         ("closed", "i8"),  # 1: it takes no requests
+        ("pending", "i8"),  # 1: for a scaler has closed it; a router that moves it into a tier opens it
         ("block_tokens", "i8"),
         ("total_blocks", "i8"),
         ("requests", "i8"),  # sent there and not finished
@@ -328,6 +330,7 @@ PACKING = record(
         ("admitting", "i1"),  # requests without memory may still be admitted
         ("victims_ranked", "i1"),  # the policy has written victim ranks for this batch
         ("gave_up", "i1"),  # a request gave up its own memory: filling has ended
+        ("refused", "i1"),  # the policy has written what is refused
         ("decodes_fit", "i1"),  # 0: not even the cheapest decode fits the time left; the same for prefills
         ("prefills_fit", "i1"),
     ]
@@ -347,8 +350,20 @@ GROUP = record(
 
 # What a device does besides its model; see disturbances.py.
 DISTURBANCE = record([("noise", "f8"), ("drift_per_s", "f8"), ("shift_s", "f8"), ("shift_ratio", "f8"), ("seed", "i8")])
+# A coefficient of an estimator as it was fitted: corrected it is fixed + estimate_scale x scaled (one of them is 0).
+FITTED = record([("fixed", "f8"), ("scaled", "f8")])
 # How an estimator is corrected; window_iterations 0: not at all.
 CORRECTION = record([("theta", "f8"), ("window_iterations", "i8"), ("compounding", "i8")])
+
+# The latest time of a run, and the longest duration and estimate: some 30,000 years. Up to there float64 tells 0.2 ms
+# apart, and sums of times stay finite; beyond is a mistake in somebody's units, and ends the run with an error.
+LATEST_S = 1e12
+# How often an engine may fill its memory anew without a token coming out. What is computed stays in memory unless it is
+# taken away: requests take it from each other, and would for ever.
+MOST_FILLINGS = 100
+# Most times that a scaler is asked with nothing else in between: an interval that is so much shorter than what it waits
+# for is a mistake, and would keep a run busy for hours.
+MOST_CHECKS = 1_000_000
 
 # An event of the future. Order: time, then kind, then index (an engine, or a request).
 EVENT = record([("time_s", "f8"), ("kind", "i8"), ("index", "i8")])
@@ -385,6 +400,7 @@ CLOCK = record(
         ("deciding_engine", "i8"),  # engine whose batch is the next decision; -1: none
         ("deciding_request", "i8"),  # request whose route is; -1: none
         ("deciding_check", "i8"),  # 1: the moves of the scaler are
+        ("failed", "i8"),  # 1: a function has raised an exception, and the run is to end (failures.py)
         ("recording", "i8"),  # 1: a timeline is kept
         ("timeline_used", "i8"),
     ]
