@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servegym.simulator.compilation import kernel
 from servegym.simulator.deployment import HostMemory
 from servegym.simulator.errors import PolicyError
 from servegym.simulator.gains import BY_TOKEN, Gain
@@ -174,6 +175,32 @@ def reads_clients(now_s, engine, requests, queue, state, parameters, estimator, 
 @router
 def reads_its_state(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
     route.engine = int(state[0, 0])
+
+
+@kernel
+def first_of(table):
+    return int(table[0, 0])
+
+
+@kernel
+def first_engine(table):
+    return 0
+
+
+@router
+def hands_its_state_to_a_reader(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+    route.engine = first_of(state)
+
+
+@router
+def hands_its_state_on(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+    route.engine = first_engine(state)
+
+
+def test_state_that_is_handed_on_is_used_where_the_kernel_uses_it():
+    with pytest.raises(PolicyError, match=r"router mine uses state \(test_hostile.py, line [0-9]+\).*engine="):
+        Policy("mine", "router", "", "", hands_its_state_to_a_reader)
+    Policy("mine", "router", "", "", hands_its_state_on)
 
 
 def test_state_that_is_not_declared_is_refused_when_the_policy_is_made():
