@@ -2,7 +2,7 @@
 
 from servegym.simulator.policies import Parameter, Policy, StateFields
 from servegym.simulator.requests import is_decoding
-from servegym.simulator.routing import nth_taker, takers
+from servegym.simulator.routing import may_decode, nth_taker, takers
 from servegym.simulator.signatures import router, scaler, scheduler
 from servegym.simulator.types import AT_LAYERS, AT_OPERATORS, NOT_PREEMPTIBLE, POOL, ROLE_DECODE, ROLE_PREFILL
 
@@ -27,7 +27,7 @@ def moody(now_s, r, requests, known, state, parameters, estimates, plan, order, 
         route.tier = mood // 7 % tiers
     if not has_kv and mood % 3 < int(parameters[2]):
         for e in range(views.shape[0]):
-            if views[e].role == ROLE_DECODE:
+            if may_decode(views[e]):
                 route.decode_engine = e
 
 

@@ -413,7 +413,9 @@ def decided(simulation: Simulation, engine: int) -> list[tuple[int, int]]:
 def test_records_that_a_policy_sees_have_no_hidden_field():
     hidden = set(layout.OUTCOME.names)
     assert "output_tokens" in hidden
-    for seen in (layout.REQUEST, layout.PLAN, layout.LIMITS):
+    # Everybody sees when a first token came out.
+    assert hidden & set(layout.REQUEST.names) == {"first_token_s"}
+    for seen in (layout.PLAN, layout.LIMITS):
         assert not hidden & set(seen.names)
     # An engine counts evictions too.
     assert hidden & set(layout.ENGINE.names) == {"evictions"}

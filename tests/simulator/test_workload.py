@@ -33,9 +33,9 @@ def test_a_table_is_not_to_be_written_to():
 @pytest.mark.parametrize(
     ("field", "value", "right"),
     [
-        ("arrival_s", -1.0, "a finite time of 0 or more"),
-        ("arrival_s", np.nan, "a finite time of 0 or more"),
-        ("arrival_s", np.inf, "a finite time of 0 or more"),
+        ("arrival_s", -1.0, "a time from 0 to 1e+12 s"),
+        ("arrival_s", np.nan, "a time from 0 to 1e+12 s"),
+        ("arrival_s", np.inf, "a time from 0 to 1e+12 s"),
         ("arrival_s", 0.5, r"not before the request above it (sort by arrival)"),
         ("prompt_tokens", 0, "1 to 16777216"),
         ("prompt_tokens", -3, "1 to 16777216"),
