@@ -151,7 +151,8 @@ def test_another_gain_and_other_arrivals_are_other_runs(servegym, tmp_path):
     assert 0 < row["gain_ratio"] < 1 and "tdg_ratio" not in row
 
 
-def test_violations_by_class_are_told(servegym, tmp_path):
+def test_violations_by_class_are_told(servegym, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     done = servegym(*ARGUMENTS, "--slo", "qoserve", "--report", "report.html")
     assert done.status == 0, done.stderr
     assert "violated" in done.stdout and "Violated, by class" in done.stdout

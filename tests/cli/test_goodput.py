@@ -16,6 +16,12 @@ ARGUMENTS = (
 )  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """A terminal in which no line of a table is broken."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
 def test_what_is_printed_and_written(servegym, tmp_path):
     done = servegym(*ARGUMENTS, "--json", "goodput.json")
     assert done.status == 0, done.stderr

@@ -173,6 +173,6 @@ def test_a_duration_that_is_no_time_is_an_error(seconds: float) -> None:
     device.coefficients[:] = seconds
     estimator = LatencyModel.from_values("linear", {"a_p": 0, "b_p": 0, "c_p": 0, "a_d": 0, "b_d": 0, "t_c": 1.0})
     workload = Workload.from_columns({"arrival_s": [0.0], "prompt_tokens": [1], "output_tokens": [2]})
-    scenario = Scenario(workload, Deployment(device, estimator, 10), scheduler("edf"))
-    with pytest.raises(DeploymentError, match="duration"):
-        Simulation(scenario).run()
+    wrong = "a batch of 1 requests and 1 tokens takes -" if seconds < 0 else "coefficients are"
+    with pytest.raises(DeploymentError, match=wrong):
+        Simulation(Scenario(workload, Deployment(device, estimator, 10), scheduler("edf"))).run()

@@ -43,7 +43,7 @@ def test_trials_are_means_of_their_runs(outcome):
     means = runs.groupby("trial")["tdg_ratio"].mean()
     np.testing.assert_allclose(outcome.trials["tdg_ratio"], means, rtol=1e-12)
     first = outcome.trials.iloc[0]
-    assert (first["scheduler.gamma"], first["scheduler.eta"]) == (1.0, 0.0325)  # the paper's
+    assert (first["scheduler.gamma"], first["scheduler.eta"]) == (1.0, 0.045)  # 0.9 of the TPOT SLO
 
 
 def test_every_run_is_what_the_simulator_says(outcome):
