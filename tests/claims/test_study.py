@@ -91,6 +91,12 @@ def test_rows_of_other_seeds_are_kept_apart(tmp_path):
     assert again.to_json() == first.to_json()
 
 
+def test_judges_see_only_what_was_measured_and_the_page_what_was_served(tmp_path):
+    outcome, _ = run(tmp_path)
+    assert "served" not in outcome.rows
+    assert list(outcome.served.columns) == ["family", "device", "load", "served"] and len(outcome.served) == CELLS
+
+
 def test_row_of_another_study_is_refused(tmp_path):
     run(tmp_path)
     stranger = {**json.loads(ledger(tmp_path).read_text().splitlines()[1]), "seed": 99}

@@ -83,7 +83,7 @@ def outcome() -> Outcome:
         SettingOutcome(Setting("azure-conv", "one"), [HELD, check([-1.0, -1.1, -0.9], examines="another way")]),
         SettingOutcome(Setting("azure-conv", "other"), [FAILED, check([1.0, np.nan, 0.9], examines="another way")]),
     ]
-    return Outcome(synthetic_claim(), TINY, settings, pd.DataFrame())
+    return Outcome(synthetic_claim(), TINY, settings, pd.DataFrame(), pd.DataFrame())
 
 
 def test_nothing_shown_and_nothing_refuted_is_told_as_undecided():
@@ -121,7 +121,7 @@ def in_short(*settings: list[Check]) -> str:
     import pandas as pd
 
     outcomes = [SettingOutcome(Setting("azure-conv", str(k)), checks) for k, checks in enumerate(settings)]
-    return Outcome(synthetic_claim(), TINY, outcomes, pd.DataFrame()).in_short
+    return Outcome(synthetic_claim(), TINY, outcomes, pd.DataFrame(), pd.DataFrame()).in_short
 
 
 def test_reason_in_short_is_what_fails_in_most_settings_then_what_is_undecided():

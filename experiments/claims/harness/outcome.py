@@ -62,12 +62,14 @@ class SettingOutcome:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """A claim in all its settings. rows: one a cell."""
+    """A claim in all its settings. rows: one a cell. served: of each cell family, device, load, and in column "served"
+    what its runs served (`served.of_cell`)."""
 
     claim: Claim
     size: Size
     settings: list[SettingOutcome]
     rows: pd.DataFrame
+    served: pd.DataFrame
 
     @functools.cached_property
     def holds(self) -> Verdict:

@@ -129,7 +129,7 @@ def render(outcome: Outcome, date: datetime.date, appendix: str = "") -> str:
     parts += examined_table(outcome)
     if appendix:
         parts.append(appendix)
-    return "\n".join([*parts, settings_table(outcome.rows)])
+    return "\n".join([*parts, settings_table(outcome.served)])
 
 
 def command(outcome: Outcome) -> str:

@@ -100,7 +100,9 @@ class Study:
         """The outcome that rows, one for each cell, add up to."""
         import pandas as pd
 
-        table = pd.DataFrame(rows)
+        served = [{"family": row["family"], "device": row["device"], "load": row["load"], "served": row.get("served")}
+                  for row in rows]  # fmt: skip
+        table = pd.DataFrame([{name: value for name, value in row.items() if name != "served"} for row in rows])
         place = {cell: index for index, cell in enumerate(self.cells)}
         of_settings = [
             table.iloc[sorted({place[cell] for cell in self.claim.cells(setting, self.size)})]
@@ -110,7 +112,8 @@ class Study:
             SettingOutcome(setting, self.claim.judge(of_one))
             for setting, of_one in zip(self.size.settings, of_settings, strict=True)
         ]
-        return Outcome(self.claim, self.size, outcomes, pd.concat(of_settings, ignore_index=True))
+        whole = pd.concat(of_settings, ignore_index=True)
+        return Outcome(self.claim, self.size, outcomes, whole, pd.DataFrame(served))
 
     def _compile(self) -> None:
         """Run each scheduler and router once on one request: kernels are compiled in one thread, before any of the
