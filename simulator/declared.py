@@ -10,6 +10,7 @@ import textwrap
 import types as python_types
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from servegym.simulator.compilation import Compiled, reached_kernels
 
@@ -50,7 +51,7 @@ def _reading(function: python_types.FunctionType, name: str) -> int:
     for call in ast.walk(tree):
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
             continue
-        kernel = getattr(function.__globals__.get(call.func.id), "py_func", None)
+        kernel: Any = getattr(function.__globals__.get(call.func.id), "py_func", None)
         for place, argument in enumerate(call.args):
             whole = isinstance(argument, ast.Name) and argument.id == name and kernel not in (None, function)
             if whole and not _reading(kernel, kernel.__code__.co_varnames[place]):
