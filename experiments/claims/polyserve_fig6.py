@@ -16,7 +16,6 @@ from servegym.experiments.claims.harness.fleets import (
     DEVICE,
     MEASURED,
     POLYSERVE,
-    READING,
     SEEDS,
     TRACES,
     Fleet,
@@ -140,7 +139,12 @@ def appendix(rows: pd.DataFrame, folder: Path) -> str:
     picture=picture,
     caption="Goodput of 20 engines, of each trace; bars are 95 % intervals over seeds.",
     appendix=appendix,
-    reading=READING,
+    reading="Both PolyServe fleets are ahead of the best baseline on both traces, co-located by 1.13 and 1.16, "
+    "disaggregated by 1.07 and 1.06 (over the best of their own mode by 1.09 and 1.2). CO-PolyServe's tiers "
+    "are 0.14 apart in their shares in time on uniform-4096-1024, on azure-conv 0.03. Close to the goodput "
+    "the share in time still falls as a run gets longer, so goodput is that of runs as long as these.",
+    in_short="Ahead of every baseline on both traces run: co-located by 1.13 and 1.16, disaggregated by 1.07 and 1.06;"
+    " one fleet's tiers are 0.14 apart.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     found = goodputs(rows)

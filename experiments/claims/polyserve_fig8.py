@@ -20,7 +20,6 @@ from servegym.experiments.claims.harness.fleets import (
     IN_TIME,
     MEASURED,
     POLYSERVE,
-    READING,
     ROUGH,
     SEEDS,
     TRACES,
@@ -160,7 +159,6 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     picture=picture,
     caption="Engine-seconds a request; rates are shares of the optimal goodput of 20 co-located engines, bars are 95 % "
     "intervals over seeds.",
-    reading=READING,
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     baseline = co_chunk(Setting(str(rows["family"].iloc[0]), str(rows["device"].iloc[0])))

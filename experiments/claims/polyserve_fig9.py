@@ -86,8 +86,6 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     devices=(DEVICE,),
     picture=picture,
     caption="Goodput per engine; bars are 95 % intervals over seeds.",
-    reading="On this trace, measured by hand before the full run (seed 7100, 20 engines), CO-PolyServe serves 68.7 "
-    "requests a second. The table is this profile's estimator, as users get it.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     checks, chunked = [], all_fleets(rows)[-1]

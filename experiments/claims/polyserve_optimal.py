@@ -16,7 +16,6 @@ from servegym.experiments.claims.harness.fleets import (
     DEVICE,
     MEASURED,
     POLYSERVE,
-    READING,
     SEEDS,
     TRACES,
     goodput,
@@ -81,7 +80,15 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     devices=(DEVICE,),
     picture=picture,
     caption="Goodput of 20 engines over the optimal goodput of their mode; bars are 95 % intervals over seeds.",
-    reading=READING,
+    reading="Disaggregated, 0.89 to 0.93 of the optimum are reached on the uniform traces and azure-conv (paper: "
+    "0.925 over all); co-located, 0.73 on uniform-4096-1024, as in the paper (0.729), but 0.95 and 1.00 on "
+    "uniform-512-512 and azure-conv. On mooncake-conversation both reach 0.12 to 0.13: PolyServe decides by "
+    "its own table of times by batch and KV size, as users get it, which is up to 35 % short for a chunk with"
+    " many tokens cached before it, a part that the paper leaves out for lengths under 10K. Goodputs lie on a"
+    " grid of 4 %, so that seeds often have the same one; and an interval of 0 is no certainty. The last page"
+    " had shares up to 1.1: it judged what had not finished as in time.",
+    in_short="0.89 to 0.93 of the optimum disaggregated (paper: 0.925); co-located 0.73 to 1.00 (0.729); on mooncake-"
+    "conversation 0.12, where its table is wrong.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     found = shares(rows)
