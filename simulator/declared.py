@@ -41,7 +41,7 @@ def state_uses(function: Compiled, kind: str) -> dict[str, str]:
     return found
 
 
-def _reading(function: python_types.FunctionType, name: str) -> int:
+def _reading(function: Any, name: str) -> int:
     """The line where a function reads its argument; 0: nowhere. Handed to a kernel it is read if that reads it."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
