@@ -10,14 +10,20 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from servegym.baselines.registry import scheduler
 from servegym.latency_models.forms import estimator_forms
+from servegym.latency_models.model import LatencyModel
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.errors import ServegymError
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.workload import Workload
 from tests.episodes import episodes
 from tests.simulator.test_cluster_properties import bytes_of
 
@@ -46,12 +52,13 @@ def stepped(simulation: Simulation) -> None:
 
 
 def outcome(simulation: Simulation, run: Callable[[Simulation], None] = to_the_end) -> dict[str, bytes] | str:
-    """Every byte of a run, or the line in which it ended."""
+    """Every byte of a run, or the line in which it ended; what a kernel raised is no such ending."""
     other = [np.full(size, np.nan) for size in (7, 150, 3000)]  # so that what lies behind an array changes
     try:
         with nothing_ignored():
             run(simulation)
     except ServegymError as error:
+        assert not simulation.failures, simulation.failures[0]
         return str(error)
     finally:
         del other
@@ -97,3 +104,22 @@ def test_a_corrected_estimator_keeps_what_is_no_time(form: str, data: Any) -> No
         estimate = simulation.arrays.estimate[e, : len(fit.coefficients)]
         assert np.array_equal(estimate, np.where(fit.scaled, scale * fit.coefficients, fit.coefficients))
         assert not simulation.arrays.estimate[e, len(fit.coefficients) :].any()
+
+
+@pytest.mark.skipif(not numba.config.BOUNDSCHECK, reason="kernels do not check their indices: see `make bounds`")
+def test_a_read_beyond_an_array_is_noticed() -> None:
+    """With every number of a table scaled, its sizes too, as if its form had said so."""
+    model = LatencyModel.from_values(
+        "table", {"t_c": 1.0, "tokens": [0.0, 1.0], "cached_tokens": [0.0, 1.0], "table_s": [1.0, 1.0, 2.0, 2.0]}
+    )
+    workload = Workload.from_columns({"arrival_s": [0.0], "prompt_tokens": [1], "output_tokens": [9]})
+    scenario = Scenario(
+        workload, Deployment(model, model, 1000), scheduler("edf"),
+        disturbance=Disturbance(shift_s=0.0, shift_ratio=9.0), correction=Correction(0.0, 1),
+    )  # fmt: skip
+    simulation = Simulation(scenario)
+    fitted = simulation.arrays.fitted
+    fitted["scaled"] += fitted["fixed"]
+    fitted["fixed"] = 0.0
+    with pytest.raises((AssertionError, ServegymError, IndexError), match="out of bounds"):
+        outcome(simulation)
