@@ -1,26 +1,15 @@
-"""Finding every policy of this package: each module of a policy folder registers its own."""
+"""Finding a policy of this package by its name, or in the file that it was saved to."""
 
-import functools
-import importlib
 import importlib.resources
-import pkgutil
 from pathlib import Path
 
-from servegym.baselines import routers, scalers, schedulers
+from servegym.baselines.loading import load
+from servegym.errors import PolicyError
 from servegym.simulator import policies
-from servegym.simulator.errors import PolicyError
 from servegym.simulator.policies import Policy
 
 LEARNED = "learned:"  # in front of the path of a file, or of the name of a policy that ships
 SHIPPED = "servegym.baselines.learned.policies"
-
-
-@functools.cache
-def load() -> None:
-    """Import every module of the policy folders, which registers the policies in them."""
-    for package in (schedulers, routers, scalers):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
 
 
 def _find(kind: str, text: str, role: str = "") -> Policy:
@@ -31,7 +20,7 @@ def _find(kind: str, text: str, role: str = "") -> Policy:
     load()
     if not text.startswith(LEARNED):
         return policies.get_policy(kind, text)
-    from servegym.baselines.artifact.files import load_artifact
+    from servegym.baselines.artifact.files import load_artifact  # with all that networks need
 
     path = learned_path(text)
     artifact = load_artifact(path)

@@ -1,30 +1,31 @@
 """Batching in slots: each iteration the b best requests of an order, prefills and decodes apart (semantic scheduling,
 Algorithm 2), which it and the baselines it is compared with have in common.
 
-A scheduler writes (tier, key) of each request and calls `fill_slots`. Its parameters begin with `PARAMETERS` and its
-state per request with `STATE`. Choosing b of n takes O(n log b) and no memory but the plan's: the columns of victim
-ranks, which are written after the batch is ranked, hold a heap of places and a mark for each place.
+A scheduler writes (tier, key) of each request and calls `fill_slots`. It has the parameters `PARAMETERS`, the scratch
+memory `SCRATCH`, and its state per request begins with `STATE`. Choosing b of n takes O(n log b).
 """
 
 from servegym.baselines.remaining_time import remaining_s
 from servegym.simulator.compilation import kernel
 from servegym.simulator.ordering import ranks_before
-from servegym.simulator.policies import Parameter
+from servegym.simulator.policies import Parameter, Scratch
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.types import EVICT_FOR_ALL, LEAVE_OUT, PHASE_FIRST_DECIDES
 
-SLOTS, BATCHING, CANDIDATES = range(3)
-PREFILL_FIRST = 1  # of BATCHING
+BATCHINGS = ("stage-aware", "prefill-first")
+PREFILL_FIRST = 1
 AFTER_PREFILLS = 2**32  # added to a level: more than any
-ALL_DECODES = 1  # of CANDIDATES
+CANDIDATES = ("best", "decodes")
+ALL_DECODES = 1
 PARAMETERS = (
     Parameter("slots", 16, "requests that run at a time", 1, 2**20, "requests", integer=True, log=True,
               source="semantic scheduling's code"),
     Parameter("batching", "stage-aware", "prefills wait while the best request is decoding, or never",
-              choices=("stage-aware", "prefill-first"), source="semantic scheduling, Alg. 2"),
+              choices=BATCHINGS, source="semantic scheduling, Alg. 2"),
     Parameter("candidates", "best", "beside ongoing decodes run those among the b best, or (code) the b best decodes",
-              choices=("best", "decodes"), source="semantic scheduling, Alg. 2 line 1"),
+              choices=CANDIDATES, source="semantic scheduling, Alg. 2 line 1"),
 )  # fmt: skip
+SCRATCH = Scratch(indices=("marked", "heap"))  # by position: 1 or 0; positions of the best marked so far
 
 REMAINING_S, SEEN, ONGOING, EMITTED = range(4)
 # seen: number of its last eviction + 1 when last ranked, 0: never ranked. emitted: tokens when remaining_s was noted.
@@ -62,14 +63,15 @@ def note_remaining_time(request, mine, engine, estimator, current):
 
 
 @kernel
-def fill_slots(requests, queue, state, parameters, plan, limits):
-    """Leave out all but the requests that run in this batch; what the plan holds is their order.
+def fill_slots(context, p, ranks, limits):
+    """Leave out all but the requests that run in this batch; ranks hold their order.
 
     Stage-aware: while the best request p* is decoding, decodes run that were chosen before or are among the b best of
     the others. Else the b best of all are chosen, and of those the prefilling ones run first. Prefill-first, decodes
     run where these find no memory: else they would stand while two prompts take it from each other in turn.
     """
-    n, slots, prefill_first = queue.shape[0], int(parameters[SLOTS]), parameters[BATCHING] == PREFILL_FIRST
+    requests, queue, state, s = context.requests, context.queue, context.state, SCRATCH.read(context)
+    n, slots, prefill_first = queue.shape[0], p.slots, p.batching == PREFILL_FIRST
     limits.sequence_budget = slots
     limits.whole_prompts = 1
     limits.evict_for = EVICT_FOR_ALL  # Algorithm 4: newcomers too
@@ -78,91 +80,93 @@ def fill_slots(requests, queue, state, parameters, plan, limits):
     if n == 0:
         return
     best = 0
-    for place in range(n):
-        plan[place].victim_key = 1.0
-        if ranks_before(plan, place, best):
-            best = place
+    for position in range(n):
+        s.marked[position] = 1
+        if ranks_before(ranks, position, best):
+            best = position
     if not prefill_first and is_decoding(requests[queue[best]]):
-        mark_decodes(requests, queue, state, plan, slots, parameters[CANDIDATES] == ALL_DECODES)
-    chosen = keep_best(plan, n, slots)
-    for place in range(n):
-        if plan[place].victim_key == 1.0:
-            state.requests[queue[place], ONGOING] = 1.0
+        mark_decodes(context, ranks, s, slots, p.candidates == ALL_DECODES)
+    chosen = keep_best(ranks, s, n, slots)
+    for position in range(n):
+        if s.marked[position] == 1:
+            state.requests[queue[position], ONGOING] = 1.0
         else:
-            state.requests[queue[place], ONGOING] = 0.0
-            plan[place].tier = LEAVE_OUT
+            state.requests[queue[position], ONGOING] = 0.0
+            ranks[position].tier = LEAVE_OUT
     prefilling = False
     for i in range(chosen):
-        if not is_decoding(requests[queue[plan[i].victim_tier]]):
+        if not is_decoding(requests[queue[s.heap[i]]]):
             prefilling = True
     if prefilling:
         for i in range(chosen):
-            place = plan[i].victim_tier
-            if is_decoding(requests[queue[place]]):
-                plan[place].tier = plan[place].tier + AFTER_PREFILLS if prefill_first else LEAVE_OUT
+            rank = ranks[s.heap[i]]
+            if is_decoding(requests[queue[s.heap[i]]]):
+                rank.tier = rank.tier + AFTER_PREFILLS if prefill_first else LEAVE_OUT
 
 
 @kernel
-def mark_decodes(requests, queue, state, plan, slots, all_decodes):
+def mark_decodes(context, ranks, s, slots, all_decodes):
     """Mark the decodes that are ongoing, or among the b best of the requests that are not (all_decodes: decodes)."""
+    requests, queue, ongoing = context.requests, context.queue, context.state.requests
     n = queue.shape[0]
-    for place in range(n):
-        ongoing = state.requests[queue[place], ONGOING] == 1.0
-        if ongoing or (all_decodes and not is_decoding(requests[queue[place]])):
-            plan[place].victim_key = 0.0
-    keep_best(plan, n, slots)
-    for place in range(n):
-        if not is_decoding(requests[queue[place]]):
-            plan[place].victim_key = 0.0
-        elif state.requests[queue[place], ONGOING] == 1.0:
-            plan[place].victim_key = 1.0
+    for position in range(n):
+        r = queue[position]
+        if ongoing[r, ONGOING] == 1.0 or (all_decodes and not is_decoding(requests[r])):
+            s.marked[position] = 0
+    keep_best(ranks, s, n, slots)
+    for position in range(n):
+        r = queue[position]
+        if not is_decoding(requests[r]):
+            s.marked[position] = 0
+        elif ongoing[r, ONGOING] == 1.0:
+            s.marked[position] = 1
 
 
 @kernel
-def keep_best(plan, n, slots):
-    """Of the marked places keep the mark of the `slots` best. Returns their number; they are plan[i].victim_tier.
+def keep_best(ranks, s, n, slots):
+    """Of the marked positions keep the mark of the `slots` best. Returns their number; they are s.heap[i].
 
     These are a heap of the best seen so far, the worst of them at its root.
     """
     size = 0
-    for place in range(n):
-        if plan[place].victim_key != 1.0:
+    for position in range(n):
+        if s.marked[position] != 1:
             continue
         if size < slots:
-            plan[size].victim_tier = place
+            s.heap[size] = position
             size += 1
-            rise(plan, size - 1)
-        elif ranks_before(plan, place, plan[0].victim_tier):
-            plan[plan[0].victim_tier].victim_key = 0.0
-            plan[0].victim_tier = place
-            sink(plan, size)
+            rise(s.heap, ranks, size - 1)
+        elif ranks_before(ranks, position, s.heap[0]):
+            s.marked[s.heap[0]] = 0
+            s.heap[0] = position
+            sink(s.heap, ranks, size)
         else:
-            plan[place].victim_key = 0.0
+            s.marked[position] = 0
     return size
 
 
 @kernel
-def rise(plan, child):
+def rise(heap, ranks, child):
     """Move an entry of the heap up while it ranks after its parent."""
     while child > 0:
         parent = (child - 1) // 2
-        if not ranks_before(plan, plan[parent].victim_tier, plan[child].victim_tier):
+        if not ranks_before(ranks, heap[parent], heap[child]):
             return
-        plan[parent].victim_tier, plan[child].victim_tier = plan[child].victim_tier, plan[parent].victim_tier
+        heap[parent], heap[child] = heap[child], heap[parent]
         child = parent
 
 
 @kernel
-def sink(plan, size):
+def sink(heap, ranks, size):
     """Move the root of the heap down while a child ranks after it."""
     parent = 0
     while True:
         child = 2 * parent + 1
         if child >= size:
             return
-        if child + 1 < size and ranks_before(plan, plan[child].victim_tier, plan[child + 1].victim_tier):
+        if child + 1 < size and ranks_before(ranks, heap[child], heap[child + 1]):
             child += 1
-        if not ranks_before(plan, plan[parent].victim_tier, plan[child].victim_tier):
+        if not ranks_before(ranks, heap[parent], heap[child]):
             return
-        plan[parent].victim_tier, plan[child].victim_tier = plan[child].victim_tier, plan[parent].victim_tier
+        heap[parent], heap[child] = heap[child], heap[parent]
         parent = child

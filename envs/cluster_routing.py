@@ -10,14 +10,17 @@ import numpy as np
 from servegym.baselines.observations.routing import observe_routing, routing_layout
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, observe
-from servegym.envs.errors import EnvError
 from servegym.envs.interface import Interface
-from servegym.envs.scenarios import RandomScenarios
 from servegym.envs.vector import ServingVectorEnv
+from servegym.errors import EnvError
+from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.cluster import cluster_of
+from servegym.simulator.held_queues import router_context_of
 from servegym.simulator.parking import restore_run
 from servegym.simulator.routing import takes
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import AT_ROUTES
 from servegym.simulator.types import HOLD, STAY
 
@@ -25,16 +28,15 @@ from servegym.simulator.types import HOLD, STAY
 @observe
 def show_request(episode, observation, mask, base):
     """The request to be sent somewhere. What the base holds, or is to be decoded elsewhere, is not the agent's."""
-    run, books, _ = restore_run(episode.address)
-    clock, known, route = run.clock[0], books.known, books.route[0]
-    r = clock.deciding_request
+    run, router_state, _ = restore_run(episode.address)
+    status, known, route = run.status[0], router_state.known, router_state.route[0]
+    r = status.deciding_request
     if route.engine == HOLD or run.requests[r].computed_tokens > 0:
         return False
-    observe_routing(
-        clock.now_s, r, run.requests, known, books.estimates, route.engine, 0, episode.slots, observation
-    )  # fmt: skip
+    context = router_context_of(run, router_state, status.now_s)
+    observe_routing(context, r, route.engine, 0, episode.slots, observation)
     for e in range(mask.shape[0]):
-        mask[e] = e < known.views.shape[0] and takes(known.views[e], run.requests[r])
+        mask[e] = e < known.snapshots.shape[0] and takes(known.snapshots[e], run.requests[r])
     base[0] = route.engine
     return True
 
@@ -42,9 +44,13 @@ def show_request(episode, observation, mask, base):
 @act
 def send_there(episode, action):
     """Send it to the engine named; where that does not take it, the base router's choice stands."""
-    run, books, _ = restore_run(episode.address)
-    views, route, e = books.known.views, books.route[0], int(action[0])
-    if e != route.engine and 0 <= e < views.shape[0] and takes(views[e], run.requests[run.clock[0].deciding_request]):
+    run, router_state, _ = restore_run(episode.address)
+    snapshots, route, e = router_state.known.snapshots, router_state.route[0], int(action[0])
+    if (
+        e != route.engine
+        and 0 <= e < snapshots.shape[0]
+        and takes(snapshots[e], run.requests[run.status[0].deciding_request])
+    ):
         route.engine, route.tier = e, STAY
 
 
@@ -102,8 +108,8 @@ class ClusterRoutingEnv(ServingEnv):
       Its router is the base. Where the base holds a request back, that is not the agent's decision.
     - `engines=4`: most engines of a scenario; slots of those it does not have stay empty.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
-    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the values of
-      `envs.scenarios.RandomScenarios`.
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
+      `ServingSpec` (docs/spec.md).
 
     ## Version History
     - v0: the first.
@@ -120,6 +126,6 @@ class ClusterRoutingVectorEnv(ServingVectorEnv):
         super().__init__(ClusterRouting(engines), scenario or random_clusters(engines), num_envs, **options)
 
 
-def random_clusters(engines: int) -> RandomScenarios:
+def random_clusters(engines: int) -> ServingSpec:
     """Requests enough for each engine to see what one alone sees in an episode."""
-    return RandomScenarios(engines=engines, router="min-load", requests=100.0 * engines)
+    return EPISODES.replaced(engines=engines, router="min-load", requests=100.0 * engines)

@@ -11,14 +11,17 @@ from servegym.baselines.observations.disaggregated import observe_disaggregated
 from servegym.baselines.observations.routing import routing_layout
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, observe
-from servegym.envs.errors import EnvError
 from servegym.envs.interface import Interface
-from servegym.envs.scenarios import RandomScenarios
 from servegym.envs.vector import ServingVectorEnv
+from servegym.errors import EnvError
+from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.cluster import cluster_of
+from servegym.simulator.held_queues import router_context_of
 from servegym.simulator.parking import restore_run
 from servegym.simulator.routing import may_decode, takes
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import AT_ROUTES
 from servegym.simulator.types import HOLD, STAY
 
@@ -26,19 +29,17 @@ from servegym.simulator.types import HOLD, STAY
 @observe
 def show_pair(episode, observation, mask, base):
     """The request to be prefilled somewhere. What has been prefilled already, or is held, is not the agent's."""
-    run, books, _ = restore_run(episode.address)
-    clock, known, route = run.clock[0], books.known, books.route[0]
-    r, prefill, decode = clock.deciding_request, episode.offset, episode.slots - episode.offset
+    run, router_state, _ = restore_run(episode.address)
+    status, known, route = run.status[0], router_state.known, router_state.route[0]
+    r, prefill, decode = status.deciding_request, episode.offset, episode.slots - episode.offset
     if route.engine == HOLD or run.requests[r].computed_tokens > 0:
         return False
-    observe_disaggregated(
-        clock.now_s, r, run.requests, known, books.estimates, route.engine, route.decode_engine, episode.slots,
-        observation,
-    )  # fmt: skip
+    context = router_context_of(run, router_state, status.now_s)
+    observe_disaggregated(context, r, route.engine, route.decode_engine, episode.slots, observation)
     for e in range(prefill):
-        mask[e] = takes(known.views[e], run.requests[r])
+        mask[e] = takes(known.snapshots[e], run.requests[r])
     for e in range(decode):
-        mask[prefill + e] = may_decode(known.views[prefill + e])
+        mask[prefill + e] = may_decode(known.snapshots[prefill + e])
     mask[prefill + decode] = 1
     base[0] = route.engine
     base[1] = route.decode_engine - prefill if route.decode_engine >= 0 else decode
@@ -48,15 +49,15 @@ def show_pair(episode, observation, mask, base):
 @act
 def send_both_ways(episode, action):
     """Where an engine is named that does not take the request, the base router's choice stands."""
-    run, books, _ = restore_run(episode.address)
-    views, route = books.known.views, books.route[0]
+    run, router_state, _ = restore_run(episode.address)
+    snapshots, route = router_state.known.snapshots, router_state.route[0]
     prefill, decode = episode.offset, episode.slots - episode.offset
     e, d = int(action[0]), int(action[1])
-    if e != route.engine and 0 <= e < prefill and takes(views[e], run.requests[run.clock[0].deciding_request]):
+    if e != route.engine and 0 <= e < prefill and takes(snapshots[e], run.requests[run.status[0].deciding_request]):
         route.engine, route.tier = e, STAY
     if d == decode:
         route.decode_engine = -1
-    elif 0 <= d < decode and may_decode(views[prefill + d]):
+    elif 0 <= d < decode and may_decode(snapshots[prefill + d]):
         route.decode_engine = prefill + d
 
 
@@ -121,8 +122,8 @@ class DisaggregatedRoutingEnv(ServingEnv):
       base.
     - `prefill=2`, `decode=2`: engines of each kind.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
-    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the values of
-      `envs.scenarios.RandomScenarios`.
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
+      `ServingSpec` (docs/spec.md).
 
     ## Version History
     - v0: the first.
@@ -149,5 +150,5 @@ class DisaggregatedRoutingVectorEnv(ServingVectorEnv):
         )
 
 
-def random_clusters(prefill: int, decode: int) -> RandomScenarios:
-    return RandomScenarios(prefill=prefill, decode=decode, router="gorouting", requests=100.0 * (prefill + decode))
+def random_clusters(prefill: int, decode: int) -> ServingSpec:
+    return EPISODES.replaced(prefill=prefill, decode=decode, router="gorouting", requests=100.0 * (prefill + decode))

@@ -14,12 +14,14 @@ from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, is_agents, observe
 from servegym.envs.interface import Interface, kinds_of
-from servegym.envs.scenarios import RandomScenarios
 from servegym.envs.vector import ServingVectorEnv
+from servegym.scenarios.episodes import EPISODES
 from servegym.simulator.iterations import decider_of
 from servegym.simulator.parking import restore_run
 from servegym.simulator.policies import Policy
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.signatures import SchedulerContext, state_of
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import AT_BATCHES
 
 
@@ -27,14 +29,15 @@ from servegym.simulator.statuses import AT_BATCHES
 def show_engine(episode, observation, mask, base):
     """The engine whose batch is about to be formed."""
     run, _, functions = restore_run(episode.address)
-    e, clock = run.clock[0].deciding_engine, run.clock[0]
-    engine = run.engines[e]
-    if not is_agents(episode, engine):
+    e, status = run.status[0].deciding_engine, run.status[0]
+    if not is_agents(episode, run.engines[e]):
         return False
-    observe_engine(
-        clock.now_s, engine, run.requests, run.queues[e][: engine.queue_length],
-        decider_of(run, functions, e).estimator, run.plan, observation,
+    estimator = decider_of(run, functions, e).estimator
+    context = SchedulerContext(
+        status.now_s, run.engines[e], run.requests, run.queues[e][: run.engines[e].queue_length],
+        state_of(run.state, e), run.parameters[e], estimator, run.scratch,
     )  # fmt: skip
+    observe_engine(context, run.ranks, observation)
     for k in range(base.shape[0]):
         base[k] = 0.0
     return True
@@ -44,7 +47,7 @@ def show_engine(episode, observation, mask, base):
 def set_controls(episode, action):
     """Set the scheduler's parameters. After them in the engine's row are the defaults, then the table of controls."""
     run, _, _ = restore_run(episode.address)
-    row, b, k = run.parameters[run.clock[0].deciding_engine], episode.offset, episode.controls
+    row, b, k = run.parameters[run.status[0].deciding_engine], episode.offset, episode.controls
     set_parameters(row[b : 2 * b], row[2 * b : 2 * b + 4 * k].reshape((k, 4)), action, row[:b])
 
 
@@ -99,13 +102,13 @@ class EngineBatchingEnv(ServingEnv):
     Terminated when all requests are served; truncated at the scenario's `until_s`.
 
     ## Arguments
-    - `scenario`: a Scenario or a source of them (`envs.scenarios.RandomScenarios`, the default).
+    - `scenario`: a Scenario or a source of them (a `ServingSpec`; by default episodes of one engine).
     - `scheduler="slide-batching"`: the base, "name:key=value,...". `controls`: parameters to set; None: every number
       with two bounds.
     - `batches_per_step=1`: batches an action is for.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
-    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the values of
-      `envs.scenarios.RandomScenarios`.
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
+      `ServingSpec` (docs/spec.md).
 
     ## Version History
     - v0: the first.
@@ -120,9 +123,7 @@ class EngineBatchingEnv(ServingEnv):
         batches_per_step: int = 1,
         **options: Any,
     ):
-        super().__init__(
-            EngineBatching(scheduler, controls), scenario or RandomScenarios(), repeat=batches_per_step, **options
-        )
+        super().__init__(EngineBatching(scheduler, controls), scenario or EPISODES, repeat=batches_per_step, **options)
 
 
 class EngineBatchingVectorEnv(ServingVectorEnv):
@@ -140,7 +141,7 @@ class EngineBatchingVectorEnv(ServingVectorEnv):
     ):
         super().__init__(
             EngineBatching(scheduler, controls),
-            scenario or RandomScenarios(),
+            scenario or EPISODES,
             num_envs,
             repeat=batches_per_step,
             **options,

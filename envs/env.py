@@ -8,12 +8,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from servegym.envs.errors import ActionError, EnvError
+from servegym.envs.episode_batch import EpisodeBatch
 from servegym.envs.interface import Interface
-from servegym.envs.lanes import Lanes
-from servegym.envs.scenarios import RandomScenarios
+from servegym.errors import ActionError, EnvError
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.results import Result
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import DONE, PAUSED
 
 Source = Callable[[np.random.Generator], Scenario]
@@ -33,8 +34,8 @@ class ServingEnv(gym.Env[Any, Any]):
 
     scenario: a `Scenario` (every episode is the same), or a source of them, called with the environment's random
         generator. `reset(options={"scenario": ...})` takes either, for that episode.
-    words: what the source is to draw instead, as `RandomScenarios` has it (load=0.9, trace="azure-code", ...; see
-        `RandomScenarios.with_words`).
+    words: what the source is to draw instead, fields of a `ServingSpec` (load=0.9, trace="azure-code", ...; see
+        `ServingSpec.with_words`).
     observation: "flat", or "dict" for the same numbers by part.
     shaping: weight of the potential (see docs/environments.md); discount: the learner's, for it.
 
@@ -70,12 +71,12 @@ class ServingEnv(gym.Env[Any, Any]):
         self._options: dict[str, Any] = {"repeat": repeat, "shaping": shaping, "discount": discount}
         self._as_dict = observation == "dict"
         self._shape = interface.action_space.shape
-        self._lanes: Lanes | None = None
+        self._episode_batch: EpisodeBatch | None = None
 
     @property
     def simulation(self) -> Simulation:
         """The simulation of the episode. Raises EnvError before the first."""
-        simulation = self._lanes.simulations[0] if self._lanes is not None else None
+        simulation = self._episode_batch.simulations[0] if self._episode_batch is not None else None
         if simulation is None:
             raise EnvError("there is no simulation before the first reset")
         return simulation
@@ -86,49 +87,49 @@ class ServingEnv(gym.Env[Any, Any]):
 
     def action_masks(self) -> np.ndarray:
         """bool[choices]: which actions are legal now (as sb3-contrib asks for it)."""
-        assert self._lanes is not None
-        return self._lanes.masks[0].astype(bool)
+        assert self._episode_batch is not None
+        return self._episode_batch.masks[0].astype(bool)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        if self._lanes is None:
-            self._lanes = Lanes(self.interface, 1, **self._options)
-        self._lanes.start(0, scenario_of(self.source, options, self.np_random))
+        if self._episode_batch is None:
+            self._episode_batch = EpisodeBatch(self.interface, 1, **self._options)
+        self._episode_batch.start(0, scenario_of(self.source, options, self.np_random))
         self._over = False  # even without a decision there is one step, with the reward
         return self._observation(), self._info()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        lanes = self._lanes
-        if lanes is None or self._over:
+        batch = self._episode_batch
+        if batch is None or self._over:
             raise gym.error.ResetNeeded("the episode is over, or has not begun: call reset()")
         numbers = np.asarray(action)
         if numbers.shape != self._shape:
             raise ActionError(f"an action of shape {numbers.shape}; it should be of shape {self._shape}")
-        lanes.actions[0] = numbers if numbers.ndim == 1 else numbers.ravel()
-        lanes.step()
-        status = lanes.status.item(0)
+        batch.actions[0] = numbers if numbers.ndim == 1 else numbers.ravel()
+        batch.step()
+        status = batch.status.item(0)
         self._over = status in (DONE, PAUSED)
-        reward = lanes.gain_reward.item(0) + lanes.shaping_reward.item(0)
+        reward = batch.gain_reward.item(0) + batch.shaping_reward.item(0)
         return self._observation(), reward, status == DONE, status == PAUSED, self._info()
 
     def _observation(self) -> Any:
-        assert self._lanes is not None
-        observation = self._lanes.observations[0].copy()
+        assert self._episode_batch is not None
+        observation = self._episode_batch.observations[0].copy()
         return self.interface.layout.parts(observation) if self._as_dict else observation
 
     def _info(self) -> dict[str, Any]:
-        lanes = self._lanes
-        assert lanes is not None
-        gain = lanes.gain.item(0)
+        batch = self._episode_batch
+        assert batch is not None
+        gain = batch.gain.item(0)
         info = {
-            "now_s": lanes.now_s.item(0),
+            "now_s": batch.now_s.item(0),
             "gain": gain,
-            "tdg_ratio": gain / lanes.ideal_gain.item(0),
-            "reward_terms": {"gain": lanes.gain_reward.item(0), "shaping": lanes.shaping_reward.item(0)},
-            "base_action": self.interface.as_actions(lanes.bases[0]),
+            "tdg_ratio": gain / batch.ideal_gain.item(0),
+            "reward_terms": {"gain": batch.gain_reward.item(0), "shaping": batch.shaping_reward.item(0)},
+            "base_action": self.interface.as_actions(batch.bases[0]),
         }
         if self.interface.choices:
-            info["action_mask"] = lanes.masks[0].copy()
+            info["action_mask"] = batch.masks[0].copy()
         return info
 
     def render(self) -> Any:
@@ -140,20 +141,20 @@ class ServingEnv(gym.Env[Any, Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         # An episode is not pickled: addresses mean nothing elsewhere. The copy begins with a reset.
-        return {**self.__dict__, "_lanes": None}
+        return {**self.__dict__, "_episode_batch": None}
 
 
 def as_source(scenario: Scenario | Source, words: Mapping[str, Any] | None = None) -> Source:
     """A source of scenarios from one, or from what already is; words: what it is to draw instead.
 
-    Raises EnvError for something else, for words to a source that is not `RandomScenarios`, and for unknown ones.
+    Raises EnvError for something else, for words to a source that is not a `ServingSpec`; SpecError for unknown ones.
     """
-    if words and not isinstance(scenario, RandomScenarios):
+    if words and not isinstance(scenario, ServingSpec):
         raise EnvError(
-            f"{', '.join(words)} beside a scenario of type {type(scenario).__name__}; only random scenarios can be "
+            f"{', '.join(words)} beside a scenario of type {type(scenario).__name__}; only a ServingSpec can be "
             "told what to draw"
         )
-    if isinstance(scenario, RandomScenarios):
+    if isinstance(scenario, ServingSpec):
         return scenario.with_words(words) if words else scenario
     if isinstance(scenario, Scenario):
         return Always(scenario)

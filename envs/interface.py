@@ -9,9 +9,10 @@ import gymnasium as gym
 import numpy as np
 
 from servegym.baselines.observations.fields import Layout
-from servegym.envs.errors import EnvError
+from servegym.errors import EnvError
 from servegym.simulator.compilation import Compiled
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 
 
 class Interface(abc.ABC):

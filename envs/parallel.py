@@ -14,15 +14,16 @@ from servegym.baselines.observations.fields import Layout
 from servegym.envs.cluster_routing import ClusterRouting, random_clusters, send_there, show_request
 from servegym.envs.engine_batching import EngineBatching, set_controls, show_engine
 from servegym.envs.env import ServingEnv, Source, as_source, check_options, scenario_of
+from servegym.envs.episode_batch import EpisodeBatch
 from servegym.envs.episodes import act, observe
-from servegym.envs.errors import ActionError, EnvError
 from servegym.envs.interface import Interface
-from servegym.envs.lanes import Lanes
+from servegym.errors import ActionError, EnvError
 from servegym.simulator.compilation import kernel, specialised
 from servegym.simulator.parking import restore_run
 from servegym.simulator.policies import Policy
 from servegym.simulator.results import Result
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import AT_BATCHES, AT_ROUTES, DECISION, DONE, PAUSED
 
 ROUTER = "router"
@@ -53,7 +54,7 @@ def set_batch(episode, action):
 def show_decider(episode, observation, mask, base):
     """To each its own part: numbers of the engine come first in an observation, those of the router in an action."""
     run, _, _ = restore_run(episode.address)
-    if run.clock[0].deciding_request >= 0:
+    if run.status[0].deciding_request >= 0:
         return show_route(episode, observation[OF_ENGINE:], mask, base[:1])
     return show_batch(episode, observation[:OF_ENGINE], mask, base[1:])
 
@@ -61,7 +62,7 @@ def show_decider(episode, observation, mask, base):
 @act
 def let_decider_act(episode, action):
     run, _, _ = restore_run(episode.address)
-    if run.clock[0].deciding_request >= 0:
+    if run.status[0].deciding_request >= 0:
         set_route(episode, action[:1])
     else:
         set_batch(episode, action[1:])
@@ -120,8 +121,8 @@ class ServingParallelEnv(ParallelEnv):
     - `engines=4`: most engines of a scenario. Agents of those it does not have never decide.
     - `scheduler`, `controls`: as in `EngineBatching-v0`.
     - `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
-    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the values of
-      `envs.scenarios.RandomScenarios`.
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
+      `ServingSpec` (docs/spec.md).
 
     info of each agent: deciding; base_action, with which the base policy's decision stands; action_mask of the router
     (all ones while it does not decide); now_s, gain, tdg_ratio and reward_terms as in every environment.
@@ -159,7 +160,7 @@ class ServingParallelEnv(ParallelEnv):
         self.action_spaces = {agent: copy.deepcopy(part.action_space) for agent, part in parts.items()}
         self._options: dict[str, Any] = {"shaping": shaping, "discount": discount}
         self._rng: np.random.Generator | None = None
-        self._lanes: Lanes | None = None
+        self._episode_batch: EpisodeBatch | None = None
 
     def observation_space(self, agent: str) -> Any:
         return self.observation_spaces[agent]
@@ -170,7 +171,7 @@ class ServingParallelEnv(ParallelEnv):
     @property
     def simulation(self) -> Simulation:
         """The simulation of the episode. Raises EnvError before the first."""
-        simulation = self._lanes.simulations[0] if self._lanes is not None else None
+        simulation = self._episode_batch.simulations[0] if self._episode_batch is not None else None
         if simulation is None:
             raise EnvError("there is no simulation before the first reset")
         return simulation
@@ -185,10 +186,10 @@ class ServingParallelEnv(ParallelEnv):
         """Of options only `scenario` is looked at."""
         if seed is not None or self._rng is None:
             self._rng = gym.utils.seeding.np_random(seed)[0]
-        if self._lanes is None:
-            self._lanes = Lanes(self.interface, 1, **self._options)
+        if self._episode_batch is None:
+            self._episode_batch = EpisodeBatch(self.interface, 1, **self._options)
         options = {"scenario": options["scenario"]} if options and "scenario" in options else None
-        self._lanes.start(0, scenario_of(self.source, options, self._rng))
+        self._episode_batch.start(0, scenario_of(self.source, options, self._rng))
         self.agents = list(self.possible_agents)
         self._seen = {agent: np.zeros(space.shape, "f4") for agent, space in self.observation_spaces.items()}
         return self._observations(), self._infos()
@@ -198,8 +199,8 @@ class ServingParallelEnv(ParallelEnv):
     ) -> tuple[
         dict[str, np.ndarray], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
     ]:  # fmt: skip
-        lanes = self._lanes
-        if lanes is None or not self.agents:
+        batch = self._episode_batch
+        if batch is None or not self.agents:
             raise gym.error.ResetNeeded("the episode is over, or has not begun: call reset()")
         unknown = sorted(set(actions) - set(self.possible_agents))
         if unknown:
@@ -210,11 +211,11 @@ class ServingParallelEnv(ParallelEnv):
             if decider not in actions or numbers.shape != shape:
                 said = f"an action of shape {numbers.shape}" if decider in actions else "no action"
                 raise ActionError(f"{said} of {decider}, which decides; it should be of shape {shape}")
-            lanes.actions[0] = 0.0
-            lanes.actions[0, part_of(decider)] = numbers
-        lanes.step()
-        status = lanes.status.item(0)
-        reward = lanes.gain_reward.item(0) + lanes.shaping_reward.item(0)
+            batch.actions[0] = 0.0
+            batch.actions[0, part_of(decider)] = numbers
+        batch.step()
+        status = batch.status.item(0)
+        reward = batch.gain_reward.item(0) + batch.shaping_reward.item(0)
         observations, infos = self._observations(), self._infos()
         rewards = dict.fromkeys(self.agents, reward)
         terminated, truncated = (dict.fromkeys(self.agents, status == end) for end in (DONE, PAUSED))
@@ -225,39 +226,39 @@ class ServingParallelEnv(ParallelEnv):
     @property
     def decider(self) -> str | None:
         """The agent that decides now; None: the episode is over."""
-        lanes = self._lanes
-        if lanes is None or lanes.status.item(0) != DECISION:
+        batch = self._episode_batch
+        if batch is None or batch.status.item(0) != DECISION:
             return None
-        clock = self.simulation.arrays.clock[0]
-        return ROUTER if clock.deciding_request >= 0 else f"engine_{clock.deciding_engine}"
+        status = self.simulation.arrays.status[0]
+        return ROUTER if status.deciding_request >= 0 else f"engine_{status.deciding_engine}"
 
     def _observations(self) -> dict[str, np.ndarray]:
-        assert self._lanes is not None
-        numbers, decider = self._lanes.observations[0], self.decider
+        assert self._episode_batch is not None
+        numbers, decider = self._episode_batch.observations[0], self.decider
         if decider is not None:
             self._seen[decider] = (numbers[OF_ENGINE:] if decider == ROUTER else numbers[:OF_ENGINE]).copy()
-        elif self._lanes.status.item(0) == DONE:
+        elif self._episode_batch.status.item(0) == DONE:
             self._seen = {agent: np.zeros_like(seen) for agent, seen in self._seen.items()}
         return {agent: seen.copy() for agent, seen in self._seen.items()}
 
     def _infos(self) -> dict[str, dict[str, Any]]:
-        lanes, decider = self._lanes, self.decider
-        assert lanes is not None
-        gain = lanes.gain.item(0)
+        batch, decider = self._episode_batch, self.decider
+        assert batch is not None
+        gain = batch.gain.item(0)
         infos: dict[str, dict[str, Any]] = {}
         for agent, space in self.action_spaces.items():
             infos[agent] = {
                 "deciding": agent == decider,
                 "base_action": np.zeros(space.shape, space.dtype),
-                "now_s": lanes.now_s.item(0),
+                "now_s": batch.now_s.item(0),
                 "gain": gain,
-                "tdg_ratio": gain / lanes.ideal_gain.item(0),
-                "reward_terms": {"gain": lanes.gain_reward.item(0), "shaping": lanes.shaping_reward.item(0)},
+                "tdg_ratio": gain / batch.ideal_gain.item(0),
+                "reward_terms": {"gain": batch.gain_reward.item(0), "shaping": batch.shaping_reward.item(0)},
             }
         infos[ROUTER]["action_mask"] = np.ones(self.interface.choices, "i1")
         if decider == ROUTER:
-            infos[ROUTER]["base_action"] = self.interface.routing.as_actions(lanes.bases[0, part_of(ROUTER)])
-            infos[ROUTER]["action_mask"] = lanes.masks[0].copy()
+            infos[ROUTER]["base_action"] = self.interface.routing.as_actions(batch.bases[0, part_of(ROUTER)])
+            infos[ROUTER]["action_mask"] = batch.masks[0].copy()
         return infos
 
     def render(self) -> Any:
@@ -269,11 +270,11 @@ class ServingParallelEnv(ParallelEnv):
 
     def close(self) -> None:
         self.agents = []
-        self._lanes = None
+        self._episode_batch = None
 
     def __getstate__(self) -> dict[str, Any]:
         # An episode is not pickled: addresses mean nothing elsewhere. The copy begins with a reset.
-        return {**self.__dict__, "_lanes": None, "agents": []}
+        return {**self.__dict__, "_episode_batch": None, "agents": []}
 
 
 def part_of(agent: str) -> slice:

@@ -9,11 +9,12 @@ import gymnasium as gym
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, is_agents, observe
 from servegym.envs.request_ranking import Slots, show_slots
-from servegym.envs.scenarios import RandomScenarios
 from servegym.envs.vector import ServingVectorEnv
+from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.parking import restore_run
 from servegym.simulator.policies import Policy
-from servegym.simulator.simulation import Scenario
+from servegym.simulator.scenario import Scenario
 from servegym.simulator.types import ROLE_DECODE
 
 
@@ -21,7 +22,7 @@ from servegym.simulator.types import ROLE_DECODE
 def show_prompts(episode, observation, mask, base):
     """The requests of an engine that prefills; batches of others are not the agent's."""
     run, _, functions = restore_run(episode.address)
-    engine = run.engines[run.clock[0].deciding_engine]
+    engine = run.engines[run.status[0].deciding_engine]
     if engine.role == ROLE_DECODE or not is_agents(episode, engine):
         return False
     show_slots(run, functions, episode, observation)
@@ -37,7 +38,7 @@ def put_first(episode, action):
     run, _, _ = restore_run(episode.address)
     k = int(action[0])
     if 0 <= k < episode.filled:
-        run.parameters[run.clock[0].deciding_engine, episode.offset + k] = 1.0
+        run.parameters[run.status[0].deciding_engine, episode.offset + k] = 1.0
 
 
 class PrefillPreemption(Slots):
@@ -82,8 +83,8 @@ class PrefillPreemptionEnv(ServingEnv):
       that decodes.
     - `scheduler="flow-prefill"`: the base. `slots=16`: requests shown.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
-    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the values of
-      `envs.scenarios.RandomScenarios`.
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
+      `ServingSpec` (docs/spec.md).
 
     ## Version History
     - v0: the first.
@@ -115,5 +116,5 @@ class PrefillPreemptionVectorEnv(ServingVectorEnv):
         super().__init__(PrefillPreemption(scheduler, slots), scenario or random_prefills(), num_envs, **options)
 
 
-def random_prefills() -> RandomScenarios:
-    return RandomScenarios(prefill=1, decode=1, router="min-load")
+def random_prefills() -> ServingSpec:
+    return EPISODES.replaced(prefill=1, decode=1, router="min-load")

@@ -13,41 +13,44 @@ from servegym.baselines.observations.queue import observe_queue, queue_layout
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, is_agents, observe
-from servegym.envs.errors import EnvError
 from servegym.envs.interface import Interface, kinds_of
-from servegym.envs.scenarios import RandomScenarios
 from servegym.envs.vector import ServingVectorEnv
+from servegym.errors import EnvError
+from servegym.scenarios.episodes import EPISODES
 from servegym.simulator.compilation import kernel
 from servegym.simulator.iterations import decider_of
-from servegym.simulator.packer import rank
+from servegym.simulator.packer import rank_queue
 from servegym.simulator.parking import restore_run
 from servegym.simulator.policies import Policy
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.signatures import SchedulerContext, state_of
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import AT_BATCHES
 
 
 @kernel
 def show_slots(run, functions, episode, observation):
     """Have the base scheduler rank the queue of the engine that decides, and show the first requests."""
-    e, clock = run.clock[0].deciding_engine, run.clock[0]
-    engine, decider = run.engines[e], decider_of(run, functions, e)
+    e, status = run.status[0].deciding_engine, run.status[0]
+    decider = decider_of(run, functions, e)
     numbers, slots = run.parameters[e, episode.offset :], episode.slots
     for k in range(slots):
         numbers[k] = 0.0  # no scores: the base's own ranks
     numbers[slots] = 1.0  # nothing left out yet
-    rank(run, decider, e, clock.now_s)
+    rank_queue(run, decider, e, status.now_s)
     numbers[slots] = 0.0
-    episode.filled = observe_queue(
-        clock.now_s, engine, run.requests, run.queues[e][: engine.queue_length], decider.estimator, run.plan, run.order,
-        slots, observation,
+    context = SchedulerContext(
+        status.now_s, run.engines[e], run.requests, run.queues[e][: run.engines[e].queue_length],
+        state_of(run.state, e), run.parameters[e], decider.estimator, run.scratch,
     )  # fmt: skip
+    episode.filled = observe_queue(context, run.ranks, run.order, slots, observation)
 
 
 @observe
 def show_queue(episode, observation, mask, base):
     """The engine whose batch is about to be formed, and its requests."""
     run, _, functions = restore_run(episode.address)
-    if not is_agents(episode, run.engines[run.clock[0].deciding_engine]):
+    if not is_agents(episode, run.engines[run.status[0].deciding_engine]):
         return False
     show_slots(run, functions, episode, observation)
     for k in range(episode.slots):
@@ -59,7 +62,7 @@ def show_queue(episode, observation, mask, base):
 def set_scores(episode, action):
     """Where the scheduler looks for the scores of the slots: behind the base's numbers."""
     run, _, _ = restore_run(episode.address)
-    e = run.clock[0].deciding_engine
+    e = run.status[0].deciding_engine
     for k in range(episode.filled):
         run.parameters[e, episode.offset + k] = action[k]
 
@@ -122,13 +125,13 @@ class RequestRankingEnv(ServingEnv):
     Terminated when all requests are served; truncated at the scenario's `until_s`.
 
     ## Arguments
-    - `scenario`: a Scenario or a source of them (`envs.scenarios.RandomScenarios`, the default).
+    - `scenario`: a Scenario or a source of them (a `ServingSpec`; by default episodes of one engine).
     - `scheduler="slide-batching"`: the base, which sets the limits of batches and says who gives up memory; one without
       numbers of its own to remember, since it is asked twice.
     - `slots=32`: requests shown.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
-    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the values of
-      `envs.scenarios.RandomScenarios`.
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
+      `ServingSpec` (docs/spec.md).
 
     ## Version History
     - v0: the first.
@@ -142,7 +145,7 @@ class RequestRankingEnv(ServingEnv):
         slots: int = 32,
         **options: Any,
     ):
-        super().__init__(RequestRanking(scheduler, slots), scenario or RandomScenarios(), **options)
+        super().__init__(RequestRanking(scheduler, slots), scenario or EPISODES, **options)
 
 
 class RequestRankingVectorEnv(ServingVectorEnv):
@@ -157,4 +160,4 @@ class RequestRankingVectorEnv(ServingVectorEnv):
         slots: int = 32,
         **options: Any,
     ):
-        super().__init__(RequestRanking(scheduler, slots), scenario or RandomScenarios(), num_envs, **options)
+        super().__init__(RequestRanking(scheduler, slots), scenario or EPISODES, num_envs, **options)

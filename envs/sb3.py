@@ -11,8 +11,8 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
-from servegym.envs.errors import EnvError
 from servegym.envs.vector import ServingVectorEnv
+from servegym.errors import EnvError
 
 MASKS = "action_masks"
 

@@ -6,12 +6,13 @@ import numpy as np
 from numba import types
 
 from servegym.envs.episodes import EPISODE, act_signature, observe_signature
-from servegym.envs.turns import take_turn
+from servegym.envs.work_counter import take_next
 from servegym.simulator.compilation import compiled, kernel
 from servegym.simulator.loop import advance
 from servegym.simulator.parking import parking, restore_run
 from servegym.simulator.requests import next_deadline_s
-from servegym.simulator.signatures import advance_signature, array
+from servegym.simulator.signatures import array
+from servegym.simulator.state import advance_signature
 from servegym.simulator.statuses import DECISION, DONE, PAUSED
 
 
@@ -45,7 +46,6 @@ def park_handlers(address, advance, observe, act):
         types.int64,
         array(EPISODE),
         array(types.int64),
-        types.int64,
         types.boolean,
         array(types.float64, 2),
         array(types.float32, 2),
@@ -53,26 +53,26 @@ def park_handlers(address, advance, observe, act):
         array(types.float64, 2),
     )
 )
-def step_episodes(handlers, episodes, turns, last, backwards, actions, observations, masks, bases):
-    """Step those of episodes[turns[1]:last] that are to be stepped. Returns how many are not at a decision afterwards.
+def step_episodes(handlers, episodes, counter, backwards, actions, observations, masks, bases):
+    """Step those of episodes[counter[1]:counter[4]] that are to be stepped; returns how many are then at no decision.
 
-    turns: (episodes taken, the first, and for each way the episode being stepped), int64[4], by which two threads share
-    them: one from the first on, the other from the last backwards, until they meet. So neither waits long, and an
-    episode is most often found in its core's cache.
+    counter: (episodes taken, the first, for each direction the episode being stepped, and the end), int64[5], by which
+    two threads share them: one from the first on, the other from the last backwards, until they meet. So neither waits
+    long, and an episode is most often found in its core's cache.
     handlers: address of (advance, observe, act). actions: float64[n, numbers]. Written where there is a decision:
     observations: float32[n, size], masks: int8[n, choices], bases: float64[n, numbers], the base policy's actions.
     """
     run_on, observe, act = restore_handlers(handlers)
-    stopped, i, way = 0, turns[1], 1
+    stopped, i, direction, last = 0, counter[1], 1, counter[4]
     if backwards:
-        i, way = last - 1, -1
-    while take_turn(turns) < last - turns[1]:
+        i, direction = last - 1, -1
+    while take_next(counter) < last - counter[1]:
         episode, row = episodes[i], i
-        i += way
+        i += direction
         if episode.stepping == 0:
             continue
-        turns[2 + backwards] = row  # whose it is if something fails
-        run, books, functions = restore_run(episode.address)
+        counter[2 + backwards] = row  # whose it is if something fails
+        run, router_state, functions = restore_run(episode.address)
         if episode.acting == 1:
             if episode.status == DECISION:  # an episode can be without any
                 act(episode, actions[row])
@@ -80,7 +80,7 @@ def step_episodes(handlers, episodes, turns, last, backwards, actions, observati
             episode.left = episode.every
         status = DECISION
         while status == DECISION:
-            status = run_on(run, books, functions, episode.stop_at, episode.until_s)
+            status = run_on(run, router_state, functions, episode.stop_at, episode.until_s)
             if status == DECISION:
                 episode.left -= 1
                 if episode.left <= 0 and observe(episode, observations[row], masks[row], bases[row]):
@@ -95,10 +95,10 @@ def step_episodes(handlers, episodes, turns, last, backwards, actions, observati
 @kernel
 def reckon(run, episode):
     """The rewards of the step that has ended."""
-    gain = run.clock[0].gain
+    gain = run.status[0].gain
     episode.gain_reward = (gain - episode.rewarded) / episode.ideal_gain
     episode.gain = episode.rewarded = gain
-    episode.now_s = run.clock[0].now_s
+    episode.now_s = run.status[0].now_s
     episode.steps += 1
     if episode.shaping > 0.0:
         after = potential(run, episode) if episode.status == DECISION else 0.0
@@ -109,7 +109,7 @@ def reckon(run, episode):
 @kernel
 def potential(run, episode):
     """Share of the ideal gain in the next tokens of queued requests that are not late."""
-    now_s, total = run.clock[0].now_s, 0.0
+    now_s, total = run.status[0].now_s, 0.0
     for e in range(run.engines.shape[0]):
         for place in range(run.engines[e].queue_length):
             request = run.requests[run.queues[e, place]]

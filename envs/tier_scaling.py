@@ -11,13 +11,16 @@ from servegym.baselines.learned.scaling import choice_of, choices_of
 from servegym.baselines.observations.tiers import observe_tiers, tiers_layout
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, observe
-from servegym.envs.errors import EnvError
 from servegym.envs.interface import Interface
-from servegym.envs.scenarios import RandomScenarios
 from servegym.envs.vector import ServingVectorEnv
+from servegym.errors import EnvError
+from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.cluster import cluster_of
 from servegym.simulator.parking import restore_run
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scaling import scaler_context_of
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import AT_CHECKS
 from servegym.simulator.types import POOL, TIERS
 
@@ -25,24 +28,23 @@ from servegym.simulator.types import POOL, TIERS
 @observe
 def show_tiers(episode, observation, mask, base):
     """The cluster at a check, and what the base scaler would make of it."""
-    run, books, _ = restore_run(episode.address)
-    observe_tiers(
-        run.clock[0].now_s, run.requests, books.known, books.estimates, books.moves, episode.slots, observation
-    )
+    run, router_state, _ = restore_run(episode.address)
+    context = scaler_context_of(run, router_state, run.status[0].now_s)
+    observe_tiers(context, router_state.moves, episode.slots, observation)
     for e in range(base.shape[0]):
-        base[e] = choice_of(books.moves[e])
+        base[e] = choice_of(router_state.moves[e])
     return True
 
 
 @act
 def move_engines(episode, action):
     """Each engine goes where its number says; of one that names nothing, the base scaler's decision stands."""
-    _, books, _ = restore_run(episode.address)
-    choices = 2 * (books.known.tiers.shape[0] - 1)  # known.tiers has two lines that are no tiers; the pool is one more
+    _, router_state, _ = restore_run(episode.address)
+    choices = 2 * (router_state.known.tiers.shape[0] - 1)  # of these two are no tiers; the pool is one more
     for e in range(episode.slots):
         choice = int(action[e])
-        if 0 <= choice < choices and choice != choice_of(books.moves[e]):
-            books.moves[e].tier, books.moves[e].closed = POOL + choice // 2, choice % 2
+        if 0 <= choice < choices and choice != choice_of(router_state.moves[e]):
+            router_state.moves[e].tier, router_state.moves[e].closed = POOL + choice // 2, choice % 2
 
 
 class TierScaling(Interface):
@@ -111,8 +113,8 @@ class TierScalingEnv(ServingEnv):
       time between decisions.
     - `engines=4`, `tiers=4`: of every scenario.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
-    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the values of
-      `envs.scenarios.RandomScenarios`.
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
+      `ServingSpec` (docs/spec.md).
 
     ## Version History
     - v0: the first.
@@ -137,10 +139,10 @@ class TierScalingVectorEnv(ServingVectorEnv):
         super().__init__(TierScaling(engines, tiers), scenario or random_tiers(engines), num_envs, **options)
 
 
-def random_tiers(engines: int) -> RandomScenarios:
+def random_tiers(engines: int) -> ServingSpec:
     """Requests enough for a minute or more; polyserve checks once a second."""
-    return RandomScenarios(
-        slos=("polyserve",),
+    return EPISODES.replaced(
+        slo="polyserve",
         requests=200.0 * engines,
         engines=engines,
         scheduler="polyserve",

@@ -10,10 +10,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from servegym.envs.env import ServingEnv, Source, as_source, check_options, scenario_of
-from servegym.envs.errors import ActionError, EnvError
+from servegym.envs.episode_batch import EpisodeBatch
 from servegym.envs.interface import Interface
-from servegym.envs.lanes import Lanes
-from servegym.simulator.simulation import Scenario
+from servegym.errors import ActionError, EnvError
+from servegym.simulator.scenario import Scenario
 from servegym.simulator.statuses import DONE, PAUSED
 
 
@@ -51,7 +51,7 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         self.single_action_space = interface.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self.lanes = Lanes(interface, num_envs, repeat, shaping, discount)
+        self.episode_batch = EpisodeBatch(interface, num_envs, repeat, shaping, discount)
         self._over = np.ones(num_envs, bool)
         self._rngs = [np.random.default_rng() for _ in range(num_envs)]
 
@@ -65,26 +65,26 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
             if seeds[i] is not None:
                 self._rngs[i] = gym.utils.seeding.np_random(seeds[i])[0]
             self._start(i, scenario_of(self.source, options, self._rngs[i]))
-        return self.lanes.observations.copy(), self._infos()
+        return self.episode_batch.observations.copy(), self._infos()
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        lanes = self.lanes
+        batch = self.episode_batch
         numbers = np.asarray(actions)
         if numbers.shape != self.action_space.shape:
             raise ActionError(f"actions of shape {numbers.shape}; it should be {self.action_space.shape}")
-        lanes.actions[:] = numbers.reshape(lanes.actions.shape)
+        batch.actions[:] = numbers.reshape(batch.actions.shape)
         again = self._to_begin_anew()
-        lanes.step()
+        batch.step()
         for i in again:
             self._start(i, self.source(self._rngs[i]))
-        status, rewards = lanes.status, lanes.gain_reward + lanes.shaping_reward
+        status, rewards = batch.status, batch.gain_reward + batch.shaping_reward
         terminated, truncated = status == DONE, status == PAUSED
         terminated[again] = truncated[again] = False  # also of an episode without a decision: it has a step yet
         infos = self._infos()
         self._over = terminated | truncated
         if self.autoreset_mode == AutoresetMode.SAME_STEP and self._over.any():
             self._begin_anew(self._over.copy(), infos)
-        return lanes.observations.copy(), rewards, terminated, truncated, infos
+        return batch.observations.copy(), rewards, terminated, truncated, infos
 
     def _to_begin_anew(self) -> list[int]:
         """Environments whose episode is over: not to be stepped, but begun anew. Raises ResetNeeded if DISABLED."""
@@ -93,12 +93,12 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         over = np.flatnonzero(self._over).tolist()
         if self.autoreset_mode == AutoresetMode.DISABLED:
             raise gym.error.ResetNeeded(f"episodes {over} are over, or have not begun: call reset()")
-        self.lanes.episodes["stepping"][over] = 0
-        self.lanes.actions[over] = 0.0  # whatever they are
+        self.episode_batch.episodes["stepping"][over] = 0
+        self.episode_batch.actions[over] = 0.0  # whatever they are
         return over
 
     def _start(self, i: int, scenario: Scenario) -> None:
-        self.lanes.start(i, scenario)
+        self.episode_batch.start(i, scenario)
         self._over[i] = False
 
     def _begin_anew(self, over: np.ndarray, infos: dict[str, Any]) -> None:
@@ -106,7 +106,7 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         final = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in infos.items()}
         observations = np.full(self.num_envs, None, dtype=object)
         for i in np.flatnonzero(over).tolist():
-            observations[i] = self.lanes.observations[i].copy()
+            observations[i] = self.episode_batch.observations[i].copy()
             self._start(i, self.source(self._rngs[i]))
         infos.update(self._infos())
         infos["final_obs"], infos["_final_obs"] = observations, over
@@ -114,25 +114,25 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _infos(self) -> dict[str, Any]:
         """What single environments say in `info`, as arrays over all."""
-        lanes, everywhere = self.lanes, np.ones(self.num_envs, bool)
+        batch, everywhere = self.episode_batch, np.ones(self.num_envs, bool)
         infos: dict[str, Any] = {
-            "now_s": lanes.now_s.copy(),
-            "gain": lanes.gain.copy(),
-            "tdg_ratio": lanes.gain / lanes.ideal_gain,
-            "reward_terms": {"gain": lanes.gain_reward.copy(), "shaping": lanes.shaping_reward.copy()},
+            "now_s": batch.now_s.copy(),
+            "gain": batch.gain.copy(),
+            "tdg_ratio": batch.gain / batch.ideal_gain,
+            "reward_terms": {"gain": batch.gain_reward.copy(), "shaping": batch.shaping_reward.copy()},
         }
         infos["reward_terms"] |= {"_gain": everywhere, "_shaping": everywhere}
-        infos["base_action"] = self.interface.as_actions(self.lanes.bases)
+        infos["base_action"] = self.interface.as_actions(self.episode_batch.bases)
         if self.interface.choices:
-            infos["action_mask"] = self.lanes.masks.copy()
+            infos["action_mask"] = self.episode_batch.masks.copy()
         return infos | {f"_{name}": everywhere for name in infos}
 
     def action_masks(self) -> np.ndarray:
         """bool[n, choices]: which actions are legal now."""
-        return self.lanes.masks.astype(bool)
+        return self.episode_batch.masks.astype(bool)
 
     def close_extras(self, **kwargs: Any) -> None:
-        self.lanes.simulations.clear()
+        self.episode_batch.simulations.clear()
 
 
 def mode_of(mode: AutoresetMode | str) -> AutoresetMode:

@@ -24,8 +24,9 @@ from servegym.simulator.deployment import Deployment
 from servegym.simulator.gains import FUNCTIONS, Gain
 from servegym.simulator.iterations import emit
 from servegym.simulator.policies import Policy
+from servegym.simulator.scenario import Scenario
 from servegym.simulator.signatures import scheduler
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import LEAVE_OUT
 from servegym.simulator.workload import Workload
 
@@ -51,19 +52,19 @@ class Answer(NamedTuple):
 
 
 @scheduler
-def served_at_once(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    for place in range(queue.shape[0]):
-        plan[place].tier = 0
-        plan[place].key = requests[queue[place]].arrival_s
+def served_at_once(context, ranks, limits):
+    for position in range(context.queue.shape[0]):
+        ranks[position].tier = 0
+        ranks[position].key = context.requests[context.queue[position]].arrival_s
 
 
 @scheduler
-def discarding(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    for place in range(queue.shape[0]):
-        request = requests[queue[place]]
-        missed = request.emitted_tokens == 0 and now_s >= request.first_deadline_s
-        plan[place].tier = LEAVE_OUT if missed else 0
-        plan[place].key = request.arrival_s
+def discarding(context, ranks, limits):
+    for position in range(context.queue.shape[0]):
+        request = context.requests[context.queue[position]]
+        missed = request.emitted_tokens == 0 and context.now_s >= request.first_deadline_s
+        ranks[position].tier = LEAVE_OUT if missed else 0
+        ranks[position].key = request.arrival_s
 
 
 def late_request() -> Workload:
@@ -130,12 +131,12 @@ def delivered_gain(workload: Workload, gain: str, delivered_s: Sequence[float] |
     scenario = Scenario(workload, Deployment(second, second, 1000), policy, Gain(gain, first_weight=10.0))
     request, outcome = Simulation(scenario).arrays.requests[0], np.zeros(1, layout.OUTCOME)[0]
     outcome.output_tokens = len(delivered_s)
-    clock = np.zeros(1, layout.CLOCK)[0]
-    clock.buffered_first_token = 1
+    status = np.zeros(1, layout.RUN_STATUS)[0]
+    status.buffered_first_token = 1
     histogram = np.zeros(layout.TBT_BINS, "i8")
     for now_s in delivered_s:
         earned = FUNCTIONS[gain](request, outcome, float(now_s))
-        emit(request, outcome, clock, histogram, earned, float(now_s))
+        emit(request, outcome, status, histogram, earned, float(now_s))
     return float(outcome.gain)
 
 

@@ -20,16 +20,7 @@ import yaml
 
 DOTS_PER_INCH = 150
 PICTURE = Path("images") / "trainings.png"
-HEADING = """\
-# Trainings: what the shipped configurations learn
-
-`servegym train NAME --out results/train/NAME` for each, then `python -m servegym.experiments.trainings results/train
-docs/results/trainings.md`. Every training ran to the end of its budget, which is in steps: one seed gives one result.
-
-**Hypothesis**: the best policy of a training is ahead of its base in validation, by a 95 % interval above 0.
-**Refuted by**: an interval that holds 0; or no policy ahead of the base at any validation, when a training gives the
-base. Validation chooses the policy, so it flatters: what holds on other traces is in [learned policies](../learned.md).
-"""
+HEADING = Path(__file__).with_name("trainings.md")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +65,7 @@ def page(trainings: Sequence[Training], picture: Path) -> str:
     learned = [one.name for one in trainings if one.learned]
     verdict = f"{len(learned)} of {len(trainings)} learn something" + (f" ({', '.join(learned)})." if learned else ".")
     lines = [
-        HEADING,
+        HEADING.read_text(encoding="utf-8"),
         f"**Verdict**: {verdict}\n",
         "With " + ", ".join(f"{name} {versions[name]}" for name in versions if name not in ("machine", "cores"))
         + f"; {versions['cores']} cores.\n",

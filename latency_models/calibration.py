@@ -1,4 +1,4 @@
-"""A profile of one's own from measured batches."""
+"""Making a profile from your own measured batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATEMENT = (
 
 @dataclass(frozen=True)
 class Calibration:
-    """A fitted profile with what it was judged on.
+    """A fitted profile, with the held-out batches that its errors are measured on.
 
     document: the profile as JSON. device, estimator: the fits behind it. measured_s, predicted_s: float64[n], of the
     held-out batches; regimes: int64[n], which of fitting.REGIMES each is.

@@ -1,4 +1,4 @@
-"""Parts of a profile's file: numbers rounded, and the text."""
+"""Parts of a profile's file: rounded numbers, and the JSON text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def digits(value: float) -> float:
 
 
 def percent(error: FitError) -> dict[str, float]:
-    """The errors as a profile holds them, without those of regimes that had no batch."""
+    """The errors as a profile holds them, except of regimes without batches."""
     return {name: round(value, 3) for name, value in asdict(error).items() if not math.isnan(value)}
 
 

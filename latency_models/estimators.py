@@ -1,16 +1,19 @@
-"""Another estimator for a profile: what a policy that believes in another form could have learned by profiling."""
+"""Another estimator for a profile: what a policy would believe had it profiled the device with another form."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
+from servegym.errors import ProfileError
 from servegym.latency_models.documents import percent
 from servegym.latency_models.fitting import fit
 from servegym.latency_models.forms import estimator_forms, get_form
 from servegym.latency_models.model import BATCH_COLUMNS
-from servegym.latency_models.profile import Profile
 from servegym.latency_models.sampling import BatchRange, random_batches
-from servegym.simulator.errors import ProfileError
+
+if TYPE_CHECKING:
+    from servegym.latency_models.profile import Profile
 
 SEED, BATCHES = 0, 6000  # as for the profiles that ship
 
@@ -18,7 +21,7 @@ SEED, BATCHES = 0, 6000  # as for the profiles that ship
 def with_estimator(profile: Profile, form: str) -> Profile:
     """The profile with an estimator of another form, fitted to its device model on random batches within its ranges.
 
-    Raises ProfileError for a form that is unknown, is no estimator, or is not fitted or not to such batches.
+    Raises ProfileError for a form that is unknown, is no estimator, or cannot be fitted to such batches.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Fitting a form to a table of batches, and how far off it is on batches it has not seen."""
+"""Fitting a form to a table of batches, and its errors on batches held out."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from servegym.errors import ProfileError
 from servegym.latency_models.forms import forms, get_form
 from servegym.latency_models.model import LatencyModel, as_batches
-from servegym.simulator.errors import ProfileError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,9 +76,8 @@ def _mean(percent: np.ndarray) -> float:
 def fit(form: str, table: pd.DataFrame, seed: int = 0, held_out_share: float = HELD_OUT_SHARE) -> Fit:
     """Fit a form to a table with the columns of BATCH and duration_s; errors are those of the held-out rows.
 
-    Raises ProfileError for an unknown form, one that is not fitted or can say nothing of such batches, a missing or
-    malformed column, a duration that is not positive, and fewer batches than leave two rows for each part of the
-    split.
+    Raises ProfileError for an unknown form, one that cannot be fitted (at all, or to such batches), a missing or
+    malformed column, a duration that is not positive, and too few batches for two rows in each part of the split.
     """
     fit_form = get_form(form).fit
     if fit_form is None:

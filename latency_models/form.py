@@ -1,4 +1,4 @@
-"""A form: a function of a batch's sums with coefficients, its units and how it is fitted."""
+"""A latency form: a function of a batch's sums, its coefficients with their units, and how it is fitted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from numbers import Real
 
 import numpy as np
 
+from servegym.errors import ProfileError
 from servegym.simulator.compilation import Compiled
-from servegym.simulator.errors import ProfileError
 
 Values = Mapping[str, float | Sequence[float]]  # coefficients by name
 
@@ -26,7 +26,7 @@ class Coefficient:
 
 
 @dataclass(frozen=True)
-class Form:
+class LatencyForm:
     """A latency form. A module of the package `forms` that binds one to the name FORM has registered it.
 
     name: how profiles name the form. equation: for documents and help texts.
@@ -36,12 +36,12 @@ class Form:
     exec_s: the same for all that each request of a queue has left, in one call; see `signatures`.
     coefficients: in packed order, numbers before vectors. constant: the one that every batch pays
         once, whatever is in it.
-    scaled: names of those that times are proportional to, taken together: with each of them c times as large, every
-        batch and every request takes c times as long. Online correction multiplies these. The others (knots, rates)
-        say where and what they count, and stay as they are, as do the lengths of vectors.
+    scaled: names of the coefficients that times are proportional to, taken together: with each of them c times as
+        large, every batch and every request takes c times as long. Online correction multiplies these. The others
+        (knots, rates) and the lengths of vectors stay as they are.
     cannot: what the form cannot express, for documents and help texts.
     fit: (BATCH array[n], duration_s float64[n]) -> values by name, minimising relative error. Raises ProfileError
-        for batches it can say nothing about. None: the form is made from specifications.
+        for batches that do not determine them. None: the form is made from specifications.
     check: raises ProfileError(where: ...) for values that are each in range but do not fit together.
     """
 

@@ -1,4 +1,4 @@
-"""Where a number lies among rising knots, as forms pack them."""
+"""Finding the segment between rising knots in which a number lies; knots are packed as in forms."""
 
 from servegym.simulator.compilation import kernel
 

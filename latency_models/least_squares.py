@@ -1,4 +1,4 @@
-"""Non-negative least squares on relative error, and columns that make what it gives rise."""
+"""Non-negative least squares on relative error, and design columns that make the fitted curve rise."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ def fit_relative(design: np.ndarray, duration_s: np.ndarray) -> np.ndarray:
 
 
 def rising(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """float64[n, knots]: a one, then each segment's share walked at x float64[n]; the last goes on past its end.
+    """float64[n, knots]: a one, then how far x float64[n] has passed each segment (0 to 1; the last goes beyond 1).
 
     With weights of 0 or above the weighted sum never falls in x; it is linear between the knots, float64[k].
     """

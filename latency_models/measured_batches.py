@@ -3,11 +3,11 @@
 Columns, tokens and counts over the batch unless said:
     duration_s              seconds, above 0
     prefill_tokens          tokens computed by prefills                     absent: 0
-    prefill_requests        prefills                                        absent: 1 where there are prefill tokens
+    prefill_requests        prefills                                        absent: 1 if there are prefill tokens
     prefill_cached_tokens   tokens cached before them                       absent: 0
     decode_requests         decodes                                         absent: 0
     decode_cached_tokens    tokens cached for them                          needed with decode_requests
-and, where they are known, the other fields of BATCH (simulator/types.py); absent, prefills are taken to be equally
+and, if known, the other fields of BATCH (simulator/types.py). If they are absent, prefills are taken to be equally
 long with equally many tokens cached, and decodes to have equally many tokens cached.
 """
 
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from servegym.errors import ProfileError
 from servegym.latency_models.model import BATCH_COLUMNS
-from servegym.simulator.errors import ProfileError
 
 if TYPE_CHECKING:
     import pandas as pd

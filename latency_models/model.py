@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.latency_models.form import Form, Values
+from servegym.errors import ProfileError
+from servegym.latency_models.form import LatencyForm, Values
 from servegym.latency_models.forms import estimator_forms, get_form
 from servegym.simulator.compilation import Compiled
-from servegym.simulator.errors import ProfileError
 from servegym.simulator.signatures import Estimator
 from servegym.simulator.types import BATCH
 
@@ -38,11 +38,11 @@ class LatencyModel:
 
     @classmethod
     def from_values(cls, form: str, values: Values, where: str = "") -> LatencyModel:
-        """From coefficients by name. Raises ProfileError as `Form.pack` does, with `where` in front."""
+        """From coefficients by name. Raises ProfileError as `LatencyForm.pack` does, with `where` in front."""
         return cls(form, get_form(form).pack(values, where))
 
     @property
-    def definition(self) -> Form:
+    def definition(self) -> LatencyForm:
         return get_form(self.form)
 
     @property
@@ -76,7 +76,7 @@ class LatencyModel:
 
     @functools.cached_property
     def scaled(self) -> np.ndarray:
-        """bool[k]: the coefficients that online correction multiplies; see `Form`."""
+        """bool[k]: the coefficients that online correction multiplies; see `LatencyForm`."""
         return self.definition.scaled_places(self.coefficients)
 
     @property

@@ -31,7 +31,7 @@ class Operators:
 
     @property
     def boundaries(self) -> Boundaries:
-        """What the simulator needs of it."""
+        """These operators as the simulator takes them: its `Boundaries`."""
         return Boundaries(self.layers, self.coefficients, self.names)
 
     def layer_s(self, batches: np.ndarray) -> np.ndarray:

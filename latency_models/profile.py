@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from servegym.errors import DeploymentError, ProfileError
 from servegym.latency_models.forms import estimator_forms
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.operators import Operators
 from servegym.simulator.deployment import Deployment, HostMemory
-from servegym.simulator.errors import DeploymentError, ProfileError
 from servegym.simulator.types import BATCH
 
 FOLDER = resources.files("servegym.latency_models.profiles")
@@ -112,8 +112,8 @@ def profile_names() -> list[str]:
 def load_profile(name: str | Path) -> Profile:
     """A profile that ships, by name, or a JSON file of the same shape (schema.json), by path.
 
-    "NAME:estimator=FORM", or a path as text with the same at its end: with an estimator of that form instead of its
-    own, fitted to its device model (`estimators.with_estimator`).
+    "NAME:estimator=FORM" (or a path with the same suffix) replaces its estimator by one of that form, fitted to its
+    device model (`estimators.with_estimator`).
 
     Raises ProfileError for an unknown name or an absent file, and for one that is not JSON, has another
     shape, names an unknown form, or holds a number that is out of range.

@@ -41,15 +41,15 @@ def room_for(engine, limits, request, need, headroom_blocks, holders):
 @kernel
 def admit(run, e, r, now_s):
     """Request r, without memory, is given some; what it has kept is loaded."""
-    request, outcome, clock = run.requests[r], run.outcomes[r], run.clock[0]
-    clock.admissions += 1
-    request.admitted = clock.admissions
+    request, outcome, status = run.requests[r], run.outcomes[r], run.status[0]
+    status.admissions += 1
+    request.admitted = status.admissions
     if np.isnan(outcome.admitted_s):
         outcome.admitted_s = now_s
     if outcome.counted == 0:
         outcome.counted = 1
         count_admitted(run.state, e, request)
     if request.kept_tokens > 0:
-        if clock.recording:
+        if status.recording:
             note(run, LOADED, e, r, request.kept_tokens, load_time_s(request, run.engines[e]))
         load(request, outcome, run.engines[e])

@@ -7,8 +7,8 @@ import itertools
 
 import numpy as np
 
+from servegym.errors import DeploymentError
 from servegym.simulator.deployment import MAX_ENGINES, Deployment
-from servegym.simulator.errors import DeploymentError
 from servegym.simulator.signatures import KINDS
 from servegym.simulator.types import LINK, TIERS
 from servegym.simulator.workload import Workload

@@ -33,7 +33,8 @@ OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "_nrt": False}
 # Of Numba's settings (NUMBA_BOUNDSCHECK, ...) those that the code depends on and Numba's own cache does not look at: a
 # kernel compiled under one is never taken for a kernel compiled under another.
 FLAGS = ("BOUNDSCHECK", "OPT", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "EXTEND_VARIABLE_LIFETIMES")
-# What counts by how it is written. Of a type that is its layout: an intrinsic may read it from memory.
+# What counts by how it is written. Of a type that is its layout: an intrinsic may read it from memory. An object of
+# another kind that kernels can use (a declaration of parameters) has a `kernel_text`: all that they make of it.
 VALUES = int | float | str | tuple | np.generic | np.dtype | types.Type
 PACKAGE = f"{__name__.partition('.')[0]}."
 _config: Any = numba.config
@@ -47,7 +48,7 @@ inlined_kernel = _njit(**OPTIONS | {"forceinline": True})
 allocating_kernel = _njit(**OPTIONS | {"_nrt": True})
 
 
-def _plain(function: Any) -> Any:
+def plain_function(function: Any) -> Any:
     """The Python function behind a dispatcher, a Compiled or an intrinsic, or None."""
     if not isinstance(function, python_types.FunctionType):
         function = getattr(function, "py_func", getattr(function, "__wrapped__", None))
@@ -71,7 +72,7 @@ def _names(code: python_types.CodeType) -> set[str]:
     return names
 
 
-def _reached(function: python_types.FunctionType) -> Iterator[tuple[str, Any]]:
+def reached_values(function: python_types.FunctionType) -> Iterator[tuple[str, Any]]:
     """What a function's code names outside itself: globals, attributes of modules, and what it closes over."""
     # In order: a module can be reached in two ways, and is named by the first; a set has another order in each process.
     names = sorted(_names(function.__code__))
@@ -83,23 +84,42 @@ def _reached(function: python_types.FunctionType) -> Iterator[tuple[str, Any]]:
             yield name, value
         elif value not in seen:
             seen.add(value)
-            todo += [(f"{name}.{inner}", getattr(value, inner)) for inner in names if hasattr(value, inner)]
+            todo += [(f"{name}.{inner}", vars(value)[inner]) for inner in names if inner in vars(value)]
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         yield name, cell.cell_contents
 
 
 def _source(function: python_types.FunctionType) -> str | None:
     """A function's text; None where there is no file to read it from (typed at a prompt)."""
+    if hasattr(function, "kernel_text"):  # made, not written
+        return str(function.kernel_text)
     try:
         return inspect.getsource(function)
     except OSError:
         return None
 
 
+def signature_text(signature: Any) -> str:
+    """A signature's types, and where the classes of its tuples are: what Numba keeps imports them from there."""
+    classes: set[str] = set()
+    todo: list[Any] = [signature.return_type, *signature.args]
+    while todo:
+        kind = todo.pop()
+        if isinstance(kind, types.BaseTuple):
+            todo += list(kind)
+        if isinstance(kind, types.NamedTuple | types.NamedUniTuple):
+            classes.add(f"{kind.instance_class.__module__}.{kind.instance_class.__qualname__}")
+        if isinstance(kind, types.FunctionType):
+            todo += [kind.signature.return_type, *kind.signature.args]
+    return f"{signature} {sorted(classes)}"
+
+
 def source_digest(function: Any) -> str | None:
-    """Digest of the sources of `function` and of all kernels, types and constants it can reach; None if one has no
-    source."""
-    digest, seen, todo = hashlib.sha256(), set(), [_plain(function)]
+    """Digest of the sources of `function` and of all kernels, types and constants it can reach, and of the
+    signature of a Compiled; None if one has no source."""
+    digest, seen, todo = hashlib.sha256(), set(), [plain_function(function)]
+    if isinstance(function, Compiled):
+        digest.update(signature_text(function.signature()).encode())
     while todo:
         current = todo.pop()
         if current in seen:
@@ -110,13 +130,15 @@ def source_digest(function: Any) -> str | None:
             return None
         # With its module: what Numba keeps names the modules of all that is in it, and imports them when it is read.
         digest.update(f"{current.__module__}\n{source}".encode())
-        for name, value in sorted(_reached(current), key=lambda item: item[0]):
+        for name, value in sorted(reached_values(current), key=lambda item: item[0]):
             if isinstance(value, np.ndarray):
                 digest.update(f"{name}={value.dtype!r}{value.shape}".encode() + value.tobytes())
+            elif hasattr(value, "kernel_text"):
+                digest.update(f"{name}={value.kernel_text}".encode())
             elif value is None or isinstance(value, VALUES):
                 digest.update(f"{name}={value!r}".encode())
             elif _counts(value):
-                todo.append(_plain(value))
+                todo.append(plain_function(value))
     flags = [f"{flag}={getattr(_config, flag, None)}" for flag in FLAGS]
     digest.update(f"{numba.__version__} {np.__version__} {OPTIONS} {flags}".encode())
     return digest.hexdigest()[:20]
@@ -125,12 +147,12 @@ def source_digest(function: Any) -> str | None:
 def reached_kernels(function: Any) -> list[python_types.FunctionType]:
     """The Python functions of a kernel and of all it can call."""
     found: list[python_types.FunctionType] = []
-    todo = [_plain(function)]
+    todo = [plain_function(function)]
     while todo:
         current = todo.pop()
         if current not in found:
             found.append(current)
-            todo += [_plain(value) for _, value in _reached(current) if hasattr(value, "py_func")]
+            todo += [plain_function(value) for _, value in reached_values(current) if hasattr(value, "py_func")]
     return found
 
 
@@ -170,17 +192,25 @@ class Compiled(types.WrapperAddressProtocol):
     It is compiled (or read from the cache) when it is first used, not when it is defined.
     """
 
-    def __init__(self, py_func: Callable, signature: Any, made_from: tuple[Any, dict[str, Any]] | None = None):
+    def __init__(
+        self,
+        py_func: Callable,
+        signature: Any,
+        made_from: tuple[Any, dict[str, Any]] | None = None,
+        written: Callable | None = None,
+    ):
         self.py_func = py_func
         self._signature = signature
         self.made_from = made_from  # the template and the names it was given, of one that is `specialised`
+        # What its author wrote, under whose name it is found: py_func, or what that was made of.
+        self.written: Any = py_func if written is None else written
         functools.update_wrapper(self, py_func)
 
     @functools.cached_property
     def dispatcher(self) -> Any:
         if JIT_DISABLED:
             return self.py_func
-        digest = source_digest(self.py_func)
+        digest = source_digest(self)
         directory = cache_root() / (digest or "none")
         if digest:
             _announce(directory)
@@ -227,7 +257,7 @@ class Compiled(types.WrapperAddressProtocol):
         # Pickled by reference: the module's name gives it back, or what it was made from.
         if self.made_from is not None:
             return _make, self.made_from
-        return _lookup, (self.py_func.__module__, self.py_func.__qualname__)
+        return _lookup, (self.written.__module__, self.written.__qualname__)
 
 
 def _lookup(module: str, name: str) -> Any:
@@ -238,22 +268,27 @@ _specialised: dict[Any, Compiled] = {}
 _plain_kernel = functools.cache(kernel)
 
 
-def specialised(template: Compiled, **names: Compiled | int | float) -> Compiled:
+def specialised(template: Compiled, **names: Any) -> Compiled:
     """`template` with some of its globals replaced: kernels of its own, called directly and compiled with it.
 
-    A Compiled is called as a plain kernel; a number is a constant. (A closure would do the same, but Numba compiles
-    those again in each process.) The same template and names give the same object. Raises ValueError for a name it
-    does not use.
+    A Compiled is called as a plain kernel, and so is a kernel; a number is a constant; a declaration is read. (A
+    closure would do the same, but Numba compiles those again in each process.) The same template and names give the
+    same object. Raises ValueError for a name it does not use.
     """
     used = _names(template.py_func.__code__)
     for name in names:
         if name not in used or name not in template.py_func.__globals__:
             raise ValueError(f"{template.py_func.__name__} uses no global {name}")
-    values = {name: value.py_func if isinstance(value, Compiled) else value for name, value in names.items()}
+    values = {name: _identity(value) for name, value in names.items()}
     key = (template.py_func, *((name, type(value), value) for name, value in sorted(values.items())))
     if key not in _specialised:
         _specialised[key] = _specialise(template, names)
     return _specialised[key]
+
+
+def _identity(value: Any) -> Any:
+    """What makes a specialised kernel another one."""
+    return getattr(value, "kernel_text", None) or getattr(value, "py_func", value)
 
 
 def _specialise(template: Compiled, names: dict[str, Any]) -> Compiled:

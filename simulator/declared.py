@@ -1,4 +1,4 @@
-"""What of its state a policy uses, read off its code: a table that it has not declared is not there to be used."""
+"""What a policy uses of what it may declare, read off its code: what it has not declared is not there to be used."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from servegym.simulator.compilation import Compiled, reached_kernels
+from servegym.simulator.parameters import Parameters
+from servegym.simulator.scratch import Scratch
 
 # Tables of `signatures.State`, and how a `StateFields` declares each.
 DECLARED_BY = {
@@ -23,53 +25,126 @@ DECLARED_BY = {
     "by_application": "by_application=True",
     "tasks": "tasks=True",
 }
-STATE_ARGUMENT = {"router": 4, "scaler": 3}  # theirs is one table, engines
+CONTEXT, STATE = "context", "state"  # what an expression is, as far as it matters here
 
 
 @functools.cache
 def state_uses(function: Compiled, kind: str) -> dict[str, str]:
-    """The tables of its state that a policy's function, or a kernel it calls, names; and where first."""
-    if kind in STATE_ARGUMENT:
-        code = function.py_func.__code__
-        line = _reading(function.py_func, code.co_varnames[STATE_ARGUMENT[kind]])
-        return {"engines": _where(code, line)} if line else {}
+    """The tables of its state that a policy's function, or a kernel it calls, uses; and where first.
+
+    A router or scaler has one table, engines.
+    """
     found: dict[str, str] = {}
-    for kernel in reached_kernels(function):
-        for _, line, attribute in _locals_read(kernel.__code__):
-            if attribute in DECLARED_BY:
-                found.setdefault(attribute, _where(kernel.__code__, line))
+    first = function.py_func.__code__.co_varnames[0]
+    for table, code, line in _uses(function.py_func, {first: CONTEXT}, kind == "scheduler", set()):
+        found.setdefault(table, _where(code, line))
     return found
 
 
-def _reading(function: Any, name: str) -> int:
-    """The line where a function reads its argument; 0: nowhere. Handed to a kernel it is read if that reads it."""
+@functools.cache
+def declarations_read(function: Compiled) -> tuple[tuple[Parameters | Scratch, str], ...]:
+    """The declarations that a policy's function, or a kernel it calls, can read by name; and where."""
+    found = []
+    for kernel in reached_kernels(function):
+        for name in kernel.__code__.co_names:
+            value = kernel.__globals__.get(name)
+            if isinstance(value, Parameters | Scratch):
+                found.append((value, _where(kernel.__code__, kernel.__code__.co_firstlineno)))
+    return tuple(found)
+
+
+def reads_argument(function: Any, number: int) -> bool:
+    """Whether a function uses an argument of its, by its number."""
+    name = function.__code__.co_varnames[number]
+    return any(name in _names_loaded(instruction) for instruction in dis.get_instructions(function.__code__))
+
+
+def _names_loaded(instruction: dis.Instruction) -> tuple[str, ...]:
+    if not instruction.opname.startswith("LOAD_"):
+        return ()
+    return instruction.argval if isinstance(instruction.argval, tuple) else (str(instruction.argval),)
+
+
+Use = tuple[str, python_types.CodeType, int]
+
+
+def _uses(kernel: Any, given: dict[str, str], has_tables: bool, seen: set[Any]) -> Iterator[Use]:
+    """(table, code, line) of each use in a kernel whose arguments are what `given` says, and in those it calls."""
+    key = (kernel, *sorted(given.items()))
+    if key in seen:
+        return
+    seen.add(key)
+    code = kernel.__code__
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        tree = ast.parse(textwrap.dedent(inspect.getsource(kernel)))
     except OSError:  # typed at a prompt
-        return next((line for names, line, _ in _locals_read(function.__code__) if name in names), 0)
-    handed = set()
-    for call in ast.walk(tree):
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        yield from _uses_in_code(code, has_tables)
+        return
+    before = code.co_firstlineno - 1
+    known = _locals(tree, given)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = _called(kernel, node.func)
+            if called is not None:
+                names = called.__code__.co_varnames
+                handed = {names[i]: _kind(value, known) for i, value in enumerate(node.args)}
+                handed |= {word.arg: _kind(word.value, known) for word in node.keywords if word.arg}
+                yield from _uses(called, {name: what for name, what in handed.items() if what}, has_tables, seen)
+        elif isinstance(node, ast.Attribute | ast.Subscript) and _kind(node.value, known) == STATE:
+            table = node.attr if has_tables and isinstance(node, ast.Attribute) else "engines"
+            if table in DECLARED_BY:
+                yield table, code, before + node.lineno
+
+
+def _locals(tree: ast.AST, given: dict[str, str]) -> dict[str, str]:
+    """What the names in a kernel are: its arguments, and what it assigns those parts of them to."""
+    known = dict(given)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign):
             continue
-        kernel: Any = getattr(function.__globals__.get(call.func.id), "py_func", None)
-        for place, argument in enumerate(call.args):
-            whole = isinstance(argument, ast.Name) and argument.id == name and kernel not in (None, function)
-            if whole and not _reading(kernel, kernel.__code__.co_varnames[place]):
-                handed.add(argument)
-    lines = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name
-             and isinstance(node.ctx, ast.Load) and node not in handed]  # fmt: skip
-    return function.__code__.co_firstlineno - 1 + min(lines) if lines else 0
+        for target in node.targets:
+            pairs = [(target, node.value)]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = list(zip(target.elts, node.value.elts, strict=False))
+            for to, value in pairs:
+                if isinstance(to, ast.Name) and _kind(value, known):
+                    known[to.id] = _kind(value, known)
+    return known
 
 
-def _locals_read(code: python_types.CodeType) -> Iterator[tuple[tuple[str, ...], int, str]]:
-    """Of each reading of local variables: their names, the line, and the attribute that is then read of the last."""
-    instructions, line = list(dis.get_instructions(code)), 0
-    for instruction, following in zip(instructions, [*instructions[1:], None], strict=True):
+def _kind(node: ast.expr, known: dict[str, str]) -> str:
+    """What an expression is; "": nothing that matters."""
+    if isinstance(node, ast.Name):
+        return known.get(node.id, "")
+    if isinstance(node, ast.Attribute) and node.attr == "state" and _kind(node.value, known) == CONTEXT:
+        return STATE
+    return ""
+
+
+def _called(kernel: Any, node: ast.expr) -> Any:
+    """The Python function of the kernel that a call is of, by its name or as a module's; None: of something else."""
+    value = None
+    if isinstance(node, ast.Name):
+        value = kernel.__globals__.get(node.id)
+    elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        module = kernel.__globals__.get(node.value.id)
+        value = getattr(module, node.attr, None) if isinstance(module, python_types.ModuleType) else None
+    if isinstance(value, python_types.FunctionType):  # a kernel, where compilation is off
+        return value
+    return getattr(value, "py_func", None)
+
+
+def _uses_in_code(code: python_types.CodeType, has_tables: bool) -> Iterator[Use]:
+    """The same of code without a source: whatever is called `state` is taken to be it."""
+    before, line = "", 0
+    for instruction in dis.get_instructions(code):
         line = (instruction.positions.lineno if instruction.positions else None) or line
-        if instruction.opname.startswith(("LOAD_FAST", "LOAD_DEREF")):
-            names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
-            is_attribute = following is not None and following.opname == "LOAD_ATTR"
-            yield names, line, str(following.argval) if following is not None and is_attribute else ""
+        name = str(instruction.argval)
+        if before == "state" and has_tables and instruction.opname == "LOAD_ATTR" and name in DECLARED_BY:
+            yield name, code, line
+        if not has_tables and instruction.opname == "LOAD_ATTR" and name == "state":
+            yield "engines", code, line
+        before = (_names_loaded(instruction) or ("",))[-1]
 
 
 def _where(code: python_types.CodeType, line: int) -> str:

@@ -7,8 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
+from servegym.errors import DeploymentError
 from servegym.simulator.compilation import Compiled
-from servegym.simulator.errors import DeploymentError
 from servegym.simulator.operators import Operators
 from servegym.simulator.policies import Policy
 from servegym.simulator.prefixes import PrefixStore

@@ -2,49 +2,59 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 
+from servegym.errors import DeploymentError, PolicyError, ServegymError
 from servegym.simulator import types as layout
 from servegym.simulator.compilation import Compiled
-from servegym.simulator.errors import DeploymentError, PolicyError, ServegymError
-from servegym.simulator.failures import culprit
+from servegym.simulator.failures import Failure, culprit
 from servegym.simulator.refusals import what_is_wrong, why_not
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.settings import Settings
+from servegym.simulator.state import RouterState, SimulationState
 from servegym.simulator.statuses import (
     BAD_DURATION,
     BAD_ESTIMATE,
     BAD_MOVE,
-    BAD_PLAN,
+    BAD_RANKS,
     BAD_ROUTE,
     BAD_TIME,
     THRASHING,
     TOO_OFTEN,
 )
 
-if TYPE_CHECKING:
-    from servegym.simulator.simulation import Simulation
+
+class Stopped(NamedTuple):
+    """A run as it has stopped. failures: what functions of the scenario have raised."""
+
+    scenario: Scenario
+    settings: Settings
+    arrays: SimulationState
+    router_state: RouterState
+    failures: list[Failure]
 
 
-def error_of(run: Simulation, status: int) -> ServegymError:
-    """The error of a run that stopped with a status (see `statuses`), or in which a function failed."""
-    where = f"{run.scenario.deployment.name}: at {run.arrays.clock[0].now_s:g} s"
-    router, scaler, route = run.settings.router.label, run.settings.scaler.label, run.books.route[0]
+def error_of(run: Stopped, reason: int) -> ServegymError:
+    """The error of a run that stopped with a reason (see `statuses`), or in which a function failed."""
+    where = f"{run.scenario.deployment.name}: at {run.arrays.status[0].now_s:g} s"
+    router, scaler, route = run.settings.router.label, run.settings.scaler.label, run.router_state.route[0]
     if run.failures:
         who = culprit(run.failures[0], named_functions(run))
         return PolicyError(f"{where} {who} failed: {run.failures[0]}")
-    if status == BAD_PLAN:
+    if reason == BAD_RANKS:
         engine = starting_engine(run)
         n, label = engine.queue_length, run.settings.schedulers[engine.kind].label
-        wrong = what_is_wrong(run.arrays.limits[0], run.arrays.plan[:n], run.arrays.queues[engine.index, :n])
+        wrong = what_is_wrong(run.arrays.limits[0], run.arrays.ranks[:n], run.arrays.queues[engine.index, :n])
         return PolicyError(f"{where} scheduler {label} {wrong}")
-    if status in (BAD_DURATION, BAD_ESTIMATE):
-        return DeploymentError(f"{where} {wrong_time(run, estimate=status == BAD_ESTIMATE)}")
-    if status == BAD_TIME:
+    if reason in (BAD_DURATION, BAD_ESTIMATE):
+        return DeploymentError(f"{where} {wrong_time(run, estimate=reason == BAD_ESTIMATE)}")
+    if reason == BAD_TIME:
         return DeploymentError(
             f"{where} nothing more happens before {layout.LATEST_S:g} s, where a run ends: {next_thing(run)}"
         )
-    if status == THRASHING:
+    if reason == THRASHING:
         engine = starting_engine(run)
         policy = run.settings.schedulers[engine.kind].name
         return PolicyError(
@@ -53,46 +63,53 @@ def error_of(run: Simulation, status: int) -> ServegymError:
             "requests take memory from each other again and again; it should leave one what it has until it has a "
             "token"
         )
-    if status == TOO_OFTEN:
-        clock = run.arrays.clock[0]
+    if reason == TOO_OFTEN:
+        status = run.arrays.status[0]
         return PolicyError(
-            f"{where} scaler {scaler} is asked every {clock.interval_s:g} s, and would be more than "
+            f"{where} scaler {scaler} is asked every {status.scaler.interval_s:g} s, and would be more than "
             f"{layout.MOST_CHECKS:,} times before anything else happens: {next_thing(run)}; it should have a "
             "longer interval_s"
         )
-    if status == BAD_ROUTE and route.engine >= 0 and route.tier >= 0 and not run.settings.router.moves_engines:
+    if reason == BAD_ROUTE and route.engine >= 0 and route.tier >= 0 and not run.settings.router.moves_engines:
         return PolicyError(
             f"{where} router {router} moved engine {route.engine} to tier {route.tier}; a router that does so "
             "should be registered with moves_engines=True"
         )
-    if status == BAD_ROUTE:
-        r = run.arrays.clock[0].decided
-        wrong = why_not(route, run.books.known.views, run.arrays.requests[r], len(run.settings.tiers))
+    if reason == BAD_ROUTE:
+        r = run.arrays.status[0].router.decided
+        wrong = why_not(route, run.router_state.known.snapshots, run.arrays.requests[r], len(run.settings.tiers))
         return PolicyError(
             f"{where} router {router} sent request {r} to engine {route.engine} (decode engine "
-            f"{route.decode_engine}, line {route.line}, tier {route.tier}): {wrong}; it should name an engine that "
-            "takes the request, or hold it in a line"
+            f"{route.decode_engine}, held queue {route.held_queue}, tier {route.tier}): {wrong}; it should name an "
+            "engine that takes the request, or hold it in a held queue"
         )
-    if status == BAD_MOVE:
-        tiers, named = len(run.settings.tiers), run.books.moves["tier"]
+    if reason == BAD_MOVE:
+        tiers, named = len(run.settings.tiers), run.router_state.moves["tier"]
         e = int(np.flatnonzero((named < -1) | (named >= tiers))[0])
         return PolicyError(
             f"{where} scaler {scaler} named tier {named[e]} for engine {e}, which there is not; tiers are -1 to "
             f"{tiers - 1}"
         )
     return PolicyError(
-        f"{where} router {router} holds {run.arrays.clock[0].held} requests, and nothing more can happen; it "
+        f"{where} router {router} holds {run.arrays.status[0].router.held} requests, and nothing more can happen; it "
         "should send a request to an engine that has nothing to do"
     )
 
 
-def named_functions(run: Simulation) -> list[tuple[str, Compiled]]:
+def policy_functions(settings: Settings) -> list[tuple[str, Compiled]]:
+    """The functions of a run's policies, under the names that a user knows them by."""
+    named = [(f"scheduler {policy.label}", function) for policy in settings.schedulers
+             for function in (policy.function, policy.victims)]  # fmt: skip
+    named += [(f"router {settings.router.label}", settings.router.function)]
+    return [*named, (f"scaler {settings.scaler.label}", settings.scaler.function)]
+
+
+def named_functions(run: Stopped) -> list[tuple[str, Compiled]]:
     """The compiled functions that a run calls, under the names that a user knows them by."""
     settings, gain = run.settings, run.scenario.gain
-    named = [(f"scheduler {policy.label}", function) for policy in settings.schedulers
-             for function in (policy.function, policy.victims, *(policy.halves or ()))]  # fmt: skip
-    named += [(f"router {settings.router.label}", settings.router.function)]
-    named += [(f"scaler {settings.scaler.label}", settings.scaler.function)]
+    named = policy_functions(settings)
+    named += [(f"scheduler {policy.label}", function) for policy in settings.schedulers
+              for function in policy.halves or ()]  # fmt: skip
     named += [(f"gain function {gain.name}", gain.function)]
     for pool in settings.cluster.pools:
         named += [(f"the device model of {pool.name}", pool.device.batch_s)]
@@ -102,7 +119,7 @@ def named_functions(run: Simulation) -> list[tuple[str, Compiled]]:
     return named
 
 
-def wrong_time(run: Simulation, estimate: bool) -> str:
+def wrong_time(run: Stopped, estimate: bool) -> str:
     """What is wrong with the duration or the estimate of the batch that an engine is to start."""
     arrays = run.arrays
     engine, sums = starting_engine(run), arrays.sums[0]
@@ -127,23 +144,23 @@ def wrong_time(run: Simulation, estimate: bool) -> str:
     )
 
 
-def starting_engine(run: Simulation) -> np.record:
+def starting_engine(run: Stopped) -> np.record:
     """The engine that was to start an iteration."""
-    return run.arrays.engines[run.arrays.due[run.arrays.clock[0].starting]]
+    return run.arrays.engines[run.arrays.due[run.arrays.status[0].starting]]
 
 
-def next_thing(run: Simulation) -> str:
+def next_thing(run: Stopped) -> str:
     """What would happen next, and when."""
-    arrays, clock, incidents = run.arrays, run.arrays.clock[0], run.books.incidents
+    arrays, status, incidents = run.arrays, run.arrays.status[0], run.router_state.incidents
     coming: list[tuple[float, str]] = []
-    if clock.events > 0:
+    if status.events > 0:
         event = arrays.events[0]
         what = "the KV of request" if event.kind == layout.EVENT_KV_ARRIVAL else "an end of an iteration of engine"
         coming.append((float(event.time_s), f"{what} {event.index} comes"))
-    if clock.next_arrival < len(arrays.requests):
-        coming.append((float(arrays.outcomes[clock.next_arrival].ready_s), f"request {clock.next_arrival} comes"))
-    if clock.next_incident < len(incidents):
-        incident = incidents[clock.next_incident]
+    if status.next_arrival < len(arrays.requests):
+        coming.append((float(arrays.outcomes[status.next_arrival].ready_s), f"request {status.next_arrival} comes"))
+    if status.next_incident < len(incidents):
+        incident = incidents[status.next_incident]
         kind = layout.INCIDENTS[incident.kind]
         coming.append((float(incident.time_s), f"the incident '{kind}' of engine {incident.engine} comes"))
     if not coming:

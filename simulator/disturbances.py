@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
+from servegym.errors import DeploymentError
 from servegym.simulator.compilation import kernel
-from servegym.simulator.errors import DeploymentError
 from servegym.simulator.random import normal
 from servegym.simulator.types import CORRECTION, DISTURBANCE
 
@@ -85,15 +85,17 @@ def correct(engine, correction, real_s):
     """Take an iteration's real duration, without moving KV, into the engine's estimate_scale."""
     fitted_s = engine.batch_estimate_s - engine.moving_s
     if correction.compounding == 0:
-        fitted_s /= engine.batch_scale
+        fitted_s /= engine.correction.batch_scale
     if not (fitted_s > 0.0 and real_s > 0.0):
         return  # no ratio can be learnt from a batch of no length
-    engine.window_ratios += real_s / fitted_s
-    engine.window_length += 1
-    if engine.window_length < correction.window_iterations:
+    engine.correction.window_ratios += real_s / fitted_s
+    engine.correction.window_length += 1
+    if engine.correction.window_length < correction.window_iterations:
         return
-    mean = engine.window_ratios / engine.window_length
-    engine.beta = correction.theta * engine.beta + (1.0 - correction.theta) * mean
-    engine.estimate_scale = engine.estimate_scale * engine.beta if correction.compounding else engine.beta
-    engine.window_ratios = 0.0
-    engine.window_length = 0
+    mean = engine.correction.window_ratios / engine.correction.window_length
+    engine.correction.beta = correction.theta * engine.correction.beta + (1.0 - correction.theta) * mean
+    engine.estimate_scale = (
+        engine.estimate_scale * engine.correction.beta if correction.compounding else engine.correction.beta
+    )
+    engine.correction.window_ratios = 0.0
+    engine.correction.window_length = 0

@@ -21,34 +21,34 @@ def swap(events, i, j):
 
 
 @kernel
-def push(events, clock, time_s, kind, index):
+def push(events, status, time_s, kind, index):
     """Add an event; `events` has room for two an engine."""
-    i = clock.events
-    clock.events += 1
+    i = status.events
+    status.events += 1
     events[i].time_s, events[i].kind, events[i].index = time_s, kind, index
     rise(events, i)
 
 
 @kernel
-def pop(events, clock):
+def pop(events, status):
     """Remove the first event, events[0]; read it before."""
-    remove_at(events, clock, 0)
+    remove_at(events, status, 0)
 
 
 @kernel
-def remove(events, clock, kind, index):
+def remove(events, status, kind, index):
     """Remove the event of this kind and index, if there is one."""
-    for i in range(clock.events):
+    for i in range(status.events):
         if events[i].kind == kind and events[i].index == index:
-            remove_at(events, clock, i)
+            remove_at(events, status, i)
             return
 
 
 @kernel
-def remove_at(events, clock, i):
-    """Remove the event at place i of the heap; the last one takes its place, and goes down or up from there."""
-    clock.events -= 1
-    n = clock.events
+def remove_at(events, status, i):
+    """Remove the event at position i of the heap; the last one takes its position, and goes down or up from there."""
+    status.events -= 1
+    n = status.events
     if i == n:
         return
     swap(events, i, n)
@@ -67,7 +67,7 @@ def remove_at(events, clock, i):
 
 @kernel
 def rise(events, i):
-    """Bring the event at place i up to where it belongs."""
+    """Bring the event at position i up to where it belongs."""
     while i > 0:
         parent = (i - 1) // 2
         if not before(events[i], events[parent]):
@@ -79,13 +79,13 @@ def rise(events, i):
 @kernel
 def make_due(run, e):
     """Engine e, idle, has requests: it may start an iteration once the events of this instant are done with."""
-    clock, due = run.clock[0], run.due
-    i = clock.due
+    status, due = run.status[0], run.due
+    i = status.due
     while i > 0 and due[i - 1] > e:
         i -= 1
     if i > 0 and due[i - 1] == e:
         return
-    for k in range(clock.due, i, -1):
+    for k in range(status.due, i, -1):
         due[k] = due[k - 1]
     due[i] = e
-    clock.due += 1
+    status.due += 1

@@ -67,9 +67,9 @@ def call(note: Callable[[Failure], None], function: Callable, *arguments: Any) -
 def culprit(failure: Failure, functions: Iterable[tuple[str, Compiled]]) -> str:
     """Which of these named functions raised: the one that has the line, or comes from its file; else all they are."""
     functions = list(functions)
-    of_file = [(name, f) for name, f in functions if f.py_func.__code__.co_filename == failure.file]
+    of_file = [(name, f) for name, f in functions if f.written.__code__.co_filename == failure.file]
     for name, function in of_file:
-        lines = [line for *_, line in function.py_func.__code__.co_lines() if line is not None]
+        lines = [line for *_, line in function.written.__code__.co_lines() if line is not None]
         if min(lines) <= failure.line <= max(lines):
             return name
     return " or ".join(dict.fromkeys(name for name, _ in of_file or functions))

@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
+from servegym.errors import GainError
 from servegym.simulator.compilation import Compiled, kernel
-from servegym.simulator.errors import GainError
 from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.signatures import gain
 

@@ -7,12 +7,12 @@ import dataclasses
 
 import numpy as np
 
+from servegym.errors import DeploymentError
 from servegym.simulator.compilation import kernel
-from servegym.simulator.errors import DeploymentError
 from servegym.simulator.events import make_due, remove
-from servegym.simulator.lines import drop_from, inbox_of, to_router
+from servegym.simulator.held_queues import drop_from, inbox_of, to_router
 from servegym.simulator.memory import count_blocks, give_up_kept, release
-from servegym.simulator.routing import catch_up, forget, take_off
+from servegym.simulator.routing import catch_up, clear_snapshot, take_off
 from servegym.simulator.statistics import clear_state, count_departed
 from servegym.simulator.tasks import close_all
 from servegym.simulator.timeline import note
@@ -62,216 +62,218 @@ def to_array(incidents: tuple[Incident, ...], engines: int) -> np.ndarray:
     return table
 
 
-LINES = (FAILED, RETURNED, DRAINED)
+EVENT_OF = (FAILED, RETURNED, DRAINED)  # the kind of an incident, as the timeline has it
 
 
 @kernel
-def happen(run, books, now_s):
+def apply_incident(run, router_state, now_s):
     """The next incident happens."""
-    clock, known = run.clock[0], books.known
-    incident = books.incidents[clock.next_incident]
-    clock.next_incident += 1
-    clock.news = 1
-    clock.asking = 0
+    status, known = run.status[0], router_state.known
+    incident = router_state.incidents[status.next_incident]
+    status.next_incident += 1
+    status.router.held_dirty = 1
+    status.router.held_cursor = 0
     e = incident.engine
-    engine, view = run.engines[e], known.views[e]
-    if clock.recording:
-        note(run, LINES[incident.kind], e, -1, engine.queue_length, 0.0)
+    engine, snapshot = run.engines[e], known.snapshots[e]
+    if status.recording:
+        note(run, EVENT_OF[incident.kind], e, -1, engine.queue_length, 0.0)
     if incident.kind == FAIL and engine.up == 1:
-        fail(run, books, e, now_s)
+        fail(run, router_state, e, now_s)
     elif incident.kind == RETURN:
         if engine.up == 0:
             make_due(run, e)  # where it is the only one, its requests have waited for it
         engine.up, engine.closed, engine.drained = 1, 0, 0
     elif incident.kind == DRAIN:
         engine.drained = 1
-    view.up = engine.up
-    show_closed(engine, view)
-    count_service(clock, books, engine, now_s)
+    snapshot.up = engine.up
+    show_closed(engine, snapshot)
+    count_service(status, router_state, engine, now_s)
 
 
 @kernel
-def fail(run, books, e, now_s):
+def fail(run, router_state, e, now_s):
     """Engine e loses all it has; its requests go to the router, and so do those whose KV was to come from or to it."""
-    engine, clock = run.engines[e], run.clock[0]
-    engine.failures += 1
+    engine, status = run.engines[e], run.status[0]
+    engine.totals.failures += 1
     engine.up = 0
-    catch_up(run, books, now_s)  # what has come is known; only what is on its way is lost
-    take_back_all(run, books, e, now_s)
+    catch_up(run, router_state, now_s)  # what has come is known; only what is on its way is lost
+    take_back_all(run, router_state, e, now_s)
     engine.free_host_blocks = engine.host_blocks
     for s in range(engine.store_sets):
-        for way in range(books.stores.shape[2]):
-            books.stores[e, s, way].used = 0
-            books.known.prefixes.sent[e, s, way].used = 0
+        for way in range(router_state.stores.shape[2]):
+            router_state.stores[e, s, way].used = 0
+            router_state.known.prefixes.sent[e, s, way].used = 0
     if run.engines.shape[0] > 1:
-        for r in range(clock.next_arrival):
+        for r in range(status.next_arrival):
             if run.outcomes[r].source == e:
-                lose_kv(run, books, r, now_s)
-        send_back_coming(run, books, e, now_s)
-        forget(run, books, e, now_s)
-        use_links(run, books, now_s)
+                lose_kv(run, router_state, r, now_s)
+        send_back_coming(run, router_state, e, now_s)
+        clear_snapshot(run, router_state, e, now_s)
+        use_links(run, router_state, now_s)
 
 
 @kernel
-def move(run, books, e, tier, now_s):
+def move(run, router_state, e, tier, now_s):
     """Engine e goes into a tier. From the pool it goes empty: best effort gives way."""
-    engine, clock = run.engines[e], run.clock[0]
+    engine, status = run.engines[e], run.status[0]
     if engine.tier == tier:
         return
-    if clock.recording:
+    if status.recording:
         note(run, MOVED, e, -1, tier, 0.0)
     if engine.tier == POOL and engine.up == 1:
-        catch_up(run, books, now_s)
-        take_back_all(run, books, e, now_s)
-        send_back_coming(run, books, e, now_s)
-        forget(run, books, e, now_s)
-        use_links(run, books, now_s)
+        catch_up(run, router_state, now_s)
+        take_back_all(run, router_state, e, now_s)
+        send_back_coming(run, router_state, e, now_s)
+        clear_snapshot(run, router_state, e, now_s)
+        use_links(run, router_state, now_s)
     engine.tier = tier
-    books.known.views[e].tier = tier
-    clock.news, clock.asking = 1, 0
-    count_service(clock, books, engine, now_s)
+    router_state.known.snapshots[e].tier = tier
+    status.router.held_dirty, status.router.held_cursor = 1, 0
+    count_service(status, router_state, engine, now_s)
 
 
 @kernel
-def close(run, books, e, closed):
+def close(run, router_state, e, closed):
     """Engine e is closed to new requests by a scaler, or opened, by a router too."""
-    engine, clock = run.engines[e], run.clock[0]
+    engine, status = run.engines[e], run.status[0]
     if engine.closed != closed:
         engine.closed = closed
-        show_closed(engine, books.known.views[e])
-        clock.news, clock.asking = 1, 0
+        show_closed(engine, router_state.known.snapshots[e])
+        status.router.held_dirty, status.router.held_cursor = 1, 0
 
 
 @kernel
-def show_closed(engine, view):
+def show_closed(engine, snapshot):
     """The router knows at once whether an engine is closed, and whether it could open it."""
-    view.closed = max(engine.closed, engine.drained)
-    view.pending = int(engine.up == 1 and engine.closed == 1 and engine.drained == 0)
+    snapshot.closed = max(engine.closed, engine.drained)
+    snapshot.pending = int(engine.up == 1 and engine.closed == 1 and engine.drained == 0)
 
 
 @kernel
-def count_service(clock, books, engine, now_s):
+def count_service(status, router_state, engine, now_s):
     """Bring the time in service up to now, and see whether the engine is in service from here on."""
-    if not np.isnan(engine.serving_since_s):
-        engine.service_s += now_s - engine.serving_since_s
-    empty = engine.queue_length == 0 and engine.leaving == 0 and books.coming[engine.index].waiting == 0
-    left = engine.drained == 1 and empty and engine.receiving < 0
-    serving = engine.up == 1 and not left and (clock.interval_s == 0.0 or engine.tier != POOL)
-    engine.serving_since_s = now_s if serving else np.nan
+    if not np.isnan(engine.totals.serving_since_s):
+        engine.totals.service_s += now_s - engine.totals.serving_since_s
+    empty = (
+        engine.queue_length == 0 and engine.transfers.leaving == 0 and router_state.coming[engine.index].waiting == 0
+    )
+    left = engine.drained == 1 and empty and engine.transfers.receiving < 0
+    serving = engine.up == 1 and not left and (status.scaler.interval_s == 0.0 or engine.tier != POOL)
+    engine.totals.serving_since_s = now_s if serving else np.nan
 
 
 @kernel
-def take_back_all(run, books, e, now_s):
+def take_back_all(run, router_state, e, now_s):
     """Take all requests back from engine e (where it is the only one they stay, without memory)."""
-    engine, queue, clock = run.engines[e], run.queues[e], run.clock[0]
+    engine, queue, status = run.engines[e], run.queues[e], run.status[0]
     if engine.batch_length > 0:
         engine.busy_s += now_s - engine.batch_start_s
-        remove(run.events, clock, EVENT_BATCH_END, e)
-        remove(run.events, clock, EVENT_SUSPENSION, e)
+        remove(run.events, status, EVENT_BATCH_END, e)
+        remove(run.events, status, EVENT_SUSPENSION, e)
         engine.batch_length = 0
         engine.moving_s = 0.0
-        engine.owed_s = 0.0
+        engine.preemption.owed_s = 0.0
     close_all(run, e)
-    engine.scheduled_before = engine.scheduled_tokens
+    engine.totals.scheduled_before = engine.scheduled_tokens
     count_blocks(engine, now_s)
-    for place in range(engine.queue_length):
-        r = queue[place]
+    for position in range(engine.queue_length):
+        r = queue[position]
         request, outcome = run.requests[r], run.outcomes[r]
-        engine.lost_tokens += request.computed_tokens + (request.kept_tokens if outcome.borrowed == 0 else 0)
+        engine.totals.lost_tokens += request.computed_tokens + (request.kept_tokens if outcome.borrowed == 0 else 0)
         release(request, engine, run.blocks[e])
         give_up_kept(request, outcome, engine)
         request.computed_tokens, request.admitted = 0, 0
         clear_state(run.state, r)
         if run.engines.shape[0] > 1:
-            if clock.recording:
+            if status.recording:
                 note(run, RECALLED, e, r, 0, 0.0)
-            engine.recalled += 1
+            engine.totals.recalled += 1
             outcome.reroutes += 1
             count_departed(run.state, e, request)
             request.engine, outcome.decode_engine, outcome.counted = -1, -1, 0
-            to_router(run, books, r)
+            to_router(run, router_state, r)
     if run.engines.shape[0] > 1:
         engine.queue_length = 0
         engine.decode_tokens = 0
 
 
 @kernel
-def send_back_coming(run, books, e, now_s):
-    """Requests whose KV was to come to engine e go to the router: the one on its way, then those in line."""
-    r = run.engines[e].receiving
+def send_back_coming(run, router_state, e, now_s):
+    """Requests whose KV was to come to engine e go to the router: the one on its way, then those that wait for it."""
+    r = run.engines[e].transfers.receiving
     if r >= 0:
-        stop_sending(run, books, r, now_s)
-        to_router(run, books, r)
-    while books.coming[e].waiting > 0:
-        r = books.coming[e].first
-        stop_sending(run, books, r, now_s)
-        to_router(run, books, r)
+        stop_sending(run, router_state, r, now_s)
+        to_router(run, router_state, r)
+    while router_state.coming[e].waiting > 0:
+        r = router_state.coming[e].first
+        stop_sending(run, router_state, r, now_s)
+        to_router(run, router_state, r)
 
 
 @kernel
-def stop_sending(run, books, r, now_s):
+def stop_sending(run, router_state, r, now_s):
     """The KV of request r, which waits for the link or is on its way, stays where it is."""
     request = run.requests[r]
     e = request.engine
     engine = run.engines[e]
-    if engine.receiving == r:
-        remove(run.events, run.clock[0], EVENT_KV_ARRIVAL, r)
+    if engine.transfers.receiving == r:
+        remove(run.events, run.status[0], EVENT_KV_ARRIVAL, r)
         count_blocks(engine, now_s)
-        engine.coming_blocks -= request.blocks
+        engine.transfers.coming_blocks -= request.blocks
         release(request, engine, run.blocks[e])
-        engine.receiving = -1
-        books.link[0].busy = 0
-        if run.clock[0].recording:
+        engine.transfers.receiving = -1
+        router_state.link[0].busy = 0
+        if run.status[0].recording:
             note(run, STOPPED, e, r, 0, 0.0)
         if engine.batch_length == 0 and engine.queue_length > 0:
             make_due(run, e)
     else:
-        drop_from(books.coming[e], run.outcomes, r)
+        drop_from(router_state.coming[e], run.outcomes, r)
     request.engine = -1
     run.outcomes[r].decode_engine = -1
 
 
 @kernel
-def lose_kv(run, books, r, now_s):
+def lose_kv(run, router_state, r, now_s):
     """The engine on which request r was prefilled has failed before its KV arrived elsewhere: it starts anew."""
-    request, outcome, clock, tiers = run.requests[r], run.outcomes[r], run.clock[0], books.known.tiers
+    request, outcome, status, tiers = run.requests[r], run.outcomes[r], run.status[0], router_state.known.tiers
     if request.engine >= 0:
-        take_off(books.known, request.engine, r)
-        stop_sending(run, books, r, now_s)
+        take_off(router_state.known, request.engine, r)
+        stop_sending(run, router_state, r, now_s)
     else:  # at the router
-        line = 0
-        while not is_in(tiers[line], run.outcomes, r):
-            line += 1
-        drop_from(tiers[line], run.outcomes, r)
-        clock.held -= line != inbox_of(tiers)
+        held_queue = 0
+        while not is_in(tiers[held_queue], run.outcomes, r):
+            held_queue += 1
+        drop_from(tiers[held_queue], run.outcomes, r)
+        status.router.held -= held_queue != inbox_of(tiers)
     source = run.engines[leave_source(run, r, now_s)]
-    source.recalled += 1
-    source.lost_tokens += request.computed_tokens
+    source.totals.recalled += 1
+    source.totals.lost_tokens += request.computed_tokens
     request.computed_tokens, request.admitted = 0, 0
     outcome.reroutes += 1
     outcome.decode_engine, outcome.counted = -1, 0
     clear_state(run.state, r)
-    if clock.recording:
+    if status.recording:
         note(run, RECALLED, source.index, r, 0, 0.0)
-    to_router(run, books, r)
+    to_router(run, router_state, r)
 
 
 @kernel
-def use_links(run, books, now_s):
+def use_links(run, router_state, now_s):
     """Links have become free: see what can be sent."""
-    if books.link[0].shared:
-        start_shared(run, books, now_s)
+    if router_state.link[0].shared:
+        start_shared(run, router_state, now_s)
         return
     for e in range(run.engines.shape[0]):
-        start_transfer(run, books, e, now_s)
+        start_transfer(run, router_state, e, now_s)
 
 
 @kernel
-def is_in(line, outcomes, r):
-    """Whether request r stands in the line."""
-    at = line.first
-    for _ in range(line.waiting):
+def is_in(queue, outcomes, r):
+    """Whether request r stands in the queue."""
+    at = queue.first
+    for _ in range(queue.waiting):
         if at == r:
             return True
-        at = outcomes[at].next_in_line
+        at = outcomes[at].next_in_queue
     return False

@@ -7,18 +7,19 @@ from servegym.simulator.disturbances import correct, disturbed
 from servegym.simulator.events import push
 from servegym.simulator.memory import count_blocks, release
 from servegym.simulator.ordering import first_ranked
-from servegym.simulator.packer import NO_LINES, REFUSED, RESUME, WAITING, form_batch, rank
+from servegym.simulator.packer import REFUSED, RESUME, TIMELINE_SHORT, WAITING, form_batch, rank_queue
 from servegym.simulator.prefixes import use_chunks
 from servegym.simulator.refusals import are_numbers
 from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.routing import report_busy
-from servegym.simulator.signatures import Decider, Estimator
+from servegym.simulator.signatures import Estimator
+from servegym.simulator.state import Decider
 from servegym.simulator.statistics import count_emitted, count_finished, counts
 from servegym.simulator.statuses import (
     AT_BATCHES,
     BAD_DURATION,
     BAD_ESTIMATE,
-    BAD_PLAN,
+    BAD_RANKS,
     DECISION,
     NOT_STARTED,
     STARTED,
@@ -62,59 +63,61 @@ def decider_of(run, functions, e):
 
 
 @inlined_kernel
-def start_engine(run, books, functions, e, stop_at):
+def start_engine(run, router_state, functions, e, stop_at):
     """Engine e, if it can, starts an iteration; or a round is held. Returns STARTED, NOT_STARTED, or why it stops."""
-    engine, clock = run.engines[e], run.clock[0]
+    engine, status = run.engines[e], run.status[0]
     if engine.up == 0 or engine.queue_length == 0:
         return NOT_STARTED
-    if engine.batch_length > 0 and (engine.running_task < 0 or engine.suspending == 1):
+    if engine.batch_length > 0 and (engine.running_task < 0 or engine.preemption.suspending == 1):
         return NOT_STARTED
     if run.correction[0].window_iterations > 0:
         if not engine.estimate_scale < np.inf:
             return BAD_ESTIMATE
         correct_estimator(run, e)
-    if stop_at & AT_BATCHES and clock.deciding_engine != e:
-        clock.deciding_engine = e
+    if stop_at & AT_BATCHES and status.deciding_engine != e:
+        status.deciding_engine = e
         return DECISION
     if engine.batch_length == 0:
-        return start_batch(run, books, functions, e, clock.now_s)
+        return start_batch(run, router_state, functions, e, status.now_s)
     engine.rounds += 1
-    if not rank(run, decider_of(run, functions, e), e, clock.now_s) or not are_numbers(run.plan, engine.queue_length):
-        return BAD_PLAN
-    first = run.queues[e][first_ranked(run.plan, engine.queue_length)]
+    if not rank_queue(run, decider_of(run, functions, e), e, status.now_s) or not are_numbers(
+        run.ranks, engine.queue_length
+    ):
+        return BAD_RANKS
+    first = run.queues[e][first_ranked(run.ranks, engine.queue_length)]
     if run.requests[first].task != engine.running_task:
-        preempt(run, books, e, clock.now_s)
+        preempt(run, router_state, e, status.now_s)
     return NOT_STARTED
 
 
 @inlined_kernel
-def start_batch(run, books, functions, e, now_s):
+def start_batch(run, router_state, functions, e, now_s):
     """Form a batch and start its iteration, or resume a task. Returns STARTED, or why it has not."""
     engine = run.engines[e]
     kind = engine.kind
     decider = decider_of(run, functions, e)
     formed = form_batch(run, decider, e, now_s)
-    if formed == NO_LINES:
+    if formed == TIMELINE_SHORT:
         return TIMELINE_FULL
     if formed == REFUSED:
-        return BAD_PLAN
-    engine.rounds += 1 - engine.resuming
-    engine.resuming = 0
+        return BAD_RANKS
+    engine.rounds += 1 - engine.preemption.resuming
+    engine.preemption.resuming = 0
     if formed == WAITING:
         return NOT_STARTED
     engine.batch_start_s = now_s
     ran_s = 0.0
     if formed == RESUME:
-        ran_s = resume(run, books, e, run.packing[0].resumed_task)
+        ran_s = resume(run, router_state, e, run.packing[0].resumed_task)
     else:
         engine.batch_estimate_s = decider.estimator.batch_s(run.sums[0], decider.estimator.coefficients)
         engine.batch_estimate_s += engine.moving_s
-        engine.batch_scale = engine.estimate_scale
+        engine.correction.batch_scale = engine.estimate_scale
         model_s = functions.devices[kind](run.sums[0], run.device[e])
         computing_s = disturbed(model_s, run.disturbance[0], engine, now_s)
         task = becomes_task(run, engine)
         if task:
-            computing_s += engine.check_s * boundaries_of(engine, run.limits[0].preemptible)
+            computing_s += engine.preemption.check_s * boundaries_of(engine, run.limits[0].preemptible)
         duration_s = computing_s + engine.moving_s
         if not 0.0 <= duration_s <= LATEST_S:
             return BAD_DURATION
@@ -123,18 +126,18 @@ def start_batch(run, books, functions, e, now_s):
         if is_thrashing(engine):
             return THRASHING
         engine.iterations += 1
-        if run.clock[0].recording:
+        if run.status[0].recording:
             note(run, BATCH_START, e, -1, engine.queue_length, engine.batch_estimate_s)
             for k in range(engine.batch_length):
                 note(run, SCHEDULED, e, run.entries[e][k].request, run.entries[e][k].tokens, 0.0)
         if task:
-            open_task(run, books, e, computing_s)
+            open_task(run, router_state, e, computing_s)
         else:
-            push(run.events, run.clock[0], now_s + duration_s, EVENT_BATCH_END, e)
+            push(run.events, run.status[0], now_s + duration_s, EVENT_BATCH_END, e)
     if engine.running_task >= 0:
-        schedule_end(run, books, e, now_s)
+        schedule_end(run, router_state, e, now_s)
     if run.engines.shape[0] > 1:
-        report_busy(run, books, e, now_s + max(0.0, engine.batch_estimate_s - ran_s), now_s)
+        report_busy(run, router_state, e, now_s + max(0.0, engine.batch_estimate_s - ran_s), now_s)
     return STARTED
 
 
@@ -142,19 +145,19 @@ def start_batch(run, books, functions, e, now_s):
 def is_thrashing(engine):
     """Whether the engine has computed so much since its last token that it must have been in vain."""
     memory_tokens = engine.total_blocks * engine.block_tokens
-    return engine.scheduled_tokens - engine.scheduled_before > MOST_FILLINGS * memory_tokens
+    return engine.scheduled_tokens - engine.totals.scheduled_before > MOST_FILLINGS * memory_tokens
 
 
 @inlined_kernel
-def end_batch(run, books, gain, e, now_s):
+def end_batch(run, router_state, gain, e, now_s):
     """The iteration of engine e ends: chunks are computed, tokens come out, finished requests leave."""
-    clock, engine = run.clock[0], run.engines[e]
+    status, engine = run.status[0], run.engines[e]
     entries, requests, outcomes, histogram = run.entries[e], run.requests, run.outcomes, run.tbt_histogram
     engine.busy_s += now_s - engine.batch_start_s
     ran_before_s = close_task(run, e) if engine.running_task >= 0 else 0.0
     if run.correction[0].window_iterations > 0:
         correct(engine, run.correction[0], ran_before_s + now_s - engine.batch_start_s - engine.moving_s)
-    engine.moving_s, engine.owed_s = engine.owed_s, 0.0
+    engine.moving_s, engine.preemption.owed_s = engine.preemption.owed_s, 0.0
     used_blocks = engine.total_blocks - engine.free_blocks
     counting = counts(run.state)
     finished = 0
@@ -168,16 +171,16 @@ def end_batch(run, books, gain, e, now_s):
             continue
         outcome = outcomes[r]
         earned = gain(request, outcome, now_s)
-        emit(request, outcome, clock, histogram, earned, now_s)
-        engine.emitted_tokens += 1
-        engine.scheduled_before = engine.scheduled_tokens
+        emit(request, outcome, status, histogram, earned, now_s)
+        engine.totals.emitted_tokens += 1
+        engine.totals.scheduled_before = engine.scheduled_tokens
         if counting:
             count_emitted(run.state, e, request)
-        if clock.recording:
+        if status.recording:
             note(run, TOKEN, e, r, 1, earned)
         if engine.store_sets > 0 and request.emitted_tokens == outcome.sent_tokens + 1:
-            prefixes = books.known.prefixes
-            engine.store_uses = use_chunks(prefixes, books.stores[e], engine.store_sets, r, engine.store_uses)
+            prefixes = router_state.known.prefixes
+            engine.store_uses = use_chunks(prefixes, router_state.stores[e], engine.store_sets, r, engine.store_uses)
         if request.emitted_tokens == outcome.output_tokens:
             if finished == 0:
                 count_blocks(engine, now_s)
@@ -185,26 +188,26 @@ def end_batch(run, books, gain, e, now_s):
             count_finished(run.state, e, request)
             outcome.finish_s = now_s
             release(request, engine, run.blocks[e])
-            if clock.recording:
+            if status.recording:
                 note(run, FINISH, e, r, 0, 0.0)
-    if clock.recording:
+    if status.recording:
         note(run, BATCH_END, e, -1, used_blocks, now_s - engine.batch_start_s)
     engine.batch_length = 0
     if finished > 0:
-        clock.finished += finished
+        status.finished += finished
         leave(engine, run.queues[e], requests, outcomes)
 
 
 @kernel
-def emit(request, outcome, clock, histogram, earned, now_s):
+def emit(request, outcome, status, histogram, earned, now_s):
     """A token of the request comes out and earns its gain."""
     outcome.gain += earned
-    clock.gain += earned
+    status.gain += earned
     if now_s < next_deadline_s(request):
         outcome.on_time_tokens += 1
     if request.emitted_tokens == 0:
         outcome.first_token_s = request.first_token_s = now_s
-        if clock.buffered_first_token == 0 and request.ttlt_slo_s == np.inf:
+        if status.buffered_first_token == 0 and request.ttlt_slo_s == np.inf:
             request.first_deadline_s = min(request.first_deadline_s, now_s)
     else:
         interval_s = now_s - outcome.last_token_s
@@ -225,8 +228,8 @@ def tbt_bin(interval_s):
 def leave(engine, queue, requests, outcomes):
     """Drop requests that have finished or gone elsewhere from the queue, keeping the order of the others."""
     kept = 0
-    for place in range(engine.queue_length):
-        r = queue[place]
+    for position in range(engine.queue_length):
+        r = queue[position]
         if requests[r].emitted_tokens < outcomes[r].output_tokens and requests[r].engine == engine.index:
             queue[kept] = r
             kept += 1

@@ -4,12 +4,21 @@ import numpy as np
 
 from servegym.simulator.compilation import compiled, inlined_kernel, kernel
 from servegym.simulator.events import make_due, pop
-from servegym.simulator.incidents import close, count_service, happen, move
+from servegym.simulator.held_queues import (
+    NO_REQUEST,
+    READY,
+    is_legal,
+    keep_waiting,
+    next_held_queue,
+    route_request,
+    take_from,
+)
+from servegym.simulator.incidents import apply_incident, close, count_service, move
 from servegym.simulator.iterations import end_batch, leave, start_engine
-from servegym.simulator.lines import NO_LINE, READY, ask, is_legal, keep_waiting, next_line, take_from
 from servegym.simulator.prefixes import borrow
 from servegym.simulator.routing import (
     catch_up,
+    emit_signal,
     has_room,
     is_heard_now,
     report,
@@ -17,10 +26,9 @@ from servegym.simulator.routing import (
     send,
     signals_fit,
     takers,
-    tell,
 )
 from servegym.simulator.scaling import are_legal, ask_scaler, make_moves
-from servegym.simulator.signatures import advance_signature
+from servegym.simulator.state import advance_signature
 from servegym.simulator.statistics import clear_state, count_queued
 from servegym.simulator.statuses import (
     AT_CHECKS,
@@ -42,8 +50,8 @@ from servegym.simulator.statuses import (
     TOO_OFTEN,
 )
 from servegym.simulator.tasks import suspend
-from servegym.simulator.timeline import lines_left, note
-from servegym.simulator.transfers import depart, leave_source, line_up, next_transfer, start_transfer
+from servegym.simulator.timeline import events_left, note
+from servegym.simulator.transfers import depart, leave_source, next_transfer, queue_transfer, start_transfer
 from servegym.simulator.types import (
     ARRIVAL,
     EVENT_KV_ARRIVAL,
@@ -61,238 +69,249 @@ from servegym.simulator.types import (
 
 
 @compiled(advance_signature)
-def advance(run, books, functions, stop_at, until_s):
+def advance(run, router_state, functions, stop_at, until_s):
     """Run on until there is nothing left to do or a reason to return to the caller (statuses.py).
 
-    stop_at: where to stop for decisions. At a route the caller may change books.route[0], at a check books.moves.
+    stop_at: where to stop for decisions. At a route the caller may change router_state.route[0], at a check
+    router_state.moves.
     """
-    clock = run.clock[0]
+    status = run.status[0]
     alone, transfers = run.engines.shape[0] == 1, run.engines.shape[0]
     while True:
         # Where the caller comes back in the middle of routing or starting engines, this instant's events are done with.
-        while clock.routing == 0 and clock.starting == 0 and clock.events > 0 and run.events[0].time_s <= clock.now_s:
-            status = handle_event(run, books, functions)
-            if status != GOING_ON:
-                return status
-        if clock.routing == 0 and clock.starting == 0:
-            while clock.next_incident < books.incidents.shape[0] and (
-                books.incidents[clock.next_incident].time_s <= clock.now_s
+        while (
+            status.router.routing == 0
+            and status.starting == 0
+            and status.events > 0
+            and run.events[0].time_s <= status.now_s
+        ):
+            reason = handle_event(run, router_state, functions)
+            if reason != GOING_ON:
+                return reason
+        if status.router.routing == 0 and status.starting == 0:
+            while status.next_incident < router_state.incidents.shape[0] and (
+                router_state.incidents[status.next_incident].time_s <= status.now_s
             ):
-                if clock.recording and lines_left(run) < 2 * run.requests.shape[0] + transfers + 2:
+                if status.recording and events_left(run) < 2 * run.requests.shape[0] + transfers + 2:
                     return TIMELINE_FULL
-                happen(run, books, clock.now_s)
-            if clock.next_check_s <= clock.now_s:
-                if clock.recording and lines_left(run) < 2 * run.requests.shape[0] + 2 * transfers:
+                apply_incident(run, router_state, status.now_s)
+            if status.scaler.next_check_s <= status.now_s:
+                if status.recording and events_left(run) < 2 * run.requests.shape[0] + 2 * transfers:
                     return TIMELINE_FULL
-                if clock.deciding_check == 0:
-                    ask_scaler(run, books, clock.now_s)
+                if status.deciding_check == 0:
+                    ask_scaler(run, router_state, status.now_s)
                     if stop_at & AT_CHECKS:
-                        clock.deciding_check = 1
+                        status.deciding_check = 1
                         return DECISION
-                clock.deciding_check = 0
-                if not are_legal(books):
+                status.deciding_check = 0
+                if not are_legal(router_state):
                     return BAD_MOVE
-                make_moves(run, books, clock.now_s)
-        if clock.held > 0:
-            catch_up(run, books, clock.now_s)
-        elif clock.signal_delay_s > 0.0 and is_heard_now(clock, books.signals):
-            clock.news = 1  # for those who went to the router just now, if it holds them
-        clock.routing = 1
+                make_moves(run, router_state, status.now_s)
+        if status.router.held > 0:
+            catch_up(run, router_state, status.now_s)
+        elif status.signals.delay_s > 0.0 and is_heard_now(status, router_state.signals):
+            status.router.held_dirty = 1  # for those who went to the router just now, if it holds them
+        status.router.routing = 1
         while True:
-            line = next_line(run, books, alone)
-            if line == NO_LINE:
+            held_queue = next_held_queue(run, router_state, alone)
+            if held_queue == NO_REQUEST:
                 break
-            status = route_one(run, books, line, alone, stop_at)
-            if status != GOING_ON:
-                return status
-        clock.routing = 0
-        if clock.starting == 0 and clock.events > 0 and run.events[0].time_s <= clock.now_s:
+            reason = route_one(run, router_state, held_queue, alone, stop_at)
+            if reason != GOING_ON:
+                return reason
+        status.router.routing = 0
+        if status.starting == 0 and status.events > 0 and run.events[0].time_s <= status.now_s:
             continue  # KV that was sent just now over a link that takes no time
-        while clock.starting < clock.due:
-            e = run.due[clock.starting]
-            status = start_engine(run, books, functions, e, stop_at)
-            if status != STARTED and status != NOT_STARTED:
-                return status
-            clock.deciding_engine = -1
-            clock.starting += 1
-        clock.starting = 0
-        clock.due = 0
-        if clock.failed:
+        while status.starting < status.due:
+            e = run.due[status.starting]
+            reason = start_engine(run, router_state, functions, e, stop_at)
+            if reason != STARTED and reason != NOT_STARTED:
+                return reason
+            status.deciding_engine = -1
+            status.starting += 1
+        status.starting = 0
+        status.due = 0
+        if status.failed:
             return FAILED
-        next_s = next_time_s(run, books, alone)
-        if next_s == np.inf and clock.events == 0 and clock.next_arrival == run.requests.shape[0]:
-            return STUCK if is_stuck(run, books) else DONE
+        next_s = next_time_s(run, router_state, alone)
+        if next_s == np.inf and status.events == 0 and status.next_arrival == run.requests.shape[0]:
+            return STUCK if is_stuck(run, router_state) else DONE
         if next_s > until_s:
             return PAUSED
         if next_s > LATEST_S:
             return BAD_TIME
-        if next_s == clock.next_check_s and too_often(clock, min(next_known_s(run, books), until_s)):
+        if next_s == status.scaler.next_check_s and too_often(status, min(next_known_s(run, router_state), until_s)):
             return TOO_OFTEN
-        clock.now_s = next_s
+        status.now_s = next_s
 
 
 @inlined_kernel
-def next_known_s(run, books):
+def next_known_s(run, router_state):
     """When the next event, arrival or incident is; inf: never."""
-    clock, next_s = run.clock[0], np.inf
-    if clock.events > 0:
+    status, next_s = run.status[0], np.inf
+    if status.events > 0:
         next_s = run.events[0].time_s
-    if clock.next_arrival < run.requests.shape[0]:
-        next_s = min(next_s, run.outcomes[clock.next_arrival].ready_s)
-    if clock.next_incident < books.incidents.shape[0] and clock.finished < run.requests.shape[0]:
-        next_s = min(next_s, books.incidents[clock.next_incident].time_s)
+    if status.next_arrival < run.requests.shape[0]:
+        next_s = min(next_s, run.outcomes[status.next_arrival].ready_s)
+    if status.next_incident < router_state.incidents.shape[0] and status.finished < run.requests.shape[0]:
+        next_s = min(next_s, router_state.incidents[status.next_incident].time_s)
     return next_s
 
 
 @kernel
-def too_often(clock, next_s):
+def too_often(status, next_s):
     """Whether the scaler would be asked too many times up to next_s, or its interval is lost in rounding."""
-    waits_s = next_s - clock.next_check_s
-    lost = clock.next_check_s + clock.interval_s == clock.next_check_s
-    return next_s < np.inf and waits_s > 0.0 and (lost or waits_s > MOST_CHECKS * clock.interval_s)
+    waits_s = next_s - status.scaler.next_check_s
+    lost = status.scaler.next_check_s + status.scaler.interval_s == status.scaler.next_check_s
+    return next_s < np.inf and waits_s > 0.0 and (lost or waits_s > MOST_CHECKS * status.scaler.interval_s)
 
 
 @inlined_kernel
-def next_time_s(run, books, alone):
+def next_time_s(run, router_state, alone):
     """When something happens next; inf: never."""
-    clock, next_s = run.clock[0], next_known_s(run, books)
+    status, next_s = run.status[0], next_known_s(run, router_state)
     if alone:
         return next_s
-    if clock.held > 0 and clock.next_signal < clock.signals:  # what is heard then is news
-        next_s = min(next_s, books.signals[clock.next_signal].time_s + clock.signal_delay_s)
+    if (
+        status.router.held > 0 and status.signals.heard < status.signals.sent
+    ):  # what is heard then is for those who are held
+        next_s = min(next_s, router_state.signals[status.signals.heard].time_s + status.signals.delay_s)
     if next_s < np.inf:
-        return min(next_s, clock.next_check_s)
-    if clock.held > 0 and clock.vain == 0:  # a last check and a last asking
-        clock.vain, clock.news, clock.asking = 1, 1, 0
-        return max(clock.now_s, clock.next_check_s) if clock.interval_s > 0.0 else clock.now_s
+        return min(next_s, status.scaler.next_check_s)
+    if status.router.held > 0 and status.router.final_retry == 0:  # a last check, and they are asked about a last time
+        status.router.final_retry, status.router.held_dirty, status.router.held_cursor = 1, 1, 0
+        return max(status.now_s, status.scaler.next_check_s) if status.scaler.interval_s > 0.0 else status.now_s
     return np.inf
 
 
 @kernel
-def is_stuck(run, books):
-    """Whether requests are held though there are engines that take the first of a line."""
-    tiers = books.known.tiers
-    for line in range(tiers.shape[0] - 1):
-        if tiers[line].waiting > 0 and takers(books.known.views, run.requests[tiers[line].first]) > 0:
+def is_stuck(run, router_state):
+    """Whether requests are held though there are engines that take the first of a held queue."""
+    tiers = router_state.known.tiers
+    for held_queue in range(tiers.shape[0] - 1):
+        if (
+            tiers[held_queue].waiting > 0
+            and takers(router_state.known.snapshots, run.requests[tiers[held_queue].first]) > 0
+        ):
             return True
     return False
 
 
 @inlined_kernel
-def handle_event(run, books, functions):
+def handle_event(run, router_state, functions):
     """The first event happens. Returns GOING_ON, or why it has not."""
-    clock, kind = run.clock[0], run.events[0].kind
+    status, kind = run.status[0], run.events[0].kind
     if kind == EVENT_KV_ARRIVAL:
         r = run.events[0].index
         if run.engines[run.requests[r].engine].queue_length == run.queues.shape[1]:
             return QUEUE_FULL
-        if clock.recording and lines_left(run) < 2 + run.engines.shape[0]:
+        if status.recording and events_left(run) < 2 + run.engines.shape[0]:
             return TIMELINE_FULL
-        pop(run.events, clock)
-        receive(run, books, r, clock.now_s)
+        pop(run.events, status)
+        receive(run, router_state, r, status.now_s)
         return GOING_ON
     e = run.events[0].index
     engine = run.engines[e]
     length = engine.batch_length
-    if clock.recording and lines_left(run) < 3 * length + 1 + run.engines.shape[0]:
+    if status.recording and events_left(run) < 3 * length + 1 + run.engines.shape[0]:
         return TIMELINE_FULL
-    if not signals_fit(run, books, length):
+    if not signals_fit(run, router_state, length):
         return SIGNALS_FULL
-    pop(run.events, clock)
+    pop(run.events, status)
     if kind == EVENT_SUSPENSION:
-        suspend(run, books, e, clock.now_s)
+        suspend(run, router_state, e, status.now_s)
         if run.engines.shape[0] > 1:
-            report_busy(run, books, e, clock.now_s, clock.now_s)
+            report_busy(run, router_state, e, status.now_s, status.now_s)
     else:
-        end_batch(run, books, functions.gain, e, clock.now_s)
+        end_batch(run, router_state, functions.gain, e, status.now_s)
         if run.engines.shape[0] > 1:
-            tell_router(run, books, e, length, clock.now_s)
+            tell_router(run, router_state, e, length, status.now_s)
         if engine.drained == 1:
-            count_service(clock, books, engine, clock.now_s)
+            count_service(status, router_state, engine, status.now_s)
     if engine.queue_length > 0:
         make_due(run, e)
     return GOING_ON
 
 
 @inlined_kernel
-def route_one(run, books, line, alone, stop_at):
-    """Route the first request of a line, or the next that is ready. Returns GOING_ON, or why it has not."""
-    clock, tiers, route, now_s = run.clock[0], books.known.tiers, books.route[0], run.clock[0].now_s
+def route_one(run, router_state, held_queue, alone, stop_at):
+    """Route the first request of a held queue, or the next that is ready. Returns GOING_ON, or why it has not."""
+    status, tiers, route, now_s = run.status[0], router_state.known.tiers, router_state.route[0], run.status[0].now_s
     if alone:
         if run.engines[0].queue_length == run.queues.shape[1]:
             return QUEUE_FULL
-        if clock.recording and lines_left(run) < 1:
+        if status.recording and events_left(run) < 1:
             return TIMELINE_FULL
-        arrive(run, books, 0, clock.next_arrival)
-        clock.next_arrival += 1
+        arrive(run, router_state, 0, status.next_arrival)
+        status.next_arrival += 1
         if run.engines[0].drained == 1:
-            count_service(clock, books, run.engines[0], clock.now_s)
+            count_service(status, router_state, run.engines[0], status.now_s)
         return GOING_ON
-    r = clock.next_arrival if line == READY else tiers[line].first
+    r = status.next_arrival if held_queue == READY else tiers[held_queue].first
     request = run.requests[r]
-    if clock.decided != r:
-        undecided = ask(run, books, r, line, now_s)
-        clock.decided = r
+    if status.router.decided != r:
+        undecided = route_request(run, router_state, r, held_queue, now_s)
+        status.router.decided = r
         if undecided and stop_at & AT_ROUTES:
-            clock.deciding_request = r
+            status.deciding_request = r
             return DECISION
-    clock.deciding_request = -1
-    if not is_legal(run, books, r):
+    status.deciding_request = -1
+    if not is_legal(run, router_state, r):
         return BAD_ROUTE
     e = route.engine
     most_lines = 3 if route.tier == STAY else 2 * run.requests.shape[0] + run.engines.shape[0] + 3
-    if clock.recording and lines_left(run) < most_lines:
+    if status.recording and events_left(run) < most_lines:
         return TIMELINE_FULL
-    if e != HOLD and not has_room(run, books, e):
+    if e != HOLD and not has_room(run, router_state, e):
         return QUEUE_FULL
-    clock.decided = -1
+    status.router.decided = -1
     if e == HOLD:
-        keep_waiting(run, books, line, r)
+        keep_waiting(run, router_state, held_queue, r)
         return GOING_ON
-    clock.vain = 0
+    status.router.final_retry = 0
     if route.tier != STAY:
-        move(run, books, e, route.tier, now_s)
-        close(run, books, e, 0)
-    take_from(run, books, line)
-    send(books, e, r, request, run.outcomes[r], now_s)
+        move(run, router_state, e, route.tier, now_s)
+        close(run, router_state, e, 0)
+    take_from(run, router_state, held_queue)
+    send(router_state.known, e, r, request, run.outcomes[r], now_s)
     if request.computed_tokens > 0:
-        line_up(run, books, e, r, now_s)
+        queue_transfer(run, router_state, e, r, now_s)
     else:
         run.outcomes[r].decode_engine = route.decode_engine
-        arrive(run, books, e, r)
+        arrive(run, router_state, e, r)
     return GOING_ON
 
 
 @inlined_kernel
-def arrive(run, books, e, r):
+def arrive(run, router_state, e, r):
     """A request without anything computed joins the queue of engine e."""
     engine, request = run.engines[e], run.requests[r]
     request.engine = e
     if engine.store_sets > 0:
-        borrow(request, run.outcomes[r], engine, books.known.prefixes, books.stores[e], r)
+        borrow(request, run.outcomes[r], engine, router_state.known.prefixes, router_state.stores[e], r)
     join(run, e, r)
-    if run.clock[0].recording:
+    if run.status[0].recording:
         note(run, ARRIVAL, e, r, 0, 0.0)
 
 
 @kernel
-def receive(run, books, r, now_s):
+def receive(run, router_state, r, now_s):
     """The KV of request r has arrived: it joins the queue of its decode engine, with memory."""
-    clock, request = run.clock[0], run.requests[r]
+    status, request = run.status[0], run.requests[r]
     e, source = request.engine, run.engines[leave_source(run, r, now_s)]
-    run.engines[e].coming_blocks -= request.blocks
+    run.engines[e].transfers.coming_blocks -= request.blocks
     run.engines[e].decode_tokens += request.prompt_tokens + request.emitted_tokens
-    clock.admissions += 1
-    request.admitted = clock.admissions
+    status.admissions += 1
+    request.admitted = status.admissions
     clear_state(run.state, r)
     join(run, e, r)
-    if clock.recording:
+    if status.recording:
         note(run, RECEIVED, e, r, request.blocks, 0.0)
     if source.batch_length == 0 and source.queue_length > 0:
         make_due(run, source.index)
     if source.drained == 1:
-        count_service(clock, books, source, now_s)
-    next_transfer(run, books, e, now_s)
+        count_service(status, router_state, source, now_s)
+    next_transfer(run, router_state, e, now_s)
 
 
 @kernel
@@ -307,7 +326,7 @@ def join(run, e, r):
 
 
 @kernel
-def tell_router(run, books, e, length, now_s):
+def tell_router(run, router_state, e, length, now_s):
     """After an iteration of engine e with so many requests: who has its first or last token, and who goes elsewhere."""
     engine, departed = run.engines[e], 0
     for k in range(length):
@@ -318,14 +337,14 @@ def tell_router(run, books, e, length, now_s):
         engine.decode_tokens += 1
         if engine.role != ROLE_DECODE and request.emitted_tokens == outcome.sent_tokens + 1:
             engine.decode_tokens += request.prompt_tokens + outcome.sent_tokens
-            tell(run, books, e, r, FIRST_TOKEN, now_s)
+            emit_signal(run, router_state, e, r, FIRST_TOKEN, now_s)
         if request.emitted_tokens == outcome.output_tokens:
             engine.decode_tokens -= request.prompt_tokens + request.emitted_tokens
-            tell(run, books, e, r, LAST_TOKEN, now_s)
+            emit_signal(run, router_state, e, r, LAST_TOKEN, now_s)
         elif engine.role == ROLE_PREFILL:
             departed += 1
-            depart(run, books, e, r)
+            depart(run, router_state, e, r)
     if departed > 0:
         leave(engine, run.queues[e], run.requests, run.outcomes)
-    start_transfer(run, books, e, now_s)
-    report(run, books, e, now_s)
+    start_transfer(run, router_state, e, now_s)
+    report(run, router_state, e, now_s)

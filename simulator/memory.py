@@ -38,8 +38,8 @@ def blocks_for(tokens, block_tokens):
 def count_blocks(engine, now_s):
     """Bring the integral of blocks in use up to now; call before free_blocks changes."""
     used = engine.total_blocks - engine.free_blocks
-    engine.block_seconds += used * (now_s - engine.blocks_counted_s)
-    engine.blocks_counted_s = now_s
+    engine.totals.block_seconds += used * (now_s - engine.totals.blocks_counted_s)
+    engine.totals.blocks_counted_s = now_s
 
 
 @kernel
@@ -58,7 +58,7 @@ def grow(request, engine, blocks, count):
     request.last_block = last
     request.blocks += count
     used = engine.total_blocks - engine.free_blocks
-    engine.peak_blocks = max(engine.peak_blocks, used)
+    engine.totals.peak_blocks = max(engine.totals.peak_blocks, used)
 
 
 @kernel
@@ -93,7 +93,7 @@ def save(request, engine, keep_tokens):
     """
     kept = min(keep_tokens, request.computed_tokens, engine.free_host_blocks * engine.block_tokens)
     engine.free_host_blocks -= blocks_for(kept, engine.block_tokens)
-    engine.saved_tokens += kept
+    engine.totals.saved_tokens += kept
     engine.moving_s += kept * engine.save_s_per_token
     request.kept_tokens = kept
     request.computed_tokens = 0
@@ -104,7 +104,7 @@ def load(request, outcome, engine):
     """Load what the request has kept; the caller has checked that there are blocks for it, and gives them."""
     kept = request.kept_tokens
     give_up_kept(request, outcome, engine)
-    engine.loaded_tokens += kept
+    engine.totals.loaded_tokens += kept
     engine.moving_s += kept * engine.load_s_per_token
     request.computed_tokens = kept
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from servegym.simulator.errors import DeploymentError
+from servegym.errors import DeploymentError
 
 MOST_LAYERS = 2**16  # a batch could be suspended at the end of each
 

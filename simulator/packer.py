@@ -8,7 +8,7 @@ import numpy as np
 from servegym.simulator import batches
 from servegym.simulator.admission import admit, blocks_lacking, has_room
 from servegym.simulator.compilation import inlined_kernel, kernel
-from servegym.simulator.eviction import make_room, make_room_for_newcomer
+from servegym.simulator.eviction import ask_scheduler, make_room, make_room_for_newcomer
 from servegym.simulator.memory import count_blocks, grow, load_time_s
 from servegym.simulator.ordering import (
     FIRST_WINDOW,
@@ -20,9 +20,8 @@ from servegym.simulator.ordering import (
 )
 from servegym.simulator.refusals import are_legal_limits
 from servegym.simulator.requests import cached_of, is_decoding, left_of
-from servegym.simulator.signatures import state_of
 from servegym.simulator.tasks import blocks_in_tasks, see_tasks
-from servegym.simulator.timeline import lines_left
+from servegym.simulator.timeline import events_left
 from servegym.simulator.types import (
     EVICT_FOR_ALL,
     EVICT_FOR_DECODES,
@@ -34,7 +33,7 @@ from servegym.simulator.types import (
     PHASE_MIXED,
 )
 
-FORMED, WAITING, NO_LINES, RESUME, RANK_AGAIN, REFUSED = range(6)
+FORMED, WAITING, TIMELINE_SHORT, RESUME, RANK_AGAIN, REFUSED = range(6)
 
 
 @inlined_kernel
@@ -42,16 +41,16 @@ def form_batch(run, decider, e, now_s):
     """Form the next batch of engine e in run.entries[e]; its sums are run.sums[0].
 
     FORMED: at least one request runs. RESUME: none, but the suspended task packing.resumed_task. WAITING: none can
-    before KV that is on its way has arrived. NO_LINES: the timeline may be too short for what can happen; make it
+    before KV that is on its way has arrived. TIMELINE_SHORT: the timeline may be too short for what can happen; make it
     longer and call again. REFUSED: the policy wrote what is refused (see `refusals`).
     """
-    engine, clock, packing = run.engines[e], run.clock[0], run.packing[0]
+    engine, status, packing = run.engines[e], run.status[0], run.packing[0]
     count_blocks(engine, now_s)
     while True:
         # In one attempt each request is evicted, loaded and scheduled twice at most, and not scheduled twice.
-        if clock.recording and lines_left(run) < 5 * engine.queue_length + 1:
-            return NO_LINES
-        if not rank(run, decider, e, now_s):
+        if status.recording and events_left(run) < 5 * engine.queue_length + 1:
+            return TIMELINE_SHORT
+        if not rank_queue(run, decider, e, now_s):
             return REFUSED
         if engine.suspended > 0 and see_tasks(run, e):
             return RESUME
@@ -97,18 +96,15 @@ def pack(run, decider, e, now_s):
 
 
 @kernel
-def rank(run, decider, e, now_s):
+def rank_queue(run, decider, e, now_s):
     """Have the scheduler rank the queue of engine e and set limits. Returns whether that went well."""
     engine = run.engines[e]
     open_limits(run.limits[0], engine)
     if run.engines.shape[0] > 1:  # the scheduler of another pool may have used it
-        for place in range(engine.queue_length):
-            run.plan[place].headroom_blocks = 0
-    decider.scheduler(
-        now_s, engine, run.requests, run.queues[e][: engine.queue_length], state_of(run.state, e), run.parameters[e],
-        decider.estimator, run.plan, run.limits[0],
-    )  # fmt: skip
-    run.packing[0].refused = run.clock[0].failed == 1 or not are_legal_limits(run.limits[0])
+        for position in range(engine.queue_length):
+            run.ranks[position].headroom_blocks = 0
+    ask_scheduler(run, decider.scheduler, decider.estimator, e, now_s)
+    run.packing[0].refused = run.status[0].failed == 1 or not are_legal_limits(run.limits[0])
     return run.packing[0].refused == 0
 
 
@@ -138,12 +134,12 @@ def fill(run, decider, e, now_s):
     """Visit the queue in rank order and take what fits (rules 1 to 6)."""
     engine, packing, limits = run.engines[e], run.packing[0], run.limits[0]
     sums, scratch, estimator = run.sums[0], run.sums[1], decider.estimator
-    queue, order, plan, requests = run.queues[e], run.order, run.plan, run.requests
+    queue, order, ranks, requests = run.queues[e], run.order, run.ranks, run.requests
     entries, blocks = run.entries[e], run.blocks[e]
     timed = limits.time_budget_s < np.inf
-    # As many places as the last batch had requests, and some more, are most often enough.
-    window, visited, place = max(FIRST_WINDOW, engine.last_batch_length * 5 // 4), 0, -1
-    n = whole_queue(order, plan, engine.queue_length)
+    # As many positions as the last batch had requests, and some more, are most often enough.
+    window, visited, position = max(FIRST_WINDOW, engine.last_batch_length * 5 // 4), 0, -1
+    n = whole_queue(order, ranks, engine.queue_length)
     if n == NOT_NUMBERS:
         packing.refused = 1
         return
@@ -154,7 +150,7 @@ def fill(run, decider, e, now_s):
         if visited == n:
             if not more:
                 return
-            n, more = next_window(order, plan, engine.queue_length, place, window, requests, queue, packing)
+            n, more = next_window(order, ranks, engine.queue_length, position, window, requests, queue, packing)
             if n == NOT_NUMBERS:
                 packing.refused = 1
                 return
@@ -163,9 +159,9 @@ def fill(run, decider, e, now_s):
             continue
         if packing.length >= limits.sequence_budget or packing.tokens >= limits.token_budget:
             return
-        place = order[visited]
+        position = order[visited]
         visited += 1
-        r = queue[place]
+        r = queue[position]
         request = requests[r]
         if not can_get_something(request, packing):
             continue
@@ -185,12 +181,14 @@ def fill(run, decider, e, now_s):
             continue
         need = blocks_lacking(request, chunk, engine)
         if not holder:
-            if plan[place].headroom_blocks < 0:
+            if ranks[position].headroom_blocks < 0:
                 packing.refused = 1
                 return
-            if not has_room(engine, limits, request, need, plan[place].headroom_blocks):
+            if not has_room(engine, limits, request, need, ranks[position].headroom_blocks):
                 taken = packing.length
-                if limits.evict_for != EVICT_FOR_ALL or not make_room_for_newcomer(run, decider, e, place, need, now_s):
+                if limits.evict_for != EVICT_FOR_ALL or not make_room_for_newcomer(
+                    run, decider, e, position, need, now_s
+                ):
                     packing.admitting = 0
                     continue
                 if packing.length < taken:
@@ -200,7 +198,7 @@ def fill(run, decider, e, now_s):
                 continue
             packing.admitting = 0
             taken = packing.length
-            if not make_room(run, decider, e, place, need, True, now_s):
+            if not make_room(run, decider, e, position, need, True, now_s):
                 packing.gave_up = 1
                 return
             if packing.length < taken:
@@ -267,14 +265,14 @@ def run_first(run, decider, e, now_s):
     False: it cannot, with all the memory of all requests in the queue; some is held for KV that is on its way.
     """
     engine, limits, packing, sums = run.engines[e], run.limits[0], run.packing[0], run.sums[0]
-    place = first_ranked(run.plan, engine.queue_length)
-    r = run.queues[e][place]
+    position = first_ranked(run.ranks, engine.queue_length)
+    r = run.queues[e][position]
     request = run.requests[r]
     if request.task >= 0:
         return False
     # What is held for KV on its way and by tasks belongs to nobody here.
     lacking = blocks_lacking(request, left_of(request), engine)
-    others_blocks = engine.leaving_blocks + engine.coming_blocks + blocks_in_tasks(run, e)
+    others_blocks = engine.transfers.leaving_blocks + engine.transfers.coming_blocks + blocks_in_tasks(run, e)
     fits_whole = lacking + request.blocks + others_blocks <= engine.total_blocks
     if engine.suspended > 0 and not fits_whole:
         return False  # a piece of it could give up its memory again and again, and no task would ever be resumed
@@ -292,7 +290,7 @@ def run_first(run, decider, e, now_s):
         chunk = left_of(request)
         if not fits_whole:
             return False
-        make_room(run, decider, e, place, lacking, False, now_s)
+        make_room(run, decider, e, position, lacking, False, now_s)
     chunk = min(chunk, (request.blocks + engine.free_blocks) * engine.block_tokens - cached_of(request))
     need = blocks_lacking(request, chunk, engine)
     if request.blocks == 0:

@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from servegym.simulator.compilation import JIT_DISABLED, compiled
-from servegym.simulator.signatures import BOOKS, FUNCTIONS, RUN
+from servegym.simulator.state import FUNCTIONS, ROUTER_STATE, SIMULATION_STATE
 
 _kept: dict[int, Any] = {}  # without compilation a value is kept as it is
 
@@ -69,7 +69,7 @@ def _load(builder: Any, pointer: Any) -> Any:
     return whole
 
 
-PARKED = types.Tuple((RUN, BOOKS, FUNCTIONS))
+PARKED = types.Tuple((SIMULATION_STATE, ROUTER_STATE, FUNCTIONS))
 store_run, restore_run, size_of_run = parking(PARKED)
 
 
@@ -79,23 +79,23 @@ def parked_bytes():
     return size_of_run()
 
 
-@compiled(types.void(types.int64, RUN, BOOKS, FUNCTIONS))
-def park(address, run, books, functions):
+@compiled(types.void(types.int64, SIMULATION_STATE, ROUTER_STATE, FUNCTIONS))
+def park(address, run, router_state, functions):
     """Park a run; kernels get it back as restore_run(address)."""
-    store_run(address, (run, books, functions))
+    store_run(address, (run, router_state, functions))
 
 
-class Seat:
+class ParkedRun:
     """Memory for one parked run: `address`, at the start of a cache line."""
 
     def __init__(self) -> None:
         self._bytes = np.zeros(parked_bytes.entry() + 64, "u1")
         self.address = self._bytes.ctypes.data + -self._bytes.ctypes.data % 64
 
-    def park(self, arrays: Any, books: Any, functions: Any) -> None:
-        """Put a run here. It is there until another is put here or the seat is gone."""
-        self._parked = (arrays, books, functions)  # keeps them alive
-        park.entry(self.address, arrays, books, functions)
+    def park(self, arrays: Any, router_state: Any, functions: Any) -> None:
+        """Put a run here. It is there until another is put here or this memory is gone."""
+        self._parked = (arrays, router_state, functions)  # keeps them alive
+        park.entry(self.address, arrays, router_state, functions)
 
     def __del__(self) -> None:
         _kept.pop(self.address, None)

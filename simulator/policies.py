@@ -7,84 +7,23 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from servegym.errors import PolicyError
+from servegym.simulator import reading  # noqa: F401  (so that kernels can be compiled that read declarations)
 from servegym.simulator.compilation import Compiled
-from servegym.simulator.declared import DECLARED_BY, state_uses
-from servegym.simulator.errors import PolicyError
+from servegym.simulator.declared import DECLARED_BY, declarations_read, state_uses
+from servegym.simulator.parameters import ByWord, Fact, Parameter, Parameters, Value
+from servegym.simulator.scratch import NO_SCRATCH, Scratch
 from servegym.simulator.signatures import victims
 
-Value = float | int | str
-
-
-@dataclasses.dataclass(frozen=True)
-class Fact:
-    """A default that depends on what is served: `factor` times a fact of the scenario.
-
-    Facts: min_tpot_slo_s (smallest TPOT SLO of the workload); profiled_token_budget (largest batch of prefill
-    tokens whose estimated time is within it).
-    """
-
-    name: str
-    factor: float = 1.0
-
-    def __str__(self) -> str:
-        return self.name if self.factor == 1 else f"{self.factor:g} * {self.name}"
-
-
-@dataclasses.dataclass(frozen=True)
-class ByWord:
-    """A default that depends on a word that another parameter of the policy has: `values`, by that word."""
-
-    parameter: str
-    values: Mapping[str, Value | Fact]
-
-
-@dataclasses.dataclass(frozen=True)
-class Parameter:
-    """A number (or one of a few words) that a policy can be given.
-
-    low, high: inclusive bounds, also those of a search; log: search on a logarithmic scale.
-    choices: words instead of a number; the kernel gets the index of the word.
-    source: where the default comes from (paper, equation, code), or "ours".
-    """
-
-    name: str
-    default: Value | Fact | ByWord
-    doc: str
-    low: float = -math.inf
-    high: float = math.inf
-    unit: str = ""
-    log: bool = False
-    integer: bool = False
-    choices: tuple[str, ...] = ()
-    source: str = "ours"
-
-    @property
-    def defaults(self) -> tuple[Value | Fact, ...]:
-        """The values that the default can be."""
-        return tuple(self.default.values.values()) if isinstance(self.default, ByWord) else (self.default,)
-
-    def check(self, value: Any, policy: str) -> Value:
-        """`value` as this parameter takes it, or PolicyError."""
-        where = f"{policy}: {self.name}={value}"
-        if self.choices:
-            if value not in self.choices:
-                raise PolicyError(f"{where}: should be one of {', '.join(self.choices)}")
-            return str(value)
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            raise PolicyError(f"{where}: should be a number") from None
-        if not self.low <= number <= self.high:
-            raise PolicyError(f"{where}: should be {self.low:.10g} to {self.high:.10g} {self.unit}".rstrip())
-        if self.integer and number != math.floor(number):
-            raise PolicyError(f"{where}: should be a whole number")
-        return int(number) if self.integer else number
+__all__ = [
+    "NO_WEIGHTS", "ByWord", "Fact", "Parameter", "Parameters", "Policy", "Scratch", "StateFields", "Value", "Weights",
+    "from_json", "get_policy", "last_ranked_first", "policy_names", "register", "registered",
+]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,11 +83,11 @@ NO_WEIGHTS = Weights()
 
 
 @victims
-def last_ranked_first(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+def last_ranked_first(context, ranks, limits):
     """What would run last gives up its memory first."""
-    for place in range(queue.shape[0]):
-        plan[place].victim_tier = plan[place].tier
-        plan[place].victim_key = plan[place].key
+    for position in range(context.queue.shape[0]):
+        ranks[position].victim_tier = ranks[position].tier
+        ranks[position].victim_key = ranks[position].key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,9 +102,11 @@ class Policy:
     its ranks: one after the other they do what it does, and what ranks anew can do so in between.
     settings: the parameters that differ from their defaults.
     weights: numbers that were learned, which the function gets behind its parameters.
-    scratch: how many numbers behind those it may write; 0 at first, and its own at each engine.
+    memory: how many numbers behind those it may write; 0 at first, and its own at each engine.
+    scratch: memory to work with in one decision.
 
-    Raises PolicyError if a function uses a table of its state that is not declared.
+    Raises PolicyError if a function uses a table of its state that is not declared, or reads parameters or scratch
+    memory other than these.
     """
 
     name: str
@@ -181,11 +122,13 @@ class Policy:
     halves: tuple[Compiled, Compiled] | None = None
     settings: Mapping[str, Value] = dataclasses.field(default_factory=dict)
     weights: Weights = NO_WEIGHTS
-    scratch: int = 0
+    memory: int = 0
+    scratch: Scratch = NO_SCRATCH
 
     def __post_init__(self) -> None:
         schedules = self.kind == "scheduler"
         for function in (self.function, self.victims, *(self.halves or ())) if schedules else (self.function,):
+            self._check_declarations(function)
             for table, where in state_uses(function, self.kind).items():
                 if not self.state.has(table):
                     what = f"state.{table}" if schedules else "state"
@@ -193,6 +136,18 @@ class Policy:
                         f"{self.kind} {self.name} uses {what} ({where}), which it has not declared; it should have "
                         f"state=StateFields({DECLARED_BY[table]})"
                     )
+
+    def _check_declarations(self, function: Compiled) -> None:
+        """What a function reads by name should be what the policy has: nothing else is where it looks."""
+        for declared, where in declarations_read(function):
+            if isinstance(declared, Scratch):
+                same, has = declared == self.scratch, f"{self.scratch}"
+            else:
+                same = declared.layout == Parameters(*self.parameters[: len(declared)]).layout
+                has = f"the parameters {', '.join(parameter.name for parameter in self.parameters) or '(none)'}"
+                declared = f"the parameters {', '.join(parameter.name for parameter in declared)}"
+            if not same:
+                raise PolicyError(f"{self.kind} {self.name} reads {declared} ({where}), and is declared with {has}")
 
     def with_settings(self, /, **settings: Any) -> Policy:
         """This policy with some parameters set. Raises PolicyError for an unknown name or a value out of range."""
@@ -231,14 +186,14 @@ class Policy:
         }
 
     def numbers(self, fact: Callable[[str], float]) -> np.ndarray:
-        """float64[parameters + weights + scratch]: the numbers that the compiled function is given."""
+        """float64[parameters + weights + memory]: the numbers that the compiled function is given."""
         values = self.values(fact)
         numbers = np.array(
             [p.choices.index(values[p.name]) if p.choices else values[p.name] for p in self.parameters], dtype="f8"
         )
-        if len(self.weights) + self.scratch == 0:
+        if len(self.weights) + self.memory == 0:
             return numbers
-        return np.concatenate([numbers, self.weights.values, np.zeros(self.scratch)])
+        return np.concatenate([numbers, self.weights.values, np.zeros(self.memory)])
 
     def to_json(self) -> dict[str, Any]:
         """What names this policy and its settings; `from_json` gives it back, unless it has weights."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from servegym.simulator.errors import PredictorError
+from servegym.errors import PredictorError
 from servegym.simulator.workload import Workload
 
 IMMEDIATE, FULL_BATCH = "immediate", "full-batch"

@@ -10,9 +10,9 @@ import dataclasses
 
 import numpy as np
 
+from servegym.errors import DeploymentError, WorkloadError
 from servegym.simulator.compilation import kernel
-from servegym.simulator.errors import DeploymentError, WorkloadError
-from servegym.simulator.types import PLACE, WAYS
+from servegym.simulator.types import STORED_CHUNK, WAYS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Prompts:
 
 
 def empty_stores(sets: np.ndarray) -> np.ndarray:
-    """PLACE[engines, most sets, WAYS]: a store of so many sets for each engine, int[engines]; 0: none."""
-    return np.zeros((len(sets), int(sets.max()), WAYS), PLACE)
+    """STORED_CHUNK[engines, most sets, WAYS]: a store of so many sets for each engine, int[engines]; 0: none."""
+    return np.zeros((len(sets), int(sets.max()), WAYS), STORED_CHUNK)
 
 
 @kernel

@@ -41,25 +41,25 @@ def are_legal_limits(limits):
 
 
 @kernel
-def are_numbers(plan, length):
+def are_numbers(ranks, length):
     """Whether all keys are numbers (infinite ones are)."""
-    for place in range(length):  # noqa: SIM110 (kernels have no generators)
-        if plan[place].key != plan[place].key:
+    for position in range(length):  # noqa: SIM110 (kernels have no generators)
+        if ranks[position].key != ranks[position].key:
             return False
     return True
 
 
 @kernel
-def are_legal_victims(plan, length):
+def are_legal_victims(ranks, length):
     """Whether a policy has written victim ranks that are numbers, and keeps no fewer than 0 tokens."""
-    for place in range(length):
-        if plan[place].victim_key != plan[place].victim_key or plan[place].keep_tokens < 0:
+    for position in range(length):
+        if ranks[position].victim_key != ranks[position].victim_key or ranks[position].keep_tokens < 0:
             return False
     return True
 
 
-def what_is_wrong(limits: Any, plan: np.ndarray, queue: np.ndarray) -> str:
-    """Of a scheduler's limits, PLAN[queue] and the requests it is about: what it wrote that is refused, and what would
+def what_is_wrong(limits: Any, ranks: np.ndarray, queue: np.ndarray) -> str:
+    """Of a scheduler's limits, RANK[queue] and the requests it is about: what it wrote that is refused, and what would
     be right."""
     for name in AT_LEAST_0:
         if limits[name] < 0:
@@ -71,30 +71,37 @@ def what_is_wrong(limits: Any, plan: np.ndarray, queue: np.ndarray) -> str:
         return "set time_budget_s to nan; it should be a number of seconds"
     if not limits.slice_s >= 0:
         return f"set slice_s to {limits.slice_s}; it should be 0 s or more"
-    for line, request in zip(plan, queue, strict=True):
-        if np.isnan(line.key):
+    for rank, request in zip(ranks, queue, strict=True):
+        if np.isnan(rank.key):
             return f"ranked request {request} by a key of nan; keys should be numbers"
         for name in ("headroom_blocks", "keep_tokens"):
-            if line[name] < 0:
-                return f"set {name} of request {request} to {line[name]}; it should be 0 or more"
-        if np.isnan(line.victim_key):
+            if rank[name] < 0:
+                return f"set {name} of request {request} to {rank[name]}; it should be 0 or more"
+        if np.isnan(rank.victim_key):
             return f"ranked request {request} by a victim_key of nan; keys should be numbers"
-    return "wrote a plan that the packer cannot work with"
+    return "wrote ranks that the packer cannot work with"
 
 
-def why_not(route: Any, views: np.ndarray, request: Any, tiers: int) -> str:
-    """What is wrong with a router's decision about a request. views: VIEW[engines]; tiers: how many there are."""
-    engines = len(views)
+def why_not(route: Any, snapshots: np.ndarray, request: Any, tiers: int) -> str:
+    """What is wrong with a router's decision about a request.
+
+    snapshots: ENGINE_SNAPSHOT[engines]; tiers: how many there are.
+    """
+    engines = len(snapshots)
     if route.engine == HOLD:
-        return f"there are lines 0 to {tiers}"
+        return f"there are held queues 0 to {tiers}"
     for name in ("engine", "decode_engine"):
         e = route[name]
         if name == "decode_engine" and e == HOLD:
             continue
         if not 0 <= e < engines:
             return f"there are engines 0 to {engines - 1}"
-        if not views[e].up or views[e].closed:
-            return f"engine {e} {'is closed' if views[e].up else 'has failed'}"
-        if (views[e].role == ROLE_DECODE) != (name == "decode_engine" or request.computed_tokens > 0):
-            return f"engine {e} is a {ROLES[views[e].role]} engine" if views[e].role else f"engine {e} does both phases"
+        if not snapshots[e].up or snapshots[e].closed:
+            return f"engine {e} {'is closed' if snapshots[e].up else 'has failed'}"
+        if (snapshots[e].role == ROLE_DECODE) != (name == "decode_engine" or request.computed_tokens > 0):
+            return (
+                f"engine {e} is a {ROLES[snapshots[e].role]} engine"
+                if snapshots[e].role
+                else f"engine {e} does both phases"
+            )
     return f"there are tiers 0 to {tiers - 1}, or it moves none"

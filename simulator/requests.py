@@ -1,6 +1,22 @@
 """What a request's record says of its state (docs/simulation.md, "Words")."""
 
+from typing import Any
+
+import numpy as np
+
 from servegym.simulator.compilation import kernel
+
+
+def begin_requests(requests: Any) -> None:
+    """REQUEST[...] or one of them, with its arrival and SLOs: set its deadlines; nothing has happened to it."""
+    by_ttlt = np.isfinite(requests["ttlt_slo_s"])
+    requests["first_deadline_s"] = requests["arrival_s"] + np.where(
+        by_ttlt, requests["ttlt_slo_s"], requests["ttft_slo_s"]
+    )
+    requests["token_interval_s"] = np.where(by_ttlt, 0.0, requests["tpot_slo_s"])
+    requests["first_token_s"] = np.nan
+    for name in ("last_block", "engine", "task"):
+        requests[name] = -1
 
 
 @kernel

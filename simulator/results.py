@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.simulator.signatures import Run
+from servegym.simulator.scenario import Scenario
 from servegym.simulator.slos import attained, slo_classes, violated
+from servegym.simulator.state import SimulationState
 from servegym.simulator.types import (
     ROLE_PREFILL,
     TBT_BINS_PER_OCTAVE,
@@ -22,8 +23,6 @@ from servegym.simulator.workload import FIELDS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from servegym.simulator.simulation import Scenario
-
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
@@ -34,7 +33,7 @@ class Result:
     wall_s: seconds spent in the event loop.
     """
 
-    def __init__(self, scenario: Scenario, arrays: Run, wall_s: float):
+    def __init__(self, scenario: Scenario, arrays: SimulationState, wall_s: float):
         self.scenario = scenario
         self.arrays = arrays
         self.wall_s = wall_s
@@ -42,7 +41,7 @@ class Result:
     @functools.cached_property
     def _columns(self) -> dict[str, np.ndarray]:
         """The figures of each request that has arrived."""
-        arrived = int(self.arrays.clock[0].next_arrival)
+        arrived = int(self.arrays.status[0].next_arrival)
         table = self.scenario.workload.table[:arrived]
         outcome = self.arrays.outcomes[:arrived]
         ttft_s = outcome["first_token_s"] - table["arrival_s"]
@@ -68,7 +67,7 @@ class Result:
             "reroutes": outcome["reroutes"],
             "cached_tokens": outcome["cached_tokens"],
             "attained": attained(run, workload)[:arrived],
-            "violated": violated(run, workload, float(run.clock[0].now_s))[:arrived],
+            "violated": violated(run, workload, float(run.status[0].now_s))[:arrived],
             "gain": outcome["gain"],
             "ideal_gain": self.scenario.gain.ideal(self.scenario.workload.table)[:arrived],
         }
@@ -92,12 +91,10 @@ class Result:
         """
         import pandas as pd
 
-        engines, span_s = self.arrays.engines, float(self.arrays.clock[0].now_s)
+        engines, span_s = self.arrays.engines, float(self.arrays.status[0].now_s)
         pools = self.scenario.deployment.pools
-        fields = ("iterations", "evictions", "scheduled_tokens", "emitted_tokens", "busy_s", "peak_blocks",
-                  "saved_tokens", "loaded_tokens", "failures", "recalled", "lost_tokens", "rounds",
-                  "preemptions")  # fmt: skip
-        times = engines["preemptions"]
+        totals = engines["totals"]
+        times = totals["preemptions"]
         return pd.DataFrame(
             {
                 "engine": engines["index"],
@@ -105,13 +102,21 @@ class Result:
                 "role": [pools[kind].role for kind in engines["kind"]],
                 "tier": engines["tier"],
                 "requests": self._requests_served(),
-                **{field: engines[field] for field in fields},
-                "blocking_mean_s": np.where(times > 0, engines["blocking_s"] / np.maximum(times, 1), np.nan),
-                "blocking_longest_s": engines["longest_blocking_s"],
+                "iterations": engines["iterations"],
+                "evictions": totals["evictions"],
+                "scheduled_tokens": engines["scheduled_tokens"],
+                "emitted_tokens": totals["emitted_tokens"],
+                "busy_s": engines["busy_s"],
+                **{name: totals[name] for name in ("peak_blocks", "saved_tokens", "loaded_tokens")},
+                **{name: totals[name] for name in ("failures", "recalled", "lost_tokens")},
+                "rounds": engines["rounds"],
+                "preemptions": times,
+                "blocking_mean_s": np.where(times > 0, engines["totals"]["blocking_s"] / np.maximum(times, 1), np.nan),
+                "blocking_longest_s": engines["totals"]["longest_blocking_s"],
                 "service_s": self._service_s(),
                 "utilisation": engines["busy_s"] / span_s if span_s else np.zeros(len(engines)),
                 "kv_use_mean": self._kv_use_mean(),
-                "kv_use_peak": engines["peak_blocks"] / engines["total_blocks"],
+                "kv_use_peak": engines["totals"]["peak_blocks"] / engines["total_blocks"],
             }
         )
 
@@ -120,20 +125,22 @@ class Result:
         engines, requests = self.arrays.engines, self.arrays.requests
         finished = requests["engine"][np.isfinite(self.arrays.outcomes["finish_s"])]
         return np.where(
-            engines["role"] == ROLE_PREFILL, engines["emitted_tokens"], np.bincount(finished, minlength=len(engines))
+            engines["role"] == ROLE_PREFILL,
+            engines["totals"]["emitted_tokens"],
+            np.bincount(finished, minlength=len(engines)),
         )
 
     def _service_s(self) -> np.ndarray:
         """float64[engines]: time in service up to the end of the run."""
         engines = self.arrays.engines
-        since_s = self.arrays.clock[0].now_s - engines["serving_since_s"]  # nan: not in service then
-        return engines["service_s"] + np.where(np.isnan(since_s), 0.0, since_s)
+        since_s = self.arrays.status[0].now_s - engines["totals"]["serving_since_s"]  # nan: not in service then
+        return engines["totals"]["service_s"] + np.where(np.isnan(since_s), 0.0, since_s)
 
     def _kv_use_mean(self) -> np.ndarray:
         """float64[engines]: mean share of the KV blocks in use over the run."""
-        engines, span_s = self.arrays.engines, float(self.arrays.clock[0].now_s)
+        engines, span_s = self.arrays.engines, float(self.arrays.status[0].now_s)
         used = engines["total_blocks"] - engines["free_blocks"]
-        block_seconds = engines["block_seconds"] + used * (span_s - engines["blocks_counted_s"])
+        block_seconds = engines["totals"]["block_seconds"] + used * (span_s - engines["totals"]["blocks_counted_s"])
         return block_seconds / (engines["total_blocks"] * span_s) if span_s else np.zeros(len(engines))
 
     @property
@@ -141,17 +148,17 @@ class Result:
         """One row an event, in the order they happened; empty unless the timeline was recorded."""
         import pandas as pd
 
-        lines = self.arrays.timeline[: self.arrays.clock[0].timeline_used]
-        columns = {field: lines[field] for field in lines.dtype.names}
-        columns["kind"] = pd.Categorical.from_codes(lines["kind"], TIMELINE_KINDS)
+        events = self.arrays.timeline[: self.arrays.status[0].timeline_used]
+        columns = {field: events[field] for field in events.dtype.names or ()}
+        columns["kind"] = pd.Categorical.from_codes(events["kind"], TIMELINE_KINDS)
         return pd.DataFrame(columns)
 
     @functools.cached_property
     def summary(self) -> dict[str, Any]:
         """Figures of the run as a whole."""
-        columns, clock, engines = self._columns, self.arrays.clock[0], self.arrays.engines
-        preempted = int(engines["preemptions"].sum())
-        span_s = float(clock.now_s)
+        columns, status, engines = self._columns, self.arrays.status[0], self.arrays.engines
+        preempted = int(engines["totals"]["preemptions"].sum())
+        span_s = float(status.now_s)
         arrived, emitted = len(columns["gain"]), int(columns["emitted_tokens"].sum())
         gain, ideal = float(columns["gain"].sum()), float(columns["ideal_gain"].sum())
         classes = slo_classes(self.scenario.workload.table[:arrived])
@@ -165,7 +172,7 @@ class Result:
 
         return {
             "requests": arrived,
-            "finished": int(clock.finished),
+            "finished": int(status.finished),
             "tokens_emitted": emitted,
             "gain": gain,
             "ideal_gain": ideal,
@@ -185,20 +192,20 @@ class Result:
             "ttlt_s": quantiles(columns["ttlt_s"]),
             "span_s": span_s,
             "throughput_tokens_per_s": per_s(emitted),
-            "throughput_requests_per_s": per_s(clock.finished),
+            "throughput_requests_per_s": per_s(status.finished),
             "slo_throughput_per_s": per_s(columns["attained"].sum()),
-            "preemptions": int(clock.evictions),
-            "saved_tokens": int(engines["saved_tokens"].sum()),
-            "loaded_tokens": int(engines["loaded_tokens"].sum()),
+            "preemptions": int(status.evictions),
+            "saved_tokens": int(engines["totals"]["saved_tokens"].sum()),
+            "loaded_tokens": int(engines["totals"]["loaded_tokens"].sum()),
             "cached_tokens": int(columns["cached_tokens"].sum()),
             "reroutes": int(columns["reroutes"].sum()),
-            "lost_tokens": int(engines["lost_tokens"].sum()),
+            "lost_tokens": int(engines["totals"]["lost_tokens"].sum()),
             "iterations": int(engines["iterations"].sum()),
             "scheduling_rounds": int(engines["rounds"].sum()),
-            "blocking_mean_s": float(engines["blocking_s"].sum() / preempted) if preempted else None,
-            "blocking_longest_s": float(engines["longest_blocking_s"].max()) if preempted else None,
+            "blocking_mean_s": float(engines["totals"]["blocking_s"].sum() / preempted) if preempted else None,
+            "blocking_longest_s": float(engines["totals"]["longest_blocking_s"].max()) if preempted else None,
             "kv_use_mean": float(self._kv_use_mean().mean()),
-            "kv_use_peak": float((engines["peak_blocks"] / engines["total_blocks"]).max()),
+            "kv_use_peak": float((engines["totals"]["peak_blocks"] / engines["total_blocks"]).max()),
             # Exactly engines x span where all are in service throughout.
             "cost_engine_s": math.fsum(self._service_s()),
             "wall_s": self.wall_s,
@@ -207,7 +214,7 @@ class Result:
     def tables(self, timeline: bool = True) -> dict[str, pd.DataFrame]:
         """What `save` writes, by name: requests, engines and (if recorded, and wanted) the timeline."""
         tables = {"requests": self.requests, "engines": self.engines}
-        if timeline and self.arrays.clock[0].recording:
+        if timeline and self.arrays.status[0].recording:
             tables["timeline"] = self.timeline
         return tables
 

@@ -1,4 +1,4 @@
-"""What a router knows: its book of the requests it sent to each engine, and the engines' reports, both perhaps late.
+"""What a router knows: of each engine the requests it sent there and what the engine reported, both perhaps late.
 
 Never an engine's live state. With one engine there is nothing to know, and nothing is kept.
 """
@@ -12,37 +12,37 @@ from servegym.simulator.types import FIRST_TOKEN, LAST_TOKEN, REPORTS, ROLE_DECO
 
 
 @kernel
-def takes(view, request):
+def takes(snapshot, request):
     """Whether an engine takes the request: one whose KV waits on a prefill engine a decode engine, any other not."""
-    return view.up == 1 and view.closed == 0 and (view.role == ROLE_DECODE) == (request.computed_tokens > 0)
+    return snapshot.up == 1 and snapshot.closed == 0 and (snapshot.role == ROLE_DECODE) == (request.computed_tokens > 0)
 
 
 @kernel
-def may_decode(view):
+def may_decode(snapshot):
     """Whether an engine can be named for the decode of a request that has yet to be prefilled."""
-    return view.up == 1 and view.closed == 0 and view.role == ROLE_DECODE
+    return snapshot.up == 1 and snapshot.closed == 0 and snapshot.role == ROLE_DECODE
 
 
 @kernel
-def would_take(view, request):
+def would_take(snapshot, request):
     """Whether an engine would take the request if it were not pending."""
-    return view.pending == 1 and (view.role == ROLE_DECODE) == (request.computed_tokens > 0)
+    return snapshot.pending == 1 and (snapshot.role == ROLE_DECODE) == (request.computed_tokens > 0)
 
 
 @kernel
-def takers(views, request):
+def takers(snapshots, request):
     """How many engines take the request."""
     count = 0
-    for e in range(views.shape[0]):
-        count += takes(views[e], request)
+    for e in range(snapshots.shape[0]):
+        count += takes(snapshots[e], request)
     return count
 
 
 @kernel
-def nth_taker(n, views, request):
-    """The engine at place n, from 0, of those that take the request."""
-    for e in range(views.shape[0]):
-        if takes(views[e], request):
+def nth_taker(n, snapshots, request):
+    """The engine at position n, from 0, of those that take the request."""
+    for e in range(snapshots.shape[0]):
+        if takes(snapshots[e], request):
             if n == 0:
                 return e
             n -= 1
@@ -50,81 +50,87 @@ def nth_taker(n, views, request):
 
 
 @router
-def in_turn(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+def in_turn(context, request, route):
     """Request i goes to engine i mod n, of those that take it."""
-    route.engine = nth_taker(r % takers(known.views, requests[r]), known.views, requests[r])
+    snapshots, record = context.known.snapshots, context.requests[request]
+    route.engine = nth_taker(request % takers(snapshots, record), snapshots, record)
 
 
 @kernel
-def has_room(run, books, e):
+def has_room(run, router_state, e):
     """Whether the queue and the lists of engine e have room for one more (and the record of a router for its work)."""
     capacity = run.queues.shape[1]
     if run.engines[e].queue_length == capacity:
         return False
-    return run.engines.shape[0] == 1 or books.known.views[e].requests + 2 <= capacity
+    return run.engines.shape[0] == 1 or router_state.known.snapshots[e].requests + 2 <= capacity
 
 
 @kernel
-def send(books, e, r, request, outcome, now_s):
+def send(known, e, r, request, outcome, now_s):
     """The router notes that it sends request r to engine e."""
-    view = books.known.views[e]
-    view.requests += 1
-    view.version += 1
-    if view.role == ROLE_DECODE:
-        books.known.running[e, view.decodes] = r
-        view.decodes += 1
+    snapshot = known.snapshots[e]
+    snapshot.requests += 1
+    snapshot.version += 1
+    if snapshot.role == ROLE_DECODE:
+        known.decoding[e, snapshot.decodes] = r
+        snapshot.decodes += 1
         return
     outcome.sent_tokens = request.emitted_tokens
-    books.known.records[e, view.prefills] = r
-    view.prefills += 1
-    view.prefill_tokens += request.prompt_tokens + request.emitted_tokens
-    view.changed_s = now_s
-    if view.store_sets > 0:
-        prefixes = books.known.prefixes
-        view.store_uses = use_chunks(prefixes, prefixes.sent[e], view.store_sets, r, view.store_uses)
+    known.prefilling[e, snapshot.prefills] = r
+    snapshot.prefills += 1
+    snapshot.prefill_tokens += request.prompt_tokens + request.emitted_tokens
+    snapshot.changed_s = now_s
+    if snapshot.store_sets > 0:
+        prefixes = known.prefixes
+        snapshot.store_uses = use_chunks(prefixes, prefixes.sent[e], snapshot.store_sets, r, snapshot.store_uses)
 
 
 @kernel
-def tell(run, books, e, r, kind, now_s):
+def emit_signal(run, router_state, e, r, kind, now_s):
     """A first or last token of request r on engine e is on its way to the router."""
-    clock = run.clock[0]
+    status = run.status[0]
     tokens = run.outcomes[r].sent_tokens if kind == FIRST_TOKEN else run.requests[r].emitted_tokens
-    if clock.signal_delay_s == 0.0:
-        take_in(clock, books.known, e, r, run.requests[r].prompt_tokens, tokens, kind, now_s)
+    if status.signals.delay_s == 0.0:
+        status.router.held_dirty = 1
+        apply_signal(router_state.known, e, r, run.requests[r].prompt_tokens, tokens, kind, now_s)
         return
-    signal = books.signals[clock.signals]
-    clock.signals += 1
+    signal = router_state.signals[status.signals.sent]
+    status.signals.sent += 1
     signal.time_s, signal.request, signal.engine, signal.tokens, signal.kind = now_s, r, e, tokens, kind
 
 
 @kernel
-def signals_fit(run, books, length):
+def signals_fit(run, router_state, length):
     """Whether an iteration of so many requests can tell the router of its tokens."""
-    clock, capacity = run.clock[0], books.signals.shape[0]
-    if clock.signal_delay_s > 0.0 and clock.signals + 2 * length > capacity:
-        forget_signals(clock, books.signals, -1)
-        return clock.signals + 2 * length <= capacity
+    status, capacity = run.status[0], router_state.signals.shape[0]
+    if status.signals.delay_s > 0.0 and status.signals.sent + 2 * length > capacity:
+        drop_signals(status, router_state.signals, -1)
+        return status.signals.sent + 2 * length <= capacity
     return True
 
 
 @kernel
-def report(run, books, e, now_s):
+def report(run, router_state, e, now_s):
     """Engine e reports what memory it has at the end of an iteration."""
-    engine, view = run.engines[e], books.known.views[e]
-    if run.clock[0].signal_delay_s == 0.0:
-        view.free_blocks, view.decode_tokens, view.busy_until_s = engine.free_blocks, engine.decode_tokens, now_s
+    engine, snapshot = run.engines[e], router_state.known.snapshots[e]
+    if run.status[0].signals.delay_s == 0.0:
+        snapshot.free_blocks, snapshot.decode_tokens, snapshot.busy_until_s = (
+            engine.free_blocks,
+            engine.decode_tokens,
+            now_s,
+        )
         return
-    latest = next_report(books.reports[e], now_s)
+    latest = next_report(router_state.reports[e], now_s)
     latest.free_blocks, latest.decode_tokens, latest.busy_until_s = engine.free_blocks, engine.decode_tokens, now_s
 
 
 @kernel
-def report_busy(run, books, e, until_s, now_s):
+def report_busy(run, router_state, e, until_s, now_s):
     """Engine e reports how long its iteration is estimated to take."""
-    if run.clock[0].signal_delay_s == 0.0:
-        books.known.views[e].busy_until_s = until_s
+    if run.status[0].signals.delay_s == 0.0:
+        router_state.known.snapshots[e].busy_until_s = until_s
         return
-    next_report(books.reports[e], now_s).busy_until_s = until_s
+    next_report(router_state.reports[e], now_s).busy_until_s = until_s
 
 
 @kernel
@@ -140,116 +146,120 @@ def next_report(reports, now_s):
 
 
 @kernel
-def catch_up(run, books, now_s):
+def catch_up(run, router_state, now_s):
     """Take in the signals and reports that have come by now."""
-    clock, known = run.clock[0], books.known
-    if clock.signal_delay_s == 0.0:
+    status, known = run.status[0], router_state.known
+    if status.signals.delay_s == 0.0:
         return
-    news = clock.news
-    while clock.next_signal < clock.signals and (
-        books.signals[clock.next_signal].time_s + clock.signal_delay_s <= now_s
+    while status.signals.heard < status.signals.sent and (
+        router_state.signals[status.signals.heard].time_s + status.signals.delay_s <= now_s
     ):
-        signal = books.signals[clock.next_signal]
-        clock.next_signal += 1
-        r, heard_s = signal.request, signal.time_s + clock.signal_delay_s
-        take_in(clock, known, signal.engine, r, run.requests[r].prompt_tokens, signal.tokens, signal.kind, heard_s)
-    if clock.held == 0:
-        clock.news = news  # it came when nobody was waiting for it
+        signal = router_state.signals[status.signals.heard]
+        status.signals.heard += 1
+        r, heard_s = signal.request, signal.time_s + status.signals.delay_s
+        apply_signal(known, signal.engine, r, run.requests[r].prompt_tokens, signal.tokens, signal.kind, heard_s)
+        if status.router.held > 0:
+            status.router.held_dirty = 1
     for e in range(run.engines.shape[0]):
         for k in range(REPORTS):
-            one = books.reports[e, k]
-            if one.time_s + clock.signal_delay_s <= now_s:
-                view = known.views[e]
-                view.free_blocks, view.decode_tokens = one.free_blocks, one.decode_tokens
-                view.busy_until_s = one.busy_until_s
+            one = router_state.reports[e, k]
+            if one.time_s + status.signals.delay_s <= now_s:
+                snapshot = known.snapshots[e]
+                snapshot.free_blocks, snapshot.decode_tokens = one.free_blocks, one.decode_tokens
+                snapshot.busy_until_s = one.busy_until_s
                 break
 
 
 @kernel
-def is_heard_now(clock, signals):
+def is_heard_now(status, signals):
     """Whether a signal reaches the router at this very instant; they are in order of time."""
-    low, high = clock.next_signal, clock.signals
+    low, high = status.signals.heard, status.signals.sent
     while low < high:
         middle = (low + high) // 2
-        if signals[middle].time_s + clock.signal_delay_s < clock.now_s:
+        if signals[middle].time_s + status.signals.delay_s < status.now_s:
             low = middle + 1
         else:
             high = middle
-    return low < clock.signals and signals[low].time_s + clock.signal_delay_s == clock.now_s
+    return low < status.signals.sent and signals[low].time_s + status.signals.delay_s == status.now_s
 
 
 @kernel
-def take_in(clock, known, e, r, prompt_tokens, tokens, kind, now_s):
+def apply_signal(known, e, r, prompt_tokens, tokens, kind, now_s):
     """The router hears of a first token (the prefill leaves the queue record), or of a last one.
 
     tokens: those out when the request was sent there; or all it has emitted.
     """
-    view = known.views[e]
-    clock.news = 1
-    view.version += 1
+    snapshot = known.snapshots[e]
+    snapshot.version += 1
     if kind == LAST_TOKEN:
-        view.finished += 1
-        view.finished_tokens += tokens
-        if view.role == ROLE_PREFILL:
+        snapshot.finished += 1
+        snapshot.finished_tokens += tokens
+        if snapshot.role == ROLE_PREFILL:
             return  # the first token told the rest
-        drop(known.running[e], view.decodes, r)
-        view.decodes -= 1
-        view.requests -= 1
+        drop(known.decoding[e], snapshot.decodes, r)
+        snapshot.decodes -= 1
+        snapshot.requests -= 1
         return
-    drop(known.records[e], view.prefills, r)
-    view.prefills -= 1
-    view.prefill_tokens -= prompt_tokens + tokens
-    view.changed_s = now_s
-    if view.role == ROLE_PREFILL:
-        view.requests -= 1
+    drop(known.prefilling[e], snapshot.prefills, r)
+    snapshot.prefills -= 1
+    snapshot.prefill_tokens -= prompt_tokens + tokens
+    snapshot.changed_s = now_s
+    if snapshot.role == ROLE_PREFILL:
+        snapshot.requests -= 1
     else:
-        known.running[e, view.decodes] = r
-        view.decodes += 1
+        known.decoding[e, snapshot.decodes] = r
+        snapshot.decodes += 1
 
 
 @kernel
 def take_off(known, e, r):
-    """In the router's view request r runs on engine e no more."""
-    view = known.views[e]
-    drop(known.running[e], view.decodes, r)
-    view.decodes -= 1
-    view.requests -= 1
-    view.version += 1
+    """As far as the router knows request r runs on engine e no more."""
+    snapshot = known.snapshots[e]
+    drop(known.decoding[e], snapshot.decodes, r)
+    snapshot.decodes -= 1
+    snapshot.requests -= 1
+    snapshot.version += 1
 
 
 @kernel
 def drop(items, length, r):
     """Take request r out of a list, keeping the order of the others."""
-    place = 0
-    while items[place] != r:
-        place += 1
-    for k in range(place, length - 1):
+    position = 0
+    while items[position] != r:
+        position += 1
+    for k in range(position, length - 1):
         items[k] = items[k + 1]
 
 
 @kernel
-def forget(run, books, e, now_s):
-    """In the router's view nothing is at engine e any more; what was on its way to the router from there is lost."""
-    view = books.known.views[e]
-    view.requests, view.prefills, view.prefill_tokens, view.decodes = 0, 0, 0, 0
-    view.version += 1
-    view.changed_s = now_s
-    view.free_blocks, view.decode_tokens, view.busy_until_s = run.engines[e].free_blocks, 0, 0.0
-    forget_signals(run.clock[0], books.signals, e)
+def clear_snapshot(run, router_state, e, now_s):
+    """The router takes engine e to be empty; what was on its way to the router from there is lost."""
+    snapshot = router_state.known.snapshots[e]
+    empty(snapshot, run.engines[e].free_blocks, now_s)
+    drop_signals(run.status[0], router_state.signals, e)
     for k in range(REPORTS):
-        one = books.reports[e, k]
+        one = router_state.reports[e, k]
         one.time_s, one.busy_until_s = -np.inf, 0.0
-        one.free_blocks, one.decode_tokens = view.free_blocks, 0
+        one.free_blocks, one.decode_tokens = snapshot.free_blocks, 0
 
 
 @kernel
-def forget_signals(clock, signals, e):
+def empty(snapshot, free_blocks, now_s):
+    """As far as the router knows nothing is at an engine any more."""
+    snapshot.requests, snapshot.prefills, snapshot.prefill_tokens, snapshot.decodes = 0, 0, 0, 0
+    snapshot.version += 1
+    snapshot.changed_s = now_s
+    snapshot.free_blocks, snapshot.decode_tokens, snapshot.busy_until_s = free_blocks, 0, 0.0
+
+
+@kernel
+def drop_signals(status, signals, e):
     """Drop the signals that have been taken in, and those of engine e."""
     kept = 0
-    for k in range(clock.next_signal, clock.signals):
+    for k in range(status.signals.heard, status.signals.sent):
         one, to = signals[k], signals[kept]
         if one.engine != e:
             to.time_s, to.request, to.engine = one.time_s, one.request, one.engine
             to.tokens, to.kind = one.tokens, one.kind
             kept += 1
-    clock.next_signal, clock.signals = 0, kept
+    status.signals.heard, status.signals.sent = 0, kept

@@ -1,44 +1,51 @@
 """Asking the scaler: which tier each engine is in, and which is closed to new requests."""
 
 from servegym.simulator.compilation import kernel
+from servegym.simulator.held_queues import inbox_of
 from servegym.simulator.incidents import close, move
-from servegym.simulator.lines import inbox_of
 from servegym.simulator.routing import catch_up
-from servegym.simulator.signatures import scaler
+from servegym.simulator.signatures import ScalerContext, scaler
 
 
 @scaler
-def stay(now_s, requests, known, state, parameters, estimates, moves):
+def stay(context, moves):
     """Engines stay in their tiers."""
 
 
 @kernel
-def ask_scaler(run, books, now_s):
-    """Have the scaler write books.moves."""
-    for e in range(run.engines.shape[0]):
-        books.moves[e].tier, books.moves[e].closed = run.engines[e].tier, run.engines[e].closed
-    catch_up(run, books, now_s)
-    books.scaler(
-        now_s, run.requests, books.known, books.scaler_state, books.scaler_parameters, books.estimates, books.moves
-    )
+def scaler_context_of(run, router_state, now_s):
+    """What the scaler is given."""
+    return ScalerContext(
+        now_s, run.requests, router_state.known, router_state.scaler_state, router_state.scaler_parameters,
+        router_state.estimates, run.scratch,
+    )  # fmt: skip
 
 
 @kernel
-def are_legal(books):
+def ask_scaler(run, router_state, now_s):
+    """Have the scaler write router_state.moves."""
+    for e in range(run.engines.shape[0]):
+        router_state.moves[e].tier, router_state.moves[e].closed = run.engines[e].tier, run.engines[e].closed
+    catch_up(run, router_state, now_s)
+    router_state.scaler(scaler_context_of(run, router_state, now_s), router_state.moves)
+
+
+@kernel
+def are_legal(router_state):
     """Whether every tier that the scaler names exists."""
-    tiers = inbox_of(books.known.tiers) - 1
+    tiers = inbox_of(router_state.known.tiers) - 1
     legal = True
-    for e in range(books.moves.shape[0]):
-        legal = legal and -1 <= books.moves[e].tier < tiers
+    for e in range(router_state.moves.shape[0]):
+        legal = legal and -1 <= router_state.moves[e].tier < tiers
     return legal
 
 
 @kernel
-def make_moves(run, books, now_s):
+def make_moves(run, router_state, now_s):
     """Do what the scaler has decided, by engine index."""
-    clock = run.clock[0]
+    status = run.status[0]
     for e in range(run.engines.shape[0]):
-        move(run, books, e, books.moves[e].tier, now_s)
-        close(run, books, e, int(books.moves[e].closed != 0))
-    clock.news, clock.asking = 1, 0
-    clock.next_check_s += clock.interval_s
+        move(run, router_state, e, router_state.moves[e].tier, now_s)
+        close(run, router_state, e, int(router_state.moves[e].closed != 0))
+    status.router.held_dirty, status.router.held_cursor = 1, 0
+    status.scaler.next_check_s += status.scaler.interval_s

@@ -11,14 +11,15 @@ exec        an estimator's time for all that each queued request has left, witho
 gain        what a token earns when it is emitted
 """
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numba
+import numpy as np
 from numba import types
 
 from servegym.simulator import types as layout
 from servegym.simulator.compilation import compiled, kernel
-from servegym.simulator.memory import BLOCK
+from servegym.simulator.fields import Field, Value, array, numba_type
 
 KINDS = 4  # of engines in a cluster: each pool is one, with its scheduler, its device model and its estimator
 REQUEST = numba.from_dtype(layout.REQUEST)
@@ -30,86 +31,103 @@ LIMITS = numba.from_dtype(layout.LIMITS)
 BATCH = numba.from_dtype(layout.BATCH)
 
 
-def array(item: Any, dimensions: int = 1) -> types.Array:
-    """A C-contiguous array of a Numba type or of a NumPy dtype."""
-    return types.Array(item if isinstance(item, types.Type) else numba.from_dtype(item), dimensions, "C")
-
-
 REQUESTS = array(REQUEST)
 QUEUE = array(types.int32)
-PLANS = array(layout.PLAN)
+RANK_TABLE = array(layout.RANK)
 NUMBERS = array(types.float64)
 TABLE = array(types.float64, 2)
 
 latency_signature = types.float64(BATCH, NUMBERS)  # (batch, coefficients) -> s
 request_signature = types.float64(types.int64, types.int64, types.boolean, NUMBERS)
 # (tokens, cached tokens, decoding, coefficients) -> s, without the constant part of a batch
-exec_signature = types.void(REQUESTS, QUEUE, NUMBERS, PLANS)
-# (requests, queue, coefficients, plan): writes plan[i].exec_s for request queue[i]
+exec_signature = types.void(REQUESTS, QUEUE, NUMBERS, RANK_TABLE)
+# (requests, queue, coefficients, ranks): writes ranks[i].exec_s for request queue[i]
 gain_signature = types.float64(REQUEST, OUTCOME, types.float64)
 # (request and outcome before the token is counted, time of emission in s) -> gain
+
+
+def of_kinds(signature: Any) -> types.UniTuple:
+    """A function for each kind of engine."""
+    return types.UniTuple(types.FunctionType(signature), KINDS)
 
 
 class Estimator(NamedTuple):
     """What a policy believes a batch takes: two functions and their coefficients."""
 
-    batch_s: Any  # latency_signature
-    exec_s: Any  # exec_signature
-    coefficients: Any  # float64[k]
-    scratch: Any  # BATCH[2]: for a policy that asks about batches of its own making
+    batch_s: Annotated[Any, Value(types.FunctionType(latency_signature), "the time of a batch")]
+    exec_s: Annotated[Any, Value(types.FunctionType(exec_signature), "the time of what each queued request has left")]
+    coefficients: Annotated[np.ndarray, Field("f8", ("coefficients",), "of both")]
+    scratch: Annotated[np.ndarray, Field(layout.BATCH, (2,), "for a policy that asks about batches of its own making")]
 
 
 class Estimates(NamedTuple):
     """What a router believes batches and requests take, engine by engine; functions go by the engine's kind."""
 
-    batch_s: Any  # latency_signature[KINDS]
-    request_s: Any  # request_signature[KINDS]
-    coefficients: Any  # float64[engines, k]
-    scratch: Any  # BATCH[2]
+    batch_s: Annotated[Any, Value(of_kinds(latency_signature), "the time of a batch")]
+    request_s: Annotated[Any, Value(of_kinds(request_signature), "the time of a request")]
+    coefficients: Annotated[np.ndarray, Field("f8", ("engines", "coefficients"), "of each engine")]
+    scratch: Annotated[np.ndarray, Field(layout.BATCH, (2,), "for batches of its own making")]
 
 
 class Prefixes(NamedTuple):
     """The chunks of prompts that can be shared, and which of them a router has sent to which engine."""
 
-    chunk_tokens: Any  # int
-    offsets: Any  # int64[requests + 1]: chunks of request r are chunks[offsets[r]:offsets[r + 1]]
-    chunks: Any  # int32[...]: equal numbers, equal prompts up to the end of the chunk
-    sent: Any  # PLACE[engines, sets, WAYS]: a prefix store of each engine, as the router takes it to be
+    chunk_tokens: Annotated[int, Value(types.int64, "tokens in a chunk; 0: no prompts are known to begin alike")]
+    offsets: Annotated[np.ndarray, Field("i8", ("offsets",), "request r has chunks[offsets[r]:offsets[r + 1]]")]
+    chunks: Annotated[np.ndarray, Field("i4", ("chunks",), "equal numbers, equal prompts up to the end of the chunk")]
+    sent: Annotated[
+        np.ndarray,
+        Field(layout.STORED_CHUNK, ("engines", "sets", layout.WAYS), "stores, as the router takes them to be"),
+    ]
+
+
+PREFIXES = numba_type(Prefixes)
 
 
 class Known(NamedTuple):
     """What a router or scaler knows of the engines, and the requests that wait with it."""
 
-    views: Any  # VIEW[engines]
-    records: Any  # int32[engines, capacity]: views[e].prefills requests without a token since, in the order sent
-    running: Any  # int32[engines, capacity]: views[e].decodes requests with a token since, in the order heard
-    tiers: Any  # TIER[tiers + 2]: after the tiers best effort, and the simulator's own
-    prefixes: Any  # Prefixes
+    snapshots: Annotated[np.ndarray, Field(layout.ENGINE_SNAPSHOT, ("engines",), "what is known of each engine")]
+    prefilling: Annotated[
+        np.ndarray,
+        Field("i4", ("engines", "capacity"), "snapshots[e].prefills requests without a token since, in the order sent"),
+    ]
+    decoding: Annotated[
+        np.ndarray,
+        Field("i4", ("engines", "capacity"), "snapshots[e].decodes requests with a token since, in the order heard"),
+    ]
+    tiers: Annotated[np.ndarray, Field(layout.TIER, ("tiers",), "after the tiers best effort, and the simulator's own")]
+    prefixes: Annotated[Prefixes, Value(PREFIXES, "chunks of prompts, and where they were sent")]
 
 
 class State(NamedTuple):
     """What a policy remembers: numbers it keeps itself between decisions, and running statistics the loop keeps for it.
 
-    A policy says in its `StateFields` which it has; the others are empty.
+    A policy says in its `StateFields` which it has; the others are empty. clients and what follows are those of the
+    engine that is deciding.
     """
 
-    requests: Any  # float64[requests, fields]
-    engines: Any  # float64[engines, fields]
-    clients: Any  # float64[clients, fields], of the engine that is deciding
-    by_client: Any  # GROUP[clients], of the engine that is deciding
-    by_application: Any  # GROUP[applications], of the engine that is deciding
-    tasks: Any  # TASK[slots]: the preemptible batches of the engine that is deciding; REQUEST.task names the slot
+    requests: Annotated[np.ndarray, Field("f8", ("rows", "fields"), "the policy's numbers of each request")]
+    engines: Annotated[np.ndarray, Field("f8", ("rows", "fields"), "of each engine")]
+    clients: Annotated[np.ndarray, Field("f8", ("rows", "fields"), "of each client")]
+    by_client: Annotated[np.ndarray, Field(layout.GROUP, ("rows",), "running statistics by client")]
+    by_application: Annotated[np.ndarray, Field(layout.GROUP, ("rows",), "running statistics by application")]
+    tasks: Annotated[np.ndarray, Field(layout.TASK, ("slots",), "preemptible batches; REQUEST.task names the slot")]
 
 
 class StateTables(NamedTuple):
     """State of all engines."""
 
-    requests: Any  # float64[requests, fields]
-    engines: Any  # float64[engines, fields]
-    clients: Any  # float64[engines, clients, fields]
-    by_client: Any  # GROUP[engines, clients]
-    by_application: Any  # GROUP[engines, applications]
-    tasks: Any  # TASK[engines, slots]
+    requests: Annotated[
+        np.ndarray, Field("f8", ("state_requests", "request_fields"), "a policy's numbers of each request")
+    ]
+    engines: Annotated[np.ndarray, Field("f8", ("state_engines", "engine_fields"), "of each engine")]
+    clients: Annotated[
+        np.ndarray, Field("f8", ("engines", "state_clients", "client_fields"), "of each client at an engine")
+    ]
+    by_client: Annotated[np.ndarray, Field(layout.GROUP, ("engines", "clients"), "running statistics by client")]
+    by_application: Annotated[np.ndarray, Field(layout.GROUP, ("engines", "applications"), "and by application")]
+    tasks: Annotated[np.ndarray, Field(layout.TASK, ("engines", "slots"), "the preemptible batches of each engine")]
 
 
 def state_view(tables, e):
@@ -123,200 +141,52 @@ def state_view(tables, e):
 state_of = kernel(state_view)
 
 
-ESTIMATOR = types.NamedTuple(
-    (types.FunctionType(latency_signature), types.FunctionType(exec_signature), NUMBERS, array(layout.BATCH)), Estimator
-)
-STATE = types.NamedTuple((TABLE, TABLE, TABLE, array(GROUP), array(GROUP), array(layout.TASK)), State)
-STATE_TABLES = types.NamedTuple(
-    (TABLE, TABLE, array(types.float64, 3), array(GROUP, 2), array(GROUP, 2), array(layout.TASK, 2)), StateTables
-)
+ESTIMATOR, STATE, STATE_TABLES = numba_type(Estimator), numba_type(State), numba_type(StateTables)
+ESTIMATES, KNOWN = numba_type(Estimates), numba_type(Known)
 
-ESTIMATES = types.NamedTuple(
-    (
-        types.UniTuple(types.FunctionType(latency_signature), KINDS),
-        types.UniTuple(types.FunctionType(request_signature), KINDS),
-        TABLE,
-        array(layout.BATCH),
-    ),
-    Estimates,
-)
-PREFIXES = types.NamedTuple((types.int64, array(types.int64), array(types.int32), array(layout.PLACE, 3)), Prefixes)
-KNOWN = types.NamedTuple(
-    (array(layout.VIEW), array(types.int32, 2), array(types.int32, 2), array(layout.TIER), PREFIXES), Known
-)
-router_signature = types.void(
-    types.float64,  # now, s
-    types.int64,  # the request to send somewhere
-    REQUESTS,  # all requests of the run; a router knows what was given at arrival and the tokens emitted, no more
-    KNOWN,
-    TABLE,  # float64[engines, fields]: the router's own numbers
-    NUMBERS,  # the router's parameters
-    ESTIMATES,
-    PLANS,  # to work with: as long as a queue record and one more
-    QUEUE,  # the same
-    ROUTE,  # to be written
-)
-scaler_signature = types.void(
-    types.float64,  # now, s
-    REQUESTS,
-    KNOWN,
-    TABLE,  # float64[engines, fields]: the scaler's own numbers
-    NUMBERS,  # the scaler's parameters
-    ESTIMATES,
-    array(layout.MOVE),  # to be written: what becomes of each engine; set to what it is now
-)
-scheduler_signature = types.void(
-    types.float64,  # now, s
-    ENGINE,
-    REQUESTS,  # all requests of the run; the queue names those here
-    QUEUE,  # the engine's requests, waiting and running, in order of arrival
-    STATE,
-    NUMBERS,  # the policy's parameters, in the order it declares them
-    ESTIMATOR,
-    PLANS,  # to be written: plan[i] is for request queue[i]
-    LIMITS,  # to be written
-)
+
+class SchedulerContext(NamedTuple):
+    """What a scheduler is given to decide by."""
+
+    now_s: Annotated[float, Value(types.float64, "the time, s")]
+    engine: Annotated[Any, Value(ENGINE, "the engine whose batch is to be formed")]
+    requests: Annotated[np.ndarray, Field(layout.REQUEST, ("requests",), "all of the run; the queue names those here")]
+    queue: Annotated[np.ndarray, Field("i4", ("n",), "the engine's, waiting and decoding, in order of arrival")]
+    state: Annotated[State, Value(STATE, "what the policy remembers")]
+    parameters: Annotated[np.ndarray, Field("f8", ("parameters",), "which `Parameters.read` gives by name")]
+    estimator: Annotated[Estimator, Value(ESTIMATOR, "what the policy believes a batch takes")]
+    scratch: Annotated[np.ndarray, Field("f8", ("scratch", "capacity"), "which `Scratch.read` gives by name")]
+
+
+class RouterContext(NamedTuple):
+    """What a router is given to decide by. Of requests it knows what was given at arrival, and the tokens emitted."""
+
+    now_s: Annotated[float, Value(types.float64, "the time, s")]
+    requests: Annotated[np.ndarray, Field(layout.REQUEST, ("requests",), "all of the run")]
+    known: Annotated[Known, Value(KNOWN, "what is known of the engines")]
+    state: Annotated[np.ndarray, Field("f8", ("engines", "fields"), "the policy's own numbers")]
+    parameters: Annotated[np.ndarray, Field("f8", ("parameters",), "which `Parameters.read` gives by name")]
+    estimates: Annotated[Estimates, Value(ESTIMATES, "what the policy believes batches take")]
+    scratch: Annotated[np.ndarray, Field("f8", ("scratch", "capacity"), "which `Scratch.read` gives by name")]
+
+
+class ScalerContext(RouterContext):
+    """What a scaler is given to decide by: the same."""
+
+    __slots__ = ()
+
+
+SCHEDULER_CONTEXT, ROUTER_CONTEXT = numba_type(SchedulerContext), numba_type(RouterContext)
+SCALER_CONTEXT = numba_type(ScalerContext)
+
+scheduler_signature = types.void(SCHEDULER_CONTEXT, RANK_TABLE, LIMITS)
+# (context, ranks, limits): writes ranks[i] for request queue[i], and the limits
 victims_signature = scheduler_signature
-
-
-class Functions(NamedTuple):
-    """The functions of engines, by the engine's kind, and of the gain."""
-
-    schedulers: Any  # scheduler_signature[KINDS]
-    victims: Any  # victims_signature[KINDS]
-    devices: Any  # latency_signature[KINDS]
-    batch_s: Any  # latency_signature[KINDS], the estimators'
-    exec_s: Any  # exec_signature[KINDS]
-    gain: Any  # gain_signature
-
-
-class Decider(NamedTuple):
-    """What decides at the engine whose batch is being formed."""
-
-    scheduler: Any  # scheduler_signature
-    victims: Any  # victims_signature
-    estimator: Any  # Estimator
-
-
-class Run(NamedTuple):
-    """The arrays of a run: what its engines read and write. (Each array adds to the cost of every call: no more.)"""
-
-    clock: Any  # CLOCK[1]
-    requests: Any  # REQUEST[requests]
-    outcomes: Any  # OUTCOME[requests]
-    engines: Any  # ENGINE[engines]
-    queues: Any  # int32[engines, capacity]: requests of each engine, in order of arrival
-    entries: Any  # ENTRY[engines, capacity]: the running batch of each engine
-    sums: Any  # BATCH[4]: the batch being formed, a scratch copy, and two for policies
-    blocks: Any  # BLOCK[engines, blocks]
-    events: Any  # EVENT[2 engines]
-    due: Any  # int32[engines]: engines that may start an iteration at this instant, by index
-    packing: Any  # PACKING[1]
-    limits: Any  # LIMITS[1]
-    plan: Any  # PLAN[capacity]
-    order: Any  # int32[capacity]
-    timeline: Any  # TIMELINE[...]; used if clock.recording
-    tbt_histogram: Any  # int64[TBT_BINS]
-    parameters: Any  # float64[engines, ...]: of each engine's scheduler
-    device: Any  # float64[engines, ...]: coefficients of each engine's device model
-    estimate: Any  # float64[engines, ...]: coefficients of each engine's estimator, as corrected
-    fitted: Any  # FITTED[engines, ...]: the same before correction, and what of it is multiplied
-    state: Any  # StateTables
-    disturbance: Any  # DISTURBANCE[1]
-    correction: Any  # CORRECTION[1]
-
-
-class Books(NamedTuple):
-    """The router and the scaler, what they know and keep, and what is between engines."""
-
-    router: Any  # router_signature
-    scaler: Any  # scaler_signature
-    estimates: Any  # Estimates
-    parameters: Any  # float64[...], of the router
-    state: Any  # float64[engines, fields], of the router
-    scaler_parameters: Any  # float64[...]
-    scaler_state: Any  # float64[engines, fields]
-    route: Any  # ROUTE[1]
-    moves: Any  # MOVE[engines]
-    known: Any  # Known
-    signals: Any  # SIGNAL[...], made longer when they are full; empty where signals take no time
-    reports: Any  # REPORT[engines, REPORTS]
-    link: Any  # LINK[1]
-    coming: Any  # LINE[engines]: requests whose KV waits to be sent there
-    incidents: Any  # INCIDENT[...], in order of time
-    stores: Any  # PLACE[engines, sets, WAYS]: the engines' prefix stores
-    tasks: Any  # RUNNING[engines, slots]: what no policy sees of the tasks in StateTables.tasks
-    operators: Any  # float64[kinds, operators, 4]: seconds per layer for (tokens, tokens^2, tokens x cached, 1)
-
-
-def of_kinds(signature: Any) -> types.UniTuple:
-    """A function for each kind of engine."""
-    return types.UniTuple(types.FunctionType(signature), KINDS)
-
-
-FUNCTIONS = types.NamedTuple(
-    (
-        of_kinds(scheduler_signature),
-        of_kinds(victims_signature),
-        of_kinds(latency_signature),
-        of_kinds(latency_signature),
-        of_kinds(exec_signature),
-        types.FunctionType(gain_signature),
-    ),
-    Functions,
-)
-RUN = types.NamedTuple(
-    (
-        array(layout.CLOCK),
-        REQUESTS,
-        array(layout.OUTCOME),
-        array(layout.ENGINE),
-        array(types.int32, 2),
-        array(layout.ENTRY, 2),
-        array(layout.BATCH),
-        array(BLOCK, 2),
-        array(layout.EVENT),
-        QUEUE,
-        array(layout.PACKING),
-        array(layout.LIMITS),
-        PLANS,
-        QUEUE,
-        array(layout.TIMELINE),
-        array(types.int64),
-        TABLE,
-        TABLE,
-        TABLE,
-        array(layout.FITTED, 2),
-        STATE_TABLES,
-        array(layout.DISTURBANCE),
-        array(layout.CORRECTION),
-    ),
-    Run,
-)
-BOOKS = types.NamedTuple(
-    (
-        types.FunctionType(router_signature),
-        types.FunctionType(scaler_signature),
-        ESTIMATES,
-        NUMBERS,
-        TABLE,
-        NUMBERS,
-        TABLE,
-        array(layout.ROUTE),
-        array(layout.MOVE),
-        KNOWN,
-        array(layout.SIGNAL),
-        array(layout.REPORT, 2),
-        array(layout.LINK),
-        array(layout.LINE),
-        array(layout.INCIDENT),
-        array(layout.PLACE, 3),
-        array(layout.RUNNING, 2),
-        array(types.float64, 3),
-    ),
-    Books,
-)
-advance_signature = types.int64(RUN, BOOKS, FUNCTIONS, types.int64, types.float64)
+# the same: writes victim ranks, and what a victim keeps
+router_signature = types.void(ROUTER_CONTEXT, types.int64, ROUTE)
+# (context, request, route): writes where the request, an index into context.requests, goes
+scaler_signature = types.void(SCALER_CONTEXT, array(layout.MOVE))
+# (context, moves): writes what becomes of each engine; moves are set to what it is now
 
 scheduler = compiled(scheduler_signature)
 router = compiled(router_signature)

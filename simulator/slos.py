@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from servegym.simulator.signatures import Run
+from servegym.simulator.state import SimulationState
 from servegym.simulator.workload import Workload
 
 MOST_CLASSES = 16
 SLOS = ("ttlt_slo_s", "ttft_slo_s", "tpot_slo_s")
 
 
-def attained(run: Run, workload: Workload) -> np.ndarray:
+def attained(run: SimulationState, workload: Workload) -> np.ndarray:
     """bool[requests]: which have finished within their SLOs. An answer of one token has no TPOT."""
     outcomes, table = run.outcomes, workload.table
     ttft_s = outcomes["first_token_s"] - table["arrival_s"]
@@ -29,7 +29,7 @@ def attained(run: Run, workload: Workload) -> np.ndarray:
     return np.isfinite(outcomes["finish_s"]) & within
 
 
-def missed(run: Run, workload: Workload, now_s: float) -> np.ndarray:
+def missed(run: SimulationState, workload: Workload, now_s: float) -> np.ndarray:
     """bool[requests]: which can no longer attain their SLOs at a time. inf: what has not finished will not."""
     outcomes, table = run.outcomes, workload.table
     first_s = np.where(np.isnan(outcomes["first_token_s"]), now_s, outcomes["first_token_s"])
@@ -42,7 +42,7 @@ def missed(run: Run, workload: Workload, now_s: float) -> np.ndarray:
     return np.where(finished, ~attained(run, workload), late | (now_s == np.inf))
 
 
-def violated(run: Run, workload: Workload, now_s: float) -> np.ndarray:
+def violated(run: SimulationState, workload: Workload, now_s: float) -> np.ndarray:
     """bool[requests]: which have violated their SLO up to a time: a token came late, or is late and has not come.
 
     now_s: at which the run stands; inf: what has not finished will not.

@@ -36,17 +36,17 @@ def becomes_task(run, engine):
 @kernel
 def boundaries_of(engine, preemptible):
     """Boundaries in a batch, its end included."""
-    return engine.layers * (engine.operators if preemptible == AT_OPERATORS else 1)
+    return engine.preemption.layers * (engine.preemption.operators if preemptible == AT_OPERATORS else 1)
 
 
 @kernel
-def open_task(run, books, e, computing_s):
+def open_task(run, router_state, e, computing_s):
     """The batch just formed by engine e becomes a task, which is about to run."""
     engine, tasks, entries = run.engines[e], run.state.tasks[e], run.entries[e]
     slot = 0
     while tasks[slot].length > 0:
         slot += 1
-    task, running = tasks[slot], books.tasks[e, slot]
+    task, running = tasks[slot], router_state.tasks[e, slot]
     task.length, task.leader, task.tokens = engine.batch_length, entries[0].request, run.packing[0].tokens
     task.estimate_s, task.executed_s = engine.batch_estimate_s, 0.0
     running.computing_s, running.moving_s = computing_s, engine.moving_s
@@ -54,70 +54,74 @@ def open_task(run, books, e, computing_s):
     for k in range(engine.batch_length):
         r = entries[k].request
         run.requests[r].task = slot
-        run.outcomes[r].task_tokens, run.outcomes[r].task_place = entries[k].tokens, k
+        run.outcomes[r].task_tokens, run.outcomes[r].task_position = entries[k].tokens, k
     engine.running_task = slot
-    running.scale = engine.batch_scale
+    running.scale = engine.correction.batch_scale
 
 
 @kernel
-def resume(run, books, e, slot):
+def resume(run, router_state, e, slot):
     """The suspended task takes up the engine's batch again; returns what it has run before."""
     engine, queue, entries = run.engines[e], run.queues[e], run.entries[e]
     task = run.state.tasks[e, slot]
-    for place in range(engine.queue_length):
-        r = queue[place]
+    for position in range(engine.queue_length):
+        r = queue[position]
         if run.requests[r].task == slot:
-            entry = entries[run.outcomes[r].task_place]
+            entry = entries[run.outcomes[r].task_position]
             entry.request, entry.tokens = r, run.outcomes[r].task_tokens
     engine.batch_length = task.length
     engine.running_task = slot
     engine.suspended -= 1
     engine.batch_estimate_s = task.estimate_s
-    engine.batch_scale = books.tasks[e, slot].scale
-    engine.owed_s = engine.moving_s
-    engine.moving_s = books.tasks[e, slot].moving_s
-    if run.clock[0].recording:
+    engine.correction.batch_scale = router_state.tasks[e, slot].scale
+    engine.preemption.owed_s = engine.moving_s
+    engine.moving_s = router_state.tasks[e, slot].moving_s
+    if run.status[0].recording:
         note(run, RESUMED, e, task.leader, slot, task.executed_s)
     return task.executed_s
 
 
 @kernel
-def schedule_end(run, books, e, now_s):
+def schedule_end(run, router_state, e, now_s):
     """The engine's running task will end, unless its slice does before."""
     slot = run.engines[e].running_task
-    task, running = run.state.tasks[e, slot], books.tasks[e, slot]
+    task, running = run.state.tasks[e, slot], router_state.tasks[e, slot]
     end_s, slice_s = running.moving_s + running.computing_s, run.limits[0].slice_s
     if slice_s < np.inf:
         late_s = lateness_s(run.engines[e])
-        stop_s = boundary_s(run, books, e, task.executed_s + slice_s - late_s, task.executed_s)
+        stop_s = boundary_s(run, router_state, e, task.executed_s + slice_s - late_s, task.executed_s)
         if stop_s + late_s < end_s:
             running.stop_s = stop_s
-            push(run.events, run.clock[0], now_s + (stop_s + late_s - task.executed_s), EVENT_SUSPENSION, e)
+            push(run.events, run.status[0], now_s + (stop_s + late_s - task.executed_s), EVENT_SUSPENSION, e)
             return
-    push(run.events, run.clock[0], now_s + (end_s - task.executed_s), EVENT_BATCH_END, e)
+    push(run.events, run.status[0], now_s + (end_s - task.executed_s), EVENT_BATCH_END, e)
 
 
 @kernel
 def lateness_s(engine):
     """How late the engine is at its next boundary: ranks of a tensor-parallel engine do not get there together."""
-    return engine.jitter_s * uniform(0, STREAM, engine.preemptions) if engine.jitter_s > 0.0 else 0.0
+    return (
+        engine.preemption.jitter_s * uniform(0, STREAM, engine.totals.preemptions)
+        if engine.preemption.jitter_s > 0.0
+        else 0.0
+    )
 
 
 @kernel
-def boundary_s(run, books, e, least_s, after_s):
+def boundary_s(run, router_state, e, least_s, after_s):
     """What the running task will have run at its first boundary at or after one time and after another."""
     engine = run.engines[e]
-    running = books.tasks[e, engine.running_task]
-    moving_s, computing_s, layers = running.moving_s, running.computing_s, engine.layers
+    running = router_state.tasks[e, engine.running_task]
+    moving_s, computing_s, layers = running.moving_s, running.computing_s, engine.preemption.layers
     done = (least_s - moving_s) * layers / computing_s if computing_s > 0.0 else np.inf
     layer = max(0, int(min(max(done, 0.0), float(layers))) - 1) if done < np.inf else layers
     at_operators = running.boundaries == AT_OPERATORS
-    sums, operators, whole = batch_of(run, e), books.operators[engine.kind], 0.0
-    for k in range(engine.operators):
+    sums, operators, whole = batch_of(run, e), router_state.operators[engine.kind], 0.0
+    for k in range(engine.preemption.operators):
         whole += operator_s(operators[k], sums)
     while layer < layers:
         part = 0.0
-        for k in range(engine.operators if at_operators else 1):
+        for k in range(engine.preemption.operators if at_operators else 1):
             part += operator_s(operators[k], sums)
             share = part / whole if at_operators and whole > 0.0 else 1.0
             at_s = moving_s + (layer + share) * computing_s / layers
@@ -147,45 +151,45 @@ def batch_of(run, e):
 
 
 @kernel
-def preempt(run, books, e, now_s):
+def preempt(run, router_state, e, now_s):
     """A round has found that something else should run: the task is to be suspended at its next boundary."""
-    engine, clock = run.engines[e], run.clock[0]
-    task, running = run.state.tasks[e, engine.running_task], books.tasks[e, engine.running_task]
+    engine, status = run.engines[e], run.status[0]
+    task, running = run.state.tasks[e, engine.running_task], router_state.tasks[e, engine.running_task]
     ran_s, late_s = task.executed_s + (now_s - engine.batch_start_s), lateness_s(engine)
-    stop_s = boundary_s(run, books, e, ran_s - late_s, task.executed_s)
+    stop_s = boundary_s(run, router_state, e, ran_s - late_s, task.executed_s)
     if stop_s + late_s >= running.moving_s + running.computing_s:
         return
     running.stop_s = stop_s
     at_s = max(now_s, engine.batch_start_s + (stop_s + late_s - task.executed_s))
-    remove(run.events, clock, EVENT_BATCH_END, e)
-    remove(run.events, clock, EVENT_SUSPENSION, e)
-    push(run.events, clock, at_s, EVENT_SUSPENSION, e)
-    engine.suspending = 1
+    remove(run.events, status, EVENT_BATCH_END, e)
+    remove(run.events, status, EVENT_SUSPENSION, e)
+    push(run.events, status, at_s, EVENT_SUSPENSION, e)
+    engine.preemption.suspending = 1
     running.blocked_since_s = now_s
 
 
 @kernel
-def suspend(run, books, e, now_s):
+def suspend(run, router_state, e, now_s):
     """The running task of engine e stops at a boundary."""
     engine = run.engines[e]
     task = run.state.tasks[e, engine.running_task]
     ran_s = now_s - engine.batch_start_s
-    running = books.tasks[e, engine.running_task]
-    if engine.suspending == 1:
+    running = router_state.tasks[e, engine.running_task]
+    if engine.preemption.suspending == 1:
         blocking_s = now_s - running.blocked_since_s
-        engine.preemptions += 1
-        engine.blocking_s += blocking_s
-        engine.longest_blocking_s = max(engine.longest_blocking_s, blocking_s)
+        engine.totals.preemptions += 1
+        engine.totals.blocking_s += blocking_s
+        engine.totals.longest_blocking_s = max(engine.totals.longest_blocking_s, blocking_s)
     task.executed_s = running.stop_s
     engine.busy_s += ran_s
-    if run.clock[0].recording:
+    if run.status[0].recording:
         note(run, SUSPENDED, e, task.leader, engine.running_task, ran_s)
     engine.batch_length = 0
     engine.running_task = -1
-    engine.suspending = 0
+    engine.preemption.suspending = 0
     engine.suspended += 1
-    engine.resuming = 1
-    engine.moving_s, engine.owed_s = engine.owed_s, 0.0
+    engine.preemption.resuming = 1
+    engine.moving_s, engine.preemption.owed_s = engine.preemption.owed_s, 0.0
 
 
 @kernel
@@ -198,7 +202,7 @@ def close_task(run, e):
     for k in range(engine.batch_length):
         run.requests[run.entries[e, k].request].task = -1
     engine.running_task = -1
-    engine.suspending = 0
+    engine.preemption.suspending = 0
     return executed_s
 
 
@@ -206,12 +210,12 @@ def close_task(run, e):
 def close_all(run, e):
     """All tasks of engine e are lost."""
     engine, queue = run.engines[e], run.queues[e]
-    for place in range(engine.queue_length):
-        run.requests[queue[place]].task = -1
+    for position in range(engine.queue_length):
+        run.requests[queue[position]].task = -1
     for slot in range(run.state.tasks.shape[1]):
         run.state.tasks[e, slot].length = 0
     engine.running_task = -1
-    engine.suspending, engine.suspended, engine.resuming = 0, 0, 0
+    engine.preemption.suspending, engine.suspended, engine.preemption.resuming = 0, 0, 0
 
 
 @kernel
@@ -220,17 +224,17 @@ def see_tasks(run, e):
 
     packing.resumed_task is the task of the first-ranked request among members.
     """
-    length, plan, queue, requests = run.engines[e].queue_length, run.plan, run.queues[e], run.requests
+    length, ranks, queue, requests = run.engines[e].queue_length, run.ranks, run.queues[e], run.requests
     member = -1
-    for place in range(length):
-        if requests[queue[place]].task >= 0 and (member < 0 or ranks_before(plan, place, member)):
-            member = place
+    for position in range(length):
+        if requests[queue[position]].task >= 0 and (member < 0 or ranks_before(ranks, position, member)):
+            member = position
     run.packing[0].resumed_task = requests[queue[member]].task
-    if first_ranked(plan, length) == member:
+    if first_ranked(ranks, length) == member:
         return True
-    for place in range(length):
-        if requests[queue[place]].task >= 0:
-            plan[place].tier = IN_TASK
+    for position in range(length):
+        if requests[queue[position]].task >= 0:
+            ranks[position].tier = IN_TASK
     return False
 
 
@@ -239,8 +243,8 @@ def blocks_in_tasks(run, e):
     """Blocks of the members of suspended tasks."""
     blocks = 0
     if run.engines[e].suspended > 0:
-        for place in range(run.engines[e].queue_length):
-            request = run.requests[run.queues[e][place]]
+        for position in range(run.engines[e].queue_length):
+            request = run.requests[run.queues[e][position]]
             if request.task >= 0:
                 blocks += request.blocks
     return blocks

@@ -6,7 +6,7 @@ until the KV has arrived; blocks on the decode engine are taken when the sending
 
 from servegym.simulator.compilation import kernel
 from servegym.simulator.events import push
-from servegym.simulator.lines import append, drop_first, to_router
+from servegym.simulator.held_queues import append, drop_first, to_router
 from servegym.simulator.memory import blocks_for, count_blocks, grow, release_chain
 from servegym.simulator.statistics import count_departed
 from servegym.simulator.timeline import note
@@ -14,88 +14,88 @@ from servegym.simulator.types import DEPARTED, EVENT_KV_ARRIVAL, SENT
 
 
 @kernel
-def depart(run, books, e, r):
+def depart(run, router_state, e, r):
     """Request r, prefilled on engine e, is to go on elsewhere."""
     request, outcome, source = run.requests[r], run.outcomes[r], run.engines[e]
     count_departed(run.state, e, request)
-    if run.clock[0].recording:
+    if run.status[0].recording:
         note(run, DEPARTED, e, r, request.blocks, 0.0)
-    source.leaving += 1
-    source.leaving_blocks += request.blocks
+    source.transfers.leaving += 1
+    source.transfers.leaving_blocks += request.blocks
     source.decode_tokens -= request.prompt_tokens + request.emitted_tokens
     outcome.source, outcome.source_block = e, request.last_block
     request.blocks, request.last_block, request.engine = 0, -1, -1
-    to_router(run, books, r)
+    to_router(run, router_state, r)
 
 
 @kernel
-def line_up(run, books, d, r, now_s):
+def queue_transfer(run, router_state, d, r, now_s):
     """The KV of request r is to be sent to engine d."""
     run.requests[r].engine = d
-    append(books.coming[d], run.outcomes, r)
-    start_transfer(run, books, d, now_s)
+    append(router_state.coming[d], run.outcomes, r)
+    start_transfer(run, router_state, d, now_s)
 
 
 @kernel
-def blocks_to_send(run, books, d):
-    """Blocks that the first request in the line to engine d needs there; -1: there is none, or no memory for it."""
-    engine, line = run.engines[d], books.coming[d]
-    if line.waiting == 0:
+def blocks_to_send(run, router_state, d):
+    """Blocks that the first request in the queue to engine d needs there; -1: there is none, or no memory for it."""
+    engine, queue = run.engines[d], router_state.coming[d]
+    if queue.waiting == 0:
         return -1
-    need = blocks_for(run.requests[line.first].computed_tokens, engine.block_tokens)
+    need = blocks_for(run.requests[queue.first].computed_tokens, engine.block_tokens)
     if need + (engine.watermark_blocks if engine.holders > 0 else 0) > engine.free_blocks:
         return -1
     return need
 
 
 @kernel
-def start_transfer(run, books, d, now_s):
+def start_transfer(run, router_state, d, now_s):
     """Send the KV of the first request that waits to go to engine d, if the link is free and there is memory."""
-    engine, link, line = run.engines[d], books.link[0], books.coming[d]
-    if engine.receiving >= 0 or (link.shared and link.busy):
+    engine, link, queue = run.engines[d], router_state.link[0], router_state.coming[d]
+    if engine.transfers.receiving >= 0 or (link.shared and link.busy):
         return
-    need = blocks_to_send(run, books, d)
+    need = blocks_to_send(run, router_state, d)
     if need < 0:
         return
-    r = line.first
+    r = queue.first
     request = run.requests[r]
-    drop_first(line, run.outcomes)
+    drop_first(queue, run.outcomes)
     count_blocks(engine, now_s)
     grow(request, engine, run.blocks[d], need)
-    engine.coming_blocks += need
-    engine.receiving = r
+    engine.transfers.coming_blocks += need
+    engine.transfers.receiving = r
     link.busy = 1
     duration_s = link.latency_s + request.computed_tokens * link.s_per_token
-    push(run.events, run.clock[0], now_s + duration_s, EVENT_KV_ARRIVAL, r)
-    if run.clock[0].recording:
+    push(run.events, run.status[0], now_s + duration_s, EVENT_KV_ARRIVAL, r)
+    if run.status[0].recording:
         note(run, SENT, d, r, need, duration_s)
 
 
 @kernel
-def next_transfer(run, books, d, now_s):
+def next_transfer(run, router_state, d, now_s):
     """The link to engine d is free: the next request of that engine, or where it is shared the one prefilled first."""
-    run.engines[d].receiving = -1
-    books.link[0].busy = 0
-    if books.link[0].shared:
-        start_shared(run, books, now_s)
+    run.engines[d].transfers.receiving = -1
+    router_state.link[0].busy = 0
+    if router_state.link[0].shared:
+        start_shared(run, router_state, now_s)
     else:
-        start_transfer(run, books, d, now_s)
+        start_transfer(run, router_state, d, now_s)
 
 
 @kernel
-def start_shared(run, books, now_s):
-    """Use the shared link, as long as it is free: for the first in a line who finds memory and has waited longest."""
-    while books.link[0].busy == 0:
+def start_shared(run, router_state, now_s):
+    """Use the shared link, as long as it is free: for the first in a queue who finds memory and has waited longest."""
+    while router_state.link[0].busy == 0:
         first, since_s = -1, 0.0
         for e in range(run.engines.shape[0]):
-            if blocks_to_send(run, books, e) < 0:
+            if blocks_to_send(run, router_state, e) < 0:
                 continue
-            waits_since_s = run.outcomes[books.coming[e].first].last_token_s
+            waits_since_s = run.outcomes[router_state.coming[e].first].last_token_s
             if first < 0 or waits_since_s < since_s:
                 first, since_s = e, waits_since_s
         if first < 0:
             return
-        start_transfer(run, books, first, now_s)
+        start_transfer(run, router_state, first, now_s)
 
 
 @kernel
@@ -107,7 +107,7 @@ def leave_source(run, r, now_s):
     count_blocks(source, now_s)
     before = source.free_blocks
     release_chain(outcome.source_block, source, run.blocks[e])
-    source.leaving -= 1
-    source.leaving_blocks -= source.free_blocks - before
+    source.transfers.leaving -= 1
+    source.transfers.leaving_blocks -= source.free_blocks - before
     outcome.source = -1
     return e

@@ -1,13 +1,15 @@
 """The structured arrays of a run: what every record holds, field by field, with its unit.
 
-A policy is handed REQUEST, ENGINE, PLAN and LIMITS records. What a real scheduler cannot know (the
+A policy is handed REQUEST, ENGINE, RANK and LIMITS records. What a real scheduler cannot know (the
 true output length, what will happen) is in OUTCOME, which no policy sees.
 """
+
+from typing import Any
 
 import numpy as np
 
 
-def record(fields: list[tuple[str, str]], lines_of: int = 1) -> np.dtype:
+def record(fields: list[tuple[str, Any]], lines_of: int = 1) -> np.dtype:
     """An aligned dtype whose scalars give attribute access with and without compilation; its size is a multiple of
     `lines_of` bytes."""
     dtype = np.dtype(fields, align=True)
@@ -79,10 +81,10 @@ OUTCOME = record(
         ("decode_engine", "i4"),  # where the router wants it decoded; -1: not said
         ("source", "i4"),  # engine from which its KV is being sent; -1: none
         ("source_block", "i4"),  # end of its chain of blocks there
-        ("next_in_line", "i4"),  # the request behind it, in a line at the router or of KV to be sent; -1: none
+        ("next_in_queue", "i4"),  # the request behind it, held at the router or with KV to be sent; -1: none
         ("sent_tokens", "i4"),  # tokens that were out when it was last sent to an engine for prefill
         ("task_tokens", "i4"),  # its chunk, while it is in a task
-        ("task_place", "i4"),  # and its place in the batch
+        ("task_position", "i4"),  # and its position in the batch
         ("borrowed", "i4"),  # 1: what it keeps is in the prefix store, and takes no host memory of its own
         ("counted", "i4"),  # 1: its prompt counts among those admitted where it is
         ("reroutes", "i4"),  # times it was taken back from an engine
@@ -93,6 +95,61 @@ OUTCOME = record(
         ("finish_s", "f8"),  # nan: not finished
         ("longest_tbt_s", "f8"),
         ("gain", "f8"),
+    ]
+)
+
+# KV on its way from and to an engine.
+TRANSFERS = record(
+    [
+        ("leaving", "i8"),  # requests that have been prefilled here and whose KV has yet to arrive elsewhere
+        ("leaving_blocks", "i8"),  # blocks they hold here
+        ("coming_blocks", "i8"),  # blocks taken for KV that is on its way here
+        ("receiving", "i8"),  # the request whose KV is on its way here; -1: none
+    ]
+)
+
+# How the batches of an engine can be suspended, and what of that is under way.
+PREEMPTION = record(
+    [
+        ("owed_s", "f8"),  # moving time of attempts that came to nothing but a resumed task: of the next batch
+        ("operators", "i8"),  # of a layer
+        ("layers", "i8"),
+        ("check_s", "f8"),  # what a boundary costs at which a batch can be suspended
+        ("jitter_s", "f8"),  # most that a boundary is late
+        ("suspending", "i8"),  # 1: a round has decided to suspend the running task at its next boundary
+        ("resuming", "i8"),  # 1: a task has just been suspended
+    ]
+)
+
+# What online correction of its estimator has come to at an engine.
+ENGINE_CORRECTION = record(
+    [
+        ("batch_scale", "f8"),  # what the fit was multiplied by for batch_estimate_s
+        ("beta", "f8"),
+        ("window_ratios", "f8"),  # sum of real / fitted over the iterations of the window so far
+        ("window_length", "i8"),
+    ]
+)
+
+# Sums over the run of what an engine did; of no use to a policy.
+TOTALS = record(
+    [
+        ("evictions", "i8"),
+        ("scheduled_before", "i8"),  # of scheduled_tokens, up to the last token that came out, or all being taken back
+        ("emitted_tokens", "i8"),
+        ("saved_tokens", "i8"),  # moved to host memory so far, and back
+        ("loaded_tokens", "i8"),
+        ("preemptions", "i8"),  # rounds that ended in a suspension
+        ("blocking_s", "f8"),  # sum of the times from a round to the boundary at which it suspended a task
+        ("longest_blocking_s", "f8"),
+        ("failures", "i8"),
+        ("recalled", "i8"),  # requests taken back
+        ("lost_tokens", "i8"),  # tokens whose KV they lost
+        ("service_s", "f8"),  # time in service up to `serving_since_s`, or to now if it is nan
+        ("serving_since_s", "f8"),
+        ("block_seconds", "f8"),  # integral of blocks in use over time
+        ("blocks_counted_s", "f8"),  # time up to which it is integrated
+        ("peak_blocks", "i8"),
     ]
 )
 
@@ -111,63 +168,37 @@ ENGINE = record(
         ("free_blocks", "i8"),
         ("watermark_blocks", "i8"),  # kept free when a request is admitted beside others
         ("holders", "i8"),  # requests that hold KV blocks, those on their way from or to here included
-        ("leaving", "i8"),  # requests that have been prefilled here and whose KV has yet to arrive elsewhere
-        ("leaving_blocks", "i8"),  # blocks they hold here
-        ("coming_blocks", "i8"),  # blocks taken for KV that is on its way here
-        ("receiving", "i8"),  # the request whose KV is on its way here; -1: none
         ("queue_length", "i8"),  # requests here, waiting and running
         ("batch_length", "i8"),  # requests in the running iteration; 0: idle
         ("last_batch_length", "i8"),  # requests in the last iteration that started
         ("iterations", "i8"),
-        ("evictions", "i8"),
         ("scheduled_tokens", "i8"),
-        ("scheduled_before", "i8"),  # of these, up to the last token that came out here, or all being taken back
-        ("emitted_tokens", "i8"),
         ("decode_tokens", "i8"),  # in a cluster: context of the requests here that have emitted a token
         ("host_blocks", "i8"),  # host memory for KV, in blocks; 0: none
         ("free_host_blocks", "i8"),
-        ("saved_tokens", "i8"),  # moved to host memory so far, and back
-        ("loaded_tokens", "i8"),
         ("save_s_per_token", "f8"),
         ("load_s_per_token", "f8"),
-        ("owed_s", "f8"),  # moving time of attempts that came to nothing but a resumed task: of the next batch
         ("moving_s", "f8"),  # time the running iteration (or the one being formed) spends on moving KV
-        ("operators", "i8"),  # of a layer
-        ("layers", "i8"),
-        ("check_s", "f8"),  # what a boundary costs at which a batch can be suspended
-        ("jitter_s", "f8"),  # most that a boundary is late
         ("running_task", "i8"),  # slot of the running iteration, if that is preemptible; -1: it is not
         ("suspended", "i8"),  # tasks that are suspended
-        ("suspending", "i8"),  # 1: a round has decided to suspend the running task at its next boundary
         ("rounds", "i8"),  # times the scheduler was asked, but for those straight after a suspension
-        ("resuming", "i8"),  # 1: a task has just been suspended
-        ("preemptions", "i8"),  # rounds that ended in a suspension
-        ("blocking_s", "f8"),  # sum of the times from a round to the boundary at which it suspended a task
-        ("longest_blocking_s", "f8"),
-        ("failures", "i8"),
-        ("recalled", "i8"),  # requests taken back
-        ("lost_tokens", "i8"),  # tokens whose KV they lost
-        ("service_s", "f8"),  # time in service up to `serving_since_s`, or to now if it is nan
-        ("serving_since_s", "f8"),
         ("store_sets", "i8"),  # of its prefix store; 0: it has none
         ("store_uses", "i8"),  # of chunks there so far
         ("batch_start_s", "f8"),
         ("batch_estimate_s", "f8"),  # what the estimator said the running iteration takes, moving included
-        ("batch_scale", "f8"),  # what the fit was multiplied by for that
         ("estimate_scale", "f8"),  # online correction: what the estimator's fit is multiplied by
-        ("beta", "f8"),
-        ("window_ratios", "f8"),  # sum of real / fitted over the iterations of the window so far
-        ("window_length", "i8"),
         ("busy_s", "f8"),
-        ("block_seconds", "f8"),  # integral of blocks in use over time
-        ("blocks_counted_s", "f8"),  # time up to which it is integrated
-        ("peak_blocks", "i8"),
+        # The simulator's, by what they are about.
+        ("transfers", TRANSFERS),
+        ("preemption", PREEMPTION),
+        ("correction", ENGINE_CORRECTION),
+        ("totals", TOTALS),
     ]
 )
 
-# An engine as the router knows it: its own book of what it sent there, and what the engine reported. A token tells the
-# router that a prefill is done or a request has finished; reports come at the end of an iteration. Both may be late.
-VIEW = record(
+# An engine as the router knows it: what it sent there itself, and what the engine reported. A token tells the router
+# that a prefill is done or a request has finished; reports come at the end of an iteration. Both may be late.
+ENGINE_SNAPSHOT = record(
     [
         ("index", "i8"),
         ("kind", "i8"),  # index of its pool
@@ -197,18 +228,18 @@ VIEW = record(
 # What a router decides.
 ROUTE = record(
     [
-        ("engine", "i8"),  # where the request goes; HOLD: it waits in a line
+        ("engine", "i8"),  # where the request goes; HOLD: it waits in a held queue
         ("decode_engine", "i8"),  # of a request to be prefilled, where it goes then; -1: to be asked again
-        ("line", "i8"),  # where it waits; set to the line of its tier beforehand
+        ("held_queue", "i8"),  # where it waits; set to that of its tier beforehand
         ("tier", "i8"),  # a tier that the engine is moved to first; STAY: none
     ]
 )
 HOLD, STAY = -1, -1
 
-# Requests that wait in a line; they are linked by OUTCOME.next_in_line.
-LINE = record([("waiting", "i8"), ("first", "i8"), ("last", "i8")])
+# Requests that wait in order; they are linked by OUTCOME.next_in_queue.
+HELD_QUEUE = record([("waiting", "i8"), ("first", "i8"), ("last", "i8")])
 
-# A tier of requests, and the line in which they wait at the router. After the tiers come a line for best effort, and
+# A tier of requests, and those of it that the router holds. After the tiers come a held queue for best effort, and
 # the requests that went to the router at this instant.
 TIER = record([("tpot_slo_s", "f8"), ("waiting", "i8"), ("first", "i8"), ("last", "i8")])
 TIERS = 8
@@ -246,7 +277,7 @@ RUNNING = record(
 NOT_PREEMPTIBLE, AT_OPERATORS, AT_LAYERS = range(3)
 
 # A chunk of a prompt in a prefix store. used: number of its last use; 0: the place is empty.
-PLACE = record([("chunk", "i4"), ("used", "i4")])
+STORED_CHUNK = record([("chunk", "i4"), ("used", "i4")])
 WAYS = 16  # places in a set of a prefix store
 
 # A token on its way to the router.
@@ -259,12 +290,12 @@ REPORTS = 4
 ROLES = ("both", "prefill", "decode")
 ROLE_BOTH, ROLE_PREFILL, ROLE_DECODE = range(3)
 
-# What a scheduler writes per queued request. Lower (tier, key) runs first; ties: place in the queue.
-PLAN = record(
+# What a scheduler writes per queued request. Lower (tier, key) runs first; ties: position in the queue.
+RANK = record(
     [
         ("tier", "i8"),
         ("key", "f8"),
-        ("victim_tier", "i8"),  # the highest (tier, key) gives up its memory first; ties: later place
+        ("victim_tier", "i8"),  # the highest (tier, key) gives up its memory first; ties: later position
         ("victim_key", "f8"),
         ("keep_tokens", "i8"),  # as a victim: computed tokens to save to host memory; 0 unless `victims` says so
         ("headroom_blocks", "i8"),  # blocks to leave free beside others when it is admitted; 0 unless a policy uses it
@@ -371,8 +402,38 @@ EVENT_BATCH_END, EVENT_SUSPENSION, EVENT_KV_ARRIVAL = range(3)  # of an engine, 
 # How KV is sent from prefill to decode engines. shared: one transfer at a time in all, else one to each engine.
 LINK = record([("s_per_token", "f8"), ("latency_s", "f8"), ("shared", "i8"), ("busy", "i8")])
 
+# Where the router stands, and what it holds.
+ROUTER_TURN = record(
+    [
+        ("decided", "i8"),  # the request for which the router has decided, in router_state.route; -1: none
+        ("held_dirty", "i8"),  # 1: the router is to be asked again about the requests it holds
+        ("held_cursor", "i8"),  # the held queue it is being asked about
+        ("moving", "i8"),  # 1: the router may move engines; there is memory to prefill their requests with answers
+        ("held", "i8"),  # requests it holds
+        ("final_retry", "i8"),  # 1: nothing else can happen, and it is asked about them for the last time
+        ("routing", "i8"),  # 1: the events of this instant are done with, and the router is having its turn
+    ]
+)
+
+# Signals on their way to the router.
+SIGNAL_COUNTS = record(
+    [
+        ("sent", "i8"),  # from the start, or since those that were heard were dropped
+        ("heard", "i8"),  # of these
+        ("delay_s", "f8"),  # from an engine to the router
+    ]
+)
+
+# When the scaler is asked.
+SCALER_CHECKS = record(
+    [
+        ("next_check_s", "f8"),  # when the scaler is asked next; inf: never
+        ("interval_s", "f8"),  # between its being asked
+    ]
+)
+
 # Where a run stands.
-CLOCK = record(
+RUN_STATUS = record(
     [
         ("now_s", "f8"),
         ("next_arrival", "i8"),  # the first request that has not arrived
@@ -382,19 +443,7 @@ CLOCK = record(
         ("finished", "i8"),
         ("gain", "f8"),  # of all tokens so far
         ("buffered_first_token", "i8"),  # 0: later deadlines count from an early first token
-        ("decided", "i8"),  # the request for which the router has decided, in books.route; -1: none
-        ("news", "i8"),  # 1: the lines of requests held at the router are to be asked
-        ("asking", "i8"),  # the line being asked
-        ("moving", "i8"),  # 1: the router may move engines; there is memory to prefill their requests with answers
-        ("held", "i8"),  # requests in those lines
-        ("vain", "i8"),  # 1: nothing else can happen, and they are asked for the last time
         ("next_incident", "i8"),
-        ("next_check_s", "f8"),  # when the scaler is asked next; inf: never
-        ("interval_s", "f8"),  # between its being asked
-        ("signals", "i8"),  # signals sent to the router, and those it has taken in
-        ("next_signal", "i8"),
-        ("signal_delay_s", "f8"),
-        ("routing", "i8"),  # 1: the events of this instant are done with, and the router is having its turn
         ("due", "i8"),  # engines that may start an iteration at this instant
         ("starting", "i8"),  # those that have been looked at
         ("deciding_engine", "i8"),  # engine whose batch is the next decision; -1: none
@@ -403,10 +452,13 @@ CLOCK = record(
         ("failed", "i8"),  # 1: a function has raised an exception, and the run is to end (failures.py)
         ("recording", "i8"),  # 1: a timeline is kept
         ("timeline_used", "i8"),
+        ("router", ROUTER_TURN),
+        ("signals", SIGNAL_COUNTS),
+        ("scaler", SCALER_CHECKS),
     ]
 )
 
-# One line of the timeline.
+# One event of the timeline.
 TIMELINE = record(
     [
         ("time_s", "f8"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.simulator.prefixes import Prompts
 from servegym.simulator.types import LATEST_S, WORKLOAD
 

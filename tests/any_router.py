@@ -11,7 +11,7 @@ from servegym.simulator.types import ROLE_DECODE
 from tests.reference.requests import Request
 from tests.reference.routers import Route, Router
 from tests.reference.scalers import Change, Scaler
-from tests.reference.views import View
+from tests.reference.snapshots import EngineSnapshot
 
 STEPS_PER_S = 64.0  # times count in steps of this
 
@@ -20,17 +20,23 @@ STEPS_PER_S = 64.0  # times count in steps of this
 def all_known(known):
     """A whole number that every field goes into."""
     total = 0
-    for e in range(known.views.shape[0]):
-        view = known.views[e]
-        here = view.requests + 3 * view.prefills + 7 * view.prefill_tokens + 11 * view.decodes + 13 * view.free_blocks
-        here += 17 * view.decode_tokens + 19 * int(view.changed_s * STEPS_PER_S)
-        here += 23 * int(view.busy_until_s * STEPS_PER_S) + 29 * view.version + 31 * view.finished
-        here += 37 * view.finished_tokens + 41 * view.tier + 43 * view.up + 47 * view.closed
-        here += 59 * view.pending
-        for place in range(view.prefills):
-            here += (place + 2) * known.records[e, place]
-        for place in range(view.decodes):
-            here += (place + 3) * known.running[e, place]
+    for e in range(known.snapshots.shape[0]):
+        snapshot = known.snapshots[e]
+        here = (
+            snapshot.requests
+            + 3 * snapshot.prefills
+            + 7 * snapshot.prefill_tokens
+            + 11 * snapshot.decodes
+            + 13 * snapshot.free_blocks
+        )
+        here += 17 * snapshot.decode_tokens + 19 * int(snapshot.changed_s * STEPS_PER_S)
+        here += 23 * int(snapshot.busy_until_s * STEPS_PER_S) + 29 * snapshot.version + 31 * snapshot.finished
+        here += 37 * snapshot.finished_tokens + 41 * snapshot.tier + 43 * snapshot.up + 47 * snapshot.closed
+        here += 59 * snapshot.pending
+        for place in range(snapshot.prefills):
+            here += (place + 2) * known.prefilling[e, place]
+        for place in range(snapshot.decodes):
+            here += (place + 3) * known.decoding[e, place]
         total += (e + 1) * here
     for line in range(known.tiers.shape[0] - 1):
         total += (line + 53) * known.tiers[line].waiting
@@ -44,16 +50,16 @@ def all_known(known):
 
 
 @kernel
-def takes(view, decoding):
-    return view.up == 1 and view.closed == 0 and (view.role == ROLE_DECODE) == decoding
+def takes(snapshot, decoding):
+    return snapshot.up == 1 and snapshot.closed == 0 and (snapshot.role == ROLE_DECODE) == decoding
 
 
 @kernel
-def nth_that_takes(views, decoding, n, opens=False):
+def nth_that_takes(snapshots, decoding, n, opens=False):
     """opens: pending ones count too."""
-    for e in range(views.shape[0]):
-        if takes(views[e], decoding) or (
-            opens and views[e].pending == 1 and (views[e].role == ROLE_DECODE) == decoding
+    for e in range(snapshots.shape[0]):
+        if takes(snapshots[e], decoding) or (
+            opens and snapshots[e].pending == 1 and (snapshots[e].role == ROLE_DECODE) == decoding
         ):
             if n == 0:
                 return e
@@ -62,30 +68,32 @@ def nth_that_takes(views, decoding, n, opens=False):
 
 
 @router
-def any_engine(now_s, request, requests, known, state, parameters, estimates, plan, order, route):
-    views, tiers = known.views, known.tiers.shape[0] - 2
+def any_engine(context, request, route):
+    requests, known, parameters = context.requests, context.known, context.parameters
+    snapshots, tiers = known.snapshots, known.tiers.shape[0] - 2
     total = all_known(known) + requests[request].emitted_tokens
     decoding = requests[request].computed_tokens > 0
     taking, decode_engines = 0, 0
     moving = (total // 11) % 6 < int(parameters[2])
-    for e in range(views.shape[0]):
-        pending = views[e].pending == 1 and (views[e].role == ROLE_DECODE) == decoding
-        taking += takes(views[e], decoding) or (moving and pending)
-        decode_engines += takes(views[e], True)
+    for e in range(snapshots.shape[0]):
+        pending = snapshots[e].pending == 1 and (snapshots[e].role == ROLE_DECODE) == decoding
+        taking += takes(snapshots[e], decoding) or (moving and pending)
+        decode_engines += takes(snapshots[e], True)
     if total % 7 < int(parameters[1]):
         route.engine = -1
         if (total // 7) % 3 > 0:
-            route.line = (total // 21) % (tiers + 1)
+            route.held_queue = (total // 21) % (tiers + 1)
         return
-    route.engine = nth_that_takes(views, decoding, total % taking, moving)
+    route.engine = nth_that_takes(snapshots, decoding, total % taking, moving)
     if not decoding and decode_engines > 0 and total % 5 < int(parameters[0]):
-        route.decode_engine = nth_that_takes(views, True, (total // 5) % decode_engines)
+        route.decode_engine = nth_that_takes(snapshots, True, (total // 5) % decode_engines)
     if moving:
         route.tier = (total // 13) % tiers
 
 
 @scaler
-def any_tier(now_s, requests, known, state, parameters, estimates, moves):
+def any_tier(context, moves):
+    now_s, known, parameters = context.now_s, context.known, context.parameters
     tiers = known.tiers.shape[0] - 2
     total = all_known(known) + int(now_s * STEPS_PER_S)
     for e in range(moves.shape[0]):
@@ -116,17 +124,19 @@ SCALER = Policy(
 def everything(policy: Router | Scaler) -> int:
     """`all_known` of the reference simulator."""
     total = 0
-    for view in policy.views:
-        here = view.requests + 3 * len(view.record) + 7 * view.record_tokens + 11 * view.decodes
-        here += 13 * view.free_blocks + 17 * view.decode_tokens + 19 * int(view.changed_s * STEPS_PER_S)
-        here += 23 * int(view.busy_until_s * STEPS_PER_S) + 29 * view.version + 31 * len(view.finished)
-        here += 37 * view.finished_tokens + 41 * number_of(view.tier) + 43 * view.up + 47 * view.closed
-        here += 59 * view.pending
-        here += sum((place + 2) * r.index for place, r in enumerate(view.record))
-        here += sum((place + 3) * r.index for place, r in enumerate(view.decoding))
-        total += (view.index + 1) * here
-        if view.store is not None:
-            total += sum((view.index + 2) * (chunk + 1) for places in view.store.sets.values() for chunk in places)
+    for snapshot in policy.snapshots:
+        here = snapshot.requests + 3 * len(snapshot.record) + 7 * snapshot.record_tokens + 11 * snapshot.decodes
+        here += 13 * snapshot.free_blocks + 17 * snapshot.decode_tokens + 19 * int(snapshot.changed_s * STEPS_PER_S)
+        here += 23 * int(snapshot.busy_until_s * STEPS_PER_S) + 29 * snapshot.version + 31 * len(snapshot.finished)
+        here += 37 * snapshot.finished_tokens + 41 * number_of(snapshot.tier) + 43 * snapshot.up + 47 * snapshot.closed
+        here += 59 * snapshot.pending
+        here += sum((place + 2) * r.index for place, r in enumerate(snapshot.record))
+        here += sum((place + 3) * r.index for place, r in enumerate(snapshot.decoding))
+        total += (snapshot.index + 1) * here
+        if snapshot.store is not None:
+            total += sum(
+                (snapshot.index + 2) * (chunk + 1) for places in snapshot.store.sets.values() for chunk in places
+            )
     return total + sum((place + 53) * len(line) for place, line in enumerate(policy.lines))
 
 
@@ -140,15 +150,15 @@ class AnyEngine(Router):
     def __init__(self, names: int = 0, holds: int = 0, moves: int = 0) -> None:
         self.names, self.holds, self.moves = names, holds, moves
 
-    def route(self, r: Request, taking: list[View], now_s: float) -> Route:
+    def route(self, r: Request, taking: list[EngineSnapshot], now_s: float) -> Route:
         tiers = len(self.tiers)
         total = everything(self) + r.emitted
         if total % 7 < self.holds:
             return Route(None, line=(total // 21) % (tiers + 1) if (total // 7) % 3 > 0 else None)
         moving = (total // 11) % 6 < self.moves
-        taking = [v for v in self.views if v.takes(r) or (moving and v.would_take(r))]
+        taking = [v for v in self.snapshots if v.takes(r) or (moving and v.would_take(r))]
         route = Route(taking[total % len(taking)].index)
-        decode_engines = [v.index for v in self.views if v.up and not v.closed and v.role == "decode"]
+        decode_engines = [v.index for v in self.snapshots if v.up and not v.closed and v.role == "decode"]
         if r.kv_at is None and decode_engines and total % 5 < self.names:
             route.decode_engine = decode_engines[(total // 5) % len(decode_engines)]
         if moving:

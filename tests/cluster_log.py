@@ -35,7 +35,7 @@ def iterations(result: Result) -> list[Iteration]:
     running: dict[int, Iteration] = {}
     suspended: dict[int, list[Iteration]] = {}
     everything = []
-    for line in result.arrays.timeline[: result.arrays.clock[0].timeline_used]:
+    for line in result.arrays.timeline[: result.arrays.status[0].timeline_used]:
         kind, engine, request = TIMELINE_KINDS[line.kind], int(line.engine), int(line.request)
         if kind in ("evicted", "loaded"):
             one = forming.setdefault(engine, Iteration(engine, 0.0))
@@ -69,7 +69,7 @@ def moves(result: Result) -> list[reference.Move]:
     """Of a run recorded with its timeline, in the order they happened."""
     arrays = result.arrays
     found = []
-    for line in arrays.timeline[: arrays.clock[0].timeline_used]:
+    for line in arrays.timeline[: arrays.status[0].timeline_used]:
         kind = TIMELINE_KINDS[line.kind]
         if kind in MOVES:
             blocks = int(line.tokens) if kind == "departed" else 0
@@ -128,16 +128,18 @@ def compare_counts(result: Result, log: reference.Log) -> None:
     assert outcomes["cached_tokens"].tolist() == log.cached_tokens
     assert outcomes["reroutes"].tolist() == log.reroutes
     assert result.summary["preemptions"] == log.evictions
-    for field in ("rounds", "preemptions", "failures", "recalled", "lost_tokens"):
-        assert rows[field].tolist() == [getattr(engine, field) for engine in log.engines], field
+    assert rows["rounds"].tolist() == [engine.rounds for engine in log.engines]
+    totals = rows["totals"]
+    for field in ("preemptions", "failures", "recalled", "lost_tokens"):
+        assert totals[field].tolist() == [getattr(engine, field) for engine in log.engines], field
     blocking = [engine.blocking_s for engine in log.engines]
-    assert rows["blocking_s"] == pytest.approx(np.array([sum(times) for times in blocking]), abs=1e-9)
-    assert rows["longest_blocking_s"] == pytest.approx(
+    assert totals["blocking_s"] == pytest.approx(np.array([sum(times) for times in blocking]), abs=1e-9)
+    assert totals["longest_blocking_s"] == pytest.approx(
         np.array([max(times, default=0) for times in blocking]), abs=1e-9
     )
     if None not in log.finish_s:  # else what runs at the end is counted in part
         assert rows["busy_s"] == pytest.approx(np.array(log.busy_s), abs=1e-9)
-        now_s = result.arrays.clock[0].now_s
-        since_s = rows["serving_since_s"]
-        in_service_s = rows["service_s"] + np.where(np.isnan(since_s), 0.0, now_s - since_s)
+        now_s = result.arrays.status[0].now_s
+        since_s = totals["serving_since_s"]
+        in_service_s = totals["service_s"] + np.where(np.isnan(since_s), 0.0, now_s - since_s)
         assert in_service_s == pytest.approx(np.array([engine.service_s for engine in log.engines]), abs=1e-9)

@@ -12,19 +12,20 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import scheduler
+from servegym.errors import PolicyError
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.cluster import AT_ONCE, Cluster, Link
 from servegym.simulator.deployment import Deployment, HostMemory
 from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.errors import PolicyError
 from servegym.simulator.gains import Gain
 from servegym.simulator.incidents import Incident
 from servegym.simulator.operators import Operators
 from servegym.simulator.policies import Policy
 from servegym.simulator.prefixes import PrefixStore, Prompts
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
-from tests import anything
+from tests import random_scheduler
 from tests.cluster_log import compare
 from tests.random_scenarios import (
     RandomPredictor,
@@ -63,15 +64,17 @@ def sensible_scheduler(random: np.random.Generator, total_blocks: int) -> tuple[
 
 
 def any_scheduler(random: np.random.Generator, total_blocks: int) -> tuple[Policy, Any]:
-    return anything_set(anything.random_settings(random))
+    return random_scheduler_set(random_scheduler.random_settings(random))
 
 
 def any_preemptible_scheduler(random: np.random.Generator, total_blocks: int) -> tuple[Policy, Any]:
-    return anything_set(anything.random_settings(random) | anything.random_tasks(random))
+    return random_scheduler_set(random_scheduler.random_settings(random) | random_scheduler.random_tasks(random))
 
 
-def anything_set(settings: dict[str, Any]) -> tuple[Policy, Any]:
-    return anything.POLICY.with_settings(**settings), anything.Anything(**anything.reference_settings(settings))
+def random_scheduler_set(settings: dict[str, Any]) -> tuple[Policy, Any]:
+    return random_scheduler.POLICY.with_settings(**settings), random_scheduler.RandomScheduler(
+        **random_scheduler.reference_settings(settings)
+    )
 
 
 def whole_latency(random: np.random.Generator, coarse: bool) -> tuple[LatencyModel, Linear]:

@@ -9,18 +9,18 @@ import numpy as np
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import router_names, scaler_names, scheduler_names
+from servegym.errors import DeploymentError
 from servegym.latency_models.forms import estimator_forms
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.errors import DeploymentError
 from servegym.simulator.policies import Policy
-from servegym.simulator.simulation import Scenario
+from servegym.simulator.scenario import Scenario
 from servegym.simulator.workload import Workload
-from tests import anything
+from tests import random_scheduler
 from tests.models import models
-from tests.simulator.moods import MOODY
-from tests.simulator.troubles import troubled_scenarios
+from tests.simulator.incident_strategies import incident_scenarios
+from tests.simulator.random_policies import RANDOM_ROUTER
 from tests.strategies import cluster_scenarios, policies, scenarios
 
 # Always corrected and most often disturbed: strategies.py has the others.
@@ -39,19 +39,19 @@ routers = st.sampled_from(router_names())
 calm = st.one_of(
     st.sampled_from(scheduler_names()).flatmap(scenarios),
     routers.flatmap(cluster_scenarios),
-    routers.flatmap(troubled_scenarios),
-    st.just(MOODY.name).flatmap(troubled_scenarios),
+    routers.flatmap(incident_scenarios),
+    st.just(RANDOM_ROUTER.name).flatmap(incident_scenarios),
 )
 scalers = st.one_of(st.none(), st.sampled_from(scaler_names()).flatmap(lambda name: policies(name, "scaler")))
 
 
-def anything_set(seed: int) -> Policy:
+def random_scheduler_set(seed: int) -> Policy:
     random = np.random.default_rng(seed)
-    settings = anything.random_settings(random) | anything.random_tasks(random)
-    return anything.POLICY.with_settings(**settings)
+    settings = random_scheduler.random_settings(random) | random_scheduler.random_tasks(random)
+    return random_scheduler.POLICY.with_settings(**settings)
 
 
-any_settings = st.integers(0, 2**32).map(anything_set)
+any_settings = st.integers(0, 2**32).map(random_scheduler_set)
 
 
 def fits_again(deployment: Cluster, workload: Workload) -> bool:

@@ -19,7 +19,7 @@ from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.gains import Gain
 from servegym.simulator.policies import Parameter, Policy
 from servegym.simulator.predictors import Predictor
-from servegym.simulator.simulation import Scenario
+from servegym.simulator.scenario import Scenario
 from servegym.simulator.workload import Workload
 
 MOST_REQUESTS = 16

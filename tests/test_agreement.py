@@ -15,9 +15,10 @@ from servegym.simulator.deployment import Deployment
 from servegym.simulator.gains import Gain
 from servegym.simulator.policies import Policy
 from servegym.simulator.results import Result
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import BATCH_END, EVICTED, LOADED
-from tests import anything
+from tests import random_scheduler
 from tests.random_scenarios import (
     RandomPredictor,
     random_device,
@@ -178,10 +179,10 @@ def test_agrees_with_the_reference(name: str, settings: dict[str, Any], seed: in
 @pytest.mark.parametrize("seed", range(150))
 def test_agrees_under_any_limits(seed: int) -> None:
     random = np.random.default_rng([seed, 1])
-    settings = anything.random_settings(random)
-    theirs = anything.Anything(**anything.reference_settings(settings))
+    settings = random_scheduler.random_settings(random)
+    theirs = random_scheduler.RandomScheduler(**random_scheduler.reference_settings(settings))
     # Two requests may take memory from each other forever when ranks change at random.
-    check(random, anything.POLICY.with_settings(**settings), lambda _: theirs, until_s=1.5)
+    check(random, random_scheduler.POLICY.with_settings(**settings), lambda _: theirs, until_s=1.5)
 
 
 def check(
@@ -248,7 +249,7 @@ def moved(result: Result) -> list[list[tuple[list[int], list[tuple[int, int]]]]]
     """For each engine and iteration: tokens saved of each request evicted, and (request, tokens) loaded."""
     arrays = result.arrays
     moves: list[list[tuple[list[int], list[tuple[int, int]]]]] = [[([], [])] for _ in arrays.engines]
-    for line in arrays.timeline[: arrays.clock[0].timeline_used]:
+    for line in arrays.timeline[: arrays.status[0].timeline_used]:
         saved, loaded = moves[line.engine][-1]
         if line.kind == EVICTED:
             saved.append(int(line.tokens))

@@ -13,16 +13,20 @@ def python_blocks(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), flags=re.DOTALL)
 
 
-def test_the_scheduler_of_the_extending_page_runs(tmp_path: Path) -> None:
-    file = tmp_path / "least_laxity.py"
-    file.write_text(python_blocks("docs/extending.md")[0], "utf-8")
-    command = [sys.executable, "-m", "servegym", "simulate", "--load-policies", str(file), "--requests", "50"]
-    done = subprocess.run(
-        [*command, "--scheduler", "least-laxity:token_budget=256", "--json", "-"],
-        capture_output=True, text=True, check=False, cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["finished"] == 50
+def test_the_schedulers_of_the_extending_page_run_and_are_one(tmp_path: Path) -> None:
+    """A score in ten lines, and the same policy as ranks."""
+    found = []
+    for name, code in zip(("score", "ranks"), python_blocks("docs/extending.md")[:2], strict=True):
+        file = tmp_path / f"{name}.py"
+        file.write_text(code, "utf-8")
+        command = [sys.executable, "-m", "servegym", "simulate", "--load-policies", str(file), "--requests", "50"]
+        done = subprocess.run(
+            [*command, "--scheduler", "least-laxity:token_budget=256", "--json", "-"],
+            capture_output=True, text=True, check=False, cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found.append({key: value for key, value in json.loads(done.stdout).items() if key != "wall_s"})
+    assert found[0] == found[1] and found[0]["finished"] == 50
 
 
 def test_the_first_lines_of_python_in_the_readme_run() -> None:
@@ -33,7 +37,7 @@ def test_the_first_lines_of_python_in_the_readme_run() -> None:
 
 def test_the_router_of_the_extending_page_runs(tmp_path: Path) -> None:
     file = tmp_path / "most_memory.py"
-    file.write_text(python_blocks("docs/extending.md")[1], "utf-8")
+    file.write_text(python_blocks("docs/extending.md")[2], "utf-8")
     command = [sys.executable, "-m", "servegym", "simulate", "--load-policies", str(file), "--requests", "50"]
     for engines in (["--engines", "3"], ["--prefill", "1", "--decode", "2"]):
         done = subprocess.run(

@@ -24,7 +24,7 @@ def iterations(result: Result) -> list[Iteration]:
     evicted: dict[int, list[int]] = {}
     running: dict[int, Iteration] = {}
     everything = []
-    for line in arrays.timeline[: arrays.clock[0].timeline_used]:
+    for line in arrays.timeline[: arrays.status[0].timeline_used]:
         kind, engine = TIMELINE_KINDS[line.kind], int(line.engine)
         if kind == "evicted":
             evicted.setdefault(engine, []).append(int(line.request))

@@ -1,7 +1,7 @@
 """Arrival processes: when the requests of a trace come. Asked for as "name" or "name:key=value,key=value".
 
-Every process is drawn without a scale and then stretched: one seed at two rates gives the same arrivals but
-for their scale. To add one, register a function here that takes the trace, a mean rate (None: not given) and
+Every process is drawn without a scale and then stretched: one seed gives the same arrivals at two rates,
+except for their scale. To add one, register a function here that takes the trace, a mean rate (None: not given) and
 a generator, its parameters keyword-only, and returns float64 seconds of shape (requests,), not decreasing.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces.registry import Registry
 from servegym.traces.trace import Trace
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces import servegen
 from servegym.traces.client_families import ENDING
 from servegym.traces.readers import read_trace

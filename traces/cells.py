@@ -1,4 +1,4 @@
-"""Some rows of a file, and their cells as numbers; a cell that is none is an error that names its row."""
+"""Some rows of a file, and their cells as numbers; a malformed cell is an error that names its row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.simulator.workload import MAX_TOKENS
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Chunk:
         return dates.dt.as_unit("ns").astype("int64").to_numpy()
 
     def text(self, column: str) -> np.ndarray:
-        """Cells as text, an object array of shape (rows,); an empty cell is an error."""
+        """Cells as text, an object array of shape (rows,). An empty cell is an error."""
         cells = self.frame[column]
         self.check(column, cells.isna().to_numpy(), "a name or a whole number of 0 or more")
         return cells.map(str).to_numpy(object)

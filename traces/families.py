@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces import randomness
 from servegym.traces.registry import Registry
 from servegym.traces.trace import Trace

@@ -1,4 +1,4 @@
-"""Files of rows (CSV, JSON, Parquet) read a stretch at a time, only the columns that are asked for."""
+"""Files of rows (CSV, JSON, Parquet), read in chunks and only in the columns asked for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces import jsonrows
 from servegym.traces.cells import Chunk
 from servegym.traces.texts import Lines, open_text

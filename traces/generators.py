@@ -3,7 +3,7 @@
 A table holds the quantiles of prompt lengths, and those of output lengths in each tenth of the prompts by
 length. A request draws two uniform numbers: the first gives its prompt (linear between quantiles) and so
 its tenth, the second its output within that tenth. That keeps both distributions and how outputs
-depend on prompts, also where that is no matter of more with more (the rank correlations are below 0.08).
+depend on prompts, even though the two do not simply grow together (the rank correlations are below 0.08).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces.families import FAMILIES, Family
 from servegym.traces.registry import unknown_name
 
@@ -54,7 +54,7 @@ def tables() -> list[str]:
 
 @functools.cache
 def quantile_table(family: str) -> QuantileTable:
-    """The table of a family. Raises WorkloadError for a name that is none."""
+    """The table of a family. Raises WorkloadError for an unknown name."""
     if family not in tables():
         raise WorkloadError(unknown_name("quantile table", family, tables()))
     content = json.loads((resources.files("servegym.traces.quantiles") / f"{family}.json").read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""What a trace is like, in figures: `servegym trace inspect`."""
+"""Figures that describe a trace: `servegym trace inspect`."""
 
 from __future__ import annotations
 

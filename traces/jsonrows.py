@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces.texts import LONGEST_LINE, Lines, open_text
 
 READ_CHARACTERS = 1 << 20

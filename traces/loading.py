@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces import servegen
 from servegym.traces.families import FAMILIES, generate
 from servegym.traces.readers import read_trace
@@ -42,7 +42,7 @@ def load_trace(
 ) -> Trace:
     """The requests of a family or of ServeGen's tables (drawn by `seed`), or of a file, as `build_workload` takes them.
 
-    default_requests: how many are drawn where `requests` does not say. Raises WorkloadError.
+    default_requests: how many are drawn if `requests` is not given. Raises WorkloadError.
     """
     if requests is not None and requests < 1:
         raise WorkloadError(f"{requests} requests: a workload has at least 1")
@@ -73,11 +73,11 @@ def load_trace(
 
 
 def window_start(window: int | str, seed: int, length: int, size: int) -> int:
-    """Number of the first of `size` things in a row out of `length`, none of them wrapped around.
+    """Index of the first of `size` consecutive items out of `length`, without wrapping around.
 
-    window: "first" (0), "seed", or the number itself. By seed, places follow the golden ratio: however many
-    seeds there are, they lie evenly and overlap as little as they can, which random places do not. Seed 0: 0.
-    Raises WorkloadError for a window that is none, or reaches over the end.
+    window: "first" (0), "seed", or the index itself. By seed, windows follow the golden ratio: however many
+    seeds there are, they lie evenly and overlap as little as possible, unlike random ones. Seed 0: 0.
+    Raises WorkloadError for an unknown window, or one that reaches over the end.
     """
     room = max(length - size, 0)
     if window == "first":

@@ -1,4 +1,4 @@
-"""Families whose lengths a paper describes by a few figures, where it does not publish the trace."""
+"""Families whose lengths a paper describes by a few figures without publishing the trace."""
 
 from __future__ import annotations
 

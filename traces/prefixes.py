@@ -1,16 +1,16 @@
-"""From the prefix blocks of a trace to the chunks of a workload, of which prefix stores keep the KV."""
+"""From the prefix blocks of a trace to the prompt chunks of a workload, whose KV prefix stores keep."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.simulator.prefixes import Prompts
 from servegym.traces.trace import PrefixBlocks, Trace
 
 
 def prompts_of(trace: Trace) -> Prompts | None:
-    """The full chunks of each prompt, numbered alike where all up to their end is alike; None: the trace names none.
+    """The full chunks of each prompt; equal numbers: equal tokens up to the chunk's end. None: the trace names none.
 
     Blocks may be numbered by their own content or by everything up to their end: a chunk here is a block and all
     before it, so both come to the same. A last block that the prompt does not fill is no chunk.

@@ -10,7 +10,7 @@ import enum
 
 import numpy as np
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 
 
 class Stream(enum.IntEnum):

@@ -1,4 +1,4 @@
-"""What recipes are told, "70-15-15" and shares, and drawing by it."""
+"""Reading the settings of recipes, such as "70-15-15", and drawing classes by shares."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces.arrivals import checked_positive
 
 
 def drawn(level: np.ndarray, shares: np.ndarray, met: np.ndarray) -> np.ndarray:
-    """Indices drawn by `shares` among those `met`, or the last where none is.
+    """Indices drawn by `shares` among those `met`, or the last index if none is.
 
     level: uniform numbers (requests,). met: bool (choices,) or (requests, choices).
     """

@@ -2,8 +2,8 @@
 
 Asked for as "name" or "name:key=value,key=value". To add one, register a function here that takes a trace and
 a random generator, its parameters keyword-only, and returns an `Assignment`. What the trace has itself
-(`trace.given`) wins over the recipe's columns; a recipe may read it. What is drawn is drawn by a request's
-place in the trace, so that the first of more requests have the same.
+(`trace.given`) wins over the recipe's columns; a recipe may read it. Random columns depend only on a request's
+position in the trace, so a longer trace begins with the same ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces.arrivals import checked_positive
 from servegym.traces.recipe_settings import ascending, checked_share, drawn, of_classes, shares_of
 from servegym.traces.registry import Registry, unknown_name
@@ -182,8 +182,8 @@ def polyserve(
 
     ttft_s, tpot_s: the values, ascending; shares: of the TPOT values, parts of their sum.
     Only SLOs that an idle engine can meet are assigned: TPOT above idle_tpot_s, and TTFT above prompt tokens /
-    idle_prefill_tokens_per_s; where no value is, the loosest. Either is None: every value counts as met.
-    Source: PolyServe, section 5.1. Nothing is scaled: that is what leaving out is for.
+    idle_prefill_tokens_per_s; if no value fits, the loosest. If either is None, every value counts as met.
+    Source: PolyServe, section 5.1. Nothing is scaled: SLOs out of reach are left out instead.
     """
     ttfts = np.array(ascending(ttft_s, "polyserve: ttft_s"))
     tpots = np.array(ascending(tpot_s, "polyserve: tpot_s"))

@@ -1,6 +1,6 @@
-"""Named parts that add themselves: readers, families, arrival processes and SLO recipes each live in one of these.
+"""Registries to which readers, families, arrival processes and SLO recipes add themselves by name.
 
-A part is asked for by name, and where it has parameters by name and values: "gamma:cv=4".
+A part is looked up by name, with parameters if it has any: "gamma:cv=4".
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar, cast
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 
 Part = TypeVar("Part")
 

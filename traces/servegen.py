@@ -1,4 +1,4 @@
-"""ServeGen's clients: who asks how often and how burstily in each window of a day, and for how many tokens.
+"""ServeGen's clients: how often and how burstily each sends requests in each window of a day, and how long these are.
 
 Two tables make a trace, `NAME_client_rates` and `NAME_length_pdfs` (.parquet, beside each other). Times:
 `rate_per_s`, `pattern` (Gamma or Weibull gaps) and the shape `param0` by client and window of 10 minutes.
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.simulator.workload import MAX_TOKENS
 from servegym.traces import files, randomness
 from servegym.traces.cells import Chunk

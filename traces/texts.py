@@ -1,4 +1,4 @@
-"""Text files, packed or not."""
+"""Text files, gzipped or plain."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 
 SNIFFED_BYTES = 4096
 LONGEST_LINE = 1 << 26  # characters: a longer line is a broken file, or a hostile archive
 
 
 def open_text(path: Path) -> TextIO:
-    """A text file, unpacked where it is gzipped; refused where it is binary."""
+    """A text file, unpacked if it is gzipped; a binary file is refused."""
     opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
     with opener(path, "rb") as stream:
         if b"\0" in stream.read(SNIFFED_BYTES):

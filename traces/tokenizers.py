@@ -1,4 +1,4 @@
-"""How many tokens a text has, for traces of texts: their user names the tokenizer, none is guessed.
+"""How many tokens a text has, for traces of texts. The user names the tokenizer; none is guessed.
 
 The estimate is "characters/N" (4 suits English); any function from text to tokens, or to their number, is exact.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sized
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 
 Tokenizer = Callable[[str], "int | Sized"]
 ESTIMATE = "characters/"
@@ -16,7 +16,7 @@ ESTIMATE = "characters/"
 def token_counter(tokenizer: Tokenizer | str) -> Callable[[str], int]:
     """A function from text to its number of tokens; any text but the empty one has at least 1.
 
-    Raises WorkloadError for a name that is no estimate.
+    Raises WorkloadError for an unknown name.
     """
     if not isinstance(tokenizer, str):
         return lambda text: _count(tokenizer(text))

@@ -1,4 +1,4 @@
-"""A trace: what a file or a generator says of requests, before a rate and a recipe make it a workload."""
+"""A trace: requests from a file or a generator, before a rate and a recipe turn them into a workload."""
 
 from __future__ import annotations
 

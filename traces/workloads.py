@@ -1,4 +1,4 @@
-"""The front door: from the name of a trace, a rate and a recipe to the workload a simulator serves."""
+"""The main entry: from a trace's name, a rate and a recipe to the workload a simulator serves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.simulator.workload import Workload
 from servegym.traces import randomness
 from servegym.traces.arrivals import ARRIVALS, checked_rate
@@ -44,8 +44,8 @@ def build_workload(
         win over the recipe's.
     arrivals: a process of `ARRIVALS`, maybe with parameters ("gamma:cv=4") (default: "own" where the trace has
         times, else "poisson").
-    seed: lengths, arrivals and priorities are independent streams of it: one seed has the same lengths and
-        priorities at every rate, and the same arrivals but for their scale.
+    seed: gives independent streams for lengths, arrivals and priorities. One seed has the same lengths and
+        priorities at every rate, and the same arrivals except for their scale.
     max_prompt_tokens, max_total_tokens: requests with a longer prompt, or prompt and output, are left out
         (what a model's context length does); a family draws others in their place.
     window: which of a file's requests: "first", "seed" (every seed others, in a row, evenly over the file) or
@@ -56,7 +56,7 @@ def build_workload(
 
     Where the trace says which prompts begin alike (`prefix_blocks`) the workload does too (`Workload.prefixes`).
 
-    Raises WorkloadError for anything that does not make a workload.
+    Raises WorkloadError if the arguments give no workload.
     """
     loaded = load_trace(
         trace,

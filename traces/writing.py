@@ -1,4 +1,4 @@
-"""Traces and workloads as files in servegym's own words, which `read_trace` reads again."""
+"""Traces and workloads as files in servegym's own format, which `read_trace` reads back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.simulator.workload import DEFAULTS, Workload
 from servegym.traces.loading import load_trace
 from servegym.traces.readers.own import BLOCK_TOKENS

@@ -1,4 +1,4 @@
-"""Networks in PyTorch whose actors are, number for number, those that become compiled policies."""
+"""PyTorch networks whose actors equal, number for number, the compiled policies made of them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import nn
 
 from servegym.baselines.learned.network import Network, Shape
-from servegym.tuners.errors import TrainingError
-from servegym.tuners.forms import Lead
+from servegym.errors import TrainingError
+from servegym.tuners.decision_head import BaseBias
 
 # To the type checker these bases are anything: `Compilable` gives them another `action_net`.
 _Policy: Any = object
@@ -47,12 +47,12 @@ class Actor(nn.Module):
 
 
 @torch.no_grad()
-def begin_with_base(actor: Actor, lead: Lead | None) -> None:
-    """Weights with which the actor follows the base policy: the last layer's are 0, but for the lead of its choice.
+def begin_with_base(actor: Actor, base_bias: BaseBias | None) -> None:
+    """Weights with which the actor follows the base: the last layer's are 0 except for the bias to the base's choice.
 
-    The numbers that say what that is are carried to the last layer, each by one unit of every hidden layer. What is 1
-    comes out as act(...act(1)), which the last layer's weights make up for. All of it is learned further like the rest.
-    Raises TrainingError where hidden layers have fewer units.
+    The inputs that encode this choice are carried to the last layer, each by one unit of every hidden layer. An input
+    of 1 comes out as act(...act(1)), for which the last layer's weights compensate. All of these are trained like the
+    other weights. Raises TrainingError if hidden layers have fewer units.
     """
     for layer in actor.layers[:-1]:
         nn.init.orthogonal_(layer.weight, float(np.sqrt(2)))
@@ -60,9 +60,9 @@ def begin_with_base(actor: Actor, lead: Lead | None) -> None:
     last = actor.layers[-1]
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
-    if lead is None:
+    if base_bias is None:
         return
-    carried, places = torch.ones(()), list(lead.columns)
+    carried, places = torch.ones(()), list(base_bias.columns)
     for layer in actor.layers[:-1]:
         if layer.out_features < len(places):
             raise TrainingError(
@@ -72,8 +72,8 @@ def begin_with_base(actor: Actor, lead: Lead | None) -> None:
             layer.weight[unit] = 0.0
             layer.weight[unit, place] = 1.0
         carried, places = actor.activation(carried), list(range(len(places)))
-    last.weight[:, places] = torch.as_tensor(lead.weights, dtype=last.weight.dtype) / carried
-    last.bias[:] = torch.as_tensor(lead.bias, dtype=last.bias.dtype)
+    last.weight[:, places] = torch.as_tensor(base_bias.weights, dtype=last.weight.dtype) / carried
+    last.bias[:] = torch.as_tensor(base_bias.bias, dtype=last.bias.dtype)
 
 
 @torch.no_grad()
@@ -86,20 +86,20 @@ def load_network(layers: list[nn.Linear], network: Network) -> None:
 class Compilable(_Policy):
     """A policy of Stable-Baselines3 with an `Actor` for its actor: all of it takes the place of `action_net`.
 
-    shape, lead: of the actor, and what it begins with (`begin_with_base`). Where slots are scored, the noise of all has
-    one deviation, and scores of empty slots are noise of deviation 1, which has no gradient.
+    shape, base_bias: of the actor, and of its first weights (`begin_with_base`). If slots are scored, the noise of all
+    has one deviation, and scores of empty slots are noise of deviation 1, which has no gradient.
     """
 
     log_std: Any
 
-    def __init__(self, *args: Any, shape: Shape, lead: Lead | None = None, **more: Any):
-        self.shape, self.lead = shape, lead
+    def __init__(self, *args: Any, shape: Shape, base_bias: BaseBias | None = None, **more: Any):
+        self.shape, self.base_bias = shape, base_bias
         super().__init__(*args, **more)  # calls _build
 
     def _build(self, lr_schedule: Any) -> None:
         super()._build(lr_schedule)
         self.action_net = Actor(self.shape)
-        begin_with_base(self.action_net, self.lead)
+        begin_with_base(self.action_net, self.base_bias)
         if self.shape.is_shared and hasattr(self, "log_std"):
             self.log_std = nn.Parameter(self.log_std.detach()[:1])
         parameters = self.parameters()
@@ -114,7 +114,7 @@ class Compilable(_Policy):
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         data = super()._get_constructor_parameters()
-        return data | {"shape": self.shape, "lead": self.lead}
+        return data | {"shape": self.shape, "base_bias": self.base_bias}
 
 
 class CompilablePolicy(Compilable, _ActorCritic):

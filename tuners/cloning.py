@@ -1,8 +1,7 @@
-"""Behaviour cloning: a network learns to decide as a heuristic does, as a start for what is learned from rewards.
+"""Behaviour cloning: a network learns to imitate a heuristic, as a start for learning from rewards.
 
-Rounds after the first are shown what the network itself comes to, with what the teacher would have done there: Ross,
-Gordon and Bagnell, "A Reduction of Imitation Learning and Structured Prediction to No-Regret Online Learning" (DAgger),
-2011.
+Later rounds visit the states that the network itself reaches, labelled with the teacher's decisions (DAgger): Ross,
+Gordon and Bagnell, "A Reduction of Imitation Learning and Structured Prediction to No-Regret Online Learning", 2011.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ import torch
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.baselines.learned.network import Network
 from servegym.envs.env import ServingEnv
+from servegym.errors import TrainingError
 from servegym.tuners.actors import Actor, begin_with_base, load_network
 from servegym.tuners.config import TrainingConfig, from_plain
-from servegym.tuners.errors import TrainingError
+from servegym.tuners.decision_head import NetworkAgent
 from servegym.tuners.export import network_of
-from servegym.tuners.forms import NetworkAgent
 from servegym.tuners.outcome import Progress, State, finish
 from servegym.tuners.problem import Problem, problem_of
 from servegym.tuners.runs import RunFolder
@@ -100,11 +99,11 @@ class Learner:
     """An actor that is fitted to what was shown."""
 
     def __init__(self, problem: Problem, settings: CloningConfig):
-        config, form = problem.config, problem.form
+        config, head = problem.config, problem.head
         self.problem, self.settings = problem, settings
         torch.manual_seed(config.seed)
         self.actor = Actor(problem.shape)
-        begin_with_base(self.actor, form.lead and form.lead.times(config.network.lead))
+        begin_with_base(self.actor, head.base_bias and head.base_bias.times(config.network.base_bias))
         self.optimizer = torch.optim.Adam(self.actor.parameters(), lr=settings.learning_rate)
         self.generator = torch.Generator().manual_seed(config.seed)
 
@@ -147,7 +146,7 @@ def train(
     """Clone as configured in the folder `out`; returns the policy of the last round.
 
     resume: begin anew in a folder where this was stopped: it ends with the same bytes. progress: called after each
-    round. Raises TrainingError for what cannot be cloned, PolicyError for a teacher that there is not.
+    round. Raises TrainingError for what cannot be cloned, PolicyError for an unknown teacher.
     """
     settings, problem, folder = CloningConfig.of(config), problem_of(config), RunFolder(out)
     env = ServingEnv(problem.venv.interface, problem.source)
@@ -177,7 +176,7 @@ def learn(
 ) -> State:
     """Round by round."""
     config, state = problem.config, State()
-    judge = Judge(problem.form, problem.source, config.validation)
+    judge = Judge(problem.head, problem.source, config.validation)
     begun_s, parts = time.perf_counter(), []
     assert config.budget.steps is not None
     decisions = max(1, config.budget.steps // settings.rounds)
@@ -186,7 +185,7 @@ def learn(
         parts.append(show(env, teacher, agent, decisions, config.seed + number * decisions))
         loss = learner.fit(Shown.of(parts))
         network = learner.network
-        verdict = judge.judge(problem.form.policy(network))
+        verdict = judge.judge(problem.head.policy(network))
         state.elapsed_s = time.perf_counter() - begun_s
         row = {"steps": (number + 1) * decisions, "minutes": state.elapsed_s / 60, "loss": loss}
         row |= {**dataclasses.asdict(verdict), "is_best": number == settings.rounds - 1}

@@ -1,4 +1,4 @@
-"""What a training is: one typed value, read from YAML and written beside what came of it."""
+"""The configuration of a training: one typed value, read from YAML and written beside its results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from servegym.baselines.learned.network import ACTIVATIONS
-from servegym.tuners.errors import TrainingError
+from servegym.errors import TrainingError
 
 SHIPPED = "servegym.tuners.configs"
 NAMESPACE = "servegym:"
@@ -26,21 +26,21 @@ FIRST_VALIDATION_SEED = 900_000  # of the train split's seeds; those of training
 class NetworkConfig:
     """The actor's network. hidden: sizes of its hidden layers. critic: those of the critic's, where there is one.
 
-    lead: how strongly the base's own choice is preferred before anything is learned: added to the logit of the choice;
-    of a ranking, how far apart the scores of the first and the last slot are (before tanh). 0: not at all.
+    base_bias: how strongly the base's own choice is preferred before anything is learned: added to the logit of the
+    choice; of a ranking, how far apart the scores of the first and the last slot are (before tanh). 0: not at all.
     log_std: of the noise on continuous actions at the start, natural logarithm.
     """
 
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
     critic: tuple[int, ...] = (64, 64)
-    lead: float = 3.0
+    base_bias: float = 3.0
     log_std: float = -1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class BudgetConfig:
-    """When training ends: after so many steps of environments, or so many minutes, whichever comes first."""
+    """When training ends: after a number of environment steps or minutes, whichever comes first."""
 
     steps: int | None = None
     minutes: float | None = None
@@ -48,9 +48,9 @@ class BudgetConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ValidationConfig:
-    """How the policy is judged meanwhile: on scenarios of seeds from first_seed on, beside the base policy.
+    """How the policy is judged during training: on scenarios of seeds from first_seed on, beside the base policy.
 
-    The best one by their mean TDG ratio is what training gives.
+    Training returns the policy with the best mean TDG ratio there.
     """
 
     scenarios: int = 48
@@ -64,7 +64,7 @@ class TrainingConfig:
     """A training. Raises TrainingError for what cannot be.
 
     environment: an id, such as EngineBatching-v0. arguments: of the environment. scenarios: what differs from the
-    source that the environment has by default, as `RandomScenarios.with_words` takes it.
+    source that the environment has by default, as `ServingSpec.with_words` takes it.
     environments: how many are stepped side by side. hyperparameters: of the algorithm, as its class takes them.
     reward_scale: on rewards as the algorithm sees them. start: path of a policy to start from, instead of the base.
     checkpoint_minutes: how often all that is needed to go on is written. torch_threads: for the network.
@@ -94,7 +94,7 @@ class TrainingConfig:
             ("network.activation", self.network.activation in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}"),
             ("network.hidden", min(self.network.hidden, default=1) >= 1, "sizes of 1 or more"),
             ("network.critic", min(self.network.critic, default=1) >= 1, "sizes of 1 or more"),
-            ("network.lead", 0 <= self.network.lead < math.inf, "0 or more"),
+            ("network.base_bias", 0 <= self.network.base_bias < math.inf, "0 or more"),
             ("network.log_std", math.isfinite(self.network.log_std), "finite"),
             ("reward_scale", 0 < self.reward_scale < math.inf, "above 0"),
             ("budget", self.budget != BudgetConfig(), "steps or minutes, or both"),

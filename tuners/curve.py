@@ -1,4 +1,4 @@
-"""The picture of a training: what validation said of the policy over time."""
+"""The picture of a training: the policy's validation results over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes as Minari datasets: what agents saw, did and earned, for offline learning."""
+"""Episodes as Minari datasets (observations, actions, rewards), for offline learning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from servegym.envs.agents import Agent
 from servegym.envs.env import ServingEnv
-from servegym.tuners.errors import TrainingError
+from servegym.errors import TrainingError
 
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec

@@ -1,8 +1,8 @@
 """Evolution: CMA-ES over the weights of a network, each candidate a compiled policy with which whole scenarios are run.
 
-In each generation all candidates serve the same scenarios, drawn anew for it, so that they differ by what they decide
-and not by what they are given. Only the order of the candidates counts, so nothing is lost by not holding them against
-the base. The mean of the search is validated now and then; the best by validation is what training gives.
+In each generation all candidates serve the same scenarios, drawn anew for it, so that they differ only by their
+decisions. Only the order of the candidates counts, so they need not be compared with the base. The mean of the search
+is validated now and then; training returns the best by validation.
 
 Hansen and Ostermeier, "Completely Derandomized Self-Adaptation in Evolution Strategies", 2001; with many weights Ros
 and Hansen, "A Simple Modification in CMA-ES Achieving Linear Time and Space Complexity", 2008; both by the library
@@ -23,14 +23,15 @@ import numpy as np
 from servegym.baselines.learned.artifact import load
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.baselines.learned.network import Network, Shape
+from servegym.errors import TrainingError
+from servegym.evaluation.running import Runner, ThreadRunner, results_of
 from servegym.simulator.policies import Policy
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.tuners.config import TrainingConfig, from_plain
-from servegym.tuners.errors import TrainingError
-from servegym.tuners.forms import Form, Lead
+from servegym.tuners.decision_head import BaseBias, DecisionHead
 from servegym.tuners.outcome import Progress, State, Stopped, finish
 from servegym.tuners.problem import Problem, problem_of
-from servegym.tuners.running import Runner, ThreadRunner, results_of
 from servegym.tuners.runs import RunFolder
 from servegym.tuners.validation import Judge
 
@@ -45,8 +46,8 @@ class EvolutionConfig:
 
     step: standard deviation of the candidates' weights in the first generation. population: candidates of a generation;
     None: 4 + 3 ln(weights). scenarios: that each of them serves. separable: whether weights are taken to vary each by
-    itself; None: if there are more than 300. inputs: slot: what a shared network makes of the numbers of the whole
-    stays as it began, and the weights that are searched are fewer.
+    itself; None: if there are more than 300. inputs: with "slot", a shared network's weights for the numbers of the
+    whole keep their first values, so fewer weights are searched.
     """
 
     step: float = 0.3
@@ -72,7 +73,7 @@ class EvolutionConfig:
 
 
 class Search:
-    """The weights that are searched, and the state of the search: pickled, it goes on as if nothing had been."""
+    """The searched weights and the state of the search. Pickled and loaded, it continues unchanged."""
 
     def __init__(self, start: Network, settings: EvolutionConfig, seed: int):
         from cmaes import CMA, SepCMA
@@ -119,7 +120,7 @@ class Search:
 
 
 def searched(shape: Shape, inputs: str) -> np.ndarray:
-    """int64[...]: which weights are searched. Raises TrainingError where none would be left."""
+    """int64[...]: which weights are searched. Raises TrainingError if none would be left."""
     if inputs == ALL:
         return np.arange(shape.count)
     if not shape.is_shared:
@@ -130,13 +131,13 @@ def searched(shape: Shape, inputs: str) -> np.ndarray:
     return np.arange(shape.whole * first, shape.count)  # the first layer is stored input by input
 
 
-def first_network(shape: Shape, lead: Lead | None, rng: np.random.Generator) -> Network:
+def first_network(shape: Shape, base_bias: BaseBias | None, rng: np.random.Generator) -> Network:
     """A network that decides as the base policy does, as `actors.begin_with_base` makes one in PyTorch.
 
     Raises TrainingError where hidden layers have fewer units than there are numbers to carry through them.
     """
     layers = []
-    carried, places = 1.0, [] if lead is None else list(lead.columns)
+    carried, places = 1.0, [] if base_bias is None else list(base_bias.columns)
     for inputs, outputs in shape.layers[:-1]:
         if outputs < len(places):
             raise TrainingError(f"network.hidden: a layer of {outputs} units; it should have {len(places)} or more")
@@ -147,9 +148,9 @@ def first_network(shape: Shape, lead: Lead | None, rng: np.random.Generator) -> 
         layers.append((weight, np.zeros(outputs)))
         carried, places = np.tanh(carried) if shape.activation == "tanh" else carried, list(range(len(places)))
     weight, bias = np.zeros(shape.layers[-1][::-1]), np.zeros(shape.layers[-1][1])
-    if lead is not None:
-        weight[:, places] = lead.weights / carried
-        bias[:] = lead.bias
+    if base_bias is not None:
+        weight[:, places] = base_bias.weights / carried
+        bias[:] = base_bias.bias
     return Network.from_layers(shape, [*layers, (weight, bias)])
 
 
@@ -158,10 +159,10 @@ def start_of(problem: Problem) -> Network:
 
     Raises TrainingError where that policy is of another shape, PolicyError where it cannot be read.
     """
-    config, form = problem.config, problem.form
+    config, head = problem.config, problem.head
     if config.start is None:
-        lead = form.lead and form.lead.times(config.network.lead)
-        return first_network(problem.shape, lead, np.random.default_rng(config.seed))
+        base_bias = head.base_bias and head.base_bias.times(config.network.base_bias)
+        return first_network(problem.shape, base_bias, np.random.default_rng(config.seed))
     policy = load(config.start)
     network = policy.network if isinstance(policy, LearnedPolicy) else None
     if network is None or network.shape != problem.shape:
@@ -174,8 +175,8 @@ def tdg_ratio(scenario: Scenario) -> float:
     """Gain over ideal gain of a whole run, without the rest of what a `Result` says."""
     simulation = Simulation(scenario)
     arrays = simulation.run().arrays
-    arrived = int(arrays.clock[0].next_arrival)
-    return float(arrays.clock[0].gain / scenario.gain.ideal(scenario.workload.table)[:arrived].sum())
+    arrived = int(arrays.status[0].next_arrival)
+    return float(arrays.status[0].gain / scenario.gain.ideal(scenario.workload.table)[:arrived].sum())
 
 
 def tdg_ratio_of(runs: Sequence[Scenario], index: int) -> float:
@@ -183,9 +184,11 @@ def tdg_ratio_of(runs: Sequence[Scenario], index: int) -> float:
     return tdg_ratio(runs[index])
 
 
-def scores_of(form: Form, policies: Sequence[Policy], scenarios: Sequence[Scenario], runner: Runner) -> np.ndarray:
+def scores_of(
+    head: DecisionHead, policies: Sequence[Policy], scenarios: Sequence[Scenario], runner: Runner
+) -> np.ndarray:
     """float64[policies]: mean TDG ratio over the scenarios."""
-    runs = [form.placed(scenario, policy) for policy in policies for scenario in scenarios]
+    runs = [head.placed(scenario, policy) for policy in policies for scenario in scenarios]
     ratios = np.array(results_of(runner, functools.partial(tdg_ratio_of, runs), range(len(runs))))
     return ratios.reshape(len(policies), len(scenarios)).mean(axis=1)
 
@@ -224,7 +227,7 @@ def train(
 
 
 class Evolution:
-    """A training as far as it has gone: what a checkpoint holds."""
+    """The state of a training, as a checkpoint holds it."""
 
     def __init__(self, search: Search):
         self.search, self.state = search, State()
@@ -239,8 +242,8 @@ class Evolution:
         progress: Progress | None,
     ) -> None:
         """Generation by generation to the end of the budget."""
-        form, state = problem.form, self.state
-        judge = Judge(form, problem.source, problem.config.validation, runner)
+        head, state = problem.head, self.state
+        judge = Judge(head, problem.source, problem.config.validation, runner)
         begun_s = time.perf_counter() - state.elapsed_s
         while True:
             share = self._share_used(problem.config)
@@ -252,8 +255,8 @@ class Evolution:
             if share >= 1:
                 return
             scenarios = scenarios_of(problem, self.generation, settings.scenarios)
-            policies = [form.policy(network) for network in self.search.candidates()]
-            self.search.learn(scores_of(form, policies, scenarios, runner))
+            policies = [head.policy(network) for network in self.search.candidates()]
+            self.search.learn(scores_of(head, policies, scenarios, runner))
             self.generation += 1
             self.steps += len(policies) * len(scenarios)
             state.elapsed_s = time.perf_counter() - begun_s
@@ -279,7 +282,7 @@ class Evolution:
         state, network = self.state, self.search.mean
         if state.rows and state.rows[-1]["steps"] == self.steps:
             return
-        verdict = judge.judge(problem.form.policy(network))
+        verdict = judge.judge(problem.head.policy(network))
         is_best = state.best is None or verdict.policy > state.best_row["policy"]
         row = {"steps": self.steps, "minutes": state.elapsed_s / 60, "generation": self.generation}
         row |= {"step_size": self.search.step, **dataclasses.asdict(verdict), "is_best": is_best}

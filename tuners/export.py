@@ -1,4 +1,4 @@
-"""A trained actor as a network of numbers, and that as a compiled policy in a file."""
+"""From a trained actor to a network of plain numbers, and to a compiled policy in a file."""
 
 from __future__ import annotations
 

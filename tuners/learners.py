@@ -1,4 +1,4 @@
-"""The algorithms of Stable-Baselines3 and sb3-contrib, on the networks that become compiled policies."""
+"""The algorithms of Stable-Baselines3 and sb3-contrib, with networks that can become compiled policies."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
 from servegym.baselines.learned.artifact import load
+from servegym.errors import TrainingError
 from servegym.tuners.actors import ACTIVATIONS, CompilablePolicy, MaskableCompilablePolicy, load_network
-from servegym.tuners.errors import TrainingError
 from servegym.tuners.export import actor_layers
 from servegym.tuners.problem import Problem
 
@@ -74,7 +74,7 @@ def check_suits(problem: Problem) -> None:
     if config.algorithm not in CLASSES:
         raise TrainingError(f"algorithm is {config.algorithm!r}; here it should be one of {', '.join(CLASSES)}")
     suitable = ["maskable-ppo"] if problem.venv.interface.choices else ["ppo"]
-    if isinstance(space, gym.spaces.Box) and not problem.form.is_shared:
+    if isinstance(space, gym.spaces.Box) and not problem.head.is_shared:
         suitable.append("sac")
     if config.algorithm not in suitable:
         raise TrainingError(
@@ -109,10 +109,10 @@ def policy_arguments(problem: Problem) -> dict[str, Any]:
     activation = ACTIVATIONS[network.activation]
     if problem.config.algorithm == "sac":
         return {"net_arch": {"pi": list(network.hidden), "qf": list(network.critic)}, "activation_fn": activation}
-    lead = problem.form.lead if network.lead > 0 else None
+    base_bias = problem.head.base_bias if network.base_bias > 0 else None
     arguments: dict[str, Any] = {
         "shape": shape,
-        "lead": lead and lead.times(network.lead),
+        "base_bias": base_bias and base_bias.times(network.base_bias),
         "net_arch": {"pi": [], "vf": list(network.critic)},  # the actor takes the observation as it is
         "activation_fn": activation,
     }

@@ -1,4 +1,4 @@
-"""What a training comes to: the best policy so far, the curve, and in the end a policy, a picture and a summary."""
+"""The results of a training: the best policy so far and the curve; at the end a policy, a picture and a summary."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Stopped(Exception):
 
 @dataclasses.dataclass
 class State:
-    """What a training has come to, apart from the model."""
+    """The state of a training, except for the model."""
 
     elapsed_s: float = 0.0
     rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # of the curve
@@ -41,13 +41,13 @@ def finish(problem: Problem, folder: RunFolder, state: State) -> LearnedPolicy:
     assert state.best is not None
     row = state.best_row
     policy = save_policy(problem, state.best, folder.path / POLICY, **said_of(row))
-    title = f"{problem.config.name}: {problem.form.base.label} with what was learned upon it"
+    title = f"{problem.config.name}: {problem.head.base.label} with what was learned upon it"
     plot_curve(state.rows, title, folder.path / PICTURE)
     last = state.rows[-1]
     folder.write_summary(
         {
             "training": problem.config.name, "algorithm": problem.config.algorithm,
-            "environment": problem.config.environment, "base": problem.form.base.label,
+            "environment": problem.config.environment, "base": problem.head.base.label,
             "steps": last["steps"], "minutes": state.elapsed_s / 60, "weights": problem.shape.count,
             "best_at_steps": row["steps"], "validation": said_of(row)["validation"],
             "policy": str(folder.path / POLICY), "picture": str(folder.path / PICTURE),
@@ -63,11 +63,11 @@ def said_of(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def save_policy(problem: Problem, network: Network, path: Path, **how: Any) -> LearnedPolicy:
-    """Write the network's policy to a .json file with how it came about; returns the policy.
+    """Write the network's policy and its provenance to a .json file; returns the policy.
 
-    how: more to say of it: steps, minutes, validation.
+    how: further provenance: steps, minutes, validation.
     """
-    policy = problem.form.policy(network)
+    policy = problem.head.policy(network)
     save(policy, path, provenance(problem, **how))
     return policy
 

@@ -1,4 +1,4 @@
-"""What a training is about, made from its configuration: the environments, their scenarios, the network's form."""
+"""The problem of a training, made from its configuration: environments, scenarios, and the network's decision head."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import Any
 import gymnasium as gym
 
 from servegym.baselines.learned.network import Shape
-from servegym.envs.ranges import ScenarioError
 from servegym.envs.registration import ENVIRONMENTS, register_all
-from servegym.envs.scenarios import SPLITS, RandomScenarios
 from servegym.envs.vector import ServingVectorEnv
-from servegym.simulator.errors import ServegymError
+from servegym.errors import ServegymError, SpecError, TrainingError
+from servegym.scenarios.episodes import SPLITS
+from servegym.scenarios.spec import ServingSpec
+from servegym.scenarios.values import listed_json
 from servegym.tuners.config import NAMESPACE, TrainingConfig
-from servegym.tuners.errors import TrainingError
-from servegym.tuners.forms import Form, form_of
+from servegym.tuners.decision_head import DecisionHead, head_of
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """venv: the environments, not yet reset. source: of their scenarios. form, shape: of the network."""
+    """venv: the environments, not yet reset. source: of their scenarios. head, shape: of the network."""
 
     config: TrainingConfig
     venv: ServingVectorEnv
-    source: RandomScenarios
-    form: Form
+    source: ServingSpec
+    head: DecisionHead
     shape: Shape
 
     @property
     def trained_on(self) -> dict[str, Any]:
         """What an evaluation has to know so as to judge on something else: traces, devices, loads, seeds."""
-        document, seeds = self.source.to_json(), SPLITS["train"]
-        return {key: document[key] for key in ("traces", "devices", "loads")} | {
+        seeds = SPLITS["train"]
+        return {f"{name}s": listed_json(self.source[name]) for name in ("trace", "device", "load")} | {
             "seeds": [{"first": seeds.start, "last": seeds.stop - 1}]
         }
 
@@ -52,7 +52,7 @@ def problem_of(config: TrainingConfig) -> Problem:
             vectorization_mode="vector_entry_point",
             **arguments,
         )
-    except (TypeError, ScenarioError) as error:
+    except (TypeError, SpecError) as error:
         raise TrainingError(f"arguments of {config.environment}: {error}") from None
     venv = made.unwrapped
     assert isinstance(venv, ServingVectorEnv)
@@ -60,13 +60,13 @@ def problem_of(config: TrainingConfig) -> Problem:
         source = venv.source.with_words(config.scenarios)  # type: ignore[attr-defined]
     except ServegymError as error:
         raise TrainingError(f"scenarios: {error}") from None
-    if source.split != "train":
+    if source.demand.split != "train":
         raise TrainingError(
-            f"scenarios.split is {source.split!r}; training is on 'train', what is not is for evaluation"
+            f"scenarios.split is {source.demand.split!r}; training is on 'train', what is not is for evaluation"
         )
     venv.source = source
-    form = form_of(venv)
-    return Problem(config, venv, source, form, form.shape(config.network.hidden, config.network.activation))
+    head = head_of(venv)
+    return Problem(config, venv, source, head, head.shape(config.network.hidden, config.network.activation))
 
 
 def plain_arguments(config: TrainingConfig) -> Mapping[str, Any]:

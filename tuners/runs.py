@@ -1,4 +1,4 @@
-"""The folder of a training: what it was, how it went, and all that is needed to go on with it.
+"""The folder of a training: its configuration, its progress, and everything needed to resume it.
 
 config.yaml  versions.json     what it was
 curve.jsonl  training_curve.png  tensorboard/     how it went
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from servegym import __version__
+from servegym.errors import TrainingError
 from servegym.tuners.config import TrainingConfig, load_config, to_text
-from servegym.tuners.errors import TrainingError
 
 CONFIG, VERSIONS, CURVE, PICTURE = "config.yaml", "versions.json", "curve.jsonl", "training_curve.png"
 POLICY, SUMMARY, TENSORBOARD, CHECKPOINTS = "policy.json", "summary.json", "tensorboard", "checkpoints"
@@ -47,7 +47,7 @@ class RunFolder:
         self.path = Path(path)
 
     def begin(self, config: TrainingConfig) -> None:
-        """Write what is going to be done. Raises TrainingError where there is a training already."""
+        """Write the configuration. Raises TrainingError if the folder already holds a training."""
         if (self.path / CONFIG).exists():
             raise TrainingError(f"{self.path}: there is a training in it; --resume {self.path} goes on with it")
         self.path.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ class RunFolder:
         write(self.path / CONFIG, to_text(config))
 
     def config(self) -> TrainingConfig:
-        """What was begun here. Raises TrainingError if nothing was."""
+        """The configuration of the training here. Raises TrainingError if there is none."""
         if not (self.path / CONFIG).is_file():
             raise TrainingError(f"{self.path}: there is no training to go on with (no {CONFIG})")
         return load_config(self.path / CONFIG)
@@ -96,7 +96,7 @@ class RunFolder:
 
 
 def write(path: Path, text: str) -> None:
-    """All of it or, if that fails, what was there before."""
+    """Write a file whole, or leave the old one if that fails."""
     draft = path.with_name(f".{path.name}.draft")
     draft.write_text(text, encoding="utf-8")
     os.replace(draft, path)

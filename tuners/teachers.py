@@ -1,4 +1,4 @@
-"""Teachers: policies that are asked what they would do where an agent decides, as actions of the environment."""
+"""Teachers: policies whose decisions, as actions of an environment, are imitated."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from servegym.baselines.learned.controller import control_table
 from servegym.baselines.registry import router, scheduler
 from servegym.envs.env import ServingEnv
+from servegym.errors import TrainingError
 from servegym.simulator.policies import StateFields
 from servegym.simulator.types import HOLD, ROUTE, STAY
-from servegym.tuners.errors import TrainingError
 
 
 class Teacher(abc.ABC):
-    """What is imitated. An agent: its actions are of the environment that it was made for."""
+    """A policy to imitate, as an agent of the environment that it was made for."""
 
     def __init__(self, env: ServingEnv):
         self.env = env
@@ -27,7 +27,7 @@ class Teacher(abc.ABC):
 
     @abc.abstractmethod
     def act(self, observation: Any, info: dict[str, Any]) -> Any:
-        """What it would do at the decision that the environment is at."""
+        """Its action at the environment's present decision."""
 
 
 class BaseTeacher(Teacher):
@@ -87,37 +87,38 @@ class RankingTeacher(Teacher):
     def act(self, observation: Any, info: dict[str, Any]) -> Any:
         simulation = self.env.simulation
         arrays, slots = simulation.arrays, self.env.action_space.shape[0]  # type: ignore[index]
-        engine = int(arrays.clock[0].deciding_engine)
-        plan = simulation.plan_of(self.policy, self.numbers.copy(), engine, float(arrays.clock[0].now_s))
+        engine = int(arrays.status[0].deciding_engine)
+        ranks = simulation.ranks_of(self.policy, self.numbers.copy(), engine, float(arrays.status[0].now_s))
         shown = self.env.interface.layout.parts(observation)["request"][:, 0] > 0
         places = arrays.order[: int(shown.sum())]
-        ranked = np.lexsort((places, plan["key"][places], plan["tier"][places]))
+        ranked = np.lexsort((places, ranks["key"][places], ranks["tier"][places]))
         scores = np.zeros(slots, "f4")
         scores[ranked] = np.linspace(1.0, -1.0, len(places)) if len(places) > 1 else 0.0
         return scores
 
 
 class RoutingTeacher(Teacher):
-    """ClusterRouting: another router. What it holds, or sends where it cannot go, goes where the base sends it."""
+    """ClusterRouting: another router. The base decides if it holds a request or names one that does not take it."""
 
     def __init__(self, env: ServingEnv, text: str):
         super().__init__(env)
         self.policy = router(text)
 
     def begin(self) -> None:
-        scenario, books = self.env.simulation.scenario, self.env.simulation.books
+        scenario, router_state = self.env.simulation.scenario, self.env.simulation.router_state
         self.numbers = self.policy.numbers(scenario.fact)
-        self.state = np.zeros((len(books.known.views), len(self.policy.state.engine)))
+        self.state = np.zeros((len(router_state.known.snapshots), len(self.policy.state.engine)))
         self.route = np.zeros(1, ROUTE)
 
     def act(self, observation: Any, info: dict[str, Any]) -> Any:
-        arrays, books = self.env.simulation.arrays, self.env.simulation.books
-        clock, route = arrays.clock[0], self.route[0]
-        route.engine, route.decode_engine, route.tier, route.line = HOLD, -1, STAY, books.route[0].line
-        self.policy.function.entry(
-            float(clock.now_s), int(clock.deciding_request), arrays.requests, books.known, self.state, self.numbers,
-            books.estimates, arrays.plan, arrays.order, route,
-        )  # fmt: skip
+        simulation, route = self.env.simulation, self.route[0]
+        status = simulation.arrays.status[0]
+        route.engine, route.decode_engine, route.tier = HOLD, -1, STAY
+        route.held_queue = simulation.router_state.route[0].held_queue
+        scratch = np.zeros((self.policy.scratch.rows, simulation.arrays.scratch.shape[1]))
+        context = simulation.router_context(float(status.now_s))
+        context = context._replace(state=self.state, parameters=self.numbers, scratch=scratch)
+        self.policy.function.entry(context, int(status.deciding_request), route)
         engine, mask = int(route.engine), info["action_mask"]
         return engine if 0 <= engine < len(mask) and mask[engine] else info["base_action"]
 
@@ -132,7 +133,7 @@ TEACHERS: dict[str, Any] = {
 def teacher_of(env: ServingEnv, text: str) -> Teacher:
     """The policy of that name as a teacher; "": the base.
 
-    Raises TrainingError for a policy that cannot teach there, PolicyError for one that there is not.
+    Raises TrainingError for a policy that cannot teach there, PolicyError for an unknown one.
     """
     if not text:
         return BaseTeacher(env)

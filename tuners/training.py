@@ -35,13 +35,13 @@ FOREVER = 2**62  # steps, where a budget has none
 class Training(BaseCallback):
     """Watches a model learn: validates, keeps the best, writes checkpoints, and ends it when the budget is used.
 
-    All of that at the beginning of a rollout, when the model has just learned from the last.
+    It does all of that at the beginning of a rollout, when the model has just learned from the last one.
     """
 
     def __init__(self, problem: Problem, folder: RunFolder, state: State, progress: Progress | None):
         super().__init__()
         self.problem, self.folder, self.state, self.progress = problem, folder, state, progress
-        self.judge = Judge(problem.form, problem.source, problem.config.validation)
+        self.judge = Judge(problem.head, problem.source, problem.config.validation)
         self.interrupted = self.over = False
         self._ratios: list[float] = []
         self._validated: tuple[int, float] | None = None  # steps, seconds
@@ -101,7 +101,7 @@ class Training(BaseCallback):
         if state.rows and state.rows[-1]["steps"] == self.num_timesteps:
             return
         network = network_of(actor_layers(self.model), self.problem.shape)
-        verdict = self.judge.judge(self.problem.form.policy(network))
+        verdict = self.judge.judge(self.problem.head.policy(network))
         is_best = state.best is None or verdict.policy > state.best_row["policy"]
         row = {
             "steps": self.num_timesteps,
@@ -184,7 +184,7 @@ def save_model(model: BaseAlgorithm, folder: Path) -> None:
 
 
 def restore(model: BaseAlgorithm, env: Sb3VecEnv, found: tuple[Path, dict[str, Any]]) -> None:
-    """Put everything random back where it was. Episodes that were going on are lost: each lane begins its next."""
+    """Put everything random back where it was. Episodes that were going on are lost: each begins anew."""
     folder, state = found
     if hasattr(model, "load_replay_buffer"):
         model.load_replay_buffer(folder / REPLAY)

@@ -1,4 +1,4 @@
-"""How good a policy is on the scenarios of some seeds, beside the base policy on the same ones."""
+"""Judging a policy on the scenarios of some seeds, beside the base policy on the same ones."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from functools import partial
 
 import numpy as np
 
+from servegym.evaluation.running import Runner, ThreadRunner, results_of
 from servegym.simulator.policies import Policy
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.tuners.config import ValidationConfig
-from servegym.tuners.forms import Form
-from servegym.tuners.running import Runner, ThreadRunner, results_of
+from servegym.tuners.decision_head import DecisionHead
 
 WITHIN_95 = 1.96  # standard errors
 
@@ -33,12 +34,12 @@ class Judge:
 
     def __init__(
         self,
-        form: Form,
+        head: DecisionHead,
         source: Callable[[np.random.Generator], Scenario],
         config: ValidationConfig,
         runner: Runner | None = None,
     ):
-        self.form = form
+        self.head = head
         seeds = range(config.first_seed, config.first_seed + config.scenarios)
         self.scenarios = [source(np.random.default_rng(seed)) for seed in seeds]
         self._runner = runner or ThreadRunner()
@@ -46,7 +47,7 @@ class Judge:
 
     def tdg_ratios(self, policy: Policy | None = None) -> np.ndarray:
         """float64[scenarios]: of the policy; None: of the base."""
-        runs = [self.form.placed(scenario, policy) for scenario in self.scenarios]
+        runs = [self.head.placed(scenario, policy) for scenario in self.scenarios]
         return np.array(results_of(self._runner, partial(ratio_of, runs), range(len(runs))))
 
     @property

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from servegym.adapters.emulation.clock import VIRTUAL_CLOCK
-from servegym.adapters.emulation.errors import EmulationError
 from servegym.adapters.emulation.settings import DEVICE, TIME
+from servegym.errors import EmulationError
 from servegym.simulator.workload import Workload
 
 # Of vLLM, for an engine in this process. No telemetry: the clock that says when to send it stands still.

@@ -14,8 +14,8 @@ from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, ModelRunnerOutput
 
 from servegym.adapters.emulation.batches import Requests, Step
 from servegym.adapters.emulation.device import Device, finished
-from servegym.adapters.emulation.errors import EmulationError
 from servegym.adapters.emulation.settings import DEVICE, TIME, Settings
+from servegym.errors import EmulationError
 
 NULL_BLOCKS = 1  # vLLM keeps one block for itself
 LAYOUT = "LBHNC"  # any: no block has contents

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from servegym.adapters.emulation.errors import EmulationError
+from servegym.errors import EmulationError
 from servegym.latency_models.profile import Profile, load_profile
 
 DEVICE, TIME, DEVICE_LOG = "SERVEGYM_DEVICE", "SERVEGYM_TIME", "SERVEGYM_DEVICE_LOG"

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from servegym.adapters.profiling.errors import ProfilingError
+from servegym.errors import ProfilingError
 from servegym.simulator.types import BATCH
 
 REGIMES = ("decode", "prefill", "mixed")

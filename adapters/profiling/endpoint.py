@@ -18,11 +18,11 @@ import httpx
 import numpy as np
 
 from servegym.adapters.profiling.design import Batch, Prefill, Space
-from servegym.adapters.profiling.errors import ProfilingError
 from servegym.adapters.profiling.meter import Measurement
 from servegym.adapters.replay.records import Record
-from servegym.adapters.replay.sending import HEADERS, Clients, Endpoint, reason_of, told
+from servegym.adapters.replay.sending import HEADERS, Clients, Endpoint, error_of_body, reason_of
 from servegym.adapters.replay.streams import StreamError, TokenStream
+from servegym.errors import ProfilingError
 
 FIRST_ID = 16
 LEAST_DECODES = 1
@@ -150,7 +150,7 @@ class EndpointMeter:
         try:
             async with clients.one() as client, client.stream("POST", url, content=body, headers=HEADERS) as answer:
                 if answer.status_code != httpx.codes.OK:
-                    reason = f"{answer.status_code}: {told(await answer.aread())}"
+                    reason = f"{answer.status_code}: {error_of_body(await answer.aread())}"
                     raise ProfilingError(f"{self.endpoint.url} answered {reason}")
                 async for data in answer.aiter_raw():
                     stream.feed(data, time.monotonic())

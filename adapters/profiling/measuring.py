@@ -14,8 +14,8 @@ import numpy as np
 
 import servegym
 from servegym.adapters.profiling.design import design
-from servegym.adapters.profiling.errors import ProfilingError
 from servegym.adapters.profiling.meter import Measurement, Meter
+from servegym.errors import ProfilingError
 from servegym.latency_models.measured_batches import DURATION
 from servegym.simulator.types import BATCH
 

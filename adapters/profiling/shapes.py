@@ -6,7 +6,7 @@ import dataclasses
 import json
 from pathlib import Path
 
-from servegym.adapters.profiling.errors import ProfilingError
+from servegym.errors import ProfilingError
 
 
 @dataclasses.dataclass(frozen=True)

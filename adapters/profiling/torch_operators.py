@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from servegym.adapters.profiling.design import Batch, Prefill, Space
-from servegym.adapters.profiling.errors import ProfilingError
 from servegym.adapters.profiling.meter import Measurement
 from servegym.adapters.profiling.shapes import ModelShape
+from servegym.errors import ProfilingError
 
 if TYPE_CHECKING:
     import torch

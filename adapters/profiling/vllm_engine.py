@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from servegym.adapters.profiling.design import Batch, Prefill, Space
-from servegym.adapters.profiling.errors import ProfilingError
 from servegym.adapters.profiling.meter import Measurement
+from servegym.errors import ProfilingError
 
 FIRST_ID, SPARE_STEPS, WARM_UP_STEPS = 16, 16, 20
 UNDISTURBED = 0.98  # of the time of a step, computing

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.adapters.replay.errors import ReplayError
+from servegym.errors import ReplayError
 from servegym.simulator.workload import Workload
 
 PROMPTS = ("ids", "text")

@@ -16,8 +16,9 @@ from servegym.simulator.deployment import Deployment
 from servegym.simulator.gains import Gain
 from servegym.simulator.iterations import emit
 from servegym.simulator.results import Result
+from servegym.simulator.scenario import Scenario
 from servegym.simulator.signatures import REQUESTS, array, compiled, gain_signature
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ UNKNOWN_OF_REQUESTS = ("engine", "ready_s", "admitted_s", "evictions", "reroutes
 
 @compiled(
     types.void(
-        array(layout.CLOCK),
+        array(layout.RUN_STATUS),
         REQUESTS,
         array(layout.OUTCOME),
         array(types.int64),  # the histogram of token intervals
@@ -42,16 +43,16 @@ UNKNOWN_OF_REQUESTS = ("engine", "ready_s", "admitted_s", "evictions", "reroutes
         types.FunctionType(gain_signature),
     )
 )
-def tell_tokens(clock, requests, outcomes, histogram, offsets, token_s, gain):
+def tell_tokens(status, requests, outcomes, histogram, offsets, token_s, gain):
     """Every token that came comes out in the run, as at the end of a simulated iteration."""
     for r in range(requests.shape[0]):
         request, outcome = requests[r], outcomes[r]
         for k in range(offsets[r], offsets[r + 1]):
             earned = gain(request, outcome, token_s[k])
-            emit(request, outcome, clock[0], histogram, earned, token_s[k])
+            emit(request, outcome, status[0], histogram, earned, token_s[k])
         if request.emitted_tokens == outcome.output_tokens:
             outcome.finish_s = outcome.last_token_s
-            clock[0].finished += 1
+            status[0].finished += 1
 
 
 class Measured(Result):
@@ -69,13 +70,13 @@ class Measured(Result):
         offsets = np.concatenate([[0], np.cumsum([len(times) for times in tokens])]).astype("i8")
         token_s = np.concatenate([np.asarray(times, "f8") for times in tokens])
         tell_tokens(
-            arrays.clock, arrays.requests, arrays.outcomes, arrays.tbt_histogram, offsets, token_s,
+            arrays.status, arrays.requests, arrays.outcomes, arrays.tbt_histogram, offsets, token_s,
             scenario.gain.function.value,
         )  # fmt: skip
-        clock = arrays.clock[0]
-        clock.next_arrival = sum(record.status != NOT_SENT for record in replayed.records)
-        sent_s = [record.sent_s for record in replayed.records[: clock.next_arrival]]
-        clock.now_s = max([*token_s.tolist(), *sent_s, 0.0])
+        status = arrays.status[0]
+        status.next_arrival = sum(record.status != NOT_SENT for record in replayed.records)
+        sent_s = [record.sent_s for record in replayed.records[: status.next_arrival]]
+        status.now_s = max([*token_s.tolist(), *sent_s, 0.0])
         self.replayed, self.offsets, self.token_s = replayed, offsets, token_s
         super().__init__(scenario, arrays, replayed.wall_s)
 

@@ -14,7 +14,6 @@ from typing import Any
 import httpx
 
 from servegym.adapters.replay.bodies import Bodies
-from servegym.adapters.replay.errors import ReplayError
 from servegym.adapters.replay.records import (
     CUT_OFF,
     FAILED,
@@ -26,6 +25,7 @@ from servegym.adapters.replay.records import (
     Replayed,
 )
 from servegym.adapters.replay.streams import StreamError, TokenStream, error_text
+from servegym.errors import ReplayError
 from servegym.simulator.workload import Workload
 
 Progress = Callable[[int, int], None]  # (requests that have ended, requests in all)
@@ -165,7 +165,7 @@ async def _send(clients: Clients, endpoint: Endpoint, body: bytes, record: Recor
             async with client.stream("POST", f"{endpoint.base}/completions", content=body, headers=HEADERS) as answer:
                 record.http_status = answer.status_code
                 if answer.status_code != httpx.codes.OK:
-                    record.end(REFUSED, f"HTTP {answer.status_code}: {told(await answer.aread())}")
+                    record.end(REFUSED, f"HTTP {answer.status_code}: {error_of_body(await answer.aread())}")
                     return
                 async for data in answer.aiter_raw():
                     stream.feed(data, time.monotonic() - start_s)
@@ -189,7 +189,7 @@ def _end(record: Record, stream: TokenStream, wanted: int) -> None:
         record.end(FAILED, "the stream broke off")
 
 
-def told(text: bytes) -> str:
+def error_of_body(text: bytes) -> str:
     """What the body of an HTTP error says."""
     try:
         document: Any = json.loads(text)

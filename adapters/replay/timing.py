@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from servegym.adapters.replay.errors import ReplayError
+from servegym.errors import ReplayError
 from servegym.simulator.workload import Workload
 
 

@@ -17,11 +17,11 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope
 from starlette.types import Send as AsgiSend
 
-from servegym.adapters.routing.asking import BadBody, asked_of, chunks_of, parse, prompt_tokens
 from servegym.adapters.routing.metrics import ProxyMetrics
 from servegym.adapters.routing.proxy import ClientGone, Job, Proxy
 from servegym.adapters.routing.refusals import Refused, error_body
 from servegym.adapters.routing.relay import NOT_TO_ENGINES, Relay, passed_on
+from servegym.adapters.routing.request_terms import BadBody, chunks_of, parse, prompt_tokens, request_terms_of
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -178,7 +178,7 @@ async def job_of(
     tokens = await _counted(proxy, document, chat) if settings.count_by_engine else None
     if tokens is None:
         tokens = prompt_tokens(document, chat, settings.characters_per_token)
-    asked, more, wrong = asked_of(document, request.headers, tokens, proxy.reader)
+    asked, more, wrong = request_terms_of(document, request.headers, tokens, proxy.reader)
     proxy.metrics.malformed.inc(wrong)
     if more:  # engines read bodies only
         body = json.dumps(document | more).encode()

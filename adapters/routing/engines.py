@@ -5,23 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numba import types
 
-from servegym.simulator.arrays import fresh_tiers, of_kinds
-from servegym.simulator.compilation import compiled
+from servegym.simulator.arrays import fresh_estimates, fresh_tiers
 from servegym.simulator.deployment import EstimatorModel
-from servegym.simulator.prefixes import PrefixStore, empty_stores, use_chunks
-from servegym.simulator.signatures import PREFIXES, Estimates, Known, Prefixes, array
-from servegym.simulator.types import BATCH, PLACE, POOL, ROLE_BOTH, VIEW
-
-
-@compiled(types.int64(PREFIXES, array(PLACE, 2), types.int64, types.int64, types.int64))
-def note_chunks(prefixes, store, sets, r, uses):
-    """`use_chunks`, to be called from Python without being compiled in each process."""
-    return use_chunks(prefixes, store, sets, r, uses)
+from servegym.simulator.fields import fresh
+from servegym.simulator.prefixes import PrefixStore, empty_stores
+from servegym.simulator.signatures import Estimates, Known, Prefixes
+from servegym.simulator.types import ENGINE_SNAPSHOT, POOL, ROLE_BOTH
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,12 +38,7 @@ def estimates_of(kinds: list[EstimatorModel], engines: Sequence[LiveEngine]) -> 
     together = np.zeros((len(engines), max(map(len, coefficients))))
     for row, numbers in zip(together, coefficients, strict=True):
         row[: len(numbers)] = numbers
-    return Estimates(
-        of_kinds([kind.batch_s.value for kind in kinds]),
-        of_kinds([kind.request_s.value for kind in kinds]),
-        together,
-        np.zeros(2, BATCH),
-    )
+    return fresh_estimates(kinds, together)
 
 
 def known_of(
@@ -63,24 +50,15 @@ def known_of(
     capacity: int,
 ) -> Known:
     """With lists for so many requests of each engine."""
-    views = np.zeros(len(engines), VIEW)
-    for e, (view, engine) in enumerate(zip(views, engines, strict=True)):
-        view.index, view.kind, view.role, view.up = e, kinds.index(engine.estimator), ROLE_BOTH, 1
-        view.tier = POOL if engine.tier is None else engine.tier
-        view.total_blocks = view.free_blocks = engine.total_blocks
-        view.block_tokens = engine.block_tokens
-        view.store_sets = 0 if engine.prefix_store is None else engine.prefix_store.sets(chunk_tokens)
-    lists = np.zeros((len(engines), capacity), "i4")
-    prefixes = Prefixes(chunk_tokens, offsets, np.zeros(0, "i4"), empty_stores(views["store_sets"]))
-    return Known(views, lists, lists.copy(), fresh_tiers(np.array(tiers or (math.inf,))), prefixes)
-
-
-def wider(lists: np.ndarray) -> np.ndarray:
-    """Twice as long, zeros at the end."""
-    return np.concatenate([lists, np.zeros_like(lists)], axis=1)
-
-
-def drop(items: Any, length: int, r: int) -> None:
-    """Take r out of the first so many items, keeping the order of the others."""
-    place = int(np.flatnonzero(items[:length] == r)[0])
-    items[place : length - 1] = items[place + 1 : length]
+    snapshots = np.zeros(len(engines), ENGINE_SNAPSHOT)
+    for e, (snapshot, engine) in enumerate(zip(snapshots, engines, strict=True)):
+        snapshot.index, snapshot.kind, snapshot.role, snapshot.up = e, kinds.index(engine.estimator), ROLE_BOTH, 1
+        snapshot.tier = POOL if engine.tier is None else engine.tier
+        snapshot.total_blocks = snapshot.free_blocks = engine.total_blocks
+        snapshot.block_tokens = engine.block_tokens
+        snapshot.store_sets = 0 if engine.prefix_store is None else engine.prefix_store.sets(chunk_tokens)
+    prefixes = Prefixes(chunk_tokens, offsets, np.zeros(0, "i4"), empty_stores(snapshots["store_sets"]))
+    sizes = {"engines": len(engines), "capacity": capacity}
+    return fresh(
+        Known, sizes, snapshots=snapshots, tiers=fresh_tiers(np.array(tiers or (math.inf,))), prefixes=prefixes
+    )

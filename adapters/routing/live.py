@@ -7,17 +7,19 @@ events (a request comes, its first token is out, it has finished, an engine is g
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from servegym.adapters.routing.engines import LiveEngine, drop, estimates_of, known_of, note_chunks, wider
-from servegym.adapters.routing.errors import RoutingError
-from servegym.adapters.routing.rows import Asked, Rows
+from servegym.adapters.routing import kernels
+from servegym.adapters.routing.engines import LiveEngine, estimates_of, known_of
+from servegym.adapters.routing.rows import RequestTerms, Rows
+from servegym.errors import RoutingError
+from servegym.simulator.compile_errors import ensure_compiled
+from servegym.simulator.fields import longer
 from servegym.simulator.policies import Policy
-from servegym.simulator.signatures import KINDS, Known
-from servegym.simulator.types import HOLD, PLAN, ROUTE, STAY, TIERS
+from servegym.simulator.signatures import KINDS, Known, RouterContext
+from servegym.simulator.types import HOLD, ROUTE, STAY, TIERS
 
 __all__ = ["LiveEngine", "LiveRouter"]
 
@@ -28,7 +30,7 @@ class LiveRouter:
     """Names engines for requests by a router policy.
 
         router = LiveRouter(policy, engines, tiers=(0.05,))
-        r = router.arrive(now_s, Asked(prompt_tokens=300, ttft_slo_s=1.0, tpot_slo_s=0.05))
+        r = router.arrive(now_s, RequestTerms(prompt_tokens=300, ttft_slo_s=1.0, tpot_slo_s=0.05))
         e = router.route(now_s, r)         # HOLD: it waits; `ask_again` tells where it goes
         router.token(now_s, r)             # each time a token of it is out
         router.leave(now_s, r, finished=True)
@@ -63,19 +65,21 @@ class LiveRouter:
             raise RoutingError(f"tiers are {tuple(tiers)}; they should be at most {TIERS} TPOT SLOs in s, ascending")
         self.policy, self.engines = policy, tuple(engines)
         self.rows = Rows(rows)
-        self._decide = policy.function.entry  # compiled now, if it is not in the cache
+        ensure_compiled(f"router {policy.label}", policy.function)
+        for function in kernels.ALL:
+            function.entry  # noqa: B018 (compiled now, if it is not in the cache)
+        self._decide = policy.function.entry
         self._parameters = policy.numbers(fact or self._fact_of(tiers))
         self._state = np.zeros((len(engines), len(policy.state.engine)))
         self._estimates = estimates_of(kinds, engines)
         self._known = known_of(kinds, engines, tiers, chunk_tokens, self.rows.offsets, FIRST_CAPACITY)
-        self._views = self._known.views
-        self._note_chunks = note_chunks.entry if self._views["store_sets"].any() else None
-        self._plan, self._order = np.zeros(FIRST_CAPACITY, PLAN), np.zeros(FIRST_CAPACITY, "i4")
+        self._snapshots = self._known.snapshots
+        self._scratch = np.zeros((policy.scratch.rows, FIRST_CAPACITY))
         self._route = np.zeros(1, ROUTE)[0]
-        self._lines: list[deque[int]] = [deque() for _ in range(len(self._known.tiers) - 1)]
+        self._held_queues = len(self._known.tiers) - 1  # one a tier, and one for best effort
         self._reported = np.zeros(len(engines), "?")
         self._all_report = False
-        self._news = False
+        self._dirty = False
         self.held = 0  # requests that wait at the router
         self.fallbacks = 0  # decisions that could not be carried out
 
@@ -89,9 +93,9 @@ class LiveRouter:
         return fact
 
     @property
-    def views(self) -> np.ndarray:
+    def snapshots(self) -> np.ndarray:
         """VIEW[engines]: what is known of the engines."""
-        return self._views
+        return self._snapshots
 
     @property
     def known(self) -> Known:
@@ -100,11 +104,11 @@ class LiveRouter:
 
     def is_open(self, e: int) -> bool:
         """Whether engine e is sent requests."""
-        return bool(self._views["up"][e] == 1 and self._views["closed"][e] == 0)
+        return bool(self._snapshots["up"][e] == 1 and self._snapshots["closed"][e] == 0)
 
     # Requests
 
-    def arrive(self, now_s: float, asked: Asked, chunks: Sequence[int] = ()) -> int:
+    def arrive(self, now_s: float, asked: RequestTerms, chunks: Sequence[int] = ()) -> int:
         """A request has come; returns its row. chunks: numbers of its prompt's chunks, from 0, equal for equal prompts
         up to the end of the chunk."""
         r = self.rows.take(now_s, asked, chunks)
@@ -113,18 +117,18 @@ class LiveRouter:
         return r
 
     def route(self, now_s: float, r: int, exclude: Collection[int] = ()) -> int:
-        """The engine that a request goes to, noted as sent there; HOLD: it waits in a line until `ask_again`.
+        """The engine that a request goes to, noted as sent there; HOLD: it is held until `ask_again`.
 
         exclude: engines that it must not go to now.
         """
-        excluded = [e for e in exclude if self._views["closed"][e] == 0]
-        self._views["closed"][excluded] = 1
+        excluded = [e for e in exclude if self._snapshots["closed"][e] == 0]
+        self._snapshots["closed"][excluded] = 1
         try:
             e = self._ask(now_s, r, None)
         finally:
-            self._views["closed"][excluded] = 0
+            self._snapshots["closed"][excluded] = 0
         if e == HOLD:
-            self._hold(r, int(self._route.line))
+            self._hold(r, int(self._route.held_queue))
         else:
             self._send(now_s, r, e)
         return e
@@ -132,103 +136,77 @@ class LiveRouter:
     def send(self, now_s: float, r: int, e: int) -> None:
         """The request has gone to engine e, whatever the policy said."""
         self.recall(now_s, r)
-        if self.rows.line[r] >= 0:
+        if self.rows.held_queue[r] >= 0:
             self._unhold(r)
         self._send(now_s, r, e)
 
     def ask_again(self, now_s: float) -> list[tuple[int, int]]:
-        """If there is news, ask about those that wait, line by line; returns (r, engine) of those that go now."""
-        if not (self._news and self.held):
-            self._news = False
+        """If anything has changed, ask about those held, queue by queue; returns (r, engine) of those that go now."""
+        if not (self._dirty and self.held):
+            self._dirty = False
             return []
         gone = []
-        for number, line in enumerate(self._lines):
-            while line:
-                r = line[0]
+        for number in range(self._held_queues):
+            held_queue = self._known.tiers[number]
+            while held_queue.waiting:
+                r = int(held_queue.first)
                 e = self._ask(now_s, r, number)
-                if e == HOLD and self._route.line == number:
+                if e == HOLD and self._route.held_queue == number:
                     break  # those behind it wait too
                 self._unhold(r)
                 if e == HOLD:
-                    self._hold(r, int(self._route.line))
+                    self._hold(r, int(self._route.held_queue))
                 else:
                     self._send(now_s, r, e)
                     gone.append((r, e))
-        self._news = False
+        self._dirty = False
         return gone
 
     def token(self, now_s: float, r: int, count: int = 1) -> None:
         """So many tokens of the request are out. The first one takes it out of its engine's queue record."""
         rows = self.rows
-        e, before = int(rows.engine[r]), int(rows.emitted[r])
-        if e < 0 or count < 1:
+        if rows.engine[r] < 0 or count < 1:
             return
-        rows.emitted[r] = before + count
-        if before == 0:
-            rows.first_token_s[r] = now_s
-        view = self._views[e]
-        if before > rows.sent_tokens[r]:
-            view.decode_tokens += count
-            return
-        drop(self._known.records[e], int(view.prefills), r)
-        view.prefills -= 1
-        view.prefill_tokens -= rows.prompt[r] + before
-        view.changed_s = now_s
-        view.version += 1
-        self._known.running[e, view.decodes] = r
-        view.decodes += 1
-        view.decode_tokens += rows.prompt[r] + before + count
-        self._news = True
+        if kernels.emit_tokens.entry(self._known, rows.table, rows.outcomes, r, count, now_s):
+            self._dirty = True
 
     def leave(self, now_s: float, r: int, finished: bool) -> None:
         """The request is gone for good: its answer is complete, or it has failed or been given up."""
-        e, view = int(self.rows.engine[r]), None
-        if e >= 0:
-            view = self._views[e]
-            if finished:
-                view.finished += 1
-                view.finished_tokens += self.rows.emitted[r]
-            self._take_off(now_s, r, e)
-        elif self.rows.line[r] >= 0:
+        if self.rows.engine[r] >= 0:
+            self._take_off(now_s, r, finished)
+        elif self.rows.held_queue[r] >= 0:
             self._unhold(r)
         self.rows.give_back(r)
 
     def recall(self, now_s: float, r: int) -> None:
         """The request has been lost by its engine and is with the router again, to be routed or given up."""
-        e = int(self.rows.engine[r])
-        if e >= 0:
-            self._take_off(now_s, r, e)
+        if self.rows.engine[r] >= 0:
+            self._take_off(now_s, r, finished=False)
 
     # Engines
 
     def set_open(self, e: int, up: bool, closed: bool = False) -> None:
         """Whether engine e is there, and whether it takes no more requests. Those it has stay there."""
-        view = self._views[e]
-        if (view.up, view.closed) != (up, closed):
-            view.up, view.closed = up, closed
-            self._news = True
+        snapshot = self._snapshots[e]
+        if (snapshot.up, snapshot.closed) != (up, closed):
+            snapshot.up, snapshot.closed = up, closed
+            self._dirty = True
 
     def lose(self, now_s: float, e: int) -> list[int]:
         """Engine e has lost all it had; returns the requests that were there, as sent. They are with the router."""
-        view, known = self._views[e], self._known
-        if view.up == 0 and view.requests == 0:
+        snapshot, known = self._snapshots[e], self._known
+        if snapshot.up == 0 and snapshot.requests == 0:
             return []  # that is known
-        lost = [*known.records[e, : view.prefills], *known.running[e, : view.decodes]]
+        lost = [*known.prefilling[e, : snapshot.prefills], *known.decoding[e, : snapshot.decodes]]
         lost.sort(key=lambda r: self.rows.sent_number[r])
-        for r in lost:
-            self.rows.engine[r] = HOLD
-        view.up = 0
-        view.requests, view.prefills, view.prefill_tokens, view.decodes, view.decode_tokens = 0, 0, 0, 0, 0
-        view.version += 1
-        view.changed_s = now_s
-        view.free_blocks, view.busy_until_s = view.total_blocks, 0.0
-        known.prefixes.sent[e]["used"] = 0
-        self._news = True
+        self.rows.engine[lost] = HOLD
+        kernels.lose_engine.entry(known, e, now_s)
+        self._dirty = True
         return [int(r) for r in lost]
 
     def set_memory(self, e: int, total_blocks: int, block_tokens: int) -> None:
         """Engine e has so much KV memory after all."""
-        self._views["total_blocks"][e], self._views["block_tokens"][e] = total_blocks, block_tokens
+        self._snapshots["total_blocks"][e], self._snapshots["block_tokens"][e] = total_blocks, block_tokens
 
     def report(self, e: int, free_blocks: int | None = None, busy_until_s: float | None = None) -> None:
         """Engine e says what KV memory is free, and until when its iteration is estimated to run.
@@ -239,45 +217,46 @@ class LiveRouter:
             if not self._reported[e]:
                 self._reported[e] = True
                 self._all_report = bool(self._reported.all())
-            self._views["free_blocks"][e] = free_blocks
+            self._snapshots["free_blocks"][e] = free_blocks
         if busy_until_s is not None:
-            self._views["busy_until_s"][e] = busy_until_s
+            self._snapshots["busy_until_s"][e] = busy_until_s
 
     # Within
 
     def _ask(self, now_s: float, r: int, line: int | None) -> int:
         """What the policy says of request r, which waits in a line or in none; in self._route too."""
-        route, views, rows = self._route, self._views, self.rows
-        tier = self._tier_of(float(rows.table["tpot_slo_s"][r]))
-        route.engine, route.decode_engine, route.tier, route.line = HOLD, -1, STAY, tier
-        takers = np.flatnonzero((views["up"] == 1) & (views["closed"] == 0)).tolist()
+        route, snapshots, rows = self._route, self._snapshots, self.rows
+        tier = kernels.tier_of_row.entry(rows.table, self._known.tiers, r)
+        route.engine, route.decode_engine, route.tier, route.held_queue = HOLD, -1, STAY, tier
+        takers = np.flatnonzero((snapshots["up"] == 1) & (snapshots["closed"] == 0)).tolist()
         if len(takers) == 0:
             if line is not None:
-                route.line = line
+                route.held_queue = line
             return HOLD
         if not self._all_report:
             silent = ~self._reported
             taken = (
-                -(-views["decode_tokens"] // views["block_tokens"]) + views["decodes"] // 2
+                -(-snapshots["decode_tokens"] // snapshots["block_tokens"]) + snapshots["decodes"] // 2
             )  # each has one half empty
-            views["free_blocks"][silent] = np.maximum(0, views["total_blocks"] - taken)[silent]
+            snapshots["free_blocks"][silent] = np.maximum(0, snapshots["total_blocks"] - taken)[silent]
         with rows.chunks_of(r):
             try:
-                self._decide(
-                    now_s, r, rows.table, self._known_with(rows.chunks), self._state, self._parameters,
-                    self._estimates, self._plan, self._order, route,
+                context = RouterContext(
+                    now_s, rows.table, self._known_with(rows.chunks), self._state, self._parameters, self._estimates,
+                    self._scratch,
                 )  # fmt: skip
+                self._decide(context, r, route)
             except Exception:  # whatever a policy does, requests go on
-                route.engine, route.line = HOLD, -1
+                route.engine, route.held_queue = HOLD, -1
         e = int(route.engine)
-        if e == HOLD and 0 <= route.line < len(self._lines):
+        if e == HOLD and 0 <= route.held_queue < self._held_queues:
             return HOLD
         if e not in takers:
             self.fallbacks += 1
-            e = int(min(takers, key=lambda taker: views["requests"][taker]))
+            e = int(min(takers, key=lambda taker: snapshots["requests"][taker]))
             route.engine, route.tier = e, STAY
-        if 0 <= route.tier < len(self._lines) - 1:
-            views["tier"][e] = route.tier  # its requests stay where they are: a live engine gives none back
+        if 0 <= route.tier < self._held_queues - 1:
+            snapshots["tier"][e] = route.tier  # its requests stay where they are: a live engine gives none back
         return e
 
     def _known_with(self, chunks: np.ndarray) -> Known:
@@ -287,69 +266,32 @@ class LiveRouter:
         self._known = self._known._replace(prefixes=prefixes._replace(chunks=chunks))
         return self._known
 
-    def _tier_of(self, tpot_slo_s: float) -> int:
-        tier = 0
-        for t in range(1, len(self._lines) - 1):
-            if self._known.tiers["tpot_slo_s"][t] <= tpot_slo_s:
-                tier = t
-        return tier
-
     def _send(self, now_s: float, r: int, e: int) -> None:
-        rows, view = self.rows, self._views[e]
-        if view.requests + 2 > self._known.records.shape[1]:
+        rows = self.rows
+        if self._snapshots[e].requests + 2 > self._known.prefilling.shape[1]:
             self._grow()
-        rows.send(r, e)
-        self._known.records[e, view.prefills] = r
-        view.requests += 1
-        view.version += 1
-        view.prefills += 1
-        view.prefill_tokens += rows.prompt[r] + rows.emitted[r]
-        view.changed_s = now_s
-        if self._note_chunks is not None and view.store_sets > 0:
-            with rows.chunks_of(r):
-                prefixes = self._known_with(rows.chunks).prefixes
-                view.store_uses = self._note_chunks(
-                    prefixes, prefixes.sent[e], int(view.store_sets), r, int(view.store_uses)
-                )
+        rows.count_sending(r)
+        with rows.chunks_of(r):
+            kernels.send_row.entry(self._known_with(rows.chunks), rows.table, rows.outcomes, e, r, now_s)
 
-    def _take_off(self, now_s: float, r: int, e: int) -> None:
-        """Request r is at engine e no more."""
-        rows, view = self.rows, self._views[e]
-        if rows.emitted[r] > rows.sent_tokens[r]:
-            drop(self._known.running[e], int(view.decodes), r)
-            view.decodes -= 1
-            view.decode_tokens -= rows.prompt[r] + rows.emitted[r]
-        else:
-            drop(self._known.records[e], int(view.prefills), r)
-            view.prefills -= 1
-            view.prefill_tokens -= rows.prompt[r] + rows.emitted[r]
-            view.changed_s = now_s
-        view.requests -= 1
-        view.version += 1
-        rows.engine[r] = HOLD
-        self._news = True
+    def _take_off(self, now_s: float, r: int, finished: bool) -> None:
+        """Request r is at its engine no more."""
+        rows = self.rows
+        kernels.leave_engine.entry(self._known, rows.table, rows.outcomes, r, finished, now_s)
+        self._dirty = True
 
-    def _hold(self, r: int, line: int) -> None:
-        self._lines[line].append(r)
-        self.rows.line[r] = line
+    def _hold(self, r: int, held_queue: int) -> None:
+        kernels.hold.entry(self._known.tiers, self.rows.outcomes, held_queue, r)
+        self.rows.held_queue[r] = held_queue
         self.held += 1
-        self._show(line)
 
     def _unhold(self, r: int) -> None:
-        line = int(self.rows.line[r])
-        self._lines[line].remove(r)  # as a rule the first
-        self.rows.line[r] = -1
+        kernels.let_go.entry(self._known.tiers, self.rows.outcomes, int(self.rows.held_queue[r]), r)
+        self.rows.held_queue[r] = -1
         self.held -= 1
-        self._show(line)
-
-    def _show(self, line: int) -> None:
-        waiting, tier = self._lines[line], self._known.tiers[line]
-        tier.waiting = len(waiting)
-        if waiting:
-            tier.first, tier.last = waiting[0], waiting[-1]
 
     def _grow(self) -> None:
         known = self._known
-        self._known = known._replace(records=wider(known.records), running=wider(known.running))
-        self._plan = np.zeros(2 * len(self._plan), PLAN)
-        self._order = np.zeros(2 * len(self._order), "i4")
+        capacity = 2 * known.prefilling.shape[1]
+        self._known = longer(known, {"capacity": capacity})
+        self._scratch = np.zeros((len(self._scratch), capacity))

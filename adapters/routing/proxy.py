@@ -14,7 +14,7 @@ from servegym.adapters.routing.backends import Attempt, Backend, Backends
 from servegym.adapters.routing.live import LiveRouter
 from servegym.adapters.routing.metrics import ProxyMetrics
 from servegym.adapters.routing.refusals import Refused, error_event
-from servegym.adapters.routing.rows import Asked
+from servegym.adapters.routing.rows import RequestTerms
 from servegym.adapters.routing.settings import ProxySettings
 from servegym.adapters.vllm.terms import Defaults, TermsReader
 from servegym.simulator.types import HOLD
@@ -33,7 +33,7 @@ class Job:
     body: bytes
     headers: list[tuple[bytes, bytes]]
     streams: bool
-    asked: Asked
+    asked: RequestTerms
     chunks: list[int]
     arrived_s: float
     started: bool = False
@@ -103,10 +103,10 @@ class Proxy:
         self.news()
 
     def _memory(self, index: int, total_blocks: int | None, block_tokens: int | None, free: float) -> None:
-        view = self.router.views[index]
+        snapshot = self.router.snapshots[index]
         if total_blocks is not None:
-            self.router.set_memory(index, total_blocks, block_tokens or int(view.block_tokens))
-        self.router.report(index, free_blocks=int(free * view.total_blocks))
+            self.router.set_memory(index, total_blocks, block_tokens or int(snapshot.block_tokens))
+        self.router.report(index, free_blocks=int(free * snapshot.total_blocks))
         self.news()
 
     @contextlib.asynccontextmanager

@@ -18,12 +18,12 @@ from typing import Any
 
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
-from servegym.adapters.routing.asking import BadBody, asked_of, check, prompt_tokens
-from servegym.adapters.routing.beliefs import Belief
-from servegym.adapters.routing.errors import RoutingError
+from servegym.adapters.routing.assumptions import Assumptions
 from servegym.adapters.routing.live import LiveRouter
-from servegym.adapters.routing.rows import Asked
+from servegym.adapters.routing.request_terms import BadBody, check, prompt_tokens, request_terms_of
+from servegym.adapters.routing.rows import RequestTerms
 from servegym.adapters.vllm.terms import TermsReader
+from servegym.errors import RoutingError
 from servegym.simulator.types import HOLD
 
 LOG = logging.getLogger("ray.serve")
@@ -46,14 +46,14 @@ class PolicyRouter(RequestRouter):
         if ("policy" in kwargs) == ("router" in kwargs):
             raise RoutingError("request_router_kwargs: there should be a policy (a file), or a router (a name)")
         if "policy" in kwargs:
-            belief = Belief.of_artifact(kwargs["policy"], kwargs.get("device"))
+            assumptions = Assumptions.of_artifact(kwargs["policy"], kwargs.get("device"))
         else:
             from servegym.baselines import registry
 
-            belief = Belief.of(registry.router(kwargs["router"]), None, None, kwargs.get("device"))
+            assumptions = Assumptions.of(registry.router(kwargs["router"]), None, None, kwargs.get("device"))
         self._characters = float(kwargs.get("characters_per_token", 4.0))
-        self._reader = TermsReader(belief.defaults)
-        self._live: LiveRouter = belief.live([str(slot) for slot in range(int(kwargs.get("replicas", 64)))])
+        self._reader = TermsReader(assumptions.defaults)
+        self._live: LiveRouter = assumptions.live([str(slot) for slot in range(int(kwargs.get("replicas", 64)))])
         self._began_s = time.monotonic()
         self._slots: dict[ReplicaID, int] = {}
         self._rows: dict[str, int] = {}  # by internal request id
@@ -75,7 +75,7 @@ class PolicyRouter(RequestRouter):
         chosen = HOLD if pending_request is None else self._choose(pending_request, set(by_slot))
         if chosen == HOLD and pending_request is not None and self._live.is_open(min(by_slot, default=0)):
             return []  # the policy holds it: it will be asked again
-        requests = self._live.views["requests"]
+        requests = self._live.snapshots["requests"]
         others = sorted((slot for slot in by_slot if slot != chosen), key=lambda slot: int(requests[slot]))
         order = ([chosen] if chosen in by_slot else []) + others
         return [[by_slot[slot]] for slot in order]
@@ -86,7 +86,7 @@ class PolicyRouter(RequestRouter):
         live, tried = self._live, self._tried.setdefault(request, set())
         if request in self._rows:
             r = self._rows[request]
-            if live.rows.line[r] >= 0:
+            if live.rows.held_queue[r] >= 0:
                 for other, slot in live.ask_again(now_s):
                     if other == r:
                         return slot
@@ -100,7 +100,7 @@ class PolicyRouter(RequestRouter):
         pending.future.add_done_callback(lambda future: self._forget(request) if future.cancelled() else None)
         return live.route(now_s, r, tried if slots - tried else ())
 
-    def asked(self, pending: PendingRequest) -> Asked:
+    def asked(self, pending: PendingRequest) -> RequestTerms:
         """What a request asks for: read from an OpenAI body (a mapping) among its arguments. To be overridden where
         requests look otherwise."""
         for body in (*pending.args, *pending.kwargs.values(), pending.kwargs):
@@ -113,8 +113,8 @@ class PolicyRouter(RequestRouter):
                         tokens = prompt_tokens(body, chat, self._characters)
                     except BadBody:
                         tokens = 1
-                return asked_of(body, {}, tokens, self._reader)[0]
-        return asked_of({}, {}, 1, self._reader)[0]
+                return request_terms_of(body, {}, tokens, self._reader)[0]
+        return request_terms_of({}, {}, 1, self._reader)[0]
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
         """A replica has taken a request, which may be another than the policy named."""

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from servegym.simulator.arrays import aligned_zeros
-from servegym.simulator.types import HOLD, REQUEST
+from servegym.simulator.fields import zeros
+from servegym.simulator.requests import begin_requests
+from servegym.simulator.types import OUTCOME, REQUEST
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class RequestTerms:
     """What came with a request.
 
     prompt_tokens: as counted or estimated. ttft_slo_s, tpot_slo_s: in s; ttlt_slo_s: inf for one judged by the other
@@ -50,11 +51,11 @@ class Rows:
     def _make(self, rows: int) -> None:
         """Arrays of this length, which begin with what there was."""
         old: np.ndarray | None = self.table if self.used else None
-        private = {"taken": "?", "line": "i8", "sent_tokens": "i8", "sent_number": "i8"}
+        private = ("taken", "outcomes", "held_queue", "sent_number")
         before = {name: getattr(self, name) for name in private} if self.used else {}
-        self.table = aligned_zeros(rows, REQUEST)
-        self.taken, self.line = np.zeros(rows, "?"), np.full(rows, -1, "i8")
-        self.sent_tokens, self.sent_number = np.zeros(rows, "i8"), np.zeros(rows, "i8")
+        self.table = zeros(rows, REQUEST)
+        self.taken, self.outcomes = np.zeros(rows, "?"), zeros(rows, OUTCOME)
+        self.held_queue, self.sent_number = np.full(rows, -1, "i8"), np.zeros(rows, "i8")
         if old is not None:
             self.table[: len(old)] = old
             for name, values in before.items():
@@ -64,7 +65,7 @@ class Rows:
         # Of one prompt at a time: chunks of row r are chunks[offsets[r]:offsets[r + 1]].
         self.offsets = np.zeros(rows + 1, "i8")
 
-    def take(self, now_s: float, asked: Asked, chunks: Sequence[int]) -> int:
+    def take(self, now_s: float, asked: RequestTerms, chunks: Sequence[int]) -> int:
         """A row for a request that comes now."""
         rows = len(self.table)
         if self.used == rows:
@@ -77,28 +78,23 @@ class Rows:
         self._next = r + 1
         self.used += 1
         self.taken[r] = True
-        self.line[r], self.sent_tokens[r] = -1, 0
-        batch_class = asked.ttlt_slo_s < math.inf
+        self.held_queue[r], self.outcomes[r].sent_tokens = -1, 0
         row = self.table[r]
         row.arrival_s = now_s
-        row.first_deadline_s = now_s + (asked.ttlt_slo_s if batch_class else asked.ttft_slo_s)
-        row.token_interval_s = 0.0 if batch_class else asked.tpot_slo_s
         row.first_token_gain, row.decode_token_gain = asked.weight * asked.first_weight, asked.weight
-        row.prompt_tokens, row.emitted_tokens, row.first_token_s = asked.prompt_tokens, 0, math.nan
+        row.prompt_tokens, row.emitted_tokens = asked.prompt_tokens, 0
         row.weight, row.priority = asked.weight, asked.priority
         row.ttft_slo_s, row.tpot_slo_s, row.ttlt_slo_s = asked.ttft_slo_s, asked.tpot_slo_s, asked.ttlt_slo_s
         row.predicted_output_tokens = asked.predicted_output_tokens
-        row.engine = row.task = HOLD
-        row.last_block = -1
+        begin_requests(row)
         if len(chunks):
             self._chunks[r] = np.array(chunks, "i4")
         return r
 
-    def send(self, r: int, e: int) -> None:
-        """Row r is sent to engine e."""
+    def count_sending(self, r: int) -> None:
+        """Row r is sent to an engine: by their numbers rows are in the order sent."""
         self._sendings += 1
-        self.engine[r] = e
-        self.sent_tokens[r], self.sent_number[r] = self.emitted[r], self._sendings
+        self.sent_number[r] = self._sendings
 
     def give_back(self, r: int) -> None:
         """The request of row r is gone."""

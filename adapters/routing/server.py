@@ -12,11 +12,11 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from servegym.adapters.routing.app import make_app
-from servegym.adapters.routing.errors import RoutingError
 from servegym.adapters.routing.live import LiveRouter
 from servegym.adapters.routing.proxy import Proxy
 from servegym.adapters.routing.settings import ProxySettings
 from servegym.adapters.vllm.terms import Defaults
+from servegym.errors import RoutingError
 
 LONGEST_HEADERS = 64 * 2**10  # bytes
 SPARE_CONNECTIONS = 256  # for checks, metrics, and idle ones

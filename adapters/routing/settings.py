@@ -6,7 +6,7 @@ import dataclasses
 import math
 from urllib.parse import urlsplit
 
-from servegym.adapters.routing.errors import RoutingError
+from servegym.errors import RoutingError
 
 LOOPBACK = "127.0.0.1"
 

@@ -7,7 +7,7 @@
 
 from typing import Any
 
-from servegym.adapters.vllm.errors import VllmError
+from servegym.errors import VllmError
 
 __all__ = ["AsyncScheduler", "Scheduler", "VllmError"]
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from servegym.adapters.vllm.errors import VllmError
 from servegym.adapters.vllm.metrics import Metrics
 from servegym.adapters.vllm.mirror import Mirror, Plan
 from servegym.adapters.vllm.settings import Settings
 from servegym.adapters.vllm.terms import Defaults, Terms, TermsReader
 from servegym.baselines.artifact import Artifact, load_artifact
+from servegym.errors import VllmError
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.disturbances import Correction
 from servegym.simulator.policies import Policy

@@ -28,7 +28,7 @@ BOUND_S = 1e-3
 OUTPUT_TOKENS = 10_000  # of the running requests: they go on decoding
 
 
-def measure(policy: str, running: int, waiting: int, steps: int, impose: str, seed: int = 0) -> dict[str, Any]:
+def measure(policy: str, running: int, waiting: int, steps: int, enforce: str, seed: int = 0) -> dict[str, Any]:
     """Times of decisions with so many requests, in microseconds."""
     registry.load()
     profile, random = load_profile("h200-llama3-8b"), np.random.default_rng(seed)
@@ -57,7 +57,7 @@ def measure(policy: str, running: int, waiting: int, steps: int, impose: str, se
         )  # fmt: skip
         from servegym.adapters.vllm import Scheduler
 
-        config = {"servegym": {"policy": str(path), "impose": impose, "decision_limit_s": 10.0}}
+        config = {"servegym": {"policy": str(path), "enforce": enforce, "decision_limit_s": 10.0}}
         scheduler = make_scheduler(Scheduler, Limits(profile.kv.total_blocks, max_num_seqs=running), config)
     return _step(scheduler, workload, running, waiting, steps)
 
@@ -131,9 +131,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--running", type=int, default=256)
     parser.add_argument("--waiting", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--impose", choices=("exact", "order"), default="exact")
+    parser.add_argument("--enforce", choices=("exact", "order"), default="exact")
     given = parser.parse_args(arguments)
-    print(json.dumps(measure(given.policy, given.running, given.waiting, given.steps, given.impose), indent=2))
+    print(json.dumps(measure(given.policy, given.running, given.waiting, given.steps, given.enforce), indent=2))
 
 
 if __name__ == "__main__":

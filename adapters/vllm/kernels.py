@@ -14,14 +14,15 @@ from servegym.simulator.iterations import correct_estimator, decider_of
 from servegym.simulator.memory import blocks_for, grow, release
 from servegym.simulator.packer import FORMED as PACKED
 from servegym.simulator.packer import REFUSED as PACKING_REFUSED
-from servegym.simulator.packer import WAITING, pack, rank
+from servegym.simulator.packer import WAITING, pack, rank_queue
 from servegym.simulator.requests import next_deadline_s
-from servegym.simulator.signatures import FUNCTIONS, NUMBERS, QUEUE, RUN
+from servegym.simulator.signatures import NUMBERS, QUEUE
+from servegym.simulator.state import FUNCTIONS, SIMULATION_STATE
 from servegym.simulator.statistics import count_admitted, count_departed, count_emitted, count_finished
 
 FORMED, NOTHING, REFUSED, BAD_CORRECTION = range(4)
 
-plan_signature = types.int64(RUN, FUNCTIONS, types.float64, types.int64, types.int64, types.int64)
+plan_signature = types.int64(SIMULATION_STATE, FUNCTIONS, types.float64, types.int64, types.int64, types.int64)
 
 
 @compiled(plan_signature)
@@ -43,7 +44,7 @@ def plan_batch(run, functions, now_s, most_tokens, most_chunk_tokens, most_holde
         correct_estimator(run, 0)
     decider = decider_of(run, functions, 0)
     while True:
-        if not rank(run, decider, 0, now_s):
+        if not rank_queue(run, decider, 0, now_s):
             return REFUSED
         limits.token_budget = min(limits.token_budget, most_tokens)
         limits.chunk_tokens = min(limits.chunk_tokens, most_chunk_tokens)
@@ -60,7 +61,7 @@ def plan_batch(run, functions, now_s, most_tokens, most_chunk_tokens, most_holde
 
 
 settle_signature = types.void(
-    RUN, FUNCTIONS, QUEUE, QUEUE, QUEUE, QUEUE, QUEUE, types.float64
+    SIMULATION_STATE, FUNCTIONS, QUEUE, QUEUE, QUEUE, QUEUE, QUEUE, types.float64
 )  # evicted slots; scheduled slots, their tokens, computed and emitted tokens after it; now, s
 
 
@@ -70,15 +71,15 @@ def settle_batch(run, functions, evicted, slots, tokens, computed, emitted, now_
 
     A request that appears in `evicted` and in `slots` lost its memory first.
     """
-    engine, clock, sums = run.engines[0], run.clock[0], run.sums[0]
+    engine, status, sums = run.engines[0], run.status[0], run.sums[0]
     for k in range(evicted.shape[0]):
         request = run.requests[evicted[k]]
         release(request, engine, run.blocks[0])
         request.computed_tokens = 0
         request.admitted = 0
-        clock.evictions += 1
-        request.evicted = clock.evictions
-        engine.evictions += 1
+        status.evictions += 1
+        request.evicted = status.evictions
+        engine.totals.evictions += 1
     batches.clear(sums)
     for k in range(slots.shape[0]):
         request = run.requests[slots[k]]
@@ -86,8 +87,8 @@ def settle_batch(run, functions, evicted, slots, tokens, computed, emitted, now_
         context = request.prompt_tokens + request.emitted_tokens
         batches.add(sums, tokens[k], before, request.emitted_tokens > 0 and before >= context - 1)
         if request.blocks == 0:
-            clock.admissions += 1
-            request.admitted = clock.admissions
+            status.admissions += 1
+            request.admitted = status.admissions
             if run.outcomes[slots[k]].counted == 0:
                 run.outcomes[slots[k]].counted = 1
                 count_admitted(run.state, 0, request)
@@ -103,10 +104,10 @@ def settle_batch(run, functions, evicted, slots, tokens, computed, emitted, now_
     engine.last_batch_length = slots.shape[0]
     estimator = decider_of(run, functions, 0).estimator
     engine.batch_estimate_s = estimator.batch_s(sums, estimator.coefficients)
-    engine.batch_scale = engine.estimate_scale
+    engine.correction.batch_scale = engine.estimate_scale
 
 
-deliver_signature = types.void(RUN, FUNCTIONS, QUEUE, QUEUE, QUEUE, QUEUE, NUMBERS, types.float64)
+deliver_signature = types.void(SIMULATION_STATE, FUNCTIONS, QUEUE, QUEUE, QUEUE, QUEUE, NUMBERS, types.float64)
 # slots, their new tokens, emitted tokens as they are to be counted on, tokens delivered so far by slot, sums, now, s
 GAIN, IDEAL_GAIN, ON_TIME, DELIVERED = range(4)  # of the sums
 
@@ -127,12 +128,12 @@ def deliver_tokens(run, functions, slots, new_tokens, emitted, delivered, sums, 
             sums[ON_TIME] += 1.0 if on_time else 0.0
             sums[DELIVERED] += 1.0
             delivered[slots[k]] += 1
-            engine.emitted_tokens += 1
+            engine.totals.emitted_tokens += 1
             count_emitted(run.state, 0, request)
         request.emitted_tokens = emitted[k]
 
 
-correct_signature = types.void(RUN, types.float64, types.float64, types.float64)
+correct_signature = types.void(SIMULATION_STATE, types.float64, types.float64, types.float64)
 
 
 @compiled(correct_signature)
@@ -144,12 +145,12 @@ def correct_by_step(run, estimate_s, scale, real_s):
     engine = run.engines[0]
     engine.busy_s += real_s
     engine.batch_estimate_s = estimate_s
-    engine.batch_scale = scale
+    engine.correction.batch_scale = scale
     if run.correction[0].window_iterations > 0:
         correct(engine, run.correction[0], real_s)
 
 
-leave_signature = types.void(RUN, QUEUE, QUEUE, types.boolean)
+leave_signature = types.void(SIMULATION_STATE, QUEUE, QUEUE, types.boolean)
 
 
 @compiled(leave_signature)
@@ -166,14 +167,14 @@ def leave(run, slots, delivered, finished):
             count_departed(run.state, 0, request)
         request.engine = -1
     kept = 0
-    for place in range(engine.queue_length):
-        if run.requests[queue[place]].engine >= 0:
-            queue[kept] = queue[place]
+    for position in range(engine.queue_length):
+        if run.requests[queue[position]].engine >= 0:
+            queue[kept] = queue[position]
             kept += 1
     engine.queue_length = kept
 
 
-lay_signature = types.void(RUN, types.int64)
+lay_signature = types.void(SIMULATION_STATE, types.int64)
 
 
 @compiled(lay_signature)
@@ -181,8 +182,8 @@ def lay_blocks(run, ids):
     """Lay all chains of blocks anew, and the stack of free ones, of ids 0 to ids - 1."""
     engine, queue, blocks = run.engines[0], run.queues[0], run.blocks[0]
     following = 0
-    for place in range(engine.queue_length):
-        request = run.requests[queue[place]]
+    for position in range(engine.queue_length):
+        request = run.requests[queue[position]]
         last = -1
         for _ in range(request.blocks):
             blocks[following].previous = last
@@ -195,7 +196,7 @@ def lay_blocks(run, ids):
         blocks[position].free = ids - 1 - position
 
 
-prepare_signature = types.void(RUN, RUN, QUEUE, types.int64, types.int64)
+prepare_signature = types.void(SIMULATION_STATE, SIMULATION_STATE, QUEUE, types.int64, types.int64)
 
 
 @compiled(prepare_signature)
@@ -204,8 +205,8 @@ def prepare(scratch, run, most_output_tokens, free_blocks, total_blocks):
     already. total_blocks, free_blocks: as vLLM counts them."""
     engine = scratch.engines[0]
     waiting = 0
-    for place in range(engine.queue_length):
-        r = run.queues[0][place]
+    for position in range(engine.queue_length):
+        r = run.queues[0][position]
         if run.requests[r].emitted_tokens < most_output_tokens[r]:
             scratch.queues[0][waiting] = r
             waiting += 1

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from servegym.adapters.vllm.errors import VllmError
+from servegym.errors import VllmError
 
 DECISION_BUCKETS_S = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2)
 COUNTERS = {
-    "decisions": "decisions that were imposed on a step",
+    "decisions": "decisions that were enforced on a step",
     "fallback_steps": "steps that vLLM decided itself, because the policy failed or was late",
     "failures": "decisions that failed",
     "late": "decisions that took longer than the limit",
@@ -48,7 +48,7 @@ class Metrics:
             self.published[name].inc(amount)
 
     def decided(self, seconds: float) -> None:
-        """A decision was imposed, and took so long."""
+        """A decision was enforced, and took so long."""
         self.add("decisions")
         self.decision_s += seconds
         if self.published:

@@ -14,17 +14,21 @@ import numpy as np
 
 from servegym.adapters.vllm import kernels
 from servegym.adapters.vllm.terms import MOST_GROUPS, Terms
+from servegym.errors import PolicyError
 from servegym.simulator import types as layout
-from servegym.simulator.arrays import aligned_zeros, as_fitted, of_kinds
-from servegym.simulator.deployment import EstimatorModel
+from servegym.simulator.arrays import engines_state, fresh_engines, of_kinds, state_sizes
+from servegym.simulator.compile_errors import ensure_compiled
+from servegym.simulator.deployment import Deployment, EstimatorModel
 from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.errors import PolicyError
 from servegym.simulator.failures import Failure, call
+from servegym.simulator.fields import fresh, longer, zeros
 from servegym.simulator.gains import tdg
 from servegym.simulator.memory import empty_blocks
 from servegym.simulator.policies import Policy
 from servegym.simulator.refusals import what_is_wrong
-from servegym.simulator.signatures import Functions, Run, StateTables
+from servegym.simulator.requests import begin_requests
+from servegym.simulator.signatures import StateTables
+from servegym.simulator.state import Functions, SimulationState
 
 FIRST_SLOTS = 512  # doubled whenever they are all taken
 SPARE_BLOCKS = 2  # ids of blocks for each one there is: requests that share a prefix have one each
@@ -69,6 +73,8 @@ class Mirror:
         self.ids = SPARE_BLOCKS * total_blocks
         self.free_slots: list[int] = []
         self.sums = np.zeros(4)  # gain, ideal gain, tokens on time, tokens delivered
+        for function in (policy.function, policy.victims):
+            ensure_compiled(f"scheduler {policy.label}", function)
         self.functions = Functions(
             of_kinds([policy.function.value]),
             of_kinds([policy.victims.value]),
@@ -77,13 +83,10 @@ class Mirror:
             of_kinds([estimator.exec_s.value]),
             tdg.value,
         )
-        self.run = _fresh(policy, numbers, estimator, correction, self.ids)
+        pool = Deployment(estimator, estimator, total_blocks, block_tokens=block_tokens, name="vLLM's engine")
+        self.run = _fresh(pool, policy, numbers, correction, self.ids)
         engine = self.run.engines[0]
-        engine.up, engine.tier, engine.role = 1, layout.POOL, layout.ROLE_BOTH
-        engine.receiving = engine.running_task = -1
-        engine.block_tokens, engine.total_blocks, engine.free_blocks = block_tokens, total_blocks, self.ids
-        engine.watermark_blocks, engine.estimate_scale, engine.beta = watermark_blocks, 1.0, 1.0
-        engine.operators = engine.layers = 1
+        engine.free_blocks, engine.watermark_blocks = self.ids, watermark_blocks
         self.most_output_tokens = np.zeros(0, "i4")
         self.delivered = np.zeros(0, "i4")
         self._make_slots(FIRST_SLOTS)
@@ -103,20 +106,15 @@ class Mirror:
         if not self.free_slots:
             self._make_slots(2 * len(self.run.requests))
         slot = self.free_slots.pop()
-        batch_class = terms.ttlt_slo_s < np.inf
         row = np.zeros(1, layout.REQUEST)
-        row["arrival_s"] = arrival_s
-        row["first_deadline_s"] = arrival_s + (terms.ttlt_slo_s if batch_class else terms.ttft_slo_s)
-        row["token_interval_s"] = 0.0 if batch_class else terms.tpot_slo_s
+        row["arrival_s"], row["prompt_tokens"] = arrival_s, prompt_tokens
         row["first_token_gain"] = terms.weight * self.first_token_weight
         row["decode_token_gain"] = row["weight"] = terms.weight
-        row["prompt_tokens"], row["last_block"], row["task"] = prompt_tokens, -1, -1
-        row["first_token_s"] = np.nan
         for name in ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "predicted_output_tokens", "urgency"):
             row[name] = getattr(terms, name)
         row["priority"] = max(-(2**31), min(2**31 - 1, priority))
         row["client"], row["application"] = terms.client, terms.application
-        row["engine"] = -1
+        begin_requests(row)
         self.run.requests[slot] = row[0]
         self.run.outcomes[slot] = np.zeros(1, layout.OUTCOME)[0]
         if len(self.run.state.requests):
@@ -160,7 +158,7 @@ class Mirror:
             raise PolicyError(str(failures[0]))
         if status == kernels.REFUSED:
             n = self.queue_length
-            raise PolicyError(f"it {what_is_wrong(scratch.limits[0], scratch.plan[:n], scratch.queues[0, :n])}")
+            raise PolicyError(f"it {what_is_wrong(scratch.limits[0], scratch.ranks[:n], scratch.queues[0, :n])}")
         if status == kernels.BAD_CORRECTION:
             raise ArithmeticError(f"steps took {self.estimate_scale} times what its estimator was fitted to")
         if status == kernels.NOTHING:
@@ -193,7 +191,7 @@ class Mirror:
             self._make_ids(most)
         kernels.settle_batch.entry(self.run, self.functions, evicted, slots, tokens, computed, emitted, now_s)
         engine = self.run.engines[0]
-        return float(engine.batch_estimate_s), float(engine.batch_scale)
+        return float(engine.batch_estimate_s), float(engine.correction.batch_scale)
 
     def correct(self, estimate_s: float, scale: float, real_s: float) -> None:
         """A step took real_s; estimate_s and scale are what `settle` gave for it."""
@@ -225,24 +223,9 @@ class Mirror:
 
     def _make_slots(self, count: int) -> None:
         """Slots up to `count`."""
-        run, had = self.run, len(self.most_output_tokens)
-        grown = {}
-        for name, dtype in (("requests", layout.REQUEST), ("outcomes", layout.OUTCOME)):
-            grown[name] = aligned_zeros(count, dtype)
-            grown[name][:had] = getattr(run, name)[:had]
-        fields = run.state.requests.shape[1]
-        rows = np.zeros((count if fields else 0, fields))
-        rows[: min(had, len(rows))] = run.state.requests[: min(had, len(rows))]
-        queue = np.zeros((1, count), "i4")
-        queue[0, :had] = run.queues[0, :had]
-        self.run = run._replace(
-            queues=queue,
-            entries=np.zeros((1, count), layout.ENTRY),
-            plan=np.zeros(count, layout.PLAN),
-            order=np.zeros(count, "i4"),
-            state=run.state._replace(requests=rows),
-            **grown,
-        )
+        had, keeps_numbers = len(self.most_output_tokens), self.run.state.requests.shape[1] > 0
+        sizes = {"requests": count, "capacity": count} | ({"state_requests": count} if keeps_numbers else {})
+        self.run = longer(self.run, sizes)
         self.most_output_tokens = np.concatenate([self.most_output_tokens, np.zeros(count - had, "i4")])
         self.delivered = np.concatenate([self.delivered, np.zeros(count - had, "i4")])
         self.free_slots.extend(range(count - 1, had - 1, -1))
@@ -251,7 +234,7 @@ class Mirror:
     def _make_ids(self, more: int) -> None:
         """More ids of blocks: prompts are shared more than was thought."""
         self.ids += max(more, self.ids)
-        self.run = self.run._replace(blocks=np.zeros((1, self.ids), self.run.blocks.dtype))
+        self.run = self.run._replace(blocks=zeros((1, self.ids), self.run.blocks.dtype))
         self.lay_blocks()
         self._see()
 
@@ -259,56 +242,34 @@ class Mirror:
         """The scratch copy, which shares what a plan does not change, and views of columns."""
         run = self.run
         self.scratch = scratch = run._replace(
-            requests=aligned_zeros(len(run.requests), layout.REQUEST),
+            requests=zeros(len(run.requests), layout.REQUEST),
             engines=np.zeros(1, layout.ENGINE),
-            clock=np.zeros(1, layout.CLOCK),
+            status=np.zeros(1, layout.RUN_STATUS),
             queues=np.zeros_like(run.queues),
         )
         self._copies = [
             (getattr(scratch, name).view("u1"), getattr(run, name).view("u1"))
-            for name in ("requests", "engines", "clock")
+            for name in ("requests", "engines", "status")
         ]
         self._engine_free = run.engines["free_blocks"]
-        self._evictions = run.clock["evictions"], scratch.clock["evictions"]
+        self._evictions = run.status["evictions"], scratch.status["evictions"]
         self._entry_slots, self._entry_tokens = run.entries[0]["request"], run.entries[0]["tokens"]
         self._packed = run.packing["length"]
 
 
 def _fresh(
-    policy: Policy, numbers: np.ndarray, estimator: EstimatorModel, correction: Correction | None, ids: int
-) -> Run:
+    pool: Deployment, policy: Policy, numbers: np.ndarray, correction: Correction | None, ids: int
+) -> SimulationState:
     """The arrays of an empty engine, without slots."""
-    coefficients = estimator.coefficients[None, :].copy()
-    state = policy.state
-    return Run(
-        clock=np.zeros(1, layout.CLOCK),
-        requests=aligned_zeros(0, layout.REQUEST),
-        outcomes=np.zeros(0, layout.OUTCOME),
-        engines=np.zeros(1, layout.ENGINE),
-        queues=np.zeros((1, 0), "i4"),
-        entries=np.zeros((1, 0), layout.ENTRY),
-        sums=np.zeros(4, layout.BATCH),
+    sizes = {"requests": 0, "engines": 1, "capacity": 0, "timeline": 1, "scratch": policy.scratch.rows}
+    tables = sizes | state_sizes([policy.state], 1, 0, MOST_GROUPS, MOST_GROUPS) | {"slots": 0}
+    return engines_state(
+        (pool,),
+        sizes,
+        engines=fresh_engines((pool,), 0.0, None),
         blocks=empty_blocks([ids]),
-        events=np.zeros(2, layout.EVENT),
-        due=np.zeros(1, "i4"),
-        packing=np.zeros(1, layout.PACKING),
-        limits=np.zeros(1, layout.LIMITS),
-        plan=np.zeros(0, layout.PLAN),
-        order=np.zeros(0, "i4"),
-        timeline=np.zeros(1, layout.TIMELINE),
-        tbt_histogram=np.zeros(1, "i8"),
         parameters=numbers[None, :].copy(),
-        device=coefficients,
-        estimate=coefficients.copy(),
-        fitted=as_fitted(estimator)[None, :],
-        state=StateTables(
-            requests=np.zeros((0, len(state.request))),
-            engines=np.zeros((1 if state.engine else 0, len(state.engine))),
-            clients=np.zeros((1, MOST_GROUPS if state.client else 0, len(state.client))),
-            by_client=np.zeros((1, MOST_GROUPS if state.by_client else 0), layout.GROUP),
-            by_application=np.zeros((1, MOST_GROUPS if state.by_application else 0), layout.GROUP),
-            tasks=np.zeros((1, 0), layout.TASK),
-        ),
+        state=fresh(StateTables, tables),
         disturbance=Disturbance().to_array(),
-        correction=np.zeros(1, layout.CORRECTION) if correction is None else correction.to_array(),
+        **({} if correction is None else {"correction": correction.to_array()}),
     )

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from servegym.adapters.vllm.compatibility import check_compatibility
 from servegym.adapters.vllm.decision import Decisions, decisions_for
-from servegym.adapters.vllm.imposing import HOOKS, Imposer
+from servegym.adapters.vllm.enforce import HOOKS, Enforcer
 from servegym.adapters.vllm.metrics import Metrics
 from servegym.adapters.vllm.mirror import Plan
 from servegym.adapters.vllm.settings import Settings, read_settings
 from servegym.adapters.vllm.step_log import StepLog
-from servegym.adapters.vllm.surroundings import check_surroundings
 from servegym.simulator.types import NO_LIMIT
 
 READY = ("WAITING", "RUNNING", "PREEMPTED")  # statuses of requests that wait for nothing but memory and budget
@@ -47,7 +47,7 @@ class Plugin:
     def __init__(self, scheduler: Any, warn: Callable[[str], None]):
         self.scheduler, self.warn, self.broken = scheduler, warn, False
         self.settings = settings = read_settings(scheduler.vllm_config.additional_config or None)
-        check_surroundings(scheduler.vllm_config)
+        check_compatibility(scheduler.vllm_config)
         self.metrics = Metrics(settings.metrics_port)
         self.step_log = StepLog(settings.step_log)
         # A block of each KV cache group holds the same tokens: they count as one.
@@ -55,10 +55,10 @@ class Plugin:
         self.free_blocks = scheduler.kv_cache_manager.block_pool.get_num_free_blocks
         self.decisions = self._decisions(settings, warn)
         self.mirror = self.decisions.mirror
-        exact = settings.impose == "exact" and all(hasattr(scheduler, name) for name in HOOKS)
-        if exact != (settings.impose == "exact"):
+        exact = settings.enforce == "exact" and all(hasattr(scheduler, name) for name in HOOKS)
+        if exact != (settings.enforce == "exact"):
             warn(f"this vLLM has no {' or '.join(HOOKS)}: order, budget and caps only")
-        self.imposer = Imposer(scheduler, exact, (self.waiting_key, self.running_key))
+        self.enforcer = Enforcer(scheduler, exact, (self.waiting_key, self.running_key))
         self.slot_of: dict[str, int] = {}
         self.request_of: dict[int, Any] = {}
         self.blocked: dict[str, Any] = {}  # requests that wait for something else: a grammar, more input
@@ -84,8 +84,8 @@ class Plugin:
         self.broken = True
         self.metrics.add("broken")
         self.warn(f"{what}; this is a defect of the plug-in: vLLM decides alone until it is started again")
-        self.imposer.restore()
-        self.imposer.impose(None, {}, {})
+        self.enforcer.restore()
+        self.enforcer.enforce(None, {}, {})
 
     # Requests come and go
 
@@ -132,7 +132,7 @@ class Plugin:
         now_s = self.now_s()
         begin = time.perf_counter()
         plan = self._plan(now_s)
-        self.imposer.impose(plan, self.request_of, self.blocked)
+        self.enforcer.enforce(plan, self.request_of, self.blocked)
         self.last_decision_s = time.perf_counter() - begin
         if plan is not None:
             self.metrics.decided(self.last_decision_s)
@@ -146,9 +146,9 @@ class Plugin:
         return self.decisions.plan(
             now_s,
             self.free_blocks() // self.groups,
-            self.imposer.most_tokens,
+            self.enforcer.most_tokens,
             chunk if chunk > 0 else int(NO_LIMIT),
-            self.imposer.most_running - scheduler.num_waiting_for_streaming_input,
+            self.enforcer.most_running - scheduler.num_waiting_for_streaming_input,
         )
 
     @guarded

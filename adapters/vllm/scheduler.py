@@ -1,7 +1,7 @@
 """vLLM's V1 schedulers, sync and async, with a policy of ours deciding (`--scheduler-cls`).
 
 At each step the policy's batch is planned (decision.py), vLLM is set up so that its own `schedule` comes to that batch
-(imposing.py), and what it then did is taken into the mirror. Where no plan can be had, vLLM decides as it always does.
+(enforce.py), and what it then did is taken into the mirror. Where no plan can be had, vLLM decides as it always does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncSchedu
 from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
 
 from servegym.adapters.vllm.plugin import Plugin
-from servegym.simulator.errors import ServegymError
+from servegym.errors import ServegymError
 
 logger = init_logger("vllm.servegym")
 
@@ -63,7 +63,7 @@ class PolicyMixin:
         try:
             output = super().schedule(*args, **kwargs)  # type: ignore[misc]
         finally:
-            self.servegym.imposer.restore()
+            self.servegym.enforcer.restore()
         if decided is not None:
             self.servegym.after(output, *decided)
         return output
@@ -76,7 +76,7 @@ class PolicyMixin:
     def _reserve_prefill_lookahead(self, request: Any, num_computed_tokens: int, num_new_tokens: int) -> int:
         """vLLM asks here how much of a chunk a request may have (0: it is skipped in this step)."""
         tokens = super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens)  # type: ignore[misc]
-        return self.servegym.imposer.chunk(request.request_id, tokens)
+        return self.servegym.enforcer.chunk(request.request_id, tokens)
 
 
 class Scheduler(PolicyMixin, VllmScheduler):

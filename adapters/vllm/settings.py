@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from servegym.adapters.vllm.errors import VllmError
+from servegym.errors import VllmError
 
 SECTION = "servegym"  # of --additional-config '{"servegym": {"policy": "policy.json"}}'
 PREFIX = "SERVEGYM_"  # of the environment: SERVEGYM_POLICY=policy.json
-WAYS = ("exact", "order")
+ENFORCEMENTS = ("exact", "order")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Settings:
 
     policy: file of the artifact whose scheduler decides.
     estimator: latency profile (name or file) instead of the artifact's estimator; "": the artifact's.
-    impose: "exact" (each request gets the chunk that was decided) or "order" (only vLLM's public attributes are used:
+    enforce: "exact" (each request gets the chunk that was decided) or "order" (only vLLM's public attributes are used:
         order, budget and caps; docs/vllm.md lists what then differs).
     decision_limit_s: a decision that takes longer is not used, and vLLM decides itself.
     correct: whether the estimator is corrected by what steps took.
@@ -34,7 +34,7 @@ class Settings:
 
     policy: str
     estimator: str = ""
-    impose: str = "exact"
+    enforce: str = "exact"
     decision_limit_s: float = 0.01
     correct: bool = True
     step_log: str = ""
@@ -43,8 +43,8 @@ class Settings:
     def __post_init__(self) -> None:
         if not Path(self.policy).is_file():
             raise VllmError(f"policy is {self.policy!r}; it should be the file of an artifact (servegym export)")
-        if self.impose not in WAYS:
-            raise VllmError(f"impose is {self.impose!r}; it should be one of {', '.join(WAYS)}")
+        if self.enforce not in ENFORCEMENTS:
+            raise VllmError(f"enforce is {self.enforce!r}; it should be one of {', '.join(ENFORCEMENTS)}")
         if not 0 < self.decision_limit_s < math.inf:
             raise VllmError(f"decision_limit_s is {self.decision_limit_s}; it should be above 0")
         if not 0 <= self.metrics_port < 2**16:

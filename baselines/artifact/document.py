@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from servegym.baselines.artifact.artifact import ArtifactError
-from servegym.simulator.errors import PolicyError
+from servegym.baselines.artifact.entries import written_parameters
+from servegym.baselines.loading import load
+from servegym.errors import PolicyError
 from servegym.simulator.policies import get_policy
 
 VERSION = 2
@@ -104,15 +106,12 @@ def _from_first_version(document: dict[str, Any], where: str) -> dict[str, Any]:
 
     What is not among the settings was the default then: that of this version, but for `DEFAULTS_THEN`.
     """
-    from servegym.baselines import registry
-    from servegym.baselines.artifact.entries import written_parameters
-
     heuristic, base = document["kind"] == "heuristic", document["base"]
     parts = {key: document[key] for key in ("observation", "network", "weights")}
     if wrong := [key for key, part in parts.items() if (part is None) != heuristic]:
         there = "should not be there" if heuristic else "is missing"
         raise ArtifactError(f"{where}: {wrong[0]} of a {document['kind']} {there}")
-    registry.load()
+    load()
     try:
         parameters = written_parameters(get_policy(base["kind"], base["name"]).with_settings(**base["settings"]))
     except PolicyError as error:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from servegym.baselines import registry
 from servegym.baselines.artifact import weights
 from servegym.baselines.artifact.artifact import ArtifactError
 from servegym.baselines.learned.controller import controlled
@@ -17,6 +16,7 @@ from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.learned.ranking import ranked
 from servegym.baselines.learned.routing import routed
 from servegym.baselines.learned.scaling import scaled
+from servegym.baselines.loading import load
 from servegym.baselines.observations.engine import engine_layout
 from servegym.baselines.observations.fields import Layout
 from servegym.baselines.observations.queue import queue_layout
@@ -48,10 +48,10 @@ def entry_of(policy: Policy, weights_file: str) -> tuple[dict[str, Any], bytes]:
         raise ArtifactError(f"{policy.label}: save it without settings of its own; those of its base are kept")
     data = weights.packed(policy.network)
     learned = {
-        "way": policy.way,
+        "way": policy.head,
         "controls": list(policy.controls),
         "observation": {
-            "layout": LAYOUT_OF[policy.way],
+            "layout": LAYOUT_OF[policy.head],
             "slots": policy.layout.slots,
             "fields": fields_digest(policy.layout),
         },
@@ -66,21 +66,21 @@ def policy_of(entry: Mapping[str, Any], folder: Path, name: str) -> Policy:
 
     Raises PolicyError for what is not known to this version, missing or out of range.
     """
-    registry.load()
+    load()
     base = _with_parameters(get_policy(entry["kind"], entry["name"]), entry["parameters"])
     learned = entry["learned"]
     if learned is None:
         return base
-    way, slots = learned["way"], int(learned["observation"]["slots"])
-    _check_observation(way, learned["observation"], slots)
+    head, slots = learned["way"], int(learned["observation"]["slots"])
+    _check_observation(head, learned["observation"], slots)
     network = weights.unpacked(Shape.from_json(learned["network"]), folder, **learned["weights"])
-    if way == "controller":
+    if head == "controller":
         return controlled(base, tuple(learned["controls"]), network, name)
     if learned["controls"]:
-        raise ArtifactError(f"controls: a {way} has none; it should be []")
+        raise ArtifactError(f"controls: a {head} has none; it should be []")
     make: dict[str, Callable[[Policy, Network, int, str], Policy]]
     make = {"ranking": ranked, "routing": routed, "scaling": scaled}
-    return make[way](base, network, slots, name)
+    return make[head](base, network, slots, name)
 
 
 def fields_digest(layout: Layout) -> str:
@@ -155,10 +155,10 @@ def _value(policy: Policy, parameter: Parameter, written: Any) -> Any:
     return parameter.check(written, policy.name)
 
 
-def _check_observation(way: str, observation: Mapping[str, Any], slots: int) -> None:
+def _check_observation(head: str, observation: Mapping[str, Any], slots: int) -> None:
     layout = observation["layout"]
-    if layout != LAYOUT_OF[way]:
-        raise ArtifactError(f"a {way} that sees {layout}; it should see {LAYOUT_OF[way]}")
+    if layout != LAYOUT_OF[head]:
+        raise ArtifactError(f"a {head} that sees {layout}; it should see {LAYOUT_OF[head]}")
     digest = fields_digest(LAYOUTS[layout](slots))
     if observation["fields"] != digest:
         raise ArtifactError(

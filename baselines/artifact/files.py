@@ -16,7 +16,7 @@ from servegym.baselines.artifact.document import VERSION, check_document, read_d
 from servegym.baselines.artifact.entries import entry_of, policy_of
 from servegym.baselines.artifact.weights import SUFFIX
 from servegym.baselines.learned.derived import PREFIX
-from servegym.simulator.errors import PolicyError
+from servegym.errors import PolicyError
 from servegym.simulator.policies import Policy
 
 

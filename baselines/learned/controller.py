@@ -16,8 +16,8 @@ from servegym.baselines.learned.forward import COUNT, ROOM, forward
 from servegym.baselines.learned.memory import KEPT, ROUNDS, is_same_decision
 from servegym.baselines.learned.network import Network
 from servegym.baselines.observations.engine import engine_layout, observe_engine
+from servegym.errors import PolicyError
 from servegym.simulator.compilation import kernel, specialised
-from servegym.simulator.errors import PolicyError
 from servegym.simulator.policies import Fact, Parameter, Policy
 from servegym.simulator.signatures import scheduler
 
@@ -50,7 +50,7 @@ def set_parameters(defaults, table, action, out):
 
 
 @scheduler
-def base(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+def base(context, ranks, limits):
     """Stands for the base scheduler."""
 
 
@@ -58,12 +58,13 @@ PARAMETERS, CONTROLS = 0, 0  # stand for how many the base has, and how many of 
 
 
 @scheduler
-def controlled_scheduler(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    """Its numbers: the base's parameters, the table of controls, the network; scratch: the network's room, the action,
+def controlled_scheduler(context, ranks, limits):
+    """Its numbers: the base's parameters, the table of controls, the network; memory: the network's room, the action,
     what is kept of the last decision, the defaults, the observation.
 
     The base's parameters are set in their place, where `victims` finds them too.
     """
+    parameters, now_s, engine = context.parameters, context.now_s, context.engine
     at = PARAMETERS
     table = parameters[at : at + 4 * CONTROLS].reshape((CONTROLS, 4))
     network = parameters[at + 4 * CONTROLS :]
@@ -75,10 +76,10 @@ def controlled_scheduler(now_s, engine, requests, queue, state, parameters, esti
         for i in range(PARAMETERS):
             defaults[i] = parameters[i]
     if not is_same_decision(memory, now_s, engine):
-        observe_engine(now_s, engine, requests, queue, estimator, plan, observation)
+        observe_engine(context, ranks, observation)
         forward(network, observation, 0, action)
         set_parameters(defaults, table, action, parameters[:PARAMETERS])
-    base(now_s, engine, requests, queue, state, parameters, estimator, plan, limits)
+    base(context, ranks, limits)
 
 
 def can_be_set(parameter: Parameter, base: Policy) -> bool:
@@ -129,7 +130,7 @@ def controlled(base: Policy, controls: tuple[str, ...] | None, network: Network,
     parameters = len(base.parameters)
     function = specialised(controlled_scheduler, base=base.function, PARAMETERS=parameters, CONTROLS=len(controls))
     weights = np.concatenate([table.ravel(), network.numbers])
-    scratch = network.shape.room + len(controls) + KEPT + parameters + half(OBSERVED)
+    memory = network.shape.room + len(controls) + KEPT + parameters + half(OBSERVED)
     return derived(
-        "controller", base, name, function, weights, scratch, network=network, layout=layout, controls=controls
+        "controller", base, name, function, weights, memory, network=network, layout=layout, controls=controls
     )

@@ -9,8 +9,8 @@ import numpy as np
 
 from servegym.baselines.learned.network import Network
 from servegym.baselines.observations.fields import Layout
+from servegym.errors import PolicyError
 from servegym.simulator.compilation import Compiled
-from servegym.simulator.errors import PolicyError
 from servegym.simulator.policies import Policy, Weights
 
 PREFIX = "learned:"
@@ -18,13 +18,13 @@ PREFIX = "learned:"
 
 @dataclasses.dataclass(frozen=True)
 class LearnedPolicy(Policy):
-    """A base policy whose decisions are changed, by a network or (network None) by whoever writes its scratch numbers.
+    """A base policy whose decisions are changed, by a network or (network None) by whoever writes its memory.
 
-    way: how: "controller", "ranking", "routing" or "scaling". layout: name and contents of what the network sees.
-    controls: parameters of the base that a controller sets.
+    head: what the network decides: "controller", "ranking", "routing" or "scaling". layout: name and contents of
+    what it sees. controls: parameters of the base that a controller sets.
     """
 
-    way: str = ""
+    head: str = ""
     base: Policy | None = None
     network: Network | None = None
     layout: Layout | None = None
@@ -32,18 +32,18 @@ class LearnedPolicy(Policy):
 
     def to_json(self) -> dict[str, Any]:
         base = None if self.base is None else self.base.to_json()
-        return super().to_json() | {"way": self.way, "base": base, "controls": list(self.controls)}
+        return super().to_json() | {"way": self.head, "base": base, "controls": list(self.controls)}
 
 
 def derived(
-    way: str, base: Policy, name: str, function: Compiled, weights: np.ndarray, scratch: int, **more: Any
+    head: str, base: Policy, name: str, function: Compiled, weights: np.ndarray, memory: int, **more: Any
 ) -> LearnedPolicy:
     """A policy of the base's kind and parameters (its settings are the defaults), with a function of its own."""
     fields = {field.name: getattr(base, field.name) for field in dataclasses.fields(Policy)}
-    fields |= {"function": function, "weights": Weights(weights), "scratch": scratch, "way": way}
+    fields |= {"function": function, "weights": Weights(weights), "memory": memory, "head": head}
     fields |= {"settings": {}, "halves": None}
     fields["name"] = name or f"{PREFIX}{base.name}"
-    fields["doc"] = f"{base.label}, changed by a network ({way})."
+    fields["doc"] = f"{base.label}, changed by a network ({head})."
     chosen = base.chosen()
     fields["parameters"] = tuple(
         dataclasses.replace(parameter, default=chosen[parameter.name]) for parameter in base.parameters
@@ -55,7 +55,7 @@ def check_base(base: Policy, kind: str) -> None:
     """Refuse a base of another kind, and one that has learned already."""
     if base.kind != kind:
         raise PolicyError(f"{base.name} is a {base.kind}; the base should be a {kind}")
-    if len(base.weights) or base.scratch:
+    if len(base.weights) or base.memory:
         raise PolicyError(f"{base.name} is derived from a policy itself; the base should be one that is not")
 
 

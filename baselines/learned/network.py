@@ -11,7 +11,7 @@ import numpy as np
 
 from servegym.baselines.learned.forward import HEADER, forward_once
 from servegym.baselines.observations.fields import Layout
-from servegym.simulator.errors import PolicyError
+from servegym.errors import PolicyError
 from servegym.simulator.policies import Weights
 
 KINDS = ("dense", "shared")

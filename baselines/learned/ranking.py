@@ -13,19 +13,20 @@ from servegym.baselines.learned.forward import COUNT, ROOM, SLOTS, forward
 from servegym.baselines.learned.memory import KEPT, is_same_decision
 from servegym.baselines.learned.network import Network
 from servegym.baselines.observations.queue import fill_slots, observe_queue, queue_layout
+from servegym.errors import PolicyError
 from servegym.simulator.compilation import Compiled, allocating_kernel, specialised
-from servegym.simulator.errors import PolicyError
 from servegym.simulator.policies import Policy
 from servegym.simulator.signatures import scheduler
 
 
 @allocating_kernel
-def rerank(plan, order, filled, scores):
+def rerank(ranks, order, filled, scores):
     """Hand the ranks of the requests in slots out anew among them: the best to the highest score, and so on.
 
     Of equal scores the base's order stays, and so does the rank of every request that is in no slot. Where the base
-    gave several the same rank, theirs become different by as little as can be. order: int32[filled], the place in the
-    queue of each slot, in rank order. scores: float64[filled].
+    gave several the same rank, theirs become different by as little as can be.
+
+    order: int32[filled], the queue position of each slot, in rank order. scores: float64[filled].
     """
     same = True
     for k in range(1, filled):
@@ -34,7 +35,7 @@ def rerank(plan, order, filled, scores):
         return
     tiers, keys = np.empty(filled, np.int64), np.empty(filled)
     for k in range(filled - 1, -1, -1):
-        tiers[k], keys[k] = plan[order[k]].tier, plan[order[k]].key
+        tiers[k], keys[k] = ranks[order[k]].tier, ranks[order[k]].key
         if k + 1 == filled:  # before those of the same rank that are in no slot
             keys[k] = np.nextafter(keys[k], -np.inf)
         elif tiers[k] == tiers[k + 1] and keys[k] >= keys[k + 1]:
@@ -45,16 +46,16 @@ def rerank(plan, order, filled, scores):
             ahead += scores[j] >= scores[k]
         for j in range(k + 1, filled):
             ahead += scores[j] > scores[k]
-        plan[order[k]].tier, plan[order[k]].key = tiers[ahead], keys[ahead]
+        ranks[order[k]].tier, ranks[order[k]].key = tiers[ahead], keys[ahead]
 
 
 @scheduler
-def base(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+def base(context, ranks, limits):
     """Stands for the base scheduler, or for the part of it that ranks."""
 
 
 @scheduler
-def nothing(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+def nothing(context, ranks, limits):
     """Stands for what it does then."""
 
 
@@ -63,38 +64,41 @@ PARAMETERS = 0  # stands for how many the base has
 
 
 @scheduler
-def scored_scheduler(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    """Its numbers: the base's parameters, how many slots there are; scratch: their scores, whether the ranks by which
-    the slots are filled are only to be shown, and the places in the queue."""
-    base(now_s, engine, requests, queue, state, parameters, estimator, plan, limits)
+def scored_scheduler(context, ranks, limits):
+    """Its numbers: the base's parameters, how many slots there are; memory: their scores, whether the ranks by which
+    the slots are filled are only to be shown, and the positions in the queue."""
+    base(context, ranks, limits)
+    parameters = context.parameters
     slots, at = int(parameters[PARAMETERS]), PARAMETERS + 1
     scores, shown, order = parameters[at : at + slots], at + slots, parameters[at + slots + 1 :].view(np.int32)
     if parameters[shown] == 1.0:
         return
     for k in range(slots):
         if scores[k] != 0.0:
-            rerank(plan, order, fill_slots(requests, queue, plan, slots, order), scores)
+            rerank(ranks, order, fill_slots(context.requests, context.queue, ranks, slots, order), scores)
             break
-    then(now_s, engine, requests, queue, state, parameters, estimator, plan, limits)
+    then(context, ranks, limits)
 
 
 @scheduler
-def ranked_scheduler(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    """Its numbers: the base's parameters, the network; scratch: its room, what is kept of the last decision, the
-    scores, the places in the queue, the observation."""
-    base(now_s, engine, requests, queue, state, parameters, estimator, plan, limits)
+def ranked_scheduler(context, ranks, limits):
+    """Its numbers: the base's parameters, the network; memory: its room, what is kept of the last decision, the
+    scores, the positions in the queue, the observation."""
+    base(context, ranks, limits)
+    parameters, now_s, engine = context.parameters, context.now_s, context.engine
+    requests, queue = context.requests, context.queue
     network = parameters[PARAMETERS:]
     slots, at = int(network[SLOTS]), PARAMETERS + int(network[COUNT]) + int(network[ROOM])
     memory, scores = parameters[at : at + KEPT], parameters[at + KEPT : at + KEPT + slots]
     at += KEPT + slots
     order, observation = parameters[at:].view(np.int32), parameters[at + (slots + 1) // 2 :].view(np.float32)
     if is_same_decision(memory, now_s, engine):
-        filled = fill_slots(requests, queue, plan, slots, order)
+        filled = fill_slots(requests, queue, ranks, slots, order)
     else:
-        filled = observe_queue(now_s, engine, requests, queue, estimator, plan, order, slots, observation)
+        filled = observe_queue(context, ranks, order, slots, observation)
         forward(network, observation, filled, scores)
-    rerank(plan, order, filled, scores)
-    then(now_s, engine, requests, queue, state, parameters, estimator, plan, limits)
+    rerank(ranks, order, filled, scores)
+    then(context, ranks, limits)
 
 
 def ranks_of(base: Policy) -> Compiled:
@@ -146,7 +150,7 @@ def ranked(base: Policy, network: Network, slots: int | None = None, name: str =
     layout = queue_layout(network.shape.slots if slots is None else slots)
     check_network(network, layout, 1, f"a ranking of {base.name}", shared=True)
     function = specialised_on(ranked_scheduler, base)
-    scratch = network.shape.room + KEPT + layout.slots + half(layout.slots) + half(layout.size)
+    memory = network.shape.room + KEPT + layout.slots + half(layout.slots) + half(layout.size)
     return derived(
-        "ranking", base, name, function, network.numbers, scratch, network=network, layout=layout, urgent_tier=None
+        "ranking", base, name, function, network.numbers, memory, network=network, layout=layout, urgent_tier=None
     )

@@ -19,17 +19,17 @@ from servegym.simulator.types import HOLD, STAY
 
 
 @kernel
-def best_engine(views, request, chosen, scores):
+def best_engine(snapshots, record, chosen, scores):
     """The engine with the highest score of those that take the request; of equal ones the chosen, then the first."""
     best = chosen
-    for e in range(min(views.shape[0], scores.shape[0])):
-        if takes(views[e], request) and scores[e] > scores[best]:
+    for e in range(min(snapshots.shape[0], scores.shape[0])):
+        if takes(snapshots[e], record) and scores[e] > scores[best]:
             best = e
     return best
 
 
 @router
-def base(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+def base(context, request, route):
     """Stands for the base router."""
 
 
@@ -37,18 +37,19 @@ PARAMETERS = 0  # stands for how many the base has
 
 
 @router
-def routed_router(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
-    """Its numbers: the base's parameters, the network; scratch: its room, the scores, the observation."""
-    base(now_s, r, requests, known, state, parameters, estimates, plan, order, route)
+def routed_router(context, request, route):
+    """Its numbers: the base's parameters, the network; memory: its room, the scores, the observation."""
+    base(context, request, route)
+    requests, known, parameters = context.requests, context.known, context.parameters
     network = parameters[PARAMETERS:]
     slots, at, chosen = int(network[SLOTS]), PARAMETERS + int(network[COUNT]) + int(network[ROOM]), route.engine
     # An engine without a slot is the base's choice only; a request with KV is to be decoded.
-    if chosen == HOLD or chosen >= slots or requests[r].computed_tokens > 0:
+    if chosen == HOLD or chosen >= slots or requests[request].computed_tokens > 0:
         return
     scores, observation = parameters[at : at + slots], parameters[at + slots :].view(np.float32)
-    observe_routing(now_s, r, requests, known, estimates, chosen, 0, slots, observation)
-    forward(network, observation, min(slots, known.views.shape[0]), scores)
-    route.engine = best_engine(known.views, requests[r], chosen, scores)
+    observe_routing(context, request, chosen, 0, slots, observation)
+    forward(network, observation, min(slots, known.snapshots.shape[0]), scores)
+    route.engine = best_engine(known.snapshots, requests[request], chosen, scores)
     if route.engine != chosen:
         route.tier = STAY  # it was meant for the other engine
 
@@ -63,5 +64,5 @@ def routed(base: Policy, network: Network, slots: int | None = None, name: str =
     layout = routing_layout(network.shape.slots if slots is None else slots)
     check_network(network, layout, 1, f"a routing on {base.name}", shared=True)
     function = specialised(routed_router, base=base.function, PARAMETERS=len(base.parameters))
-    scratch = network.shape.room + layout.slots + half(layout.size)
-    return derived("routing", base, name, function, network.numbers, scratch, network=network, layout=layout)
+    memory = network.shape.room + layout.slots + half(layout.size)
+    return derived("routing", base, name, function, network.numbers, memory, network=network, layout=layout)

@@ -8,8 +8,8 @@ from servegym.baselines.learned.derived import LearnedPolicy, check_base, check_
 from servegym.baselines.learned.forward import COUNT, LAYERS, ROOM, SIZES, SLOTS, forward
 from servegym.baselines.learned.network import Network
 from servegym.baselines.observations.tiers import observe_tiers, tiers_layout
+from servegym.errors import PolicyError
 from servegym.simulator.compilation import kernel, specialised
-from servegym.simulator.errors import PolicyError
 from servegym.simulator.policies import Policy
 from servegym.simulator.signatures import scaler
 from servegym.simulator.types import POOL, TIERS
@@ -38,7 +38,7 @@ def best_choice(scores, tiers, chosen):
 
 
 @scaler
-def base(now_s, requests, known, state, parameters, estimates, moves):
+def base(context, moves):
     """Stands for the base scaler."""
 
 
@@ -46,15 +46,16 @@ PARAMETERS = 0  # stands for how many the base has
 
 
 @scaler
-def scaled_scaler(now_s, requests, known, state, parameters, estimates, moves):
-    """Its numbers: the base's parameters, the network; scratch: its room, the scores, the observation."""
-    base(now_s, requests, known, state, parameters, estimates, moves)
+def scaled_scaler(context, moves):
+    """Its numbers: the base's parameters, the network; memory: its room, the scores, the observation."""
+    base(context, moves)
+    known, parameters = context.known, context.parameters
     network = parameters[PARAMETERS:]
     slots, at = int(network[SLOTS]), PARAMETERS + int(network[COUNT]) + int(network[ROOM])
     choices = int(network[SIZES + int(network[LAYERS]) - 1])
     scores, observation = parameters[at : at + slots * choices], parameters[at + slots * choices :].view(np.float32)
-    engines, tiers = min(slots, known.views.shape[0]), known.tiers.shape[0] - 2
-    observe_tiers(now_s, requests, known, estimates, moves, slots, observation)
+    engines, tiers = min(slots, known.snapshots.shape[0]), known.tiers.shape[0] - 2
+    observe_tiers(context, moves, slots, observation)
     forward(network, observation, engines, scores)
     for e in range(engines):
         chosen = choice_of(moves[e])
@@ -80,5 +81,5 @@ def scaled(base: Policy, network: Network, slots: int | None = None, name: str =
         raise PolicyError(f"a scaling: {outputs} outputs; there should be 2 (tiers + 1), of 0 to {TIERS} tiers")
     check_network(network, layout, outputs, f"a scaling on {base.name}", shared=True)
     function = specialised(scaled_scaler, base=base.function, PARAMETERS=len(base.parameters))
-    scratch = network.shape.room + network.shape.output_size + half(layout.size)
-    return derived("scaling", base, name, function, network.numbers, scratch, network=network, layout=layout)
+    memory = network.shape.room + network.shape.output_size + half(layout.size)
+    return derived("scaling", base, name, function, network.numbers, memory, network=network, layout=layout)

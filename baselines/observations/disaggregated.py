@@ -7,15 +7,16 @@ from servegym.simulator.types import ROLE_DECODE
 
 
 @kernel
-def observe_disaggregated(now_s, r, requests, known, estimates, chosen, chosen_decode, slots, out):
+def observe_disaggregated(context, r, chosen, chosen_decode, slots, out):
     """Write `routing_layout(slots)` of request r, about to be prefilled, into out, float32.
 
     As `observe_routing`, but of an engine that decodes only `takes` says whether it takes what has been prefilled, and
     `chosen` whether the base router named it for that. chosen_decode: -1: the router is to be asked again then.
     """
-    observe_routing(now_s, r, requests, known, estimates, chosen, 0, slots, out)
-    for e in range(min(slots, known.views.shape[0])):
-        if known.views[e].role == ROLE_DECODE:
+    known = context.known
+    observe_routing(context, r, chosen, 0, slots, out)
+    for e in range(min(slots, known.snapshots.shape[0])):
+        if known.snapshots[e].role == ROLE_DECODE:
             at = WHOLE + e * SLOT
-            out[at + TAKES] = may_decode(known.views[e])
+            out[at + TAKES] = may_decode(known.snapshots[e])
             out[at + CHOSEN] = e == chosen_decode

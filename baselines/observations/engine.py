@@ -61,28 +61,29 @@ def engine_layout() -> Layout:
 
 
 @kernel
-def observe_engine(now_s, engine, requests, queue, estimator, plan, out):
-    """Write `engine_layout()` of this engine at now_s into out, float32.
+def observe_engine(context, ranks, out):
+    """Write `engine_layout()` of the engine of a SchedulerContext into out, float32.
 
-    plan: plan[i].exec_s is written for queue[i], nothing else. Returns seconds: constant part of a batch, tick, work.
+    ranks: ranks[i].exec_s is written for queue[i], nothing else. Returns seconds: constant part of a batch, tick, work.
     """
+    engine, requests, queue, estimator = context.engine, context.requests, context.queue, context.estimator
     constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
-    estimator.exec_s(requests, queue, estimator.coefficients, plan)
-    tick_s, work_s = observe_work(engine, requests, queue, constant_s, plan, out)
-    observe_deadlines(now_s, requests, queue, constant_s, tick_s, work_s, plan, out)
+    estimator.exec_s(requests, queue, estimator.coefficients, ranks)
+    tick_s, work_s = observe_work(engine, requests, queue, constant_s, ranks, out)
+    observe_deadlines(context.now_s, requests, queue, constant_s, tick_s, work_s, ranks, out)
     out[FREE_KV] = share(engine.free_blocks, engine.total_blocks)
     out[ESTIMATE_SCALE] = squash(max(engine.estimate_scale, 0.0), 1.0)
     return constant_s, tick_s, work_s
 
 
 @kernel
-def observe_work(engine, requests, queue, constant_s, plan, out):
+def observe_work(engine, requests, queue, constant_s, ranks, out):
     """What there is to do, deadlines apart. Returns the tick and the time of all work, s."""
     n, decodes, waiting, again = queue.shape[0], 0, 0, 0
     decode_s, prefill_s, longest_s, tick_s, longest_slo_s = 0.0, 0.0, 0.0, np.inf, np.inf
     context, tokens, wanted, span_s = 0.0, 0.0, 0.0, 0.0
-    for place in range(n):
-        request, exec_s = requests[queue[place]], plan[place].exec_s
+    for position in range(n):
+        request, exec_s = requests[queue[position]], ranks[position].exec_s
         if request.token_interval_s > 0.0:
             tick_s = min(tick_s, request.token_interval_s)
         else:
@@ -116,14 +117,14 @@ def observe_work(engine, requests, queue, constant_s, plan, out):
 
 
 @kernel
-def observe_deadlines(now_s, requests, queue, constant_s, tick_s, work_s, plan, out):
+def observe_deadlines(now_s, requests, queue, constant_s, tick_s, work_s, ranks, out):
     """When it is due, and what it is worth."""
     n, decodes, late, hopeless = queue.shape[0], 0, 0, 0
     least_s, least_prefill, least_decode = np.inf, 1.0, 1.0
     prefill_slack, decode_slack = 0.0, 0.0
     gain, largest, urgent_gain, hopeless_gain, urgent_s = 0.0, 0.0, 0.0, 0.0, 0.0
-    for place in range(n):
-        request, exec_s = requests[queue[place]], plan[place].exec_s
+    for position in range(n):
+        request, exec_s = requests[queue[position]], ranks[position].exec_s
         slack_s, worth = next_deadline_s(request) - now_s, next_gain(request)
         slack = squash(slack_s, span_of(request))
         if is_decoding(request):

@@ -17,7 +17,7 @@ from servegym.baselines.observations.fields import Field
 from servegym.baselines.observations.queue import QUEUE_WHOLE_FIELDS, REQUEST_FIELDS
 from servegym.baselines.observations.routing import ARRIVAL_FIELDS, ROUTED_FIELDS
 from servegym.baselines.observations.tiers import CLUSTER_FIELDS, OF_TIERS, SCALED_FIELDS, TIER_FIELDS
-from servegym.simulator.errors import ServegymError
+from servegym.errors import ServegymError
 
 # The fields of each table, and the place of the first of them in its part.
 TABLES = {

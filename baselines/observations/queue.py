@@ -68,21 +68,21 @@ def queue_layout(slots: int) -> Layout:
 
 
 @kernel
-def fill_slots(requests, queue, plan, slots, order):
+def fill_slots(requests, queue, ranks, slots, order):
     """Write the places of `slots` requests into order, in rank order; returns how many there are.
 
     Those that rank first, but prefills before decodes: under overload decodes alone would fill the slots, and most of
     them run anyway. Requests left out, or in a suspended task, are not among them. order: as long as the smaller of
     slots and the queue.
     """
-    prefills = fill_with(False, requests, queue, plan, slots, order)
-    filled = prefills + fill_with(True, requests, queue, plan, slots - prefills, order[prefills:])
-    sort(order, plan, filled)
+    prefills = fill_with(False, requests, queue, ranks, slots, order)
+    filled = prefills + fill_with(True, requests, queue, ranks, slots - prefills, order[prefills:])
+    sort(order, ranks, filled)
     return filled
 
 
 @kernel
-def fill_with(decodes, requests, queue, plan, slots, heap):
+def fill_with(decodes, requests, queue, ranks, slots, heap):
     """The places of the `slots` decodes (or others) that rank first, by (tier, key), then the earlier place.
 
     A heap of the best so far, the worst of them first: O(n log slots).
@@ -90,60 +90,61 @@ def fill_with(decodes, requests, queue, plan, slots, heap):
     filled = 0
     if slots <= 0:
         return 0
-    for place in range(queue.shape[0]):
-        if plan[place].tier >= LEAVE_OUT or is_decoding(requests[queue[place]]) != decodes:
+    for position in range(queue.shape[0]):
+        if ranks[position].tier >= LEAVE_OUT or is_decoding(requests[queue[position]]) != decodes:
             continue
         if filled < slots:
-            heap[filled] = place
+            heap[filled] = position
             filled += 1
             if filled == slots:
                 for parent in range(slots // 2 - 1, -1, -1):
-                    sink(heap, slots, parent, plan)
-        elif ranks_before(plan, place, heap[0]):
-            heap[0] = place
-            sink(heap, slots, 0, plan)
+                    sink(heap, slots, parent, ranks)
+        elif ranks_before(ranks, position, heap[0]):
+            heap[0] = position
+            sink(heap, slots, 0, ranks)
     return filled
 
 
 @kernel
-def sink(heap, size, parent, plan):
+def sink(heap, size, parent, ranks):
     """Move an entry of the heap down while a child ranks after it."""
-    place = heap[parent]
+    position = heap[parent]
     while True:
         child = 2 * parent + 1
-        if child + 1 < size and ranks_before(plan, heap[child], heap[child + 1]):
+        if child + 1 < size and ranks_before(ranks, heap[child], heap[child + 1]):
             child += 1
-        if child >= size or not ranks_before(plan, place, heap[child]):
-            heap[parent] = place
+        if child >= size or not ranks_before(ranks, position, heap[child]):
+            heap[parent] = position
             return
         heap[parent] = heap[child]
         parent = child
 
 
 @kernel
-def observe_queue(now_s, engine, requests, queue, estimator, plan, order, slots, out):
-    """Write `queue_layout(slots)` into out, float32; returns how many slots are filled.
+def observe_queue(context, ranks, order, slots, out):
+    """Write `queue_layout(slots)` of a SchedulerContext into out, float32; returns how many slots are filled.
 
-    plan: the ranks of the base scheduler; of plan[i] for queue[i] exec_s is written, nothing else. order: the place in
-    the queue of the request of each slot is written there (see `fill_slots`).
+    ranks: of the base scheduler; of ranks[i] for queue[i] exec_s is written, nothing else. order: the position in the
+    queue of the request of each slot is written there (see `fill_slots`).
     """
-    constant_s, tick_s, work_s = observe_engine(now_s, engine, requests, queue, estimator, plan, out)
+    engine, requests, queue = context.engine, context.requests, context.queue
+    constant_s, tick_s, work_s = observe_engine(context, ranks, out)
     n = queue.shape[0]
-    filled = fill_slots(requests, queue, plan, slots, order)
+    filled = fill_slots(requests, queue, ranks, slots, order)
     out[BEYOND] = share(n - filled, n)
     out[RUNNING] = engine.running_task >= 0
     out[SUSPENDED] = squash(float(engine.suspended), 1.0)
     least_s, densest, largest, heaviest = LARGEST, 0.0, 0.0, 0.0
     for k in range(filled):
-        request, exec_s = requests[queue[order[k]]], plan[order[k]].exec_s
+        request, exec_s = requests[queue[order[k]]], ranks[order[k]].exec_s
         least_s = min(least_s, exec_s)
         densest = max(densest, next_gain(request) / max(exec_s, SMALLEST))
         largest = max(largest, next_gain(request))
         heaviest = max(heaviest, request.decode_token_gain)
     at = WHOLE
     for k in range(filled):
-        request, exec_s = requests[queue[order[k]]], plan[order[k]].exec_s
-        observe_request(now_s, engine, request, exec_s, constant_s, tick_s, work_s, out, at)
+        request, exec_s = requests[queue[order[k]]], ranks[order[k]].exec_s
+        observe_request(context, request, exec_s, (constant_s, tick_s, work_s), out, at)
         out[at + SHORTNESS] = root_ratio(least_s, exec_s)
         out[at + DENSITY] = root_ratio(next_gain(request) / max(exec_s, SMALLEST), densest)
         out[at + GAIN] = share(next_gain(request), largest)
@@ -155,9 +156,10 @@ def observe_queue(now_s, engine, requests, queue, estimator, plan, order, slots,
 
 
 @kernel
-def observe_request(now_s, engine, request, exec_s, constant_s, tick_s, work_s, out, at):
-    """What there is to say of a request by itself, at out[at]."""
-    slack_s = next_deadline_s(request) - now_s
+def observe_request(context, request, exec_s, times_s, out, at):
+    """What there is to say of a request by itself, at out[at]. times_s: as `observe_engine` gives them."""
+    engine, (constant_s, tick_s, work_s) = context.engine, times_s
+    slack_s = next_deadline_s(request) - context.now_s
     decoding = is_decoding(request)
     to_come = max(request.predicted_output_tokens - request.emitted_tokens, 0.0)
     out[at + PRESENT] = 1.0

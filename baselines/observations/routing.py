@@ -22,7 +22,7 @@ from servegym.baselines.observations.scales import (
 )
 from servegym.simulator import batches
 from servegym.simulator.compilation import kernel
-from servegym.simulator.lines import tier_of
+from servegym.simulator.held_queues import tier_of
 from servegym.simulator.prefixes import leading_chunks
 from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.routing import takes
@@ -88,33 +88,35 @@ def routing_layout(slots: int) -> Layout:
 
 
 @kernel
-def observe_routing(now_s, r, requests, known, estimates, chosen, decode, slots, out):
+def observe_routing(context, r, chosen, decode, slots, out):
     """Write `routing_layout(slots)` of request r into out, float32: slot e is engine e, as far as there are slots.
 
-    chosen: the engine the base router named; below 0: none. decode: 1: slots are marked that could decode the request
-    once it has been prefilled (`takes` of decode engines that are up and open); 0: those that take it now.
+    context: a RouterContext. chosen: the engine the base router named; below 0: none. decode: 1: slots are marked that
+    could decode the request once it has been prefilled (`takes` of decode engines that are up and open); 0: those that
+    take it now.
     """
-    views, request = known.views, requests[r]
-    shown = min(slots, views.shape[0])
+    now_s, known, estimates = context.now_s, context.known, context.estimates
+    snapshots, request = known.snapshots, context.requests[r]
+    shown = min(slots, snapshots.shape[0])
     span_s, slack_s = span_of(request), next_deadline_s(request) - now_s
     takers, fewest, soonest_s, gain, prefills = 0, np.inf, np.inf, 0.0, 0
     at = WHOLE
     for e in range(shown):
-        view = views[e]
-        is_open = view.up == 1 and view.closed == 0
-        taken = is_open and view.role == ROLE_DECODE if decode == 1 else takes(view, request)
+        snapshot = snapshots[e]
+        is_open = snapshot.up == 1 and snapshot.closed == 0
+        taken = is_open and snapshot.role == ROLE_DECODE if decode == 1 else takes(snapshot, request)
         out[at + TAKES], out[at + CHOSEN], out[at + OPEN] = taken, e == chosen, is_open
-        observe_view(now_s, request, view, known.tiers, span_s, out, at)
-        batch_s = iteration_s(request, view, estimates, e)
-        done_s, of_record = observe_record(now_s, r, requests, known, estimates, e, batch_s, span_s, slack_s, out, at)
+        observe_snapshot(now_s, request, snapshot, known.tiers, span_s, out, at)
+        batch_s = iteration_s(request, snapshot, estimates, e)
+        done_s, of_record = observe_record(context, r, e, batch_s, span_s, slack_s, out, at)
         gain += of_record
-        prefills += view.prefills
+        prefills += snapshot.prefills
         out[at + ITERATION] = squash(batch_s, request.tpot_slo_s)
         # Until all engines are known these two hold what they are relative to.
-        out[at + FEWEST], out[at + SOONEST] = view.requests, min(done_s, LARGEST)
+        out[at + FEWEST], out[at + SOONEST] = snapshot.requests, min(done_s, LARGEST)
         if taken:
             takers += 1
-            fewest, soonest_s = min(fewest, float(view.requests)), min(soonest_s, out[at + SOONEST])
+            fewest, soonest_s = min(fewest, float(snapshot.requests)), min(soonest_s, out[at + SOONEST])
         at += SLOT
     for e in range(shown):
         at = WHOLE + e * SLOT
@@ -131,8 +133,8 @@ def observe_routing(now_s, r, requests, known, estimates, chosen, decode, slots,
 def observe_arrival(request, tiers, span_s, slack_s, out):
     """What there is to say of the request wherever it goes."""
     held = 0
-    for line in range(tiers.shape[0] - 1):
-        held += tiers[line].waiting
+    for held_queue in range(tiers.shape[0] - 1):
+        held += tiers[held_queue].waiting
     predicted = request.predicted_output_tokens > 0.0
     priority = max(float(request.priority), 0.0)
     out[CONTEXT] = log_share(request.prompt_tokens + request.emitted_tokens, TOKENS_BITS)
@@ -148,66 +150,70 @@ def observe_arrival(request, tiers, span_s, slack_s, out):
 
 
 @kernel
-def observe_view(now_s, request, view, tiers, span_s, out, at):
-    """What the router's book and the engine's report say, but for its queue record."""
-    in_pool = view.tier == POOL
-    out[at + PREFILLS_ONLY] = view.role == ROLE_PREFILL
-    out[at + DECODES_ONLY] = view.role == ROLE_DECODE
+def observe_snapshot(now_s, request, snapshot, tiers, span_s, out, at):
+    """What the router knows of the engine and its report say, but for its queue record."""
+    in_pool = snapshot.tier == POOL
+    out[at + PREFILLS_ONLY] = snapshot.role == ROLE_PREFILL
+    out[at + DECODES_ONLY] = snapshot.role == ROLE_DECODE
     out[at + IN_POOL] = in_pool
-    gap = 0.0 if in_pool else (view.tier - tier_of(request, tiers)) / TIERS
+    gap = 0.0 if in_pool else (snapshot.tier - tier_of(request, tiers)) / TIERS
     out[at + TIER_GAP] = min(1.0, max(-1.0, gap))
-    out[at + PREFILLS], out[at + DECODES] = log_share(view.prefills, COUNT_BITS), log_share(view.decodes, COUNT_BITS)
-    out[at + BUSY] = squash(max(0.0, view.busy_until_s - now_s), span_s)
-    out[at + FREE_KV] = share(view.free_blocks, view.total_blocks)
-    taken = (view.prefill_tokens + request.prompt_tokens + request.emitted_tokens) / max(view.block_tokens, 1)
-    out[at + KV_AFTER] = min(1.0, max(-1.0, (view.free_blocks - taken) / max(view.total_blocks, 1)))
+    out[at + PREFILLS], out[at + DECODES] = (
+        log_share(snapshot.prefills, COUNT_BITS),
+        log_share(snapshot.decodes, COUNT_BITS),
+    )
+    out[at + BUSY] = squash(max(0.0, snapshot.busy_until_s - now_s), span_s)
+    out[at + FREE_KV] = share(snapshot.free_blocks, snapshot.total_blocks)
+    taken = (snapshot.prefill_tokens + request.prompt_tokens + request.emitted_tokens) / max(snapshot.block_tokens, 1)
+    out[at + KV_AFTER] = min(1.0, max(-1.0, (snapshot.free_blocks - taken) / max(snapshot.total_blocks, 1)))
 
 
 @kernel
-def iteration_s(request, view, estimates, e):
+def iteration_s(request, snapshot, estimates, e):
     """Estimated time of a batch of the engine's decodes, the request among them if it decodes only."""
-    batch, decodes, context = estimates.scratch[0], view.decodes, view.decode_tokens
-    if view.role == ROLE_DECODE:
+    batch, decodes, context = estimates.scratch[0], snapshot.decodes, snapshot.decode_tokens
+    if snapshot.role == ROLE_DECODE:
         decodes += 1
         context += request.prompt_tokens + request.emitted_tokens
     batches.clear(batch)
     batch.decode_requests, batch.decode_cached_tokens = decodes, context
     if decodes > 0:
         batch.longest_decode_cached = batch.decode_cached_tokens / decodes
-    return estimates.batch_s[view.kind](batch, estimates.coefficients[e])
+    return estimates.batch_s[snapshot.kind](batch, estimates.coefficients[e])
 
 
 @kernel
-def observe_record(now_s, r, requests, known, estimates, e, batch_s, span_s, slack_s, out, at):
+def observe_record(context, r, e, batch_s, span_s, slack_s, out, at):
     """Its queue record and the request behind it. Returns when it would be done, in s, and the record's gain.
 
     An engine that decodes only has no record: the request is done there with the iteration after the running one.
     """
-    view, request, record = known.views[e], requests[r], known.records[e]
-    context, cached = request.prompt_tokens + request.emitted_tokens, 0
-    if view.store_sets > 0:
-        found = leading_chunks(known.prefixes, known.prefixes.sent[e], view.store_sets, r)
-        cached = min(found * known.prefixes.chunk_tokens, context - 1)
+    now_s, requests, known, estimates = context.now_s, context.requests, context.known, context.estimates
+    snapshot, request, record = known.snapshots[e], requests[r], known.prefilling[e]
+    tokens, cached = request.prompt_tokens + request.emitted_tokens, 0
+    if snapshot.store_sets > 0:
+        found = leading_chunks(known.prefixes, known.prefixes.sent[e], snapshot.store_sets, r)
+        cached = min(found * known.prefixes.chunk_tokens, tokens - 1)
     exec_s, work_s, before_s, gain = 0.0, 0.0, 0.0, 0.0
-    if view.role != ROLE_DECODE:
-        exec_s = estimates.request_s[view.kind](context - cached, cached, False, estimates.coefficients[e])
+    if snapshot.role != ROLE_DECODE:
+        exec_s = estimates.request_s[snapshot.kind](tokens - cached, cached, False, estimates.coefficients[e])
     deadline_s = now_s + slack_s
-    for k in range(view.prefills):
+    for k in range(snapshot.prefills):
         queued = requests[record[k]]
-        tokens = queued.prompt_tokens + queued.emitted_tokens
-        queued_s = estimates.request_s[view.kind](tokens, 0, False, estimates.coefficients[e])
+        queued_tokens = queued.prompt_tokens + queued.emitted_tokens
+        queued_s = estimates.request_s[snapshot.kind](queued_tokens, 0, False, estimates.coefficients[e])
         work_s += queued_s
         before_s += queued_s if next_deadline_s(queued) <= deadline_s else 0.0
         gain += next_gain(queued)
     stretch = 1.0 / (1.0 - min(batch_s / request.tpot_slo_s, MOST_OF_A_BATCH))
-    since_s = now_s - view.changed_s
+    since_s = now_s - snapshot.changed_s
     work_s, before_s = max(0.0, stretch * work_s - since_s), max(0.0, stretch * before_s - since_s)
     own_s = stretch * exec_s
-    if view.role == ROLE_DECODE:
-        work_s = before_s = max(0.0, view.busy_until_s - now_s)
+    if snapshot.role == ROLE_DECODE:
+        work_s = before_s = max(0.0, snapshot.busy_until_s - now_s)
         own_s = batch_s
     made_late, late = 0.0, 0.0
-    for k in range(view.prefills):
+    for k in range(snapshot.prefills):
         queued = requests[record[k]]
         remain_s = next_deadline_s(queued) - now_s
         if remain_s <= work_s:
@@ -218,5 +224,5 @@ def observe_record(now_s, r, requests, known, estimates, e, batch_s, span_s, sla
     out[at + SPARE] = squash(slack_s - work_s - own_s, span_s)
     out[at + SPARE_BY_DEADLINE] = squash(slack_s - before_s - own_s, span_s)
     out[at + MADE_LATE], out[at + LATE] = squash(made_late, next_gain(request)), share(late, gain)
-    out[at + PREFIX] = share(cached, context)
+    out[at + PREFIX] = share(cached, tokens)
     return work_s + own_s, gain

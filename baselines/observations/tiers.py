@@ -13,7 +13,7 @@ from servegym.baselines.observations.scales import (
 )
 from servegym.simulator import batches
 from servegym.simulator.compilation import kernel
-from servegym.simulator.lines import tier_of
+from servegym.simulator.held_queues import tier_of
 from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.types import POOL, ROLE_DECODE, ROLE_PREFILL, TIERS
 
@@ -79,40 +79,41 @@ def tiers_layout(slots: int) -> Layout:
 
 
 @kernel
-def observe_tiers(now_s, requests, known, estimates, moves, slots, out):
+def observe_tiers(context, moves, slots, out):
     """Write `tiers_layout(slots)` into out, float32: slot e is engine e, as far as there are slots.
 
-    moves: what the base scaler has decided of each engine.
+    context: a ScalerContext. moves: what the base scaler has decided of each engine.
     """
-    views = known.views
+    requests, known, estimates = context.requests, context.known, context.estimates
+    snapshots = known.snapshots
     write_zeros(out, 0, WHOLE + slots * SLOT)
-    observe_cluster(views, known.tiers, out)
+    observe_cluster(snapshots, known.tiers, out)
     at = WHOLE
-    for e in range(min(slots, views.shape[0])):
-        observe_place(views[e], moves[e], out, at)
+    for e in range(min(slots, snapshots.shape[0])):
+        observe_place(snapshots[e], moves[e], out, at)
         observe_load(e, requests, known, estimates, out, at)
-        observe_prefills(now_s, e, requests, known, estimates, out, at)
+        observe_prefills(context.now_s, e, requests, known, estimates, out, at)
         at += SLOT
 
 
 @kernel
-def observe_cluster(views, tiers, out):
+def observe_cluster(snapshots, tiers, out):
     """Where engines are, and where requests wait for them."""
-    n, in_pool, closed, failed = views.shape[0], 0, 0, 0
+    n, in_pool, closed, failed = snapshots.shape[0], 0, 0, 0
     for e in range(n):
-        in_pool += views[e].tier == POOL
-        closed += views[e].closed == 1
-        failed += views[e].up == 0
+        in_pool += snapshots[e].tier == POOL
+        closed += snapshots[e].closed == 1
+        failed += snapshots[e].up == 0
     out[IN_POOL], out[CLOSED], out[FAILED] = share(in_pool, n), share(closed, n), share(failed, n)
     last = tiers.shape[0] - 2
     out[BEST_EFFORT] = log_share(tiers[last].waiting, COUNT_BITS)
     for t in range(min(last, TIERS)):
         engines, is_open, queued, at = 0, 0, 0, OF_TIERS + t * TIER
         for e in range(n):
-            if views[e].tier == t:
+            if snapshots[e].tier == t:
                 engines += 1
-                is_open += views[e].up == 1 and views[e].closed == 0
-                queued += views[e].requests
+                is_open += snapshots[e].up == 1 and snapshots[e].closed == 0
+                queued += snapshots[e].requests
         out[at + THERE] = 1.0
         out[at + TIER_SLO] = squash(tiers[t].tpot_slo_s, 0.1)
         out[at + TIER_WAITING] = log_share(tiers[t].waiting, COUNT_BITS)
@@ -121,17 +122,17 @@ def observe_cluster(views, tiers, out):
 
 
 @kernel
-def observe_place(view, move, out, at):
+def observe_place(snapshot, move, out, at):
     """Where an engine is, and where the base scaler would have it."""
     out[at + PRESENT] = 1.0
-    out[at + UP] = view.up == 1
-    out[at + IS_CLOSED] = view.closed == 1
-    out[at + PREFILLS_ONLY] = view.role == ROLE_PREFILL
-    out[at + DECODES_ONLY] = view.role == ROLE_DECODE
-    out[at + BASE_MOVES] = move.tier != view.tier
+    out[at + UP] = snapshot.up == 1
+    out[at + IS_CLOSED] = snapshot.closed == 1
+    out[at + PREFILLS_ONLY] = snapshot.role == ROLE_PREFILL
+    out[at + DECODES_ONLY] = snapshot.role == ROLE_DECODE
+    out[at + BASE_MOVES] = move.tier != snapshot.tier
     out[at + BASE_CLOSES] = move.closed != 0
-    if -1 <= view.tier < TIERS:
-        out[at + PLACE + 1 + view.tier] = 1.0
+    if -1 <= snapshot.tier < TIERS:
+        out[at + PLACE + 1 + snapshot.tier] = 1.0
     if -1 <= move.tier < TIERS:
         out[at + BASE_PLACE + 1 + move.tier] = 1.0
 
@@ -139,44 +140,47 @@ def observe_place(view, move, out, at):
 @kernel
 def observe_load(e, requests, known, estimates, out, at):
     """How many requests it has and of which tiers, its memory, and the time of its decodes."""
-    view, tiers = known.views[e], known.tiers
-    out[at + PREFILLS], out[at + DECODES] = log_share(view.prefills, COUNT_BITS), log_share(view.decodes, COUNT_BITS)
-    out[at + FREE_KV] = share(view.free_blocks, view.total_blocks)
-    if view.decodes > 0:
-        out[at + DECODE_CONTEXT] = log_share(view.decode_tokens / view.decodes, TOKENS_BITS)
+    snapshot, tiers = known.snapshots[e], known.tiers
+    out[at + PREFILLS], out[at + DECODES] = (
+        log_share(snapshot.prefills, COUNT_BITS),
+        log_share(snapshot.decodes, COUNT_BITS),
+    )
+    out[at + FREE_KV] = share(snapshot.free_blocks, snapshot.total_blocks)
+    if snapshot.decodes > 0:
+        out[at + DECODE_CONTEXT] = log_share(snapshot.decode_tokens / snapshot.decodes, TOKENS_BITS)
     last = True
-    for other in range(known.views.shape[0]):
-        one = known.views[other]
-        same = one.tier == view.tier and one.role == view.role and one.up == 1 and one.closed == 0
-        last = last and not (same and one.requests < view.requests)
+    for other in range(known.snapshots.shape[0]):
+        one = known.snapshots[other]
+        same = one.tier == snapshot.tier and one.role == snapshot.role and one.up == 1 and one.closed == 0
+        last = last and not (same and one.requests < snapshot.requests)
     out[at + LAST] = last
-    if view.tier == POOL:
+    if snapshot.tier == POOL:
         return
     own = 0
-    for k in range(view.decodes):
-        own += tier_of(requests[known.running[e, k]], tiers) == view.tier
-    for k in range(view.prefills):
-        own += tier_of(requests[known.records[e, k]], tiers) == view.tier
-    out[at + OWN] = share(own, view.decodes + view.prefills)
+    for k in range(snapshot.decodes):
+        own += tier_of(requests[known.decoding[e, k]], tiers) == snapshot.tier
+    for k in range(snapshot.prefills):
+        own += tier_of(requests[known.prefilling[e, k]], tiers) == snapshot.tier
+    out[at + OWN] = share(own, snapshot.decodes + snapshot.prefills)
     batch = estimates.scratch[0]
     batches.clear(batch)
-    batch.decode_requests, batch.decode_cached_tokens = view.decodes, view.decode_tokens
-    if view.decodes > 0:
-        batch.longest_decode_cached = view.decode_tokens / view.decodes
-        iteration_s = estimates.batch_s[view.kind](batch, estimates.coefficients[e])
-        out[at + ITERATION] = squash(iteration_s, tiers[view.tier].tpot_slo_s)
+    batch.decode_requests, batch.decode_cached_tokens = snapshot.decodes, snapshot.decode_tokens
+    if snapshot.decodes > 0:
+        batch.longest_decode_cached = snapshot.decode_tokens / snapshot.decodes
+        iteration_s = estimates.batch_s[snapshot.kind](batch, estimates.coefficients[e])
+        out[at + ITERATION] = squash(iteration_s, tiers[snapshot.tier].tpot_slo_s)
 
 
 @kernel
 def observe_prefills(now_s, e, requests, known, estimates, out, at):
     """The work in its queue record, and when that is due."""
-    view, record = known.views[e], known.records[e]
+    snapshot, record = known.snapshots[e], known.prefilling[e]
     work_s, least, late, gain = 0.0, 1.0, 0.0, 0.0
-    for k in range(view.prefills):
+    for k in range(snapshot.prefills):
         queued = requests[record[k]]
         slack_s = next_deadline_s(queued) - now_s
         tokens = queued.prompt_tokens + queued.emitted_tokens
-        work_s += estimates.request_s[view.kind](tokens, 0, False, estimates.coefficients[e])
+        work_s += estimates.request_s[snapshot.kind](tokens, 0, False, estimates.coefficients[e])
         least = min(least, squash(slack_s, span_of(queued)))
         gain += next_gain(queued)
         late += next_gain(queued) if slack_s <= 0.0 else 0.0

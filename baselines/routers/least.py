@@ -2,47 +2,52 @@
 
 from servegym.baselines.routers.ties import FIELDS, MEASURE, send_to_least
 from servegym.simulator import batches
-from servegym.simulator.policies import Parameter, Policy, StateFields, register
+from servegym.simulator.policies import Parameter, Parameters, Policy, StateFields, register
 from servegym.simulator.signatures import router
 
-
-@router
-def min_load(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
-    views = known.views
-    for e in range(views.shape[0]):
-        state[e, MEASURE] = views[e].requests
-    send_to_least(views, requests[r], state, route)
+P = Parameters(
+    Parameter("token_budget", 1024, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
+              source="PolyServe's worked example"),
+)  # fmt: skip
 
 
 @router
-def min_tokens(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
-    views = known.views
-    for e in range(views.shape[0]):
-        state[e, MEASURE] = views[e].prefill_tokens + views[e].decode_tokens
-    send_to_least(views, requests[r], state, route)
+def min_load(context, request, route):
+    snapshots = context.known.snapshots
+    for e in range(snapshots.shape[0]):
+        context.state[e, MEASURE] = snapshots[e].requests
+    send_to_least(context, request, route)
 
 
 @router
-def min_cycle_time(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+def min_tokens(context, request, route):
+    snapshots = context.known.snapshots
+    for e in range(snapshots.shape[0]):
+        context.state[e, MEASURE] = snapshots[e].prefill_tokens + snapshots[e].decode_tokens
+    send_to_least(context, request, route)
+
+
+@router
+def min_cycle_time(context, request, route):
     """The iteration: all decodes at their mean context, and the prompts without a token up to the token budget."""
-    views = known.views
-    batch, request = estimates.scratch[0], requests[r]
-    prefill_tokens, decodes, decode_tokens = request.prompt_tokens, 0, 0
-    if request.computed_tokens > 0:
-        prefill_tokens, decodes, decode_tokens = 0, 1, request.prompt_tokens + request.emitted_tokens
-    for e in range(views.shape[0]):
-        view = views[e]
+    snapshots, estimates, token_budget = context.known.snapshots, context.estimates, P.read(context).token_budget
+    batch, record = estimates.scratch[0], context.requests[request]
+    prefill_tokens, decodes, decode_tokens = record.prompt_tokens, 0, 0
+    if record.computed_tokens > 0:
+        prefill_tokens, decodes, decode_tokens = 0, 1, record.prompt_tokens + record.emitted_tokens
+    for e in range(snapshots.shape[0]):
+        snapshot = snapshots[e]
         batches.clear(batch)
-        batch.decode_requests = view.decodes + decodes
-        batch.decode_cached_tokens = view.decode_tokens + decode_tokens
+        batch.decode_requests = snapshot.decodes + decodes
+        batch.decode_cached_tokens = snapshot.decode_tokens + decode_tokens
         if batch.decode_requests > 0:
             batch.longest_decode_cached = batch.decode_cached_tokens / batch.decode_requests
-        room = max(0, int(parameters[0]) - view.decodes - decodes)
-        chunk = min(view.prefill_tokens + prefill_tokens, room)
+        room = max(0, token_budget - snapshot.decodes - decodes)
+        chunk = min(snapshot.prefill_tokens + prefill_tokens, room)
         if chunk > 0:
             batches.add(batch, chunk, 0, False)
-        state[e, MEASURE] = estimates.batch_s[view.kind](batch, estimates.coefficients[e])
-    send_to_least(views, request, state, route)
+        context.state[e, MEASURE] = estimates.batch_s[snapshot.kind](batch, estimates.coefficients[e])
+    send_to_least(context, request, route)
 
 
 STATE = StateFields(engine=FIELDS)
@@ -62,7 +67,6 @@ register(
     Policy(
         "min-cycle-time", "router", "The engine whose next iteration, with the request, is estimated shortest.",
         "PolyServe, section 5.1 (CO-Minimal)", min_cycle_time, state=STATE,
-        parameters=(Parameter("token_budget", 1024, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
-                              source="PolyServe's worked example"),),
+        parameters=P,
     )
 )  # fmt: skip

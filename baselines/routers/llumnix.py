@@ -10,22 +10,22 @@ from servegym.simulator.signatures import router
 
 
 @kernel
-def freeness(requests, view, record):
-    """(free blocks - blocks of the prompts of the queue record) / requests; infinite without requests."""
-    if view.requests == 0:
+def freeness(context, e):
+    """(free blocks - blocks of the prompts without a token) / requests of engine e; infinite without requests."""
+    snapshot, prefilling = context.known.snapshots[e], context.known.prefilling[e]
+    if snapshot.requests == 0:
         return np.inf
     waiting_blocks = 0
-    for k in range(view.prefills):
-        waiting_blocks += blocks_for(requests[record[k]].prompt_tokens, view.block_tokens)
-    return (view.free_blocks - waiting_blocks) / view.requests
+    for k in range(snapshot.prefills):
+        waiting_blocks += blocks_for(context.requests[prefilling[k]].prompt_tokens, snapshot.block_tokens)
+    return (snapshot.free_blocks - waiting_blocks) / snapshot.requests
 
 
 @router
-def llumnix(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
-    views = known.views
-    for e in range(views.shape[0]):
-        state[e, MEASURE] = -freeness(requests, views[e], known.records[e])
-    send_to_least(views, requests[r], state, route)
+def llumnix(context, request, route):
+    for e in range(context.known.snapshots.shape[0]):
+        context.state[e, MEASURE] = -freeness(context, e)
+    send_to_least(context, request, route)
 
 
 register(

@@ -13,206 +13,213 @@ from servegym.baselines.routers.polyserve_forecast import (
     FIELDS,
     PEAK,
     S_PER_TOKEN,
+    SCRATCH,
+    Assumed,
     admits,
     admits_idle,
     backlog_s,
     backlog_tokens,
-    context_of,
     fits,
     has_memory,
     look_at,
     mean_output,
     peak_with,
     prefill_time,
+    tokens_of,
 )
 from servegym.baselines.scalers.polyserve import tightest_tier
 from servegym.simulator.compilation import kernel
-from servegym.simulator.lines import tier_of
-from servegym.simulator.policies import Parameter, Policy, StateFields, register
+from servegym.simulator.held_queues import tier_of
+from servegym.simulator.policies import Parameter, Parameters, Policy, StateFields, register
 from servegym.simulator.routing import takes, would_take
 from servegym.simulator.signatures import router
 from servegym.simulator.types import HOLD, POOL, ROLE_DECODE, ROLE_PREFILL
 
+P = Parameters(
+    Parameter("token_budget", 1024, "tokens in a batch of the engines", 1, 2**20, "tokens", integer=True,
+              log=True, source="PolyServe's worked example, section 4.7"),
+    Parameter("output_tokens", 256, "length of an answer, as long as none has finished", 1, 2**20, "tokens",
+              integer=True, log=True),
+    Parameter("memory_reserve", 0.05, "share of KV memory left free: forecasts are of average answers", 0, 0.9),
+)  # fmt: skip
+
 
 @kernel
-def load_of(now_s, view, e, state):
+def load_of(context, e):
     """Of engines of one tier the one with the highest load is taken first. Prefill: time that is waited for."""
-    return backlog_s(view, now_s, e, state) if view.role == ROLE_PREFILL else state[e, DECODING_S]
+    if context.known.snapshots[e].role == ROLE_PREFILL:
+        return backlog_s(context, e)
+    return context.state[e, DECODING_S]
 
 
 @kernel
-def fullest(now_s, r, tier, in_time, requests, known, output, budget, reserve, state, estimates):
-    """The engine of the tier with the highest load that admits request r; in_time False: by iteration time and memory
+def fullest(context, request, tier, in_time, assumed):
+    """The engine of the tier with the highest load that admits the request; in_time False: by iteration time and memory
     alone. -1: none does. Prefill engines serve all tiers: they belong to the request's own."""
+    known, record = context.known, context.requests[request]
     best, best_load = -1, -np.inf
-    own = tier_of(requests[r], known.tiers)
-    for e in range(known.views.shape[0]):
-        view = known.views[e]
-        at = own if view.role == ROLE_PREFILL and view.tier != POOL else view.tier
-        if at != tier or not takes(view, requests[r]):
+    own, tpot_s = tier_of(record, known.tiers), known.tiers[tier].tpot_slo_s
+    for e in range(known.snapshots.shape[0]):
+        snapshot = known.snapshots[e]
+        at = own if snapshot.role == ROLE_PREFILL and snapshot.tier != POOL else snapshot.tier
+        if at != tier or not takes(snapshot, record):
             continue
-        load = load_of(now_s, view, e, state)
+        load = load_of(context, e)
         if load <= best_load:
             continue
-        tpot_s = known.tiers[tier].tpot_slo_s
         if in_time:
-            admitted = admits(now_s, r, requests, known, output, budget, reserve, tpot_s, e, state, estimates)
-        elif view.role == ROLE_PREFILL:
-            admitted = view.prefills == 0
+            admitted = admits(context, request, e, tpot_s, assumed)
+        elif snapshot.role == ROLE_PREFILL:
+            admitted = snapshot.prefills == 0
         else:
-            admitted = fits(requests[r], output, reserve, tpot_s, e, known, state, estimates)
+            admitted = fits(context, e, record, tpot_s, assumed)
         if admitted:
             best, best_load = e, load
     return best
 
 
 @kernel
-def fullest_pending(now_s, r, requests, known, output, budget, reserve, state, estimates):
-    """Of the pending engines whose requests belong to the tier of request r the one with the highest load that admits
+def fullest_pending(context, request, assumed):
+    """Of the pending engines whose requests belong to the tier of the request the one with the highest load that admits
     it in that tier; -1: none does."""
+    known, record = context.known, context.requests[request]
     best, best_load = -1, -np.inf
-    own = tier_of(requests[r], known.tiers)
+    own = tier_of(record, known.tiers)
     tpot_s = known.tiers[own].tpot_slo_s
-    for e in range(known.views.shape[0]):
-        view = known.views[e]
-        if not would_take(view, requests[r]) or tightest_tier(e, requests, known) != own:
+    for e in range(known.snapshots.shape[0]):
+        if not would_take(known.snapshots[e], record) or tightest_tier(context, e) != own:
             continue
-        load = load_of(now_s, view, e, state)
-        if load > best_load and admits(
-            now_s, r, requests, known, output, budget, reserve, tpot_s, e, state, estimates
-        ):  # fmt: skip
+        load = load_of(context, e)
+        if load > best_load and admits(context, request, e, tpot_s, assumed):
             best, best_load = e, load
     return best
 
 
 @kernel
-def emptiest_of_pool(request, views):
+def emptiest_of_pool(record, snapshots):
     """The engine of the pool with the fewest requests; -1: there is none."""
     best = -1
-    for e in range(views.shape[0]):
-        if views[e].tier != POOL or not takes(views[e], request):
+    for e in range(snapshots.shape[0]):
+        if snapshots[e].tier != POOL or not takes(snapshots[e], record):
             continue
-        if best < 0 or views[e].requests < views[best].requests:
+        if best < 0 or snapshots[e].requests < snapshots[best].requests:
             best = e
     return best
 
 
 @kernel
-def can_still(now_s, r, requests, known, output, budget, estimates):
-    """Whether request r could be in time on an engine with nothing to do, of its tier. Engines of a pool are alike."""
-    tpot_s = known.tiers[tier_of(requests[r], known.tiers)].tpot_slo_s
+def can_still(context, record, assumed):
+    """Whether a request could be in time on an engine with nothing to do, of its tier. Engines of a pool are alike."""
+    known = context.known
+    tpot_s = known.tiers[tier_of(record, known.tiers)].tpot_slo_s
     kind = -1
-    for e in range(known.views.shape[0]):
-        view = known.views[e]
-        if view.kind == kind or not takes(view, requests[r]):
+    for e in range(known.snapshots.shape[0]):
+        snapshot = known.snapshots[e]
+        if snapshot.kind == kind or not takes(snapshot, record):
             continue
-        kind = view.kind
-        if admits_idle(now_s, requests[r], output, budget, tpot_s, e, known, estimates):
+        kind = snapshot.kind
+        if admits_idle(context, record, e, tpot_s, assumed):
             return True
     return False
 
 
 @kernel
-def any_for_best_effort(now_s, r, requests, known, output, budget, reserve, state, estimates):
-    """Where request r, which cannot be in time, does no harm: the pool, else by iteration time and memory alone from
+def any_for_best_effort(context, request, assumed):
+    """Where the request, which cannot be in time, does no harm: the pool, else by iteration time and memory alone from
     the loosest tier on, else an engine with nothing to do. -1: nowhere."""
-    views, request = known.views, requests[r]
-    for e in range(views.shape[0]):
-        if views[e].tier == POOL and takes(views[e], request):
-            room = has_memory(views[e], peak_with(request, output, e, state), reserve)
-            if views[e].prefills == 0 if views[e].role == ROLE_PREFILL else room:
+    snapshots, record = context.known.snapshots, context.requests[request]
+    for e in range(snapshots.shape[0]):
+        if snapshots[e].tier == POOL and takes(snapshots[e], record):
+            room = has_memory(snapshots[e], peak_with(context, e, record, assumed), assumed)
+            if snapshots[e].prefills == 0 if snapshots[e].role == ROLE_PREFILL else room:
                 return e
-    for tier in range(known.tiers.shape[0] - 3, -1, -1):
-        e = fullest(now_s, r, tier, False, requests, known, output, budget, reserve, state, estimates)
+    for tier in range(context.known.tiers.shape[0] - 3, -1, -1):
+        e = fullest(context, request, tier, False, assumed)
         if e >= 0:
             return e
-    for e in range(views.shape[0]):
-        if views[e].requests == 0 and takes(views[e], request):
+    for e in range(snapshots.shape[0]):
+        if snapshots[e].requests == 0 and takes(snapshots[e], record):
             return e
     return -1
 
 
 @kernel
-def line_of(request, known):
+def held_queue_of(record, known):
     """Where it is held. To be prefilled on prefill engines it waits behind those that are to be decoded, which hold
     memory there; it is asked about again all the same."""
-    for e in range(known.views.shape[0]):
-        if known.views[e].role == ROLE_PREFILL and takes(known.views[e], request):
+    for e in range(known.snapshots.shape[0]):
+        if known.snapshots[e].role == ROLE_PREFILL and takes(known.snapshots[e], record):
             return known.tiers.shape[0] - 2
-    return tier_of(request, known.tiers)
+    return tier_of(record, known.tiers)
 
 
 @kernel
-def none_is_busy(now_s, views):
+def none_is_busy(now_s, snapshots):
     """Whether no engine runs anything: then nothing but this decision can bring anything about."""
     busy = 0
-    for e in range(views.shape[0]):
-        busy += views[e].busy_until_s > now_s
+    for e in range(snapshots.shape[0]):
+        busy += snapshots[e].busy_until_s > now_s
     return busy == 0
 
 
 @kernel
-def least_sent(request, views):
+def least_sent(record, snapshots):
     """The engine with the fewest requests."""
     best = -1
-    for e in range(views.shape[0]):
-        if takes(views[e], request) and (best < 0 or views[e].requests < views[best].requests):
+    for e in range(snapshots.shape[0]):
+        if takes(snapshots[e], record) and (best < 0 or snapshots[e].requests < snapshots[best].requests):
             best = e
     return best
 
 
 @kernel
-def note_prefill(now_s, request, budget, tpot_s, emptied, e, known, state, estimates):
+def note_prefill(context, record, e, tpot_s, emptied, assumed):
     """When the prefills sent to engine e should be done, this one included. emptied: it gives up what it had."""
-    view = known.views[e]
-    if view.role == ROLE_DECODE:
+    snapshot, state = context.known.snapshots[e], context.state
+    if snapshot.role == ROLE_DECODE:
         return
     if emptied:
-        decodes, peak, left, start_s = 0, 0.0, 0.0, now_s
+        decodes, peak, left, start_s = 0, 0.0, 0.0, context.now_s
     else:
-        decodes, peak = view.requests, state[e, PEAK]
-        left, start_s = backlog_tokens(view, now_s, e, state), max(now_s, view.busy_until_s)
-    _, s_per_token = prefill_time(context_of(request), budget, decodes, peak, tpot_s, view, e, estimates)
+        decodes, peak = snapshot.requests, state[e, PEAK]
+        left, start_s = backlog_tokens(context, e), max(context.now_s, snapshot.busy_until_s)
+    _, s_per_token = prefill_time(context, e, tokens_of(record), decodes, peak, tpot_s, assumed.token_budget)
     if s_per_token < np.inf:
-        state[e, CLEAR_S] = start_s + (left + context_of(request)) * s_per_token
+        state[e, CLEAR_S] = start_s + (left + tokens_of(record)) * s_per_token
         state[e, S_PER_TOKEN] = s_per_token
 
 
 @router
-def polyserve(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
-    budget, reserve, request, views = int(parameters[0]), parameters[2], requests[r], known.views
-    output = mean_output(views, int(parameters[1]))
-    own = tier_of(request, known.tiers)
-    for e in range(views.shape[0]):
-        if takes(views[e], request) or would_take(views[e], request):
-            look_at(e, requests, known, output, budget, state, estimates, plan, order)
-    route.line = line_of(request, known)
-    if not can_still(now_s, r, requests, known, output, budget, estimates):
-        route.line = known.tiers.shape[0] - 2
-        route.engine = any_for_best_effort(now_s, r, requests, known, output, budget, reserve, state, estimates)
+def polyserve(context, request, route):
+    p, known, snapshots, record = P.read(context), context.known, context.known.snapshots, context.requests[request]
+    assumed = Assumed(mean_output(snapshots, p.output_tokens), p.token_budget, p.memory_reserve)
+    own = tier_of(record, known.tiers)
+    for e in range(snapshots.shape[0]):
+        if takes(snapshots[e], record) or would_take(snapshots[e], record):
+            look_at(context, e, assumed)
+    route.held_queue = held_queue_of(record, known)
+    if not can_still(context, record, assumed):
+        route.held_queue = known.tiers.shape[0] - 2
+        route.engine = any_for_best_effort(context, request, assumed)
     else:
         for tier in range(own, -1, -1):  # lazy promotion
             if route.engine == HOLD:
-                route.engine = fullest(
-                    now_s, r, tier, True, requests, known, output, budget, reserve, state, estimates
-                )  # fmt: skip
+                route.engine = fullest(context, request, tier, True, assumed)
         if route.engine == HOLD:  # the tier grows
-            route.engine = fullest_pending(
-                now_s, r, requests, known, output, budget, reserve, state, estimates
-            )  # fmt: skip
+            route.engine = fullest_pending(context, request, assumed)
             if route.engine == HOLD:
-                route.engine = emptiest_of_pool(request, views)
+                route.engine = emptiest_of_pool(record, snapshots)
             if route.engine != HOLD:
                 route.tier = own
-    if route.engine == HOLD and none_is_busy(now_s, views):
-        route.engine = least_sent(request, views)
+    if route.engine == HOLD and none_is_busy(context.now_s, snapshots):
+        route.engine = least_sent(record, snapshots)
     e = route.engine
     if e != HOLD:
-        emptied = views[e].tier == POOL and route.tier == own
-        tier = own if route.tier == own or views[e].tier == POOL or views[e].role == ROLE_PREFILL else views[e].tier
-        note_prefill(
-            now_s, request, budget, known.tiers[tier].tpot_slo_s, emptied, e, known, state, estimates
-        )  # fmt: skip
+        emptied = snapshots[e].tier == POOL and route.tier == own
+        tier = snapshots[e].tier
+        if route.tier == own or tier == POOL or snapshots[e].role == ROLE_PREFILL:
+            tier = own
+        note_prefill(context, record, e, known.tiers[tier].tpot_slo_s, emptied, assumed)
 
 
 register(
@@ -225,12 +232,7 @@ register(
         polyserve,
         state=StateFields(engine=FIELDS),
         moves_engines=True,
-        parameters=(
-            Parameter("token_budget", 1024, "tokens in a batch of the engines", 1, 2**20, "tokens", integer=True,
-                      log=True, source="PolyServe's worked example, section 4.7"),
-            Parameter("output_tokens", 256, "length of an answer, as long as none has finished", 1, 2**20, "tokens",
-                      integer=True, log=True),
-            Parameter("memory_reserve", 0.05, "share of KV memory left free: forecasts are of average answers", 0, 0.9),
-        ),
+        parameters=P,
+        scratch=SCRATCH,
     )
 )  # fmt: skip

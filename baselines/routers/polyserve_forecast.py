@@ -1,16 +1,19 @@
 """What PolyServe's router foresees of an engine: its largest KV, its iterations, and when a prompt would be done
 (sections 4.5 to 4.7)."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from servegym.baselines.prefill_time import prefill_alone_s
 from servegym.simulator import batches
 from servegym.simulator.compilation import kernel
 from servegym.simulator.ordering import sort
+from servegym.simulator.policies import Scratch
 from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.types import ROLE_DECODE, ROLE_PREFILL
 
-# Numbers kept of each engine. seen: version of its view at which the next three were worked out, plus 1. peak_tokens:
+# Numbers kept of each engine. seen: 1 + its snapshot's version when the next three were worked out. peak_tokens:
 # largest KV to come. longer_tokens: the same with a request of no tokens that stays as long as any, less what it has at
 # first. decoding_s: time of an iteration in which all decode with the largest KV. clear_s: when what was sent there for
 # prefill should be done, at s_per_token, as foreseen at the last sending. least_tokens: what of it cannot be done yet.
@@ -18,84 +21,97 @@ FIELDS = ("seen", "peak_tokens", "longer_tokens", "decoding_s", "clear_s", "s_pe
 SEEN, PEAK, LONGER, DECODING_S, CLEAR_S, S_PER_TOKEN, LEAST = range(7)
 
 
+SCRATCH = Scratch(indices=("order",), ranks=("ranks",))  # of the requests of an engine
+
+
+class Assumed(NamedTuple):
+    """What the router takes answers and engines to be."""
+
+    output_tokens: Any  # of an average answer
+    token_budget: Any  # of a batch
+    memory_reserve: Any  # share of KV memory left free
+
+
 @kernel
-def mean_output(views, at_first):
+def mean_output(snapshots, at_first):
     """Mean output tokens of all that have finished, rounded up."""
     finished, tokens = 0, 0
-    for e in range(views.shape[0]):
-        finished += views[e].finished
-        tokens += views[e].finished_tokens
+    for e in range(snapshots.shape[0]):
+        finished += snapshots[e].finished
+        tokens += snapshots[e].finished_tokens
     return at_first if finished == 0 else (tokens + finished - 1) // finished
 
 
 @kernel
-def context_of(request):
-    return request.prompt_tokens + request.emitted_tokens
+def tokens_of(record):
+    """The context of a request: its prompt and the tokens out."""
+    return record.prompt_tokens + record.emitted_tokens
 
 
 @kernel
-def to_come(request, output):
+def to_come(record, assumed):
     """Tokens that the request will emit if its answer is of average length; past that, one."""
-    return max(1, output - request.emitted_tokens)
+    return max(1, assumed.output_tokens - record.emitted_tokens)
 
 
 @kernel
-def nth(known, e, k):
+def nth(context, e, k):
     """The requests of an engine by when they will have finished, as a rule: first those with a token, in the order
-    heard, then the queue record."""
-    decodes = known.views[e].decodes
-    return known.running[e, k] if k < decodes else known.records[e, k - decodes]
+    heard, then those without, in the order sent."""
+    known, decodes = context.known, context.known.snapshots[e].decodes
+    return context.requests[known.decoding[e, k] if k < decodes else known.prefilling[e, k - decodes]]
 
 
 @kernel
-def look_at(e, requests, known, output, budget, state, estimates, plan, order):
-    """Bring the numbers of engine e up to date, if its view has changed.
+def look_at(context, e, assumed):
+    """Bring the numbers of engine e up to date, if its snapshot has changed.
 
     Requests run in step, a token an iteration, and leave when they have emitted what is to come: KV grows until one
     leaves, so it is largest at such a time. From the last to leave back to the first: sum over those still there of
     (context - 1) + their number x iterations.
     """
-    view = known.views[e]
-    if state[e, SEEN] == view.version + 1:
+    snapshot, state = context.known.snapshots[e], context.state
+    if state[e, SEEN] == snapshot.version + 1:
         return
-    state[e, SEEN] = view.version + 1
-    n = view.decodes + view.prefills
-    peak, longer, tokens, later = 0, 0, 0, output
+    state[e, SEEN] = snapshot.version + 1
+    n = snapshot.decodes + snapshot.prefills
+    peak, longer, tokens, later = 0, 0, 0, assumed.output_tokens
     in_order = True
     for k in range(n - 1, -1, -1):
-        request = requests[nth(known, e, k)]
-        iterations = to_come(request, output)
+        record = nth(context, e, k)
+        iterations = to_come(record, assumed)
         if iterations > later:
             in_order = False
             break
         later = iterations
-        tokens += context_of(request) - 1
+        tokens += tokens_of(record) - 1
         peak = max(peak, tokens + (n - k) * iterations)
         longer = max(longer, tokens + (n - k + 1) * iterations)
     if not in_order:
-        peak, longer = sorted_peaks(e, n, requests, known, output, plan, order)
+        peak, longer = sorted_peaks(context, e, n, assumed)
     state[e, PEAK], state[e, LONGER] = peak, longer
-    state[e, DECODING_S] = decoding_s(view, n, peak, e, estimates)
-    longest = 0
-    for k in range(view.prefills):
-        longest = max(longest, context_of(requests[known.records[e, k]]))
+    state[e, DECODING_S] = decoding_s(context, e, n, peak)
+    longest, budget = 0, assumed.token_budget
+    for k in range(snapshot.prefills):
+        longest = max(longest, tokens_of(context.requests[context.known.prefilling[e, k]]))
     # None there has its token: no more is done than the batch that is running, and chunks of a prompt that is longer.
-    state[e, LEAST] = max(0, view.prefill_tokens - budget - (longest if longest > budget else 0))
+    state[e, LEAST] = max(0, snapshot.prefill_tokens - budget - (longest if longest > budget else 0))
 
 
 @kernel
-def sorted_peaks(e, n, requests, known, output, plan, order):
+def sorted_peaks(context, e, n, assumed):
     """The same where requests do not leave in the order of the lists."""
+    s = SCRATCH.read(context)
     for k in range(n):
-        order[k] = k
-        plan[k].tier = 0
-        plan[k].key = to_come(requests[nth(known, e, k)], output)
-    sort(order, plan, n)
+        s.order[k] = k
+        s.ranks[k].tier = 0
+        s.ranks[k].key = to_come(nth(context, e, k), assumed)
+    sort(s.order, s.ranks, n)
     peak, longer, tokens = 0, 0, 0
     for i in range(n - 1, -1, -1):
-        request = requests[nth(known, e, order[i])]
-        iterations = to_come(request, output)
-        tokens += context_of(request) - 1
+        record = nth(context, e, s.order[i])
+        iterations = to_come(record, assumed)
+        tokens += tokens_of(record) - 1
         peak = max(peak, tokens + (n - i) * iterations)
         longer = max(longer, tokens + (n - i + 1) * iterations)
     return peak, longer
@@ -112,55 +128,57 @@ def set_decodes(batch, n, tokens):
 
 
 @kernel
-def decoding_s(view, n, tokens, e, estimates):
+def decoding_s(context, e, n, tokens):
     """Estimated time of an iteration of n decodes."""
+    estimates = context.estimates
     batch = estimates.scratch[0]
     set_decodes(batch, n, tokens)
-    return estimates.batch_s[view.kind](batch, estimates.coefficients[e])
+    return estimates.batch_s[context.known.snapshots[e].kind](batch, estimates.coefficients[e])
 
 
 @kernel
-def peak_with(request, output, e, state):
+def peak_with(context, e, record, assumed):
     """Largest KV of engine e if the request joins it: it is there at the peak unless it is the first to leave."""
-    alone = context_of(request) - 1 + to_come(request, output)
-    return int(max(state[e, LONGER] + context_of(request) - 1, alone))
+    alone = tokens_of(record) - 1 + to_come(record, assumed)
+    return int(max(context.state[e, LONGER] + tokens_of(record) - 1, alone))
 
 
 @kernel
-def has_memory(view, tokens, reserve):
+def has_memory(snapshot, tokens, assumed):
     """Whether the KV of its requests and one more, so large, fits with a reserve; an empty engine takes any request."""
-    blocks = tokens / view.block_tokens + view.requests + 1  # a last one of each is not full
-    return view.requests == 0 or blocks <= (1.0 - reserve) * view.total_blocks
+    blocks = tokens / snapshot.block_tokens + snapshot.requests + 1  # a last one of each is not full
+    return snapshot.requests == 0 or blocks <= (1.0 - assumed.memory_reserve) * snapshot.total_blocks
 
 
 @kernel
-def fits(request, output, reserve, tpot_s, e, known, state, estimates):
+def fits(context, e, record, tpot_s, assumed):
     """Whether engine e has memory for the request, and iterations stay below the TPOT when all decode: section 4.5."""
-    view = known.views[e]
-    peak = peak_with(request, output, e, state)
-    return has_memory(view, peak, reserve) and decoding_s(view, view.requests + 1, peak, e, estimates) < tpot_s
+    snapshot = context.known.snapshots[e]
+    peak = peak_with(context, e, record, assumed)
+    return has_memory(snapshot, peak, assumed) and decoding_s(context, e, snapshot.requests + 1, peak) < tpot_s
 
 
 @kernel
-def chunk_s(chunk, tokens, decodes, decode_tokens, view, e, estimates):
+def chunk_s(context, e, chunk, tokens, decodes, decode_tokens):
     """Estimated time of the iteration in which the last chunk of a prefill runs beside the decodes."""
+    estimates = context.estimates
     batch = estimates.scratch[0]
     set_decodes(batch, decodes, decode_tokens)
     batches.add(batch, chunk, max(0, tokens - chunk), False)
-    return estimates.batch_s[view.kind](batch, estimates.coefficients[e])
+    return estimates.batch_s[context.known.snapshots[e].kind](batch, estimates.coefficients[e])
 
 
 @kernel
-def largest_chunk(tokens, most, decodes, decode_tokens, tpot_s, view, e, estimates):
+def largest_chunk(context, e, tokens, most, decodes, decode_tokens, tpot_s):
     """The largest chunk that can be kept to the end of the prefill with iterations below the TPOT; 0: none."""
-    if most < 1 or chunk_s(1, tokens, decodes, decode_tokens, view, e, estimates) >= tpot_s:
+    if most < 1 or chunk_s(context, e, 1, tokens, decodes, decode_tokens) >= tpot_s:
         return 0
-    if chunk_s(most, tokens, decodes, decode_tokens, view, e, estimates) < tpot_s:
+    if chunk_s(context, e, most, tokens, decodes, decode_tokens) < tpot_s:
         return most
     kept, too_much = 1, most
     while too_much - kept > 1:
         middle = (kept + too_much) // 2
-        if chunk_s(middle, tokens, decodes, decode_tokens, view, e, estimates) < tpot_s:
+        if chunk_s(context, e, middle, tokens, decodes, decode_tokens) < tpot_s:
             kept = middle
         else:
             too_much = middle
@@ -168,73 +186,77 @@ def largest_chunk(tokens, most, decodes, decode_tokens, tpot_s, view, e, estimat
 
 
 @kernel
-def prefill_time(tokens, budget, decodes, decode_tokens, tpot_s, view, e, estimates):
+def prefill_time(context, e, tokens, decodes, decode_tokens, tpot_s, budget):
     """Seconds that a prefill takes once it is its turn, and seconds a token while others run too (section 4.7); inf:
     it cannot run."""
-    if view.role == ROLE_PREFILL:  # dynamic chunking
-        batch, batch_s, coefficients = estimates.scratch[0], estimates.batch_s[view.kind], estimates.coefficients[e]
+    snapshot, estimates = context.known.snapshots[e], context.estimates
+    if snapshot.role == ROLE_PREFILL:  # dynamic chunking
+        batch, batch_s, coefficients = estimates.scratch[0], estimates.batch_s[snapshot.kind], estimates.coefficients[e]
         alone_s = prefill_alone_s(tokens, 0, budget, batch, batch_s, coefficients)
         full = max(tokens, budget)
         return alone_s, prefill_alone_s(full, 0, budget, batch, batch_s, coefficients) / full
-    chunk = largest_chunk(tokens, budget - decodes, decodes, decode_tokens, tpot_s, view, e, estimates)
+    chunk = largest_chunk(context, e, tokens, budget - decodes, decodes, decode_tokens, tpot_s)
     if chunk == 0:
         return np.inf, np.inf
-    iteration_s = chunk_s(chunk, tokens, decodes, decode_tokens, view, e, estimates)
+    iteration_s = chunk_s(context, e, chunk, tokens, decodes, decode_tokens)
     s_per_token = iteration_s / chunk
     if chunk > tokens:
-        iteration_s = chunk_s(tokens, tokens, decodes, decode_tokens, view, e, estimates)
+        iteration_s = chunk_s(context, e, tokens, tokens, decodes, decode_tokens)
     return ((tokens + chunk - 1) // chunk) * iteration_s, s_per_token
 
 
 @kernel
-def backlog_s(view, now_s, e, state):
+def backlog_s(context, e):
     """Time until what was sent to engine e for prefill should be done, after its running iteration."""
-    if view.prefills == 0:
+    snapshot, state = context.known.snapshots[e], context.state
+    if snapshot.prefills == 0:
         return 0.0
-    as_sent_s = state[e, CLEAR_S] - max(now_s, view.busy_until_s)
+    as_sent_s = state[e, CLEAR_S] - max(context.now_s, snapshot.busy_until_s)
     return max(0.0, as_sent_s, state[e, LEAST] * state[e, S_PER_TOKEN])
 
 
 @kernel
-def backlog_tokens(view, now_s, e, state):
+def backlog_tokens(context, e):
     """What should be left of the prompts that were sent to engine e, after its running iteration."""
-    left_s = backlog_s(view, now_s, e, state)
-    return 0.0 if left_s == 0.0 else min(view.prefill_tokens, left_s / state[e, S_PER_TOKEN])
+    left_s = backlog_s(context, e)
+    sent_tokens = context.known.snapshots[e].prefill_tokens
+    return 0.0 if left_s == 0.0 else min(sent_tokens, left_s / context.state[e, S_PER_TOKEN])
 
 
 @kernel
-def first_token_in_time(now_s, r, requests, known, own_s, s_per_token, e, state):
-    """Whether the prefill of request r at engine e would be in time, and make none late that is in time without it.
+def first_token_in_time(context, request, e, own_s, s_per_token):
+    """Whether the prefill of the request at engine e would be in time, and make none late that is in time without it.
 
     The engine prefills by deadline; those whose deadline has passed come last, and should be all but done.
     """
-    view, request = known.views[e], requests[r]
-    start_s, due_s = max(now_s, view.busy_until_s), next_deadline_s(request)
+    now_s, requests, known = context.now_s, context.requests, context.known
+    snapshot, prefilling = known.snapshots[e], known.prefilling[e]
+    start_s, due_s = max(now_s, snapshot.busy_until_s), next_deadline_s(requests[request])
     if start_s + own_s >= due_s:
         return False
     ahead, behind = 0, 0
-    for k in range(view.prefills):
-        other = requests[known.records[e, k]]
+    for k in range(snapshot.prefills):
+        other = requests[prefilling[k]]
         if now_s < next_deadline_s(other):
             if next_deadline_s(other) <= due_s:
-                ahead += context_of(other)
+                ahead += tokens_of(other)
             else:
-                behind += context_of(other)
-    computed = max(0.0, ahead + behind - backlog_tokens(view, now_s, e, state))  # of the first ones
+                behind += tokens_of(other)
+    computed = max(0.0, ahead + behind - backlog_tokens(context, e))  # of the first ones
     done_s = start_s + own_s + max(0.0, ahead - computed) * s_per_token
     if done_s >= due_s:
         return False
     if behind == 0:
         return True
-    for k in range(view.prefills):
-        other_s = next_deadline_s(requests[known.records[e, k]])
+    for k in range(snapshot.prefills):
+        other_s = next_deadline_s(requests[prefilling[k]])
         if other_s <= due_s or other_s <= now_s:
             continue
         until = ahead  # tokens up to this one
-        for i in range(view.prefills):
-            between_s = next_deadline_s(requests[known.records[e, i]])
+        for i in range(snapshot.prefills):
+            between_s = next_deadline_s(requests[prefilling[i]])
             if due_s < between_s <= other_s and now_s < between_s:
-                until += context_of(requests[known.records[e, i]])
+                until += tokens_of(requests[prefilling[i]])
         without_s = start_s + max(0.0, until - computed) * s_per_token
         if without_s < other_s <= without_s + own_s:
             return False
@@ -242,33 +264,33 @@ def first_token_in_time(now_s, r, requests, known, own_s, s_per_token, e, state)
 
 
 @kernel
-def admits(now_s, r, requests, known, output, budget, reserve, tpot_s, e, state, estimates):
-    """Whether engine e can take request r so that it and those there stay in time."""
-    view, request = known.views[e], requests[r]
-    if view.role != ROLE_PREFILL and not fits(request, output, reserve, tpot_s, e, known, state, estimates):
+def admits(context, request, e, tpot_s, assumed):
+    """Whether engine e can take the request so that it and those there stay in time."""
+    snapshot, record, now_s = context.known.snapshots[e], context.requests[request], context.now_s
+    if snapshot.role != ROLE_PREFILL and not fits(context, e, record, tpot_s, assumed):
         return False
-    if view.role == ROLE_DECODE:  # the wait for the running iteration, and one with it (section 4.6)
-        peak = peak_with(request, output, e, state)
-        iteration_s = decoding_s(view, view.requests + 1, peak, e, estimates)
-        return max(now_s, view.busy_until_s) + iteration_s < next_deadline_s(request)
-    if max(now_s, view.busy_until_s) >= next_deadline_s(request):
+    if snapshot.role == ROLE_DECODE:  # the wait for the running iteration, and one with it (section 4.6)
+        peak = peak_with(context, e, record, assumed)
+        iteration_s = decoding_s(context, e, snapshot.requests + 1, peak)
+        return max(now_s, snapshot.busy_until_s) + iteration_s < next_deadline_s(record)
+    if max(now_s, snapshot.busy_until_s) >= next_deadline_s(record):
         return False
     own_s, s_per_token = prefill_time(
-        context_of(request), budget, view.requests, state[e, PEAK], tpot_s, view, e, estimates
-    )  # fmt: skip
-    return own_s < np.inf and first_token_in_time(now_s, r, requests, known, own_s, s_per_token, e, state)
+        context, e, tokens_of(record), snapshot.requests, context.state[e, PEAK], tpot_s, assumed.token_budget
+    )
+    return own_s < np.inf and first_token_in_time(context, request, e, own_s, s_per_token)
 
 
 @kernel
-def admits_idle(now_s, request, output, budget, tpot_s, e, known, estimates):
+def admits_idle(context, record, e, tpot_s, assumed):
     """Whether engine e could take the request in time if it had nothing else."""
-    view = known.views[e]
-    context, due_s = context_of(request), next_deadline_s(request)
-    if view.role != ROLE_PREFILL:
-        iteration_s = decoding_s(view, 1, context - 1 + to_come(request, output), e, estimates)
+    role, now_s = context.known.snapshots[e].role, context.now_s
+    tokens, due_s = tokens_of(record), next_deadline_s(record)
+    if role != ROLE_PREFILL:
+        iteration_s = decoding_s(context, e, 1, tokens - 1 + to_come(record, assumed))
         if iteration_s >= tpot_s:
             return False
-        if view.role == ROLE_DECODE:
+        if role == ROLE_DECODE:
             return now_s + iteration_s < due_s
-    own_s, _ = prefill_time(context, budget, 0, 0, tpot_s, view, e, estimates)
+    own_s, _ = prefill_time(context, e, tokens, 0, 0.0, tpot_s, assumed.token_budget)
     return now_s + own_s < due_s

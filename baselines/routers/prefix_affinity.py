@@ -12,56 +12,56 @@ from servegym.simulator.prefixes import leading_chunks
 from servegym.simulator.routing import takes
 from servegym.simulator.signatures import router
 
-# After the FIELDS of ties. work_s: of the queue record; of_tokens: its tokens then. own_s: of the request, in this
-# decision.
+# After the FIELDS of ties. work_s: of what is to be prefilled; of_tokens: its tokens then. own_s: of the request,
+# in this decision.
 WORK_S, OF_TOKENS, OWN_S = range(3, 6)
 
 
 @kernel
-def decodes_s(view, more, more_tokens, estimates, e):
+def decodes_s(context, e, more, more_tokens):
     """Estimated time of a batch of the decodes of engine e, and of so many more with so much context."""
+    snapshot, estimates = context.known.snapshots[e], context.estimates
     batch = estimates.scratch[0]
     batches.clear(batch)
-    batch.decode_requests = view.decodes + more
-    batch.decode_cached_tokens = view.decode_tokens + more_tokens
+    batch.decode_requests = snapshot.decodes + more
+    batch.decode_cached_tokens = snapshot.decode_tokens + more_tokens
     if batch.decode_requests > 0:
         batch.longest_decode_cached = batch.decode_cached_tokens / batch.decode_requests
-    return estimates.batch_s[view.kind](batch, estimates.coefficients[e])
+    return estimates.batch_s[snapshot.kind](batch, estimates.coefficients[e])
 
 
 @kernel
-def prefill_s(request, r, view, prefixes, estimates, e):
+def prefill_s(context, request, e):
     """Estimated time of what engine e, as the router takes its store to be, does not have of the request."""
-    context = request.prompt_tokens + request.emitted_tokens
-    cached = 0
-    if view.store_sets > 0:
-        cached = leading_chunks(prefixes, prefixes.sent[e], view.store_sets, r) * prefixes.chunk_tokens
-        cached = min(cached, context - 1)
-    return estimates.request_s[view.kind](context - cached, cached, False, estimates.coefficients[e])
+    snapshot, prefixes, record = context.known.snapshots[e], context.known.prefixes, context.requests[request]
+    estimates, tokens, cached = context.estimates, record.prompt_tokens + record.emitted_tokens, 0
+    if snapshot.store_sets > 0:
+        cached = leading_chunks(prefixes, prefixes.sent[e], snapshot.store_sets, request) * prefixes.chunk_tokens
+        cached = min(cached, tokens - 1)
+    return estimates.request_s[snapshot.kind](tokens - cached, cached, False, estimates.coefficients[e])
 
 
 @router
-def prefix_affinity(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
-    views, request = known.views, requests[r]
-    context = request.prompt_tokens + request.emitted_tokens
-    decoding = request.computed_tokens > 0
-    for e in range(views.shape[0]):
-        view = views[e]
-        if not takes(view, request):
+def prefix_affinity(context, request, route):
+    snapshots, state, record = context.known.snapshots, context.state, context.requests[request]
+    tokens, decoding = record.prompt_tokens + record.emitted_tokens, record.computed_tokens > 0
+    for e in range(snapshots.shape[0]):
+        snapshot = snapshots[e]
+        if not takes(snapshot, record):
             continue
         if decoding:
-            state[e, MEASURE] = decodes_s(view, 1, context, estimates, e)
+            state[e, MEASURE] = decodes_s(context, e, 1, tokens)
             continue
-        if state[e, OF_TOKENS] > 0:  # of the requests that have left the record, their share by tokens
-            state[e, WORK_S] *= view.prefill_tokens / state[e, OF_TOKENS]
-        state[e, OF_TOKENS] = view.prefill_tokens
-        state[e, OWN_S] = prefill_s(request, r, view, known.prefixes, estimates, e)
-        queue_s = max(0.0, state[e, WORK_S] - (now_s - view.changed_s))
-        state[e, MEASURE] = queue_s + state[e, OWN_S] + decodes_s(view, 0, 0, estimates, e)
-    send_to_least(views, request, state, route)
+        if state[e, OF_TOKENS] > 0:  # of the requests that have left the list, their share by tokens
+            state[e, WORK_S] *= snapshot.prefill_tokens / state[e, OF_TOKENS]
+        state[e, OF_TOKENS] = snapshot.prefill_tokens
+        state[e, OWN_S] = prefill_s(context, request, e)
+        queue_s = max(0.0, state[e, WORK_S] - (context.now_s - snapshot.changed_s))
+        state[e, MEASURE] = queue_s + state[e, OWN_S] + decodes_s(context, e, 0, 0)
+    send_to_least(context, request, route)
     if not decoding:
         state[route.engine, WORK_S] += state[route.engine, OWN_S]
-        state[route.engine, OF_TOKENS] += context
+        state[route.engine, OF_TOKENS] += tokens
 
 
 register(

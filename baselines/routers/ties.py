@@ -10,27 +10,29 @@ LAST_SENT, SENT, MEASURE = range(3)
 
 
 @kernel
-def goes_first(views, state, a, b):
+def goes_first(snapshots, state, a, b):
     """Whether engine a goes before engine b."""
     if state[a, LAST_SENT] != state[b, LAST_SENT]:
         return state[a, LAST_SENT] < state[b, LAST_SENT]
-    return views[a].index < views[b].index
+    return snapshots[a].index < snapshots[b].index
 
 
 @kernel
-def is_below(views, state, a, b, field):
+def is_below(snapshots, state, a, b, field):
     """Whether a number of engine a is smaller than that of engine b."""
     if state[a, field] != state[b, field]:
         return state[a, field] < state[b, field]
-    return goes_first(views, state, a, b)
+    return goes_first(snapshots, state, a, b)
 
 
 @kernel
-def send_to_least(views, request, state, route):
-    """Name the engine with the smallest measure, of those that take the request."""
-    least = -1
-    for e in range(views.shape[0]):
-        if takes(views[e], request) and (least < 0 or is_below(views, state, e, least, MEASURE)):
+def send_to_least(context, request, route):
+    """Name the engine with the smallest measure, of those that take the request (an index)."""
+    snapshots, state, least = context.known.snapshots, context.state, -1
+    for e in range(snapshots.shape[0]):
+        if takes(snapshots[e], context.requests[request]) and (
+            least < 0 or is_below(snapshots, state, e, least, MEASURE)
+        ):
             least = e
     send_to(least, state, route)
 

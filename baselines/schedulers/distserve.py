@@ -4,39 +4,59 @@ Prefill engines run prompts, decode engines all their decodes; the same policy s
 8192 tokens have names of their own, as in the paper's figures.
 """
 
-from servegym.baselines.schedulers.sarathi import rank_after_decodes
-from servegym.baselines.schedulers.vllm_fcfs import take_whole_prompts
-from servegym.simulator.policies import Parameter, Policy, register
+from servegym.baselines.schedulers.vllm_fcfs import WHOLE_PROMPTS
+from servegym.simulator.policies import Parameter, Parameters, Policy, register
 from servegym.simulator.requests import is_decoding
+from servegym.simulator.scores import limits_kernel, score
 from servegym.simulator.signatures import scheduler
 
 DECODE_BATCH_SIZE = Parameter(
     "decode_batch_size", 1024, "requests in a batch on a decode engine", 1, 2**20, "requests", integer=True, log=True,
     source="DistServe, evaluation code",
 )  # fmt: skip
+P = Parameters(
+    Parameter("token_budget", 8192, "tokens in a batch; a longer prompt runs alone", 1, 2**20, "tokens", integer=True,
+              log=True, source="DistServe, evaluation code"),
+    Parameter("prefill_batch_size", 128, "prompts in a batch", 1, 2**20, "requests", integer=True, log=True,
+              source="DistServe, evaluation code"),
+    DECODE_BATCH_SIZE,
+)  # fmt: skip
+set_limits = limits_kernel({"token_budget": "token_budget", **WHOLE_PROMPTS}, P)
+
+
+def chunks(tokens: int) -> Parameters:
+    """Of chunked prefill by default in chunks of so many tokens."""
+    return Parameters(
+        Parameter("token_budget", tokens, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
+                  source="FlowPrefill, section 6.1"),
+        DECODE_BATCH_SIZE,
+    )  # fmt: skip
+
+
+CHUNKS = {"distserve-cp2k": chunks(2048), "distserve-cp8k": chunks(8192)}
 
 
 @scheduler
-def distserve(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    take_whole_prompts(limits)
-    limits.token_budget = int(parameters[0])
-    limits.sequence_budget = int(parameters[2])
-    for place in range(queue.shape[0]):
-        request = requests[queue[place]]
-        plan[place].tier = 1
-        plan[place].key = request.arrival_s
+def distserve(context, ranks, limits):
+    p = P.read(context)
+    set_limits(limits, p)
+    limits.sequence_budget = p.decode_batch_size
+    for position in range(context.queue.shape[0]):
+        request, rank = context.requests[context.queue[position]], ranks[position]
+        rank.tier = 1
+        rank.key = request.arrival_s
         if not is_decoding(request):
-            plan[place].tier = 0
-            limits.sequence_budget = int(parameters[1])
+            rank.tier = 0
+            limits.sequence_budget = p.prefill_batch_size
 
 
-@scheduler
-def distserve_chunks(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    limits.token_budget = int(parameters[0])
-    limits.sequence_budget = int(parameters[1])
-    for place in range(queue.shape[0]):
-        request = requests[queue[place]]
-        rank_after_decodes(request, plan[place], 0, request.first_deadline_s)
+@score(
+    CHUNKS["distserve-cp2k"],
+    limits={"token_budget": "token_budget", "sequence_budget": "decode_batch_size"},
+    decodes="first",
+)
+def distserve_chunks(request, engine, now_s, estimates, p):
+    return request.first_deadline_s
 
 
 register(
@@ -46,27 +66,17 @@ register(
         "Whole prompts in order of arrival, several in a batch up to a number of tokens; decodes in order of arrival.",
         "DistServe; FlowPrefill, section 6.1",
         distserve,
-        parameters=(
-            Parameter("token_budget", 8192, "tokens in a batch; a longer prompt runs alone", 1, 2**20, "tokens",
-                      integer=True, log=True, source="DistServe, evaluation code"),
-            Parameter("prefill_batch_size", 128, "prompts in a batch", 1, 2**20, "requests", integer=True, log=True,
-                      source="DistServe, evaluation code"),
-            DECODE_BATCH_SIZE,
-        ),
+        parameters=P,
     )
-)  # fmt: skip
-for _name, _chunk_tokens in (("distserve-cp2k", 2048), ("distserve-cp8k", 8192)):
+)
+for _name, _parameters in CHUNKS.items():
     register(
         Policy(
             _name,
             "scheduler",
-            f"Chunked prefill by deadline: prompts are cut and taken anew after every {_chunk_tokens} tokens.",
+            f"Chunked prefill by deadline: prompts are cut and taken anew after every {_parameters[0].default} tokens.",
             "FlowPrefill, section 6.1",
             distserve_chunks,
-            parameters=(
-                Parameter("token_budget", _chunk_tokens, "tokens in a batch", 1, 2**20, "tokens", integer=True,
-                          log=True, source="FlowPrefill, section 6.1"),
-                DECODE_BATCH_SIZE,
-            ),
+            parameters=_parameters,
         )
-    )  # fmt: skip
+    )

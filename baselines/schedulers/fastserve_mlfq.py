@@ -5,7 +5,7 @@ The rule, step by step, is in docs/systems/fastserve.md.
 
 from servegym.simulator import batches
 from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Parameter, Policy, StateFields, register
+from servegym.simulator.policies import Parameter, Parameters, Policy, StateFields, register
 from servegym.simulator.requests import cached_of, is_decoding, left_of
 from servegym.simulator.signatures import scheduler, victims
 from servegym.simulator.types import EVICT_FOR_ALL
@@ -14,6 +14,17 @@ LAST_LEVEL = 62  # 10 ms x 2^62 is longer than any run
 KNOWN, LEVEL, USED_S, ENTERED_S, WAITING_SINCE_S, PROGRESS = range(6)  # of state.requests
 REQUEST_FIELDS = ("known", "level", "used_s", "entered_s", "waiting_since_s", "progress")
 BUSY_THEN_S = 0  # of state.engines
+
+P = Parameters(
+    Parameter("quantum_s", 0.01, "time a request may run in the top level; doubles level by level",
+              0.0001, 10, "s", log=True, source="ours"),
+    Parameter("promote_after_s", 3.0, "waiting time after which a request goes to the top", 0.001, 1e6, "s",
+              log=True, source="ours"),
+    Parameter("token_budget", 8192, "tokens in a batch; a longer prompt runs alone", 1, 2**20, "tokens",
+              integer=True, log=True, source="as vllm-fcfs"),
+    Parameter("batch_size", 256, "requests in a batch", 1, 2**20, "requests",
+              integer=True, log=True, source="as vllm-fcfs"),
+)  # fmt: skip
 
 
 @kernel
@@ -36,42 +47,44 @@ def enter(own, level, now_s):
 
 
 @scheduler
-def fastserve_mlfq(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    quantum_s, promote_after_s = parameters[0], parameters[1]
-    limits.token_budget = int(parameters[2])
-    limits.sequence_budget = int(parameters[3])
+def fastserve_mlfq(context, ranks, limits):
+    p, now_s, engine, state = P.read(context), context.now_s, context.engine, context.state
+    limits.token_budget = p.token_budget
+    limits.sequence_budget = p.batch_size
     limits.whole_prompts = 1
     if engine.host_blocks > 0:
         limits.evict_for = EVICT_FOR_ALL  # swapping makes room for new work; to lose what is computed would not pay
     ran_s = engine.busy_s - state.engines[engine.index, BUSY_THEN_S]
     state.engines[engine.index, BUSY_THEN_S] = engine.busy_s
-    for place in range(queue.shape[0]):
-        request, own = requests[queue[place]], state.requests[queue[place]]
+    for position in range(context.queue.shape[0]):
+        r = context.queue[position]
+        request, own = context.requests[r], state.requests[r]
         progress = float(cached_of(request) + request.emitted_tokens)
         if own[KNOWN] == 0.0:
             own[KNOWN] = 1.0
-            enter(own, first_level(request, quantum_s, estimator), request.arrival_s)
+            enter(own, first_level(request, p.quantum_s, context.estimator), request.arrival_s)
             own[WAITING_SINCE_S] = request.arrival_s
         else:
             if progress > own[PROGRESS]:  # it was in the last iteration
                 own[USED_S] += ran_s
                 own[WAITING_SINCE_S] = now_s
-            if own[USED_S] > 0.0 and own[USED_S] >= quantum_s * float(1 << int(own[LEVEL])):
+            if own[USED_S] > 0.0 and own[USED_S] >= p.quantum_s * float(1 << int(own[LEVEL])):
                 enter(own, min(own[LEVEL] + 1.0, float(LAST_LEVEL)), now_s)
-            elif own[LEVEL] > 0.0 and now_s - own[WAITING_SINCE_S] >= promote_after_s:
+            elif own[LEVEL] > 0.0 and now_s - own[WAITING_SINCE_S] >= p.promote_after_s:
                 enter(own, 0.0, now_s)
         own[PROGRESS] = progress
-        plan[place].tier = int(own[LEVEL])
-        plan[place].key = own[ENTERED_S]
+        ranks[position].tier = int(own[LEVEL])
+        ranks[position].key = own[ENTERED_S]
 
 
 @victims
-def fastserve_victims(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+def fastserve_victims(context, ranks, limits):
     """What would run last gives up its memory first, and all of it is saved where there is host memory."""
-    for place in range(queue.shape[0]):
-        plan[place].victim_tier = plan[place].tier
-        plan[place].victim_key = plan[place].key
-        plan[place].keep_tokens = requests[queue[place]].computed_tokens
+    for position in range(context.queue.shape[0]):
+        rank = ranks[position]
+        rank.victim_tier = rank.tier
+        rank.victim_key = rank.key
+        rank.keep_tokens = context.requests[context.queue[position]].computed_tokens
 
 
 register(
@@ -82,16 +95,7 @@ register(
         "FastServe, as ProServe and the semantic paper describe it",
         fastserve_mlfq,
         fastserve_victims,
-        parameters=(
-            Parameter("quantum_s", 0.01, "time a request may run in the top level; doubles level by level",
-                      0.0001, 10, "s", log=True, source="ours"),
-            Parameter("promote_after_s", 3.0, "waiting time after which a request goes to the top", 0.001, 1e6, "s",
-                      log=True, source="ours"),
-            Parameter("token_budget", 8192, "tokens in a batch; a longer prompt runs alone", 1, 2**20, "tokens",
-                      integer=True, log=True, source="as vllm-fcfs"),
-            Parameter("batch_size", 256, "requests in a batch", 1, 2**20, "requests",
-                      integer=True, log=True, source="as vllm-fcfs"),
-        ),
+        parameters=P,
         state=StateFields(request=REQUEST_FIELDS, engine=("busy_then_s",)),
     )
 )  # fmt: skip

@@ -7,31 +7,58 @@ import numpy as np
 
 from servegym.baselines.remaining_time import prefill_s
 from servegym.simulator import batches
-from servegym.simulator.compilation import allocating_kernel, kernel
+from servegym.simulator.compilation import kernel
 from servegym.simulator.memory import blocks_for
 from servegym.simulator.ordering import first_ranked, sort
-from servegym.simulator.policies import Parameter, Policy, StateFields, register
+from servegym.simulator.policies import Parameter, Parameters, Policy, Scratch, StateFields, register
 from servegym.simulator.requests import cached_of, is_decoding, left_of, next_deadline_s
 from servegym.simulator.signatures import scheduler
 from servegym.simulator.types import LEAVE_OUT, PHASE_FIRST_DECIDES
 
 PRIORITIES = ("s-edf", "d-edf", "edf")
 S_EDF, D_EDF, EDF = range(3)
+LATE_ORDERS = ("latest-first", "edf")
+LATE_BY_DEADLINE = 1
+MISFITS = ("pass-over", "stop")
+STOP = 1
 BOUNDARIES = ("none", "operator", "layer")  # as NOT_PREEMPTIBLE, AT_OPERATORS, AT_LAYERS
 DUE, IN_TIME, LATE, DECODES, NO_ROOM = -1, 0, 1, 2, 3  # tiers; without room: NO_ROOM + IN_TIME or LATE
 STARTED, ENDED = range(2)  # of the engine's last decode iteration; the second as estimated
+SCRATCH = Scratch(indices=("order",))
+
+P = Parameters(
+    Parameter("priority", "s-edf", "what counts as late: slack (Eq. 3), a deadline that has passed, nothing",
+              choices=PRIORITIES, source="FlowPrefill, Eq. 3 and section 6.3"),
+    Parameter("late_order", "latest-first", "order of the late: latest deadline first as printed, or edf",
+              choices=LATE_ORDERS, source="FlowPrefill, Eq. 3; edf: ours"),
+    Parameter("batch_token_budget", 4096, "G: tokens of a batch stay below it; 0: no batching", 0, 2**20,
+              "tokens", integer=True, source="FlowPrefill, Alg. 1; value: ours"),
+    Parameter("margin", 0.0, "TTFT SLOs of time that batching leaves; 0.1 in the public code", 0, 1,
+              source="FlowPrefill, Alg. 1; code"),
+    Parameter("longest_batched_tokens", 2**20, "longer requests are not batched; 2048 in the public code",
+              1, 2**20, "tokens", integer=True, log=True, source="FlowPrefill, Alg. 1; code"),
+    Parameter("misfit", "pass-over", "a candidate that does not fit is passed over, or (code) ends the batch",
+              choices=MISFITS, source="FlowPrefill, Alg. 1; code"),
+    Parameter("boundary", "operator", "where a prefill can be suspended", choices=BOUNDARIES,
+              source="FlowPrefill, section 5.1"),
+    Parameter("chunk_tokens", 0, "tokens of a request in a task; 0: whole prompts", 0, 2**20, "tokens",
+              integer=True, source="FlowPrefill, section 6.5"),
+    Parameter("tbt_share", 0.9, "of the smallest TPOT SLO, for a slice of prefill and the decodes after it",
+              0, 10, source="ours"),
+    Parameter("least_slice_s", 0.005, "a slice is not shorter", 0.0001, 10, "s", log=True, source="ours"),
+)  # fmt: skip
 
 
 @kernel
-def place_by_deadline(line, deadline_s, left_s, now_s, priority, late_by_deadline):
+def rank_by_deadline(rank, deadline_s, left_s, now_s, p):
     """Rank by Eq. 3, sgn(slack) / deadline with the highest first and sgn(0) = -1; left_s: what is still to run."""
     slack_s = np.inf
-    if priority == S_EDF:
+    if p.priority == S_EDF:
         slack_s = deadline_s - now_s - left_s
-    elif priority == D_EDF:
+    elif p.priority == D_EDF:
         slack_s = deadline_s - now_s
-    line.tier = IN_TIME if slack_s > 0.0 else LATE
-    line.key = deadline_s if slack_s > 0.0 or late_by_deadline else -deadline_s
+    rank.tier = IN_TIME if slack_s > 0.0 else LATE
+    rank.key = deadline_s if slack_s > 0.0 or p.late_order == LATE_BY_DEADLINE else -deadline_s
 
 
 @kernel
@@ -54,108 +81,109 @@ def has_room(request, engine, limits):
 
 
 @kernel
-def let_decodes_run(now_s, engine, requests, queue, memory, share, least_slice_s, estimator, plan, limits):
+def let_decodes_run(context, ranks, limits):
     """Put the decodes first when their turn has come, else say how long a prefill may keep them waiting.
 
-    Eq. of the page: a slice and a decode iteration take `share` of the smallest TPOT SLO together.
+    Eq. of the page: a slice and a decode iteration take `tbt_share` of the smallest TPOT SLO together.
     """
+    p, now_s, estimator, queue = P.read(context), context.now_s, context.estimator, context.queue
+    memory = context.state.engines[context.engine.index]
     sums, tpot_s = estimator.scratch[1], np.inf
     batches.clear(sums)
-    for place in range(queue.shape[0]):
-        if plan[place].tier == DECODES:
-            request = requests[queue[place]]
+    for position in range(queue.shape[0]):
+        if ranks[position].tier == DECODES:
+            request = context.requests[queue[position]]
             batches.add(sums, 1, cached_of(request), True)
             tpot_s = min(tpot_s, request.tpot_slo_s)
     decode_s = estimator.batch_s(sums, estimator.coefficients)
-    next_s = memory[ENDED] + max(least_slice_s, share * tpot_s - decode_s)
+    next_s = memory[ENDED] + max(p.least_slice_s, p.tbt_share * tpot_s - decode_s)
     if memory[ENDED] == 0.0 or memory[STARTED] == now_s or now_s >= next_s:
-        for place in range(queue.shape[0]):
-            if plan[place].tier == DECODES:
-                plan[place].tier = DUE
+        for position in range(queue.shape[0]):
+            if ranks[position].tier == DECODES:
+                ranks[position].tier = DUE
     else:
-        limits.slice_s = max(least_slice_s, next_s - now_s)
-    first = plan[first_ranked(plan, queue.shape[0])].tier
-    if engine.running_task < 0 and first in (DUE, DECODES):
+        limits.slice_s = max(p.least_slice_s, next_s - now_s)
+    first = ranks[first_ranked(ranks, queue.shape[0])].tier
+    if context.engine.running_task < 0 and first in (DUE, DECODES):
         memory[STARTED], memory[ENDED] = now_s, now_s + decode_s
 
 
-@allocating_kernel
-def choose_batch(first, now_s, engine, requests, queue, parameters, estimator, plan, limits):
-    """Alg. 1: keep in the plan those that run with the request at `first`, leave out the others that wait."""
-    budget, margin, longest, stop = int(parameters[2]), parameters[3], int(parameters[4]), parameters[5] == 1
+@kernel
+def choose_batch(first, context, ranks, limits):
+    """Alg. 1: leave in those that run with the request at `first`, leave out the others that wait."""
+    p, order, estimator = P.read(context), SCRATCH.read(context).order, context.estimator
+    requests, queue = context.requests, context.queue
+    budget, longest = p.batch_token_budget, p.longest_batched_tokens
     head, waiting = requests[queue[first]], 0
-    order = np.empty(queue.shape[0], np.int32)
-    for place in range(queue.shape[0]):
-        request = requests[queue[place]]
-        if place != first and request.task < 0 and not is_decoding(request):
-            order[waiting] = place
+    for position in range(queue.shape[0]):
+        request = requests[queue[position]]
+        if position != first and request.task < 0 and not is_decoding(request):
+            order[waiting] = position
             waiting += 1
     tokens, cached = left_of(head), cached_of(head)
-    remain_s = next_deadline_s(head) - now_s - margin * head.ttft_slo_s
+    remain_s = next_deadline_s(head) - context.now_s - p.margin * head.ttft_slo_s
     more = tokens <= longest and tokens + 1 < budget and prefill_s(tokens, cached, estimator) < remain_s
     if more:
-        sort(order, plan, waiting)
+        sort(order, ranks, waiting)
     for i in range(waiting):
-        line, request = plan[order[i]], requests[queue[order[i]]]
-        if more and left_of(request) <= longest and has_room(request, engine, limits):
+        rank, request = ranks[order[i]], requests[queue[order[i]]]
+        if more and left_of(request) <= longest and has_room(request, context.engine, limits):
             summed, summed_cached = tokens + left_of(request), cached + cached_of(request)
             if summed < budget and prefill_s(summed, summed_cached, estimator) < remain_s:
                 tokens, cached = summed, summed_cached
                 continue
-            more = not stop
-        line.tier = LEAVE_OUT
+            more = p.misfit != STOP
+        rank.tier = LEAVE_OUT
 
 
 @scheduler
-def rank_all(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+def rank_all(context, ranks, limits):
     """Alg. 2, lines 7-11: what waits, what is suspended and what runs, in one order."""
-    priority, late_by_deadline, chunk_tokens = int(parameters[0]), parameters[1] == 1, int(parameters[7])
-    limits.preemptible = int(parameters[6])
+    p, now_s, engine, estimator = P.read(context), context.now_s, context.engine, context.estimator
+    requests, queue = context.requests, context.queue
+    limits.preemptible = p.boundary
     limits.phase = PHASE_FIRST_DECIDES
-    if chunk_tokens > 0:
-        limits.chunk_tokens = chunk_tokens
+    if p.chunk_tokens > 0:
+        limits.chunk_tokens = p.chunk_tokens
     else:
         limits.whole_prompts = 1
     decodes = 0
-    for place in range(queue.shape[0]):
-        line, request = plan[place], requests[queue[place]]
+    for position in range(queue.shape[0]):
+        rank, request = ranks[position], requests[queue[position]]
         if request.task >= 0:
-            task = state.tasks[request.task]
+            task = context.state.tasks[request.task]
             deadline_s = next_deadline_s(requests[task.leader])
             left_s = task_left_s(task, request.task == engine.running_task, engine, now_s)
-            place_by_deadline(line, deadline_s, left_s, now_s, priority, late_by_deadline)
+            rank_by_deadline(rank, deadline_s, left_s, now_s, p)
         elif is_decoding(request):
-            line.tier = DECODES
-            line.key = request.arrival_s
+            rank.tier = DECODES
+            rank.key = request.arrival_s
             decodes += 1
         else:
-            left_s = prefill_s(left_of(request), cached_of(request), estimator) if priority == S_EDF else 0.0
-            place_by_deadline(line, next_deadline_s(request), left_s, now_s, priority, late_by_deadline)
+            left_s = prefill_s(left_of(request), cached_of(request), estimator) if p.priority == S_EDF else 0.0
+            rank_by_deadline(rank, next_deadline_s(request), left_s, now_s, p)
             if not has_room(request, engine, limits):
-                line.tier += NO_ROOM
+                rank.tier += NO_ROOM
     if decodes > 0:
-        memory = state.engines[engine.index]
-        let_decodes_run(
-            now_s, engine, requests, queue, memory, parameters[8], parameters[9], estimator, plan, limits
-        )  # fmt: skip
+        let_decodes_run(context, ranks, limits)
 
 
 @scheduler
-def leave_out_others(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+def leave_out_others(context, ranks, limits):
     """Lines 12-15, whoever has ranked. Asked while a task runs, all that counts is who is first."""
-    first = first_ranked(plan, queue.shape[0])
-    request = requests[queue[first]]
+    engine, first = context.engine, first_ranked(ranks, context.queue.shape[0])
+    request = context.requests[context.queue[first]]
     if engine.running_task < 0 and request.task < 0 and not is_decoding(request) and has_room(request, engine, limits):
-        choose_batch(first, now_s, engine, requests, queue, parameters, estimator, plan, limits)
+        choose_batch(first, context, ranks, limits)
 
 
 rank_first, leave_out_then = kernel(rank_all.py_func), kernel(leave_out_others.py_func)
 
 
 @scheduler
-def flow_prefill(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    rank_first(now_s, engine, requests, queue, state, parameters, estimator, plan, limits)
-    leave_out_then(now_s, engine, requests, queue, state, parameters, estimator, plan, limits)
+def flow_prefill(context, ranks, limits):
+    rank_first(context, ranks, limits)
+    leave_out_then(context, ranks, limits)
 
 
 register(
@@ -167,26 +195,7 @@ register(
         flow_prefill,
         halves=(rank_all, leave_out_others),
         state=StateFields(engine=("decodes_started_s", "decodes_ended_s"), tasks=True, repeatable=True),
-        parameters=(
-            Parameter("priority", "s-edf", "what counts as late: slack (Eq. 3), a deadline that has passed, nothing",
-                      choices=PRIORITIES, source="FlowPrefill, Eq. 3 and section 6.3"),
-            Parameter("late_order", "latest-first", "order of the late: latest deadline first as printed, or edf",
-                      choices=("latest-first", "edf"), source="FlowPrefill, Eq. 3; edf: ours"),
-            Parameter("batch_token_budget", 4096, "G: tokens of a batch stay below it; 0: no batching", 0, 2**20,
-                      "tokens", integer=True, source="FlowPrefill, Alg. 1; value: ours"),
-            Parameter("margin", 0.0, "TTFT SLOs of time that batching leaves; 0.1 in the public code", 0, 1,
-                      source="FlowPrefill, Alg. 1; code"),
-            Parameter("longest_batched_tokens", 2**20, "longer requests are not batched; 2048 in the public code",
-                      1, 2**20, "tokens", integer=True, log=True, source="FlowPrefill, Alg. 1; code"),
-            Parameter("misfit", "pass-over", "a candidate that does not fit is passed over, or (code) ends the batch",
-                      choices=("pass-over", "stop"), source="FlowPrefill, Alg. 1; code"),
-            Parameter("boundary", "operator", "where a prefill can be suspended", choices=BOUNDARIES,
-                      source="FlowPrefill, section 5.1"),
-            Parameter("chunk_tokens", 0, "tokens of a request in a task; 0: whole prompts", 0, 2**20, "tokens",
-                      integer=True, source="FlowPrefill, section 6.5"),
-            Parameter("tbt_share", 0.9, "of the smallest TPOT SLO, for a slice of prefill and the decodes after it",
-                      0, 10, source="ours"),
-            Parameter("least_slice_s", 0.005, "a slice is not shorter", 0.0001, 10, "s", log=True, source="ours"),
-        ),
+        parameters=P,
+        scratch=SCRATCH,
     )
 )  # fmt: skip

@@ -1,47 +1,54 @@
 """Highest priority first, and first come first served, in slots: what semantic scheduling is compared with."""
 
-from servegym.baselines.slots import LEVELS, PARAMETERS, STATE, fill_slots, level_of, note_eviction
-from servegym.simulator.policies import Parameter, Policy, StateFields, register
+from servegym.baselines.slots import LEVELS, PARAMETERS, SCRATCH, STATE, fill_slots, level_of, note_eviction
+from servegym.simulator.policies import Parameter, Parameters, Policy, StateFields, register
 from servegym.simulator.signatures import scheduler, victims
 
-LEVEL = 3  # after the parameters of the slots
+P_FCFS = Parameters(*PARAMETERS)
+P = Parameters(
+    *PARAMETERS,
+    Parameter("level", "priority", "what the order goes by before the arrival", choices=LEVELS,
+              source="semantic scheduling, section 4.1"),
+)  # fmt: skip
 
 
 @scheduler
-def hpjf(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    for place in range(queue.shape[0]):
-        r = queue[place]
-        request = requests[r]
-        note_eviction(request, state.requests[r])
-        plan[place].tier = level_of(request, parameters[LEVEL])
-        plan[place].key = request.arrival_s
-    fill_slots(requests, queue, state, parameters, plan, limits)
+def hpjf(context, ranks, limits):
+    p = P.read(context)
+    for position in range(context.queue.shape[0]):
+        r = context.queue[position]
+        request = context.requests[r]
+        note_eviction(request, context.state.requests[r])
+        ranks[position].tier = level_of(request, p.level)
+        ranks[position].key = request.arrival_s
+    fill_slots(context, p, ranks, limits)
 
 
 @victims
-def hpjf_victims(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+def hpjf_victims(context, ranks, limits):
     """The least important, latest first."""
-    for place in range(queue.shape[0]):
-        request = requests[queue[place]]
-        plan[place].victim_tier = level_of(request, parameters[LEVEL])
-        plan[place].victim_key = request.arrival_s
+    level = P.read(context).level
+    for position in range(context.queue.shape[0]):
+        request = context.requests[context.queue[position]]
+        ranks[position].victim_tier = level_of(request, level)
+        ranks[position].victim_key = request.arrival_s
 
 
 @scheduler
-def slots_fcfs(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    for place in range(queue.shape[0]):
-        r = queue[place]
-        note_eviction(requests[r], state.requests[r])
-        plan[place].tier = 0
-        plan[place].key = requests[r].arrival_s
-    fill_slots(requests, queue, state, parameters, plan, limits)
+def slots_fcfs(context, ranks, limits):
+    for position in range(context.queue.shape[0]):
+        r = context.queue[position]
+        note_eviction(context.requests[r], context.state.requests[r])
+        ranks[position].tier = 0
+        ranks[position].key = context.requests[r].arrival_s
+    fill_slots(context, P_FCFS.read(context), ranks, limits)
 
 
 @victims
-def latest_first(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    for place in range(queue.shape[0]):
-        plan[place].victim_tier = 0
-        plan[place].victim_key = requests[queue[place]].arrival_s
+def latest_first(context, ranks, limits):
+    for position in range(context.queue.shape[0]):
+        ranks[position].victim_tier = 0
+        ranks[position].victim_key = context.requests[context.queue[position]].arrival_s
 
 
 register(
@@ -52,14 +59,11 @@ register(
         "semantic scheduling, section 4.1",
         hpjf,
         hpjf_victims,
-        parameters=(
-            *PARAMETERS,
-            Parameter("level", "priority", "what the order goes by before the arrival", choices=LEVELS,
-                      source="semantic scheduling, section 4.1"),
-        ),
+        parameters=P,
         state=StateFields(request=STATE),
+        scratch=SCRATCH,
     )
-)  # fmt: skip
+)
 register(
     Policy(
         "slots-fcfs",
@@ -68,7 +72,8 @@ register(
         "semantic scheduling, section 4.1",
         slots_fcfs,
         latest_first,
-        parameters=PARAMETERS,
+        parameters=P_FCFS,
         state=StateFields(request=STATE),
+        scratch=SCRATCH,
     )
 )

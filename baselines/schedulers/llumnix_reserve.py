@@ -3,22 +3,30 @@
 import numpy as np
 
 from servegym.baselines.schedulers import vllm_fcfs
-from servegym.simulator.policies import Parameter, Policy, register
+from servegym.simulator.policies import Parameter, Parameters, Policy, register
 from servegym.simulator.requests import is_decoding
+from servegym.simulator.scores import limits_kernel
 from servegym.simulator.signatures import scheduler
 
 DECODES = np.int64(2**40)  # tier after every priority
 
+P = Parameters(
+    *vllm_fcfs.P,
+    Parameter("reserve", 0.1, "share of the KV blocks that only priority 0 is admitted to", 0, 1),
+)
+set_limits = limits_kernel(vllm_fcfs.LIMITS, P)
+
 
 @scheduler
-def llumnix_reserve(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    vllm_fcfs.set_budgets(parameters, limits)
-    reserve_blocks = int(parameters[2] * engine.total_blocks)
-    for place in range(queue.shape[0]):
-        request, line = requests[queue[place]], plan[place]
-        line.tier = request.priority + (DECODES if is_decoding(request) else np.int64(0))
-        line.key = request.arrival_s
-        line.headroom_blocks = reserve_blocks if request.priority > 0 else 0
+def llumnix_reserve(context, ranks, limits):
+    p = P.read(context)
+    set_limits(limits, p)
+    reserve_blocks = int(p.reserve * context.engine.total_blocks)
+    for position in range(context.queue.shape[0]):
+        request, rank = context.requests[context.queue[position]], ranks[position]
+        rank.tier = request.priority + (DECODES if is_decoding(request) else np.int64(0))
+        rank.key = request.arrival_s
+        rank.headroom_blocks = reserve_blocks if request.priority > 0 else 0
 
 
 register(
@@ -28,9 +36,6 @@ register(
         "By priority, then arrival; lower priorities leave a reserve of KV memory to the highest.",
         "Llumnix; ProServe, sections 1 and 6",
         llumnix_reserve,
-        parameters=(
-            *vllm_fcfs.PARAMETERS,
-            Parameter("reserve", 0.1, "share of the KV blocks that only priority 0 is admitted to", 0, 1),
-        ),
+        parameters=P,
     )
-)  # fmt: skip
+)

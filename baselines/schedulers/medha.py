@@ -3,27 +3,37 @@
 Chunks shrink as the context grows, so that the time between tokens stays what it should be, whatever slack there is.
 """
 
-from servegym.simulator.policies import Fact, Parameter, Policy, register
+from servegym.simulator.policies import Fact, Parameter, Parameters, Policy, register
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.signatures import scheduler
 from servegym.simulator.types import MISFIT_STOP
 
+P = Parameters(
+    Parameter("tbt_s", Fact("min_tpot_slo_s"), "time a batch may take", 0.001, 10, "s", log=True,
+              source="Medha: the TBT SLO"),
+    Parameter("safety", 1.2, "the time is divided by it", 1, 10, source="as for qoserve"),
+    Parameter("largest_chunk_tokens", 2500, "prefill tokens in a batch", 1, 2**20, "tokens", integer=True,
+              log=True, source="QoServe, section 4.1.4"),
+    Parameter("max_sequences", 128, "requests that may hold memory", 1, 2**20, "requests", integer=True,
+              log=True, source="Sarathi-Serve"),
+)  # fmt: skip
+
 
 @scheduler
-def medha(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    decodes = 0
-    for place in range(queue.shape[0]):
-        request = requests[queue[place]]
+def medha(context, ranks, limits):
+    p, decodes = P.read(context), 0
+    for position in range(context.queue.shape[0]):
+        request = context.requests[context.queue[position]]
         decoding = is_decoding(request)
         if decoding:
             decodes += 1
-        plan[place].tier = 0 if decoding else 1
-        plan[place].key = request.arrival_s
-    limits.time_budget_s = parameters[0] / parameters[1]
+        ranks[position].tier = 0 if decoding else 1
+        ranks[position].key = request.arrival_s
+    limits.time_budget_s = p.tbt_s / p.safety
     limits.untimed_decodes = 1
     limits.misfit = MISFIT_STOP
-    limits.token_budget = decodes + int(parameters[2])
-    limits.holder_budget = int(parameters[3])
+    limits.token_budget = decodes + p.largest_chunk_tokens
+    limits.holder_budget = p.max_sequences
 
 
 register(
@@ -33,14 +43,6 @@ register(
         "Decodes first, then prefill chunks in order of arrival, each cut to hold a fixed time between tokens.",
         "QoServe, section 4.5.1; Medha",
         medha,
-        parameters=(
-            Parameter("tbt_s", Fact("min_tpot_slo_s"), "time a batch may take", 0.001, 10, "s", log=True,
-                      source="Medha: the TBT SLO"),
-            Parameter("safety", 1.2, "the time is divided by it", 1, 10, source="as for qoserve"),
-            Parameter("largest_chunk_tokens", 2500, "prefill tokens in a batch", 1, 2**20, "tokens", integer=True,
-                      log=True, source="QoServe, section 4.1.4"),
-            Parameter("max_sequences", 128, "requests that may hold memory", 1, 2**20, "requests", integer=True,
-                      log=True, source="Sarathi-Serve"),
-        ),
+        parameters=P,
     )
 )  # fmt: skip

@@ -6,12 +6,17 @@ import numpy as np
 from servegym.baselines.prefill_time import prefill_alone_s
 from servegym.simulator.compilation import kernel
 from servegym.simulator.ordering import ranks_before
-from servegym.simulator.policies import Parameter, Policy, register
+from servegym.simulator.policies import Parameter, Parameters, Policy, register
 from servegym.simulator.requests import cached_of, is_decoding, left_of, next_deadline_s
 from servegym.simulator.signatures import scheduler
 from servegym.simulator.types import MISFIT_STOP, ROLE_PREFILL
 
 DECODES, IN_TIME, LATE = range(3)
+
+P = Parameters(
+    Parameter("token_budget", 1024, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
+              source="PolyServe's worked example, section 4.7"),
+)  # fmt: skip
 
 
 @kernel
@@ -26,25 +31,26 @@ def phase_of(request, now_s, budget, estimator):
 
 
 @scheduler
-def polyserve(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    budget = int(parameters[0])
+def polyserve(context, ranks, limits):
+    budget, now_s = P.read(context).token_budget, context.now_s
+    requests, queue = context.requests, context.queue
     decodes, tpot_s, first = 0, np.inf, -1
-    for place in range(queue.shape[0]):
-        request, line = requests[queue[place]], plan[place]
-        line.tier = phase_of(request, now_s, budget, estimator)
-        line.key = next_deadline_s(request)
-        if line.tier == DECODES:
+    for position in range(queue.shape[0]):
+        request, rank = requests[queue[position]], ranks[position]
+        rank.tier = phase_of(request, now_s, budget, context.estimator)
+        rank.key = next_deadline_s(request)
+        if rank.tier == DECODES:
             decodes += 1
-            if now_s < line.key:
+            if now_s < rank.key:
                 tpot_s = min(tpot_s, request.tpot_slo_s)
-            line.key = request.arrival_s
-        elif first < 0 or ranks_before(plan, place, first):
-            first = place
+            rank.key = request.arrival_s
+        elif first < 0 or ranks_before(ranks, position, first):
+            first = position
     limits.token_budget = max(budget, decodes)
     limits.time_budget_s = tpot_s
     limits.untimed_decodes = 1
     limits.misfit = MISFIT_STOP
-    if engine.role == ROLE_PREFILL and first >= 0 and left_of(requests[queue[first]]) < 2 * budget:
+    if context.engine.role == ROLE_PREFILL and first >= 0 and left_of(requests[queue[first]]) < 2 * budget:
         limits.token_budget = max(budget, left_of(requests[queue[first]]))
 
 
@@ -56,9 +62,6 @@ register(
         "engine that prefills only ends a prompt in one piece.",
         "PolyServe, section 4.7",
         polyserve,
-        parameters=(
-            Parameter("token_budget", 1024, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
-                      source="PolyServe's worked example, section 4.7"),
-        ),
+        parameters=P,
     )
 )  # fmt: skip

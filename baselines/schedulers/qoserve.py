@@ -8,11 +8,14 @@ import numpy as np
 from servegym.baselines.schedulers.qoserve_relegation import (
     DECODES,
     IMPORTANCE,
+    LOW_FIRST_BEHIND,
     MUST_RUN,
     OFF,
     RELEGATED,
+    RELEGATED_ORDERS,
     RELEGATION,
     WAITING,
+    Room,
     behind,
     expected_output_tokens,
     relegate,
@@ -20,27 +23,64 @@ from servegym.baselines.schedulers.qoserve_relegation import (
 )
 from servegym.simulator import batches
 from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Parameter, Policy, StateFields, register
+from servegym.simulator.policies import Parameter, Parameters, Policy, Scratch, StateFields, register
 from servegym.simulator.requests import cached_of, is_decoding, left_of, next_deadline_s
 from servegym.simulator.signatures import scheduler
 from servegym.simulator.types import MISFIT_STOP
 
 DYNAMIC = ("paper", "code", "off")
 PAPER, CODE, STATIC = range(3)
+TTLT_SLACK = ("unbounded", "paced")
+PACED = 1
+SELECTIVE_PREEMPTION = ("on", "off")
+SELECTIVE = 0
 CODE_SIZES = (2552, 2048, 1024, 512, 256, 128)  # tokens of a batch
 CODE_SAFETY, CODE_FREE_BLOCKS, CODE_SHORT_OF_MEMORY = 1.2, 1000, 512
+SCRATCH = Scratch(indices=("positions",))  # of prefills that have begun, then of those whose turn comes
+
+P = Parameters(
+    Parameter("dynamic_chunking", "paper", "prefill tokens by the slack of the decodes; code: one of a few "
+              "sizes; off: a fixed token budget", choices=DYNAMIC, source="QoServe, section 3.6.1; its code"),
+    Parameter("largest_chunk_tokens", 2500, "prefill tokens in a batch", 1, 2**20, "tokens", integer=True,
+              log=True, source="QoServe, section 4.1.4: throughput saturates"),
+    Parameter("token_budget", 256, "tokens in a batch under dynamic_chunking=off", 1, 2**20, "tokens",
+              integer=True, log=True, source="QoServe, section 4"),
+    Parameter("safety", 1.2, "the slack is divided by it (dynamic_chunking=paper)", 1, 10,
+              source="QoServe, section 3.6.1; value: its code"),
+    Parameter("late_limit", 1.0, "TBT SLOs from which on a late decode is paced and not caught up", 0, 1e9),
+    Parameter("ttlt_slack", "unbounded", "slack of a decode judged by its last token; paced: time left over "
+              "tokens that may come", choices=TTLT_SLACK),
+    Parameter("alpha_s_per_token", 0.008, "seconds of deadline that a token of work is worth; 0: EDF", 0, 10,
+              "s/token", source="QoServe, section 3.6"),
+    Parameter("low_load_alpha_s_per_token", 0.001, "the same at low load", 0, 10, "s/token",
+              source="QoServe, section 3.6"),
+    Parameter("low_load_tokens", 0, "load is low while fewer prefill tokens wait; 0: never", 0, 2**40, "tokens",
+              integer=True),
+    Parameter("relegation", "paper", "who is late: by the end of the iteration; code: by work over measured "
+              "throughput, before it has memory", choices=RELEGATION, source="QoServe, section 3.4; its code"),
+    Parameter("importance", "low-first", "a late request goes after all less important ones; spare: it stays "
+              "while there are such; ignore: it goes alone", choices=IMPORTANCE, source="QoServe, section 3.4"),
+    Parameter("relegated_order", "hybrid", "by hybrid priority; low-first: less important ones first",
+              choices=RELEGATED_ORDERS, source="QoServe, Algorithm 1; low-first: its code"),
+    Parameter("selective_preemption", "on", "a prefill that has begun is passed over only if it can afford it",
+              choices=SELECTIVE_PREEMPTION, source="QoServe, section 3.4"),
+    Parameter("max_sequences", 128, "requests that may hold memory", 1, 2**20, "requests", integer=True,
+              log=True, source="Sarathi-Serve"),
+    Parameter("least_chunk_tokens", 0, "prefill tokens that run whatever the slack (dynamic_chunking=paper)", 0,
+              2**20, "tokens", integer=True),
+)  # fmt: skip
 
 
 @kernel
-def slack_of(request, now_s, late_limit, paced, code, groups):
+def slack_of(request, now_s, p, groups):
     """Time until a decode would be late; inf: no matter when it runs."""
     remain_s = next_deadline_s(request) - now_s
     if request.ttlt_slo_s < np.inf:
-        if not paced or remain_s <= 0:
+        if p.ttlt_slack != PACED or remain_s <= 0:
             return np.inf
         coming = expected_output_tokens(groups[request.application]) - request.emitted_tokens
         return remain_s / max(1.0, coming)
-    if not code and remain_s < -late_limit * request.token_interval_s:
+    if p.dynamic_chunking != CODE and remain_s < -p.late_limit * request.token_interval_s:
         return request.token_interval_s  # it will not catch up: it keeps its pace, and holds nobody up
     return remain_s
 
@@ -76,71 +116,69 @@ def must_run(request, now_s, iteration_s, scratch, estimator):
 def waiting_tokens(requests, queue, marks):
     """Tokens left of the prefills that are not relegated."""
     tokens = 0
-    for place in range(queue.shape[0]):
-        if not is_decoding(requests[queue[place]]) and marks[queue[place], 0] != RELEGATED:
-            tokens += left_of(requests[queue[place]])
+    for position in range(queue.shape[0]):
+        if not is_decoding(requests[queue[position]]) and marks[queue[position], 0] != RELEGATED:
+            tokens += left_of(requests[queue[position]])
     return tokens
 
 
 @scheduler
-def qoserve(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    dynamic, largest_chunk, safety, floor = int(parameters[0]), int(parameters[1]), parameters[3], int(parameters[14])
-    late_limit, paced, alpha, low_load_tokens = parameters[4], parameters[5] == 1, parameters[6], parameters[8]
-    relegation, importance, low_first = int(parameters[9]), int(parameters[10]), parameters[11] == 1
-    selective, marks, groups = parameters[12] == 0, state.requests, state.by_application
+def qoserve(context, ranks, limits):
+    p, positions, now_s = P.read(context), SCRATCH.read(context).positions, context.now_s
+    requests, queue, estimator = context.requests, context.queue, context.estimator
+    marks, groups = context.state.requests, context.state.by_application
     sums, scratch = estimator.scratch[0], estimator.scratch[1]
-    if low_load_tokens > 0 and waiting_tokens(requests, queue, marks) < low_load_tokens:
-        alpha = parameters[7]
+    alpha, low_first = p.alpha_s_per_token, p.relegated_order == LOW_FIRST_BEHIND
+    if p.low_load_tokens > 0 and waiting_tokens(requests, queue, marks) < p.low_load_tokens:
+        alpha = p.low_load_alpha_s_per_token
     # 1, 2 and 4: all decodes and the smallest slack among them (Eq. 2), the others by hybrid priority (Eq. 4 and 5).
     batches.clear(sums)
     decodes, slack_s, begun = 0, np.inf, 0
-    for place in range(queue.shape[0]):
-        r, line = queue[place], plan[place]
+    for position in range(queue.shape[0]):
+        r, rank = queue[position], ranks[position]
         request = requests[r]
         if is_decoding(request):
-            line.tier = DECODES
-            line.key = request.arrival_s
+            rank.tier = DECODES
+            rank.key = request.arrival_s
             decodes += 1
             batches.add(sums, 1, cached_of(request), True)
-            slack_s = min(slack_s, slack_of(request, now_s, late_limit, paced, dynamic == CODE, groups))
+            slack_s = min(slack_s, slack_of(request, now_s, p, groups))
         else:
-            line.key = request.first_deadline_s + alpha * work_of(request, groups)
+            rank.key = request.first_deadline_s + alpha * work_of(request, groups)
             if marks[r, 0] == RELEGATED:
-                line.tier = behind(request, low_first)
+                rank.tier = behind(request, low_first)
             else:
-                line.tier = WAITING
+                rank.tier = WAITING
                 if request.blocks > 0:
-                    plan[begun].victim_tier = place  # victims are ranked later
+                    positions[begun] = position
                     begun += 1
     # 3: what the slack leaves for prefills.
     budget_s = np.inf
-    limits.holder_budget = int(parameters[13])
-    if dynamic == PAPER:
-        budget_s = slack_s / safety
+    limits.holder_budget = p.max_sequences
+    if p.dynamic_chunking == PAPER:
+        budget_s = slack_s / p.safety
         limits.time_budget_s = budget_s
         limits.untimed_decodes = 1
-        limits.untimed_prefill_tokens = floor
+        limits.untimed_prefill_tokens = p.least_chunk_tokens
         limits.misfit = MISFIT_STOP
-        limits.token_budget = decodes + largest_chunk
-    elif dynamic == CODE:
-        limits.token_budget = max(decodes, code_tokens(sums, scratch, decodes, slack_s, engine.free_blocks, estimator))
+        limits.token_budget = decodes + p.largest_chunk_tokens
+    elif p.dynamic_chunking == CODE:
+        free_blocks = context.engine.free_blocks
+        limits.token_budget = max(decodes, code_tokens(sums, scratch, decodes, slack_s, free_blocks, estimator))
     else:
-        limits.token_budget = int(parameters[2])
+        limits.token_budget = p.token_budget
     room = max(0, limits.token_budget - decodes)
     # Selective preemption: what has begun and cannot wait for an iteration goes first.
-    if selective and begun > 0:
+    if p.selective_preemption == SELECTIVE and begun > 0:
         iteration_s = time_with(sums, scratch, room, estimator)
-        iteration_s = min(iteration_s, max(budget_s, time_with(sums, scratch, min(room, floor), estimator)))
+        least_s = time_with(sums, scratch, min(room, p.least_chunk_tokens), estimator)
+        iteration_s = min(iteration_s, max(budget_s, least_s))
         for i in range(begun):
-            place = plan[i].victim_tier
-            if must_run(requests[queue[place]], now_s, iteration_s, scratch, estimator):
-                plan[place].tier = MUST_RUN
+            if must_run(requests[queue[positions[i]]], now_s, iteration_s, scratch, estimator):
+                ranks[positions[i]].tier = MUST_RUN
     # 5: eager relegation.
-    if relegation != OFF:
-        relegate(
-            now_s, engine, requests, queue, marks, groups, estimator, plan, room, floor, budget_s, relegation,
-            importance, low_first,
-        )  # fmt: skip
+    if p.relegation != OFF:
+        relegate(context, p, ranks, positions, Room(room, budget_s))
 
 
 register(
@@ -152,36 +190,7 @@ register(
         "QoServe, Algorithm 1",
         qoserve,
         state=StateFields(request=("relegation",), by_application=True),
-        parameters=(
-            Parameter("dynamic_chunking", "paper", "prefill tokens by the slack of the decodes; code: one of a few "
-                      "sizes; off: a fixed token budget", choices=DYNAMIC, source="QoServe, section 3.6.1; its code"),
-            Parameter("largest_chunk_tokens", 2500, "prefill tokens in a batch", 1, 2**20, "tokens", integer=True,
-                      log=True, source="QoServe, section 4.1.4: throughput saturates"),
-            Parameter("token_budget", 256, "tokens in a batch under dynamic_chunking=off", 1, 2**20, "tokens",
-                      integer=True, log=True, source="QoServe, section 4"),
-            Parameter("safety", 1.2, "the slack is divided by it (dynamic_chunking=paper)", 1, 10,
-                      source="QoServe, section 3.6.1; value: its code"),
-            Parameter("late_limit", 1.0, "TBT SLOs from which on a late decode is paced and not caught up", 0, 1e9),
-            Parameter("ttlt_slack", "unbounded", "slack of a decode judged by its last token; paced: time left over "
-                      "tokens that may come", choices=("unbounded", "paced")),
-            Parameter("alpha_s_per_token", 0.008, "seconds of deadline that a token of work is worth; 0: EDF", 0, 10,
-                      "s/token", source="QoServe, section 3.6"),
-            Parameter("low_load_alpha_s_per_token", 0.001, "the same at low load", 0, 10, "s/token",
-                      source="QoServe, section 3.6"),
-            Parameter("low_load_tokens", 0, "load is low while fewer prefill tokens wait; 0: never", 0, 2**40, "tokens",
-                      integer=True),
-            Parameter("relegation", "paper", "who is late: by the end of the iteration; code: by work over measured "
-                      "throughput, before it has memory", choices=RELEGATION, source="QoServe, section 3.4; its code"),
-            Parameter("importance", "low-first", "a late request goes after all less important ones; spare: it stays "
-                      "while there are such; ignore: it goes alone", choices=IMPORTANCE, source="QoServe, section 3.4"),
-            Parameter("relegated_order", "hybrid", "by hybrid priority; low-first: less important ones first",
-                      choices=("hybrid", "low-first"), source="QoServe, Algorithm 1; low-first: its code"),
-            Parameter("selective_preemption", "on", "a prefill that has begun is passed over only if it can afford it",
-                      choices=("on", "off"), source="QoServe, section 3.4"),
-            Parameter("max_sequences", 128, "requests that may hold memory", 1, 2**20, "requests", integer=True,
-                      log=True, source="Sarathi-Serve"),
-            Parameter("least_chunk_tokens", 0, "prefill tokens that run whatever the slack (dynamic_chunking=paper)", 0,
-                      2**20, "tokens", integer=True),
-        ),
+        parameters=P,
+        scratch=SCRATCH,
     )
 )  # fmt: skip

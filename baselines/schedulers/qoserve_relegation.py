@@ -4,6 +4,8 @@ The batch is filled on paper, in rank order, and each request is tested when it 
 one, so the first few are picked out of the queue in one pass; only if they are used up, a heap is made of the others.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from servegym.simulator import batches
@@ -15,6 +17,8 @@ RELEGATION = ("paper", "code", "off")
 BY_ITERATION, BY_THROUGHPUT, OFF = range(3)
 IMPORTANCE = ("low-first", "spare", "ignore")
 LOW_FIRST, SPARE, IGNORE = range(3)
+RELEGATED_ORDERS = ("hybrid", "low-first")
+LOW_FIRST_BEHIND = 1
 NONE, RELEGATED = 0.0, 1.0  # marks of a request
 DECODES, MUST_RUN, WAITING = range(3)  # tiers
 BEHIND = 2**40  # tier of the relegated; a priority may be subtracted
@@ -44,111 +48,106 @@ def work_of(request, groups):
     return work
 
 
+class Room(NamedTuple):
+    """What the decodes leave of a batch."""
+
+    tokens: Any
+    time_budget_s: Any  # of the whole batch
+
+
 @kernel
-def is_late(request, now_s, end_s, engine, groups, rule):
+def is_late(context, p, request, end_s):
     """Whether a request whose turn has come misses its next deadline; end_s: of a batch with it."""
-    deadline_s = next_deadline_s(request)
-    if rule == BY_ITERATION:
+    engine, deadline_s = context.engine, next_deadline_s(request)
+    if p.relegation == BY_ITERATION:
         return deadline_s <= end_s
     if request.blocks > 0:
         return False
     needed_s = 0.0
     if engine.scheduled_tokens > 0:
-        needed_s = work_of(request, groups) * engine.busy_s / engine.scheduled_tokens
-    return now_s + needed_s > deadline_s
+        needed_s = work_of(request, context.state.by_application) * engine.busy_s / engine.scheduled_tokens
+    return context.now_s + needed_s > deadline_s
 
 
 @kernel
-def relegate(
-    now_s,
-    engine,
-    requests,
-    queue,
-    marks,
-    groups,
-    estimator,
-    plan,
-    room,
-    floor,
-    time_budget_s,
-    rule,
-    importance,
-    low_first,
-):
-    """Mark who is relegated now, and rank it so. estimator.scratch[0] is the batch of all decodes; it is filled up."""
-    if test_in_turn(
-        now_s, engine, requests, queue, marks, groups, estimator, plan, room, floor, time_budget_s, rule, importance
-    ):
-        for place in range(queue.shape[0]):
-            if in_turn(plan[place]) and marks[queue[place], 0] == RELEGATED:
-                plan[place].tier = behind(requests[queue[place]], low_first)
+def relegate(context, p, ranks, positions, room):
+    """Mark who is relegated now, and rank it so. estimator.scratch[0] is the batch of all decodes; it is filled up.
+
+    p: the parameters of qoserve. positions: to work with.
+    """
+    if test_in_turn(context, p, ranks, positions, room):
+        requests, queue, low_first = context.requests, context.queue, p.relegated_order == LOW_FIRST_BEHIND
+        for position in range(queue.shape[0]):
+            if in_turn(ranks[position]) and context.state.requests[queue[position], 0] == RELEGATED:
+                ranks[position].tier = behind(requests[queue[position]], low_first)
 
 
 @kernel
-def test_in_turn(
-    now_s, engine, requests, queue, marks, groups, estimator, plan, room, floor, time_budget_s, rule, importance
-):
+def test_in_turn(context, p, ranks, positions, room):
     """Fill the batch on paper; mark who is late, and the less important. Returns whether anybody is relegated."""
+    requests, queue, marks = context.requests, context.queue, context.state.requests
+    now_s, estimator, left, time_budget_s = context.now_s, context.estimator, room.tokens, room.time_budget_s
     sums, scratch = estimator.scratch[0], estimator.scratch[1]
-    size = first_few(plan, queue.shape[0])
-    heaped, taken, place, any_relegated = False, 0, -1, False
-    while room > 0:
+    size = first_few(ranks, positions, queue.shape[0])
+    heaped, taken, position, any_relegated = False, 0, -1, False
+    while left > 0:
         if not heaped and taken == size:
             if size < FEW:
                 break
-            heaped, size = True, heap_of_those_after(plan, queue.shape[0], place)
+            heaped, size = True, heap_of_those_after(ranks, positions, queue.shape[0], position)
         if heaped and size == 0:
             break
         if heaped:
-            place, size = plan[0].victim_tier, size - 1
-            plan[0].victim_tier = plan[size].victim_tier
-            sift(plan, size, 0)
+            position, size = positions[0], size - 1
+            positions[0] = positions[size]
+            sift(ranks, positions, size, 0)
         else:
-            place, taken = plan[taken].victim_tier, taken + 1
-        r = queue[place]
+            position, taken = positions[taken], taken + 1
+        r = queue[position]
         request = requests[r]
         if marks[r, 0] == RELEGATED:
             continue  # with a more important one, in this step
-        chunk = min(left_of(request), room)
+        chunk = min(left_of(request), left)
         if time_budget_s < np.inf:
-            untimed = max(0, min(chunk, floor - int(sums.prefill_tokens)))
+            untimed = max(0, min(chunk, p.least_chunk_tokens - int(sums.prefill_tokens)))
             chunk = batches.largest_chunk(sums, scratch, chunk, cached_of(request), False, time_budget_s, estimator)
             chunk = max(chunk, untimed)
         if chunk > 0:
             end_s = now_s + batches.estimate_with(sums, scratch, chunk, cached_of(request), False, estimator)
         else:
             end_s = now_s + estimator.batch_s(sums, estimator.coefficients)
-        if is_late(request, now_s, end_s, engine, groups, rule):
+        if is_late(context, p, request, end_s):
             lower = 0
-            if importance != IGNORE:
-                lower = less_important(requests, queue, marks, plan, place, importance == LOW_FIRST)
-            if lower == 0 or importance == LOW_FIRST:
+            if p.importance != IGNORE:
+                lower = less_important(context, ranks, position, p.importance == LOW_FIRST)
+            if lower == 0 or p.importance == LOW_FIRST:
                 marks[r, 0] = RELEGATED
                 any_relegated = True
                 continue
         if chunk == 0:
             break
         batches.add(sums, chunk, cached_of(request), False)
-        room -= chunk
+        left -= chunk
     return any_relegated
 
 
 @kernel
-def in_turn(line):
-    """Whether this line of the plan is of a prefill that was not relegated before this decision."""
-    return line.tier == WAITING or line.tier == MUST_RUN
+def in_turn(rank):
+    """Whether this is the rank of a prefill that was not relegated before this decision."""
+    return rank.tier == WAITING or rank.tier == MUST_RUN
 
 
 @kernel
-def less_important(requests, queue, marks, plan, place, mark):
-    """How many requests that come later in turn are less important than the one at this place; they are marked as
+def less_important(context, ranks, position, mark):
+    """How many requests that come later in turn are less important than the one at this position; they are marked as
     relegated if `mark`."""
-    found, priority = 0, requests[queue[place]].priority
+    requests, queue, marks = context.requests, context.queue, context.state.requests
+    found, priority = 0, requests[queue[position]].priority
     for other in range(queue.shape[0]):
         r = queue[other]
-        if requests[r].priority <= priority or marks[r, 0] != NONE or not in_turn(plan[other]):
+        if requests[r].priority <= priority or marks[r, 0] != NONE or not in_turn(ranks[other]):
             continue
-        if ranks_before(plan, place, other):
+        if ranks_before(ranks, position, other):
             found += 1
             if mark:
                 marks[r, 0] = RELEGATED
@@ -156,46 +155,46 @@ def less_important(requests, queue, marks, plan, place, mark):
 
 
 @kernel
-def first_few(plan, length):
-    """Places of the `FEW` that come first in turn, in plan[...].victim_tier (victims rank later); their number."""
+def first_few(ranks, first, length):
+    """Write the positions of the `FEW` that come first in turn; returns their number."""
     size = 0
-    for place in range(length):
-        if not in_turn(plan[place]):
+    for position in range(length):
+        if not in_turn(ranks[position]):
             continue
-        if size == FEW and not ranks_before(plan, place, plan[FEW - 1].victim_tier):
+        if size == FEW and not ranks_before(ranks, position, first[FEW - 1]):
             continue
         at = min(size, FEW - 1)
-        while at > 0 and ranks_before(plan, place, plan[at - 1].victim_tier):
-            plan[at].victim_tier = plan[at - 1].victim_tier
+        while at > 0 and ranks_before(ranks, position, first[at - 1]):
+            first[at] = first[at - 1]
             at -= 1
-        plan[at].victim_tier = place
+        first[at] = position
         size = min(size + 1, FEW)
     return size
 
 
 @kernel
-def heap_of_those_after(plan, length, last):
-    """Places of those who come after `last` in turn, as a heap in plan[...].victim_tier; their number."""
+def heap_of_those_after(ranks, heap, length, last):
+    """Write the positions of those who come after `last` in turn, as a heap; returns their number."""
     size = 0
-    for place in range(length):
-        if in_turn(plan[place]) and ranks_before(plan, last, place):
-            plan[size].victim_tier = place
+    for position in range(length):
+        if in_turn(ranks[position]) and ranks_before(ranks, last, position):
+            heap[size] = position
             size += 1
     for at in range(size // 2 - 1, -1, -1):
-        sift(plan, size, at)
+        sift(ranks, heap, size, at)
     return size
 
 
 @kernel
-def sift(plan, size, at):
-    """Move what is at this position of the heap down to where it belongs."""
-    place = plan[at].victim_tier
+def sift(ranks, heap, size, at):
+    """Move what is at this place of the heap down to where it belongs."""
+    position = heap[at]
     while 2 * at + 1 < size:
         child = 2 * at + 1
-        if child + 1 < size and ranks_before(plan, plan[child + 1].victim_tier, plan[child].victim_tier):
+        if child + 1 < size and ranks_before(ranks, heap[child + 1], heap[child]):
             child += 1
-        if not ranks_before(plan, plan[child].victim_tier, place):
+        if not ranks_before(ranks, heap[child], position):
             break
-        plan[at].victim_tier = plan[child].victim_tier
+        heap[at] = heap[child]
         at = child
-    plan[at].victim_tier = place
+    heap[at] = position

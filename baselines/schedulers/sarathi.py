@@ -1,13 +1,9 @@
 """Sarathi-Serve's stall-free batching, and ProServe's extension by priority (its section 5.1)."""
 
-from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Fact, Parameter, Policy, register
-from servegym.simulator.requests import is_decoding
-from servegym.simulator.signatures import scheduler
+from servegym.simulator.policies import Fact, Parameter, Parameters, Policy, register
+from servegym.simulator.scores import score
 
-DECODES = -(2**40)  # tier before every priority
-
-PARAMETERS = (
+P = Parameters(
     Parameter("token_budget", Fact("profiled_token_budget"), "tokens in a batch", 1, 2**20, "tokens",
               integer=True, log=True, source="Sarathi-Serve, section 4: a full batch meets the TBT SLO"),
     Parameter("max_sequences", 128, "requests that may hold memory", 1, 2**20, "requests",
@@ -15,38 +11,17 @@ PARAMETERS = (
 )  # fmt: skip
 
 
-@kernel
-def set_budgets(parameters, limits):
-    """The limits of PARAMETERS, which are a policy's first."""
-    limits.token_budget = int(parameters[0])
-    limits.holder_budget = int(parameters[1])
+LIMITS = {"token_budget": "token_budget", "holder_budget": "max_sequences"}
 
 
-@kernel
-def rank_after_decodes(request, line, tier, key):
-    """Decodes before all others, by arrival; a prefill by (tier, key)."""
-    if is_decoding(request):
-        line.tier = DECODES
-        line.key = request.arrival_s
-    else:
-        line.tier = tier
-        line.key = key
+@score(P, limits=LIMITS, decodes="first")
+def sarathi_fcfs(request, engine, now_s, estimates, p):
+    return request.arrival_s
 
 
-@scheduler
-def sarathi_fcfs(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    set_budgets(parameters, limits)
-    for place in range(queue.shape[0]):
-        request = requests[queue[place]]
-        rank_after_decodes(request, plan[place], 0, request.arrival_s)
-
-
-@scheduler
-def sarathi_priority(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    set_budgets(parameters, limits)
-    for place in range(queue.shape[0]):
-        request = requests[queue[place]]
-        rank_after_decodes(request, plan[place], request.priority, request.arrival_s)
+@score(P, limits=LIMITS, decodes="first", by_priority=True)
+def sarathi_priority(request, engine, now_s, estimates, p):
+    return request.arrival_s
 
 
 register(
@@ -56,7 +31,7 @@ register(
         "Decodes first, then prefill chunks in order of arrival, under a static token budget.",
         "Sarathi-Serve; ProServe, section 5.1",
         sarathi_fcfs,
-        parameters=PARAMETERS,
+        parameters=P,
     )
 )
 register(
@@ -66,6 +41,6 @@ register(
         "Decodes first, then prefill chunks by priority, then arrival, under a static token budget.",
         "ProServe, section 5.1",
         sarathi_priority,
-        parameters=PARAMETERS,
+        parameters=P,
     )
 )

@@ -3,34 +3,25 @@
 Decodes run first; of the prefills EDF takes the earliest deadline, SRPF the least prompt left, SJF the shortest prompt.
 """
 
-from servegym.baselines.schedulers.sarathi import PARAMETERS, rank_after_decodes, set_budgets
+from servegym.baselines.schedulers.sarathi import LIMITS, P
 from servegym.simulator.policies import Policy, register
 from servegym.simulator.requests import left_of
-from servegym.simulator.signatures import scheduler
+from servegym.simulator.scores import score
 
 
-@scheduler
-def sarathi_edf(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    set_budgets(parameters, limits)
-    for place in range(queue.shape[0]):
-        request = requests[queue[place]]
-        rank_after_decodes(request, plan[place], 0, request.first_deadline_s)
+@score(P, limits=LIMITS, decodes="first")
+def sarathi_edf(request, engine, now_s, estimates, p):
+    return request.first_deadline_s
 
 
-@scheduler
-def sarathi_srpf(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    set_budgets(parameters, limits)
-    for place in range(queue.shape[0]):
-        request = requests[queue[place]]
-        rank_after_decodes(request, plan[place], 0, float(left_of(request)))
+@score(P, limits=LIMITS, decodes="first")
+def sarathi_srpf(request, engine, now_s, estimates, p):
+    return left_of(request)
 
 
-@scheduler
-def sarathi_sjf(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    set_budgets(parameters, limits)
-    for place in range(queue.shape[0]):
-        request = requests[queue[place]]
-        rank_after_decodes(request, plan[place], 0, float(request.prompt_tokens))
+@score(P, limits=LIMITS, decodes="first")
+def sarathi_sjf(request, engine, now_s, estimates, p):
+    return request.prompt_tokens
 
 
 register(
@@ -40,7 +31,7 @@ register(
         "Decodes first, then prefill chunks by the deadline of the first token or of the whole answer.",
         "QoServe, section 4; Sarathi-Serve",
         sarathi_edf,
-        parameters=PARAMETERS,
+        parameters=P,
     )
 )
 register(
@@ -50,7 +41,7 @@ register(
         "Decodes first, then prefill chunks of the request with the least prompt left.",
         "QoServe, section 4.2; Sarathi-Serve",
         sarathi_srpf,
-        parameters=PARAMETERS,
+        parameters=P,
     )
 )
 register(
@@ -60,6 +51,6 @@ register(
         "Decodes first, then prefill chunks of the request with the shortest prompt.",
         "QoServe, section 2.4; Sarathi-Serve",
         sarathi_sjf,
-        parameters=PARAMETERS,
+        parameters=P,
     )
 )

@@ -5,66 +5,80 @@ from servegym.baselines.slots import (
     LEVELS,
     PARAMETERS,
     REMAINING_S,
+    SCRATCH,
     STATE,
     fill_slots,
     level_of,
     note_remaining_time,
 )
-from servegym.simulator.policies import Parameter, Policy, StateFields, register
+from servegym.simulator.policies import Parameter, Parameters, Policy, StateFields, register
 from servegym.simulator.signatures import scheduler, victims
 
-REMAINING_TIME, LEVEL, ACCOUNTING, TRANSFER_COST = range(3, 7)  # after the parameters of the slots
 REMAINING_TIME_PARAMETER = Parameter(
     "remaining_time", "at-eviction", "when the remaining time is estimated again: after an eviction, or (code) a token",
     choices=("at-eviction", "current"), source="semantic scheduling, Alg. 4 line 11",
 )  # fmt: skip
 CURRENT = 1
 LOAD_ONLY = 1
+P = Parameters(
+    *PARAMETERS,
+    REMAINING_TIME_PARAMETER,
+    Parameter("level", "urgency", "what the order goes by before the remaining time", choices=LEVELS,
+              source="semantic scheduling, Alg. 1"),
+    Parameter("accounting", "decode", "what recomputing a victim's decoded tokens is taken to cost",
+              choices=ACCOUNTINGS, source="semantic scheduling, Eq. 3-6"),
+    Parameter("transfer_cost", "save-and-load", "what moving a token to host memory and back is taken to cost",
+              choices=("save-and-load", "load"), source="ours; load: semantic scheduling, Eq. 3"),
+)  # fmt: skip
+P_SJF = Parameters(*PARAMETERS, REMAINING_TIME_PARAMETER)
 
 
 @scheduler
-def semantic(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    current = parameters[REMAINING_TIME] == CURRENT
-    for place in range(queue.shape[0]):
-        r = queue[place]
-        note_remaining_time(requests[r], state.requests[r], engine, estimator, current)
-        plan[place].tier = level_of(requests[r], parameters[LEVEL])
-        plan[place].key = state.requests[r, REMAINING_S]
-    fill_slots(requests, queue, state, parameters, plan, limits)
+def semantic(context, ranks, limits):
+    p = P.read(context)
+    for position in range(context.queue.shape[0]):
+        r = context.queue[position]
+        request, own = context.requests[r], context.state.requests[r]
+        note_remaining_time(request, own, context.engine, context.estimator, p.remaining_time == CURRENT)
+        ranks[position].tier = level_of(request, p.level)
+        ranks[position].key = own[REMAINING_S]
+    fill_slots(context, p, ranks, limits)
 
 
 @victims
-def semantic_victims(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+def semantic_victims(context, ranks, limits):
     """Algorithms 3 and 4: the least urgent, longest first; Eq. 3 to 6 say what of it is saved."""
+    p, engine = P.read(context), context.engine
     move_s_per_token = engine.load_s_per_token
-    if parameters[TRANSFER_COST] != LOAD_ONLY:
+    if p.transfer_cost != LOAD_ONLY:
         move_s_per_token += engine.save_s_per_token
-    for place in range(queue.shape[0]):
-        r = queue[place]
-        plan[place].victim_tier = level_of(requests[r], parameters[LEVEL])
-        plan[place].victim_key = state.requests[r, REMAINING_S]
-        if requests[r].blocks > 0:
-            plan[place].keep_tokens = tokens_to_keep(
-                requests[r], engine, int(parameters[ACCOUNTING]), move_s_per_token, estimator
-            )
+    for position in range(context.queue.shape[0]):
+        r = context.queue[position]
+        request, rank = context.requests[r], ranks[position]
+        rank.victim_tier = level_of(request, p.level)
+        rank.victim_key = context.state.requests[r, REMAINING_S]
+        if request.blocks > 0:
+            rank.keep_tokens = tokens_to_keep(request, engine, p.accounting, move_s_per_token, context.estimator)
 
 
 @scheduler
-def slots_sjf(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    current = parameters[REMAINING_TIME] == CURRENT
-    for place in range(queue.shape[0]):
-        r = queue[place]
-        note_remaining_time(requests[r], state.requests[r], engine, estimator, current)
-        plan[place].tier = 0
-        plan[place].key = state.requests[r, REMAINING_S]
-    fill_slots(requests, queue, state, parameters, plan, limits)
+def slots_sjf(context, ranks, limits):
+    p = P_SJF.read(context)
+    for position in range(context.queue.shape[0]):
+        r = context.queue[position]
+        own = context.state.requests[r]
+        current = p.remaining_time == CURRENT
+        note_remaining_time(context.requests[r], own, context.engine, context.estimator, current)
+        ranks[position].tier = 0
+        ranks[position].key = own[REMAINING_S]
+    fill_slots(context, p, ranks, limits)
 
 
 @victims
-def longest_first(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    for place in range(queue.shape[0]):
-        plan[place].victim_tier = 0
-        plan[place].victim_key = state.requests[queue[place], REMAINING_S]
+def longest_first(context, ranks, limits):
+    for position in range(context.queue.shape[0]):
+        ranks[position].victim_tier = 0
+        ranks[position].victim_key = context.state.requests[context.queue[position], REMAINING_S]
 
 
 register(
@@ -75,19 +89,11 @@ register(
         "semantic scheduling, Algorithms 1 to 5",
         semantic,
         semantic_victims,
-        parameters=(
-            *PARAMETERS,
-            REMAINING_TIME_PARAMETER,
-            Parameter("level", "urgency", "what the order goes by before the remaining time", choices=LEVELS,
-                      source="semantic scheduling, Alg. 1"),
-            Parameter("accounting", "decode", "what recomputing a victim's decoded tokens is taken to cost",
-                      choices=ACCOUNTINGS, source="semantic scheduling, Eq. 3-6"),
-            Parameter("transfer_cost", "save-and-load", "what moving a token to host memory and back is taken to cost",
-                      choices=("save-and-load", "load"), source="ours; load: semantic scheduling, Eq. 3"),
-        ),
+        parameters=P,
         state=StateFields(request=STATE),
+        scratch=SCRATCH,
     )
-)  # fmt: skip
+)
 register(
     Policy(
         "slots-sjf",
@@ -96,7 +102,8 @@ register(
         "semantic scheduling, section 4.1",
         slots_sjf,
         longest_first,
-        parameters=(*PARAMETERS, REMAINING_TIME_PARAMETER),
+        parameters=P_SJF,
         state=StateFields(request=STATE),
+        scratch=SCRATCH,
     )
 )

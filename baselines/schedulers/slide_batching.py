@@ -5,8 +5,9 @@ first, with a boundary between the two that slides with the load.
 import numpy as np
 
 from servegym.simulator.batches import EMPTY_BATCH
-from servegym.simulator.compilation import allocating_kernel, kernel
-from servegym.simulator.policies import ByWord, Fact, Parameter, Policy, register
+from servegym.simulator.compilation import kernel
+from servegym.simulator.ordering import sort
+from servegym.simulator.policies import ByWord, Fact, Parameter, Parameters, Policy, Scratch, register
 from servegym.simulator.requests import is_decoding, next_deadline_s
 from servegym.simulator.signatures import scheduler
 from servegym.simulator.types import MISFIT_STOP
@@ -15,10 +16,42 @@ LOADS = ("a", "c", "p")
 LOAD_A, LOAD_C, LOAD_P = range(3)
 ABLATIONS = ("none", "only-deadline", "only-density", "no-latency")
 NONE, ONLY_DEADLINE, ONLY_DENSITY, NO_LATENCY = range(4)
+HOPELESS = ("exclude", "include")
+INCLUDE = 1
+VARIANTS = ("paper", "xllm")
+XLLM = 1
 DEADLINES = ("slo", "early-first-token", "first-token")
 FROM_SLO, FROM_EARLY_FIRST_TOKEN, FROM_FIRST_TOKEN = range(3)
 XLLM_SMALLEST_CHUNK_TOKENS = 51  # "a chunk <= 50 tokens ends the batch"
 XLLM_BATCH_TOKENS = 10240  # its default of max_tokens_per_batch
+SCRATCH = Scratch(indices=("order",))
+
+# Measured on training seeds: docs/results/slide-batching-eta.md. Above 1 every decode of a full batch is late.
+ETA = Fact("min_tpot_slo_s", 0.9)
+
+P = Parameters(
+    Parameter("gamma", 1.0, "aggressiveness: above 1 more requests count as urgent", 0.1, 10, log=True,
+              source="ProServe, Alg. 1 line 9; value: xLLM"),
+    Parameter("eta", ByWord("variant", {"paper": ETA, "xllm": Fact("min_tpot_slo_s", 0.65)}),
+              "least latency budget of a batch", 0.005, 0.5, "s", log=True,
+              source="ProServe, Alg. 1 line 7; values: [measured](../results/slide-batching-eta.md), xLLM"),
+    Parameter("load", "a", "load function phi: a (Eq. 8), c (Eq. 9), p (disaggregated prefill)",
+              choices=LOADS, source="ProServe, section 4.2"),
+    Parameter("hopeless", ByWord("variant", {"paper": "include", "xllm": "exclude"}),
+              "whether requests that cannot be in time set the budget", choices=HOPELESS,
+              source="ProServe, Alg. 1 line 6; exclude: xLLM, which skips them"),
+    Parameter("ablation", "none", "leave a part out", choices=ABLATIONS, source="ProServe, section 5.4"),
+    Parameter("token_budget", 512, "tokens in a batch under ablation=no-latency", 1, 2**20, "tokens",
+              integer=True, log=True),
+    Parameter("variant", "paper", "xllm: as the public code does it", choices=VARIANTS,
+              source="xLLM"),
+    Parameter("starve_threshold", 1.0, "xllm: SLOs a request may be late before it goes ahead", 0, 1000),
+    Parameter("density_exponent", 1.0, "x in density = gain / exec^x: 0 gain alone, above 1 shorter first",
+              0, 3),
+    Parameter("deadlines", ByWord("variant", {"paper": "slo", "xllm": "first-token"}),
+              "what later deadlines count from, for the scheduler alone", choices=DEADLINES,
+              source="ProServe, section 2; early-first-token: its footnote 2; first-token: xLLM"),
+)  # fmt: skip
 
 
 @kernel
@@ -33,89 +66,85 @@ def counted_deadline_s(request, counted):
     return base_s + request.emitted_tokens * request.token_interval_s
 
 
-@allocating_kernel
-def mark_urgent_by_phi_c(plan, n, gamma, factor):
+@kernel
+def mark_urgent_by_phi_c(ranks, order, n, gamma, factor):
     """Tier 0 where remain < gamma * phi_c (Eq. 9: work at or before the request in deadline order), else tier 1."""
-    remain = np.empty(n)
-    for place in range(n):
-        remain[place] = plan[place].key
-    order = np.argsort(remain, kind="mergesort")
+    for position in range(n):
+        ranks[position].tier = 0
+        order[position] = position
+    sort(order, ranks, n)
     work_s = 0.0
     for i in range(n):
-        line = plan[order[i]]
-        work_s += line.exec_s
-        line.tier = 0 if line.key < gamma * (factor * work_s) else 1
+        rank = ranks[order[i]]
+        work_s += rank.exec_s
+        rank.tier = 0 if rank.key < gamma * (factor * work_s) else 1
 
 
 @kernel
-def rank_urgent(request, line, xllm, starve_threshold, exponent):
+def rank_urgent(request, rank, p):
     """Rank an urgent request by density; xllm puts decodes, then starved ones, latest first, before the others."""
-    if xllm:
+    if p.variant == XLLM:
         slo_s = request.ttft_slo_s if request.emitted_tokens == 0 else request.tpot_slo_s
         if is_decoding(request):
-            line.tier = -2
-        elif line.key < -starve_threshold * slo_s:
-            line.tier = -1
+            rank.tier = -2
+        elif rank.key < -p.starve_threshold * slo_s:
+            rank.tier = -1
             return
     # density(r): weight of the next token per second of work
     gain = request.first_token_gain if request.emitted_tokens == 0 else request.decode_token_gain
-    line.key = -(gain / (line.exec_s if exponent == 1.0 else line.exec_s**exponent))
+    exponent = p.density_exponent
+    rank.key = -(gain / (rank.exec_s if exponent == 1.0 else rank.exec_s**exponent))
 
 
 @scheduler
-def slide_batching(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    gamma, eta, load, include_hopeless = parameters[0], parameters[1], int(parameters[2]), parameters[3] == 1
-    ablation, token_budget = int(parameters[4]), int(parameters[5])
-    xllm, starve_threshold, exponent = parameters[6] == 1, parameters[7], parameters[8]
-    deadlines = int(parameters[9])
-    n = queue.shape[0]
+def slide_batching(context, ranks, limits):
+    p, now_s, estimator = P.read(context), context.now_s, context.estimator
+    requests, queue, n = context.requests, context.queue, context.queue.shape[0]
+    include_hopeless, xllm = p.hopeless == INCLUDE, p.variant == XLLM
     constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
-    # Lines 1-7: the work of each request, their sum, and the latency budget. A line's key is remain(r) until ranked.
-    estimator.exec_s(requests, queue, estimator.coefficients, plan)
+    # Lines 1-7: the work of each request, their sum, and the latency budget. A key is remain(r) until it is ranked.
+    estimator.exec_s(requests, queue, estimator.coefficients, ranks)
     total_s, least_remain = 0.0, np.inf
-    for place in range(n):
-        line = plan[place]
-        line.key = counted_deadline_s(requests[queue[place]], deadlines) - now_s
-        total_s += line.exec_s
-        if include_hopeless or line.key >= line.exec_s + constant_s:
-            least_remain = min(least_remain, line.key)
+    for position in range(n):
+        rank = ranks[position]
+        rank.key = counted_deadline_s(requests[queue[position]], p.deadlines) - now_s
+        total_s += rank.exec_s
+        if include_hopeless or rank.key >= rank.exec_s + constant_s:
+            least_remain = min(least_remain, rank.key)
     if least_remain == np.inf and not xllm:  # nobody can make it
-        budget_s = eta
+        budget_s = p.eta
     else:
-        budget_s = max(least_remain, eta)  # xllm has no time budget then
+        budget_s = max(least_remain, p.eta)  # xllm has no time budget then
     if xllm:
         limits.token_budget = XLLM_BATCH_TOKENS
         limits.misfit = MISFIT_STOP
         limits.smallest_chunk_tokens = XLLM_SMALLEST_CHUNK_TOKENS
-    if ablation == NO_LATENCY:
-        limits.token_budget = token_budget
+    if p.ablation == NO_LATENCY:
+        limits.token_budget = p.token_budget
     else:
         limits.time_budget_s = budget_s
     # Lines 8-13: urgent requests by density, the others by deadline.
     by_phi_c, share = False, 1.0
-    if ablation == ONLY_DEADLINE:
+    if p.ablation == ONLY_DEADLINE:
         bound_s = -np.inf
-    elif ablation == ONLY_DENSITY or (load != LOAD_P and budget_s <= constant_s):
+    elif p.ablation == ONLY_DENSITY or (p.load != LOAD_P and budget_s <= constant_s):
         bound_s = np.inf
-    elif load == LOAD_P:
-        bound_s = gamma * (total_s + n * constant_s)
+    elif p.load == LOAD_P:
+        bound_s = p.gamma * (total_s + n * constant_s)
     else:
         if budget_s < np.inf:
             share = budget_s / (budget_s - constant_s)
-        bound_s = gamma * (share * total_s)
-        by_phi_c = load == LOAD_C
+        bound_s = p.gamma * (share * total_s)
+        by_phi_c = p.load == LOAD_C
     if by_phi_c:
-        mark_urgent_by_phi_c(plan, n, gamma, share)
-    for place in range(n):
-        line = plan[place]
+        mark_urgent_by_phi_c(ranks, SCRATCH.read(context).order, n, p.gamma, share)
+    for position in range(n):
+        rank = ranks[position]
         if not by_phi_c:
-            line.tier = 0 if line.key < bound_s else 1
-        if line.tier == 0:
-            rank_urgent(requests[queue[place]], line, xllm, starve_threshold, exponent)
+            rank.tier = 0 if rank.key < bound_s else 1
+        if rank.tier == 0:
+            rank_urgent(requests[queue[position]], rank, p)
 
-
-# Measured on training seeds: docs/results/slide-batching-eta.md. Above 1 every decode of a full batch is late.
-ETA = Fact("min_tpot_slo_s", 0.9)
 
 register(
     Policy(
@@ -125,28 +154,7 @@ register(
         "ProServe, Algorithm 1",
         slide_batching,
         urgent_tier=0,
-        parameters=(
-            Parameter("gamma", 1.0, "aggressiveness: above 1 more requests count as urgent", 0.1, 10, log=True,
-                      source="ProServe, Alg. 1 line 9; value: xLLM"),
-            Parameter("eta", ByWord("variant", {"paper": ETA, "xllm": Fact("min_tpot_slo_s", 0.65)}),
-                      "least latency budget of a batch", 0.005, 0.5, "s", log=True,
-                      source="ProServe, Alg. 1 line 7; values: [measured](../results/slide-batching-eta.md), xLLM"),
-            Parameter("load", "a", "load function phi: a (Eq. 8), c (Eq. 9), p (disaggregated prefill)",
-                      choices=LOADS, source="ProServe, section 4.2"),
-            Parameter("hopeless", ByWord("variant", {"paper": "include", "xllm": "exclude"}),
-                      "whether requests that cannot be in time set the budget", choices=("exclude", "include"),
-                      source="ProServe, Alg. 1 line 6; exclude: xLLM, which skips them"),
-            Parameter("ablation", "none", "leave a part out", choices=ABLATIONS, source="ProServe, section 5.4"),
-            Parameter("token_budget", 512, "tokens in a batch under ablation=no-latency", 1, 2**20, "tokens",
-                      integer=True, log=True),
-            Parameter("variant", "paper", "xllm: as the public code does it", choices=("paper", "xllm"),
-                      source="xLLM"),
-            Parameter("starve_threshold", 1.0, "xllm: SLOs a request may be late before it goes ahead", 0, 1000),
-            Parameter("density_exponent", 1.0, "x in density = gain / exec^x: 0 gain alone, above 1 shorter first",
-                      0, 3),
-            Parameter("deadlines", ByWord("variant", {"paper": "slo", "xllm": "first-token"}),
-                      "what later deadlines count from, for the scheduler alone", choices=DEADLINES,
-                      source="ProServe, section 2; early-first-token: its footnote 2; first-token: xLLM"),
-        ),
+        parameters=P,
+        scratch=SCRATCH,
     )
 )  # fmt: skip

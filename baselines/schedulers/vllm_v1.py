@@ -3,7 +3,7 @@
 Running requests in order of admission, then waiting ones; whoever runs may evict; after an eviction nobody is admitted.
 """
 
-from servegym.simulator.policies import Parameter, Policy, register
+from servegym.simulator.policies import Parameter, Parameters, Policy, register
 from servegym.simulator.signatures import scheduler, victims
 from servegym.simulator.types import EVICT_FOR_HOLDERS
 
@@ -12,40 +12,52 @@ EVICTED = -(2**39)
 POLICIES = ("fcfs", "priority")
 PRIORITY = 1
 
+P = Parameters(
+    Parameter("policy", "fcfs", "order of the waiting requests", choices=POLICIES, source="vLLM"),
+    Parameter("token_budget", 2048, "tokens in a batch (max_num_batched_tokens)", 1, 2**20, "tokens",
+              integer=True, log=True, source="vLLM"),
+    Parameter("max_sequences", 256, "running requests (max_num_seqs)", 1, 2**20, "requests",
+              integer=True, log=True, source="vLLM"),
+    Parameter("reserve_full", 1, "1: admit only what fits whole (scheduler_reserve_full_isl)", 0, 1,
+              integer=True, source="vLLM"),
+    Parameter("watermark", 0.0, "share of the blocks kept free at an admission", 0, 0.99, source="vLLM"),
+)  # fmt: skip
+
 
 @scheduler
-def vllm_v1(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    by_priority = parameters[0] == PRIORITY
-    limits.token_budget = int(parameters[1])
-    limits.holder_budget = int(parameters[2])
-    limits.reserve_context = int(parameters[3])
-    limits.watermark_blocks = int(parameters[4] * (engine.total_blocks + 1))  # vLLM counts its null block
+def vllm_v1(context, ranks, limits):
+    p = P.read(context)
+    by_priority = p.policy == PRIORITY
+    limits.token_budget = p.token_budget
+    limits.holder_budget = p.max_sequences
+    limits.reserve_context = p.reserve_full
+    limits.watermark_blocks = int(p.watermark * (context.engine.total_blocks + 1))  # vLLM counts its null block
     limits.evict_for = EVICT_FOR_HOLDERS
-    for place in range(queue.shape[0]):
-        request = requests[queue[place]]
+    for position in range(context.queue.shape[0]):
+        request, rank = context.requests[context.queue[position]], ranks[position]
         if request.blocks > 0:
-            plan[place].tier = RUNNING
-            plan[place].key = float(request.admitted)
+            rank.tier = RUNNING
+            rank.key = float(request.admitted)
         elif by_priority:
-            plan[place].tier = request.priority
-            plan[place].key = request.arrival_s
+            rank.tier = request.priority
+            rank.key = request.arrival_s
         elif request.evicted > 0:
             # Each evicted request is put at the front of the waiting queue.
-            plan[place].tier = EVICTED
-            plan[place].key = -float(request.evicted)
+            rank.tier = EVICTED
+            rank.key = -float(request.evicted)
         else:
-            plan[place].tier = 0
-            plan[place].key = request.arrival_s
+            rank.tier = 0
+            rank.key = request.arrival_s
 
 
 @victims
-def vllm_v1_victims(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+def vllm_v1_victims(context, ranks, limits):
     """fcfs: the tail of the running list; priority: the least important, then the latest."""
-    by_priority = parameters[0] == PRIORITY
-    for place in range(queue.shape[0]):
-        request = requests[queue[place]]
-        plan[place].victim_tier = request.priority if by_priority else 0
-        plan[place].victim_key = request.arrival_s if by_priority else float(request.admitted)
+    by_priority = P.read(context).policy == PRIORITY
+    for position in range(context.queue.shape[0]):
+        request, rank = context.requests[context.queue[position]], ranks[position]
+        rank.victim_tier = request.priority if by_priority else 0
+        rank.victim_key = request.arrival_s if by_priority else float(request.admitted)
 
 
 register(
@@ -56,15 +68,6 @@ register(
         "vLLM 0.32, vllm/v1/core/sched/scheduler.py",
         vllm_v1,
         vllm_v1_victims,
-        parameters=(
-            Parameter("policy", "fcfs", "order of the waiting requests", choices=POLICIES, source="vLLM"),
-            Parameter("token_budget", 2048, "tokens in a batch (max_num_batched_tokens)", 1, 2**20, "tokens",
-                      integer=True, log=True, source="vLLM"),
-            Parameter("max_sequences", 256, "running requests (max_num_seqs)", 1, 2**20, "requests",
-                      integer=True, log=True, source="vLLM"),
-            Parameter("reserve_full", 1, "1: admit only what fits whole (scheduler_reserve_full_isl)", 0, 1,
-                      integer=True, source="vLLM"),
-            Parameter("watermark", 0.0, "share of the blocks kept free at an admission", 0, 0.99, source="vLLM"),
-        ),
+        parameters=P,
     )
 )  # fmt: skip

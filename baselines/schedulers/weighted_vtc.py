@@ -7,8 +7,9 @@ import numpy as np
 
 from servegym.baselines.schedulers import sarathi
 from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Parameter, Policy, StateFields, register
+from servegym.simulator.policies import Parameter, Parameters, Policy, Scratch, StateFields, register
 from servegym.simulator.requests import is_decoding
+from servegym.simulator.scores import limits_kernel
 from servegym.simulator.signatures import scheduler
 
 DECODE, HOLDER, WAITING = range(3)  # tiers
@@ -19,19 +20,27 @@ COUNTER, CHARGED, WEIGHT, RANKING, NEXT, WAITS, LEFT_WAITING, TAG = range(8)
 SEEN = 0  # of state.requests
 LAST, RANKINGS = range(2)  # of state.engines; LAST: client + 1, 0: none
 NOBODY = -1
+SCRATCH = Scratch("uncharged_tokens", indices=("client",))  # by position, of those that wait
+
+P = Parameters(
+    *sarathi.P,
+    Parameter("input_weight", 1.0, "charge for a prompt token", 0, 1000, source="VTC"),
+    Parameter("output_weight", 2.0, "charge for an output token", 0, 1000, source="VTC"),
+)
+set_limits = limits_kernel(sarathi.LIMITS, P)
 
 
 @kernel
-def survey(requests, queue, state, ranking, plan):
+def survey(context, s, ranking, ranks):
     """Rank all but the waiting requests, and note whether each client here waits and was left waiting.
 
-    Returns one of the clients here; each knows the next. A waiting request's line keeps its client (victim_tier) and
-    the prompt tokens it is yet to be charged (exec_s), so that the pass over tags reads nothing else.
+    Returns one of the clients here; each knows the next. Of a waiting request s keeps its client and the prompt tokens
+    it is yet to be charged, so that the pass over tags reads nothing else.
     """
-    first = NOBODY
-    for place in range(queue.shape[0]):
-        r = queue[place]
-        request, line = requests[r], plan[place]
+    state, first = context.state, NOBODY
+    for position in range(context.queue.shape[0]):
+        r = context.queue[position]
+        request, rank = context.requests[r], ranks[position]
         client = state.clients[request.client]
         if client[RANKING] != ranking:
             client[RANKING] = ranking
@@ -40,12 +49,12 @@ def survey(requests, queue, state, ranking, plan):
             client[WAITS] = client[LEFT_WAITING] = 0.0
             client[WEIGHT] = request.weight
         if request.blocks > 0:
-            line.tier = DECODE if is_decoding(request) else HOLDER
-            line.key = request.arrival_s
+            rank.tier = DECODE if is_decoding(request) else HOLDER
+            rank.key = request.arrival_s
         else:
-            line.tier = WAITING
-            line.victim_tier = request.client
-            line.exec_s = 0.0 if request.evicted > 0 else float(request.prompt_tokens)
+            rank.tier = WAITING
+            s.client[position] = request.client
+            s.uncharged_tokens[position] = 0.0 if request.evicted > 0 else float(request.prompt_tokens)
             client[WAITS] = 1.0
             if state.requests[r, SEEN] == 1.0:
                 client[LEFT_WAITING] = 1.0
@@ -86,25 +95,25 @@ def charge_and_lift(state, first, last, input_weight, output_weight):
 
 
 @scheduler
-def weighted_vtc(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    sarathi.set_budgets(parameters, limits)
-    input_weight, output_weight = parameters[2], parameters[3]
-    own = state.engines[engine.index]
+def weighted_vtc(context, ranks, limits):
+    p, s, state = P.read(context), SCRATCH.read(context), context.state
+    set_limits(limits, p)
+    own = state.engines[context.engine.index]
     own[RANKINGS] += 1.0
-    first = survey(requests, queue, state, own[RANKINGS], plan)
-    charge_and_lift(state, first, int(own[LAST]) - 1, input_weight, output_weight)
+    first = survey(context, s, own[RANKINGS], ranks)
+    charge_and_lift(state, first, int(own[LAST]) - 1, p.input_weight, p.output_weight)
     last_tag = -np.inf
-    for place in range(queue.shape[0]):
-        line = plan[place]
-        if line.tier != WAITING:
+    for position in range(context.queue.shape[0]):
+        rank = ranks[position]
+        if rank.tier != WAITING:
             continue
         # The counter its client will have when it is this request's turn.
-        client = state.clients[line.victim_tier]
-        line.key = client[TAG]
-        client[TAG] += (input_weight * line.exec_s) / client[WEIGHT]
-        if line.key >= last_tag:
-            last_tag = line.key
-            own[LAST] = line.victim_tier + 1.0
+        client = state.clients[s.client[position]]
+        rank.key = client[TAG]
+        client[TAG] += (p.input_weight * s.uncharged_tokens[position]) / client[WEIGHT]
+        if rank.key >= last_tag:
+            last_tag = rank.key
+            own[LAST] = s.client[position] + 1.0
 
 
 register(
@@ -114,11 +123,8 @@ register(
         "Fair shares: admits from the client with the fewest tokens served over its weight; runs as sarathi-fcfs.",
         "VTC; ProServe, section 5.1",
         weighted_vtc,
-        parameters=(
-            *sarathi.PARAMETERS,
-            Parameter("input_weight", 1.0, "charge for a prompt token", 0, 1000, source="VTC"),
-            Parameter("output_weight", 2.0, "charge for an output token", 0, 1000, source="VTC"),
-        ),
+        parameters=P,
+        scratch=SCRATCH,
         state=StateFields(request=("seen",), engine=("last", "rankings"), client=CLIENT_FIELDS, by_client=True),
     )
 )

@@ -22,7 +22,7 @@ class Engines:
 
     prefills, decodes: requests in the queue whose next token is in time; late: the others. next_s: time to the next
     deadline that can be met; nan: none. ran: share of the running batch that should be done; nan: none runs.
-    known_prefills, known_decodes: what the router's book says is there. status: up, failed, draining, drained, closed
+    known_prefills, known_decodes: what the router believes is there. status: up, failed, draining, drained, closed
     or closing (as the scaler has said). tier, new_tier: now, and after what the scaler has said; -1: the common pool.
     chosen: what the router has named the engine for. decides: its batch is the next decision.
     """
@@ -87,12 +87,12 @@ class ClusterScene:
 
 
 def cluster_scene(simulation: Simulation) -> ClusterScene:
-    scenario, clock, known = simulation.scenario, simulation.arrays.clock[0], simulation.books.known
+    scenario, status, known = simulation.scenario, simulation.arrays.status[0], simulation.router_state.known
     names = [f"router {scenario.router.name if scenario.router else 'in turn'}"]
     if scenario.scaler:
         names.append(f"scaler {scenario.scaler.name}")
     where, queued = queued_of(simulation)
-    deciding = np.array([clock.deciding_request] if clock.deciding_request >= 0 else [], "i8")
+    deciding = np.array([status.deciding_request] if status.deciding_request >= 0 else [], "i8")
     return ClusterScene(
         head=head_of(simulation),
         name=f"{len(simulation.arrays.engines)} engines, {', '.join(names)}",
@@ -114,7 +114,7 @@ def queued_of(simulation: Simulation) -> tuple[np.ndarray, Requests]:
 
 
 def engines_of(simulation: Simulation, where: np.ndarray, queued: Requests) -> Engines:
-    arrays, clock, engines = simulation.arrays, simulation.arrays.clock[0], simulation.arrays.engines
+    arrays, status, engines = simulation.arrays, simulation.arrays.status[0], simulation.arrays.engines
     n = len(engines)
 
     def count(chosen: np.ndarray) -> list[int]:
@@ -123,20 +123,22 @@ def engines_of(simulation: Simulation, where: np.ndarray, queued: Requests) -> E
     next_s = np.full(n, np.inf)
     np.minimum.at(next_s, where[~queued.late], queued.remain_s[~queued.late])
     running = engines["batch_length"] > 0
-    ran_s, estimate_s = clock.now_s - engines["batch_start_s"], engines["batch_estimate_s"]
+    ran_s, estimate_s = status.now_s - engines["batch_start_s"], engines["batch_estimate_s"]
     for e in np.flatnonzero(running & (engines["running_task"] >= 0)):
         ran_s[e] += arrays.state.tasks[e, engines[e].running_task].executed_s
-    scaling, views = bool(clock.deciding_check), simulation.books.known.views
-    moves = simulation.books.moves
+    scaling, snapshots = bool(status.deciding_check), simulation.router_state.known.snapshots
+    moves = simulation.router_state.moves
     return Engines(
         role=[ROLES[role] for role in engines["role"]],
         status=[_status(engine, scaling and move.closed == 1) for engine, move in zip(engines, moves, strict=True)],
         tier=engines["tier"].tolist(),
         new_tier=(moves if scaling else engines)["tier"].tolist(),
         chosen=_chosen(simulation),
-        decides=(engines["index"] == clock.deciding_engine).tolist(),
+        decides=(engines["index"] == status.deciding_engine).tolist(),
         kv_used=(1 - engines["free_blocks"] / engines["total_blocks"]).tolist(),
-        kv_moving=((engines["coming_blocks"] + engines["leaving_blocks"]) / engines["total_blocks"]).tolist(),
+        kv_moving=(
+            (engines["transfers"]["coming_blocks"] + engines["transfers"]["leaving_blocks"]) / engines["total_blocks"]
+        ).tolist(),
         prefills=count(~queued.late & ~queued.decoding),
         decodes=count(~queued.late & queued.decoding),
         late=count(queued.late),
@@ -144,8 +146,8 @@ def engines_of(simulation: Simulation, where: np.ndarray, queued: Requests) -> E
         batch_requests=np.where(running, engines["batch_length"], engines["last_batch_length"]).tolist(),
         batch_estimate_s=estimate_s.tolist(),
         ran=np.where(running, np.minimum(1, ran_s / np.maximum(estimate_s, 1e-12)), np.nan).tolist(),
-        known_prefills=views["prefills"].tolist(),
-        known_decodes=views["decodes"].tolist(),
+        known_prefills=snapshots["prefills"].tolist(),
+        known_decodes=snapshots["decodes"].tolist(),
     )
 
 
@@ -153,14 +155,14 @@ def _status(engine: np.record, closing: bool) -> str:
     if not engine.up:
         return "failed"
     if engine.drained:
-        return "draining" if engine.queue_length + engine.leaving else "drained"
+        return "draining" if engine.queue_length + engine.transfers.leaving else "drained"
     return "closed" if engine.closed else "closing" if closing else "up"
 
 
 def _chosen(simulation: Simulation) -> list[str]:
-    engines, route = simulation.arrays.engines, simulation.books.route[0]
+    engines, route = simulation.arrays.engines, simulation.router_state.route[0]
     chosen = [NOT_ROUTED] * len(engines)
-    if simulation.arrays.clock[0].deciding_request >= 0:
+    if simulation.arrays.status[0].deciding_request >= 0:
         if route.decode_engine >= 0:
             chosen[route.decode_engine] = TO_DECODE
         if route.engine >= 0:
@@ -169,7 +171,7 @@ def _chosen(simulation: Simulation) -> list[str]:
 
 
 def lines_of(simulation: Simulation) -> list[Line]:
-    tiers = simulation.books.known.tiers
+    tiers = simulation.router_state.known.tiers
     names = [*(f"tier {i}" for i in range(len(tiers) - 2)), "best effort", "to be routed now"]
     waiting = tiers["waiting"]
     first = rows_of(simulation, np.where(waiting > 0, tiers["first"], 0))
@@ -181,7 +183,7 @@ def lines_of(simulation: Simulation) -> list[Line]:
 
 def base_route(simulation: Simulation) -> str:
     """What the router has said of the request being decided, in words."""
-    route = simulation.books.route[0]
+    route = simulation.router_state.route[0]
     if route.engine == HOLD:
         return "hold it"
     tier = f" (moved to tier {route.tier})" if route.tier != STAY else ""

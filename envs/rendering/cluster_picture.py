@@ -31,7 +31,7 @@ from servegym.envs.rendering.parts import (
     draw_tiles,
     remaining_text,
 )
-from servegym.envs.rendering.words import duration, tier_name, tier_names
+from servegym.envs.rendering.wording import duration, tier_name, tier_names
 
 TOP, BOTTOM = 206, 600  # of the engines; the router is below
 ROWS, TALLEST = 14, 36  # engines, one a row

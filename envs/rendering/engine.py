@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 
-from servegym.envs.errors import EnvError
 from servegym.envs.rendering.head import Head, head_of
 from servegym.envs.rendering.rows import Requests, entries_of, longest_prompt, rows_of_engine
+from servegym.errors import EnvError
 from servegym.simulator.simulation import Simulation
 
 
@@ -88,7 +88,7 @@ def batch_of(simulation: Simulation, e: int) -> Batch:
     arrays, engine, entries = simulation.arrays, simulation.arrays.engines[e], entries_of(simulation, e)
     ran_s = np.nan
     if engine.batch_length > 0:
-        ran_s = float(arrays.clock[0].now_s - engine.batch_start_s)
+        ran_s = float(arrays.status[0].now_s - engine.batch_start_s)
         if engine.running_task >= 0:  # it may have run before it was suspended
             ran_s += float(arrays.state.tasks[e, engine.running_task].executed_s)
     return Batch(len(entries), int(entries["tokens"].sum()), float(engine.batch_estimate_s), ran_s)

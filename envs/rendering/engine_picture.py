@@ -17,7 +17,7 @@ from servegym.envs.rendering.parts import (
     remaining_text,
 )
 from servegym.envs.rendering.rows import IN_BATCH, SUSPENDED, Requests
-from servegym.envs.rendering.words import duration, share
+from servegym.envs.rendering.wording import duration, share
 
 ROWS, ROW = 22, 17  # of a panel, and the height of one
 PANEL = (WIDTH - 2 * LEFT - 2 * GAP) / 2

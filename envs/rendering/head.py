@@ -29,33 +29,33 @@ class Head:
 
 
 def head_of(simulation: Simulation) -> Head:
-    arrays, clock = simulation.arrays, simulation.arrays.clock[0]
-    arrived = int(clock.next_arrival)
+    arrays, status = simulation.arrays, simulation.arrays.status[0]
+    arrived = int(status.next_arrival)
     arriving = arrays.outcomes["ready_s"] <= simulation.scenario.until_s
     ideal = simulation.scenario.gain.ideal(simulation.scenario.workload.table)[arriving].sum()
     return Head(
-        now_s=float(clock.now_s),
-        gain=float(clock.gain),
-        tdg_ratio=float(clock.gain / ideal) if ideal > 0 else np.nan,
+        now_s=float(status.now_s),
+        gain=float(status.gain),
+        tdg_ratio=float(status.gain / ideal) if ideal > 0 else np.nan,
         emitted_tokens=int(arrays.requests["emitted_tokens"][:arrived].sum()),
         on_time_tokens=int(arrays.outcomes["on_time_tokens"][:arrived].sum()),
         arrived=arrived,
-        finished=int(clock.finished),
+        finished=int(status.finished),
         decision=decision_of(simulation),
     )
 
 
 def decision_of(simulation: Simulation) -> str:
     """What is to be decided next, in words."""
-    clock = simulation.arrays.clock[0]
+    status = simulation.arrays.status[0]
     if simulation.ended:
         return "the episode is over"
-    if clock.deciding_request >= 0:
-        return f"to decide: where request {clock.deciding_request} goes"
-    if clock.deciding_check:
+    if status.deciding_request >= 0:
+        return f"to decide: where request {status.deciding_request} goes"
+    if status.deciding_check:
         return "to decide: tiers of the engines"
-    if clock.deciding_engine >= 0:
-        running = simulation.arrays.engines[clock.deciding_engine].batch_length > 0
+    if status.deciding_engine >= 0:
+        running = simulation.arrays.engines[status.deciding_engine].batch_length > 0
         what = "whether to suspend the batch" if running else "next batch"
-        return f"to decide: {what} of engine {clock.deciding_engine}"
+        return f"to decide: {what} of engine {status.deciding_engine}"
     return "nothing has happened yet"

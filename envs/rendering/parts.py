@@ -9,7 +9,7 @@ import numpy as np
 from servegym.envs.rendering.canvas import DARK, FAINT, INK, LATE, LIGHT, LINE, MOVING, PAPER, WIDTH, Canvas, font
 from servegym.envs.rendering.head import Head
 from servegym.envs.rendering.rows import Requests
-from servegym.envs.rendering.words import deadline_place, progress, ratio, remaining, share
+from servegym.envs.rendering.wording import deadline_place, progress, ratio, remaining, share
 
 LEFT, GAP = 20, 10
 BINS = 81  # of deadlines; the middle one stays empty, so that every bar is on one side

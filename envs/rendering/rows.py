@@ -66,7 +66,7 @@ def rows_of(simulation: Simulation, index: np.ndarray) -> Requests:
         kept_tokens=requests["kept_tokens"],
         emitted_tokens=requests["emitted_tokens"],
         batch_tokens=np.zeros(len(index), "i8"),
-        remain_s=deadline_s - simulation.arrays.clock[0].now_s,
+        remain_s=deadline_s - simulation.arrays.status[0].now_s,
         state=np.full(len(index), WAITING, "U9"),
     )
 
@@ -94,6 +94,6 @@ def entries_of(simulation: Simulation, e: int) -> np.ndarray:
 
 def longest_prompt(simulation: Simulation) -> int:
     """Tokens of the longest prompt that has come so far: the scale of prompts in pictures."""
-    clock = simulation.arrays.clock[0]
-    come = int(max(clock.next_arrival, clock.deciding_request + 1))
+    status = simulation.arrays.status[0]
+    come = int(max(status.next_arrival, status.deciding_request + 1))
     return int(simulation.arrays.requests["prompt_tokens"][:come].max(initial=1))

@@ -8,7 +8,7 @@ from servegym.envs.rendering.cluster import NOT_ROUTED, ClusterScene, Engines
 from servegym.envs.rendering.engine import Batch, EngineScene
 from servegym.envs.rendering.head import Head
 from servegym.envs.rendering.rows import IN_BATCH, SUSPENDED, Requests
-from servegym.envs.rendering.words import deadline_place, duration, progress, ratio, remaining, share, tier_names
+from servegym.envs.rendering.wording import deadline_place, duration, progress, ratio, remaining, share, tier_names
 from servegym.simulator.types import POOL
 
 WIDTH = 100

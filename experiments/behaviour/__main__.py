@@ -20,9 +20,8 @@ from pathlib import Path
 import numba
 import numpy as np
 
+from servegym.errors import ExperimentError, ServegymError
 from servegym.experiments.behaviour.cases import Case, cases
-from servegym.experiments.errors import ExperimentError
-from servegym.simulator.errors import ServegymError
 
 SHOWN = 40  # cases that differ, by name
 

@@ -15,7 +15,7 @@ from servegym.adapters.vllm.decision import Decisions, decisions_for
 from servegym.adapters.vllm.metrics import Metrics
 from servegym.adapters.vllm.settings import Settings
 from servegym.baselines.artifact import Artifact, save_artifact
-from servegym.simulator.errors import ServegymError
+from servegym.errors import ServegymError
 
 DEVICE = "a100-llama3-8b"
 BLOCKS, BLOCK_TOKENS, WATERMARK = 400, 16, 4

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 import servegym
-from servegym.simulator.disturbances import Disturbance
 from servegym.simulator.predictors import Predictor
 from servegym.simulator.prefixes import Prompts
 
@@ -43,7 +42,7 @@ def surroundings() -> dict[str, Mapping[str, Any]]:
         servegym.Incident(0.4, 0, "fail"), servegym.Incident(1.2, 0, "return"), servegym.Incident(0.8, 3, "fail"),
         servegym.Incident(2.0, 1, "drain"), servegym.Incident(2.5, 3, "return"),
     )  # fmt: skip
-    drifting = Disturbance(0.2, 0.02, shift_s=3.0, shift_ratio=1.5, seed=3)
+    drifting = {"noise": 0.2, "drift_per_s": 0.02, "shift_s": 3.0, "shift_ratio": 1.5, "noise_seed": 3}
     guessing = Predictor(0.3, 0.3, length_buckets=5, processing="full-batch", batch_size=4, latency_s=0.05, seed=2)
     return {
         "one": {"workload": served("azure-conv", "proserve", 3.0), "deployment": a100.deployment()},
@@ -53,7 +52,7 @@ def surroundings() -> dict[str, Mapping[str, Any]]:
             "deployment": dataclasses.replace(narrow, total_blocks=200, host=a100.host_memory(0.5, 10.0)),
         },
         "disturbed": {
-            "workload": served("azure-code", "industrial", 6.0), "deployment": narrow, "disturbance": drifting,
+            "workload": served("azure-code", "industrial", 6.0), "deployment": narrow, **drifting,
             "correction": servegym.Correction(0.8, 5), "until_s": 9.0,
         },
         "predicted": {

@@ -17,15 +17,16 @@ from typing import Any
 import numpy as np
 
 from servegym.baselines.registry import router, router_names, scheduler
+from servegym.errors import ExperimentError
 from servegym.experiments.benchmarks.figures import Figure
 from servegym.experiments.benchmarks.peak_memory import peak_bytes
 from servegym.experiments.benchmarks.scenarios import Sizes
-from servegym.experiments.errors import ExperimentError
-from servegym.experiments.load import saturation_rate_per_s
 from servegym.latency_models.profile import Profile, load_profile
+from servegym.scenarios.saturation import saturation_rate_per_s
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import BATCH
 from servegym.simulator.workload import Workload
 from servegym.traces.workloads import build_workload

@@ -20,8 +20,10 @@ from servegym.experiments.benchmarks.figures import Figure
 from servegym.experiments.benchmarks.others import check_same_work, paired_ratio
 from servegym.experiments.benchmarks.scenarios import DEVICE, RATE_PER_S, SCHEDULER, Sizes, scenario, workload
 from servegym.experiments.benchmarks.single_engine import loop_s
-from servegym.experiments.deployments import LINK_GB_PER_S, Engines
 from servegym.latency_models.profile import Profile, load_profile
+from servegym.scenarios.fleets import deployment_of
+from servegym.scenarios.parts import LINK_GB_PER_S, Fleet
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.results import Result
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import ROLE_DECODE, ROLE_PREFILL
@@ -32,13 +34,16 @@ class Topology(NamedTuple):
 
     key: str
     what: str
-    engines: Engines
+    spec: ServingSpec
     loads: float
 
 
+SERVED = ServingSpec().replaced(device=DEVICE)
 TOPOLOGIES = (
-    Topology("4_workers", "4 workers", Engines(engines=4), 4.0),
-    Topology("2p2d", "2 prefill and 2 decode workers", Engines(prefill=2, decode=2, decode_scheduler=SCHEDULER), 2.0),
+    Topology("4_workers", "4 workers", SERVED.replaced(engines=4), 4.0),
+    Topology(
+        "2p2d", "2 prefill and 2 decode workers", SERVED.replaced(prefill=2, decode=2, decode_scheduler=SCHEDULER), 2.0
+    ),
 )
 
 
@@ -50,16 +55,16 @@ def figures_of(topology: Topology, sizes: Sizes, dynamo_python: str) -> list[Fig
     profile = load_profile(DEVICE)
     case = dataclasses.replace(
         scenario(workload(sizes.compared_cluster_requests, topology.loads * RATE_PER_S)),
-        deployment=topology.engines.deployment(profile),
+        deployment=deployment_of(topology.spec),
     )
     in_turn = Simulation(dataclasses.replace(case, router=router("round-robin")))
     by_load = Simulation(dataclasses.replace(case, router=router("min-tokens")))
     result = in_turn.run()  # compiles, or reads what was compiled
     equal = equal_times(result)
     kinds = {  # of pairs: ours, and what Dynamo is told
-        "": (in_turn, worker_options(topology.engines, profile)),
-        "_equal_times": (in_turn, worker_options(topology.engines, profile, equal)),
-        "_kv_router": (by_load, worker_options(topology.engines, profile) | {"router_mode": "kv_router"}),
+        "": (in_turn, worker_options(topology.spec.fleet, profile)),
+        "_equal_times": (in_turn, worker_options(topology.spec.fleet, profile, equal)),
+        "_kv_router": (by_load, worker_options(topology.spec.fleet, profile) | {"router_mode": "kv_router"}),
     }
     ours_s: dict[str, list[float]] = {kind: [] for kind in kinds}
     theirs: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
@@ -90,14 +95,12 @@ def figures_of(topology: Topology, sizes: Sizes, dynamo_python: str) -> list[Fig
     ]
 
 
-def worker_options(
-    engines: Engines, profile: Profile, times: dict[int, dict[str, Any]] | None = None
-) -> dict[str, Any]:
+def worker_options(fleet: Fleet, profile: Profile, times: dict[int, dict[str, Any]] | None = None) -> dict[str, Any]:
     """What Dynamo's replay is told of the engines. times: options by role, None: its own."""
     engine = engine_options(profile.deployment())
-    if not engines.is_disaggregated:
+    if not fleet.is_disaggregated:
         options = engine if times is None else engine | EQUAL_TIMES
-        return {"extra_engine_args": {"engine": options}, "num_workers": engines.engines}
+        return {"extra_engine_args": {"engine": options}, "num_workers": fleet.engines}
     link = {"kv_transfer_bandwidth": LINK_GB_PER_S, "kv_transfer_bytes_per_token": profile.kv.bytes_per_token}
 
     def worker(kind: str, role: int) -> dict[str, Any]:
@@ -106,8 +109,8 @@ def worker_options(
     return {
         "prefill_engine_args": worker("prefill", ROLE_PREFILL),
         "decode_engine_args": worker("decode", ROLE_DECODE),
-        "num_prefill_workers": engines.prefill,
-        "num_decode_workers": engines.decode,
+        "num_prefill_workers": fleet.prefill,
+        "num_decode_workers": fleet.decode,
     }
 
 

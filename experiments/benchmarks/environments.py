@@ -18,16 +18,18 @@ import gymnasium as gym
 import numpy as np
 
 import servegym  # noqa: F401 (makes the environments known to Gymnasium)
-from servegym.envs.scenarios import STEADY, RandomScenarios
 from servegym.envs.vector import ServingVectorEnv
 from servegym.experiments.benchmarks.figures import Figure
 from servegym.experiments.benchmarks.scenarios import Sizes
+from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.parts import STEADY
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.simulation import Simulation
 
 TRACE, ENVIRONMENTS, SEED = "azure-conv", 64, 0
-ONE_ENGINE = RandomScenarios(traces=(TRACE,), loads=0.5, requests=400.0, profiles=(STEADY,))
-OVERLOADED = ONE_ENGINE.replaced(loads=1.6)
-CLUSTER = RandomScenarios(traces=(TRACE,), loads=0.5, profiles=(STEADY,), engines=4, router="min-load")
+ONE_ENGINE = EPISODES.replaced(trace=(TRACE,), load=0.5, requests=400.0, load_profile=(STEADY,))
+OVERLOADED = ONE_ENGINE.replaced(load=1.6)
+CLUSTER = EPISODES.replaced(trace=(TRACE,), load=0.5, load_profile=(STEADY,), engines=4, router="min-load")
 SHARE_OF_SIMULATE = 0.7  # that routing step by step is to keep
 ACTIONS = 16  # drawn before the clock starts, and used in turn
 TRAINING = "ppo-engine-batching"  # whose hyperparameters PPO is measured with
@@ -61,14 +63,16 @@ def drawn_actions(space: gym.Space[Any]) -> list[Any]:
     return [space.sample() for _ in range(ACTIONS)]
 
 
-def batching(name: str, source: RandomScenarios, sizes: Sizes, at_least: float | None = None) -> Figure:
+def batching(name: str, source: ServingSpec, sizes: Sizes, at_least: float | None = None) -> Figure:
     """Steps of EngineBatching a second, over all environments."""
     env = vector("EngineBatching-v0", source)
     actions, steps, queued = drawn_actions(env.action_space), sizes.environment_steps, []
     for k in range(steps):  # to episodes in all stages, compiled
         env.step(actions[k % ACTIONS])
         if k >= steps // 2 and k % 10 == 0:
-            queued += [int(one.arrays.engines["queue_length"][0]) for one in env.lanes.simulations if one is not None]
+            queued += [
+                int(one.arrays.engines["queue_length"][0]) for one in env.episode_batch.simulations if one is not None
+            ]
 
     def steps_per_s() -> float:
         begin = time.perf_counter()
@@ -80,7 +84,7 @@ def batching(name: str, source: RandomScenarios, sizes: Sizes, at_least: float |
     return Figure(
         name,
         median(speeds),
-        f"EngineBatching, n = {ENVIRONMENTS}, load {source.loads:g}: {np.mean(queued):.0f} queued on average, "
+        f"EngineBatching, n = {ENVIRONMENTS}, load {source.demand.load:g}: {np.mean(queued):.0f} queued on average, "
         f"{np.percentile(queued, 99):.0f} at the 99th percentile",
         at_least=at_least,
         low=min(speeds),
@@ -92,8 +96,8 @@ def routing(sizes: Sizes) -> list[Figure]:
     """Steps of ClusterRouting a second, beside requests that `simulate` serves of the same scenario in that time."""
     scenario = CLUSTER.replaced(requests=float(sizes.routed_episode_requests))(np.random.default_rng(SEED))
     simulation = Simulation(scenario)
-    env = vector("ClusterRouting-v0", scenario, engines=CLUSTER.engines)
-    threads = env.lanes.threads
+    env = vector("ClusterRouting-v0", scenario, engines=CLUSTER.fleet.total)
+    threads = env.episode_batch.threads
 
     def steps_per_s() -> float:
         """Of whole episodes."""
@@ -113,7 +117,7 @@ def routing(sizes: Sizes) -> list[Figure]:
     pairs = [(steps_per_s(), requests_per_s()) for _ in range(sizes.repetitions + 1)][1:]  # the first one compiles
     simulated = median(requests for _, requests in pairs)
     speeds = [steps for steps, _ in pairs]
-    what = f"{CLUSTER.engines} engines, load {CLUSTER.loads:g}"
+    what = f"{CLUSTER.fleet.total} engines, load {CLUSTER.demand.load:g}"
     return [
         Figure(
             "routing_steps_per_s",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from servegym.errors import ExperimentError
 from servegym.experiments.benchmarks.figures import Figure
 from servegym.experiments.benchmarks.peak_memory import peak_bytes
 from servegym.experiments.benchmarks.scenarios import Sizes, scenario, workload
-from servegym.experiments.errors import ExperimentError
 from servegym.simulator.simulation import Simulation
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.experiments.errors import ExperimentError
+from servegym.errors import ExperimentError
 
 
 def run_script(name: str, python: str, script: str, *arguments: str, settings: Mapping[str, str]) -> dict[str, Any]:

@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from servegym.errors import ExperimentError
 from servegym.experiments.benchmarks.figures import Figure
 from servegym.experiments.benchmarks.scenarios import Sizes, scenario, workload
-from servegym.experiments.errors import ExperimentError
 from servegym.simulator.results import Result
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 
 LOAD = 2.0  # of saturation; at 1.4, with the short requests served first, 30,000 arrivals leave 3,100 in the queue
 REQUESTS_PER_QUEUED = 4  # arrivals for each by which the queue grows: 3.4 at this load, and some to spare

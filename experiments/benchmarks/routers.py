@@ -1,10 +1,10 @@
 """How many requests each registered router sends somewhere in a second, with 128 engines.
 
-PolyServe's scheduler arranges 4825 a second. What a decision costs depends on what the router's books hold, so each
+PolyServe's scheduler arranges 4825 a second. What a decision costs depends on what the router knows, so each
 router gets its own: a run under it is stopped half-way through the arrivals, and the requests that come next are
-routed one after the other at that moment. Nothing is sent, so each finds the same books, but for the numbers that the
+routed one after the other at that moment. Nothing is sent, so each finds the same state, but for the numbers that the
 router itself keeps. Many decisions take less than the 13 us of a call from Python, so a compiled loop calls the very
-function that the event loop calls. Copies of the books are made before each repetition.
+function that the event loop calls. Copies of the state are made before each repetition.
 
 Where prefill and decode engines are apart, a request is routed twice, unless the router names both at once.
 """
@@ -20,32 +20,33 @@ import numpy as np
 from numba import types
 
 from servegym.baselines.registry import router_names
+from servegym.errors import ExperimentError
 from servegym.experiments.benchmarks import cluster
 from servegym.experiments.benchmarks.figures import Figure
 from servegym.experiments.benchmarks.scenarios import Sizes
-from servegym.experiments.deployments import Engines
-from servegym.experiments.errors import ExperimentError
-from servegym.experiments.load import LOADS
 from servegym.latency_models.profile import load_profile
+from servegym.scenarios.fleets import deployment_of, title_of
+from servegym.scenarios.load import LOADS
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.compilation import compiled
-from servegym.simulator.lines import READY, ask
-from servegym.simulator.signatures import BOOKS, RUN
+from servegym.simulator.held_queues import READY, route_request
 from servegym.simulator.simulation import Simulation
+from servegym.simulator.state import ROUTER_STATE, SIMULATION_STATE
 from servegym.simulator.types import ROLE_DECODE, ROLE_PREFILL
 
 PUBLISHED_PER_S = 4825.0  # PolyServe, evaluation: requests its scheduler arranges on one server, for over 100 engines
 
 
-@compiled(types.void(RUN, BOOKS, types.float64, types.int64, types.int64))
-def route_all(run, books, now_s, first, count):
+@compiled(types.void(SIMULATION_STATE, ROUTER_STATE, types.float64, types.int64, types.int64))
+def route_all(run, router_state, now_s, first, count):
     """Route `count` requests from `first` on, all at the same time; for a decode engine too, if none was named."""
     for r in range(first, first + count):
-        ask(run, books, r, READY, now_s)
-        e = books.route[0].engine
-        if e >= 0 and books.known.views[e].role == ROLE_PREFILL and books.route[0].decode_engine < 0:
+        route_request(run, router_state, r, READY, now_s)
+        e = router_state.route[0].engine
+        if e >= 0 and router_state.known.snapshots[e].role == ROLE_PREFILL and router_state.route[0].decode_engine < 0:
             request = run.requests[r]
             request.emitted_tokens, request.computed_tokens = 1, request.prompt_tokens
-            ask(run, books, r, READY, now_s)
+            route_request(run, router_state, r, READY, now_s)
             request.emitted_tokens, request.computed_tokens = 0, 0
 
 
@@ -56,9 +57,10 @@ class Case(NamedTuple):
     load: float
     is_disaggregated: bool
 
-    def engines(self, total: int) -> Engines:
+    def spec(self, total: int) -> ServingSpec:
         half = total // 2
-        return Engines(prefill=total - half, decode=half) if self.is_disaggregated else Engines(engines=total)
+        engines = {"prefill": total - half, "decode": half} if self.is_disaggregated else {"engines": total}
+        return ServingSpec().replaced(device=cluster.DEVICE, **engines)
 
 
 CASES = (
@@ -76,38 +78,39 @@ class Timed:
     """
 
     def __init__(self, name: str, case: Case, sizes: Sizes):
-        profile, engines = load_profile(cluster.DEVICE), case.engines(sizes.routed_engines)
-        served = cluster.workload(profile, engines.total, engines.total * sizes.routed_requests_per_engine, case.load)
+        profile, spec = load_profile(cluster.DEVICE), case.spec(sizes.routed_engines)
+        engines = spec.fleet.total
+        served = cluster.workload(profile, engines, engines * sizes.routed_requests_per_engine, case.load)
         middle = len(served) // 2
-        scenario = cluster.scenario(served, engines.deployment(profile), name)
+        scenario = cluster.scenario(served, deployment_of(spec), name)
         self.simulation = Simulation(dataclasses.replace(scenario, until_s=float(served.table["arrival_s"][middle])))
         self.simulation.run()
-        self.first = int(self.simulation.arrays.clock[0].next_arrival)
+        self.first = int(self.simulation.arrays.status[0].next_arrival)
         self.count = sizes.routed_decisions
         if self.first + self.count > len(served):
             raise ExperimentError(
                 f"{name}: {len(served) - self.first} of {self.count} requests to route have not arrived"
             )
-        views = self.simulation.books.known.views
-        self.mean_record = float(views["prefills"][views["role"] != ROLE_DECODE].mean())
+        snapshots = self.simulation.router_state.known.snapshots
+        self.mean_record = float(snapshots["prefills"][snapshots["role"] != ROLE_DECODE].mean())
 
     def requests_per_s(self) -> float:
         """Requests routed in a second of processor time."""
-        run, books, now_s = self.made_ready()
-        route_all.entry(run, books, now_s, self.first, 1)  # compiles, or reads what was compiled
-        run, books, now_s = self.made_ready()
+        run, router_state, now_s = self.made_ready()
+        route_all.entry(run, router_state, now_s, self.first, 1)  # compiles, or reads what was compiled
+        run, router_state, now_s = self.made_ready()
         begin_s = time.thread_time()
-        route_all.entry(run, books, now_s, self.first, self.count)
+        route_all.entry(run, router_state, now_s, self.first, self.count)
         return self.count / (time.thread_time() - begin_s)
 
     def made_ready(self) -> tuple[Any, Any, float]:
-        """Copies of the run and the books, with the requests that come next arriving now."""
-        run, books = copied(self.simulation.arrays), copied(self.simulation.books)
-        now_s = float(run.clock[0].now_s)
+        """Copies of the run's and the router's state, with the requests that come next arriving now."""
+        run, router_state = copied(self.simulation.arrays), copied(self.simulation.router_state)
+        now_s = float(run.status[0].now_s)
         coming = run.requests[self.first : self.first + self.count]
         coming["first_deadline_s"] += now_s - coming["arrival_s"]
         coming["arrival_s"] = now_s
-        return run, books, now_s
+        return run, router_state, now_s
 
 
 def copied(item: Any) -> Any:
@@ -130,11 +133,11 @@ def measure_all(sizes: Sizes) -> list[Figure]:
 def figure(name: str, case: Case, sizes: Sizes) -> Figure:
     timed = Timed(name, case, sizes)
     speeds = [timed.requests_per_s() for _ in range(sizes.repetitions)]
-    engines = case.engines(sizes.routed_engines)
+    engines = title_of(case.spec(sizes.routed_engines)).partition(" x ")[0]
     return Figure(
         f"router_{name.replace('-', '_')}{case.suffix}_requests_per_s",
         median(speeds),
-        f"{engines.title.removesuffix(' x ')} engines, load {case.load:g}; {timed.mean_record:.1f} in a queue record",
+        f"{engines} engines, load {case.load:g}; {timed.mean_record:.1f} in a queue record",
         at_least=PUBLISHED_PER_S,
         low=min(speeds),
         high=max(speeds),

@@ -14,10 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from servegym.evaluation.comparison import COMPARED, Comparison, run_comparison
+from servegym.evaluation.ray_running import RayRunner
+from servegym.evaluation.running import Runner, ThreadRunner, cores
 from servegym.experiments.benchmarks.machine import describe
-from servegym.experiments.comparison import Comparison, run_comparison
-from servegym.tuners.ray_running import RayRunner
-from servegym.tuners.running import Runner, ThreadRunner, cores
 
 
 def seconds(comparison: Comparison, runner: Runner) -> float:
@@ -30,7 +30,7 @@ def seconds(comparison: Comparison, runner: Runner) -> float:
 
 def measure(seeds: int, requests: int | None, repeats: int) -> dict[str, float | int | str]:
     """Medians over the repeats, in which threads and Ray take turns."""
-    comparison, jobs = Comparison(seeds=seeds, requests=requests), cores()
+    comparison, jobs = Comparison(COMPARED.replaced(requests=requests), seeds), cores()
     threads, runs = ThreadRunner(jobs), len(comparison.cells)
     seconds(Comparison(seeds=1), threads)
     begin_s = time.perf_counter()

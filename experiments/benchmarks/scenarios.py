@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from servegym.baselines.registry import scheduler
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.simulation import Scenario
+from servegym.simulator.scenario import Scenario
 from servegym.simulator.workload import Workload
 from servegym.traces.workloads import build_workload
 

@@ -19,11 +19,12 @@ from typing import NamedTuple
 import numpy as np
 
 from servegym.baselines.registry import scheduler_names
+from servegym.errors import ExperimentError
 from servegym.experiments.benchmarks.figures import Figure
 from servegym.experiments.benchmarks.overload import LOAD, REQUESTS_PER_QUEUED, run_until, saturation_per_s
 from servegym.experiments.benchmarks.scenarios import Sizes, scenario, workload
-from servegym.experiments.errors import ExperimentError
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 
 REFERENCE = "sarathi-fcfs"
 MOST_COST_RATIO = 3.0  # an iteration may cost so many times what it costs under sarathi-fcfs
@@ -93,20 +94,20 @@ def find_stretch(simulation: Simulation, queued: int, iterations: int) -> Stretc
     Raises ExperimentError if there is none while requests still arrive.
     """
     simulation.reset()
-    clock, engine = simulation.arrays.clock[0], simulation.arrays.engines[0]
+    status, engine = simulation.arrays.status[0], simulation.arrays.engines[0]
     last_arrival_s = float(simulation.scenario.workload.table["arrival_s"][-1])
     lengths, batches = np.zeros(iterations), np.zeros(iterations)
     begin_s, done = 0.0, -1
-    while simulation.step() and clock.now_s <= last_arrival_s:
+    while simulation.step() and status.now_s <= last_arrival_s:
         if done < 0:
             if engine.queue_length < queued:
                 continue
-            begin_s = float(clock.now_s)
+            begin_s = float(status.now_s)
         else:
             lengths[done], batches[done] = engine.queue_length, engine.last_batch_length
         done += 1
         if done == iterations:
-            return Stretch(begin_s, float(clock.now_s), float(lengths.mean()), float(batches.mean()))
+            return Stretch(begin_s, float(status.now_s), float(lengths.mean()), float(batches.mean()))
     raise ExperimentError(
         f"{simulation.scenario.scheduler.label}: {max(done, 0)} of {iterations} iterations with {queued} requests "
         "queued while requests arrived; fewer are to be queued"

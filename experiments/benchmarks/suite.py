@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from servegym.errors import ExperimentError
 from servegym.experiments.benchmarks import (
     cluster,
     dynamo_clusters,
@@ -28,7 +29,6 @@ from servegym.experiments.benchmarks import (
 )
 from servegym.experiments.benchmarks.figures import Figure, table
 from servegym.experiments.benchmarks.scenarios import QUICK, Sizes
-from servegym.experiments.errors import ExperimentError
 
 NOT_A_TERMINAL_WIDTH = 200  # characters: what the table takes, so that a file of it is good Markdown
 Benchmark = Callable[[Sizes], list[Figure]]

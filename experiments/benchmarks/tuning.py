@@ -6,13 +6,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from servegym.evaluation.running import ThreadRunner, cores
 from servegym.experiments.benchmarks.figures import Figure
 from servegym.experiments.benchmarks.scenarios import Sizes
-from servegym.experiments.tuning.reading import DEFAULT, load_tuning
-from servegym.experiments.tuning.study import search_trials
-from servegym.experiments.tuning.tuning import prepared
-from servegym.tuners.running import ThreadRunner, cores
 from servegym.tuners.search.storage import open_storage
+from servegym.tuners.studies.reading import DEFAULT, load_tuning
+from servegym.tuners.studies.study import search_trials
+from servegym.tuners.studies.tuning import prepared
 
 AT_LEAST_PER_MINUTE = 20.0  # 200 trials in ten minutes
 STARTUP = 12  # trials before the clock starts: the sampler's model is in use by then
@@ -39,8 +39,8 @@ def measure(sizes: Sizes) -> list[Figure]:
         Figure(
             "tuning_trials_per_min",
             per_minute,
-            f"trials of the default tuning ({runs} runs of {config.panel.requests} requests on {config.panel.engines} "
-            "engines each), on all cores",
+            f"trials of the default tuning ({runs} runs of {config.panel.requests} requests on "
+            f"{config.panel.spec.fleet.total} engines each), on all cores",
             at_least=AT_LEAST_PER_MINUTE,
         )
     ]

@@ -1,7 +1,8 @@
 """What the papers report, as hypotheses that are measured: one file a claim, found by its decorator.
 
-A file states, before anything runs: the paper's claim, the hypothesis with its margins, what would refute it, the
-cells to run; then how a setting (a trace family on a device) is judged. To add a claim, add a file like those here.
+A Markdown file states, before anything runs: the paper's claim, the hypothesis with its margins, what would refute it.
+The Python file of the same name has the cells to run, and how a setting (a trace family on a device) is judged. To add
+a claim, add two files like those here.
 """
 
 if not __name__.startswith("servegym."):

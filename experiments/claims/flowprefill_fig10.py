@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness import first_tokens, goodput, slo_scale
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import Check, Range
 from servegym.experiments.claims.harness.claim import claim
@@ -25,7 +24,6 @@ from servegym.experiments.claims.harness.settings import Setting, Size
 if TYPE_CHECKING:
     import pandas as pd
 
-MEASURED_WITH = (first_tokens, goodput, slo_scale)
 SCHEDULERS = {name: f"flow-prefill:priority={name.lower()}" for name in ("S-EDF", "D-EDF", "EDF")}
 LATE_BY_DEADLINE = "flow-prefill:late_order=edf"
 LOADS = (0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 1.8, 2.2)
@@ -69,25 +67,11 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "flowprefill-fig10",
-    figure="Figure 10",
-    paper="S-EDF has a higher goodput and supports tighter SLOs than EDF and than D-EDF, which lets go what is late "
-    "already but not what will be (curves).",
-    hypothesis="Llama3-8B, one prefill and one decode engine, 900 s of Poisson arrivals, bisection to 2 %: the "
-    "goodput of S-EDF over that of D-EDF and of EDF is above 1, and so are their least SLO scales over that of S-EDF "
-    "at load 0.6.",
-    refuted_by="An interval of a ratio wholly at or below 1.",
     cells=cells,
     measure=measure,
     families=("flowprefill",),
     devices=("a100-llama3-8b",),
     picture=picture,
-    caption="First tokens in time under three orders; the grey line is 90 %.",
-    reading="Goodput of S-EDF is 1.29 times that of D-EDF and 1.77 times that of EDF, whose attainment falls from 0.8 "
-    "at load 0.8 to 0.1 at load 1.0. SLOs at load 0.6 can be 1.17 and 1.53 times tighter than under D-EDF and EDF; at "
-    "load 0.9 (examined) 1.6 and 9.8 times. In which order those run that would be late makes no difference to "
-    "goodput (1.00).",
-    in_short="S-EDF's goodput is 1.29 times D-EDF's and 1.77 times EDF's; its SLOs at load 0.6 are 1.17 and 1.53 "
-    "times tighter.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     def of(column: str, scheduler: str) -> np.ndarray:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness import first_tokens, goodput
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import ABOVE_0, Check, Range
 from servegym.experiments.claims.harness.claim import claim
@@ -19,7 +18,6 @@ from servegym.experiments.claims.harness.settings import Setting, Size
 if TYPE_CHECKING:
     import pandas as pd
 
-MEASURED_WITH = (first_tokens, goodput)
 BUDGETS = {f"{size}K": f"flow-prefill:batch_token_budget={1024 * size}" for size in (2, 4, 8)}
 NONE = "flow-prefill:batch_token_budget=0"
 SHORT = "flow-prefill:longest_batched_tokens=2048"
@@ -64,26 +62,11 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "flowprefill-fig11",
-    figure="Figure 11",
-    paper="Batching beats no batching in attainment and in throughput; a larger token budget misses more SLOs and "
-    "serves more, with little difference between 4K and 8K.",
-    hypothesis="Llama3-8B, 4000 requests, all served: at loads 1.5 and 1.8 (mean) attainment of each budget less that "
-    "without batching is above 0; first tokens per second of each budget over those without are above 1; those of 8K "
-    "over 4K are within 2 %, and 4K adds more to 2K than 8K to 4K; attainment of 2K less that of 8K is above 0.",
-    refuted_by="An interval wholly on the other side.",
     cells=cells,
     measure=measure,
     families=("flowprefill",),
     devices=("a100-llama3-8b",),
     picture=picture,
-    caption="Attainment and throughput by load under token budgets G of a batch.",
-    reading="Batching adds to throughput as the paper says, with diminishing returns, but 0.5 to 1.0 %: what a batch "
-    "saves is the constant part of a prompt's time, some 10 ms of 167 ms on average, and mostly of texts. It costs "
-    "attainment, more so with a larger budget. Longer requests with later deadlines, that fill what is left of the "
-    "budget, use up the slack of a text that leads the batch, and a text that comes meanwhile has a later deadline "
-    "than the leader and waits for all of them: where only requests of at most 2048 tokens are batched (as the public "
-    "code does) 4K is level with no batching. That batching pays in attainment too takes a device on which short "
-    "prompts cost more by themselves than on this one (64 tokens 13 ms, 395 tokens, the median text, 36 ms).",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     def of(column: str, scheduler: str) -> np.ndarray:

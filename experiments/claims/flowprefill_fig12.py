@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness import first_tokens, goodput
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import Check, Range
 from servegym.experiments.claims.harness.claim import claim
@@ -19,7 +18,6 @@ from servegym.experiments.claims.harness.settings import Setting, Size
 if TYPE_CHECKING:
     import pandas as pd
 
-MEASURED_WITH = (first_tokens, goodput)
 DEVICES = ("a100-llama3-8b", "a100-qwen2.5-14b-tp2", "a100-llama3-70b-tp4", "a100-qwen3-30b-a3b")
 BOUNDARIES = {"operator": "flow-prefill", "layer": "flow-prefill:boundary=layer"}
 LOAD = 0.8
@@ -49,9 +47,11 @@ def measure(cell: Cell) -> dict[str, Any]:
     engine = run.arrays.engines[0]
     return {
         **measured,
-        "preemptions_per_request": float(engine.preemptions / requests),
-        "blocking_mean_s": float(engine.blocking_s / engine.preemptions) if engine.preemptions else None,
-        "blocking_longest_s": float(engine.longest_blocking_s) if engine.preemptions else None,
+        "preemptions_per_request": float(engine.totals.preemptions / requests),
+        "blocking_mean_s": float(engine.totals.blocking_s / engine.totals.preemptions)
+        if engine.totals.preemptions
+        else None,
+        "blocking_longest_s": float(engine.totals.longest_blocking_s) if engine.totals.preemptions else None,
     }
 
 
@@ -64,8 +64,8 @@ def blocking_s(rows: pd.DataFrame, operators: str = "") -> dict[str, np.ndarray]
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
+    from servegym.evaluation.intervals import student_interval
     from servegym.experiments.claims.harness import drawing
-    from servegym.experiments.intervals import student_interval
 
     devices = list(dict.fromkeys(rows["device"]))
     figure, (axes,) = drawing.panels([""], "", "mean blocking time, ms", (1.9 * max(2, len(devices)), 2.6))
@@ -82,27 +82,11 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "flowprefill-fig12",
-    figure="Figure 12",
-    paper="Stopping at the end of an operator instead of a layer makes the mean blocking time 3.5 to 4.2 times "
-    "shorter, and less than 4.5 ms for every model (A800).",
-    hypothesis="At load 0.8, 4000 requests: the mean blocking time at layers over that at operators is above 1, and "
-    "within 3.5 to 4.2 for the paper's three models. (The absolute value is another device's: examined.)",
-    refuted_by="An interval of a ratio wholly outside its range.",
     cells=cells,
     measure=measure,
     families=("flowprefill",),
     devices=DEVICES,
     picture=picture,
-    reading="3.6 times shorter on Llama3-8B, 4.1 on Qwen2.5-14B and 3.6 on Llama3-70B: within the paper's range, but "
-    "the interval of Qwen2.5-14B just passes 4.2. The mean at operators is 1.8 to 3.3 ms on these. The mended "
-    "profiles changed little: the last run had 4.2 and 3.7 times on the two with tensor parallelism. In the mixture "
-    "of experts, which the paper's figure does not have, waiting for a layer is but 2.7 times as long as for an "
-    "operator: the experts are about half of a layer, by times that are derived from FLOP and bytes, not measured. "
-    "Checks of 10 us and ranks up to 0.5 ms apart (examined) hardly change a ratio (2.7 to 4.2) or a mean (1.4 to 3.3 "
-    "ms).",
-    in_short="3.6, 4.1 and 3.6 times shorter on the paper's models (paper: 3.5 to 4.2); one interval, of Qwen2.5-14B, "
-    "just passes 4.2.",
-    caption="Mean time from the round that preempts to the boundary at which the prefill stops.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     at, costly = blocking_s(rows), blocking_s(rows, COSTLY)

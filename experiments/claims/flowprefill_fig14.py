@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from servegym.baselines.registry import scheduler as find_scheduler
-from servegym.experiments.claims.harness import first_tokens
 from servegym.experiments.claims.harness.cells import Cell, deployment_of
 from servegym.experiments.claims.harness.checks import Check, Range
 from servegym.experiments.claims.harness.claim import claim
@@ -18,14 +17,13 @@ from servegym.experiments.claims.harness.first_tokens import ONE_AND_ONE, missed
 from servegym.experiments.claims.harness.rows import over_loads
 from servegym.experiments.claims.harness.served import begin
 from servegym.experiments.claims.harness.settings import FULL_SEED, Setting, Size, idle_prefill_s, seed_of
-from servegym.simulator.simulation import Scenario
+from servegym.simulator.scenario import Scenario
 from servegym.simulator.workload import Workload
 from servegym.traces.workloads import build_workload
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MEASURED_WITH = (first_tokens,)
 SCHEDULERS = {"FlowPrefill": "flow-prefill", "DistServe-CP2K": "distserve-cp2k"}
 LOADS = (0.4, 0.6, 0.8, 1.0, 1.2, 1.4)
 REQUESTS = 500  # of a run, as in the paper
@@ -71,7 +69,7 @@ def measure(cell: Cell) -> dict[str, Any]:
     return {
         "attainment": float(1 - missed(run.arrays, np.inf).mean()),
         "first_tokens_per_s": float(requests / (first_s.max() - workload.table["arrival_s"][0])),
-        "preemptions_per_request": float(run.arrays.engines[0].preemptions / requests),
+        "preemptions_per_request": float(run.arrays.engines[0].totals.preemptions / requests),
     }
 
 
@@ -88,26 +86,11 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "flowprefill-fig14",
-    figure="Figure 14",
-    paper="With one SLO class and prompts below 2K FlowPrefill's throughput is that of DistServe-CP2K (checks at "
-    "operators cost nothing to speak of), and its attainment is better as the rate rises.",
-    hypothesis="Llama3-8B, ShareGPT prompts of at most 2000 tokens, 500 requests with the SLO of text: at each of the "
-    "loads 0.4 to 1.4 the throughput is within 2 % of that of DistServe-CP2K, and attainment no lower by more than "
-    "0.01.",
-    refuted_by="An interval wholly outside its range.",
     cells=cells,
     measure=measure,
     families=("sharegpt",),
     devices=("a100-llama3-8b",),
     picture=picture,
-    reading="Throughput differs by at most 0.6 %: it is a little lower at loads 1.2 and 1.4, where DistServe-CP2K "
-    "always fills its batches while FlowPrefill serves who is late alone. Its attainment falls slowly, to 0.76 at "
-    "load 1.4, where that of CP2K, which serves who is late first, falls to 0.05. Checks cost nothing here (`check_s` "
-    "0). If each took 10 us (examined) throughput would be 1.3 and 1.8 % lower at loads 1.2 and 1.4, still within 2 "
-    "%, and attainment still 0.6 and more above CP2K's there.",
-    in_short="Throughput is within 0.6 % of CP2K's at every load; attainment falls to 0.76 at load 1.4, CP2K's to "
-    "0.05.",
-    caption="One class of short prompts: attainment and throughput by load (of one whole prompt after the other).",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     def of(name: str, operators: str) -> list[np.ndarray]:

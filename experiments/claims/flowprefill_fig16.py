@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness import first_tokens, goodput
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import ABOVE_0, Check, Range
 from servegym.experiments.claims.harness.claim import claim
@@ -21,7 +20,6 @@ from servegym.experiments.claims.harness.settings import Setting, Size
 if TYPE_CHECKING:
     import pandas as pd
 
-MEASURED_WITH = (first_tokens, goodput)
 SCHEDULERS = {"FlowPrefill": "flow-prefill", "vLLM-CP2K": "vllm-v1:token_budget=2048"}
 LOADS = (0.2, 0.4, 0.6, 0.8, 1.0)
 HIGH = LOADS[-2:]
@@ -67,28 +65,11 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "flowprefill-fig16",
-    figure="Figure 16",
-    paper="With prefill and decode on one device group TTFT attainment is substantially above that of vLLM with "
-    "chunks of 2048 tokens as the rate rises, and TBT attainment up to 1.6 times as high.",
-    hypothesis="Llama3-8B on one engine, 600 s of arrivals, TTFT SLOs three times as long, TBT 0.1 s (text, image) "
-    "and 0.2 s. At loads 0.8 and 1.0 (of the prefills alone; mean): attainment of TTFT and of mean TBT less that of "
-    "vLLM-CP2K is above 0, and TBT attainment over vLLM-CP2K's within 1 to 1.6. Our engine runs slices of prefill and "
-    "decode iterations in turn, where the paper's runs them at the same time.",
-    refuted_by="An interval wholly outside its range.",
     cells=cells,
     measure=measure,
     families=("flowprefill",),
     devices=("a100-llama3-8b",),
     picture=picture,
-    reading="FlowPrefill leads in both. Its TBT attainment stays at 1.0, and is 5.2 times vLLM-CP2K's because that "
-    "falls to 0.2 at loads 0.8 and 1.0: a batch with 2048 prefill tokens takes 156 ms and more, longer than the TBT "
-    "of text and image, while slices of prefill and decodes in turn keep to 90 % of the smallest TBT by construction. "
-    "At load 0.6 vLLM still meets 0.86 of the TBTs. Counted by each TBT instead of the mean (examined) FlowPrefill is "
-    "50 points ahead. Taking turns costs throughput: 4.9 and 4.6 % fewer tokens per second at loads 0.8 and 1.0 (in "
-    "the rows).",
-    in_short="Ahead in TTFT and TBT; TBT attainment is 5.2 times vLLM-CP2K's (paper: to 1.6), as that falls to 0.2 at "
-    "loads 0.8 and 1.0.",
-    caption="One engine for prefill and decode: requests that meet TTFT, and mean TBT, by load.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     def of(column: str) -> list[np.ndarray]:

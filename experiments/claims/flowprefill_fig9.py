@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness import first_tokens, goodput, slo_scale
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import Check, Range
 from servegym.experiments.claims.harness.claim import claim
@@ -25,7 +24,6 @@ from servegym.experiments.claims.harness.settings import Setting, Size
 if TYPE_CHECKING:
     import pandas as pd
 
-MEASURED_WITH = (first_tokens, goodput, slo_scale)
 DEVICES = ("a100-llama3-8b", "a100-qwen2.5-14b-tp2", "a100-llama3-70b-tp4")
 FLOW = "flow-prefill"
 SCHEDULERS = {
@@ -89,35 +87,11 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "flowprefill-fig9",
-    figure="Figure 9",
-    paper="At 90 % TTFT attainment FlowPrefill's goodput is 4.7 to 5.6 times DistServe's, up to 2.0 times "
-    "DistServe-CP2K's and up to 4.5 times DistServe-CP8K's; at a fixed rate it supports SLOs 1.5 to 2.3 times tighter "
-    "than CP2K and 2.1 to 3.1 times tighter than CP8K.",
-    hypothesis="One prefill and one decode engine, the prompts of the paper's Table 1, Poisson arrivals for 900 s, "
-    "bisection to 2 %: FlowPrefill's goodput over each baseline's is above 1, and within 4.7 to 5.6, 1 to 2.0 and 1 "
-    "to 4.5; at load 0.6 (of one whole prompt after the other) the least SLO scale of CP2K and CP8K over "
-    "FlowPrefill's is above 1, and within 1.5 to 2.3 and 2.1 to 3.1.",
-    refuted_by="An interval of a ratio wholly outside its range.",
     cells=cells,
     measure=measure,
     families=("flowprefill",),
     devices=DEVICES,
     picture=picture,
-    reading="FlowPrefill leads every baseline on every model. Its goodput is 4.7 to 5.6 times DistServe's, as in the "
-    "paper, but each interval reaches out of that range. Over DistServe-CP2K it is 1.8 and 2.0 times on the larger "
-    "models and 4.2 times on Llama3-8B, where a batch of 2048 tokens takes 156 of the 250 ms a text has (140 of 400 "
-    "and 408 of 1000 ms on the others). SLOs are 3.0 to 3.2 times tighter than CP2K's on all three, more than the "
-    "paper's 2.3. Where a chunk has its batch to itself (examined) goodput is 1.9 to 2.1 times CP2K's and SLOs are "
-    "2.0 to 2.3 times tighter, near or within the paper's ranges; the paper does not say whether its chunks run so. "
-    "CP8K's goodput hardly differs from DistServe's, which fills batches of 8192 tokens too: FlowPrefill's is 4.8 to "
-    "5.7 times it. Alone in their batches CP8K's chunks serve 1.3 to 1.9 times DistServe's rate, and FlowPrefill 2.7 "
-    "to 4.5 times theirs. Its SLOs are 8.7 to 10 times tighter than CP8K's, and still 4.0 to 4.5 times where chunks "
-    "are alone, above the paper's 3.1: 8192 tokens take longer than a text's SLO here on all three. The last run, "
-    "with other arrivals, had 5.5 to 7.1 times DistServe's goodput. Llama3-8B, on one GPU and so without all-reduces, "
-    "fell from 7.1 to 5.6: the mended profiles are not all of the change.",
-    in_short="Ahead of every baseline on all models, but by more than in the paper: SLOs 3.0 to 3.2 times tighter "
-    "than CP2K's, 8.7 to 10 than CP8K's.",
-    caption="First tokens in time by load and, at load 0.6, by SLO scale; the grey line is 90 %.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     def of(column: str, scheduler: str) -> np.ndarray:

@@ -8,23 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness import fleets as measuring
+from servegym.evaluation.markdown import header, row
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import Check, Range
 from servegym.experiments.claims.harness.claim import claim
 from servegym.experiments.claims.harness.fleets import (
     DEVICE,
-    MEASURED,
     POLYSERVE,
     SEEDS,
-    TRACES,
     Fleet,
     fleets,
     goodput,
     in_time,
     of_fleet,
 )
-from servegym.experiments.claims.harness.markdown import header, row
 from servegym.experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
@@ -32,8 +29,6 @@ if TYPE_CHECKING:
 
 # Where its table is right (on mooncake-conversation it is not: polyserve-optimal), and runs are not the longest.
 FAMILIES = ("uniform-4096-1024", "azure-conv")
-HERE = "Of these uniform-4096-1024 and azure-conv are run here, for processor time."
-MEASURED_WITH = (measuring,)
 ABOVE = Range(low=1.0)
 EVEN = Range(high=0.1)  # between the tiers with most and least in time
 PAPER = {"PD-PolyServe": 1.23, "CO-PolyServe": 1.18}
@@ -74,8 +69,8 @@ def spread(rows: pd.DataFrame, fleet: Fleet) -> np.ndarray:
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
     """A row of marks a trace: goodput of each fleet over the optimal one of co-located engines."""
+    from servegym.evaluation.intervals import student_interval
     from servegym.experiments.claims.harness import drawing
-    from servegym.experiments.intervals import student_interval
 
     families = list(dict.fromkeys(rows["family"]))
     figure, panels = drawing.panels([""], "share of the optimal goodput of 20 co-located engines", "", size=(8.4, 3.6))
@@ -99,7 +94,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 def appendix(rows: pd.DataFrame, folder: Path) -> str:
     """Goodputs, and the means over traces that the paper prints."""
-    from servegym.experiments.intervals import student_interval
+    from servegym.evaluation.intervals import student_interval
 
     del folder
     lines: list[str] = []
@@ -125,26 +120,12 @@ def appendix(rows: pd.DataFrame, folder: Path) -> str:
 
 @claim(
     "polyserve-fig6",
-    figure="Figure 6",
-    paper="On 20 engines, at 90 % of the requests in time, PolyServe's goodput is on average 1.23 (disaggregated) and "
-    "1.18 times (co-located) that of the best baseline; it is in time nearly uniformly over the TPOT tiers.",
-    hypothesis="PD-PolyServe and CO-PolyServe, with their scaler, each over the baseline with the highest mean of the "
-    "same seeds (PD- and CO-Random, PD- and CO-Minimal, CO-Chunk with the best static budget): goodput above 1 on each "
-    f"trace. At its goodput the shares in time of the tiers are less than 0.1 apart. {MEASURED} {TRACES} {HERE}",
-    refuted_by="An interval of a ratio wholly below 1, or of a difference between tiers wholly above 0.1.",
     cells=cells,
     measure=measure,
     families=FAMILIES,
     devices=(DEVICE,),
     picture=picture,
-    caption="Goodput of 20 engines, of each trace; bars are 95 % intervals over seeds.",
     appendix=appendix,
-    reading="Both PolyServe fleets are ahead of the best baseline on both traces, co-located by 1.13 and 1.16, "
-    "disaggregated by 1.07 and 1.06 (over the best of their own mode by 1.09 and 1.2). CO-PolyServe's tiers "
-    "are 0.14 apart in their shares in time on uniform-4096-1024, on azure-conv 0.03. Close to the goodput "
-    "the share in time still falls as a run gets longer, so goodput is that of runs as long as these.",
-    in_short="Ahead of every baseline on both traces run: co-located by 1.13 and 1.16, disaggregated by 1.07 and 1.06;"
-    " one fleet's tiers are 0.14 apart.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     found = goodputs(rows)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness import fleets as measuring
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import BELOW_0, Check, Range
 from servegym.experiments.claims.harness.claim import claim
@@ -18,11 +17,9 @@ from servegym.experiments.claims.harness.fleets import (
     DEVICE,
     ENGINES,
     IN_TIME,
-    MEASURED,
     POLYSERVE,
     ROUGH,
     SEEDS,
-    TRACES,
     Fleet,
     co_chunk,
     is_served,
@@ -36,14 +33,11 @@ from servegym.experiments.claims.harness.fleets import (
 )
 from servegym.experiments.claims.harness.served import begin
 from servegym.experiments.claims.harness.settings import Setting, Size
-from servegym.experiments.deployments import Engines
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FAMILIES = ("uniform-4096-1024", "azure-conv")  # for processor time
-HERE = "Of these uniform-4096-1024 and azure-conv are run here, for processor time."
-MEASURED_WITH = (measuring,)
 LOADS = (0.2, 0.5, 0.8)  # rates, as shares of the optimal goodput of 20 co-located engines
 SUPPLY = 2 * ENGINES  # engines that PolyServe can have; of each role, disaggregated
 MOST = 4 * ENGINES
@@ -73,8 +67,8 @@ def measure(cell: Cell) -> dict[str, Any]:
     rate = rate_of(cell)
     if cell.router == "polyserve":
         return serve_supplied(cell, rate)
-    near = fewest(lambda number: is_served(cell, rate, Engines(engines=number), ROUGH), ENGINES)
-    engines = fewest(lambda number: is_served(cell, rate, Engines(engines=number)), near or MOST, 1)
+    near = fewest(lambda number: is_served(cell, rate, number, ROUGH), ENGINES)
+    engines = fewest(lambda number: is_served(cell, rate, number), near or MOST, 1)
     return {"engine_s": None if engines is None else engines / rate, "in_time": IN_TIME, "engines_used": engines}
 
 
@@ -86,8 +80,8 @@ def serve_supplied(cell: Cell, rate: float) -> dict[str, Any]:
         run.scenario = dataclasses.replace(whole, until_s=time_s)
         # Up to the pause, not to the last event before it.
         engines = run.run().arrays.engines
-        since_s = time_s - engines["serving_since_s"]
-        service_s.append(float((engines["service_s"] + np.where(np.isnan(since_s), 0.0, since_s)).sum()))
+        since_s = time_s - engines["totals"]["serving_since_s"]
+        service_s.append(float((engines["totals"]["service_s"] + np.where(np.isnan(since_s), 0.0, since_s)).sum()))
     used_s, long_s = service_s[1] - service_s[0], window[1] - window[0]
     late = settled(run, those, window)[those]
     return {
@@ -143,22 +137,11 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "polyserve-fig8",
-    figure="Figure 8",
-    paper="With as many engines as needed, PolyServe takes fewer engine-seconds a request than the best CO-Chunk with "
-    "just enough engines, at every rate, all with at least 90 % of the requests in time.",
-    hypothesis="Rates 0.2, 0.5 and 0.8 of the optimal goodput of 20 co-located engines, arrivals and who is judged as "
-    "below. PolyServe's engines are charged while they are in a tier, of 40 (of each role); CO-Chunk, with the static "
-    "budget best for the trace, the fewest with which 90 % are in time, all the time. PD- and CO-PolyServe less "
-    "CO-Chunk: below 0, relative to CO-Chunk; at least 0.9 of the requests in time. "
-    f"{MEASURED} {TRACES} {HERE}",
-    refuted_by="An interval of a difference wholly above 0, or of a share in time wholly below 0.9.",
     cells=cells,
     measure=measure,
     families=FAMILIES,
     devices=(DEVICE,),
     picture=picture,
-    caption="Engine-seconds a request; rates are shares of the optimal goodput of 20 co-located engines, bars are 95 % "
-    "intervals over seeds.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     baseline = co_chunk(Setting(str(rows["family"].iloc[0]), str(rows["device"].iloc[0])))

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.experiments.claims.harness import fleets as measuring
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
 from servegym.experiments.claims.harness.claim import claim
 from servegym.experiments.claims.harness.fleets import (
     DEVICE,
-    MEASURED,
     POLYSERVE,
     SEEDS,
     Fleet,
@@ -27,7 +25,6 @@ from servegym.experiments.claims.harness.settings import Setting, Size
 if TYPE_CHECKING:
     import pandas as pd
 
-MEASURED_WITH = (measuring,)
 SIZES = (8, 16, 32, 64)
 ABOVE = Range(low=1.0)
 
@@ -73,19 +70,11 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "polyserve-fig9",
-    figure="Figure 9",
-    paper="From 8 to 64 engines, on uniform-4096-1024, PolyServe's goodput per engine rises until it saturates, and is "
-    "above all baselines at every size.",
-    hypothesis="8, 16, 32 and 64 engines. PD- and CO-PolyServe: goodput per engine with 64 over that with 8, less 1, "
-    "above 0; what the last doubling adds is below what the first adds; over CO-Chunk, the best baseline of 20 engines "
-    f"on this trace (polyserve-fig6; the others are not run, for processor time), above 1 at each size. {MEASURED}",
-    refuted_by="An interval wholly on the other side of one of these limits.",
     cells=cells,
     measure=goodput,
     families=("uniform-4096-1024",),
     devices=(DEVICE,),
     picture=picture,
-    caption="Goodput per engine; bars are 95 % intervals over seeds.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     checks, chunked = [], all_fleets(rows)[-1]

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.experiments.claims.harness import fleets as measuring
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import Check, Range
 from servegym.experiments.claims.harness.claim import claim
 from servegym.experiments.claims.harness.fleets import (
     DEVICE,
-    MEASURED,
     POLYSERVE,
     SEEDS,
-    TRACES,
     goodput,
     of_fleet,
 )
@@ -27,8 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FAMILIES = ("uniform-4096-1024", "uniform-512-512", "mooncake-conversation", "azure-conv")
-HERE = "Of these polyserve-sharegpt is not run here, for processor time: ten times the requests of the others."
-MEASURED_WITH = (measuring,)
 SHARES = {"PD-PolyServe": Range(0.83, 1.02), "CO-PolyServe": Range(0.63, 0.83)}  # 92.5 % and 72.9 % in print
 PD_OVER_CO = Range(0.926, 1.159)
 
@@ -48,8 +43,8 @@ def shares(rows: pd.DataFrame) -> dict[str, np.ndarray]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
+    from servegym.evaluation.intervals import student_interval
     from servegym.experiments.claims.harness import drawing
-    from servegym.experiments.intervals import student_interval
 
     families = list(dict.fromkeys(rows["family"]))
     figure, row = drawing.panels([""], "", "share of the mode's optimal goodput", size=(6.8, 2.8))
@@ -66,29 +61,11 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "polyserve-optimal",
-    figure="section 5.2",
-    paper="PolyServe reaches 92.5 % of the optimal goodput disaggregated and 72.9 % co-located, over all traces; "
-    "disaggregated goodput is 7.4 % below to 15.9 % above the co-located one.",
-    hypothesis="20 engines, the optimal goodput of section 3.5 on this device model (the disaggregated split of "
-    "engines is the optimal one): on each trace the share is 0.83 to 1.02 disaggregated and 0.63 to 0.83 co-located "
-    "(10 points around the paper's), and disaggregated over co-located goodput 0.926 to 1.159. "
-    f"{MEASURED} {TRACES} {HERE}",
-    refuted_by="An interval wholly outside one of these ranges.",
     cells=cells,
     measure=goodput,
     families=FAMILIES,
     devices=(DEVICE,),
     picture=picture,
-    caption="Goodput of 20 engines over the optimal goodput of their mode; bars are 95 % intervals over seeds.",
-    reading="Disaggregated, 0.89 to 0.93 of the optimum are reached on the uniform traces and azure-conv (paper: "
-    "0.925 over all); co-located, 0.73 on uniform-4096-1024, as in the paper (0.729), but 0.95 and 1.00 on "
-    "uniform-512-512 and azure-conv. On mooncake-conversation both reach 0.12 to 0.13: PolyServe decides by "
-    "its own table of times by batch and KV size, as users get it, which is up to 35 % short for a chunk with"
-    " many tokens cached before it, a part that the paper leaves out for lengths under 10K. Goodputs lie on a"
-    " grid of 4 %, so that seeds often have the same one; and an interval of 0 is no certainty. The last page"
-    " had shares up to 1.1: it judged what had not finished as in time.",
-    in_short="0.89 to 0.93 of the optimum disaggregated (paper: 0.925); co-located 0.73 to 1.00 (0.729); on mooncake-"
-    "conversation 0.12, where its table is wrong.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     found = shares(rows)

@@ -7,9 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from servegym.experiments.benchmarks import routers
 from servegym.experiments.benchmarks.routers import copied, route_all
-from servegym.experiments.claims.harness import fleets as measuring
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import Check, Range
 from servegym.experiments.claims.harness.claim import claim
@@ -22,7 +20,6 @@ from servegym.simulator.loop import advance
 if TYPE_CHECKING:
     import pandas as pd
 
-MEASURED_WITH = (measuring, routers)
 ENGINES = 128
 DURATION_S = 100.0  # of the arrivals, in full size
 LOAD = 0.7  # of the optimal goodput of the mode
@@ -56,32 +53,25 @@ def routed_per_s(whole: Any, requests: int) -> float:
     arrival_s = whole.workload.table["arrival_s"]
     run = begin(dataclasses.replace(whole, until_s=float(arrival_s[len(arrival_s) // 2])))
     run.run()
-    first = int(run.arrays.clock[0].next_arrival)
+    first = int(run.arrays.status[0].next_arrival)
     count = min(len(arrival_s) - first, max(1, DECISIONS * requests // 1000))
     for repetition in range(2):  # the first compiles, or reads what was compiled
-        arrays, books = copied(run.arrays), copied(run.books)
-        now_s = float(arrays.clock[0].now_s)
+        arrays, router_state = copied(run.arrays), copied(run.router_state)
+        now_s = float(arrays.status[0].now_s)
         coming = arrays.requests[first : first + count]
         coming["first_deadline_s"] += now_s - coming["arrival_s"]
         coming["arrival_s"] = now_s
         begin_s = time.thread_time()
-        route_all.entry(arrays, books, now_s, first, count if repetition else 1)
+        route_all.entry(arrays, router_state, now_s, first, count if repetition else 1)
     return count / (time.thread_time() - begin_s)
 
 
 @claim(
     "polyserve-speed",
-    figure="section 5.6",
-    paper="One server arranges 4825 requests a second, for more than 100 engines.",
-    hypothesis="128 engines at 0.7 of the optimal goodput: requests over the processor seconds of a whole simulated "
-    "run, which routes them, schedules every batch and does all else besides, on one core: above 4825 a second.",
-    refuted_by="An interval wholly below 4825.",
     cells=cells,
     measure=measure,
     families=("uniform-4096-1024",),
     devices=(DEVICE,),
-    reading="Measured over whole runs, the simulation of the engines included, and for routing alone at one moment of"
-    " a run; on one core of a shared machine.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     return [

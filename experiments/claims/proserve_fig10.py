@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from servegym.evaluation.intervals import student_interval
+from servegym.evaluation.markdown import header, row
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
 from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.markdown import header, row
 from servegym.experiments.claims.harness.measures import serve
-from servegym.experiments.claims.harness.rivals import best, lead, relative_lead, split, with_selection
 from servegym.experiments.claims.harness.rows import values
+from servegym.experiments.claims.harness.selection import best, lead, relative_lead, split, with_selection
 from servegym.experiments.claims.harness.settings import DEVICES, FAMILIES, Setting, Size, slo_recipe
-from servegym.experiments.intervals import student_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -262,45 +262,9 @@ def seeds_of(rows: pd.DataFrame) -> str:
 
 @claim(
     "proserve-fig10",
-    figure="Figure 10",
-    paper="On one engine SlideBatching has the highest TDG ratio and SLO attainment of all schedulers at every load, "
-    "with every dataset and model; by up to 35 % in gain and 52 % in attainment. Deadline-first policies match it at "
-    "low load and fall below vLLM-FCFS and Weighted VTC at high load.",
-    hypothesis="For the TDG ratio and SLO attainment (TTFT and mean TPOT), against the best of vllm-fcfs, "
-    "weighted-vtc, sarathi-fcfs, sarathi-priority, fairbatching, edf and sjf, which other seeds choose: at loads 0.3 "
-    "and 0.5 SlideBatching is less than 1 % below it, at loads 1.0 and 1.4 above it; where its relative gain is "
-    "largest on those seeds, it is above 0 on these. The TDG ratio of edf, fairbatching and sarathi-fcfs, mean of "
-    "loads 1.0 and 1.4, is below that of vllm-fcfs and of weighted-vtc.",
-    refuted_by="An interval of one of these differences wholly on the other side of its limit.",
     cells=cells,
     measure=serve,
     picture=picture,
-    caption="TDG ratio and SLO attainment against load, A100; bars are 95 % intervals over seeds.",
-    reading="SlideBatching as printed leads the figure's baselines in SLO attainment in 11 of 12 settings at load 1.0 "
-    "and 11 at 1.4, in TDG ratio in 10 and 11. Against all seven, with edf and sjf, which the figure does not have: "
-    "attainment 9 and 8, gain 8 and 8, among them all families on the 70B model. What else was tried is set against "
-    "all seven: with hopeless=exclude, attainment 3 and 8, gain 7 and 7; where SlideBatching alone counts deadlines "
-    "from an early first token, attainment 9 and 8, gain 8 and 8; where all are judged so, attainment 9 and 8, gain 8 "
-    "and 9; the public code (variant=xllm), attainment 1 and 5, gain in none. The last run, with hopeless=exclude, "
-    "eta 0.65 and the 70B model's old profile, led in attainment in 2 settings at load 1. At loads 0.3 and 0.5 gain "
-    "is within 1 % of the best of seven in 11 and 9 settings, attainment in 9 and 7. Who is ahead: sjf in gain at "
-    "loads 1.0 and 1.4 on azure-conv (A100, 8B) and azure-code (A100 8B, Ascend), by 0.01 to 0.04, and in attainment "
-    "by 0.04 to 0.09 (not on azure-conv at 1.4, nor on Ascend at 1.0); in attainment on azure-code (A100, 8B) at low "
-    "load too; vllm-fcfs on mooncake-conversation on Ascend up to load 1.0, there by 0.14 in gain and 0.08 in "
-    "attainment. Tested: (1) The estimator. Where the device takes what it says, gain leads in 11 settings at either "
-    "load and attainment in 12 and 10, and at load 0.5 no setting's gain is more than 0.7 % behind, instead of 31 %. "
-    "(2) With deadlines from an early first token as well, gain leads in 12 at either load, attainment in 12 and 10. "
-    "(3) By the deadlines of the first and last token, attainment at loads 0.3 and 0.5 is within 1 % in 11 and 10 "
-    "(and leads in 8 at loads 1.0 and 1.4), so what it loses there on azure-code by mean TPOT is a matter of early "
-    "first tokens. (4) The load axis: vllm-fcfs serves over 1.1 times as many requests as sarathi-fcfs, which defines "
-    "the load, in 6 settings; SlideBatching 0.57 to 1.14 times as many. Its attainment can rise with the load "
-    "(azure-code on the A100, 8B: 0.71 at load 0.7, 0.81 at 1.0); why was not tested. The largest gains are far above "
-    "the paper's where the best baseline has nearly collapsed; where it has a half or more, +41 ± 9 % in gain (paper "
-    "35) and +32 ± 21 % in attainment (paper 52). Deadline-first policies, in gain: sarathi-fcfs is below "
-    "weighted-vtc in all 12 settings and below vllm-fcfs in 8, above in none; edf is below either in 7, above "
-    "vllm-fcfs in 2 and weighted-vtc in 3; fairbatching is below in 5 and 6, above in 3 and 2.",
-    in_short="Leads the figure's baselines in attainment in 11 of 12 settings at loads 1 and 1.4, in gain in 10 and "
-    "11; sjf, not in the figure, gains more in 3.",
     families=FAMILIES,
     devices=(DEVICES[0], "a100-llama3-70b-tp4", DEVICES[1]),
     appendix=appendix,

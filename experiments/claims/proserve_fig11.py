@@ -66,44 +66,9 @@ GRID = Grid(
 
 @claim(
     "proserve-fig11",
-    figure="Figure 11",
-    paper="With prefill and decode disaggregated, judged by first tokens: GoRouting improves every local scheduler at "
-    "high load and matches Min-Load at light load; SlideBatching improves more than GoRouting.",
-    hypothesis="8 engines, of them 4 to 7 prefill, as many as leave the decode engines in time; load is that of 8 "
-    "co-located ones. First-token TDG ratio, with each of slide-batching (load=p), vllm-fcfs, weighted-vtc, "
-    "sarathi-fcfs, sarathi-priority and fairbatching on the prefill engines: mean of loads 1.0 and 1.4, gorouting less "
-    "min-load is above 0; at load 0.3 gorouting is less than 1 % below min-load. Mean of loads 1.0 and 1.4, "
-    "slide-batching with min-load is above each other scheduler with gorouting: it adds more than the router.",
-    refuted_by="An interval of one of these differences wholly on the other side of its limit.",
     cells=GRID.cells,
     measure=serve_first_tokens,
     picture=GRID.picture,
-    caption="First-token TDG ratio of local schedulers under three routers, prefill and decode engines, A100; means of "
-    "seeds (intervals of the differences are in the table).",
-    reading="More than the router, the local scheduler decides: SlideBatching with Min-Load is ahead of the baselines "
-    "with GoRouting in 39 of 40 cases, by 0.13 to 0.85; behind is vllm-fcfs on mooncake-conversation on Ascend, by "
-    "0.18. At load 0.3 47 of 48 checks hold and none fails. GoRouting's estimate now follows the order of the local "
-    "scheduler: deadlines with vllm-fcfs, sarathi-fcfs and fairbatching, priorities with sarathi-priority, its own "
-    "with SlideBatching; the counters of weighted-vtc a router does not know, deadlines stand in for them. With "
-    "sarathi-priority the right order turns the result: GoRouting is 0.01 to 0.18 above Min-Load (4 hold, 4 "
-    "undecided), where in order of deadlines it is below in 6 of 8 settings, as in the last run. With SlideBatching "
-    "it does not help: GoRouting is below Min-Load in 7 settings, by 0.006 to 0.041, at load 1.4 in all 8; in order "
-    "of deadlines it is below in 4 and lies between -0.024 and 0.001. The order is thus not why its lead of the last "
-    "run (0.03 to 0.08 in 6 settings) is gone. SlideBatching itself has changed since, to the printed rule, and so "
-    "have the requests; no check tells these apart. With Min-Load at load 1.4 it misses 0.10 to 0.43 of the "
-    "first-token gain, in the last run 0.31 to 0.58. Neither the random engine, taken where a request adds gain at "
-    "none, nor the error of the estimator explains the loss: with the least loaded engine instead GoRouting is still "
-    "below in 5 settings, with an exact estimator in all 8. What GoRouting adds to vllm-fcfs (above in 6 of 8, below "
-    "in 1 by 0.004), sarathi-fcfs (7) and fairbatching (6), up to 0.18, is due to that random engine: with the least "
-    "loaded instead 1 of 24 checks holds. So is its lead with weighted-vtc on mooncake-conversation; in 3 other "
-    "settings GoRouting is below with it. With sarathi-priority 0.01 to 0.10 remains. On mooncake-conversation, where "
-    "no idle engine prefills 33 % (A100) and 14 % (Ascend) of the prompts within the TTFT SLO, 0.14 to 0.40 of the "
-    "gain is missed at load 0.3 already. The decode engine is chosen when the first token is there, not with the "
-    "prefill engine as Algorithm 2 has it: the first token of a request does not depend on it, those of others only "
-    "by the blocks that a prefill engine keeps until the KV has arrived. Behind SlideBatching over 0.999 of the "
-    "decode tokens after a first token in time are in time, under both routers.",
-    in_short="GoRouting adds nothing to SlideBatching: 0.006 to 0.041 below Min-Load in 7 of 8 settings; the "
-    "scheduler adds more than the router in 39 of 40 cases.",
     families=FAMILIES,
     devices=DEVICES,
     appendix=GRID.appendix,

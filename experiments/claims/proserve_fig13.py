@@ -91,8 +91,8 @@ def variant_checks(rows: pd.DataFrame) -> list[Check]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
+    from servegym.evaluation.intervals import student_interval
     from servegym.experiments.claims.harness import drawing
-    from servegym.experiments.intervals import student_interval
 
     first = rows.iloc[0]
     here = rows[(rows["family"] == first["family"]) & (rows["device"] == first["device"])]
@@ -125,39 +125,9 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "proserve-fig13",
-    figure="Figure 13",
-    paper="SlideBatching gives high priority a slightly better TDG ratio and SLO attainment than low priority, both at "
-    "high levels and above Sarathi-FCFS; Sarathi-Priority starves low priority.",
-    hypothesis="At load 1.0, weights 2 and 1, for the TDG ratio and for SLO attainment (TTFT and mean TPOT): high less "
-    "low priority is above 0 and below 0.1; each is above 0.8 and above Sarathi-FCFS's; low priority of "
-    "Sarathi-Priority is below half of SlideBatching's.",
-    refuted_by="An interval wholly outside one of these ranges.",
     cells=cells,
     measure=serve,
     picture=picture,
-    caption="High and low priority at load 1.0, azure-conv on the A100; bars are 95 % intervals over seeds.",
-    reading="Load 1.0. The order is the paper's: for both priorities SlideBatching is far above Sarathi-FCFS in all 8 "
-    "settings (TDG ratio by 0.44 to 0.83, SLO attainment by 0.39 to 0.82), and low priority of Sarathi-Priority has "
-    "0.03 to 0.23 of SlideBatching's gain and 0.01 to 0.17 of its attainment. High priority is above low in all, in "
-    "attainment on mooncake-conversation and Ascend undecided; but by more than 0.1 in gain on sharegpt (both "
-    "devices), and in attainment on sharegpt and the A100 and on azure-conv and azure-code on Ascend. The levels are "
-    "not the paper's: high priority is above 0.8 in gain in 5 settings and in attainment in 4, low priority in gain "
-    "in 2 (azure-conv) and in attainment in none (azure-conv on the A100: 0.81 ± 0.02, undecided). Lowest is "
-    "mooncake-conversation on Ascend: gain 0.52 and 0.49, attainment 0.44 and 0.42. As the settings say, a quarter to "
-    "a third of its prompts are too long for their TTFT SLO on an idle engine. The last run, with hopeless=exclude, "
-    "attained 0.28 and 0.26 on azure-conv and the A100; this one 0.88 and 0.81. That is the rule about hopeless "
-    "requests, not eta: with hopeless=exclude and the same eta, attainment is 0.30 and 0.28 there and 0.03 to 0.44 "
-    "over all settings. In mean gain hopeless=exclude is better on azure-conv (both devices and priorities) and worse "
-    "in the other 6 settings. Early first tokens, the cause found in the last run (deadlines count from the TTFT SLO, "
-    "mean TPOT from the actual first token), matter less now: by the deadlines of the first and last token attainment "
-    "is higher by 0.00 to 0.04, on azure-code and Ascend, low priority, by 0.12; where deadlines count from an early "
-    "first token (the paper's footnote 2), attainment rises by 0.04 at most, with gain within 0.01 where "
-    "SlideBatching alone does so. Neither brings low priority above 0.8 in more than 1 setting. The public code's "
-    "order (variant=xllm) loses both: gain 0.01 to 0.50, attainment 0.01 to 0.46. At load 0.7 gain is above "
-    "Sarathi-FCFS's in all 8 settings, attainment in 7 (high priority) and 6 (low); Sarathi-Priority does not starve "
-    "low priority there (0.44 to 0.99 of SlideBatching's gain).",
-    in_short="Far above Sarathi-FCFS and low priority not starved in all 8 settings; but low priority is above 0.8 in "
-    "gain in 2, in attainment in none.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     checks = [check for metric in METRICS for check in all_checks(rows, metric, LOAD, "")]

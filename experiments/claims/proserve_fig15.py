@@ -88,36 +88,9 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "proserve-fig15",
-    figure="Figure 15",
-    paper="Each ablation of SlideBatching loses gain; only-deadline is better than only-density at lower loads, worse "
-    "at higher ones.",
-    hypothesis="TDG ratio. Whole less ablated, mean of loads 0.3 to 1.4, is above 0 for only-deadline, only-density "
-    "and no-latency (512 tokens). Only-deadline less only-density is above 0 in the mean of loads 0.3 to 0.7 and "
-    "below 0 in the mean of loads 1.0 and 1.4.",
-    refuted_by="An interval of one of these differences on the other side of 0.",
     cells=cells,
     measure=serve,
     picture=picture,
-    caption="TDG ratio of SlideBatching and its ablations against load, A100; bars are 95 % intervals over seeds.",
-    reading="Only-deadline loses 0.32 to 0.44 of TDG ratio and 0.27 to 0.37 of SLO attainment in all 8 settings, and "
-    "at high load only-density is ahead of it by 0.49 to 0.88, as in the paper. Two parts are not as in the paper. "
-    "(1) Only-density is almost the whole: the whole gains 0.003 more at most (decided in 4 settings; at low loads "
-    "alone in 6, by 0.005 at most; at high loads in none), and has 0.000 to 0.023 less attainment (decided in 7). (2) "
-    "At low load only-deadline is better than only-density nowhere: it is level on azure-conv and sharegpt on the "
-    "A100 and 0.05 to 0.40 behind elsewhere; nor is it where it gains 95 % itself (there it is behind by 0.012 at "
-    "most; on mooncake-conversation no load is such). No-latency with 512 tokens loses 0.16 to 0.31 of gain in 5 "
-    "settings, is 0.011 and 0.007 ahead on azure-conv and azure-code on the A100, and undecided on azure-code on "
-    "Ascend. In attainment it is ahead on azure-code on the A100 alone (by 0.007), and 0.06 to 0.32 behind in the "
-    "others; by the deadlines of the first and last token it is ahead on both Azure families on the A100 (0.024 and "
-    "0.010). Tested: where the device takes what the estimator says, the whole wins in all 8 settings (0.008 to "
-    "0.35), so what it loses there is owed to the estimator's errors. 512 tokens are a good guess: with 1024 or 2048 "
-    "the whole wins in all settings, with 256 in 5. Longer batches do not help: with eta of 50 ms it is still behind "
-    "on both Azure families on the A100 (but ahead on azure-code on Ascend), with 100 ms behind in all. The public "
-    "code (variant=xllm) loses 0.27 to 0.40 of gain. Without its rule that starved requests go first it is within "
-    "0.006 on the Azure families and loses 0.04 to 0.14 on the others; hopeless=exclude alone, which it has too, "
-    "loses 0.03 to 0.10 there, and wins 0.005 and 0.017 on azure-conv. The page has no attainment of these variants.",
-    in_short="Only-deadline loses 0.32 to 0.44 of gain, but is better than only-density at low load nowhere; "
-    "only-density is within 0.003 of the whole.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     low, high = ([LOADS.index(load) for load in loads] for loads in (LOW, HIGH))

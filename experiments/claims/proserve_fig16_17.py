@@ -99,31 +99,9 @@ def running_mean(series: np.ndarray, width: int = 5) -> np.ndarray:
 
 @claim(
     "proserve-fig16-17",
-    figure="Figures 16 and 17",
-    paper="Under sustained high load the gain per second of Sarathi-FCFS falls toward zero, SlideBatching's stays. Its "
-    "numbers of urgent and normal requests follow the load.",
-    hypothesis="Load 1.4, gain in quarters of the time of arrivals: the last quarter is below 20 % of the best one "
-    "under Sarathi-FCFS, above 80 % under SlideBatching. SlideBatching's mean urgent requests rise from each of the "
-    "loads 0.4, 0.7, 1.0, 1.4 to the next; under waves between loads 0.4 and 1.2 (four of each in a run) there are "
-    "more than 1.5 times as many in the high phases as in the low ones.",
-    refuted_by="An interval wholly outside one of these ranges.",
     cells=cells,
     measure=serve_sampled,
     picture=picture,
-    caption="Gain per second over time, and urgent and normal requests of SlideBatching, azure-conv on the A100, one "
-    "seed.",
-    reading="At load 1.4 Sarathi-FCFS's gain in the last quarter is exactly 0 in all 8 settings; SlideBatching keeps "
-    "0.86 to 0.98 of its best quarter (undecided on mooncake-conversation and Ascend, 0.855 ± 0.08). Its urgent "
-    "requests rise from each load to the next in all 8. Under waves there are 2.5 to 4.4 times as many in the high "
-    "phases on the A100, but only 1.3 to 1.6 times as many on Ascend: three settings are undecided and sharegpt fails "
-    "(1.34 ± 0.08); in the last run, with a third of the requests, no check failed. What is known of it: on Ascend "
-    "urgent requests already stand in queue at load 0.7, below the waves' mean load of 0.8 (there are 102 more than "
-    "at load 0.4 on sharegpt and 22 on azure-conv, on the A100 1.3 and 0.9), so a low phase may have to work off the "
-    "queue of the high one; this was not tested. On azure-conv and the A100, as drawn, nearly all queued requests are "
-    "urgent at load 1.4, and ever more: the gain per second stays while the queue grows. The page is about gain "
-    "alone; for attainment at this load see proserve-fig10.",
-    in_short="Gain stays (undecided in 1 of 8 settings) where Sarathi-FCFS's ends at 0; urgent requests follow the "
-    "waves on the A100, on Ascend too little or undecided.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     steady, waves = rows[rows["arrivals"] == "poisson"], rows[rows["arrivals"] != "poisson"]

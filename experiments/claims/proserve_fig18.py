@@ -67,35 +67,9 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "proserve-fig18",
-    figure="Figure 18",
-    paper="As the weight of high priority grows, its SLO attainment goes up, low priority's down, the overall one "
-    "stays about flat; high priority at first lags behind Sarathi-Priority and then passes it, while low priority and "
-    "overall are always above it.",
-    hypothesis="At loads 0.7 and 1.0, SLO attainment (TTFT and mean TPOT), weight 8 less weight 1: above 0 for high, "
-    "below 0 for low priority, between -0.05 and 0.05 overall. Less Sarathi-Priority's: high priority below 0 at "
-    "weight 1 and above 0 at weight 8; low priority and overall above 0 at weight 8.",
-    refuted_by="An interval wholly outside one of these ranges.",
     cells=cells,
     measure=serve,
     picture=picture,
-    caption="Attainment against the weight of high priority, azure-conv on the A100, by mean TPOT and by the deadlines "
-    "of the first and last token; bars are 95 % intervals over seeds.",
-    reading="From weight 1 to 8 attainment moves as in the paper: high priority rises in all 8 settings at load 1.0 "
-    "(2 to 9 points) and in 6 at load 0.7 (at most 5 points; two undecided), low priority falls in all at both loads "
-    "(4 to 33 and 0 to 14 points). In the last run, with hopeless=exclude, high priority rose in no setting for sure. "
-    "But overall attainment is not flat at load 1.0: it falls by 1 to 12 points, in 4 settings by more than 5 for "
-    "sure, in 2 by less. At load 0.7 it is flat in 5 settings and undecided in 3. High priority does not lag behind "
-    "Sarathi-Priority at weight 1, load 1.0: it is 25 to 74 points ahead in all 8 settings, and low priority and "
-    "overall are ahead in all 8 at weight 8. That is partly Sarathi-Priority's mean TPOT: by the deadlines of the "
-    "first and last token high priority of weight 1 is 5 points behind it on azure-code on the A100, undecided on "
-    "that family on Ascend and 34 to 67 points ahead in the others, and passes it with weight 8 in all 8. At load 0.7 "
-    "it lags for sure at weight 1 on azure-conv on the A100 alone (by 1 point, and does not pass there), and is ahead "
-    "of it in 4 settings at either weight; low priority and overall at weight 8 are ahead in 6 settings and behind on "
-    "azure-conv on Ascend (by 14 and 11 points; by deadlines undecided). With deadlines counted from an early first "
-    "token high priority of weight 8 is ahead in all 8 settings at both loads, but no setting has it behind at weight "
-    "1; overall attainment then changes as much, by 1 to 13 points at load 1.0. TDG ratio is not part of this page.",
-    in_short="The weight moves high and low priority as in the paper; but at load 1 overall falls by up to 12 points, "
-    "and high is ahead of Sarathi-Priority from weight 1 on.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     checks = []

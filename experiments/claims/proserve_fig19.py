@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from servegym.evaluation.figures import figures
+from servegym.evaluation.intervals import student_interval
+from servegym.evaluation.markdown import header, row
 from servegym.experiments.claims.harness.cells import Cell, simulation
 from servegym.experiments.claims.harness.checks import ABOVE_0, Check
 from servegym.experiments.claims.harness.claim import claim
@@ -21,12 +24,9 @@ from servegym.experiments.claims.harness.clusters import (
     WITHIN_1_PERCENT,
     name_of,
 )
-from servegym.experiments.claims.harness.markdown import header, row
 from servegym.experiments.claims.harness.measures import by_priority
 from servegym.experiments.claims.harness.rows import series, values
 from servegym.experiments.claims.harness.settings import FULL, Setting, Size, saturation_per_s, slo_recipe
-from servegym.experiments.figures import figures
-from servegym.experiments.intervals import student_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,9 +99,9 @@ def serve_day(cell: Cell) -> dict[str, Any]:
     }
 
 
-def of(rows: pd.DataFrame, column: str, load: float, contender: tuple[str, str], exact: bool = False) -> np.ndarray:
+def of(rows: pd.DataFrame, column: str, load: float, candidate: tuple[str, str], exact: bool = False) -> np.ndarray:
     """float64[seeds]: a column of a scheduler under a router."""
-    scheduler, router = contender
+    scheduler, router = candidate
     return values(rows, column, load=load, scheduler=scheduler, router=router, exact_estimator=exact)
 
 
@@ -165,9 +165,9 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     figure, (offered, gained) = drawing.panels(titles, "hour of the day", "", size=(4.6, 2.7), share_y=False)
     hours = 24 * (np.arange(BINS) + 0.5) / BINS
 
-    def summed(name: str, load: float, contender: tuple[str, str]) -> np.ndarray:
+    def summed(name: str, load: float, candidate: tuple[str, str]) -> np.ndarray:
         of_load = plain[plain["load"] == load]
-        return np.sum(series(of_load, f"{name}_by_half_hour", scheduler=contender[0], router=contender[1]), axis=0)
+        return np.sum(series(of_load, f"{name}_by_half_hour", scheduler=candidate[0], router=candidate[1]), axis=0)
 
     for load in (QUIET, BUSY):
         arrived = summed("requests", load, OURS)
@@ -178,10 +178,10 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     offered.axhline(1, color="0.6", linewidth=0.9)
     offered.set_ylim(0, 1.8)
     offered.set_ylabel("rate / saturation", fontsize=9)
-    for style, contender in enumerate([OURS, *((scheduler, MIN_LOAD) for scheduler in (SLIDE, *BASELINES))]):
-        ratio = summed("gain", BUSY, contender) / np.maximum(summed("ideal", BUSY, contender), 1e-9)
+    for style, candidate in enumerate([OURS, *((scheduler, MIN_LOAD) for scheduler in (SLIDE, *BASELINES))]):
+        ratio = summed("gain", BUSY, candidate) / np.maximum(summed("ideal", BUSY, candidate), 1e-9)
         look = {**drawing.STYLES[style], "marker": None, "linewidth": 1.5}
-        gained.plot(hours, ratio, label=" + ".join(contender) if contender[0] == SLIDE else contender[0], **look)
+        gained.plot(hours, ratio, label=" + ".join(candidate) if candidate[0] == SLIDE else candidate[0], **look)
     gained.set_ylim(0, 1.03)
     gained.set_ylabel("share", fontsize=9)
     for axes in (offered, gained):
@@ -191,7 +191,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 
 def appendix(rows: pd.DataFrame, folder: Path) -> str:
-    """All contenders."""
+    """All candidates."""
     del folder
     plain = rows[~rows["exact_estimator"]]
     columns = {**METRICS, "attainment by deadlines": "deadline_attainment"}
@@ -200,51 +200,23 @@ def appendix(rows: pd.DataFrame, folder: Path) -> str:
         *(f"{name}, mean load {load:g}" for load in (QUIET, BUSY) for name in columns),
         f"Miss_TDG_Ratio, mean load {BUSY:g}",
     )
-    for contender in (OURS, *OTHERS):
+    for candidate in (OURS, *OTHERS):
         found = [
-            student_interval(of(plain, column, load, contender))
+            student_interval(of(plain, column, load, candidate))
             for load in (QUIET, BUSY)
             for column in columns.values()
         ]
-        told = [f"{interval.mean:.4f} ± {interval.half_width:.2g}" for interval in found]
-        miss = 1 - of(plain, "tdg_ratio", BUSY, contender).mean()
-        lines.append(row(" + ".join(map(name_of, contender)), *told, f"{miss:.4f}"))
+        intervals = [f"{interval.mean:.4f} ± {interval.half_width:.2g}" for interval in found]
+        miss = 1 - of(plain, "tdg_ratio", BUSY, candidate).mean()
+        lines.append(row(" + ".join(map(name_of, candidate)), *intervals, f"{miss:.4f}"))
     return "\n".join(lines) + "\n"
 
 
 @claim(
     "proserve-fig19",
-    figure="Figure 19",
-    paper="On 32 instances of Qwen3-32B (4 Ascend 910B each) and a day of an industrial trace, SlideBatching with "
-    "GoRouting outperforms all baselines.",
-    hypothesis="32 engines, requests of azure-conv at the rate of an industrial day (two peaks; compressed to 12 "
-    "minutes), priorities drawn whatever the time. For the TDG ratio and SLO attainment (TTFT and mean TPOT), "
-    "slide-batching + gorouting against slide-batching + min-load and each of vllm-fcfs, weighted-vtc, sarathi-fcfs, "
-    "sarathi-priority and fairbatching with min-load and with gorouting: on a day of mean load 0.45, whose higher peak "
-    "is load 1.0, less than 1 % below the best of them in each seed; on a day of mean load 0.7 (1.6) above the best "
-    "baseline under either router in each seed, and above slide-batching + min-load.",
-    refuted_by="An interval of one of these differences wholly on the other side of its limit.",
     cells=cells,
     measure=serve_day,
     picture=picture,
-    caption="Offered load of both days, and TDG ratio of the requests that arrive in each half-hour of the busy one, "
-    "all seeds together; where no router is named it is min-load.",
-    reading="On the busy day SlideBatching is far ahead on 32 engines: with either router it has 0.98 of the ideal "
-    "gain, the best baseline, sarathi-priority with GoRouting, 0.77; at both peaks vllm-fcfs, sarathi-fcfs and "
-    "fairbatching have nearly none. SLO attainment (TTFT and mean TPOT) is 0.86 with GoRouting, 0.24 above the best "
-    "baseline, again sarathi-priority. In the last run SlideBatching lost it by 0.17; since then its own attainment "
-    "has risen from 0.46, with the printed rule as its default, while that of no baseline has changed by more than "
-    "0.01. By the deadlines of the first and last token it is ahead by 0.285, in the last run by 0.277. On the quiet "
-    "day SlideBatching with GoRouting is not below the best of the others by more than the 1 % allowed: all TDG "
-    "ratios are above 0.999 but those with vllm-fcfs, 0.997 and 0.998. GoRouting is not what does it: on the busy day "
-    "Min-Load with SlideBatching is ahead of it by 0.0017 in TDG ratio and by 0.020 in SLO attainment, in the last "
-    "run behind by 0.016 in the latter. In TDG ratio it is ahead also with an exact estimator and where GoRouting "
-    "falls back to the least loaded engine, by 0.0015 each, and round-robin is ahead of Min-Load by 0.0018. GoRouting "
-    "adds 0.010 to sarathi-fcfs and 0.001 to sarathi-priority and takes 0.006 from fairbatching, to which it added "
-    "0.018 in the last run; what it does to the other two cannot be told from 0. What is not the paper's: trace, "
-    "weights (2 and 1) and day are stand-ins for its private ones.",
-    in_short="0.20 of gain and 0.24 of SLO attainment ahead of every baseline on the busy day, but with Min-Load "
-    "SlideBatching is 0.002 and 0.020 better than with GoRouting.",
     families=("azure-conv",),
     devices=(DEVICE,),
     appendix=appendix,

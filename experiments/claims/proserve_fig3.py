@@ -83,31 +83,9 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "proserve-fig3",
-    figure="Figures 3 and 4",
-    paper="EDF outperforms SJF under low load, but drops sharply beyond a load past which SJF is better; with a fixed "
-    "token budget (Figure 3) and with a fixed batch size (Figure 4).",
-    hypothesis="For each limit (512 tokens; 64 requests), in SLO attainment (TTFT and mean TPOT): EDF less SJF, mean "
-    "of loads 0.1 to 0.3, is above 0; the same of loads 1.0 to 1.4 is below 0; each seed has a load within 0.1 to 1.4 "
-    "past which SJF stays ahead; between neighbouring loads EDF falls steeper than SJF.",
-    refuted_by="An interval of a difference that lies on the other side of 0, or a seed without a crossing.",
     cells=cells,
     measure=serve,
     picture=picture,
-    caption="SLO attainment of EDF and SJF against load, A100; bars are 95 % intervals over seeds.",
-    reading="The upper half mostly holds: at loads 1.0 to 1.4 SJF is ahead in 7 of 8 settings under 512 tokens, by 71 "
-    "to 80 points in three of them and by 0.2 to 8 in four, and in 5 of 8 with 64 requests. The lower half does not: "
-    "at loads 0.1 to 0.3 under 512 tokens EDF is ahead on sharegpt only (0.2 and 0.7 points), and there alone every "
-    "seed has a crossing. Two causes were tested. (1) Deadlines count from the TTFT SLO, so EDF lets a request whose "
-    "first token was early wait, which a mean TPOT counted from that token punishes. With deadlines counted from an "
-    "early first token, EDF less SJF at low load on azure-code goes from -3.3 to 0.0 points (A100) and from -2.9 to "
-    "+2.7 (Ascend), EDF is ahead in 3 settings, and every seed has a crossing in 4. (2) A batch of 64 requests does "
-    "not bind at low load (all differences are exactly 0). With 16 requests EDF is ahead at low load in all four "
-    "settings of azure-conv and sharegpt (by up to 2.5 points), and every seed has a crossing there, at loads 0.31 to "
-    "0.55; in the others 16 requests make no difference at low load that could be told from 0. On "
-    "mooncake-conversation EDF stays behind under 512 tokens at low load by every way of counting; a quarter to a "
-    "third of its prompts cannot be in time, which was not examined further.",
-    in_short="At high load SJF leads in 12 of 16 cases; at low load EDF leads in 2 (sharegpt, 512 tokens), as 64 "
-    "requests never bind there.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     checks = []

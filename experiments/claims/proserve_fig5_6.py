@@ -106,30 +106,9 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "proserve-fig5-6",
-    figure="Figures 5 and 6",
-    paper="At low load both attain most SLOs, but SJF delays long requests past their TTFT and EDF does not. At high "
-    "load EDF's urgent and timed-out requests surge together, while SJF's counts stay stable.",
-    hypothesis="Token budget 512. At load 0.3, of the longest tenth of the prompts that an idle engine prefills in "
-    "time: the share with a late first token is higher under SJF than under EDF, and below 1 % under EDF. At load "
-    "1.0, counted at 120 times over the arrivals, urgent (Algorithm 1 of the paper, not late yet) and timed-out "
-    "requests: the last quarter has more than twice the count of the first under EDF, less than twice under SJF (each "
-    "plus one); the two counts of EDF correlate above 0.7.",
-    refuted_by="An interval wholly outside one of these ranges.",
     cells=cells,
     measure=measure,
     picture=picture,
-    caption="Urgent and timed-out requests in the queue over time, azure-conv on the A100, one seed.",
-    reading="SJF makes more long prompts late than EDF at load 0.3 in 6 of 8 settings (0.7 to 24 points; not on "
-    "mooncake-conversation), and at 0.7 in the same 6 (13 to 29); but EDF is not free of it: outside azure-conv 2 to "
-    "31 % of the long prompts are late at load 0.3. At load 1.0 queues come and go with Poisson arrivals, and no "
-    "count is sure to surge. In overload (examined) EDF's timed-out requests surge in all 8 settings (4.3 to 5.6 "
-    "times from the first to the last quarter), but its urgent ones do not (0.9 to 1.1) as long as a request counts "
-    "as urgent only until it is late. Counted as Algorithm 1 counts, late requests included, they surge together, as "
-    "the paper draws them; but then late requests are in both counts, and nearly all of either, so that a correlation "
-    "of 1.00 says little. SJF is not level under sustained overload: its timed-out requests grow 1.6 to 7.1 times "
-    "(level in 1 of 8 settings), but are 0.16 to 0.45 times as many as EDF's.",
-    in_short="SJF makes more long prompts late in 6 of 8 settings; but EDF's urgent requests, late ones apart, do not "
-    "surge with its timed-out ones.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     overload = "sustained overload, load 1.4"

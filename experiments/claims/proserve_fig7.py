@@ -103,28 +103,9 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "proserve-fig7",
-    figure="Figure 7",
-    paper="As the token budget grows, EDF's attainment rises and then stays; SJF's rises and then falls; FCFS's rises "
-    "and then falls at medium load and is like EDF's at high load. No static budget suits all policies and loads.",
-    hypothesis="Budgets 64 to 4096 tokens at loads 0.7 and 1.0, SLO attainment. Rises: 64 tokens are more than 2 "
-    "points below the best budget. Then flat: 4096 tokens are less than 2 points below it; then falls: more than 2 "
-    "points. No one budget: the best single one loses more than 0 to a best one for each policy and load.",
-    refuted_by="An interval of such a loss on the other side of its margin. The best budget is chosen from the same "
-    "runs, which favours every loss.",
     cells=cells,
     measure=serve,
     picture=picture,
-    caption="SLO attainment against the token budget, azure-conv on the A100; bars are 95 % intervals over seeds.",
-    reading="EDF and SJF mostly rise and then stay or fall as in the paper: EDF rises in 13 of 16 cases (settings and "
-    "loads) and ends flat in 13, SJF rises in 14 and ends lower in 13. Three of these checks fail: EDF on sharegpt "
-    "(Ascend, load 1.0) attains less than 1 % with any budget; SJF on mooncake-conversation (Ascend, load 1.0) is "
-    "best at 64 tokens; SJF on sharegpt (A100, load 0.7) is best at 4096. Flat is seen at the ends only: between them "
-    "EDF can dip, on azure-conv and the A100 at load 1.0 from 0.25 at 512 tokens to 0.12 at 1024 and back to 0.24. "
-    "FCFS falls at load 0.7 in 4 of 8 settings and is flat at load 1.0 in 4. At load 0.4 (examined) SJF and FCFS are "
-    "sure to fall on azure-code only. One budget for all policies and loads costs 1 to 13 points, except on "
-    "azure-conv and the A100, where 512 tokens are best, or as good as the best, for all six curves.",
-    in_short="EDF and SJF go as in the paper in most settings; FCFS falls at load 0.7 in 4 of 8, and is flat at load "
-    "1.0 in 4 of 8.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     checks = [Check("loss of one budget for all", one_budget_loss(rows, "slo_attainment"), ABOVE_0)]

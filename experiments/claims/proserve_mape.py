@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from servegym.evaluation.reports.iterations import iterations
 from servegym.experiments.claims.harness.cells import Cell, simulation
 from servegym.experiments.claims.harness.checks import Check, Range
 from servegym.experiments.claims.harness.claim import claim
 from servegym.experiments.claims.harness.rows import values
 from servegym.experiments.claims.harness.settings import FAMILIES, NO_FAMILY, Setting, Size, profile
-from servegym.experiments.reports.iterations import iterations
 from servegym.latency_models.sampling import BatchRange, random_batches
 
 if TYPE_CHECKING:
@@ -78,24 +78,8 @@ def percent(estimated_s: np.ndarray, real_s: np.ndarray) -> float:
 
 @claim(
     "proserve-mape",
-    figure="section 4.1",
-    paper="The estimator of Eq. 4-7, fitted to offline profiled batches, has a mean absolute percentage error of about "
-    "4.5 % on held-out ones.",
-    hypothesis="On 1800 random batches a seed, drawn over the range of the profile by seeds the fit did not see, the "
-    "error against the device model is between 3 and 6 %.",
-    refuted_by="A device on which the interval of the error leaves 3 to 6 %.",
     cells=cells,
     measure=measure,
-    reading="4.56 % on the A100 and 5.81 % on the Ascend profile, close to the paper's figure. It is an error against "
-    "this project's device models, not against devices. On the batches that SlideBatching forms itself, now with the "
-    "printed rule and eta 0.9, it is 2.0 to 5.2 % on the A100; on Ascend 4.4 % on sharegpt, 1.4 % on "
-    "mooncake-conversation, and 10 and 14 % on azure-conv and azure-code: an error on random batches does not tell "
-    "the error in service. For Ascend's batches of 256 to 1024 prefill tokens, about where its time stops being that "
-    "of reading weights, the linear form says 15 to 20 % too much in all four families. They are a quarter of the "
-    "batches on azure-conv and half on azure-code, else 1 and 3 %. That is not all: the other batches of the two "
-    "Azure families are 8 % too long as well (1 and 4 % on the others), which was not examined further.",
-    in_short="4.56 % (A100) and 5.81 % (Ascend) on random batches; on those that SlideBatching forms 1.4 to 14 %, "
-    "highest on Ascend.",
     families=NO_FAMILY,
 )
 def judge(rows: pd.DataFrame) -> list[Check]:

@@ -76,31 +76,11 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "qoserve-fig11",
-    figure="Figure 11",
-    paper="Sarathi-SRPF misses deadlines of long requests even at low load, where the others miss none. Sarathi-FCFS "
-    "breaks down first, and its strictest class first; Sarathi-EDF later, and all its classes alike. Both miss short "
-    "and long requests alike. QoServe has no violations up to 30 % more load than Sarathi-EDF, and the fewest beyond.",
-    hypothesis="2 hours of arrivals (the paper: 4), shared chunk 256. At load 0.5 SRPF violates more of the long "
-    "requests (the tenth with the longest prompts) than EDF, and the others less than 0.1 % of all. A scheduler "
-    "breaks at the load where 1 % are violated: EDF's is above FCFS's, QoServe's over 1.2 times EDF's. Of FCFS, "
-    "interactive requests are violated more than TTLT 600 s at load 1.1, and these more than TTLT 1800 s at 1.4. At "
-    "1.4 EDF's classes lie within 20 points, and closer than FCFS's; long less short is within 10 points for FCFS and "
-    "EDF and above 30 points for SRPF; QoServe violates fewer than each of the others.",
-    refuted_by="An interval wholly outside one of these ranges.",
     cells=cells,
     measure=serve_violations,
     families=("qoserve-code",),
     devices=(DEVICE,),
     picture=picture,
-    caption="Share of requests that violate their SLO against load, all, long prompts, and by class; bars are 95 % "
-    "intervals over seeds.",
-    reading="As in the paper: QoServe breaks at 1.31 times the load of EDF (the paper 1.3), FCFS first and by class "
-    "in the order of their deadlines, SRPF violates 1.5 % of the long requests at load 0.5 and 88 % at 1.4 "
-    "(short ones 1.2 %), FCFS and EDF short and long alike. At load 1.4 QoServe violates 2.6 %, SRPF 9.9 %, "
-    "FCFS and EDF 80 %. FCFS violates 0.11 % of all at load 0.5, which is not decided against the 0.1 % "
-    "allowed. EDF's classes are 25 points apart, not within 20: once it is behind it misses every deadline, "
-    "those of a TTLT of 1800 s from arrivals that much earlier, and 1800 s are 25 % of 2 hours (12 % of the "
-    "paper's 4).",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     def share(name: str, load: float, group: str = "") -> np.ndarray:

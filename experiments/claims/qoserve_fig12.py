@@ -50,8 +50,8 @@ def cells(setting: Setting, size: Size) -> Iterator[Cell]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
+    from servegym.evaluation.intervals import student_interval
     from servegym.experiments.claims.harness import drawing
-    from servegym.experiments.intervals import student_interval
 
     groups = {"": "all", " important": "important", **{f" {name}": name for name in CLASSES}}
     figure, row = drawing.panels(["low and high load in turn"], "", "violations, share", size=(7.2, 2.6))
@@ -69,27 +69,11 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "qoserve-fig12",
-    figure="Figure 12",
-    paper="Under bursts of overload (2 and 5 requests/s in turn, 15 minutes each, 20 % of each class of low "
-    "importance) Sarathi-FCFS violates 81.9 % of all and 82.0 % of the important requests, Sarathi-EDF 84.1 and "
-    "84.1 %, QoServe 8.6 % and 0 %.",
-    hypothesis="Loads 0.7 and 1.75 in turn (as far from what Sarathi-EDF serves as the paper's), 15 minutes each, 2 "
-    "hours (the paper: 4), alpha by load: FCFS and EDF violate more than 50 % of all and of the important requests, "
-    "QoServe less than 15 % of all and less than 1 % of the important ones, and fewer of these than of the others.",
-    refuted_by="An interval wholly outside one of these ranges.",
     cells=cells,
     measure=serve_violations,
     families=("qoserve-code",),
     devices=(DEVICE,),
     picture=picture,
-    caption="Share of requests that violate their SLO; bars are 95 % intervals over seeds.",
-    reading="As in the paper: 69 and 70 % for FCFS and EDF (over 2 hours; the paper 82 and 84 % over 4), 7.4 % for "
-    "QoServe, 0.09 % of the important requests. How low importance goes first decides it. With a late request "
-    "all less important ones waiting are relegated (the default): 37 % of these violate. If the late one goes "
-    "alone, only 1.2 % of all violate, but as many of the important: fewest in all, and no protection. If it "
-    "is spared while less important ones are left, it stays in front, though it cannot be saved, and 18 % "
-    "violate. With the public code's chunk sizes and relegation 6.5 % of all and 0.8 % of the important "
-    "violate, interactive ones (2.4 % of them) more than under the paper's rules (0.3 %).",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     def share(name: str, group: str = "") -> np.ndarray:

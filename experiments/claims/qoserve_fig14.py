@@ -57,24 +57,11 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "qoserve-fig14",
-    figure="Figure 14",
-    paper="As alpha grows the median latency of all requests falls, at the cost of violations of most long requests.",
-    hypothesis="Alpha 0, 1, 8 and 64 ms a token at load 1.4, 1.5 hours of arrivals, long: the tenth with the longest "
-    "prompts. From each alpha to the next the median time to the last token falls and the violations of long "
-    "requests rise.",
-    refuted_by="An interval of such a difference on the other side of 0.",
     cells=cells,
     measure=serve_violations,
     families=("qoserve-code",),
     devices=("a100-llama3-8b",),
     picture=picture,
-    caption="Median latency and violations against load, by alpha; bars are 95 % intervals over seeds.",
-    reading="The median falls with alpha at every step, from 581 s to 7 s at load 1.4. Long requests do not pay for "
-    "it at once: at load 1.4 with relegation, 37 % of them are violated at alpha 0 and 19 % at 8 ms, as "
-    "violations of all fall from 28 to 1.9 %; only from 8 to 64 ms do they rise again, by 1.4 points. At load "
-    "1.0, where little is violated, and at 1.4 without relegation the paper's price is there (4 of 6 steps "
-    "rise, 2 are undecided), up to 61 % of the long requests at 64 ms. Relegation takes on alpha's part in "
-    "overload. 8 ms, the paper's choice, has the fewest violations in all at load 1.4.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     def of(column: str, alpha: float, load: float, relegation: str = "paper") -> np.ndarray:

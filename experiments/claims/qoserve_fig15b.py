@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from servegym.baselines.registry import scheduler as find_scheduler
-from servegym.experiments.claims.harness import goodput as search
-from servegym.experiments.claims.harness import violations
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import BELOW_0, Check, Range
 from servegym.experiments.claims.harness.claim import claim
 from servegym.experiments.claims.harness.goodput import arrivals, serves
 from servegym.experiments.claims.harness.rows import values
 from servegym.experiments.claims.harness.settings import Setting, Size, profile, saturation_per_s
-from servegym.simulator.simulation import Scenario
+from servegym.simulator.scenario import Scenario
 from servegym.simulator.workload import Workload
 
 if TYPE_CHECKING:
@@ -103,9 +101,6 @@ def fewest(is_enough: Callable[[int], bool], first: int) -> int:
     return enough
 
 
-MEASURED_WITH = (search, violations, mix, fewest_engines, is_served, guess, fewest)
-
-
 def column(share: float) -> str:
     return f"engines at {share:.0%}"
 
@@ -134,27 +129,11 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "qoserve-fig15b",
-    figure="Figure 15b",
-    paper="To serve 50 requests/s of Azure conversations, TTFT 6 s, some with a TBT of 50 ms and the others of 100 ms, "
-    "QoServe on engines that all share always needs fewer engines than PolyServe, which has engines for each TBT and "
-    "the adaptive chunks of Medha.",
-    hypothesis="The fewest engines with at most 1 % violations of each class, over 20 minutes of Poisson arrivals, "
-    "0, 25, 50, 75 and 100 % with 50 ms; QoServe under round-robin, silos of the scheduler medha with the TBT of their "
-    "class: shared less in silos below 0.5 engines for every mix (never more), and below 0 in the mean of the mixes.",
-    refuted_by="An interval wholly outside one of these ranges.",
     cells=cells,
     measure=measure,
     families=("qoserve-conv",),
     devices=(DEVICE,),
     picture=picture,
-    caption="Engines needed against the mix of the classes; bars are 95 % intervals over seeds.",
-    reading="Holds at every mix: 10 or 11 engines shared, 11.6 to 14.4 in PolyServe's silos. But the saving is there "
-    "with one class alone (1.6 engines at 100 ms, 3.4 at 50 ms), and QoServe in silos needs exactly as many "
-    "engines as shared, at every mix and seed: it is QoServe's scheduling that saves, and of sharing nothing "
-    "shows in whole engines. Where both do without the margin for the predictor's error, which qoserve-medha "
-    "found to matter more than the slack, the lead is 1.0 engine in the mean, and none at 25 % with 50 ms "
-    "(12.8 in silos, 13 shared). With the chunk sizes and relegation of the public code it is 2.1 in the "
-    "mean.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     checks = []

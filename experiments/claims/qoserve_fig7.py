@@ -51,8 +51,8 @@ def goodputs(rows: pd.DataFrame) -> dict[str, np.ndarray]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
+    from servegym.evaluation.intervals import student_interval
     from servegym.experiments.claims.harness import drawing
-    from servegym.experiments.intervals import student_interval
 
     devices = list(dict.fromkeys(rows["device"]))
     figure, row = drawing.panels(devices, "", "goodput, requests/s", size=(4.4, 2.7), share_y=False)
@@ -72,30 +72,11 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "qoserve-fig7",
-    figure="Figure 7",
-    paper="Goodput, the highest rate at which at most 1 % of the requests violate their SLOs, of one engine shared by "
-    "the three classes: QoServe's is 1.5 to 2.4 times that of Sarathi-FCFS and 1.2 to 1.4 times that of Sarathi-EDF.",
-    hypothesis="Goodput by bisection to 2 % over 1.5 hours of Poisson arrivals (the paper: 4 hours), Sarathi with a "
-    "shared chunk of 256 tokens (128 on the 70B device, where 256 exceed the TBT): QoServe over Sarathi-FCFS is above "
-    "1 and within 1.5 to 2.4, over Sarathi-EDF above 1 and within 1.2 to 1.4.",
-    refuted_by="An interval of a ratio wholly outside its range.",
     cells=cells,
     measure=measure,
     families=FAMILIES,
     devices=DEVICES,
     picture=picture,
-    caption="Goodput of one engine; bars are 95 % intervals over seeds.",
-    reading="QoServe is above Sarathi-FCFS in all 6 settings and above Sarathi-EDF in 4 (on the 70B device sharegpt "
-    "is level, qoserve-code undecided), and within the paper's ranges on the paper's device with the short "
-    "answers of qoserve-code (1.98 and 1.26). Its lead over EDF shrinks with the length of the answers: 1.13 "
-    "on qoserve-conv, 1.04 on sharegpt. Interactive decodes are then always in the batch and bound it to the "
-    "TBT, and on this device model larger chunks gain less than in the paper: 256 prefill tokens run at 86 % "
-    "of the throughput of 2500 (Figure 4: at half). The chunk sizes of the public code do better there: "
-    "looked at with one other seed, 1.09 and 1.16 times EDF on sharegpt and qoserve-conv. The device's time "
-    "goes in steps of 128 tokens (20.7 ms for 128, 25.1 ms for 136), and those sizes lie at their ends. On "
-    "the 70B device the shared chunk has to be 128, in which an idle engine misses 6 s for 1.3 % of the "
-    "interactive prompts of qoserve-code, 0.4 % of all: of the 1 % that may be violated little is left, "
-    "Sarathi's goodput differs up to fourfold between seeds, and ratios to it are large.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     fcfs, edf, qoserve = goodputs(rows).values()

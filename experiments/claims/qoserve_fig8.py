@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness import goodput as search
-from servegym.experiments.claims.harness import violations
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import Check, Range
 from servegym.experiments.claims.harness.claim import claim
@@ -21,7 +19,6 @@ from servegym.experiments.claims.harness.violations import slo_of
 if TYPE_CHECKING:
     import pandas as pd
 
-MEASURED_WITH = (search, violations)
 DEVICES = ("a100-llama3-8b", "a100-llama3-70b-tp4")
 CHUNK = "token_budget=8192"
 SCHEDULERS = {
@@ -52,8 +49,8 @@ def goodput_of(rows: pd.DataFrame, scheduler: str) -> np.ndarray:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
+    from servegym.evaluation.intervals import student_interval
     from servegym.experiments.claims.harness import drawing
-    from servegym.experiments.intervals import student_interval
 
     devices = list(dict.fromkeys(rows["device"]))
     figure, row = drawing.panels(devices, "", "goodput, requests/s", size=(3.2, 2.6), share_y=False)
@@ -70,24 +67,11 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "qoserve-fig8",
-    figure="Figure 8",
-    paper="With prefill and decode on engines of their own and chunks of 8K tokens, QoServe's goodput of a prefill "
-    "engine is above that of Sarathi-FCFS and of Sarathi-EDF, on all models and devices (bars without numbers).",
-    hypothesis="Goodput by bisection to 2 % over 4 hours of Poisson arrivals, one prefill engine and two decode "
-    "engines, chunks of 8192 tokens for all: QoServe over Sarathi-FCFS and over Sarathi-EDF above 1.",
-    refuted_by="An interval of a ratio wholly at or below 1.",
     cells=cells,
     measure=measure,
     families=("qoserve-conv",),
     devices=DEVICES,
     picture=picture,
-    caption="Goodput of one prefill engine; bars are 95 % intervals over seeds.",
-    reading="Holds on both devices: 1.44 and 2.03 times Sarathi-FCFS, 1.12 and 1.07 times Sarathi-EDF. All of the "
-    "lead over EDF is hybrid priority; relegation alone adds next to nothing, as in qoserve-table5. The "
-    "paper's lead is smaller than on co-located engines, for want of dynamic chunking; here it is as large "
-    "for the 8B model (1.13 in qoserve-fig7), as dynamic chunking gains little on this device model. The "
-    "decode engines bound nothing: with four of them, looked at with another seed on the 8B model, all three "
-    "goodputs are the same.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     of = {name: goodput_of(rows, scheduler) for name, scheduler in SCHEDULERS.items()}

@@ -41,20 +41,10 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 @claim(
     "qoserve-medha",
-    figure="section 4.5.1",
-    paper="On requests of 10K prompt and 500 output tokens, FCFS and all other techniques off, slack-aware chunking "
-    "serves 0.32 requests/s and Medha's adaptive chunking 0.26: 23 % more.",
-    hypothesis="Goodput (1 % violations of TTFT 6 s and TBT 50 ms, all interactive) by bisection to 2 % over 4 hours "
-    "of Poisson arrivals, the same predictor, margin and largest chunk for both: slack-aware over Medha 1.1 to 1.35.",
-    refuted_by="An interval of the ratio wholly outside 1.1 to 1.35.",
     cells=cells,
     measure=measure,
     families=("qoserve-long",),
     devices=("a100-llama3-8b",),
-    reading="Holds: 1.19 (the paper 1.23), 0.43 against 0.36 requests/s. The margin for the predictor's error matters "
-    "more than the slack: without it Medha's goodput rises by 13 % and slack-aware chunking's falls by 6 %, "
-    "and they are level. A chunk that fills all slack has no reserve when it takes longer than predicted, "
-    "while Medha leaves the slack as reserve.",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     def ratio(slack: str, medha: str) -> Any:

@@ -11,20 +11,19 @@ import numpy as np
 
 from servegym.baselines.registry import router as find_router
 from servegym.baselines.registry import scheduler as find_scheduler
-from servegym.experiments.claims.harness import violations
+from servegym.evaluation.markdown import header, row
 from servegym.experiments.claims.harness.cells import Cell, deployment_of
 from servegym.experiments.claims.harness.checks import BELOW_0, Check, Range
 from servegym.experiments.claims.harness.claim import claim
 from servegym.experiments.claims.harness.goodput import arrivals
-from servegym.experiments.claims.harness.markdown import header, row
 from servegym.experiments.claims.harness.rows import values
 from servegym.experiments.claims.harness.served import begin
 from servegym.experiments.claims.harness.settings import Setting, Size, profile, saturation_per_s
 from servegym.experiments.claims.harness.violations import CLASSES, QOSERVE, sarathi, slo_of, violations_of
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
-from servegym.simulator.signatures import Run
-from servegym.simulator.simulation import Scenario
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.state import SimulationState
 from servegym.simulator.workload import Workload
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def served(whole: Scenario) -> dict[str, Any]:
     return {**shares, **latencies(run.arrays, whole.workload)}
 
 
-def latencies(arrays: Run, workload: Workload) -> dict[str, float | None]:
+def latencies(arrays: SimulationState, workload: Workload) -> dict[str, float | None]:
     """99th percentile by class, s; None where so many had not been served at the end of the run, or there is nobody."""
     found: dict[str, float | None] = {}
     for name, application in CLASSES.items():
@@ -116,9 +115,6 @@ def latencies(arrays: Run, workload: Workload) -> dict[str, float | None]:
         if np.isfinite(p99_s):
             found[f"p99_s {name}"] = p99_s
     return found
-
-
-MEASURED_WITH = (violations, arrivals, scenario_of, silo, served, latencies)
 
 
 def name_of(split: tuple[int, ...]) -> str:
@@ -135,8 +131,8 @@ def of_shared(rows: pd.DataFrame, column: str, engines: int = ENGINES) -> np.nda
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
+    from servegym.evaluation.intervals import student_interval
     from servegym.experiments.claims.harness import drawing
-    from servegym.experiments.intervals import student_interval
 
     groups = {"": "all", **{f" {name}": name for name in CLASSES}}
     shown = {
@@ -184,30 +180,11 @@ def appendix(rows: pd.DataFrame, folder: Path) -> str:
 
 @claim(
     "qoserve-table4",
-    figure="Table 4",
-    paper="35 requests/s of Azure code, 360,000 requests: silos of 7, 3 and 3 engines (13) violate 0.24 %, of 6, 2 and "
-    "2 (10) 60.4 %, QoServe on 10 engines that all classes share none. Of silos of 4, 3 and 3 (10) the interactive "
-    "class violates about 95 %.",
-    hypothesis="As in the paper, Sarathi with a chunk of 256 tokens for the interactive class, of 2048 for the others, "
-    "each class on its own engines in turn; QoServe under round-robin. Silo-(7,3,3) violates less than 1 %, "
-    "Silo-(6,2,2) 40 to 80 %, QoServe on 10 engines less than 0.1 %, and fewer than Silo-(7,3,3); of Silo-(4,3,3) the "
-    "interactive class more than 50 %.",
-    refuted_by="An interval wholly outside one of these ranges.",
     cells=cells,
     measure=measure,
     families=("qoserve-code",),
     devices=(DEVICE,),
     picture=picture,
-    caption="Share of requests that violate their SLO, all and by class; engines of each class, or of all; bars are "
-    "95 % intervals over seeds.",
-    reading="Silo-(7,3,3), Silo-(6,2,2) and QoServe on 10 engines come out as in the paper. Silo-(4,3,3) does not: 7 "
-    "% of its interactive requests violate, not 95, so a silo of as many engines misses the 1 % by little "
-    "(2.3 % of all), and 11 engines (5,3,3) serve. The chunk explains it: on this device model 256 prefill "
-    "tokens run at 88 % of the speed of 2048, in the paper at half the speed of 2500. In chunks of 96, at "
-    "half the speed, the interactive class violates 99.9 % in Silo-(4,3,3), and 54 and 8.8 % on 6 and 7 "
-    "engines, more than the paper's. Whether QoServe on 10 violates fewer than Silo-(7,3,3) is undecided, "
-    "both near none. What sharing with QoServe saves shows lower down: it serves on 9 engines (0.02 %), the "
-    "smallest silo tried that does has 11: 18 % fewer (the paper: 23).",
     appendix=appendix,
 )
 def judge(rows: pd.DataFrame) -> list[Check]:

@@ -51,8 +51,8 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
+    from servegym.evaluation.intervals import student_interval
     from servegym.experiments.claims.harness import drawing
-    from servegym.experiments.intervals import student_interval
 
     shown = {
         "goodput_per_s": ("goodput, requests/s", GOODPUT_LOAD),
@@ -71,26 +71,11 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "qoserve-table5",
-    figure="Table 5",
-    paper="Sarathi-EDF serves 2.75 requests/s, with dynamic chunking (DC) 3.3, with eager relegation (ER) too 3.6, "
-    "with hybrid priority (HP) too 3.65; at 6 requests/s they violate 100, 74, 26 and 16 %.",
-    hypothesis="An hour of arrivals (the paper: 4), all important, shared chunk 256. Goodput by bisection to 2 %: DC "
-    "over Sarathi-EDF 1.1 to 1.3, DC+ER over DC 1.0 to 1.18, DC+ER+HP over DC+ER 0.98 to 1.05. At load 2.2 (as far "
-    "over what Sarathi-EDF serves as the paper's 6 requests/s) each step violates fewer than the one before.",
-    refuted_by="An interval wholly outside one of these ranges.",
     cells=cells,
     measure=measure,
     families=("qoserve-code",),
     devices=(DEVICE,),
     picture=picture,
-    caption="Goodput, and violations in overload, as techniques are added; bars are 95 % intervals over seeds.",
-    reading="In overload each step violates fewer, as in the paper: 91, 86, 64 and 11 % (the paper, over 4 hours: "
-    "100, 74, 26, 16). Goodput rises by 18 % with dynamic chunking (20), but by 0.3 % with relegation (9) and "
-    "by 5.7 % with hybrid priority (1.4). Where 1 % are violated there is next to nothing to relegate here; "
-    "alpha lets long requests wait in time, before any is late. Together the two add 6 % (11). The public "
-    "code's chunk sizes and relegation serve 4 % less and violate as few in overload. (Goodput is found to 2 "
-    "% on one grid of rates for all seeds; intervals do not contain that error. Over an hour the two TTLT "
-    "classes can wait, so it is above what can be served for good.)",
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     texts = {**STEPS, CODE: QOSERVE_CODE}

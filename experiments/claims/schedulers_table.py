@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from servegym.baselines.registry import scheduler_names
+from servegym.evaluation.markdown import header, row
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
 from servegym.experiments.claims.harness.claim import claim
 from servegym.experiments.claims.harness.league import league, markdown
-from servegym.experiments.claims.harness.markdown import header, row
 from servegym.experiments.claims.harness.measures import serve_by_first_token
 from servegym.experiments.claims.harness.page import TABLES
-from servegym.experiments.claims.harness.rivals import best, lead, relative_lead, split, with_selection
+from servegym.experiments.claims.harness.selection import best, lead, relative_lead, split, with_selection
 from servegym.experiments.claims.harness.settings import DEVICES, FAMILIES, Setting, Size, slo_recipe
-from servegym.experiments.load import LOADS
+from servegym.scenarios.load import LOADS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -149,32 +149,9 @@ def examined_checks(rows: pd.DataFrame, others: list[str]) -> list[Check]:
 
 @claim(
     ID,
-    figure="section 5.2",
-    paper="ProServe consistently outperforms all baselines in both gain and SLO attainment.",
-    hypothesis="For every registered scheduler with its defaults, without predicted lengths, in TDG ratio and SLO "
-    "attainment (TTFT and mean TPOT, or TTLT): SlideBatching is less than 1 % below the best other, which other "
-    "seeds choose, at loads 0.3 and 0.7, and above it at loads 1.0 and 1.4.",
-    refuted_by="An interval of such a difference wholly on the other side of its limit.",
     cells=cells,
     measure=serve_by_first_token,
     picture=picture,
-    caption="TDG ratio and SLO attainment of every scheduler, A100, percent, means over seeds; dark is high. Framed: "
-    "the best of a column and what is within half a percent of it. Schedulers by their mean TDG ratio at loads 1 and "
-    "1.4.",
-    reading="In gain SlideBatching is the best of all at every load on sharegpt, and on mooncake-conversation at "
-    "loads 1 and 1.4 (0.05 and 0.10 ahead); at loads 0.3 and 0.7 it is within 1 % of the best in 5 of 6 "
-    "families, undecided on the sixth. At loads 1 and 1.4 it is behind sjf on azure-conv (0.015 and 0.043), "
-    "behind polyserve on azure-code (0.029 and 0.009) and on qoserve-code (0.016 and 0.039), and at 1.4 "
-    "behind sjf on semantic (0.06). In SLO attainment the scheduler polyserve, which has no notion of gain, "
-    "is ahead of it at load 1 in 5 families, by 0.01 to 0.17; SlideBatching leads on sharegpt at 1.4 only. "
-    "Tested: with hopeless requests that set no budget (hopeless=exclude, the default of the last run) it "
-    "leads in gain in none of 6 families at load 1 and in 1 at 1.4, and in attainment in none. Where the "
-    "device takes what the estimator says, it is ahead of sjf in gain in 5 families and of qoserve in 4. In "
-    "batches of 512 tokens, not as long as deadlines allow, it leads in 1 family at load 1 and in none at "
-    "1.4. That attainment goes by mean TPOT is not why it is behind: by the deadlines of the first and last "
-    "token it leads in 0 and 1 of 6.",
-    in_short="In gain the best on sharegpt and mooncake-conversation at loads 1 and 1.4; in attainment the scheduler "
-    "polyserve is ahead in 5 of 6 families at load 1.",
     appendix=appendix,
     families=(*FAMILIES, *TTLT_FAMILIES, "semantic"),
     devices=DEVICES[:1],

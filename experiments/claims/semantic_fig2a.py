@@ -111,34 +111,9 @@ def memory_checks(rows: pd.DataFrame) -> list[Check]:
 
 @claim(
     "semantic-fig2a",
-    figure="Figure 2a",
-    paper="As the error about urgency grows from 0.1 to 0.9, the normalised waiting time of level 0 grows from 0.02 to "
-    "0.07 s a token (3.5 times), that of level 1 from 0.03 to 0.22 s (7.3 times), levels 2 to 4 wait less, and overall "
-    "it goes from 0.13 to 0.12 s.",
-    hypothesis="16 slots; 100 waves of 0 to 5 requests, one every 0.1 s (250 in all; a seed is 10 such runs); lengths "
-    "told apart in 5 buckets, no error. Waiting time per output token (of all requests of a level over all "
-    "their tokens) at error 0.9 over that at 0.1: level 0 between 2 and 6.1, level 1 between 4.2 and 12.8 "
-    "(the paper's factors, divided and multiplied by 1.75), the mean of levels 2 to 4 below 1, overall "
-    "between 0.85 and 1.15; and level 0 waits longer with each step of the error.",
-    refuted_by="An interval of a ratio wholly outside its range, or a step that lets level 0 wait less.",
     cells=cells,
     measure=functools.partial(serve_waiting, requests_at_least=2500),
     picture=picture_of_errors("urgency", ERRORS, predictor, arrivals=waves(N, GAP_S)),
-    caption="Waiting time by urgency level against the error about urgency; bars are 95 % intervals over seeds.",
-    reading="Errors about urgency harm the most urgent, as claimed, and more than claimed: on the A100 with the 4B "
-    "model level 0 goes from 0.018 to 0.149 s a token (8.1 times; 7.1 and 7.4 on the others), level 1 from "
-    "0.049 to 0.096 (1.6 to 2.0 times); levels 2 to 4 gain, and overall waiting falls by 16 to 18 %. What it "
-    "starts from is what the paper has (0.02, 0.03, overall 0.13); the factors are not. A cause was tested: how "
-    "a wrong level is clipped. Here a level 0 that is off by 4 or 5 levels can only be taken for 4, a level 1 "
-    "for 0 or for 4. The public code counts levels from 0 but clips wrong ones to 1 to 5, so that level 0 is "
-    "taken for 1 or for 4, and level 1 always for 5. Clipped so, level 0 rises 3.8 times, from 0.018 to 0.069 "
-    "(paper: 0.02 to 0.07), and overall goes from 0.114 to 0.111 (0.13 to 0.12); level 1 rises 3.7 times, to "
-    "0.166, and not 7.3 times to 0.22. At a gap of 1 s hardly anybody waits on the A100 (level 0: 1.10 times). "
-    "Means of each request's own ratio say the same with wide intervals: one-token answers decide them. Host "
-    "memory was examined where it is short, on the A5000 with 32 slots (46 evictions for 100 requests): saving "
-    "KV makes waiting 8 % longer overall by the default accounting and 18 % longer as printed, because those "
-    "who were evicted are recomputed together, in a prefill that takes as long as its longest, while moving KV "
-    "stops the engine. Accounting by prefill keeps nothing, and loses nothing.",
     families=("semantic",),
     devices=DEVICES,
 )

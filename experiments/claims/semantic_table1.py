@@ -43,8 +43,8 @@ def predictor(processing: str, latency_s: float) -> str:
 
 def cells(setting: Setting, size: Size) -> Iterator[Cell]:
     def cell(seed: int, n: int, gap_s: float, processing: str, latency_s: float) -> Cell:
-        told = predictor(processing, latency_s)
-        return cell_of_waves(setting, size, "semantic", seed, n, gap_s, predictor=told)
+        asked = predictor(processing, latency_s)
+        return cell_of_waves(setting, size, "semantic", seed, n, gap_s, predictor=asked)
 
     for seed in size.seeds:
         for latency_s in LATENCIES_S:
@@ -141,34 +141,9 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "semantic-table1",
-    figure="Table 1",
-    paper="Predictor latency 0.001, 0.01, 0.1 and 1 s: overall 0.21, 0.61, 1.23 and 2.46 s a token in full batches of "
-    "64, 0.04, 0.61, 1.25 and 2.56 s with immediate processing, which handles each request individually: far ahead "
-    "when prediction is fast, a tie at 0.01 s, 2 to 4 % behind when it is slow.",
-    hypothesis="16 slots; 100 waves of 0 to 5 requests, one every 1 s (250 in all; a seed is 10 such runs); a call "
-    "takes the latency, whatever is in it: 64 requests, or 1 with immediate processing. Overall waiting time "
-    "per output token, paired by seed: at 0.001 s full batches over immediate above 2; immediate over full "
-    "batches between 0.95 and 1.05 at 0.01 s and between 1 and 1.1 at 0.1 and 1 s; both more than double "
-    "from 0.001 to 1 s.",
-    refuted_by="An interval of a ratio wholly outside its range.",
     cells=cells,
     measure=functools.partial(serve_waiting, requests_at_least=2500),
     picture=picture,
-    caption="Waiting time against the latency of predictors; right, with the concurrency of the public scripts; bars "
-    "are 95 % intervals over seeds.",
-    reading="Immediate processing is far ahead when prediction is fast (6.0 times; paper 5.3). Nothing else of the "
-    "table comes back with 5 concurrent requests. Full batches hardly feel the latency (0.096 to 0.100 s a "
-    "token): a batch of 64 is full every 26 s, and that is what they cost. With a call for each request "
-    "immediate processing is still 5 times ahead at 0.01 and 0.1 s, and 3.2 times behind at 1 s, when the "
-    "predictor cannot keep up with 2.5 requests a second; with up to 64 in a call, as the public code has it, "
-    "it is ahead throughout, 5 times at 1 s. What makes the table's columns double was found in the public "
-    "scripts: they do not keep 5 concurrent requests but give the four latencies 4, 16, 32 and 64. With these, "
-    "at a gap of 0.1 s, the table comes back at about half its size: 0.114, 0.350, 0.685 and 1.348 s a token in "
-    "full batches (paper 0.21, 0.61, 1.23, 2.46), 0.089, 0.350, 0.692 and 1.347 with immediate processing "
-    "(0.04, 0.61, 1.25, 2.56); its last three in the ratios 1 : 2.0 : 3.9 (paper 1 : 2.0 : 4.1), and a tie. The "
-    "latency has no part in it: at 64 concurrent requests a latency of 0.001 s gives the same waiting as 1 s. "
-    "The 2 to 4 % by which immediate processing is behind in print are not there: paired by seed it is behind "
-    "by 1.0 ± 2.1 % at 0.1 s and by -0.1 ± 0.5 % at 1 s.",
     families=("semantic",),
     devices=DEVICES[:1],
 )

@@ -28,16 +28,17 @@ from servegym.adapters.replay.records import FINISHED, Record, Replayed
 from servegym.adapters.replay.sending import Endpoint, replay
 from servegym.baselines.artifact import save_artifact
 from servegym.baselines.registry import scheduler
+from servegym.evaluation.identity import versions
 from servegym.experiments.engines.servers import MODEL, Emulated, counters, running
 from servegym.experiments.engines.serving import DECISION_LIMIT_S, artifact_for, overload
 from servegym.experiments.engines.stretching import restored, slowed
 from servegym.experiments.engines.virtual_run import Job, run_virtually
 from servegym.experiments.environments.measuring import settings_from_command_line
-from servegym.experiments.identity import versions
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.disturbances import Correction
 from servegym.simulator.results import Result
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 
 STOCK = "vllm-v1"
@@ -70,7 +71,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Contender:
+class Candidate:
     """A scheduler as the simulator has it, and how vLLM is started with it."""
 
     name: str
@@ -95,23 +96,23 @@ def main(settings: Settings) -> None:
             seed,
             settings.context_tokens,
         )
-        for contender in contenders_of(settings):
+        for candidate in candidates_of(settings):
             for way in settings.ways.split(","):
-                result = RUNS[way](settings, profile, workload, contender, out)
+                result = RUNS[way](settings, profile, workload, candidate, out)
                 found = {way: result}
                 if isinstance(result, Served):
-                    found[WITH_OVERHEAD] = simulated(settings, profile, workload, contender, result.overhead_s)
+                    found[WITH_OVERHEAD] = simulated(settings, profile, workload, candidate, result.overhead_s)
                 for name, result in found.items():
-                    lines.append({"seed": seed, "scheduler": contender.name, "way": name, **figures(result)})
+                    lines.append({"seed": seed, "scheduler": candidate.name, "way": name, **figures(result)})
                     print(json.dumps(lines[-1]), flush=True)
                     pd.DataFrame(lines).to_csv(out / "figures.csv", index=False)
     print(pd.DataFrame(lines).round(4).to_string(index=False))
 
 
-def contenders_of(settings: Settings) -> list[Contender]:
+def candidates_of(settings: Settings) -> list[Candidate]:
     """vLLM's own scheduler with each token budget, then the policy."""
     stock = [
-        Contender(
+        Candidate(
             f"vLLM's own, {tokens} tokens",
             f"{STOCK}:token_budget={tokens},max_sequences={settings.sequences}",
             int(tokens),
@@ -119,28 +120,28 @@ def contenders_of(settings: Settings) -> list[Contender]:
         )
         for tokens in filter(None, settings.stock_tokens.split(","))
     ]
-    return [*stock, Contender(settings.policy, settings.policy, settings.policy_tokens, True)]
+    return [*stock, Candidate(settings.policy, settings.policy, settings.policy_tokens, True)]
 
 
 def simulated(
-    settings: Settings, profile: Profile, workload: Workload, contender: Contender, overhead_s: float = 0.0
+    settings: Settings, profile: Profile, workload: Workload, candidate: Candidate, overhead_s: float = 0.0
 ) -> Result:
     """vLLM keeps no watermark, and the plug-in corrects its estimator. overhead_s: of each step, beside the device."""
-    correction = Correction() if contender.plugged else None
+    correction = Correction() if candidate.plugged else None
     deployment = dataclasses.replace(profile.deployment(watermark=0.0), device=profile.device.plus_constant(overhead_s))
-    return Simulation(Scenario(workload, deployment, scheduler(contender.simulated), correction=correction)).run()
+    return Simulation(Scenario(workload, deployment, scheduler(candidate.simulated), correction=correction)).run()
 
 
-def virtual(settings: Settings, profile: Profile, workload: Workload, contender: Contender, out: Path) -> Result:
+def virtual(settings: Settings, profile: Profile, workload: Workload, candidate: Candidate, out: Path) -> Result:
     policy = save_artifact(artifact_for({"scheduler": settings.policy}, workload, profile), out / "virtual.json")
     options = {
         "block_size": profile.kv.block_tokens,
         "max_num_seqs": settings.sequences,
-        "max_num_batched_tokens": contender.tokens,
+        "max_num_batched_tokens": candidate.tokens,
         "max_model_len": settings.context_tokens,
         "async_scheduling": bool(settings.asynchronous),
     }
-    job = Job(settings.model, settings.device, "", options, str(policy) if contender.plugged else None)
+    job = Job(settings.model, settings.device, "", options, str(policy) if candidate.plugged else None)
     return as_measured(workload, run_virtually(Path(settings.engine_python), job, workload))
 
 
@@ -153,11 +154,11 @@ def as_measured(workload: Workload, times: list[np.ndarray]) -> Measured:
     return Measured(workload, Replayed(records, 0.0))
 
 
-def served(settings: Settings, profile: Profile, workload: Workload, contender: Contender, out: Path) -> Result:
+def served(settings: Settings, profile: Profile, workload: Workload, candidate: Candidate, out: Path) -> Result:
     policy = save_artifact(
         artifact_for({"scheduler": settings.policy}, workload, profile, settings.speed), out / "served.json"
     )
-    name = "policy" if contender.plugged else f"stock-{contender.tokens}"
+    name = "policy" if candidate.plugged else f"stock-{candidate.tokens}"
     steps, counts = out / f"{name}-steps.csv", out / f"{name}-counts"
     shutil.rmtree(counts, ignore_errors=True)
     counts.mkdir()
@@ -168,10 +169,10 @@ def served(settings: Settings, profile: Profile, workload: Workload, contender: 
         device=settings.device,
         speed=settings.speed,
         max_num_seqs=settings.sequences,
-        max_num_batched_tokens=contender.tokens,
+        max_num_batched_tokens=candidate.tokens,
         max_model_len=settings.context_tokens,
         asynchronous=bool(settings.asynchronous),
-        policy=policy if contender.plugged else None,
+        policy=policy if candidate.plugged else None,
         device_log=steps,
         environment={
             "PROMETHEUS_MULTIPROC_DIR": str(counts),  # vLLM's /metrics shows the plug-in's counters too
@@ -212,8 +213,8 @@ class Served(Measured):
         }
 
 
-def run_simulated(settings: Settings, profile: Profile, workload: Workload, contender: Contender, out: Path) -> Result:
-    return simulated(settings, profile, workload, contender)
+def run_simulated(settings: Settings, profile: Profile, workload: Workload, candidate: Candidate, out: Path) -> Result:
+    return simulated(settings, profile, workload, candidate)
 
 
 RUNS = {"simulated": run_simulated, "virtual": virtual, "served": served}

@@ -20,37 +20,38 @@ from collections.abc import Sequence
 
 from servegym.baselines import registry
 from servegym.baselines.schedulers.slide_batching import slide_batching as decide
-from servegym.experiments.comparison import Comparison
-from servegym.experiments.intervals import student_interval
+from servegym.evaluation.comparison import COMPARED, Comparison
+from servegym.evaluation.intervals import student_interval
 from servegym.simulator.compilation import specialised
 from servegym.simulator.policies import Policy, get_policy
+from servegym.simulator.scenario import Scenario
 from servegym.simulator.signatures import scheduler
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import LEAVE_OUT, MISFIT_STOP
 
 WAITING = 2**40  # tiers between those who run and those who wait
 
 
 @scheduler
-def running_first(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    decide(now_s, engine, requests, queue, state, parameters, estimator, plan, limits)
-    for place in range(queue.shape[0]):
-        if requests[queue[place]].blocks == 0 and plan[place].tier < LEAVE_OUT:
-            plan[place].tier += WAITING
+def running_first(context, ranks, limits):
+    decide(context, ranks, limits)
+    for position in range(context.queue.shape[0]):
+        if context.requests[context.queue[position]].blocks == 0 and ranks[position].tier < LEAVE_OUT:
+            ranks[position].tier += WAITING
 
 
 @scheduler
-def in_order(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    decide(now_s, engine, requests, queue, state, parameters, estimator, plan, limits)
+def in_order(context, ranks, limits):
+    decide(context, ranks, limits)
     limits.misfit = MISFIT_STOP
 
 
 @scheduler
-def running_first_in_order(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    decide(now_s, engine, requests, queue, state, parameters, estimator, plan, limits)
-    for place in range(queue.shape[0]):
-        if requests[queue[place]].blocks == 0 and plan[place].tier < LEAVE_OUT:
-            plan[place].tier += WAITING
+def running_first_in_order(context, ranks, limits):
+    decide(context, ranks, limits)
+    for position in range(context.queue.shape[0]):
+        if context.requests[context.queue[position]].blocks == 0 and ranks[position].tier < LEAVE_OUT:
+            ranks[position].tier += WAITING
     limits.misfit = MISFIT_STOP
 
 
@@ -86,10 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     decided = get_policy("scheduler", given.policy)
     policies = {"as decided": decided} | {variant: as_served(decided, variant) for variant in VARIANTS}
     policies["vLLM's own"] = get_policy("scheduler", "vllm-v1")
-    comparison = Comparison(
-        trace=given.trace, device=given.device, schedulers=(given.policy,), loads=tuple(given.loads),
-        seeds=given.seeds, requests=given.requests,
-    )  # fmt: skip
+    spec = COMPARED.replaced(
+        trace=given.trace, device=given.device, scheduler=given.policy, load=given.loads, requests=given.requests
+    )
+    comparison = Comparison(spec, given.seeds)
     print(f"{comparison.title}: {decided.label}\n")
     print("| load | what vLLM is made to do | TDG ratio | difference | 95 % interval |\n|---|---|---|---|---|")
     for load in given.loads:

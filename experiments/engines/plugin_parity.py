@@ -22,13 +22,14 @@ import numpy as np
 from servegym.adapters.vllm.driving import Drive, Limits, drive, make_scheduler
 from servegym.baselines import registry
 from servegym.baselines.artifact import Artifact, save_artifact
-from servegym.experiments.assumptions import estimator_of
+from servegym.evaluation.assumptions import estimator_of
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction
 from servegym.simulator.policies import Policy, get_policy
 from servegym.simulator.results import Result
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import BATCH_START, SCHEDULED
 from servegym.simulator.workload import Workload
 
@@ -54,7 +55,7 @@ def random_workload(seed: int, requests: int, rate_per_s: float, most_prompt: in
 def batches_of(result: Result) -> list[tuple[float, list[tuple[int, int]]]]:
     """Of each iteration of one engine: its start, and (request, tokens), by request."""
     found: list[tuple[float, list[tuple[int, int]]]] = []
-    for line in result.arrays.timeline[: result.arrays.clock[0].timeline_used]:
+    for line in result.arrays.timeline[: result.arrays.status[0].timeline_used]:
         if line.kind == BATCH_START:
             found.append((float(line.time_s), []))
         elif line.kind == SCHEDULED:
@@ -76,7 +77,7 @@ def simulate(workload: Workload, limits: Limits, policy: Policy, profile: Profil
     return Simulation(scenario, record_timeline=True).run()
 
 
-def plugged_in(workload: Workload, limits: Limits, policy: Policy, profile: Profile, impose: str) -> Any:
+def plugged_in(workload: Workload, limits: Limits, policy: Policy, profile: Profile, enforce: str) -> Any:
     """vLLM's scheduler with the policy, its estimator the profile's."""
     from servegym.adapters.vllm import Scheduler
 
@@ -88,7 +89,7 @@ def plugged_in(workload: Workload, limits: Limits, policy: Policy, profile: Prof
     with TemporaryDirectory() as folder:
         path = Path(folder) / "policy.json"
         save_artifact(Artifact({"scheduler": policy}, estimator_of(profile), facts), path)
-        section = {"policy": str(path), "impose": impose, "decision_limit_s": 60.0}
+        section = {"policy": str(path), "enforce": enforce, "decision_limit_s": 60.0}
         return make_scheduler(Scheduler, limits, {"servegym": section})
 
 
@@ -124,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         served = drive(scheduler, workload, profile.device)
         first = first_difference(served, result)
         evictions = sum(len(step.preempted) for step in served.steps)
-        gain = served.gain(workload)[0] / float(result.arrays.clock[0].gain)
+        gain = served.gain(workload)[0] / float(result.arrays.status[0].gain)
         deviating = " | "
         if not stock:
             counts = scheduler.servegym.metrics.counts

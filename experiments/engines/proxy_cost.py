@@ -32,15 +32,15 @@ STARTS_WITHIN_S = 60.0
 def decision_us(name: str, engines: int) -> tuple[float, float]:
     """(median, 99th percentile) of a decision and its noting, in us of CPU."""
     from servegym.adapters.routing.live import LiveEngine, LiveRouter
-    from servegym.adapters.routing.rows import Asked
+    from servegym.adapters.routing.rows import RequestTerms
     from servegym.baselines.registry import router
     from servegym.latency_models.profile import load_profile
 
     estimator, rng = load_profile(DEVICE).estimator, np.random.default_rng(0)
     live = LiveRouter(router(name), [LiveEngine(str(e), estimator, 30_000) for e in range(engines)], (0.05,))
 
-    def asked() -> Asked:
-        return Asked(int(rng.integers(50, 2000)), 1.0, 0.05)
+    def asked() -> RequestTerms:
+        return RequestTerms(int(rng.integers(50, 2000)), 1.0, 0.05)
 
     for e in range(engines):
         for k in range(RECORD + RUNNING):

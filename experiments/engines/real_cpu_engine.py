@@ -35,7 +35,8 @@ from servegym.latency_models.documents import to_text
 from servegym.latency_models.measured_batches import read_batches
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.deployment import Deployment
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 from servegym.traces.workloads import build_workload
 

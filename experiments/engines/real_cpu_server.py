@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from servegym.experiments.errors import ExperimentError
+from servegym.errors import ExperimentError
 
 # One thread computes; the server's front end and the client have what is left of the machine.
 ENVIRONMENT = {

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from servegym.experiments.errors import ExperimentError
+from servegym.errors import ExperimentError
 
 HOST = "127.0.0.1"
 MODEL = "emulated"  # as clients name it

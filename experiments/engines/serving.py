@@ -9,10 +9,10 @@ import numpy as np
 
 from servegym.baselines.artifact import KINDS, Artifact
 from servegym.baselines.registry import router, scheduler
-from servegym.envs.saturation import saturation_rate_per_s
-from servegym.experiments.assumptions import estimator_of
+from servegym.evaluation.assumptions import estimator_of
 from servegym.experiments.engines.stretching import slowed_estimator
 from servegym.latency_models.profile import Profile
+from servegym.scenarios.saturation import saturation_rate_per_s
 from servegym.simulator.gains import Gain
 from servegym.simulator.workload import Workload
 from servegym.traces.workloads import build_workload

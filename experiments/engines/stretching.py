@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from servegym.adapters.replay.records import Replayed
-from servegym.experiments.errors import ExperimentError
+from servegym.errors import ExperimentError
 from servegym.simulator.workload import Workload
 
 TIMES = ("arrival_s", "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s")

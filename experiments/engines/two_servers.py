@@ -27,15 +27,16 @@ from servegym.adapters.replay.measuring import Measured
 from servegym.adapters.replay.sending import Endpoint, replay
 from servegym.baselines.artifact import save_artifact
 from servegym.baselines.registry import router, scheduler
+from servegym.errors import ExperimentError
+from servegym.evaluation.identity import versions
 from servegym.experiments.engines.servers import HOST, MODEL, Emulated, answers, counters, kill, start, stop, wait_for
 from servegym.experiments.engines.serving import DECISION_LIMIT_S, artifact_for, overload
 from servegym.experiments.engines.stretching import restored, slowed
 from servegym.experiments.environments.measuring import settings_from_command_line
-from servegym.experiments.errors import ExperimentError
-from servegym.experiments.identity import versions
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.disturbances import Correction
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 
 SERVERS = 2

@@ -22,7 +22,7 @@ import numpy as np
 
 from servegym.adapters.emulation.driving import drive, make_engine
 from servegym.adapters.replay.bodies import XARGS
-from servegym.experiments.errors import ExperimentError
+from servegym.errors import ExperimentError
 from servegym.simulator.types import WORKLOAD
 from servegym.simulator.workload import Workload
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from servegym.baselines.observations.routing import ROUTED_FIELDS
 from servegym.envs.agents import Agent, BaseAgent, RandomAgent
-from servegym.envs.scenarios import RandomScenarios
 from servegym.experiments.environments.measuring import compare, settings_from_command_line
+from servegym.scenarios.episodes import EPISODES
 
 NAMES = [field.name for field in ROUTED_FIELDS]
 
@@ -34,8 +34,8 @@ class Soonest:
 
 
 def main(settings: Settings) -> None:
-    scenario = RandomScenarios(
-        loads=settings.load, engines=settings.engines, router=settings.router, requests=100.0 * settings.engines
+    scenario = EPISODES.replaced(
+        load=settings.load, engines=settings.engines, router=settings.router, requests=100.0 * settings.engines
     )
     env = gym.make("servegym:ClusterRouting-v0", scenario=scenario, engines=settings.engines, observation="dict")
     agents: dict[str, Agent] = {

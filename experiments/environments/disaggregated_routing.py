@@ -10,8 +10,8 @@ import numpy as np
 
 from servegym.baselines.observations.routing import ROUTED_FIELDS
 from servegym.envs.agents import Agent, BaseAgent, RandomAgent
-from servegym.envs.scenarios import RandomScenarios
 from servegym.experiments.environments.measuring import compare, settings_from_command_line
+from servegym.scenarios.episodes import EPISODES
 
 NAMES = [field.name for field in ROUTED_FIELDS]
 
@@ -41,8 +41,8 @@ class SoonestAndEmptiest:
 
 def main(settings: Settings) -> None:
     engines = settings.prefill + settings.decode
-    scenario = RandomScenarios(
-        loads=settings.load,
+    scenario = EPISODES.replaced(
+        load=settings.load,
         prefill=settings.prefill,
         decode=settings.decode,
         router=settings.router,

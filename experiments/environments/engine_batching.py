@@ -10,8 +10,8 @@ import numpy as np
 
 from servegym.baselines.observations.engine import ENGINE_FIELDS
 from servegym.envs.agents import Agent, BaseAgent, RandomAgent
-from servegym.envs.scenarios import RandomScenarios
 from servegym.experiments.environments.measuring import compare, settings_from_command_line
+from servegym.scenarios.episodes import EPISODES
 
 NAMES = [field.name for field in ENGINE_FIELDS]
 
@@ -37,7 +37,7 @@ class MoreUrgentWhenLate:
 
 
 def main(settings: Settings) -> None:
-    scenario = RandomScenarios(loads=settings.load)
+    scenario = EPISODES.replaced(load=settings.load)
     env = gym.make("servegym:EngineBatching-v0", scenario=scenario, scheduler=settings.scheduler, observation="dict")
     controls = env.get_wrapper_attr("interface").controls
     agents: dict[str, Agent] = {

@@ -13,7 +13,7 @@ from rich.progress import track
 from rich.table import Table
 
 from servegym.envs.agents import Agent, play
-from servegym.experiments.intervals import student_interval
+from servegym.evaluation.intervals import student_interval
 
 Settings = TypeVar("Settings")
 

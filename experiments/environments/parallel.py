@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from servegym.envs.parallel import ROUTER, ServingParallelEnv
+from servegym.evaluation.intervals import student_interval
 from servegym.experiments.environments.measuring import settings_from_command_line
-from servegym.experiments.intervals import student_interval
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import numpy as np
 
 from servegym.baselines.observations.queue import REQUEST_FIELDS
 from servegym.envs.agents import Agent, BaseAgent, RandomAgent
-from servegym.envs.scenarios import RandomScenarios
 from servegym.experiments.environments.measuring import compare, settings_from_command_line
+from servegym.scenarios.episodes import EPISODES
 
 NAMES = [field.name for field in REQUEST_FIELDS]
 
@@ -35,7 +35,7 @@ class ShortestInTime:
 
 
 def main(settings: Settings) -> None:
-    scenario = RandomScenarios(loads=settings.load, prefill=1, decode=1, router="min-load")
+    scenario = EPISODES.replaced(load=settings.load, prefill=1, decode=1, router="min-load")
     env = gym.make(
         "servegym:PrefillPreemption-v0",
         scenario=scenario,

@@ -10,8 +10,8 @@ import numpy as np
 
 from servegym.baselines.observations.queue import REQUEST_FIELDS
 from servegym.envs.agents import Agent, BaseAgent, RandomAgent
-from servegym.envs.scenarios import RandomScenarios
 from servegym.experiments.environments.measuring import compare, settings_from_command_line
+from servegym.scenarios.episodes import EPISODES
 
 NAMES = [field.name for field in REQUEST_FIELDS]
 
@@ -36,7 +36,7 @@ class ShortestInTime:
 def main(settings: Settings) -> None:
     env = gym.make(
         "servegym:RequestRanking-v0",
-        scenario=RandomScenarios(loads=settings.load),
+        scenario=EPISODES.replaced(load=settings.load),
         scheduler=settings.scheduler,
         slots=settings.slots,
         observation="dict",

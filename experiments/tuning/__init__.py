@@ -1,1 +1,1 @@
-"""`servegym tune`: studies of policies on panels, and what comes of them."""
+"""Studies of parameters: pages of what tunings came to, and one study of a default."""

@@ -9,11 +9,11 @@ import datetime
 import sys
 from pathlib import Path
 
-import yaml
-
-from servegym.experiments.claims.harness.markdown import header, row
-from servegym.experiments.intervals import Interval
-from servegym.experiments.tuning.analysis import (
+from servegym.errors import ServegymError
+from servegym.evaluation.intervals import Interval
+from servegym.evaluation.markdown import header, row
+from servegym.experiments.prose import sections
+from servegym.tuners.studies.analysis import (
     by_trace,
     conclusions,
     optimism,
@@ -22,13 +22,12 @@ from servegym.experiments.tuning.analysis import (
     verdict,
     with_bounds,
 )  # fmt: skip
-from servegym.experiments.tuning.candidates import DEFAULTS, SCHEDULE, WINNER
-from servegym.experiments.tuning.plots import plot_slices, plot_studies
-from servegym.experiments.tuning.told import Told, of_candidate, paired, read_tuning
-from servegym.simulator.errors import ServegymError
+from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
+from servegym.tuners.studies.plots import plot_slices, plot_studies
+from servegym.tuners.studies.results import StudyResults, of_candidate, paired, read_tuning
 
 IMAGES = "images"
-READINGS = Path(__file__).parent / "readings.yaml"
+READINGS = Path(__file__).with_name("readings.md")
 ENGINE, ROUTER, JOINT = "engine", "router", "joint"  # names of studies in the configurations that ship
 PICTURED = (JOINT, ENGINE)  # the study whose slices are shown: the first of these there is, or the first of all
 
@@ -43,7 +42,7 @@ def write_page(directory: Path, folder: Path, date: datetime.date) -> list[Path]
     images = folder.parent / IMAGES
     images.mkdir(parents=True, exist_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
-    by_name = {told.name: told for told in studies}
+    by_name = {results.name: results for results in studies}
     shown = next((by_name[one] for one in PICTURED if one in by_name), studies[0])
     pictures = [
         plot_studies(studies, images / f"{name}.png"),
@@ -56,12 +55,13 @@ def write_page(directory: Path, folder: Path, date: datetime.date) -> list[Path]
 
 
 def reading_of(name: str) -> str:
-    """What was written about a page after it had been measured (readings.yaml); empty: nothing."""
-    readings = yaml.safe_load(READINGS.read_text(encoding="utf-8"))
-    return " ".join(str(readings.get(name, "")).split())
+    """What was written about a page after it had been measured (readings.md); empty: nothing."""
+    return sections(READINGS).get(name, "")
 
 
-def render(studies: list[Told], shown: Told, date: datetime.date, pictures: list[str], reading: str) -> str:
+def render(
+    studies: list[StudyResults], shown: StudyResults, date: datetime.date, pictures: list[str], reading: str
+) -> str:
     """The page. reading: what a person made of it."""
     first = studies[0]
     config, document = first.config, first.document
@@ -84,7 +84,7 @@ def render(studies: list[Told], shown: Told, date: datetime.date, pictures: list
         *([f"**Reading** (written after the run): {reading}\n"] if reading else []),
         "## Each study\n",
         f"![What each parameter does to the score of {shown.name}](../{IMAGES}/{pictures[1]})\n",
-        *(_study(told) for told in studies),
+        *(_study(results) for results in studies),
     ]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -93,14 +93,14 @@ def _panels(config: dict) -> str:
     lines = header("", "traces", "devices", "loads", "seeds of a cell", "requests", "first seed")
     for which in ("panel", "validation", "test"):
         panel = config[which]
-        cells = [", ".join(map(str, panel[key])) for key in ("traces", "devices", "loads")]
+        cells = [", ".join(map(str, panel[key])) for key in ("trace", "device", "load")]
         lines.append(row(which, *cells, str(panel["seeds"]), str(panel["requests"]), f"{panel['first_seed']:,}"))
     engines = config["panel"]["engines"]
     return "\n".join(lines) + f"\n\n{engines} engine{'s' * (engines > 1)}, SLOs {config['panel']['slo']}.\n"
 
 
-def _summary(studies: list[Told]) -> str:
-    joint = {told.name: told for told in studies}.get(JOINT)
+def _summary(studies: list[StudyResults]) -> str:
+    joint = {results.name: results for results in studies}.get(JOINT)
     against = [f"{JOINT} less it, both tuned"] if joint else []
     lines = header(
         "study",
@@ -112,27 +112,33 @@ def _summary(studies: list[Told]) -> str:
         "schedule less tuned",
         *against,
     )
-    for told in studies:
-        change, schedule = told.tested(WINNER, DEFAULTS), told.tested(SCHEDULE, WINNER)
-        searched = ", ".join(f"`{name}`" for name in told.parameters.drop_duplicates("variable")["parameter"])
-        up = told.objective.larger_is_better
-        tuned = "defaults kept" if told.kept_defaults else f"{with_bounds(change)}: {verdict(change, up)}"
-        cells = [told.name, searched, f"{told.test_mean(DEFAULTS):.4f}", f"{told.test_mean(WINNER):.4f}", tuned]
-        cells += ["" if told.kept_defaults else with_bounds(validated(told)), with_bounds(schedule)]
+    for results in studies:
+        change, schedule = results.tested(WINNER, DEFAULTS), results.tested(SCHEDULE, WINNER)
+        searched = ", ".join(f"`{name}`" for name in results.parameters.drop_duplicates("variable")["parameter"])
+        up = results.objective.larger_is_better
+        tuned = "defaults kept" if results.kept_defaults else f"{with_bounds(change)}: {verdict(change, up)}"
+        cells = [
+            results.name,
+            searched,
+            f"{results.test_mean(DEFAULTS):.4f}",
+            f"{results.test_mean(WINNER):.4f}",
+            tuned,
+        ]
+        cells += ["" if results.kept_defaults else with_bounds(validated(results)), with_bounds(schedule)]
         if joint:
-            cells.append("" if told is joint else with_bounds(between(joint, told)))
+            cells.append("" if results is joint else with_bounds(between(joint, results)))
         lines.append(row(*cells))
     return "\n".join(lines) + "\n"
 
 
-def between(one: Told, other: Told) -> Interval:
+def between(one: StudyResults, other: StudyResults) -> Interval:
     """By how much the winner of one study differs from that of another on the same requests of the test."""
     return paired(of_candidate(one.test, WINNER), of_candidate(other.test, WINNER), one.objective.figure)
 
 
-def _findings(studies: list[Told]) -> list[str]:
+def _findings(studies: list[StudyResults]) -> list[str]:
     """What the figures say of the hypotheses that the shipped configurations state, where their studies are there."""
-    by_name = {told.name: told for told in studies}
+    by_name = {results.name: results for results in studies}
     lines = []
     if ENGINE in by_name:
         change = by_name[ENGINE].tested(WINNER, DEFAULTS)
@@ -140,19 +146,19 @@ def _findings(studies: list[Told]) -> list[str]:
     if {ENGINE, ROUTER, JOINT} <= by_name.keys():
         for name in (ENGINE, ROUTER):
             change = between(by_name[JOINT], by_name[name])
-            told = "fails" if change.high < 0 else "holds" if change.low > 0 else "no difference beyond chance"
-            lines.append(f"H2, {JOINT} is at least as good as {name} alone: {told}: {with_bounds(change)}.")
+            verdict_of = "fails" if change.high < 0 else "holds" if change.low > 0 else "no difference beyond chance"
+            lines.append(f"H2, {JOINT} is at least as good as {name} alone: {verdict_of}: {with_bounds(change)}.")
     if JOINT in by_name:
         point, more = by_name[JOINT].tested(WINNER, DEFAULTS), by_name[JOINT].tested(SCHEDULE, WINNER)
-        told = "holds" if more.mean < point.mean else "fails"
+        verdict_of = "holds" if more.mean < point.mean else "fails"
         if more.low <= 0 <= more.high and point.low <= 0 <= point.high:
-            told = "undecided, neither can be told from 0"
+            verdict_of = "undecided, neither can be told from 0"
         lines.append(
             f"H3, parameters for each load add less to the tuned point than that adds to the defaults ({JOINT}): "
-            f"{told}: {with_bounds(more)} and {with_bounds(point)}."
+            f"{verdict_of}: {with_bounds(more)} and {with_bounds(point)}."
         )
     better = max if studies[0].objective.larger_is_better else min
-    best = better(studies, key=lambda told: told.test_mean(WINNER))
+    best = better(studies, key=lambda results: results.test_mean(WINNER))
     lines.append(f"The best mean, all being tuned, has {best.name}: {best.test_mean(WINNER):.4f}.")
     lucks = [luck for luck in map(optimism, studies) if luck is not None and luck.validation is not None]
     if lucks:
@@ -170,15 +176,15 @@ def _holds(change: Interval) -> str:
     return "fails" if change.high <= 0 else "undecided, the interval holds 0"
 
 
-def _study(told: Told) -> str:
-    labels = ", ".join(f"{role} `{label}`" for role, label in told.labels("winner").items())
-    count = told.document["trials"]
-    rows = parameters_of(told)
+def _study(results: StudyResults) -> str:
+    labels = ", ".join(f"{role} `{label}`" for role, label in results.labels("winner").items())
+    count = results.document["trials"]
+    rows = parameters_of(results)
     lines = [
-        f"### {told.name}\n",
+        f"### {results.name}\n",
         f"Winner: {labels}. Trials: {count['complete']} complete, {count['pruned']} pruned.\n",
-        *(f"- {line}" for line in conclusions(told)),
-        *_traces(told),
+        *(f"- {line}" for line in conclusions(results)),
+        *_traces(results),
         "",
         *header(*rows[0]),
         *(row(*cells.values()) for cells in rows),
@@ -186,10 +192,10 @@ def _study(told: Told) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _traces(told: Told) -> list[str]:
-    if told.kept_defaults:
+def _traces(results: StudyResults) -> list[str]:
+    if results.kept_defaults:
         return []
-    found = [f"{trace} {with_bounds(change)}" for trace, change in by_trace(told).items()]
+    found = [f"{trace} {with_bounds(change)}" for trace, change in by_trace(results).items()]
     return [f"- Winner against defaults, by trace: {', '.join(found)}."]
 
 

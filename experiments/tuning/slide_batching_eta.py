@@ -2,28 +2,12 @@
 
     python -m servegym.experiments.tuning.slide_batching_eta docs/results/slide-batching-eta.md
 
-Algorithm 1 (line 7) never makes a batch shorter than eta, so that under load batches are not all constant part. Under
-load it is the smallest remaining time of a decode, below its TPOT SLO, that would set the budget; so most batches last
-eta. One a little longer than the TPOT SLO makes every decode in it late.
-
-Hypothesis, stated before anything was run: over the settings of Figure 10 the TDG ratio and SLO attainment rise with
-eta / TPOT SLO up to about 0.9, the constant part of a batch being spread over more tokens, and are lower at 1.0 than
-at 0.9, in attainment most. Refuted by an interval of one of these differences (0.9 less 0.65, 1.0 less 0.9) wholly on
-the other side of 0.
-
-Rule of choice: the factor with the highest score, the mean of TDG ratio and SLO attainment over all settings, loads and
-seeds. (A trial with two families and seeds 20000 and 20001 came before it. There the rule was to take the smallest that
-is not decidedly below the best, which took what chance left undecided.) It was applied once, which gave the default of
-0.9. A later run moves the default only where another factor is decidedly ahead of it. (The A100s' all-reduces have been
-mended since, and each family draws arrivals of its own.)
-
-No claim, panel or `servegym compare` uses these seeds.
+Hypothesis, rule of choice and what came before: slide_batching_eta.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,15 +17,16 @@ from rich.console import Console
 from rich.progress import track
 
 from servegym.baselines.schedulers.slide_batching import ETA
+from servegym.evaluation.intervals import Interval, student_interval
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.measures import serve
 from servegym.experiments.claims.harness.page import header, row
 from servegym.experiments.claims.harness.settings import DEVICES, FAMILIES, Size, workload
-from servegym.experiments.intervals import Interval, student_interval
 
 if TYPE_CHECKING:
     import pandas as pd
 
+WORDS = Path(__file__).with_name("slide_batching_eta.md")
 FACTORS = (0.5, 0.65, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 LOADS = (0.7, 1.0, 1.4)
 FIRST_SEED = 20_010
@@ -56,7 +41,7 @@ OTHERS = {
 COLUMNS = {"TDG ratio": "tdg_ratio", "SLO attainment": "slo_attainment"}
 
 
-class Contender(NamedTuple):
+class Candidate(NamedTuple):
     """A scheduler as it is named on the page. settings: beside eta. factor: eta / smallest TPOT SLO; None: its own."""
 
     name: str
@@ -68,20 +53,20 @@ class Contender(NamedTuple):
         return f"slide-batching:{','.join((*filter(None, [self.settings]), *eta))}"
 
 
-def cells(size: Size, loads: Sequence[float], contenders: Sequence[Contender]) -> Iterator[tuple[str, Cell]]:
-    """The runs, each with its contender's name; those of one workload one after the other."""
+def cells(size: Size, loads: Sequence[float], candidates: Sequence[Candidate]) -> Iterator[tuple[str, Cell]]:
+    """The runs, each with its candidate's name; those of one workload one after the other."""
     for setting in size.settings:
         for load in loads:
             for seed in size.seeds:
                 requests = size.requests_of(setting)
                 tpot_slo_s = float(workload(setting, load, seed, requests).table["tpot_slo_s"].min())
-                for contender in contenders:
-                    yield contender.name, Cell(*setting, contender.text(tpot_slo_s), load, seed, requests)
+                for candidate in candidates:
+                    yield candidate.name, Cell(*setting, candidate.text(tpot_slo_s), load, seed, requests)
 
 
 def measured(name: str, cell: Cell) -> dict[str, Any]:
     figures = serve(cell)
-    keys = {"contender": name, "setting": cell.setting, "load": cell.load, "seed": cell.seed}
+    keys = {"candidate": name, "setting": cell.setting, "load": cell.load, "seed": cell.seed}
     return keys | {column: figures[column] for column in COLUMNS.values()}
 
 
@@ -91,7 +76,7 @@ def scored(rows: pd.DataFrame) -> pd.DataFrame:
 
 def by_seed(rows: pd.DataFrame, name: str, column: str) -> np.ndarray:
     """float64[seeds]: the mean over all settings and loads."""
-    return rows[rows["contender"] == name].groupby("seed")[column].mean().to_numpy()
+    return rows[rows["candidate"] == name].groupby("seed")[column].mean().to_numpy()
 
 
 def difference(rows: pd.DataFrame, one: str, other: str, column: str) -> Interval:
@@ -99,19 +84,19 @@ def difference(rows: pd.DataFrame, one: str, other: str, column: str) -> Interva
 
 
 def choose(rows: pd.DataFrame, factors: Sequence[float]) -> str:
-    """The contender, one of the factors, with the highest score."""
+    """The candidate, one of the factors, with the highest score."""
     return max((f"{factor:g}" for factor in factors), key=lambda name: by_seed(rows, name, "score").mean())
 
 
 def page(rows: pd.DataFrame, size: Size, factors: Sequence[float], loads: Sequence[float]) -> str:
-    names = list(dict.fromkeys(rows["contender"]))
+    names = list(dict.fromkeys(rows["candidate"]))
     best, default = choose(rows, factors), f"{ETA.factor:g}"
     behind = ""
     if default in names and default != best:
-        behind = f" The difference of the default is {told(difference(rows, default, best, 'score'), '+')}."
+        behind = f" The difference of the default is {in_words(difference(rows, default, best, 'score'), '+')}."
     lines = [
         "# SlideBatching's least latency budget\n",
-        textwrap.dedent((__doc__ or "").split("\n\n", 2)[2]),
+        WORDS.read_text(encoding="utf-8"),
         "Measured by `python -m servegym.experiments.tuning.slide_batching_eta docs/results/slide-batching-eta.md`: "
         f"{', '.join(size.families)}, each on {', '.join(size.devices)}; loads "
         f"{', '.join(f'{load:g}' for load in loads)}; seeds {size.seeds[0]} to {size.seeds[-1]}; {size.requests} "
@@ -123,8 +108,8 @@ def page(rows: pd.DataFrame, size: Size, factors: Sequence[float], loads: Sequen
         lines += header(label, *(f"load {load:g}" for load in loads), "all", f"all, less {best}")
         for name in names:
             of_load = [student_interval(by_seed(rows[rows["load"] == load], name, column)) for load in loads]
-            lines.append(row(name, *map(told, of_load), told(student_interval(by_seed(rows, name, column))),
-                             "" if name == best else told(difference(rows, name, best, column), "+")))  # fmt: skip
+            lines.append(row(name, *map(in_words, of_load), in_words(student_interval(by_seed(rows, name, column))),
+                             "" if name == best else in_words(difference(rows, name, best, column), "+")))  # fmt: skip
         lines.append("")
     lines += ["Score by device: mean over families and loads; bold is the largest of the factors.\n"]
     lines += header("", *size.devices, "all", f"all, less {best}")
@@ -135,17 +120,17 @@ def page(rows: pd.DataFrame, size: Size, factors: Sequence[float], loads: Sequen
     for name in names:
         means = [f"**{mean:.4f}**" if mean == top else f"{mean:.4f}"
                  for mean, top in zip(of_device[name], largest, strict=True)]  # fmt: skip
-        lines.append(row(name, *means, told(student_interval(by_seed(rows, name, "score"))),
-                         "" if name == best else told(difference(rows, name, best, "score"), "+")))  # fmt: skip
+        lines.append(row(name, *means, in_words(student_interval(by_seed(rows, name, "score"))),
+                         "" if name == best else in_words(difference(rows, name, best, "score"), "+")))  # fmt: skip
     lines += ["", "**The hypothesis**, over all settings and loads:\n", *header("", *COLUMNS)]
     for one, other in ((0.9, 0.65), (1.0, 0.9)):
         if one in factors and other in factors:
             pairs = [difference(rows, f"{one:g}", f"{other:g}", column) for column in COLUMNS.values()]
-            lines.append(row(f"{one:g} less {other:g}", *(told(pair, "+") for pair in pairs)))
+            lines.append(row(f"{one:g} less {other:g}", *(in_words(pair, "+") for pair in pairs)))
     return "\n".join(lines) + "\n"
 
 
-def told(interval: Interval, sign: str = "") -> str:
+def in_words(interval: Interval, sign: str = "") -> str:
     return f"{interval.mean:{sign}.4f} ± {interval.half_width:.4f}"
 
 
@@ -164,10 +149,10 @@ def main() -> None:
 
     seeds = tuple(range(asked.first_seed, asked.first_seed + asked.seeds))
     size = Size("eta", tuple(asked.families), tuple(asked.devices), seeds, asked.requests)
-    contenders = [Contender(f"{factor:g}", "", factor) for factor in asked.factors]
-    contenders += [Contender(name, *other) for name, other in OTHERS.items()]
-    runs = len(size.settings) * len(asked.loads) * len(seeds) * len(contenders)
-    progress = track(cells(size, asked.loads, contenders), "runs", runs, console=Console(stderr=True))
+    candidates = [Candidate(f"{factor:g}", "", factor) for factor in asked.factors]
+    candidates += [Candidate(name, *other) for name, other in OTHERS.items()]
+    runs = len(size.settings) * len(asked.loads) * len(seeds) * len(candidates)
+    progress = track(cells(size, asked.loads, candidates), "runs", runs, console=Console(stderr=True))
     rows = scored(pd.DataFrame([measured(name, cell) for name, cell in progress]))
     asked.page.write_text(page(rows, size, asked.factors, asked.loads), encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""The registry of latency forms: every module of this package that binds a `Form` to the name FORM."""
+"""The registry of latency forms: every module of this package that binds a `LatencyForm` to the name FORM."""
 
 import functools
 import importlib
@@ -6,19 +6,19 @@ import pkgutil
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from servegym.latency_models.form import Form
-from servegym.simulator.errors import ProfileError
+from servegym.errors import ProfileError
+from servegym.latency_models.form import LatencyForm
 
 
 @functools.cache
-def forms() -> Mapping[str, Form]:
+def forms() -> Mapping[str, LatencyForm]:
     """All forms by name, in alphabetical order of their modules."""
     modules = sorted(module.name for module in pkgutil.iter_modules(__path__))
     found = [importlib.import_module(f"{__name__}.{module}").FORM for module in modules]
     return MappingProxyType({form.name: form for form in found})
 
 
-def get_form(name: str) -> Form:
+def get_form(name: str) -> LatencyForm:
     """The form of this name. Raises ProfileError, listing the known ones, for another name."""
     try:
         return forms()[name]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from servegym.latency_models.form import Coefficient, Form, Values
+from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.latency_models.least_squares import fit_relative
 from servegym.simulator.compilation import kernel
 from servegym.simulator.requests import cached_of, is_decoding, left_of
@@ -37,10 +37,10 @@ def request_s(tokens, cached, decoding, coefficients):
 
 
 @queue_latency
-def exec_s(requests, queue, coefficients, plan):
-    for place in range(queue.shape[0]):
-        request = requests[queue[place]]
-        plan[place].exec_s = core_s(left_of(request), cached_of(request), is_decoding(request), coefficients)
+def exec_s(requests, queue, coefficients, ranks):
+    for position in range(queue.shape[0]):
+        request = requests[queue[position]]
+        ranks[position].exec_s = core_s(left_of(request), cached_of(request), is_decoding(request), coefficients)
 
 
 def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
@@ -58,7 +58,7 @@ def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
     return {c.name: float(w) for c, w in zip(FORM.coefficients, weights, strict=True)}
 
 
-FORM = Form(
+FORM = LatencyForm(
     name="linear",
     equation="sum over prefills (a_p lq^2 + b_p lq lkv + c_p lq) + sum over decodes (a_d lkv + b_d) + t_c",
     batch_s=batch_s,

@@ -6,11 +6,11 @@ waves of thread blocks; attention adds its own work, and a constant for each kin
 
 import numpy as np
 
-from servegym.latency_models.form import Coefficient, Form, Values
+from servegym.errors import ProfileError
+from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.latency_models.knots import segment
 from servegym.latency_models.least_squares import fit_relative, rising
 from servegym.simulator.compilation import kernel
-from servegym.simulator.errors import ProfileError
 from servegym.simulator.signatures import latency
 
 A_P, B_P, F_P, A_D, F_D, T_C, KNOTS = range(7)
@@ -54,16 +54,16 @@ def batch_s(batch, coefficients):
 
 
 def knots_reached(tokens: np.ndarray) -> np.ndarray:
-    """Those of FIT_KNOTS, two or more, that batches of so many tokens, float64[n], tell of.
+    """Those of FIT_KNOTS, two or more, that batches with these token counts, float64[n], determine.
 
-    Past the last knot its segment's slope goes on. So batches must fill half of that segment, for without any its slope
-    is 0 and tokens past it are free; and it must not be one of the steps.
+    Past the last knot the last segment's slope goes on. So batches must fill half of that segment: without any, its
+    slope would be 0 and tokens past it free. And it must not be one of the steps.
     """
     knots = np.array(FIT_KNOTS, dtype=float)
-    told = 1 + int(np.count_nonzero((knots[:-1] + knots[1:]) / 2 <= tokens.max()))
-    while told > 2 and knots[told - 1] - knots[told - 2] < STEP_SHARE * knots[told - 1]:
-        told -= 1
-    return knots[: max(told, 2)]
+    kept = 1 + int(np.count_nonzero((knots[:-1] + knots[1:]) / 2 <= tokens.max()))
+    while kept > 2 and knots[kept - 1] - knots[kept - 2] < STEP_SHARE * knots[kept - 1]:
+        kept -= 1
+    return knots[: max(kept, 2)]
 
 
 def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
@@ -107,7 +107,7 @@ def _check(values: Values, where: str) -> None:
             raise ProfileError(f"{where}: {name}[{bad[0] + 1}] is {after} after {before}; they must {rule}")
 
 
-FORM = Form(
+FORM = LatencyForm(
     name="piecewise",
     equation="base(prefill tokens + decodes) + a_p sum lq^2 + b_p sum lq lkv + f_p [any prefill] "
     "+ a_d sum over decodes lkv + f_d [any decode] + t_c",

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from servegym.latency_models.form import Coefficient, Form, Values
+from servegym.errors import ProfileError
+from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.latency_models.least_squares import fit_relative
 from servegym.simulator.compilation import kernel
-from servegym.simulator.errors import ProfileError
 from servegym.simulator.requests import is_decoding, left_of
 from servegym.simulator.signatures import latency, queue_latency, request_latency
 
@@ -28,10 +28,10 @@ def request_s(tokens, cached, decoding, coefficients):
 
 
 @queue_latency
-def exec_s(requests, queue, coefficients, plan):
-    for place in range(queue.shape[0]):
-        request = requests[queue[place]]
-        plan[place].exec_s = 0.0 if is_decoding(request) else prefill_s(float(left_of(request)), coefficients)
+def exec_s(requests, queue, coefficients, ranks):
+    for position in range(queue.shape[0]):
+        request = requests[queue[position]]
+        ranks[position].exec_s = 0.0 if is_decoding(request) else prefill_s(float(left_of(request)), coefficients)
 
 
 def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
@@ -46,7 +46,7 @@ def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
     return {c.name: float(w) for c, w in zip(FORM.coefficients, weights, strict=True)}
 
 
-FORM = Form(
+FORM = LatencyForm(
     name="polynomial",
     equation="c_3 n^3 + c_2 n^2 + c_1 n + t_c with n the prefill tokens of the batch",
     batch_s=batch_s,

@@ -1,7 +1,7 @@
-"""A roofline: work and traffic of one device over what its specification and two or three efficiencies allow."""
+"""A roofline: a device's work and memory traffic over its specified peaks times two or three efficiencies."""
 
-from servegym.latency_models.form import Coefficient, Form, Values
-from servegym.simulator.errors import ProfileError
+from servegym.errors import ProfileError
+from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.simulator.signatures import latency
 
 (
@@ -34,7 +34,7 @@ def _check(values: Values, where: str) -> None:
             raise ProfileError(f"{where}: {name} is {value}; it must be 1 or less")
 
 
-FORM = Form(
+FORM = LatencyForm(
     name="roofline",
     equation="max(token_flop N / (peak e_c), weight_bytes / (memory e_m)) + pair_flop (sum lq^2 / (2 peak e_c) "
     "+ sum lq lkv / (peak e_p)) + cache_bytes sum over decodes lkv / (memory e_m) + link_bytes N / link + t_c",

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from servegym.latency_models.form import Coefficient, Form, Values
+from servegym.errors import ProfileError
+from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.latency_models.least_squares import fit_relative
 from servegym.simulator.compilation import kernel
-from servegym.simulator.errors import ProfileError
 from servegym.simulator.requests import cached_of, is_decoding, left_of
 from servegym.simulator.signatures import latency, queue_latency, request_latency
 
@@ -35,15 +35,15 @@ def request_s(tokens, cached, decoding, coefficients):
 
 
 @queue_latency
-def exec_s(requests, queue, coefficients, plan):
-    for place in range(queue.shape[0]):
-        request = requests[queue[place]]
+def exec_s(requests, queue, coefficients, ranks):
+    for position in range(queue.shape[0]):
+        request = requests[queue[position]]
         tokens, cached = float(left_of(request)), float(cached_of(request))
-        plan[place].exec_s = core_s(tokens, cached, is_decoding(request), coefficients)
+        ranks[position].exec_s = core_s(tokens, cached, is_decoding(request), coefficients)
 
 
 def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
-    """Each phase on the batches that hold no other: in a mixed batch the slower one hides the other."""
+    """Fit each phase on batches of that phase alone: in a mixed batch the slower phase hides the other."""
     prefills, decodes = batches["prefill_requests"] > 0, batches["decode_requests"] > 0
     values = {"t_c": 0.0}
     for names, phase, length, power in (
@@ -62,7 +62,7 @@ def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
     return values
 
 
-FORM = Form(
+FORM = LatencyForm(
     name="slowest",
     equation="max(alpha_1 n^2 + alpha_2 n of the longest prefill, gamma_1 lkv + gamma_2 of the longest decode) + t_c",
     batch_s=batch_s,

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from servegym.latency_models.form import Coefficient, Form, Values
+from servegym.errors import ProfileError
+from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.latency_models.knots import segment
 from servegym.latency_models.least_squares import fit_relative, rising
 from servegym.simulator.compilation import kernel
-from servegym.simulator.errors import ProfileError
 from servegym.simulator.requests import cached_of, left_of
 from servegym.simulator.signatures import latency, queue_latency, request_latency
 
@@ -53,10 +53,10 @@ def request_s(tokens, cached, decoding, coefficients):
 
 
 @queue_latency
-def exec_s(requests, queue, coefficients, plan):
-    for place in range(queue.shape[0]):
-        request = requests[queue[place]]
-        plan[place].exec_s = core_s(left_of(request), cached_of(request), coefficients)
+def exec_s(requests, queue, coefficients, ranks):
+    for position in range(queue.shape[0]):
+        request = requests[queue[position]]
+        ranks[position].exec_s = core_s(left_of(request), cached_of(request), coefficients)
 
 
 def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
@@ -91,7 +91,7 @@ def _check(values: Values, where: str) -> None:
         raise ProfileError(f"{where}: table_s falls along tokens or cached_tokens; more work must not take less time")
 
 
-FORM = Form(
+FORM = LatencyForm(
     name="table",
     equation="table(prefill tokens + decodes, cached tokens of all requests) + t_c",
     batch_s=batch_s,

@@ -27,15 +27,23 @@ if TYPE_CHECKING:
     from servegym.baselines.registry import scaler_names as scaler_names
     from servegym.baselines.registry import scheduler as scheduler
     from servegym.baselines.registry import scheduler_names as scheduler_names
-    from servegym.experiments.policy_checks.checking import check_policy as check_policy
+    from servegym.errors import ServegymError as ServegymError
+    from servegym.evaluation.policy_checks.checking import check_policy as check_policy
     from servegym.latency_models.profile import load_profile as load_profile
     from servegym.latency_models.profile import profile_names as profile_names
+    from servegym.scenarios.documents import load_spec as load_spec
+    from servegym.scenarios.parts import Demand as Demand
+    from servegym.scenarios.parts import Fleet as Fleet
+    from servegym.scenarios.parts import Imperfection as Imperfection
+    from servegym.scenarios.parts import Policies as Policies
+    from servegym.scenarios.parts import Pool as Pool
+    from servegym.scenarios.ranges import Range as Range
+    from servegym.scenarios.spec import ServingSpec as ServingSpec
     from servegym.simulator.cluster import Cluster as Cluster
     from servegym.simulator.cluster import Link as Link
     from servegym.simulator.deployment import Deployment as Deployment
     from servegym.simulator.disturbances import Correction as Correction
     from servegym.simulator.disturbances import Disturbance as Disturbance
-    from servegym.simulator.errors import ServegymError as ServegymError
     from servegym.simulator.gains import Gain as Gain
     from servegym.simulator.incidents import Incident as Incident
     from servegym.simulator.policies import Parameter as Parameter
@@ -43,7 +51,7 @@ if TYPE_CHECKING:
     from servegym.simulator.policies import register as register
     from servegym.simulator.prefixes import PrefixStore as PrefixStore
     from servegym.simulator.results import Result as Result
-    from servegym.simulator.simulation import Scenario as Scenario
+    from servegym.simulator.scenario import Scenario as Scenario
     from servegym.simulator.simulation import Simulation as Simulation
     from servegym.simulator.workload import Workload as Workload
     from servegym.traces.workloads import build_workload as build_workload
@@ -52,7 +60,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "check_policy": "experiments.policy_checks.checking",
+    "check_policy": "evaluation.policy_checks.checking",
     "simulate": "api",
     "router": "baselines.registry",
     "router_names": "baselines.registry",
@@ -67,15 +75,23 @@ _HOMES = {
     "Deployment": "simulator.deployment",
     "Correction": "simulator.disturbances",
     "Disturbance": "simulator.disturbances",
-    "ServegymError": "simulator.errors",
+    "ServegymError": "errors",
     "Gain": "simulator.gains",
     "Incident": "simulator.incidents",
     "Parameter": "simulator.policies",
     "Policy": "simulator.policies",
     "register": "simulator.policies",
     "PrefixStore": "simulator.prefixes",
+    "Demand": "scenarios.parts",
+    "Fleet": "scenarios.parts",
+    "Imperfection": "scenarios.parts",
+    "Policies": "scenarios.parts",
+    "Pool": "scenarios.parts",
+    "Range": "scenarios.ranges",
+    "ServingSpec": "scenarios.spec",
+    "load_spec": "scenarios.documents",
     "Result": "simulator.results",
-    "Scenario": "simulator.simulation",
+    "Scenario": "simulator.scenario",
     "Simulation": "simulator.simulation",
     "Workload": "simulator.workload",
     "build_workload": "traces.workloads",

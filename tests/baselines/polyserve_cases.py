@@ -13,7 +13,8 @@ from servegym.baselines.registry import router, scaler, scheduler
 from servegym.baselines.routers.polyserve_forecast import FIELDS
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import ROLES
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests
@@ -32,12 +33,12 @@ def decoding(n: int, prompt: int, emitted: int, tpot_s: float = 6.0) -> list[dic
 
 
 def engine(tier: int = -1, running: Any = (), record: Any = (), role: str = "both", **more: Any) -> dict:
-    """more: fields of its view, or of what the router keeps of it."""
+    """more: fields of its snapshot, or of what the router keeps of it."""
     return {"tier": tier, "running": list(running), "record": list(record), "role": role, "more": more}
 
 
 def simulated(rows: list[dict], engines: tuple[dict, ...], total_blocks: int, text: str) -> Simulation:
-    """A simulation whose views, and nothing else, are those of the engines; the requests are numbered in order."""
+    """A simulation whose snapshots, and nothing else, are those of the engines; the requests are numbered in order."""
     names = ("prompt_tokens", "tpot_slo_s", "ttft_slo_s")
     columns = zip(names, ("prompt", "tpot_s", "ttft_s"), strict=True)
     workload = requests(output_tokens=50, **{name: np.array([row[key] for row in rows]) for name, key in columns})
@@ -54,23 +55,27 @@ def simulated(rows: list[dict], engines: tuple[dict, ...], total_blocks: int, te
     for r, row in enumerate(rows):
         simulation.arrays.requests[r]["emitted_tokens"] = row["emitted"]
         simulation.arrays.requests[r]["computed_tokens"] = row["computed"]
-    known, state = simulation.books.known, simulation.books.state
+    known, state = simulation.router_state.known, simulation.router_state.state
     numbers = itertools.count(0)
     for e, one in enumerate(engines):
-        view = known.views[e]
-        assert ROLES[view["role"]] == one["role"]
+        snapshot = known.snapshots[e]
+        assert ROLES[snapshot["role"]] == one["role"]
         for k, _ in enumerate(one["running"]):
-            known.running[e, k] = next(numbers)
+            known.decoding[e, k] = next(numbers)
         for k, row in enumerate(one["record"]):
-            known.records[e, k] = next(numbers)
-            view["prefill_tokens"] += row["prompt"]
-        view["tier"], view["decodes"], view["prefills"] = one["tier"], len(one["running"]), len(one["record"])
-        view["requests"] = view["decodes"] + view["prefills"]
+            known.prefilling[e, k] = next(numbers)
+            snapshot["prefill_tokens"] += row["prompt"]
+        snapshot["tier"], snapshot["decodes"], snapshot["prefills"] = (
+            one["tier"],
+            len(one["running"]),
+            len(one["record"]),
+        )
+        snapshot["requests"] = snapshot["decodes"] + snapshot["prefills"]
         for field, value in one["more"].items():
             if field in FIELDS:
                 state[e, FIELDS.index(field)] = value
             else:
-                view[field] = value
+                snapshot[field] = value
     return simulation
 
 
@@ -86,25 +91,26 @@ def decided(new: dict, *engines: dict, now_s: float = 0.0, total_blocks: int = 5
     pairs = "".join(f",{key}={value}" for key, value in settings.items())
     rows = [row for one in engines for row in (*one["running"], *one["record"])] + [new]
     simulation = simulated(rows, engines, total_blocks, f"polyserve:token_budget=32,output_tokens=10{pairs}")
-    books, run = simulation.books, simulation.arrays
-    route = books.route[0]
+    router_state = simulation.router_state
+    route = router_state.route[0]
     route["engine"], route["tier"] = -1, -1
-    simulation.settings.router.function.entry(
-        now_s, len(rows) - 1, run.requests, books.known, books.state, books.parameters, books.estimates,
-        np.zeros(len(rows) + 1, run.plan.dtype), np.zeros(len(rows) + 1, "i4"), route,
-    )  # fmt: skip
-    return Decided(int(route["engine"]), int(route["tier"]), int(route["line"]), books.state)
+    policy = simulation.settings.router
+    context = simulation.router_context(now_s)._replace(scratch=np.zeros((policy.scratch.rows, len(rows) + 1)))
+    policy.function.entry(context, len(rows) - 1, route)
+    return Decided(int(route["engine"]), int(route["tier"]), int(route["held_queue"]), router_state.state)
 
 
 def scaled(*engines: dict, waiting: tuple[int, ...] = (0, 0)) -> list[tuple[int, int]]:
     """(tier, closed) of each engine after a check; waiting: requests in the lines of the tiers."""
     rows = [row for one in engines for row in (*one["running"], *one["record"])] + [request(1)]
     simulation = simulated(rows, engines, 5000, "polyserve")
-    books = simulation.books
+    router_state = simulation.router_state
     for tier, number in enumerate(waiting):
-        books.known.tiers[tier]["waiting"] = number
-    books.moves["tier"], books.moves["closed"] = books.known.views["tier"], books.known.views["closed"]
-    scaler("polyserve").function.entry(
-        0.0, simulation.arrays.requests, books.known, books.scaler_state, np.array([1.0]), books.estimates, books.moves
-    )  # fmt: skip
-    return [(int(move["tier"]), int(move["closed"])) for move in books.moves[: len(engines)]]
+        router_state.known.tiers[tier]["waiting"] = number
+    router_state.moves["tier"], router_state.moves["closed"] = (
+        router_state.known.snapshots["tier"],
+        router_state.known.snapshots["closed"],
+    )
+    context = simulation.scaler_context(0.0)._replace(parameters=np.array([1.0]))
+    scaler("polyserve").function.entry(context, router_state.moves)
+    return [(int(move["tier"]), int(move["closed"])) for move in router_state.moves[: len(engines)]]

@@ -6,7 +6,6 @@ import numpy as np
 
 from servegym.baselines.registry import scheduler
 from servegym.simulator.policies import Policy
-from servegym.simulator.signatures import state_view
 from servegym.simulator.types import LIMITS
 from tests.simulator.forming import waiting_for_a_batch
 
@@ -44,10 +43,8 @@ def decided(
     engine = arrays.engines[0]
     engine["busy_s"], engine["scheduled_tokens"] = iterations
     limits = np.zeros(1, LIMITS)
-    here = state_view(arrays.state, 0)
-    policy.function(
-        float(arrays.clock[0].now_s), engine, arrays.requests, arrays.queues[0][:n], here, arrays.parameters[0],
-        simulation.estimator_of(0), arrays.plan, limits[0],
-    )  # fmt: skip
-    plan = arrays.plan[:n]
+    context = simulation.scheduler_context(0, float(arrays.status[0].now_s))
+    policy.function(context, arrays.ranks, limits[0])
+    here = context.state
+    plan = arrays.ranks[:n]
     return Decided(plan["tier"].tolist(), plan["key"].tolist(), here.requests[:n, 0].astype(int).tolist(), limits[0])

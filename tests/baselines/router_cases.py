@@ -9,8 +9,9 @@ from servegym.latency_models.model import LatencyModel
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.gains import Gain
-from servegym.simulator.simulation import Scenario, Simulation
-from servegym.simulator.types import HOLD, STAY, VIEW
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.types import ENGINE_SNAPSHOT, HOLD, STAY
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests
 
@@ -22,9 +23,9 @@ def waits(prompt_tokens: int, **more: Any) -> dict:
     return {"prompt_tokens": prompt_tokens, "ttft_slo_s": 1000.0, "tpot_slo_s": 1000.0, "weight": 1.0, **more}
 
 
-def engine(*record: dict, role: str = "both", model: LatencyModel = A_TOKEN_A_SECOND, **view: Any) -> dict:
-    """An engine as a router knows it: its queue record, and fields of its view."""
-    return {"record": record, "role": role, "model": model, "view": view}
+def engine(*record: dict, role: str = "both", model: LatencyModel = A_TOKEN_A_SECOND, **snapshot: Any) -> dict:
+    """An engine as a router knows it: its queue record, and fields of its snapshot."""
+    return {"record": record, "role": role, "model": model, "snapshot": snapshot}
 
 
 def asked(text: str, request: dict, *engines: dict, now_s: float = 0.0, emitted: int = 0, sent: tuple = ()) -> int:
@@ -47,27 +48,29 @@ def asked(text: str, request: dict, *engines: dict, now_s: float = 0.0, emitted:
         workload, Cluster(tuple(pools)), scheduler("edf"), Gain(first_weight=1.0), router=router(text)
     )  # fmt: skip
     simulation = Simulation(scenario)
-    books, run, r = simulation.books, simulation.arrays, int(place[-1])
+    router_state, run, r = simulation.router_state, simulation.arrays, int(place[-1])
     run.requests[r].emitted_tokens = emitted
     run.requests[r].computed_tokens = request["prompt_tokens"] if emitted else 0  # its KV is on a prefill engine
-    records = np.zeros((len(pools), len(rows) + 1), "i4")
+    prefilling = np.zeros((len(pools), len(rows) + 1), "i4")
     nth = 0
     for e, one in enumerate(engines):
         for k, row in enumerate(one["record"]):
-            records[e, k] = place[nth]
-            books.known.views[e].prefills += 1
-            books.known.views[e].prefill_tokens += row["prompt_tokens"]
-            books.known.views[e].requests += 1
+            prefilling[e, k] = place[nth]
+            router_state.known.snapshots[e].prefills += 1
+            router_state.known.snapshots[e].prefill_tokens += row["prompt_tokens"]
+            router_state.known.snapshots[e].requests += 1
             nth += 1
-        for field, value in one["view"].items():
-            assert field in VIEW.names
-            books.known.views[e][field] = value
+        for field, value in one["snapshot"].items():
+            assert field in ENGINE_SNAPSHOT.names
+            router_state.known.snapshots[e][field] = value
     if sent:
-        books.state[: len(sent), 0] = sent
-    route = books.route[0]  # as `ask` has it beforehand
-    route.engine, route.decode_engine, route.tier, route.line = HOLD, -1, STAY, 0
-    simulation.settings.router.function.entry(
-        now_s, r, run.requests, books.known._replace(records=records), books.state, books.parameters, books.estimates,
-        np.zeros(len(rows) + 1, run.plan.dtype), np.zeros(len(rows) + 1, "i4"), books.route[0],
-    )  # fmt: skip
-    return int(books.route[0].engine)
+        router_state.state[: len(sent), 0] = sent
+    route = router_state.route[0]  # as `route_request` has it beforehand
+    route.engine, route.decode_engine, route.tier, route.held_queue = HOLD, -1, STAY, 0
+    policy = simulation.settings.router
+    context = simulation.router_context(now_s)._replace(
+        known=router_state.known._replace(prefilling=prefilling),
+        scratch=np.zeros((policy.scratch.rows, len(rows) + 1)),
+    )
+    policy.function.entry(context, r, route)
+    return int(router_state.route[0].engine)

@@ -7,7 +7,8 @@ import pytest
 from servegym.baselines.registry import scheduler
 from servegym.simulator.cluster import Cluster, Link
 from servegym.simulator.deployment import Deployment
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 from tests.simulator.forming import SECONDS, decode, formed, ranked, state
 from tests.timelines import iterations

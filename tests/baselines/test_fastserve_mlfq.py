@@ -99,8 +99,8 @@ def test_a_quantum_used_up_is_a_level_down():
     assert of(simulation, LEVEL) == [3, 2, 1] and of(simulation, USED_S) == [0, 3.75, 0]
     assert of(simulation, ENTERED_S) == [20, 0, 20]
     # So the demoted one runs behind a request of its new level that was there.
-    assert simulation.arrays.plan["tier"][:3].tolist() == [3, 2, 1]
-    assert simulation.arrays.plan["key"][:3].tolist() == [20, 0, 20]
+    assert simulation.arrays.ranks["tier"][:3].tolist() == [3, 2, 1]
+    assert simulation.arrays.ranks["key"][:3].tolist() == [20, 0, 20]
 
 
 def test_the_way_down_of_one_request():

@@ -41,7 +41,7 @@ def ran(
 
 def lines(simulation: Simulation, *kinds: str) -> list[tuple[float, str, int]]:
     """(time, kind, request) of the lines of these kinds."""
-    used = simulation.arrays.timeline[: simulation.arrays.clock[0].timeline_used]
+    used = simulation.arrays.timeline[: simulation.arrays.status[0].timeline_used]
     rows = [(float(line.time_s), TIMELINE_KINDS[line.kind], int(line.request)) for line in used]
     return [row for row in rows if row[1] in kinds]
 
@@ -64,7 +64,12 @@ def test_the_example_of_figure_8():
     assert finished(simulation) == [10, 6]
     engine = simulation.arrays.engines[0]
     # Rounds: A comes, B comes, B is done. (When A is done nothing is left to be decided.)
-    assert (engine.rounds, engine.preemptions, engine.blocking_s, engine.longest_blocking_s) == (3, 1, 1, 1)
+    assert (engine.rounds, engine.totals.preemptions, engine.totals.blocking_s, engine.totals.longest_blocking_s) == (
+        3,
+        1,
+        1,
+        1,
+    )
 
 
 def test_boundaries():
@@ -180,7 +185,7 @@ def test_who_finds_no_room_suspends_nobody():
     assert commands(simulation) == [
         (0, "scheduled", 0), (6, "suspended", 0), (6, "scheduled", 2), (8, "resumed", 0), (10, "scheduled", 1),
     ]  # fmt: skip
-    assert simulation.arrays.engines[0].preemptions == 1 and finished(simulation) == [10, 14, 8]
+    assert simulation.arrays.engines[0].totals.preemptions == 1 and finished(simulation) == [10, 14, 8]
 
 
 def test_a_batch_ends_where_memory_does():

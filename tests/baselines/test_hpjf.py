@@ -5,7 +5,8 @@ import pytest
 
 from servegym.baselines.registry import scheduler
 from servegym.simulator.deployment import Deployment
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from tests.simulator.forming import SECONDS, decode, formed, ranked, state
 from tests.simulator.scenes import requests
 

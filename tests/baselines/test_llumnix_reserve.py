@@ -61,7 +61,7 @@ def test_alone_it_needs_no_reserve():
 def test_every_priority_below_the_highest_leaves_the_reserve():
     simulation = waiting_for_a_batch(llumnix(reserve=0.25), *[state(2, priority=p) for p in (-1, 0, 1, 7)], blocks=10)
     simulation.step()
-    assert simulation.arrays.plan["headroom_blocks"][:4].tolist() == [0, 0, 2, 2]
+    assert simulation.arrays.ranks["headroom_blocks"][:4].tolist() == [0, 0, 2, 2]
 
 
 def test_a_low_priority_decode_grows_into_the_reserve():

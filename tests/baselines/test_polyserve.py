@@ -4,10 +4,11 @@ import pytest
 
 from servegym.baselines.registry import router, scheduler
 from servegym.baselines.routers.polyserve_forecast import FIELDS
+from servegym.errors import DeploymentError
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
-from servegym.simulator.errors import DeploymentError
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from tests.baselines.polyserve_cases import decided, decoding, engine, request
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests

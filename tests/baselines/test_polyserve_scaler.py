@@ -9,7 +9,8 @@ from servegym.baselines.registry import router, scaler, scheduler
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import MOVED, POOL
 from servegym.traces.workloads import build_workload
 from tests.baselines.polyserve_cases import decoding, engine, request, scaled
@@ -70,7 +71,7 @@ def test_few_engines_serve_a_light_load_and_return():
     deployment = load_profile("h200-llama3-8b").deployment(8)
     simulation = served(20.0, deployment)
     result = simulation.result()
-    lines = simulation.arrays.timeline[: simulation.arrays.clock[0].timeline_used]
+    lines = simulation.arrays.timeline[: simulation.arrays.status[0].timeline_used]
     moved = lines[lines["kind"] == MOVED]
     assert set(moved["engine"]) <= {0, 1, 2, 3}  # one a tier at most
     assert (moved["tokens"] == POOL).any()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import scheduler
-from servegym.simulator.types import LIMITS, PLAN, ROLE_PREFILL
+from servegym.simulator.types import LIMITS, RANK, ROLE_PREFILL
 from tests.simulator.forming import decode, formed, ranked, state, waiting_for_a_batch
 
 pytestmark = pytest.mark.nojit
@@ -55,12 +55,8 @@ def budget_of_a_prefill_engine(*queue: dict) -> int:
     """The limit on tokens under a budget of 4."""
     simulation = waiting_for_a_batch(policy(4), *queue)
     simulation.arrays.engines[0]["role"] = ROLE_PREFILL
-    limits, plan = np.zeros(1, LIMITS), np.zeros(len(queue), PLAN)
-    run = simulation.arrays
-    policy(4).function.entry(
-        0.0, run.engines[0], run.requests, run.queues[0][: len(queue)], run.state, run.parameters[0],
-        simulation.estimator_of(0), plan, limits[0],
-    )  # fmt: skip
+    limits, ranks = np.zeros(1, LIMITS), np.zeros(len(queue), RANK)
+    policy(4).function.entry(simulation.scheduler_context(0, 0.0), ranks, limits[0])
     return int(limits[0]["token_budget"])
 
 

@@ -14,7 +14,8 @@ from servegym.latency_models.profile import load_profile
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.prefixes import PrefixStore, Prompts
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.traces import build_workload
 from tests.cluster_scenes import random_scene, run_both, sensible_scheduler, with_extras
 from tests.reference.routers import PrefixAffinity

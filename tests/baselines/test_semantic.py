@@ -9,7 +9,8 @@ import pytest
 from servegym.baselines.registry import scheduler
 from servegym.baselines.slots import ONGOING, SEEN
 from servegym.simulator.deployment import Deployment, HostMemory
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import LEAVE_OUT
 from tests.simulator.forming import SECONDS, decode, formed, linear, moved, ranked, state, waiting_for_a_batch
 from tests.simulator.scenes import requests
@@ -39,10 +40,10 @@ def chosen(policy, *rows: dict, ongoing: tuple[int, ...] = (), seen_evictions: i
         arrays.state.requests[r, ONGOING] = 1.0
         arrays.state.requests[r, SEEN] = seen_evictions + 1
     simulation.scenario = Scenario(  # stop after this decision
-        simulation.scenario.workload, simulation.scenario.deployment, policy, until_s=arrays.clock[0].now_s
+        simulation.scenario.workload, simulation.scenario.deployment, policy, until_s=arrays.status[0].now_s
     )
     simulation.step()
-    plan = arrays.plan[: len(rows)]
+    plan = arrays.ranks[: len(rows)]
     places = [place for place in range(len(rows)) if plan[place].tier != LEAVE_OUT]
     run = sorted(places, key=lambda place: (plan[place].tier, plan[place].key, place))
     return run, np.flatnonzero(arrays.state.requests[:, ONGOING] == 1).tolist()
@@ -94,7 +95,7 @@ def running(remaining_time: str) -> list[float]:
     simulation = Simulation(Scenario(workload, Deployment(SECONDS, SECONDS, 100, block_tokens=1), policy))
     keys = []
     while simulation.step():
-        keys.append(simulation.plan_of(policy, simulation.arrays.parameters[0], 0, 0.0)[0].key)
+        keys.append(simulation.ranks_of(policy, simulation.arrays.parameters[0], 0, 0.0)[0].key)
     return keys
 
 
@@ -133,7 +134,7 @@ def test_the_best_few_of_many(slots):
 def test_an_empty_queue():
     simulation = waiting_for_a_batch(semantic(), prefill())
     simulation.arrays.engines[0].queue_length = 0
-    assert len(simulation.plan_of(semantic(), simulation.arrays.parameters[0], 0, 0.0)) == 0
+    assert len(simulation.ranks_of(semantic(), simulation.arrays.parameters[0], 0, 0.0)) == 0
 
 
 # Stage-aware batching

@@ -7,7 +7,8 @@ from servegym.baselines.registry import router, scheduler
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.gains import Gain
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from tests.baselines.router_cases import asked, engine, waits
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests

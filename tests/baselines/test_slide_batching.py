@@ -16,7 +16,8 @@ import pytest
 from servegym.baselines.registry import scheduler
 from servegym.baselines.schedulers.slide_batching import ETA
 from servegym.simulator.deployment import Deployment
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import MISFIT_STOP
 from tests.simulator.forming import decode, formed, linear, ranked, state
 from tests.simulator.scenes import requests

@@ -8,7 +8,6 @@ import pytest
 
 from servegym.baselines.registry import scheduler
 from servegym.baselines.schedulers.weighted_vtc import COUNTER
-from servegym.simulator.signatures import state_view
 from servegym.simulator.simulation import Simulation
 from tests.simulator.forming import decode, formed, ranked, state, waiting_for_a_batch
 from tests.simulator.scenes import requests, scene
@@ -92,7 +91,7 @@ def test_what_was_served_counts():
     history = simulation.arrays.state.by_client[0]
     history["admitted_prompt_tokens"], history["emitted_tokens"] = [10, 3, 12], [2, 6, 0]
     simulation.step()
-    assert simulation.arrays.plan["key"][:3].tolist() == [14, 15, 12]
+    assert simulation.arrays.ranks["key"][:3].tolist() == [14, 15, 12]
 
 
 def test_a_head_without_room_ends_admission():
@@ -118,12 +117,9 @@ def ranks_of(simulation: Simulation) -> list[float]:
     """The tags that one ranking gives; it changes the state."""
     arrays = simulation.arrays
     n = arrays.engines[0].queue_length
-    simulation.scenario.scheduler.function(
-        float(arrays.clock[0].now_s), arrays.engines[0], arrays.requests, arrays.queues[0][:n],
-        state_view(arrays.state, 0),
-        arrays.parameters[0], simulation.estimator_of(0), arrays.plan, arrays.limits[0],
-    )  # fmt: skip
-    return arrays.plan["key"][:n].tolist()
+    context = simulation.scheduler_context(0, float(arrays.status[0].now_s))
+    simulation.scenario.scheduler.function(context, arrays.ranks, arrays.limits[0])
+    return arrays.ranks["key"][:n].tolist()
 
 
 def test_limits():

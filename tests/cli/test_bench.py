@@ -1,4 +1,4 @@
-"""`servegym bench`: what it hands to the suite, whose own tests are in tests/benchmarks."""
+"""`servegym bench`: what it hands to the suite, whose own tests are in tests/experiments/benchmarks."""
 
 import pytest
 

@@ -9,9 +9,9 @@ import typer
 from typer.testing import CliRunner
 
 from servegym.cli.calibrate import calibrate, name_of
+from servegym.errors import ProfileError, ServegymError
 from servegym.latency_models.profile import load_profile
 from servegym.latency_models.sampling import random_batches
-from servegym.simulator.errors import ProfileError, ServegymError
 
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command()(calibrate)

@@ -6,9 +6,10 @@ import json
 import pytest
 
 from servegym.api import simulate
-from servegym.experiments.comparison import Comparison
-from servegym.experiments.deployments import Engines
+from servegym.evaluation.comparison import COMPARED, Comparison
 from servegym.latency_models.profile import load_profile
+from servegym.scenarios.fleets import deployment_of
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.incidents import Incident
@@ -48,7 +49,7 @@ def test_late_signals(servegym):
     cluster = Cluster((PROFILE.deployment(3),), signal_delay_s=0.3)
     run = {"deployment": cluster, "router": "min-load", "rate_per_s": 20, "requests": 60}
     assert_is(document, simulate("azure-conv", **run).summary)
-    assert document["arguments"]["signal_delay"] == 0.3
+    assert document["arguments"]["signal_delay_s"] == 0.3
     assert document["ttft_s"] != document_of(servegym(*ARGUMENTS, *router))["ttft_s"]
 
 
@@ -91,44 +92,45 @@ def test_the_same_options_compare(servegym, alike):
         *SMALL, "--trace", alike, *more, "--prefix-store-tokens", "50000", "--router", "min-load"
     ))  # fmt: skip
     comparison = document["comparison"]
-    assert comparison["engines"]["signal_delay_s"] == 0.1 and comparison["engines"]["prefix_store_tokens"] == 50_000
+    assert comparison["signal_delay_s"] == 0.1 and comparison["prefix_store_tokens"] == 50_000
     assert [scaler["name"] for scaler in comparison["scalers"]] == ["static"]
     assert comparison["incidents"] == ["fail:1@2"]
     row = document["summary"][0]
-    serving = Engines(2, signal_delay_s=0.1, prefix_store_tokens=50_000)
+    serving = ServingSpec().replaced(engines=2, signal_delay_s=0.1, prefix_store_tokens=50_000)
     alone = simulate(
         build_workload(alike, rate_per_s=row["rate_per_s"], idle_tpot_s=PROFILE.idle_tpot_s), scheduler="edf",
-        deployment=serving.deployment(PROFILE), router="min-load", scaler="static", incidents=[Incident(2, 1, "fail")],
+        deployment=deployment_of(serving), router="min-load", scaler="static", incidents=[Incident(2, 1, "fail")],
     )  # fmt: skip
     assert row["tdg_ratio"] == alone.summary["tdg_ratio"]
 
 
 def test_what_a_comparison_is_has_these_options():
     """Else results of one would be taken for those of the other."""
-    small = {"schedulers": ("edf",), "loads": (1.0,), "seeds": 1, "requests": 20, "engines": 2}
+    small = COMPARED.replaced(scheduler="edf", load=1.0, requests=20, engines=2)
     identities = [
-        json.dumps(Comparison(**small, **more).identity, sort_keys=True)
+        json.dumps(Comparison(small.replaced(**more), 1).identity, sort_keys=True)
         for more in (
-            {}, {"signal_delay_s": 0.1}, {"incidents": ("fail:1@2",)}, {"incidents": ("fail:1@3",)},
-            {"scalers": ("static",)}, {"scalers": ("polyserve",)}, {"scalers": ("polyserve:interval_s=2",)},
+            {}, {"signal_delay_s": 0.1}, {"incidents": ["fail:1@2"]}, {"incidents": ["fail:1@3"]}, {"noise": 0.1},
+            {"scaler": "static"}, {"scaler": "polyserve"}, {"scaler": "polyserve:interval_s=2"},
         )
     ]  # fmt: skip
     assert len(set(identities)) == len(identities)
-    both = Comparison(**small, routers=("random", "min-load"), scalers=("static", "polyserve"), incidents=("fail:1@2",))
-    assert list(both.contenders) == [
+    both = Comparison(
+        small.replaced(router=("random", "min-load"), scaler=("static", "polyserve"), incidents=["fail:1@2"]), 1
+    )
+    assert list(both.candidates) == [
         f"edf + {router} + {scaler}" for router in ("random", "min-load") for scaler in ("static", "polyserve")
     ]
     assert "scalers static, polyserve, incident fail:1@2" in both.title
 
 
 def test_prefill_engines_have_the_store_and_all_the_late_signals():
-    cluster = Engines(prefill=1, decode=1, signal_delay_s=0.2, prefix_store_tokens=1000, host_gb_per_s=10).deployment(
-        PROFILE
-    )
+    words = {"prefill": 1, "decode": 1, "signal_delay_s": 0.2, "prefix_store_tokens": 1000, "host_gb_per_s": 10}
+    cluster = deployment_of(ServingSpec().replaced(**words))
     assert isinstance(cluster, Cluster) and cluster.signal_delay_s == 0.2
     store = PrefixStore(1000, PROFILE.kv.bytes_per_token / 10e9)
     assert [pool.prefix_store for pool in cluster.pools] == [store, None]
-    plain = Engines(engines=2).deployment(PROFILE)
+    plain = deployment_of(ServingSpec().replaced(engines=2))
     assert isinstance(plain, Deployment) and plain.prefix_store is None
 
 

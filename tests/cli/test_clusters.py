@@ -6,12 +6,12 @@ import pytest
 
 from servegym.api import simulate
 from servegym.baselines.registry import router, scheduler
-from servegym.experiments.comparison import Comparison
-from servegym.experiments.deployments import Engines
-from servegym.experiments.errors import ExperimentError
+from servegym.errors import SpecError
+from servegym.evaluation.comparison import COMPARED, Comparison
 from servegym.latency_models.profile import load_profile
+from servegym.scenarios.fleets import deployment_of
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.cluster import Cluster
-from servegym.simulator.errors import DeploymentError
 
 PROFILE = load_profile("a100-llama3-8b")
 ARGUMENTS = ("simulate", "--requests", "60", "--rate", "20")
@@ -27,10 +27,10 @@ def test_prefill_and_decode_engines_are_those_of_a_script(servegym):
         *ARGUMENTS, "--prefill", "2", "--decode", "1", "--router", "min-tokens", "--link-gb-per-s", "0.5", "--json", "-"
     ))  # fmt: skip
     arguments = document["arguments"]
-    assert (arguments["engines"], arguments["prefill"], arguments["decode"]) == (3, 2, 1)
-    assert (arguments["router"], arguments["decode_scheduler"]) == ("min-tokens", "vllm-fcfs")
+    assert (document["engines"], arguments["prefill"], arguments["decode"]) == (3, 2, 1)
+    assert arguments["router"] == "min-tokens"
     assert arguments["link_gb_per_s"] == 0.5
-    cluster = Engines(prefill=2, decode=1, link_gb_per_s=0.5).deployment(PROFILE)
+    cluster = deployment_of(ServingSpec().replaced(prefill=2, decode=1, link_gb_per_s=0.5))
     result = simulate("azure-conv", deployment=cluster, router="min-tokens", rate_per_s=20, requests=60)
     assert document["finished"] == 60
     for figure in ("tdg_ratio", "ttft_s", "tpot_s", "span_s", "iterations"):
@@ -42,8 +42,7 @@ def test_prefill_and_decode_engines_are_those_of_a_script(servegym):
 def test_a_slower_link_makes_answers_later():
     spans = [
         simulate(
-            "azure-conv", deployment=Engines(prefill=1, decode=1, link_gb_per_s=speed).deployment(PROFILE),
-            rate_per_s=5, requests=40,
+            "azure-conv", prefill=1, decode=1, link_gb_per_s=speed, rate_per_s=5, requests=40,
         ).summary["ttlt_s"]["p50"]
         for speed in (25.0, 0.2)
     ]  # fmt: skip
@@ -89,17 +88,17 @@ def test_schedulers_under_routers_are_compared(servegym, tmp_path):
 
 def test_what_a_comparison_is_has_its_engines_and_routers():
     """Else results of one would be taken for those of the other."""
-    small = {"schedulers": ("edf",), "loads": (1.0,), "seeds": 1, "requests": 20}
+    small = COMPARED.replaced(scheduler="edf", load=1.0, requests=20)
     identities = [
-        json.dumps(Comparison(**small, **more).identity, sort_keys=True)
+        json.dumps(Comparison(small.replaced(**more), 1).identity, sort_keys=True)
         for more in (
-            {"engines": 2}, {"engines": 2, "routers": ("min-load",)}, {"engines": 2, "routers": ("random:seed=1",)},
+            {"engines": 2}, {"engines": 2, "router": "min-load"}, {"engines": 2, "router": "random:seed=1"},
             {"prefill": 1, "decode": 1}, {"prefill": 1, "decode": 1, "link_gb_per_s": 1.0},
             {"prefill": 1, "decode": 1, "decode_scheduler": "edf"},
         )
     ]  # fmt: skip
     assert len(set(identities)) == len(identities)
-    assert Comparison(**small, prefill=1, decode=1, routers=("min-load",)).title.startswith(
+    assert Comparison(small.replaced(prefill=1, decode=1, router="min-load"), 1).title.startswith(
         "azure-conv on 1 prefill + 1 decode x a100-llama3-8b, router min-load, SLOs proserve"
     )
 
@@ -131,11 +130,11 @@ def test_wrong_input_ends_with_status_2_and_says_what_is_right(servegym, argumen
 
 
 def test_a_script_gives_a_deployment_or_engines():
-    cluster = Engines(prefill=1, decode=1).deployment(PROFILE)
-    with pytest.raises(DeploymentError, match="deployment is given"):
+    cluster = deployment_of(ServingSpec().replaced(prefill=1, decode=1))
+    with pytest.raises(SpecError, match="deployment is given"):
         simulate("azure-conv", deployment=cluster, engines=2, requests=5, rate_per_s=1)
-    with pytest.raises(ExperimentError, match="need each other"):
-        Engines(prefill=1)
+    with pytest.raises(SpecError, match="need each other"):
+        simulate("azure-conv", prefill=1)
     result = simulate("azure-conv", deployment=PROFILE.deployment(2), router=router("min-load"),
                       scheduler=scheduler("edf"), requests=5, rate_per_s=1)  # fmt: skip
     assert result.summary["finished"] == 5

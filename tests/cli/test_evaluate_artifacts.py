@@ -38,7 +38,7 @@ def test_an_artifact_against_its_policies_as_they_come(servegym, files):
     assert (files / "out/model_card.md").read_text().startswith("# tuned")
 
 
-def test_rivals_that_are_named(servegym, files):
+def test_reference_sets_that_are_named(servegym, files):
     arguments = ("tuned.json", "--router", "min-load", "--router", "random", "--engines", "3", "--baseline", "tuned")
     document = evaluated(servegym, *arguments)
     assert list(document["evaluation"]["policies"]) == ["slide-batching + min-load", "slide-batching + random", "tuned"]

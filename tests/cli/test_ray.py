@@ -23,18 +23,16 @@ pytest.importorskip("ray")
 
 import ray
 from ray.cluster_utils import Cluster
-from tests.claims.synthetic import TINY
+from tests.experiments.claims.synthetic import TINY
 from tests.test_docs import python_blocks
 
-from servegym.experiments import comparison
+from servegym.errors import ClusterError, WorkloadError
+from servegym.evaluation import comparison, ray_cluster, ray_code, ray_running
+from servegym.evaluation.ledger import Ledger
+from servegym.evaluation.ray_running import Packed, RayRunner, TaskSizes
+from servegym.evaluation.running import results_of
 from servegym.experiments.claims.harness.claim import find_claims
 from servegym.experiments.claims.harness.study import Study
-from servegym.experiments.ledger import Ledger
-from servegym.simulator.errors import WorkloadError
-from servegym.tuners import ray_cluster, ray_code, ray_running
-from servegym.tuners.errors import ClusterError
-from servegym.tuners.ray_running import Packed, RayRunner, TaskSizes
-from servegym.tuners.running import results_of
 
 NODE = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
 
@@ -193,7 +191,7 @@ def test_policies_from_a_file_go_along_to_nodes_that_do_not_have_it(
 
 
 def test_a_function_of_what_workers_lack_is_told(runner):
-    function = Unknown("servegym.tuners.running", "no_such_function")
+    function = Unknown("servegym.evaluation.running", "no_such_function")
     with pytest.raises(ClusterError, match=r"cannot make the runs: .*no_such_function.* --load-policies"):
         results_of(runner, function, range(2))
 
@@ -205,7 +203,7 @@ class Unknown:
         self.name = f"{module}\n{name}"
 
     def __reduce__(self):
-        return pickle._getattribute, (__import__("servegym.tuners.running").tuners.running, "no_such_function")
+        return pickle._getattribute, (__import__("servegym.evaluation.running").tuners.running, "no_such_function")
 
     def __call__(self, item):
         return item

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from servegym.api import simulate
-from servegym.experiments.load import saturation_rate_per_s
 from servegym.latency_models.profile import load_profile
+from servegym.scenarios.saturation import saturation_rate_per_s
 from servegym.simulator.gains import Gain
 
 NEEDED = {
@@ -29,7 +29,7 @@ def test_json_is_all_there_is_on_standard_output(servegym_process):
     assert set(document) >= NEEDED
     assert document["finished"] == document["requests"] == 60
     assert set(document["ttft_s"]) == set(document["tpot_s"]) == {"p50", "p90", "p99"}
-    assert document["arguments"]["rate"] == 5
+    assert document["arguments"]["rate_per_s"] == 5
     assert "TDG ratio" in done.stderr
 
 
@@ -134,7 +134,7 @@ def test_noise_drift_and_correction_reach_the_run(servegym) -> None:
     noisy, corrected = figures("--noise", "0.2"), figures("--drift", "0.05", "--correct")
     assert drifting["span_s"] > plain["span_s"]
     assert len({run["span_s"] for run in (plain, drifting, noisy, corrected)}) == 4
-    assert corrected["arguments"]["correct"] is True
+    assert corrected["arguments"]["correction"] is True
 
 
 def test_host_memory_and_predictor(servegym):
@@ -142,7 +142,7 @@ def test_host_memory_and_predictor(servegym):
     document = document_of(
         servegym(*arguments, "--host-memory", "8", "--predictor", "latency_s=0.5,length_buckets=5", "--json", "-")
     )
-    assert document["arguments"]["host_memory"] == 8 and document["saved_tokens"] == document["loaded_tokens"]
+    assert document["arguments"]["host_memory_gib"] == 8 and document["saved_tokens"] == document["loaded_tokens"]
     assert document["ttft_s"]["p50"] > 0.5
     for wrong, said in (("latency=1", "latency_s"), ("latency_s=x", "number"), ("length_error=2", "0 to 1")):
         done = servegym(*arguments, "--predictor", wrong)

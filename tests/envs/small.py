@@ -14,13 +14,15 @@ import servegym
 from servegym.envs.agents import Agent
 from servegym.envs.env import ServingEnv
 from servegym.envs.registration import ENVIRONMENTS
-from servegym.envs.scenarios import RandomScenarios, Range
-from servegym.simulator.arrays import Run
+from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.ranges import Range
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.incidents import Incident
-from servegym.simulator.simulation import Scenario
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.state import SimulationState
 
 IDS = tuple(name for name, _, _ in ENVIRONMENTS)
-ONE = RandomScenarios(traces=("azure-conv",), loads=4.0, slo_scale=0.4, requests=Range(15, 25))
+ONE = EPISODES.replaced(trace=("azure-conv",), load=4.0, slo_scale=0.4, requests=Range(15, 25))
 PAIRS = ONE.replaced(prefill=2, decode=2, router="gorouting", requests=Range(20, 30))
 THREE = ONE.replaced(engines=3, router="min-load", requests=Range(20, 30), signal_delay_s=0.02)
 
@@ -29,7 +31,7 @@ THREE = ONE.replaced(engines=3, router="min-load", requests=Range(20, 30), signa
 class Small:
     """A source of scenarios, and the arguments of the environment for it."""
 
-    source: RandomScenarios
+    source: ServingSpec
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -45,7 +47,7 @@ SMALL = {
     "PrefillPreemption-v0": Small(ONE.replaced(prefill=1, decode=1, router="min-load"), {"slots": 4}),
     "TierScaling-v0": Small(
         THREE.replaced(
-            slos=("polyserve",), router="polyserve", scheduler="polyserve", scaler="polyserve:interval_s=0.2"
+            slo=("polyserve",), router="polyserve", scheduler="polyserve", scaler="polyserve:interval_s=0.2"
         ),
         {"engines": 3},
     ),
@@ -71,9 +73,9 @@ def simulated(env: ServingEnv, scenario: Scenario) -> dict[str, bytes]:
     return outcome_bytes(servegym.Simulation(dataclasses.replace(scenario, scheduler=scheduler)).run().arrays)
 
 
-def outcome_bytes(run: Run) -> dict[str, bytes]:
+def outcome_bytes(run: SimulationState) -> dict[str, bytes]:
     """What has become of requests and engines, to the last byte."""
-    gain = run.clock["gain"].tobytes() + run.clock["finished"].tobytes() + run.clock["now_s"].tobytes()
+    gain = run.status["gain"].tobytes() + run.status["finished"].tobytes() + run.status["now_s"].tobytes()
     named = {field: getattr(run, field).tobytes() for field in ("requests", "outcomes", "engines", "tbt_histogram")}
     return named | {"gain": gain}
 

@@ -9,8 +9,7 @@ import pytest
 
 import servegym
 from servegym.envs.agents import BaseAgent
-from servegym.envs.errors import ActionError, EnvError
-from servegym.simulator.errors import PolicyError, ServegymError
+from servegym.errors import ActionError, EnvError, PolicyError, ServegymError
 from tests.envs.small import IDS, drawn, frozen, make, outcome_bytes
 
 

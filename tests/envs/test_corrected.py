@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from servegym.envs.agents import BaseAgent, RandomAgent
-from servegym.envs.scenarios import RandomScenarios
 from servegym.latency_models.profile import load_profile
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.cluster import cluster_of
-from servegym.simulator.disturbances import Correction, Disturbance
+from servegym.simulator.disturbances import Correction
 from tests.envs.small import IDS, SMALL, make, outcome_bytes, played, simulated
 
 DEVICES = ("a100-qwen3-30b-a3b", "a5000-qwen1.5-7b")
@@ -18,7 +18,7 @@ def test_the_devices_have_estimators_of_other_forms() -> None:
     assert forms == {"table", "slowest"}
 
 
-def tiers_of(source: RandomScenarios) -> int:
+def tiers_of(source: ServingSpec) -> int:
     scenario = source(np.random.default_rng(0))
     return len(cluster_of(scenario.deployment).tiers_for(scenario.workload))
 
@@ -27,8 +27,10 @@ def tiers_of(source: RandomScenarios) -> int:
 @pytest.mark.parametrize("name", IDS)
 def test_an_episode_is_the_same_again(name: str, device: str) -> None:
     source = SMALL[name].source.replaced(
-        devices=(device,),
-        disturbance=Disturbance(noise=0.3, shift_s=1.0, shift_ratio=2.0),
+        device=(device,),
+        noise=0.3,
+        shift_s=1.0,
+        shift_ratio=2.0,
         correction=Correction(0.5, 2),
     )
     # On a slow device two TPOT SLOs of the recipe are raised to one.

@@ -62,7 +62,7 @@ def potential_of(env: ServingEnv) -> float:
     for e, engine in enumerate(arrays.engines):
         for r in arrays.queues[e][: engine.queue_length]:
             request = arrays.requests[r]
-            if arrays.clock[0].now_s < next_deadline_s(request):
+            if arrays.status[0].now_s < next_deadline_s(request):
                 total += request.decode_token_gain if request.emitted_tokens else request.first_token_gain
     scenario = env.simulation.scenario
     return total / scenario.gain.ideal(scenario.workload.table).sum()
@@ -171,10 +171,10 @@ def test_actions_make_a_difference(name: str) -> None:
 
 def shown(env: ServingEnv) -> tuple[bytes, bytes, bytes]:
     """What the compiled function writes for the state in which the environment is: observation, mask, base action."""
-    lanes, interface = env._lanes, env.interface
-    assert lanes is not None
-    written = (np.zeros_like(lanes.observations[0]), np.zeros_like(lanes.masks[0]), np.zeros_like(lanes.bases[0]))
-    assert interface.observe(lanes.episodes[0], *written)
+    batch, interface = env._episode_batch, env.interface
+    assert batch is not None
+    written = (np.zeros_like(batch.observations[0]), np.zeros_like(batch.masks[0]), np.zeros_like(batch.bases[0]))
+    assert interface.observe(batch.episodes[0], *written)
     return tuple(array.tobytes() for array in written)
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import router
-from servegym.simulator.errors import PolicyError
-from servegym.simulator.simulation import Scenario
+from servegym.errors import PolicyError
+from servegym.simulator.scenario import Scenario
 from tests.envs.small import make
 from tests.simulator.hostile import HOSTILE
 from tests.simulator.scenes import requests

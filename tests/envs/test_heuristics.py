@@ -14,11 +14,10 @@ from servegym.baselines.registry import (
     scheduler_names,
 )
 from servegym.envs.agents import BaseAgent, play
-from servegym.envs.errors import EnvError
 from servegym.envs.scenarios import OneOf
+from servegym.errors import EnvError, PolicyError
 from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.errors import PolicyError
-from servegym.simulator.simulation import Scenario
+from servegym.simulator.scenario import Scenario
 from tests.envs.small import SMALL, drawn, make, outcome_bytes, simulated, steps
 from tests.envs.test_vector import make_vector
 
@@ -105,7 +104,7 @@ def test_an_action_for_several_batches(batches: int) -> None:
 
 @pytest.mark.parametrize("name", BY_SCHEDULER + BY_ROUTER)
 def test_queues_that_become_longer_than_their_arrays(name: str) -> None:
-    source = SMALL[name].source.replaced(requests=300.0 * SMALL[name].source.total_engines, loads=100.0)
+    source = SMALL[name].source.replaced(requests=300.0 * SMALL[name].source.fleet.total, load=100.0)
     scenario = dataclasses.replace(source(np.random.default_rng(0)), until_s=10.0)
     env = make(name, scenario)
     env.reset()
@@ -114,7 +113,7 @@ def test_queues_that_become_longer_than_their_arrays(name: str) -> None:
     play(env, BaseAgent())
     assert env.simulation.arrays.queues.shape[1] > capacity
 
-    vector = make_vector(name, 3, scenario=OneOf((scenario, drawn(name))))  # some lanes grow, others do not
+    vector = make_vector(name, 3, scenario=OneOf((scenario, drawn(name))))  # some grow, others do not
     _, infos = vector.reset(seed=2)
     ratios = set()
     while len(ratios) < 2:

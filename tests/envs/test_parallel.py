@@ -14,7 +14,7 @@ import pytest
 
 import servegym
 from servegym.envs.agents import BaseAgent
-from servegym.envs.errors import ActionError, EnvError
+from servegym.errors import ActionError, EnvError
 from tests.envs.small import drawn, frozen, make, outcome_bytes, simulated, steps
 from tests.envs.test_conformance import SECTIONS
 

@@ -1,4 +1,4 @@
-"""The kernels that step environments, as plain Python: parking, turns, observations and actions of every kind."""
+"""The kernels that step environments, as plain Python: parking, counting, observations and actions of every kind."""
 
 import numpy as np
 import pytest

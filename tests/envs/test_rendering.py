@@ -10,18 +10,19 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import router, scheduler
-from servegym.envs.errors import EnvError
 from servegym.envs.rendering import ansi, rgb_array
 from servegym.envs.rendering.canvas import HEIGHT, LATE, WIDTH
 from servegym.envs.rendering.cluster import cluster_scene
 from servegym.envs.rendering.engine import engine_scene
-from servegym.envs.rendering.words import deadline_place, duration, remaining
+from servegym.envs.rendering.wording import deadline_place, duration, remaining
+from servegym.errors import EnvError
 from servegym.simulator.cluster import Cluster, Link
 from servegym.simulator.incidents import Incident
 from servegym.simulator.operators import Operators
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import AT_BATCHES, AT_ROUTES, DECISION
-from tests.simulator.arrays import as_bytes, book_bytes
+from tests.simulator.arrays import as_bytes, router_bytes
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests, scene
 
@@ -30,7 +31,7 @@ def at(scenario: Scenario, now_s: float, stop_at: int = AT_BATCHES) -> Simulatio
     """The simulation at its first decision at or after a time."""
     simulation = Simulation(scenario)
     while simulation._advance(stop_at) == DECISION:
-        if simulation.arrays.clock[0].now_s >= now_s:
+        if simulation.arrays.status[0].now_s >= now_s:
             return simulation
     raise AssertionError(f"there is no decision after {now_s} s")
 
@@ -99,14 +100,14 @@ SITUATIONS = {
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_every_situation_can_be_shown(name: str):
     simulation = SITUATIONS[name]()
-    before = as_bytes(simulation.arrays), book_bytes(simulation.books)
+    before = as_bytes(simulation.arrays), router_bytes(simulation.router_state)
     text, picture = ansi(simulation), rgb_array(simulation)
     assert max(len(line) for line in text.split("\n")) <= 100 and text.count("\n") < 60
     assert picture.shape == (HEIGHT, WIDTH, 3) and picture.dtype == np.uint8
     assert re.sub(r"\033\[\d+m", "", ansi(simulation, colour=True)) == text
     # The same state looks the same, and looking at it changes nothing.
     assert ansi(simulation) == text and (rgb_array(simulation) == picture).all()
-    assert (as_bytes(simulation.arrays), book_bytes(simulation.books)) == before
+    assert (as_bytes(simulation.arrays), router_bytes(simulation.router_state)) == before
 
 
 def row(text: str, first: str) -> str:
@@ -203,9 +204,9 @@ def test_a_text_of_a_disaggregated_cluster():
     assert engines[0].queue_length > 0
     assert row(text, "1").split()[1:3] == ["prefill", "failed"]
     assert row(text, "3").split()[1:3] == ["decode", "drained"]
-    chosen = simulation.books.route[0].engine
+    chosen = simulation.router_state.route[0].engine
     assert row(text, str(chosen)).startswith(">")
-    assert f"Request {simulation.arrays.clock[0].deciding_request}: " in text and f"says: engine {chosen}" in text
+    assert f"Request {simulation.arrays.status[0].deciding_request}: " in text and f"says: engine {chosen}" in text
     shown = cluster_scene(simulation).engines
     assert [shown.prefills[0] + shown.late[0], shown.known_prefills[0]] == [engines[0].queue_length] * 2
     assert shown.kv_used[0] == 1 - engines[0].free_blocks / 1000
@@ -224,7 +225,7 @@ def test_requests_held_at_the_router():
 def test_of_many_engines_the_named_one_is_shown():
     scenario = cluster(128)
     simulation = at(scenario, 8, AT_ROUTES)
-    simulation.books.route[0].engine = 127
+    simulation.router_state.route[0].engine = 127
     text = ansi(simulation)
     assert row(text, "127").startswith(">") and "+ 96 more engines" in text
 

@@ -8,9 +8,9 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecMonitor
 
-from servegym.envs.errors import EnvError
 from servegym.envs.sb3 import Sb3VecEnv
 from servegym.envs.vector import ServingVectorEnv
+from servegym.errors import EnvError
 from tests.envs.small import IDS, SMALL
 
 MASKED = ("ClusterRouting-v0", "DisaggregatedRouting-v0", "PrefillPreemption-v0")
@@ -109,13 +109,13 @@ def test_seeds_and_options_hold_for_the_next_reset() -> None:
     fixed = SMALL["EngineBatching-v0"].source(np.random.default_rng(3))
     env.set_options({"scenario": fixed})
     env.reset()
-    assert [simulation.scenario.workload.table["arrival_s"][1] for simulation in env.venv.lanes.simulations] == [
-        fixed.workload.table["arrival_s"][1]
-    ] * 3
+    assert [
+        simulation.scenario.workload.table["arrival_s"][1] for simulation in env.venv.episode_batch.simulations
+    ] == [fixed.workload.table["arrival_s"][1]] * 3
     other = SMALL["EngineBatching-v0"].source(np.random.default_rng(4))
     env.set_options([{}, {"scenario": fixed}, {"scenario": other}])
     env.reset()
-    arrivals = [simulation.scenario.workload.table["arrival_s"][1] for simulation in env.venv.lanes.simulations]
+    arrivals = [simulation.scenario.workload.table["arrival_s"][1] for simulation in env.venv.episode_batch.simulations]
     assert (
         arrivals[1:] == [case.workload.table["arrival_s"][1] for case in (fixed, other)] and arrivals[0] != arrivals[1]
     )

@@ -1,6 +1,5 @@
 """Sources of scenarios: what they draw, that it can be drawn again, and what they refuse."""
 
-import dataclasses
 import itertools
 import json
 import math
@@ -10,23 +9,25 @@ import time
 import numpy as np
 import pytest
 
-from servegym.envs import saturation
-from servegym.envs.ranges import Range, ScenarioError
-from servegym.envs.scenarios import BURST, SPLITS, STEADY, OneOf, RandomScenarios, arrivals_s
-from servegym.envs.served import served
+from servegym.envs.scenarios import OneOf
+from servegym.errors import EnvError, ServegymError, SpecError, WorkloadError
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.errors import ServegymError, WorkloadError
+from servegym.scenarios import saturation
+from servegym.scenarios.episodes import EPISODES, SPLITS, arrivals_s, sample_of
+from servegym.scenarios.parts import BURST, STEADY, Demand, Fleet
+from servegym.scenarios.ranges import Range
+from servegym.scenarios.spec import ServingSpec
+from servegym.simulator.disturbances import Correction
 from servegym.simulator.gains import Gain
 from servegym.simulator.incidents import Incident
 from servegym.simulator.predictors import Predictor
 from servegym.simulator.simulation import Simulation
 
 DEVICE = "a100-llama3-8b"
-RICH = RandomScenarios(
-    traces=("azure-conv", "sharegpt"),
-    loads=(0.3, 1.0),
-    slos=("proserve", "qoserve:low_share=0.2"),
+RICH = EPISODES.replaced(
+    trace=("azure-conv", "sharegpt"),
+    load=(0.3, 1.0),
+    slo=("proserve", "qoserve:low_share=0.2"),
     slo_scale=Range(0.5, 2.0),
     cv=Range(1.0, 3.0),
     requests=Range(20, 40),
@@ -36,7 +37,7 @@ RICH = RandomScenarios(
     gain=Gain("ta-slo", first_weight=2.0),
     scheduler="slide-batching:gamma=2.0",
     router="min-load",
-    disturbance=Disturbance(noise=0.1),
+    noise=0.1,
     correction=Correction(theta=0.5),
     predictor=Predictor(length_error=0.2),
     incidents=(Incident(3.0, 1, "fail"), Incident(9.0, 1, "return")),
@@ -58,7 +59,7 @@ def identity(scenario) -> str:
                  getattr(scenario.deployment, "tiers", None), scenario.disturbance, scenario.predictor))  # fmt: skip
 
 
-@pytest.mark.parametrize("source", [RandomScenarios(), RICH], ids=["default", "rich"])
+@pytest.mark.parametrize("source", [EPISODES, RICH], ids=["default", "rich"])
 def test_one_state_of_the_generator_is_one_scenario(source):
     first, again, other = (list(map(identity, drawn(source, seed))) for seed in (0, 0, 1))
     assert first == again
@@ -68,24 +69,24 @@ def test_one_state_of_the_generator_is_one_scenario(source):
     assert list(map(identity, drawn(copy))) == first
 
 
-@pytest.mark.parametrize("source", [RandomScenarios(), RICH], ids=["default", "rich"])
+@pytest.mark.parametrize("source", [EPISODES, RICH], ids=["default", "rich"])
 def test_json_and_back(source):
     text = json.dumps(source.to_json(), allow_nan=False)
-    copy = RandomScenarios.from_json(json.loads(text))
+    copy = ServingSpec.from_json(json.loads(text))
     assert copy == source
     assert list(map(identity, drawn(copy))) == list(map(identity, drawn(source)))
 
 
 def test_json_says_what_differs_only():
-    source = RandomScenarios.from_json({"loads": {"low": 0.5, "high": 1.0}, "cv": [1.0, 2.0], "engines": 2})
-    assert source == RandomScenarios(loads=Range(0.5, 1.0), cv=(1.0, 2.0), engines=2)
+    source = ServingSpec.from_json({"demand": {"load": {"low": 0.5, "high": 1.0}, "cv": [1.0, 2.0]}, "engines": 2})
+    assert source == ServingSpec(Demand(load=Range(0.5, 1.0), cv=(1.0, 2.0)), Fleet(engines=2))
 
 
 def test_everything_random_is_drawn_within_what_was_asked_for():
     scenarios = drawn(RICH, number=40)
     provenance = [scenario.workload.provenance for scenario in scenarios]
-    assert {scenario.workload.name for scenario in scenarios} == set(RICH.traces)
-    assert {one["slo"] for one in provenance} == set(RICH.slos)
+    assert {scenario.workload.name for scenario in scenarios} == set(RICH.demand.trace)
+    assert {one["slo"] for one in provenance} == set(RICH.demand.slo)
     assert {one["load"] for one in provenance} == {0.3, 1.0}
     for name, low, high in (("slo_scale", 0.5, 2.0), ("cv", 1.0, 3.0)):
         values = [one[name] for one in provenance]
@@ -104,8 +105,8 @@ def test_a_range_is_log_uniform():
 
 @pytest.mark.parametrize("engines", [1, 3])
 def test_the_load_is_relative_to_the_saturation_of_all_engines(engines):
-    source = RandomScenarios(
-        traces=("azure-conv",), loads=0.7, requests=20_000, profiles=(STEADY,), engines=engines, router=None
+    source = EPISODES.replaced(
+        trace=("azure-conv",), load=0.7, requests=20_000, load_profile=(STEADY,), engines=engines, router=None
     )
     workload = source(rng()).workload
     assert len(workload) == 20_000
@@ -127,7 +128,7 @@ def test_burstiness_is_the_variation_of_the_gaps(cv):
 
 
 def test_overload_builds_up_and_drains():
-    source = RandomScenarios(traces=("azure-conv",), loads=1.6, requests=400, profiles=(BURST,))
+    source = EPISODES.replaced(trace=("azure-conv",), load=1.6, requests=400, load_profile=(BURST,))
     for scenario in drawn(source, number=3):
         result = Simulation(scenario).run()
         waited_s = result.requests["first_token_s"] - result.requests["arrival_s"]
@@ -138,7 +139,7 @@ def test_overload_builds_up_and_drains():
 
 
 def test_splits_of_a_family_have_other_requests():
-    train, test = (served("azure-conv", "proserve", DEVICE, split, None).table for split in SPLITS)
+    train, test = (sample_of("azure-conv", "proserve", DEVICE, split, None).table for split in SPLITS)
     assert len(train) == len(test)
     same = (train["prompt_tokens"] == test["prompt_tokens"]) & (train["output_tokens"] == test["output_tokens"])
     assert same.mean() < 0.01
@@ -154,7 +155,7 @@ def file_of(path, rows: int) -> str:
 def test_splits_of_a_file_are_its_beginning_and_its_end(tmp_path):
     trace = file_of(tmp_path / "own.csv", 100)
     for split, low, high in (("train", 100, 169), ("test", 170, 199)):
-        source = RandomScenarios(traces=(trace,), requests=25, split=split)
+        source = EPISODES.replaced(trace=(trace,), requests=25, split=split)
         prompts = np.array([scenario.workload.table["prompt_tokens"] for scenario in drawn(source, number=60)])
         assert (np.diff(prompts) == 1).all()  # in a row
         assert (prompts.min(), prompts.max()) == (low, high)
@@ -162,15 +163,15 @@ def test_splits_of_a_file_are_its_beginning_and_its_end(tmp_path):
 
 def test_a_file_that_is_too_short(tmp_path):
     trace = file_of(tmp_path / "own.csv", 100)
-    with pytest.raises(ScenarioError, match=r"an episode of 31 requests; its test part has 30"):
-        RandomScenarios(traces=(trace,), requests=31, split="test")(rng())
-    with pytest.raises(ScenarioError, match="its train part has no request"):
-        RandomScenarios(traces=(file_of(tmp_path / "one.csv", 1),), requests=1)(rng())
+    with pytest.raises(SpecError, match=r"an episode of 31 requests; its test part has 30"):
+        EPISODES.replaced(trace=(trace,), requests=31, split="test")(rng())
+    with pytest.raises(SpecError, match="its train part has no request"):
+        EPISODES.replaced(trace=(file_of(tmp_path / "one.csv", 1),), requests=1)(rng())
 
 
 def test_slos_and_tiers_are_scaled():
     plain, scaled = (
-        RandomScenarios(slos=("polyserve",), slo_scale=scale, engines=2, router="polyserve")(rng())
+        EPISODES.replaced(slo=("polyserve",), slo_scale=scale, engines=2, router="polyserve")(rng())
         for scale in (1.0, 3.0)
     )
     for field in ("ttft_slo_s", "tpot_slo_s"):
@@ -185,18 +186,18 @@ def test_what_serves():
     roles = [(pool.role, pool.engines, pool.scheduler and pool.scheduler.name) for pool in RICH(rng()).deployment.pools]
     assert roles == [("prefill", 2, None), ("decode", 1, "vllm-fcfs")]
     assert RICH(rng()).deployment.link.latency_s == 0.0
-    assert RandomScenarios(engines=4)(rng()).deployment.engines == 4
-    assert RandomScenarios()(rng()).deployment.pools[0].total_blocks == load_profile(DEVICE).kv.total_blocks
+    assert EPISODES.replaced(engines=4)(rng()).deployment.engines == 4
+    assert EPISODES(rng()).deployment.pools[0].total_blocks == load_profile(DEVICE).kv.total_blocks
 
 
-@pytest.mark.parametrize("source", [RandomScenarios(requests=30), RICH], ids=["default", "rich"])
+@pytest.mark.parametrize("source", [EPISODES.replaced(requests=30), RICH], ids=["default", "rich"])
 def test_scenarios_run_to_their_end(source):
     for scenario in drawn(source, number=3):
         assert Simulation(scenario).run().summary["finished"] == len(scenario.workload)
 
 
 def test_requests_that_are_too_long_are_left_out():
-    source = RandomScenarios(traces=("sharegpt",), requests=300, max_total_tokens=500)
+    source = EPISODES.replaced(trace=("sharegpt",), requests=300, max_total_tokens=500)
     for scenario in drawn(source):
         table = scenario.workload.table
         assert (table["prompt_tokens"] + table["output_tokens"]).max() <= 500
@@ -207,7 +208,7 @@ def test_requests_that_are_too_long_are_left_out():
 
 
 def test_a_scenario_is_made_in_much_less_than_a_millisecond():
-    source, generator, took_s = RandomScenarios(), rng(), []
+    source, generator, took_s = EPISODES, rng(), []
     for _ in range(60):
         begin = time.perf_counter()
         Simulation(source(generator))
@@ -216,73 +217,76 @@ def test_a_scenario_is_made_in_much_less_than_a_millisecond():
 
 
 def test_one_of_some_scenarios():
-    scenarios = tuple(drawn(RandomScenarios(requests=5), number=3))
+    scenarios = tuple(drawn(EPISODES.replaced(requests=5), number=3))
     source = OneOf(scenarios)
     assert {id(one) for one in drawn(source, number=30)} == {id(one) for one in scenarios}
-    with pytest.raises(ScenarioError, match="at least one"):
+    with pytest.raises(EnvError, match="at least one"):
         OneOf(())
 
 
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"traces": "azure-conv"}, "traces is 'azure-conv'; it should be a tuple"),
-        ({"devices": ()}, r"devices is \(\)"),
-        ({"slos": (1,)}, r"slos is \(1,\)"),
-        ({"loads": 0.0}, "loads is 0.0; it should be a number above 0"),
-        ({"loads": (0.3, math.nan)}, "loads is"),
-        ({"loads": ()}, r"loads is \(\)"),
-        ({"cv": "2"}, "cv is '2'"),
+        ({"trace": 3}, "trace is 3; it should be a name, or several"),
+        ({"device": ()}, r"device is \(\)"),
+        ({"slo": (1, 2)}, r"slo is \(1, 2\)"),
+        ({"load": 0.0}, "load is 0.0; it should be a number above 0"),
+        ({"load": (0.3, math.nan)}, "load is"),
+        ({"load": ()}, r"load is \(\)"),
+        ({"cv": "much"}, "cv is 'much'"),
         ({"slo_scale": -1.0}, "slo_scale is -1.0"),
         ({"requests": math.inf}, "requests is inf"),
-        ({"engines": 0}, "engines is 0; it should be a whole number of 1 or more"),
+        ({"engines": 0}, "engines is 0; it should be a whole number from 1 to 4096"),
         ({"engines": 1.5}, "engines is 1.5"),
-        ({"prefill": 1}, "1 prefill and 0 decode engines"),
-        ({"prefill": 1, "decode": 1, "engines": 2}, "2 engines, 1 prefill"),
-        ({"link_gb_per_s": 0.0}, "link_gb_per_s is 0.0"),
+        ({"prefill": 1}, "prefill engines and no decode engines"),
+        ({"prefill": 1, "decode": 1, "engines": 2}, "engines are either co-located, or"),
+        ({"prefill": 1, "decode": 1, "link_gb_per_s": 0.0}, "link_gb_per_s is 0.0"),
         ({"split": "held-out"}, "split is 'held-out'; it should be one of train, test"),
-        ({"profiles": ()}, r"profiles is \(\)"),
-        ({"profiles": (1.0, 1.0)}, "profiles is"),
-        ({"profiles": ((1.0, 1.0),)}, "a load profile of"),
+        ({"load_profile": ()}, r"a load profile of \(\)"),
+        ({"load_profile": (1.0, 1.0)}, "a load profile of"),
+        ({"load_profile": ((1.0, 0.0),)}, "a load profile of"),
+        ({"arrivals": "gamma:cv=3"}, "arrivals gamma:cv=3 and a load profile or cv are given"),
         ({"incidents": "fail:0@3"}, "incidents is 'fail:0@3'"),
-        ({"profiles": (((1.0, 0.0),),)}, "a load profile of"),
-        ({"load": 1.0}, "unknown 'load'; random scenarios have traces, loads"),
+        ({"incidents": ["fail:1@3"]}, "engines are numbered 0 to 0"),
+        ({"loads": 1.0}, "unknown 'loads'; a spec has demand, "),
     ],
 )
 def test_values_that_make_no_source(values, says):
-    with pytest.raises(ScenarioError, match=says) as raised:
-        RandomScenarios().replaced(**values)
+    with pytest.raises(SpecError, match=says) as raised:
+        EPISODES.replaced(**values)
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        ({"loads": {"low": 0.3}}, "a range has low and high"),
-        ({"loads": {"low": 0.5, "high": 0.3}}, "from 0.5 to 0.3"),
-        ({"loads": {"low": "a", "high": 0.3}}, "loads is"),
+        ({"load": {"low": 0.3}}, "a range has low and high"),
+        ({"load": {"low": 0.5, "high": 0.3}}, "from 0.5 to 0.3"),
+        ({"load": {"low": "a", "high": 0.3}}, "a load of 'a'"),
         ({"gain": {"weight": 2}}, "gain: .*weight"),
         ({"gain": {"name": "most"}}, "unknown gain function 'most'"),
         ({"incidents": [{"time_s": 1.0}]}, "an incident: .*missing"),
         ({"incidents": 3}, "incidents is 3"),
         ({"gains": {}}, "unknown 'gains'"),
-        ({"disturbance": 0.1}, "disturbance is 0.1"),
+        ({"fleet": {"load": 1.0}}, "unknown 'load'; fleet has device, "),
+        ({"fleet": 4}, "fleet is 4; it should be keys with values"),
+        ({"fleet": {"engines": 2}, "engines": 3}, "engines is said twice"),
     ],
 )
 def test_documents_that_make_no_source(document, says):
     with pytest.raises(ServegymError, match=says) as raised:
-        RandomScenarios.from_json(document)
+        ServingSpec.from_json(document)
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
     "values",
-    [{"traces": ("nothing",)}, {"slos": ("nothing",)}, {"devices": ("nothing",)}, {"scheduler": "nothing"}],
+    [{"trace": "nothing"}, {"slo": "nothing"}, {"device": "nothing"}, {"scheduler": "nothing"}],
     ids=lambda values: next(iter(values)),
 )
 def test_unknown_names_are_said_when_a_scenario_is_drawn(values):
     with pytest.raises(ServegymError, match="nothing"):
-        RandomScenarios(**values)(rng())
+        EPISODES.replaced(**values)(rng())
 
 
 def test_a_load_for_a_trace_that_is_not_in_the_table_is_measured(tmp_path):
@@ -306,4 +310,4 @@ def test_the_table_is_not_used_for_another_profile(monkeypatch):
 
 def test_a_trace_with_a_typing_error_is_named():
     with pytest.raises(WorkloadError, match="did you mean 'azure-conv'"):
-        dataclasses.replace(RandomScenarios(), traces=("azure-convv",))(rng())
+        EPISODES.replaced(trace=("azure-convv",))(rng())

@@ -32,7 +32,7 @@ def test_an_action_says_where_each_engine_is() -> None:
         *_, over, _, info = env.step(action)
         if over:
             break
-        engines, moves = env.simulation.arrays.engines, env.simulation.books.moves
+        engines, moves = env.simulation.arrays.engines, env.simulation.router_state.moves
         assert (2 * (engines["tier"] - POOL) + engines["closed"]).tolist() == action.tolist()
         assert info["base_action"].tolist() == [choice_of(move) for move in moves]
         seen |= set(action.tolist())

@@ -1,4 +1,4 @@
-"""Native vector environments: n lanes are n single ones, byte for byte, also where episodes follow each other."""
+"""Native vector environments: n episodes as n single ones have them, byte for byte, also in what follows."""
 
 import subprocess
 import sys
@@ -10,9 +10,9 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from servegym.envs.agents import BaseAgent, play
-from servegym.envs.errors import ActionError, EnvError
-from servegym.envs.lanes import LANES_A_THREAD
+from servegym.envs.episode_batch import EPISODES_A_THREAD
 from servegym.envs.vector import ServingVectorEnv
+from servegym.errors import ActionError, EnvError
 from tests.envs.small import IDS, SMALL, drawn, frozen, make
 
 SEED = 11
@@ -24,21 +24,21 @@ def make_vector(name: str, n: int, **arguments: Any) -> ServingVectorEnv:
     return gym.make_vec(f"servegym:{name}", num_envs=n, vectorization_mode="vector_entry_point", **arguments).unwrapped
 
 
-def of_lane(infos: dict[str, Any], i: int) -> dict[str, Any]:
+def of_one(infos: dict[str, Any], i: int) -> dict[str, Any]:
     """What `info` would be of a single environment."""
     info: dict[str, Any] = {}
     for key, value in infos.items():
         if key.startswith("_") or key.startswith("final"):
             continue
-        info[key] = of_lane(value, i) if isinstance(value, dict) else value[i]
+        info[key] = of_one(value, i) if isinstance(value, dict) else value[i]
     return info
 
 
-def same(single: Any, lane: Any) -> bool:
+def same(single: Any, other: Any) -> bool:
     """Equal to the byte; numbers may be Python's or NumPy's."""
     if isinstance(single, dict):
-        return single.keys() == lane.keys() and all(same(single[key], lane[key]) for key in single)
-    return np.asarray(single).tobytes() == np.asarray(lane).tobytes()
+        return single.keys() == other.keys() and all(same(single[key], other[key]) for key in single)
+    return np.asarray(single).tobytes() == np.asarray(other).tobytes()
 
 
 def actions_of(envs: list[Any], infos: list[dict[str, Any]], rng: np.random.Generator) -> list[Any]:
@@ -50,7 +50,7 @@ def actions_of(envs: list[Any], infos: list[dict[str, Any]], rng: np.random.Gene
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_lanes_are_single_environments(name: str) -> None:
+def test_episodes_side_by_side_are_single_environments(name: str) -> None:
     n, rng, ended = 3, np.random.default_rng(0), np.zeros(3, int)
     options = {"shaping": 0.3, "discount": 0.99}
     vector, singles = make_vector(name, n, **options), [make(name, **options) for _ in range(n)]
@@ -61,7 +61,7 @@ def test_lanes_are_single_environments(name: str) -> None:
     last = [info for _, info in starts]
     for i, (observation, info) in enumerate(starts):
         assert frozen(observations[i]) == frozen(observation)
-        assert same(info, of_lane(infos, i))
+        assert same(info, of_one(infos, i))
     for _ in range(2000):
         actions = actions_of(singles, last, rng)
         observations, rewards, terminated, truncated, infos = vector.step(np.array(actions))
@@ -71,12 +71,12 @@ def test_lanes_are_single_environments(name: str) -> None:
             if over or cut:
                 ended[i] += 1
                 assert frozen(infos["final_obs"][i]) == frozen(observation)
-                assert same(last[i], of_lane(infos["final_info"], i))
+                assert same(last[i], of_one(infos["final_info"], i))
                 observation, last[i] = single.reset()
             if "final_obs" in infos:
                 assert infos["_final_obs"][i] == infos["_final_info"][i] == (over or cut)
             assert frozen(observations[i]) == frozen(observation)
-            assert same(last[i], of_lane(infos, i))
+            assert same(last[i], of_one(infos, i))
         if ended.min() >= 2:
             break
     assert ended.min() >= 2
@@ -98,9 +98,9 @@ def test_spaces_are_those_of_single_ones(name: str) -> None:
     vector.close()
 
 
-def test_lanes_in_threads_are_the_same() -> None:
+def test_episodes_in_threads_are_the_same() -> None:
     """So many that they are split between threads, and more than one ends in a step."""
-    name, n = "RequestRanking-v0", 2 * LANES_A_THREAD + 3
+    name, n = "RequestRanking-v0", 2 * EPISODES_A_THREAD + 3
     vector = make_vector(name, n, scenario=drawn(name))
     _, infos = vector.reset()
     totals, ends = np.zeros(n), 0
@@ -113,7 +113,7 @@ def test_lanes_in_threads_are_the_same() -> None:
     assert totals.tolist() == [play(env, BaseAgent())] * n
 
 
-def test_some_lanes_can_be_reset() -> None:
+def test_some_episodes_can_be_reset() -> None:
     name = "ClusterRouting-v0"
     vector = make_vector(name, 3)
     before, infos = vector.reset(seed=1)

@@ -1,6 +1,5 @@
 """Scenarios said in words, as arguments of an environment: `gym.make(id, load=0.9, trace="azure-code")`."""
 
-import dataclasses
 import re
 from typing import Any
 
@@ -8,33 +7,29 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from servegym.envs.errors import EnvError
 from servegym.envs.parallel import ServingParallelEnv
-from servegym.envs.scenarios import BURST, RandomScenarios, Range
+from servegym.errors import EnvError, SpecError
+from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.parts import BURST
+from servegym.scenarios.ranges import Range
+from servegym.scenarios.spec import LEAVES, ServingSpec
 from servegym.simulator.gains import Gain
 from servegym.simulator.incidents import Incident
 from tests.envs.small import IDS, drawn, frozen, make
 
 WORDS = {"load": 0.9, "trace": "azure-code", "device": "h100-llama3-8b", "slo": "polyserve", "requests": 30}
-FIELDS = {
-    "loads": 0.9,
-    "traces": ("azure-code",),
-    "devices": ("h100-llama3-8b",),
-    "slos": ("polyserve",),
-    "requests": 30,
-}
 
 
-def default_of(name: str) -> RandomScenarios:
+def default_of(name: str) -> ServingSpec:
     """What the environment draws when nothing is said."""
     source = gym.make(f"servegym:{name}").unwrapped.source
-    assert isinstance(source, RandomScenarios)
+    assert isinstance(source, ServingSpec)
     return source
 
 
 @pytest.mark.parametrize("name", IDS)
 def test_single_and_vector_draw_what_was_said(name: str) -> None:
-    expected = default_of(name).replaced(**FIELDS)
+    expected = default_of(name).replaced(**WORDS)
     env = gym.make(f"servegym:{name}", **WORDS)
     vector = gym.make_vec(f"servegym:{name}", num_envs=2, vectorization_mode="vector_entry_point", **WORDS)
     synced = gym.make_vec(f"servegym:{name}", num_envs=2, vectorization_mode="sync", **WORDS)
@@ -50,56 +45,50 @@ def test_single_and_vector_draw_what_was_said(name: str) -> None:
 @pytest.mark.parametrize("name", IDS)
 def test_words_are_said_to_random_scenarios_that_are_named(name: str) -> None:
     source = default_of(name).replaced(cv=2.0)
-    assert make(name, source, load=Range(0.5, 0.7)).source == source.replaced(loads=Range(0.5, 0.7))
+    assert make(name, source, load=Range(0.5, 0.7)).source == source.replaced(load=Range(0.5, 0.7))
 
 
 def test_several_agents_at_once() -> None:
     env = ServingParallelEnv(**WORDS)
-    assert env.source == ServingParallelEnv().source.replaced(**FIELDS)
+    assert env.source == ServingParallelEnv().source.replaced(**WORDS)
 
 
 @pytest.mark.parametrize("name", IDS)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"laod": 0.9}, "unknown 'laod'; random scenarios have traces, loads, "),
-        ({"load": -1.0}, "loads is -1.0; it should be a number above 0"),
-        ({"load": 0.9, "loads": 1.0}, "loads: given twice (load, loads)"),
-        ({"trace": 3}, "traces is (3,); it should be a tuple of at least one name"),
-        ({"traces": "azure-code"}, "traces is 'azure-code'; it should be a tuple of at least one name"),
+        ({"laod": 0.9}, "unknown 'laod'; a spec has demand, "),
+        ({"load": -1.0}, "load is -1.0; it should be a number above 0"),
+        ({"load": 0.9, "rate_per_s": 1.0}, "load and rate_per_s (--load and --rate) are both given"),
+        ({"trace": 3}, "trace is 3; it should be a name, or several"),
     ],
 )
 def test_wrong_words(name: str, words: dict[str, Any], message: str) -> None:
     for mode in ("sync", "vector_entry_point"):
-        with pytest.raises(EnvError, match=f"^{re.escape(message)}"):
+        with pytest.raises(SpecError, match=f"^{re.escape(message)}"):
             gym.make_vec(f"servegym:{name}", num_envs=1, vectorization_mode=mode, **words)
 
 
 @pytest.mark.parametrize("name", IDS)
 def test_a_scenario_is_what_it_is(name: str) -> None:
-    with pytest.raises(EnvError, match=r"^load, slo beside a scenario of type Scenario; only random scenarios can be"):
+    with pytest.raises(EnvError, match=r"^load, slo beside a scenario of type Scenario; only a ServingSpec can be"):
         make(name, drawn(name), load=0.9, slo="qoserve")
 
 
 def test_every_field_can_be_said() -> None:
-    """By its name, with the value that it has; what there may be several of in the singular too."""
-    rich = RandomScenarios().replaced(
-        gain=Gain("ta-slo"), incidents=(Incident(1.0, 0, "drain"),), profiles=(BURST,), router="min-load", slo_scale=2.0
-    )
-    values = {field.name: getattr(rich, field.name) for field in dataclasses.fields(rich)}
-    assert RandomScenarios().with_words(values) == rich
-    one = {"incident": rich.incidents[0], "profile": BURST, "device": "h100-llama3-8b", "request": 9}
-    assert RandomScenarios().with_words(one) == RandomScenarios(
-        incidents=rich.incidents, profiles=(BURST,), devices=("h100-llama3-8b",), requests=9
-    )
-    listed = {"incidents": [{"time_s": 1.0, "engine": 0, "kind": "drain"}], "loads": {"low": 0.5, "high": 0.7}}
-    assert RandomScenarios().with_words(listed) == RandomScenarios(incidents=rich.incidents, loads=Range(0.5, 0.7))
-    with pytest.raises(EnvError, match=r"^unknown 'engine'; random scenarios have "):
-        RandomScenarios().with_words({"engine": 2})
+    """By its name, with the value that it has, and as a document has it."""
+    rich = EPISODES.replaced(
+        gain=Gain("ta-slo"), incidents=(Incident(1.0, 0, "drain"),), load_profile=BURST, router="min-load",
+        slo_scale=2.0,
+    )  # fmt: skip
+    assert EPISODES.with_words({name: rich[name] for name in LEAVES}) == rich
+    assert EPISODES.with_words(rich.words()) == EPISODES.with_words(rich.to_json()) == rich
+    listed = {"incidents": [{"time_s": 1.0, "engine": 0, "kind": "drain"}], "load": {"low": 0.5, "high": 0.7}}
+    assert EPISODES.with_words(listed) == EPISODES.replaced(incidents=rich.fleet.incidents, load=Range(0.5, 0.7))
 
 
 def test_every_episode_is_one_that_was_said() -> None:
-    env = make("EngineBatching-v0", RandomScenarios(), loads=(0.5, 0.7), trace="sharegpt", request=20)
+    env = make("EngineBatching-v0", EPISODES, load=(0.5, 0.7), trace="sharegpt", requests=20)
     seen = set()
     for seed in range(8):
         env.reset(seed=seed)

@@ -9,17 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from servegym.latency_models import ascend_points, ascend_recipes, build_profiles, composed_recipes
-from servegym.latency_models.ascend_points import decodes, prefills
-from servegym.latency_models.build_profiles import BATCHES, RECIPES, SEED, build_profile, main
-from servegym.latency_models.composed_devices import A6000_ATTENTION, a6000
-from servegym.latency_models.documents import to_text
-from servegym.latency_models.fitting import measure, split
-from servegym.latency_models.profile import FOLDER, load_profile, parse_profile, profile_names
-from servegym.latency_models.profile_table import page
-from servegym.latency_models.published_recipes import published
-from servegym.latency_models.sampling import random_batches
-from servegym.latency_models.shapes import (
+from servegym.errors import ProfileError
+from servegym.latency_models.building import ascend_points, ascend_recipes, build_profiles, composed_recipes
+from servegym.latency_models.building.ascend_points import decodes, prefills
+from servegym.latency_models.building.build_profiles import BATCHES, RECIPES, SEED, build_profile, main
+from servegym.latency_models.building.composed_devices import A6000_ATTENTION, a6000
+from servegym.latency_models.building.published_recipes import published
+from servegym.latency_models.building.shapes import (
     LLAMA_3_8B,
     LLAMA_3_70B,
     QWEN2_7B,
@@ -30,9 +26,13 @@ from servegym.latency_models.shapes import (
     QWEN15_7B,
     QWEN25_14B,
 )  # fmt: skip
-from servegym.latency_models.specifications import device
-from servegym.latency_models.tables import Curve, Surface, read_table
-from servegym.simulator.errors import ProfileError
+from servegym.latency_models.building.specifications import device
+from servegym.latency_models.building.tables import Curve, Surface, read_table
+from servegym.latency_models.documents import to_text
+from servegym.latency_models.fitting import measure, split
+from servegym.latency_models.profile import FOLDER, load_profile, parse_profile, profile_names
+from servegym.latency_models.profile_table import page
+from servegym.latency_models.sampling import random_batches
 
 needs_data = pytest.mark.skipif("SERVEGYM_DATA" not in os.environ, reason="SERVEGYM_DATA names no operator tables")
 each_composed = pytest.mark.parametrize("recipe", composed_recipes.RECIPES, ids=lambda recipe: recipe.name)

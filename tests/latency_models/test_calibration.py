@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from servegym.errors import ProfileError
 from servegym.latency_models.calibration import calibrate
 from servegym.latency_models.calibration_plot import plot_calibration
 from servegym.latency_models.fitting import measure, split
@@ -13,7 +14,6 @@ from servegym.latency_models.measured_batches import read_batches
 from servegym.latency_models.model import BATCH_COLUMNS, LatencyModel, as_batches
 from servegym.latency_models.profile import load_profile, parse_profile
 from servegym.latency_models.sampling import random_batches
-from servegym.simulator.errors import ProfileError
 
 LINEAR = {"a_p": 2e-9, "b_p": 3e-9, "c_p": 5e-5, "a_d": 8e-8, "b_d": 4e-5, "t_c": 0.01}
 SIMPLE = (

@@ -4,12 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from servegym.latency_models.ascend_points import prefills
+from servegym.errors import ProfileError
+from servegym.latency_models.building.ascend_points import prefills
 from servegym.latency_models.fitting import fit, measure, regime, split
 from servegym.latency_models.forms.piecewise import knots_reached
 from servegym.latency_models.model import BATCH_COLUMNS, LatencyModel, as_batches
 from servegym.latency_models.sampling import BatchRange, random_batches
-from servegym.simulator.errors import ProfileError
 
 LINEAR = {"a_p": 2e-9, "b_p": 3e-9, "c_p": 5e-5, "a_d": 8e-8, "b_d": 4e-5, "t_c": 0.01}
 

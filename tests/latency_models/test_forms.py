@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.models import models as any_models
 
+from servegym.errors import ProfileError
 from servegym.latency_models.forms import estimator_forms, forms, get_form
 from servegym.latency_models.forms.piecewise import FIT_KNOTS
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.errors import ProfileError
 from servegym.simulator.signatures import Estimator
-from servegym.simulator.types import BATCH, PLAN, REQUEST
+from servegym.simulator.types import BATCH, RANK, REQUEST
 
 pytestmark = pytest.mark.nojit
 
@@ -163,7 +163,7 @@ def test_the_queue_s_times_are_those_of_its_requests(name):
     requests["computed_tokens"] = [0, 700, 900]
     requests["emitted_tokens"] = [0, 0, 11]
     model = LatencyModel.from_values(name, VALUES[name])
-    plan = np.zeros(2, dtype=PLAN)
+    plan = np.zeros(2, dtype=RANK)
     queue = np.array([2, 1], dtype=np.int32)
     model.exec_s(requests, queue, model.coefficients, plan)
     expected = [model.request_s(*args, model.coefficients) for args in ((1, 900, True), (40, 700, False))]

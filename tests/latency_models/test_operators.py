@@ -5,18 +5,18 @@ import os
 import numpy as np
 import pytest
 
-from servegym.latency_models import aiconfigurator, composed_recipes
-from servegym.latency_models.ascend_points import prefills
-from servegym.latency_models.composed_devices import A6000_OPERATORS, VIDUR_OPERATORS, a6000
-from servegym.latency_models.composition import Composition
-from servegym.latency_models.operator_fit import LEAST_TOKENS, fit_operators
+from servegym.latency_models.building import aiconfigurator, composed_recipes
+from servegym.latency_models.building.ascend_points import prefills
+from servegym.latency_models.building.composed_devices import A6000_OPERATORS, VIDUR_OPERATORS, a6000
+from servegym.latency_models.building.composition import Composition
+from servegym.latency_models.building.operator_fit import LEAST_TOKENS, fit_operators
+from servegym.latency_models.building.product_devices import LAUNCH_S, TRAFFIC_EFFICIENCY, dense, mixture
+from servegym.latency_models.building.shapes import LLAMA_3_8B, QWEN3_30B_A3B
+from servegym.latency_models.building.specifications import device
+from servegym.latency_models.building.tables import read_table
 from servegym.latency_models.operators import Operators, mean_wait_s
-from servegym.latency_models.product_devices import LAUNCH_S, TRAFFIC_EFFICIENCY, dense, mixture
 from servegym.latency_models.profile import load_profile, profile_names
 from servegym.latency_models.sampling import BatchRange, random_batches
-from servegym.latency_models.shapes import LLAMA_3_8B, QWEN3_30B_A3B
-from servegym.latency_models.specifications import device
-from servegym.latency_models.tables import read_table
 from servegym.simulator.types import BATCH
 
 needs_data = pytest.mark.skipif("SERVEGYM_DATA" not in os.environ, reason="SERVEGYM_DATA names no operator tables")

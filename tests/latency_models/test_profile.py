@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
+from servegym.errors import ProfileError
+from servegym.latency_models.building.specifications import GIB
 from servegym.latency_models.profile import FOLDER, load_profile, parse_profile, profile_names
 from servegym.latency_models.sampling import BatchRange, random_batches
-from servegym.latency_models.specifications import GIB
-from servegym.simulator.errors import ProfileError
 
 # Tokens the KV cache holds, in thousands: memory x 0.9 less weights and 2.5 GiB, over the bytes of a token.
 CACHE = {

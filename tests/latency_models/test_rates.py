@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from servegym.latency_models import aiconfigurator, composed_devices, composed_recipes
-from servegym.latency_models.ascend_points import decodes, prefills
-from servegym.latency_models.build_profiles import RECIPES
+from servegym.latency_models.building import aiconfigurator, composed_devices, composed_recipes
+from servegym.latency_models.building.ascend_points import decodes, prefills
+from servegym.latency_models.building.build_profiles import RECIPES
+from servegym.latency_models.building.shapes import LLAMA_3_8B, LLAMA_3_70B
+from servegym.latency_models.building.specifications import device
+from servegym.latency_models.building.tables import read_table
 from servegym.latency_models.profile import load_profile
-from servegym.latency_models.shapes import LLAMA_3_8B, LLAMA_3_70B
-from servegym.latency_models.specifications import device
-from servegym.latency_models.tables import read_table
 
 needs_data = pytest.mark.skipif("SERVEGYM_DATA" not in os.environ, reason="SERVEGYM_DATA names no operator tables")
 

@@ -18,7 +18,7 @@ class Incident:
     kind: str  # fail, return, drain
 
 
-def happen(sim: "Simulation", incident: Incident) -> None:
+def apply_incident(sim: "Simulation", incident: Incident) -> None:
     engine = sim.engines[incident.engine]
     done = {"fail": "failed", "return": "returned", "drain": "drained"}[incident.kind]
     sim.moves.append(Move(done, incident.time_s, -1, engine.index))
@@ -29,7 +29,7 @@ def happen(sim: "Simulation", incident: Incident) -> None:
         engine.up, engine.closed, engine.drained = True, False, False
     else:
         engine.drained = True
-    sim.desk.changed(engine.index)
+    sim.routing.changed(engine.index)
 
 
 def lose(r: Request, engine: Engine) -> None:
@@ -47,7 +47,7 @@ def take_back(sim: "Simulation", r: Request, engine: Engine, now_s: float) -> No
     r.reroutes += 1
     r.kv_at, r.decode_engine, r.admitted = None, None, 0
     sim.moves.append(Move("recalled", now_s, r.index, engine.index))
-    sim.desk.just_now.append(r)
+    sim.routing.just_now.append(r)
 
 
 def take_back_all(sim: "Simulation", engine: Engine, now_s: float, failed: bool = False) -> None:
@@ -63,8 +63,8 @@ def take_back_all(sim: "Simulation", engine: Engine, now_s: float, failed: bool 
     for r in to_here + [r for r, _ in sim.lines.waiting[engine.index]]:
         sim.lines.take_out(r, engine)
         r.decode_engine = None
-        sim.desk.just_now.append(r)
-    sim.book.clear(engine.index, now_s, engine.free_blocks)  # (what is to leave is still there)
+        sim.routing.just_now.append(r)
+    sim.router_state.clear(engine.index, now_s, engine.free_blocks)  # (what is to leave is still there)
     sim.lines.try_freed(sim.engines, sim.engines, now_s)
 
 
@@ -77,8 +77,8 @@ def take_back_kv(sim: "Simulation", engine: Engine, now_s: float) -> None:
             if bound_for(sim, r, destination):
                 sim.lines.take_out(r, destination)
                 destination.waits_for_kv = False
-                sim.book.gone(r, destination.index)
-        for line in [sim.desk.just_now, *sim.desk.lines]:
+                sim.router_state.gone(r, destination.index)
+        for line in [sim.routing.just_now, *sim.routing.lines]:
             if r in line:
                 line.remove(r)
         take_back(sim, r, engine, now_s)
@@ -92,13 +92,13 @@ def fail(sim: "Simulation", engine: Engine, now_s: float) -> None:
         engine.store.empty()
     if len(sim.engines) > 1:
         take_back_all(sim, engine, now_s, failed=True)
-        sim.book.clear_store(engine.index)
+        sim.router_state.clear_store(engine.index)
         return
     sim.running.stop(engine, now_s)
     engine.suspended, engine.moved_in_vain = [], []
     for r in engine.queue:
         lose(r, engine)
-    sim.book.forget_reports(engine.index)
+    sim.router_state.forget_reports(engine.index)
 
 
 def bound_for(sim: "Simulation", r: Request, engine: Engine) -> bool:

@@ -10,53 +10,53 @@ from .polyserve import PolyServe
 from .requests import INF, Request
 from .routing import Route as Route
 from .routing import Router as Router
-from .views import View
+from .snapshots import EngineSnapshot
 
 
-def smallest(views: list[View], key: Callable[[View], float]) -> View:
+def smallest(snapshots: list[EngineSnapshot], key: Callable[[EngineSnapshot], float]) -> EngineSnapshot:
     """Ties: sent a request longest ago, then the lower index."""
-    return min(views, key=lambda view: (key(view), view.sent, view.index))
+    return min(snapshots, key=lambda snapshot: (key(snapshot), snapshot.sent, snapshot.index))
 
 
 class RoundRobin(Router):
-    def choose(self, r: Request, views: list[View], now_s: float) -> View:
-        return views[r.index % len(views)]
+    def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
+        return snapshots[r.index % len(snapshots)]
 
 
 class Random(Router):
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
 
-    def choose(self, r: Request, views: list[View], now_s: float) -> View:
-        return views[math.floor(uniform(self.seed, 0x726F7574, r.index) * len(views))]
+    def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
+        return snapshots[math.floor(uniform(self.seed, 0x726F7574, r.index) * len(snapshots))]
 
 
 class MinLoad(Router):
-    def choose(self, r: Request, views: list[View], now_s: float) -> View:
-        return smallest(views, lambda view: view.requests)
+    def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
+        return smallest(snapshots, lambda snapshot: snapshot.requests)
 
 
 class MinTokens(Router):
-    def choose(self, r: Request, views: list[View], now_s: float) -> View:
-        return smallest(views, lambda view: view.record_tokens + view.decode_tokens)
+    def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
+        return smallest(snapshots, lambda snapshot: snapshot.record_tokens + snapshot.decode_tokens)
 
 
 class MinCycleTime(Router):
     def __init__(self, token_budget: int = 1024) -> None:
         self.token_budget = token_budget
 
-    def choose(self, r: Request, views: list[View], now_s: float) -> View:
-        return smallest(views, lambda view: self.cycle_s(r, view))
+    def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
+        return smallest(snapshots, lambda snapshot: self.cycle_s(r, snapshot))
 
-    def cycle_s(self, r: Request, view: View) -> float:
-        decodes, cached, prefill = view.decodes, view.decode_tokens, view.record_tokens
+    def cycle_s(self, r: Request, snapshot: EngineSnapshot) -> float:
+        decodes, cached, prefill = snapshot.decodes, snapshot.decode_tokens, snapshot.record_tokens
         if r.kv_at is not None:
             decodes, cached = decodes + 1, cached + r.context
         else:
             prefill += r.prompt_tokens
         batch = [(1, cached / decodes, True) for _ in range(decodes)]
         chunk = min(prefill, max(0, self.token_budget - decodes))
-        return view.fit.batch([*batch, (chunk, 0, False)] if chunk > 0 else batch)
+        return snapshot.fit.batch([*batch, (chunk, 0, False)] if chunk > 0 else batch)
 
 
 class GoRouting(Router):
@@ -77,78 +77,79 @@ class GoRouting(Router):
         self.decodes, self.fallback, self.random = decodes, fallback, Random(seed)
         self.local_order = local_order
 
-    def prepare(self, requests: list[Request], views: list[View]) -> None:
-        super().prepare(requests, views)
+    def prepare(self, requests: list[Request], snapshots: list[EngineSnapshot]) -> None:
+        super().prepare(requests, snapshots)
         self.floor_s = 0.9 * min(r.tpot_slo_s for r in requests) if self.eta is None else self.eta
 
-    def choose(self, r: Request, views: list[View], now_s: float) -> View:
+    def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
         if r.kv_at is not None:
-            return smallest(views, lambda view: -view.free_blocks)
+            return smallest(snapshots, lambda snapshot: -snapshot.free_blocks)
 
-        def exec_s(view: View) -> float:
-            return self.exec_s(view, view.record, r, now_s)
+        def exec_s(snapshot: EngineSnapshot) -> float:
+            return self.exec_s(snapshot, snapshot.record, r, now_s)
 
-        def exec_with_s(view: View) -> float:
-            return self.exec_s(view, [*view.record, r], r, now_s)
+        def exec_with_s(snapshot: EngineSnapshot) -> float:
+            return self.exec_s(snapshot, [*snapshot.record, r], r, now_s)
 
         gains = [
-            self.gain(view, [*view.record, r], r, now_s) - self.gain(view, view.record, r, now_s) for view in views
+            self.gain(snapshot, [*snapshot.record, r], r, now_s) - self.gain(snapshot, snapshot.record, r, now_s)
+            for snapshot in snapshots
         ]
         most = max(gains)
         if most <= 0:
-            return self.random.choose(r, views, now_s) if self.fallback == "random" else smallest(views, exec_s)
-        candidates = [view for view, gain in zip(views, gains, strict=True) if gain >= self.alpha * most]
-        light = [view for view in candidates if exec_s(view) < self.mu * r.ttft_slo_s]
-        not_heavy = [view for view in candidates if not exec_with_s(view) > self.lam * r.ttft_slo_s]
+            return self.random.choose(r, snapshots, now_s) if self.fallback == "random" else smallest(snapshots, exec_s)
+        candidates = [snapshot for snapshot, gain in zip(snapshots, gains, strict=True) if gain >= self.alpha * most]
+        light = [snapshot for snapshot in candidates if exec_s(snapshot) < self.mu * r.ttft_slo_s]
+        not_heavy = [snapshot for snapshot in candidates if not exec_with_s(snapshot) > self.lam * r.ttft_slo_s]
         if light:
             return smallest(light, exec_s)
         if not_heavy:
-            return smallest(not_heavy, lambda view: -exec_s(view))
+            return smallest(not_heavy, lambda snapshot: -exec_s(snapshot))
         return smallest(candidates, exec_s)
 
-    def gain(self, view: View, queue: list[Request], r: Request, now_s: float) -> float:
+    def gain(self, snapshot: EngineSnapshot, queue: list[Request], r: Request, now_s: float) -> float:
         """G(S), S = `queue`."""
-        ends_s = [now_s + self.exec_s(view, queue, r, now_s)] * len(queue)
-        if view.role == "prefill":
+        ends_s = [now_s + self.exec_s(snapshot, queue, r, now_s)] * len(queue)
+        if snapshot.role == "prefill":
             orders: dict[str, Callable[[Request], tuple[float, ...]]] = {
                 "deadline": lambda q: (q.deadline(1),),
                 "arrival": lambda q: (q.arrival_s,),
                 "priority": lambda q: (q.priority, q.deadline(1)),
-                "slide-batching": lambda q: self.urgent_first(q, view, ends_s[0]),
+                "slide-batching": lambda q: self.urgent_first(q, snapshot, ends_s[0]),
             }
             queue = sorted(queue, key=orders[self.local_order])
-            ends_s = [now_s + self.alone_s(view, queue[: place + 1], now_s) for place in range(len(queue))]
+            ends_s = [now_s + self.alone_s(snapshot, queue[: place + 1], now_s) for place in range(len(queue))]
         return sum(q.first_token_gain for q, end_s in zip(queue, ends_s, strict=True) if end_s < q.deadline(1))
 
-    def urgent_first(self, q: Request, view: View, end_s: float) -> tuple[float, float]:
+    def urgent_first(self, q: Request, snapshot: EngineSnapshot, end_s: float) -> tuple[float, float]:
         """`end_s`: when all of S would be done."""
         if q.deadline(1) >= end_s:
             return (1, q.deadline(1))
-        exec_s = view.fit.exec(q.prompt_tokens, 0, False)
+        exec_s = snapshot.fit.exec(q.prompt_tokens, 0, False)
         return (0, -q.first_token_gain / exec_s if exec_s > 0 else -INF)
 
-    def alone_s(self, view: View, queue: list[Request], now_s: float) -> float:
+    def alone_s(self, snapshot: EngineSnapshot, queue: list[Request], now_s: float) -> float:
         """EXEC(S) on a prefill engine: one after the other, each in a batch of its own."""
-        t_c = view.fit.batch([])
-        total_s = sum(view.fit.exec(q.prompt_tokens, 0, False) + t_c for q in queue)
-        return max(0.0, total_s - (now_s - view.changed_s))
+        t_c = snapshot.fit.batch([])
+        total_s = sum(snapshot.fit.exec(q.prompt_tokens, 0, False) + t_c for q in queue)
+        return max(0.0, total_s - (now_s - snapshot.changed_s))
 
-    def exec_s(self, view: View, queue: list[Request], r: Request, now_s: float) -> float:
+    def exec_s(self, snapshot: EngineSnapshot, queue: list[Request], r: Request, now_s: float) -> float:
         """EXEC(S), S = `queue`."""
-        if view.role == "prefill":
-            return self.alone_s(view, queue, now_s)
+        if snapshot.role == "prefill":
+            return self.alone_s(snapshot, queue, now_s)
         budget_s = max(
             min([q.deadline(1) - now_s for q in queue] + [q.tpot_slo_s for q in [*queue, r]]),
             self.floor_s,
         )
-        t_c, decodes = view.fit.batch([]), view.decodes
-        decode_s = view.fit.exec(1, view.decode_tokens // decodes, True) if decodes else 0.0
-        all_s = sum(view.fit.exec(q.prompt_tokens, 0, False) for q in queue)
+        t_c, decodes = snapshot.fit.batch([]), snapshot.decodes
+        decode_s = snapshot.fit.exec(1, snapshot.decode_tokens // decodes, True) if decodes else 0.0
+        all_s = sum(snapshot.fit.exec(q.prompt_tokens, 0, False) for q in queue)
         spent_s = t_c if self.decodes == "once" else t_c + decodes * decode_s
         if budget_s <= spent_s:
             return INF
         total_s = budget_s / (budget_s - spent_s) * all_s + (decodes * decode_s if self.decodes == "once" else 0.0)
-        return max(0.0, total_s - (now_s - view.changed_s))
+        return max(0.0, total_s - (now_s - snapshot.changed_s))
 
 
 class Silo(Router):
@@ -160,61 +161,64 @@ class Silo(Router):
     ) -> None:
         self.first_s, self.others_s = bound_1_s, [bound_2_s, bound_3_s]
 
-    def prepare(self, requests: list[Request], views: list[View]) -> None:
-        super().prepare(requests, views)
+    def prepare(self, requests: list[Request], snapshots: list[EngineSnapshot]) -> None:
+        super().prepare(requests, snapshots)
         strictest_s = min(r.tpot_slo_s for r in requests)
         self.bounds_s = [strictest_s if self.first_s is None else self.first_s, *self.others_s]
 
-    def choose(self, r: Request, views: list[View], now_s: float) -> View:
+    def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
         asks_s = r.ttlt_slo_s if r.ttlt_slo_s < INF else r.tpot_slo_s
         kind = sum(bound_s < asks_s for bound_s in self.bounds_s)
-        pools = sorted({view.pool for view in views})
+        pools = sorted({snapshot.pool for snapshot in snapshots})
         mine = pools[min(kind, len(pools) - 1)]
-        return smallest([view for view in views if view.pool == mine], lambda view: 0)
+        return smallest([snapshot for snapshot in snapshots if snapshot.pool == mine], lambda snapshot: 0)
 
 
 class Llumnix(Router):
-    def choose(self, r: Request, views: list[View], now_s: float) -> View:
-        return smallest(views, lambda view: -self.freeness(view))
+    def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
+        return smallest(snapshots, lambda snapshot: -self.freeness(snapshot))
 
-    def freeness(self, view: View) -> float:
-        if view.requests == 0:
+    def freeness(self, snapshot: EngineSnapshot) -> float:
+        if snapshot.requests == 0:
             return INF
-        waiting = sum(math.ceil(q.prompt_tokens / view.block_tokens) for q in view.record)
-        return (view.free_blocks - waiting) / view.requests
+        waiting = sum(math.ceil(q.prompt_tokens / snapshot.block_tokens) for q in snapshot.record)
+        return (snapshot.free_blocks - waiting) / snapshot.requests
 
 
 class PrefixAffinity(Router):
-    def prepare(self, requests: list[Request], views: list[View]) -> None:
-        super().prepare(requests, views)
-        self.work_s = dict.fromkeys((view.index for view in views), 0.0)
-        self.of_tokens = dict.fromkeys((view.index for view in views), 0)
+    def prepare(self, requests: list[Request], snapshots: list[EngineSnapshot]) -> None:
+        super().prepare(requests, snapshots)
+        self.work_s = dict.fromkeys((snapshot.index for snapshot in snapshots), 0.0)
+        self.of_tokens = dict.fromkeys((snapshot.index for snapshot in snapshots), 0)
 
-    def choose(self, r: Request, views: list[View], now_s: float) -> View:
+    def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
         if r.kv_at is not None:
-            return smallest(views, lambda view: self.batch_s(view, view.decodes + 1, view.decode_tokens + r.context))
-        for view in views:
-            if self.of_tokens[view.index] > 0:
-                self.work_s[view.index] *= view.record_tokens / self.of_tokens[view.index]
-            self.of_tokens[view.index] = view.record_tokens
-        chosen = smallest(views, lambda view: self.ttft_s(r, view, now_s))
+            return smallest(
+                snapshots,
+                lambda snapshot: self.batch_s(snapshot, snapshot.decodes + 1, snapshot.decode_tokens + r.context),
+            )
+        for snapshot in snapshots:
+            if self.of_tokens[snapshot.index] > 0:
+                self.work_s[snapshot.index] *= snapshot.record_tokens / self.of_tokens[snapshot.index]
+            self.of_tokens[snapshot.index] = snapshot.record_tokens
+        chosen = smallest(snapshots, lambda snapshot: self.ttft_s(r, snapshot, now_s))
         self.work_s[chosen.index] += self.own_s(r, chosen)
         self.of_tokens[chosen.index] += r.context
         return chosen
 
-    def ttft_s(self, r: Request, view: View, now_s: float) -> float:
-        queue_s = max(0.0, self.work_s[view.index] - (now_s - view.changed_s))
-        return queue_s + self.own_s(r, view) + self.batch_s(view, view.decodes, view.decode_tokens)
+    def ttft_s(self, r: Request, snapshot: EngineSnapshot, now_s: float) -> float:
+        queue_s = max(0.0, self.work_s[snapshot.index] - (now_s - snapshot.changed_s))
+        return queue_s + self.own_s(r, snapshot) + self.batch_s(snapshot, snapshot.decodes, snapshot.decode_tokens)
 
-    def own_s(self, r: Request, view: View) -> float:
+    def own_s(self, r: Request, snapshot: EngineSnapshot) -> float:
         cached = 0
-        if view.store is not None:
-            there = itertools.takewhile(view.store.has, r.chunks)
-            cached = min(view.store.chunk_tokens * len(list(there)), r.context - 1)
-        return view.fit.exec(r.context - cached, cached, False)
+        if snapshot.store is not None:
+            there = itertools.takewhile(snapshot.store.has, r.chunks)
+            cached = min(snapshot.store.chunk_tokens * len(list(there)), r.context - 1)
+        return snapshot.fit.exec(r.context - cached, cached, False)
 
-    def batch_s(self, view: View, decodes: int, tokens: int) -> float:
-        return view.fit.batch([(1, tokens / decodes, True) for _ in range(decodes)])
+    def batch_s(self, snapshot: EngineSnapshot, decodes: int, tokens: int) -> float:
+        return snapshot.fit.batch([(1, tokens / decodes, True) for _ in range(decodes)])
 
 
 ROUTERS: dict[str, type[Router]] = {

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from .requests import Request
-from .views import View
+from .snapshots import EngineSnapshot
 
 
 @dataclass
@@ -20,17 +20,17 @@ class Router:
     lines: list[list[Request]]  # requests held, one for each tier and one for best effort
     tiers: list[float]  # TPOT SLOs
 
-    def prepare(self, requests: list[Request], views: list[View]) -> None:
+    def prepare(self, requests: list[Request], snapshots: list[EngineSnapshot]) -> None:
         """Before the run: the whole workload, for defaults, and all engines as the router will know them."""
-        self.everyone, self.views = requests, views
+        self.everyone, self.snapshots = requests, snapshots
 
-    def route(self, r: Request, taking: list[View], now_s: float) -> Route:
+    def route(self, r: Request, taking: list[EngineSnapshot], now_s: float) -> Route:
         """`taking`: the engines that take r, in order; at least one."""
         engine = self.choose(r, taking, now_s).index
         return Route(engine, self.decode_engine(r))
 
-    def choose(self, r: Request, views: list[View], now_s: float) -> View:
-        """One of `views`, the engines that take r, in order."""
+    def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
+        """One of `snapshots`, the engines that take r, in order."""
         raise NotImplementedError
 
     def decode_engine(self, r: Request) -> int | None:

@@ -56,7 +56,7 @@ class Running:
             work = self.work_of(formed, engine, now_s)
         engine.work, work.start_s = work, now_s
         engine.end_s = work.end_s
-        self.sim.book.report(engine.index, now_s, now_s + max(0.0, work.estimate_s - work.executed_s))
+        self.sim.router_state.report(engine.index, now_s, now_s + max(0.0, work.estimate_s - work.executed_s))
         reached_s = now_s + formed.limits.slice_s
         self.plan_suspension(engine, work.next_boundary(self.jitter_s(engine), lambda time_s: time_s >= reached_s))
 
@@ -139,4 +139,4 @@ class Running:
             engine.blocking_s.append(now_s - round_s)
         self.sim.moves.append(Move("suspended", now_s, work.leader.index, engine.index))
         engine.suspended.append(work)
-        self.sim.book.report(engine.index, now_s, now_s)
+        self.sim.router_state.report(engine.index, now_s, now_s)

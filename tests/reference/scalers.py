@@ -1,7 +1,7 @@
 """What scalers of the reference simulator have in common."""
 
 from .requests import Request
-from .views import View
+from .snapshots import EngineSnapshot
 
 Change = tuple[int | None, bool]  # of an engine: its tier (None: the common pool), and whether it is closed
 
@@ -11,8 +11,8 @@ class Scaler:
     lines: list[list[Request]]  # as for routers
     tiers: list[float]
 
-    def prepare(self, requests: list[Request], views: list[View]) -> None:
-        self.everyone, self.views = requests, views
+    def prepare(self, requests: list[Request], snapshots: list[EngineSnapshot]) -> None:
+        self.everyone, self.snapshots = requests, snapshots
 
     def decide(self, now_s: float, now: list[Change]) -> list[Change]:
         """For each engine; `now`: what it is."""

@@ -2,19 +2,19 @@
 
 from typing import Any
 
-from .desk import Desk
 from .disturbances import Drift
 from .engines import Engine, Kind
-from .incidents import Incident, happen, in_service
+from .incidents import Incident, apply_incident, in_service
 from .log import EngineLog, Iteration, Log, Move, StuckError
 from .packer import Counts, Formation
 from .requests import INF, Request
+from .router import RouterAtWork
 from .routers import RoundRobin, Router
 from .running import Running
 from .scalers import Scaler
+from .snapshots import EngineSnapshot, RouterState
 from .stores import Store
 from .transfers import Lines, Link, Transfer
-from .views import Book, View
 
 MOST_TIERS = 8
 
@@ -37,12 +37,12 @@ class Simulation:
         for engine in engines:
             engine.kind = engine.kind or Kind(*kind)
         self.router, self.scaler = router or RoundRobin(), scaler
-        self.book = Book([self.view_of(engine) for engine in engines], signal_delay_s)
+        self.router_state = RouterState([self.snapshot_of(engine) for engine in engines], signal_delay_s)
         self.lines = Lines(link or Link(), {engine.index: [] for engine in engines}, [])
         self.tiers = tiers or tiers_of(requests)
         for r in requests:
             r.tier = max([tier for tier, tpot_s in enumerate(self.tiers) if tpot_s <= r.tpot_slo_s], default=0)
-        self.desk = Desk(self, len(self.tiers))
+        self.routing = RouterAtWork(self, len(self.tiers))
         self.running = Running(self)
         self.coming, self.incidents = list(requests), list(incidents or [])
         self.check_s = INF if scaler is None else scaler.interval_s  # when it is asked next
@@ -51,19 +51,19 @@ class Simulation:
         self.moves: list[Move] = []
         self.now_s = 0.0
         for policy in [self.router, *([scaler] if scaler else [])]:
-            policy.lines, policy.tiers = self.desk.lines, self.tiers
-            policy.prepare(requests, self.book.views)
+            policy.lines, policy.tiers = self.routing.lines, self.tiers
+            policy.prepare(requests, self.router_state.snapshots)
         for engine in engines:
             engine.kind.scheduler.prepare(requests, engine.kind.fit)
             engine.serving = in_service(self, engine)
 
     @staticmethod
-    def view_of(engine: Engine) -> View:
+    def snapshot_of(engine: Engine) -> EngineSnapshot:
         fit = engine.kind.fit
-        view = View(engine.index, engine.role, engine.total_blocks, fit, free_blocks=engine.total_blocks)
-        view.pool, view.block_tokens, view.tier = engine.pool, engine.block_tokens, engine.tier
-        view.store = None if engine.store is None else Store(engine.store.size, engine.store.chunk_tokens)
-        return view
+        snapshot = EngineSnapshot(engine.index, engine.role, engine.total_blocks, fit, free_blocks=engine.total_blocks)
+        snapshot.pool, snapshot.block_tokens, snapshot.tier = engine.pool, engine.block_tokens, engine.tier
+        snapshot.store = None if engine.store is None else Store(engine.store.size, engine.store.chunk_tokens)
+        return snapshot
 
     # In time
 
@@ -71,17 +71,17 @@ class Simulation:
         while any(r.finish_s is None for r in self.requests):
             next_s = self.next_s()
             only_checks = next_s == INF
-            if only_checks and not self.desk.held:
+            if only_checks and not self.routing.held:
                 break
             if only_checks and self.scaler is None:
-                next_s, self.desk.news = self.now_s, True  # a last asking
+                next_s, self.routing.held_dirty = self.now_s, True  # they are asked about a last time
             now_s = min(next_s, self.check_s)
             if now_s > until_s:
                 break
-            held = self.desk.held
+            held = self.routing.held
             self.instant(now_s)
-            if only_checks and self.desk.held == held and self.next_s() == INF:
-                if self.desk.somebody_takes_a_first():
+            if only_checks and self.routing.held == held and self.next_s() == INF:
+                if self.routing.somebody_takes_a_first():
                     raise StuckError(f"{held} requests are held at {now_s}")
                 break
         return self.log()
@@ -94,7 +94,7 @@ class Simulation:
             + [transfer.arrival_s for transfer in self.lines.sent]
             + [incident.time_s for incident in self.incidents[:1]]
             + [r.ready_s for r in self.coming[:1]]
-            + [self.book.next_heard_s() if self.desk.held else INF]
+            + [self.router_state.next_heard_s() if self.routing.held else INF]
         )
 
     def instant(self, now_s: float) -> None:
@@ -104,7 +104,7 @@ class Simulation:
         self.now_s = now_s
         while True:
             self.events(now_s)
-            self.desk.work(now_s)
+            self.routing.work(now_s)
             if self.next_s() == now_s:
                 continue
             self.starts(now_s)
@@ -123,10 +123,10 @@ class Simulation:
         while transfer := self.lines.next_arriving(now_s):
             self.receive(transfer, now_s)
         while self.incidents and self.incidents[0].time_s == now_s:
-            happen(self, self.incidents.pop(0))
+            apply_incident(self, self.incidents.pop(0))
         if self.check_s == now_s:
             self.check_s += self.scaler.interval_s
-            self.desk.scale(now_s)
+            self.routing.scale(now_s)
 
     def starts(self, now_s: float) -> None:
         for engine in self.engines:
@@ -141,7 +141,7 @@ class Simulation:
 
     def send(self, r: Request, engine: int, now_s: float) -> None:
         """The router sends r to an engine."""
-        self.book.send(r, engine, now_s)
+        self.router_state.send(r, engine, now_s)
         if r.kv_at is not None:
             self.lines.join(r, self.engines[engine], now_s)
             return
@@ -162,7 +162,7 @@ class Simulation:
         source.kind.scheduler.forget(r)
         self.moves.append(Move("departed", now_s, r.index, source.index, r.blocks))
         source.on_their_way[r.index], r.blocks, r.kv_at = r.blocks, 0, source
-        self.desk.just_now.append(r)
+        self.routing.just_now.append(r)
 
     def receive(self, transfer: Transfer, now_s: float) -> None:
         r = transfer.request
@@ -193,7 +193,7 @@ class Simulation:
                 self.emit(r, engine, now_s)
         self.lines.try_first([engine], now_s)
         context = sum(r.context for r in engine.queue if r.prefilled)
-        self.book.report(engine.index, now_s, now_s, (engine.free_blocks, context))
+        self.router_state.report(engine.index, now_s, now_s, (engine.free_blocks, context))
 
     def emit(self, r: Request, engine: Engine, now_s: float) -> None:
         is_first = not r.prefilled and engine.role != "decode"  # since it was sent here
@@ -204,13 +204,13 @@ class Simulation:
         for group in engine.groups_of(r):
             group.emitted_tokens += 1
         if is_first:
-            self.book.first_token(r, engine.index, now_s)
+            self.router_state.first_token(r, engine.index, now_s)
             if engine.store is not None:
                 engine.store.put(r.chunks)
         if r.emitted == r.output_tokens:
             r.blocks, r.finish_s = 0, now_s
             engine.queue.remove(r)
-            self.book.finish(r, engine.index, now_s)
+            self.router_state.finish(r, engine.index, now_s)
             for group in engine.groups_of(r):
                 group.outputs.append(r.output_tokens)
         elif engine.role == "prefill":

@@ -1,7 +1,7 @@
 """The reference simulator, written from docs/simulation.md alone: slow, and easy to check against that page.
 
 Read it beside that page: the names are the same. simulation.py has what happens in time, packer.py forms the batches,
-work.py suspends them, desk.py is the router at work, incidents.py takes requests back.
+work.py suspends them, router.py is the router at work, incidents.py takes requests back.
 """
 
 import math

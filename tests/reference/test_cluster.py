@@ -8,8 +8,8 @@ from .routers import GoRouting, MinCycleTime, MinLoad, MinTokens, Router, smalle
 from .scenes import SECONDS, row
 from .schedulers.sarathi import SarathiFcfs
 from .simulator import Log, Pool, simulate_cluster
+from .snapshots import EngineSnapshot, RouterState
 from .transfers import Link
-from .views import Book, View
 
 
 def pool(role: str = "both", engines: int = 1, blocks: int = 1000, watermark: float = 0.0) -> Pool:
@@ -86,21 +86,21 @@ def test_signals_take_their_time(delay_s, engine):
 
 
 def test_of_the_reports_four_are_kept():
-    book = Book([View(0, "both", 9, SECONDS, free_blocks=9)], signal_delay_s=3)
+    router_state = RouterState([EngineSnapshot(0, "both", 9, SECONDS, free_blocks=9)], signal_delay_s=3)
 
     def free_at(now_s: float) -> int:
-        book.take_in(now_s)
-        return book.views[0].free_blocks
+        router_state.apply_signals(now_s)
+        return router_state.snapshots[0].free_blocks
 
     for now_s in range(1, 6):
-        book.report(0, now_s, now_s, (10 * now_s, 0))
+        router_state.report(0, now_s, now_s, (10 * now_s, 0))
     assert free_at(4) == 9  # that of 1 would be known, but 2 to 5 are kept
     assert free_at(5) == 20 and free_at(7.5) == 40
 
 
-def view(index: int = 0, role: str = "both", record: tuple = (), decodes: int = 0, **more) -> View:
+def snapshot(index: int = 0, role: str = "both", record: tuple = (), decodes: int = 0, **more) -> EngineSnapshot:
     fit = more.pop("fit", SECONDS)
-    return View(index, role, 100, fit, 100, record=list(record), decoding=[None] * decodes, **more)
+    return EngineSnapshot(index, role, 100, fit, 100, record=list(record), decoding=[None] * decodes, **more)
 
 
 def request(prompt: int, **more) -> Request:
@@ -108,14 +108,14 @@ def request(prompt: int, **more) -> Request:
 
 
 def test_ties():
-    never, early, late = view(2), view(1, sent=3), view(0, sent=5)
+    never, early, late = snapshot(2), snapshot(1, sent=3), snapshot(0, sent=5)
     assert smallest([late, early, never], lambda v: 1) is never
     assert smallest([late, early], lambda v: 1) is early
-    assert smallest([late, view(3)], lambda v: v.index) is late
+    assert smallest([late, snapshot(3)], lambda v: v.index) is late
 
 
 def test_tokens_and_cycle_times():
-    long, short = view(0, record=(request(9),)), view(1, record=(request(3),), decodes=2, decode_tokens=5)
+    long, short = snapshot(0, record=(request(9),)), snapshot(1, record=(request(3),), decodes=2, decode_tokens=5)
     assert MinTokens().choose(request(1), [long, short], 0) is short  # 9, 3 + 5
     # 1 + min(9 + 1, 6) = 7; 1 + 2 x (1 + 0.5 x 2.5) + min(3 + 1, 6 - 2) = 9.5. Budget 2: 1 + 2; 1 + 4.5 and no prefill.
     fit = Linear(0, 0, 1, 0.5, 1, 1)
@@ -135,14 +135,14 @@ def test_gorouting_estimates():
     # Budget: min(10, TPOT SLOs 6 and 8) = 6. Once: 6 / (6 - 1) x (4 + 2) + 2 x 1 - 0.5. Recurring: 6 / (6 - 1 - 2) x
     # 6 - 0.5.
     q, r = request(4, ttft_slo_s=12.0, tpot_slo_s=6.0), request(2, tpot_slo_s=8.0)
-    here = view(record=(q,), decodes=2, decode_tokens=6, changed_s=1.5)
+    here = snapshot(record=(q,), decodes=2, decode_tokens=6, changed_s=1.5)
     assert gorouting().exec_s(here, [q, r], r, 2) == pytest.approx(7.2 + 2 - 0.5)
     assert gorouting(decodes="recurring").exec_s(here, [q, r], r, 2) == 12 - 0.5
     # Later the smallest remain decides, until nothing is left of the budget: 11 - t = 1 = t_c at 11.
     assert gorouting().exec_s(here, [q], r, 10) == max(0, 2 / (2 - 1) * 4 + 2 - 8.5)
     assert gorouting().exec_s(here, [q], r, 11) == INF
     # A prefill engine: (4 + 1) + (2 + 1) - 0.5, and each has its own finish.
-    there = view(role="prefill", record=(q,), changed_s=1.5)
+    there = snapshot(role="prefill", record=(q,), changed_s=1.5)
     assert gorouting().exec_s(there, [q, r], r, 2) == 7.5
     hurried = request(2, ttft_slo_s=4.75)  # due at 4.75: first in order of deadlines it ends at 2 + 2.5, and q at 9.5
     assert gorouting().gain(there, [q, hurried], hurried, 2) == 2

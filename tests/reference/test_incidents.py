@@ -11,8 +11,8 @@ from .scalers import Change, Scaler
 from .scenes import SECONDS, row
 from .schedulers.sarathi import SarathiFcfs
 from .simulator import Log, Pool, StuckError, simulate_cluster
+from .snapshots import EngineSnapshot
 from .transfers import Link
-from .views import View
 
 
 def pool_of(role: str = "both", engines: int = 1, blocks: int = 1000, **more: Any) -> Pool:
@@ -32,8 +32,8 @@ class OneEach(Router):
 
     line: int | None = None
 
-    def route(self, r: Request, taking: list[View], now_s: float) -> Route:
-        empty = [view.index for view in taking if view.requests == 0]
+    def route(self, r: Request, taking: list[EngineSnapshot], now_s: float) -> Route:
+        empty = [snapshot.index for snapshot in taking if snapshot.requests == 0]
         return Route(empty[0] if empty else None, line=self.line)
 
 
@@ -81,7 +81,7 @@ def test_tiers():
 
 
 class Never(Router):
-    def route(self, r: Request, taking: list[View], now_s: float) -> Route:
+    def route(self, r: Request, taking: list[EngineSnapshot], now_s: float) -> Route:
         return Route(None)
 
 
@@ -98,8 +98,8 @@ def test_a_run_in_which_nothing_more_can_happen_ends():
 
 
 class Least(Router):
-    def choose(self, r: Request, views: list[View], now_s: float) -> View:
-        return min(views, key=lambda view: (view.requests, view.index))
+    def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
+        return min(snapshots, key=lambda snapshot: (snapshot.requests, snapshot.index))
 
 
 def test_an_engine_fails_and_returns():
@@ -209,7 +209,7 @@ def test_closing_and_opening():
 class Claims(Router):
     """Moves the engine it names into the tier of the request."""
 
-    def route(self, r: Request, taking: list[View], now_s: float) -> Route:
+    def route(self, r: Request, taking: list[EngineSnapshot], now_s: float) -> Route:
         return Route(taking[-1].index, tier=r.tier)
 
 
@@ -225,10 +225,17 @@ class Recording(Router):
     def __init__(self) -> None:
         self.seen: list[tuple] = []
 
-    def route(self, r: Request, taking: list[View], now_s: float) -> Route:
-        view = self.views[0]
+    def route(self, r: Request, taking: list[EngineSnapshot], now_s: float) -> Route:
+        snapshot = self.snapshots[0]
         self.seen.append(
-            (now_s, view.version, view.busy_until_s, len(view.finished), view.finished_tokens, view.record_tokens)
+            (
+                now_s,
+                snapshot.version,
+                snapshot.busy_until_s,
+                len(snapshot.finished),
+                snapshot.finished_tokens,
+                snapshot.record_tokens,
+            )
         )
         return Route(0)
 

@@ -12,8 +12,9 @@ from servegym.latency_models.model import LatencyModel
 from servegym.simulator.deployment import Deployment, HostMemory
 from servegym.simulator.gains import Gain
 from servegym.simulator.policies import Parameter, Policy
-from servegym.simulator.signatures import scheduler, state_view, victims
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.signatures import scheduler, victims
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import BATCH_END, EVICTED, LEAVE_OUT, LIMITS, SCHEDULED
 from servegym.simulator.workload import Workload
 
@@ -99,8 +100,8 @@ def waiting_for_a_batch(
     used = engine.total_blocks - engine.free_blocks
     assert used <= blocks, "the requests hold more than there is"
     engine.total_blocks, engine.free_blocks, engine.watermark_blocks = blocks, blocks - used, watermark_blocks
-    clock = arrays.clock[0]
-    clock.now_s, clock.admissions, clock.evictions = now_s, requests["admitted"].max(), requests["evicted"].max()
+    status = arrays.status[0]
+    status.now_s, status.admissions, status.evictions = now_s, requests["admitted"].max(), requests["evicted"].max()
     return simulation
 
 
@@ -120,13 +121,13 @@ def moved(policy: Policy, *queue: dict, **setting: Any) -> Moved:
     """The batch that is formed from a queue, and what was moved for it; keywords of `waiting_for_a_batch`."""
     simulation = waiting_for_a_batch(policy, *queue, **setting)
     whole = simulation.scenario
-    simulation.scenario = dataclasses.replace(whole, until_s=simulation.arrays.clock[0].now_s)
+    simulation.scenario = dataclasses.replace(whole, until_s=simulation.arrays.status[0].now_s)
     simulation.step()  # forms it, and goes no further
     kept, moving_s = simulation.arrays.requests["kept_tokens"].tolist(), float(simulation.arrays.engines[0].moving_s)
     simulation.scenario = whole
     simulation.step()
     arrays = simulation.arrays
-    lines = arrays.timeline[: arrays.clock[0].timeline_used]
+    lines = arrays.timeline[: arrays.status[0].timeline_used]
     (end,) = np.flatnonzero(lines["kind"] == BATCH_END)
     batch = [(int(line.request), int(line.tokens)) for line in lines[:end] if line.kind == SCHEDULED]
     evicted = [int(line.request) for line in lines[:end] if line.kind == EVICTED]
@@ -149,21 +150,20 @@ def ranked(policy: Policy, *queue: dict, **setting: Any) -> Ranked:
     simulation = waiting_for_a_batch(policy, *queue, **setting)
     arrays, n = simulation.arrays, len(queue)
     limits = np.zeros(1, LIMITS)
-    seen = (float(arrays.clock[0].now_s), arrays.engines[0], arrays.requests, arrays.queues[0][:n],
-            state_view(arrays.state, 0), arrays.parameters[0], simulation.estimator_of(0), arrays.plan,
-            limits[0])  # fmt: skip
-    policy.function(*seen)
-    policy.victims(*seen)
-    plan = arrays.plan[:n]
+    context = simulation.scheduler_context(0, float(arrays.status[0].now_s))
+    policy.function(context, arrays.ranks, limits[0])
+    policy.victims(context, arrays.ranks, limits[0])
+    ranks = arrays.ranks[:n]
     return Ranked(
-        list(zip(plan["tier"].tolist(), plan["key"].tolist(), strict=True)),
-        list(zip(plan["victim_tier"].tolist(), plan["victim_key"].tolist(), strict=True)),
+        list(zip(ranks["tier"].tolist(), ranks["key"].tolist(), strict=True)),
+        list(zip(ranks["victim_tier"].tolist(), ranks["victim_key"].tolist(), strict=True)),
         limits[0],
     )
 
 
 @scheduler
-def rank_by_place(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+def rank_by_place(context, ranks, limits):
+    requests, queue, parameters = context.requests, context.queue, context.parameters
     limits.token_budget = int(parameters[0])
     limits.chunk_tokens = int(parameters[1])
     limits.sequence_budget = int(parameters[2])
@@ -177,18 +177,19 @@ def rank_by_place(now_s, engine, requests, queue, state, parameters, estimator, 
     limits.evict_for = int(parameters[10])
     limits.untimed_decodes = int(parameters[11])
     limits.untimed_prefill_tokens = int(parameters[12])
-    for place in range(queue.shape[0]):
-        plan[place].tier = LEAVE_OUT if requests[queue[place]].priority < 0 else 0
-        plan[place].key = float(place)
-        plan[place].headroom_blocks = int(parameters[13]) if requests[queue[place]].priority > 0 else 0
+    for position in range(queue.shape[0]):
+        ranks[position].tier = LEAVE_OUT if requests[queue[position]].priority < 0 else 0
+        ranks[position].key = float(position)
+        ranks[position].headroom_blocks = int(parameters[13]) if requests[queue[position]].priority > 0 else 0
 
 
 @victims
-def victims_by_priority(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    for place in range(queue.shape[0]):
-        plan[place].victim_tier = requests[queue[place]].priority
-        plan[place].victim_key = 0.0
-        plan[place].keep_tokens = int(parameters[14])
+def victims_by_priority(context, ranks, limits):
+    requests, queue, parameters = context.requests, context.queue, context.parameters
+    for position in range(queue.shape[0]):
+        ranks[position].victim_tier = requests[queue[position]].priority
+        ranks[position].victim_key = 0.0
+        ranks[position].keep_tokens = int(parameters[14])
 
 
 def by_place(by_priority: bool = False, **settings: float) -> Policy:

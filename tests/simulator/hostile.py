@@ -58,42 +58,44 @@ def set_limit(limits, way, value, number):
 
 
 @scheduler
-def hostile(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+def hostile(context, ranks, limits):
+    engine, queue, parameters = context.engine, context.queue, context.parameters
     way, value, number = int(parameters[WAY]), int(parameters[VALUE]), parameters[NUMBER]
     limits.evict_for = 2
-    for place in range(queue.shape[0]):
-        plan[place].tier, plan[place].headroom_blocks = 0, 0
-        plan[place].key = float(-place) if place % 2 else float(place)
+    for position in range(queue.shape[0]):
+        ranks[position].tier, ranks[position].headroom_blocks = 0, 0
+        ranks[position].key = float(-position) if position % 2 else float(position)
     if engine.iterations < parameters[SINCE] or queue.shape[0] == 0:
         return
     last = queue.shape[0] - 1
     if way == KEY:
-        plan[last].key = number
+        ranks[last].key = number
     elif way == HEADROOM:
-        plan[last].headroom_blocks = value
+        ranks[last].headroom_blocks = value
     elif way == RAISE:
         raise ValueError("had enough")
     elif way == ASSERT:
         assert way != ASSERT, "must not be"
     elif way == LEAVE:
-        for place in range(queue.shape[0]):
-            plan[place].tier = value
+        for position in range(queue.shape[0]):
+            ranks[position].tier = value
     refuse(parameters)
     set_limit(limits, way, value, number)
 
 
 @victims
-def hostile_victims(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+def hostile_victims(context, ranks, limits):
+    engine, queue, parameters = context.engine, context.queue, context.parameters
     way, value, number = int(parameters[WAY]), int(parameters[VALUE]), parameters[NUMBER]
-    for place in range(queue.shape[0]):
-        plan[place].victim_tier, plan[place].victim_key = plan[place].tier, plan[place].key
+    for position in range(queue.shape[0]):
+        ranks[position].victim_tier, ranks[position].victim_key = ranks[position].tier, ranks[position].key
     if engine.iterations < parameters[SINCE]:
         return
     last = queue.shape[0] - 1
     if way == VICTIM_KEY:
-        plan[last].victim_key = number
+        ranks[last].victim_key = number
     elif way == KEEP:
-        plan[last].keep_tokens = value
+        ranks[last].keep_tokens = value
     elif way == VICTIMS:
         raise ValueError("nobody gives up anything")
 
@@ -109,25 +111,26 @@ HOSTILE = Policy(
     ),
 )  # fmt: skip
 
-ROUTES = ("engine", "decode_engine", "line", "tier", "raise")
+ROUTES = ("engine", "decode_engine", "held_queue", "tier", "raise")
 
 
 @router
-def hostile_router(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+def hostile_router(context, request, route):
+    requests, known, parameters = context.requests, context.known, context.parameters
     way, value = parameters[0], int(parameters[1])
     route.engine = -1
-    for e in range(known.views.shape[0]):
-        view = known.views[e]
-        if view.up and not view.closed and (view.role == 2) == (requests[r].computed_tokens > 0):
+    for e in range(known.snapshots.shape[0]):
+        snapshot = known.snapshots[e]
+        if snapshot.up and not snapshot.closed and (snapshot.role == 2) == (requests[request].computed_tokens > 0):
             route.engine = e
-    if r < parameters[2]:
+    if request < parameters[2]:
         return
     if way == 0:
         route.engine = value
     elif way == 1:
         route.decode_engine = value
     elif way == 2:
-        route.engine, route.line = -1, value
+        route.engine, route.held_queue = -1, value
     elif way == 3:
         route.tier = value
     elif way == 4:
@@ -141,7 +144,8 @@ HOSTILE_ROUTER = Policy(
 
 
 @scaler
-def hostile_scaler(now_s, requests, known, state, parameters, estimates, moves):
+def hostile_scaler(context, moves):
+    now_s, parameters = context.now_s, context.parameters
     if now_s < parameters[2]:
         return
     if parameters[1] == -9.0:

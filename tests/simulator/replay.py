@@ -112,7 +112,7 @@ class Replay:
 
 def replay(simulation: Simulation) -> Replay:
     """The recorded timeline of a simulation, checked line by line."""
-    lines = simulation.arrays.timeline[: simulation.arrays.clock[0].timeline_used]
+    lines = simulation.arrays.timeline[: simulation.arrays.status[0].timeline_used]
     return _Replayer(simulation, lines).play()
 
 

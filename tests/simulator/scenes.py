@@ -7,7 +7,7 @@ from servegym.latency_models.model import LatencyModel
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.gains import Gain
 from servegym.simulator.policies import Policy
-from servegym.simulator.simulation import Scenario
+from servegym.simulator.scenario import Scenario
 from servegym.simulator.workload import Workload
 from tests.simulator.forming import SECONDS
 

@@ -11,10 +11,12 @@ from servegym.baselines.registry import router, router_names, scheduler
 from servegym.simulator.arrays import FIRST_CAPACITY
 from servegym.simulator.cluster import Cluster, Link
 from servegym.simulator.deployment import Deployment
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.statuses import QUEUE_FULL, TIMELINE_FULL
 from servegym.simulator.types import DEPARTED, RECEIVED, ROLE_PREFILL
 from servegym.simulator.workload import Workload
-from tests.simulator.arrays import as_bytes, book_bytes
+from tests.simulator.arrays import as_bytes, router_bytes
 from tests.simulator.forming import linear
 from tests.simulator.replay import replay
 from tests.strategies import cluster_scenarios, policies, scenarios
@@ -29,7 +31,8 @@ def finished(scenario: Scenario, record_timeline: bool = True) -> Simulation:
 
 
 def bytes_of(simulation: Simulation) -> dict[str, bytes]:
-    return as_bytes(simulation.arrays) | {f"books.{k}": v for k, v in book_bytes(simulation.books).items()}
+    known = router_bytes(simulation.router_state)
+    return as_bytes(simulation.arrays) | {f"router_state.{k}": v for k, v in known.items()}
 
 
 # Everybody is served
@@ -43,7 +46,7 @@ def test_every_request_finishes_once_and_tokens_are_conserved(name, data):
     simulation = finished(scenario)
     log, table, arrays = replay(simulation), scenario.workload.table, simulation.arrays
     np.testing.assert_array_equal(arrays.requests["emitted_tokens"], table["output_tokens"])
-    assert all(log.finished) and arrays.clock[0].finished == len(table)
+    assert all(log.finished) and arrays.status[0].finished == len(table)
     # What is computed: the prompt, every token but the last, again what an eviction (or a router that moves engines)
     # threw away; nothing for sending.
     again = np.array(log.lost_tokens) + log.unfinished_tokens
@@ -64,7 +67,7 @@ def test_every_request_finishes_once_and_tokens_are_conserved(name, data):
         mine = [batch for batch in log.batches if batch.engine == e]
         assert engine.iterations == len(mine)
         assert engine.scheduled_tokens == sum(batch.tokens for batch in mine)
-        assert (engine.emitted_tokens, engine.evictions) == (log.emitted_at[e], log.evictions_at[e])
+        assert (engine.totals.emitted_tokens, engine.totals.evictions) == (log.emitted_at[e], log.evictions_at[e])
         assert engine.busy_s == pytest.approx(log.busy_at[e])
     summary = simulation.result().summary
     assert 0 <= summary["gain"] <= summary["ideal_gain"] * (1 + 1e-12)
@@ -76,12 +79,12 @@ def test_every_request_finishes_once_and_tokens_are_conserved(name, data):
 def test_a_truncated_run_is_the_start_of_the_whole(name, data):
     scenario = data.draw(cluster_scenarios(name))
     whole = finished(scenario).arrays
-    lines = whole.timeline[: whole.clock[0].timeline_used]
+    lines = whole.timeline[: whole.status[0].timeline_used]
     at = float(lines["time_s"][data.draw(st.integers(0, len(lines) - 1), label="line")])
     simulation = finished(dataclasses.replace(scenario, until_s=at))
     part = simulation.arrays
     upto = lines[lines["time_s"] <= at]
-    assert part.timeline[: part.clock[0].timeline_used].tobytes() == upto.tobytes()
+    assert part.timeline[: part.status[0].timeline_used].tobytes() == upto.tobytes()
     log, summary = replay(simulation), simulation.result().summary
     assert summary["finished"] == sum(log.finished)
     assert summary["tokens_emitted"] == sum(map(len, log.emission_s))
@@ -99,7 +102,7 @@ def test_a_link_that_takes_no_time_brings_all_at_once_where_there_is_memory(name
     assert all(log.finished)
     if log.holds or any(log.reroutes):
         return  # where there is memory, and the router lets them go
-    lines = simulation.arrays.timeline[: simulation.arrays.clock[0].timeline_used]
+    lines = simulation.arrays.timeline[: simulation.arrays.status[0].timeline_used]
     departed, received = lines[lines["kind"] == DEPARTED], lines[lines["kind"] == RECEIVED]
     first_token_s = simulation.arrays.outcomes["first_token_s"]
     np.testing.assert_array_equal(received["time_s"], first_token_s[received["request"]])
@@ -124,9 +127,11 @@ def test_every_block_is_free_or_in_the_chain_of_one_request_at_an_engine(name, d
     arrays, engines = simulation.arrays, simulation.arrays.engines
     assert (engines["free_blocks"] == engines["total_blocks"]).all()
     assert (engines["free_host_blocks"] == engines["host_blocks"]).all()
-    for field in ("holders", "leaving", "leaving_blocks", "coming_blocks", "decode_tokens"):
+    for field in ("holders", "decode_tokens"):
         assert (engines[field] == 0).all(), field
-    assert (engines["receiving"] == -1).all() and (simulation.books.coming["waiting"] == 0).all()
+    for field in ("leaving", "leaving_blocks", "coming_blocks"):
+        assert (engines["transfers"][field] == 0).all(), field
+    assert (engines["transfers"]["receiving"] == -1).all() and (simulation.router_state.coming["waiting"] == 0).all()
     assert (arrays.requests["blocks"] == 0).all() and (arrays.requests["kept_tokens"] == 0).all()
     assert (arrays.outcomes["source"] == -1).all()
     assert (arrays.blocks["references"] == 0).all()
@@ -142,8 +147,8 @@ def assert_blocks_add_up(simulation: Simulation) -> None:
         coming = np.flatnonzero(here & (arrays.outcomes["source"] >= 0) & (arrays.requests["blocks"] > 0))
         waiting = np.flatnonzero(here & (arrays.outcomes["source"] >= 0) & (arrays.requests["blocks"] == 0))
         assert not set(queue) & set(leaving) and not set(queue) & set(coming)
-        assert (engine.leaving, simulation.books.coming[e].waiting) == (len(leaving), len(waiting))
-        assert list(coming) == [engine.receiving][: int(engine.receiving >= 0)]
+        assert (engine.transfers.leaving, simulation.router_state.coming[e].waiting) == (len(leaving), len(waiting))
+        assert list(coming) == [engine.transfers.receiving][: int(engine.transfers.receiving >= 0)]
         holders = [r for r in queue if arrays.requests[r].blocks > 0]
         assert engine.holders == len(holders) + len(leaving) + len(coming)
         kept = arrays.requests["kept_tokens"][queue] * (arrays.outcomes["borrowed"][queue] == 0)
@@ -161,8 +166,8 @@ def assert_blocks_add_up(simulation: Simulation) -> None:
             lengths.append(len(seen) - before)
         assert sorted(seen) == list(range(engine.total_blocks)), "a block is lost, or is in two places"
         assert lengths[: len(holders) + len(coming)] == [arrays.requests[r].blocks for r in [*holders, *coming]]
-        assert engine.coming_blocks == sum(arrays.requests["blocks"][coming])
-        assert engine.leaving_blocks == sum(lengths[len(holders) + len(coming) :])
+        assert engine.transfers.coming_blocks == sum(arrays.requests["blocks"][coming])
+        assert engine.transfers.leaving_blocks == sum(lengths[len(holders) + len(coming) :])
         if len(arrays.engines) == 1:
             continue  # what only a router asks for is not counted for one engine
         context = arrays.requests["prompt_tokens"] + arrays.requests["emitted_tokens"]
@@ -189,8 +194,8 @@ def test_same_inputs_same_bytes_and_stepping_is_running(name, data):
     some.run()
     assert bytes_of(some) == first
     plain = bytes_of(finished(scenario, record_timeline=False))
-    assert {k: v for k, v in plain.items() if k not in ("timeline", "clock")} == {
-        k: v for k, v in first.items() if k not in ("timeline", "clock")
+    assert {k: v for k, v in plain.items() if k not in ("timeline", "status")} == {
+        k: v for k, v in first.items() if k not in ("timeline", "status")
     }
 
 
@@ -203,7 +208,7 @@ def test_one_engine_in_a_cluster_is_one_engine(name, data):
     cluster = Cluster((alone.deployment,), Link(1.0, 1.0), delay_s)
     policy = data.draw(policies(name, "router"))
     beside = finished(dataclasses.replace(alone, deployment=cluster, router=policy)).arrays
-    beside.clock[0].signal_delay_s = beside.clock[0].moving = 0
+    beside.status[0].signals.delay_s = beside.status[0].router.moving = 0
     assert as_bytes(beside) == as_bytes(finished(alone).arrays)
 
 
@@ -260,10 +265,10 @@ def test_growing_arrays_leave_no_trace(name, decode_engines, delay_s):
     assert all(replay(ran).finished)
     roomy = Simulation(scenario, record_timeline=True)
     while roomy.arrays.queues.shape[1] < 2 * n:
-        roomy._grow_queues()
+        roomy.make_room(QUEUE_FULL)
     while len(roomy.arrays.timeline) < len(ran.arrays.timeline):
-        roomy._grow_timeline()
+        roomy.make_room(TIMELINE_FULL)
     roomy.run()
     for array in ("timeline", "outcomes", "engines", "requests"):
         assert as_bytes(roomy.arrays)[array] == as_bytes(ran.arrays)[array]
-    assert book_bytes(roomy.books)["views"] == book_bytes(ran.books)["views"]
+    assert router_bytes(roomy.router_state)["snapshots"] == router_bytes(ran.router_state)["snapshots"]

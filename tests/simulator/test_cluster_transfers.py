@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import router, scheduler
+from servegym.errors import DeploymentError
 from servegym.simulator.cluster import Cluster, Link
 from servegym.simulator.deployment import Deployment
-from servegym.simulator.errors import DeploymentError
 from servegym.simulator.gains import Gain
+from servegym.simulator.scenario import Scenario
 from servegym.simulator.signatures import KINDS
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import TIMELINE_KINDS
 from tests.simulator.forming import SECONDS, linear
 from tests.simulator.replay import replay
@@ -47,7 +48,7 @@ def run(
 
 def lines(simulation: Simulation, *kinds: str) -> list[tuple]:
     """(time, kind, engine, request, tokens) of the lines of these kinds."""
-    used = simulation.arrays.timeline[: simulation.arrays.clock[0].timeline_used]
+    used = simulation.arrays.timeline[: simulation.arrays.status[0].timeline_used]
     rows = [(float(x.time_s), TIMELINE_KINDS[x.kind], int(x.engine), int(x.request), int(x.tokens)) for x in used]
     return [row for row in rows if row[1] in kinds]
 
@@ -81,7 +82,7 @@ def test_an_infinite_link_takes_no_time():
     workload = requests(prompt_tokens=[2, 3, 4], output_tokens=[3, 2, 5])
     simulation = run(workload, pool("prefill"), pool("decode"), link=Link(1.0, np.inf))
     assert {time_s for time_s, _ in received(simulation).values()} == {10.0}
-    assert simulation.arrays.engines["emitted_tokens"].tolist() == [3, 7]
+    assert simulation.arrays.engines["totals"]["emitted_tokens"].tolist() == [3, 7]
     assert simulation.arrays.engines["scheduled_tokens"].tolist() == [9, 7]
 
 
@@ -175,9 +176,15 @@ def test_the_queue_record_is_what_was_sent_and_has_no_token():
     def first(until_s: float) -> tuple:
         simulation = Simulation(dataclasses.replace(scenario, router=router("min-load"), until_s=until_s))
         simulation.run()
-        view = simulation.books.known.views[0]
-        record = simulation.books.known.records[0, : view.prefills].tolist()
-        return record, int(view.prefill_tokens), int(view.requests), int(view.decodes), float(view.changed_s)
+        snapshot = simulation.router_state.known.snapshots[0]
+        record = simulation.router_state.known.prefilling[0, : snapshot.prefills].tolist()
+        return (
+            record,
+            int(snapshot.prefill_tokens),
+            int(snapshot.requests),
+            int(snapshot.decodes),
+            float(snapshot.changed_s),
+        )
 
     # Requests 0 and 2 go to engine 0 (sent to longest ago of two alike), request 1 to engine 1.
     assert first(0.5) == ([0], 3, 1, 0, 0.0)
@@ -194,8 +201,8 @@ def test_a_report_is_what_the_engine_had_when_it_sent_it():
     def known(until_s: float) -> tuple[int, int]:
         simulation = Simulation(dataclasses.replace(scenario, until_s=until_s))
         simulation.run()
-        view = simulation.books.known.views[0]
-        return int(view.free_blocks), int(view.decode_tokens)
+        snapshot = simulation.router_state.known.snapshots[0]
+        return int(snapshot.free_blocks), int(snapshot.decode_tokens)
 
     # Request 0 computes 3 tokens up to 4 s, a decode up to 6 s, the last up to 8 s.
     assert [known(at) for at in (3.9, 4.0, 6.0, 8.0)] == [(100, 0), (97, 4), (96, 5), (100, 0)]
@@ -212,10 +219,10 @@ def test_of_a_token_the_router_hears_once_though_iterations_take_no_time(name):
         scenario = Scenario(workload, Cluster((pair,)), scheduler(name), router=router("min-load"))
         simulation = Simulation(scenario)
         evicted += simulation.run().summary["preemptions"]
-        views = simulation.books.known.views
+        snapshots = simulation.router_state.known.snapshots
         assert (simulation.arrays.engines["decode_tokens"] == 0).all()
         for field in ("requests", "prefills", "prefill_tokens", "decodes", "decode_tokens"):
-            assert (views[field] == 0).all(), field
+            assert (snapshots[field] == 0).all(), field
     assert evicted > 0
 
 

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import scheduler
+from servegym.errors import DeploymentError
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.errors import DeploymentError
 from servegym.simulator.random import normal, uniform
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 from tests.timelines import iterations
 

@@ -17,12 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler
+from servegym.errors import ServegymError
 from servegym.latency_models.forms import estimator_forms
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.errors import ServegymError
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 from tests.episodes import episodes
 from tests.simulator.test_cluster_properties import bytes_of
@@ -66,7 +67,7 @@ def outcome(simulation: Simulation, run: Callable[[Simulation], None] = to_the_e
 
 
 def without_timeline(ended: dict[str, bytes] | str) -> Any:
-    return ended if isinstance(ended, str) else {k: v for k, v in ended.items() if k not in ("timeline", "clock")}
+    return ended if isinstance(ended, str) else {k: v for k, v in ended.items() if k not in ("timeline", "status")}
 
 
 @pytest.mark.parametrize("form", estimator_forms())
@@ -99,7 +100,7 @@ def test_a_corrected_estimator_keeps_what_is_no_time(form: str, data: Any) -> No
                     break
         except ServegymError:
             break
-        e = int(simulation.arrays.clock[0].deciding_engine)
+        e = int(simulation.arrays.status[0].deciding_engine)
         fit, scale = pools[e].estimator, float(simulation.arrays.engines[e].estimate_scale)
         estimate = simulation.arrays.estimate[e, : len(fit.coefficients)]
         assert np.array_equal(estimate, np.where(fit.scaled, scale * fit.coefficients, fit.coefficients))

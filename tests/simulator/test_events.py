@@ -15,21 +15,21 @@ events = st.tuples(st.sampled_from([0.0, 1.0, 1.5]), st.integers(0, 1), st.integ
 
 @given(wanted=st.lists(events, max_size=20), pops_between=st.lists(st.booleans(), min_size=20, max_size=20))
 def test_events_come_out_in_order(wanted, pops_between):
-    heap, clock = np.zeros(max(len(wanted), 1), layout.EVENT), np.zeros(1, layout.CLOCK)[0]
+    heap, status = np.zeros(max(len(wanted), 1), layout.EVENT), np.zeros(1, layout.RUN_STATUS)[0]
     waiting, out, expected = [], [], []
 
     def take():
         first = heap[0]
         out.append((first.time_s, first.kind, first.index))
-        pop(heap, clock)
+        pop(heap, status)
         expected.append(min(waiting))
         waiting.remove(min(waiting))
 
     for event, take_one in zip(wanted, pops_between, strict=False):
-        push(heap, clock, *event)
+        push(heap, status, *event)
         waiting.append(event)
         if take_one:
             take()
-    while clock.events:
+    while status.events:
         take()
     assert out == expected and not waiting

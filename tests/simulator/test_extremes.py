@@ -9,20 +9,21 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import router, scheduler
+from servegym.errors import DeploymentError, PolicyError, WorkloadError
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.cluster import Cluster, Link
 from servegym.simulator.compilation import JIT_DISABLED
 from servegym.simulator.deployment import Deployment, HostMemory
 from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.errors import DeploymentError, PolicyError, WorkloadError
 from servegym.simulator.incidents import Incident
 from servegym.simulator.operators import Operators
 from servegym.simulator.policies import Parameter, Policy
 from servegym.simulator.scaling import stay
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import LATEST_S, MOST_CHECKS
 from servegym.simulator.workload import Workload
-from tests import anything
+from tests import random_scheduler
 from tests.simulator.forming import SECONDS, linear
 
 
@@ -81,7 +82,7 @@ def test_moving_kv_that_makes_it_none() -> None:
     workload = Workload.from_columns(
         {"arrival_s": [0.0, 0.0], "prompt_tokens": [7, 7], "output_tokens": [9, 9], "ttft_slo_s": [1.0, 2.0]}
     )
-    line = ends(Scenario(workload, tight, anything.POLICY.with_settings(keep_tokens=100)))
+    line = ends(Scenario(workload, tight, random_scheduler.POLICY.with_settings(keep_tokens=100)))
     assert "s for moving KV; together it should be 0 to 1e+12 s" in line
 
 
@@ -149,7 +150,7 @@ def test_a_scaler_that_is_asked_as_often_as_it_may() -> None:
     cluster = Cluster((Deployment(linear(t_c=MOST_CHECKS / 2**18), SECOND, 100, engines=2),))
     simulation = Simulation(scenario(SECOND, deployment=cluster, scaler=asked_every(interval_s)))
     assert simulation.run().summary["finished"] == 3
-    assert simulation.arrays.clock[0].next_check_s > simulation.arrays.clock[0].now_s > 3.0
+    assert simulation.arrays.status[0].scaler.next_check_s > simulation.arrays.status[0].now_s > 3.0
 
 
 def test_every_number_of_a_result_is_finite_up_to_the_latest_time() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servegym.simulator.errors import GainError
+from servegym.errors import GainError
 from servegym.simulator.gains import FUNCTIONS, Gain, gain_of
 from servegym.simulator.simulation import Simulation
 from tests.simulator.scenes import requests, scene
@@ -94,7 +94,7 @@ def test_no_gain_is_above_the_ideal_one(name, data):
     assert (result.requests["gain"] <= result.requests["ideal_gain"] * (1 + 1e-12)).all()
     total = result.summary["gain"]
     assert lines.value[lines.kind == "token"].sum() == pytest.approx(total, abs=1e-9)
-    assert result.arrays.clock[0].gain == pytest.approx(total, abs=1e-9)
+    assert result.arrays.status[0].gain == pytest.approx(total, abs=1e-9)
     if name == "vanilla-slo":
         assert total == result.requests["attained"].sum()
     assert (result.summary["tdg_ratio"] is None) == (name != "tdg")

@@ -8,8 +8,8 @@ import dataclasses
 import numpy as np
 import pytest
 
+from servegym.errors import DeploymentError
 from servegym.simulator.deployment import HostMemory
-from servegym.simulator.errors import DeploymentError
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import EVICTED, LOADED
 from tests.simulator.forming import by_place, decode, moved, state
@@ -78,7 +78,7 @@ def test_out_and_back():
     scenario = dataclasses.replace(scenario, deployment=dataclasses.replace(scenario.deployment, host=host(9)))
     simulation = Simulation(scenario, record_timeline=True)
     result = simulation.run()
-    lines = result.arrays.timeline[: result.arrays.clock[0].timeline_used]
+    lines = result.arrays.timeline[: result.arrays.status[0].timeline_used]
     moved = [(line.time_s, line.request, line.tokens) for line in lines if line.kind in (EVICTED, LOADED)]
     # 0-7: both prompts (6 blocks). At 7 request 0 takes the last block; request 1 is the victim of its own decode:
     # its 3 tokens are saved (6 s), it leaves; the batch is request 0 alone: 7 + 1 + 1 = 9, and 6 s of saving: 15.
@@ -89,7 +89,7 @@ def test_out_and_back():
     assert moved[1] == (19.0, 1, 3) and len(moved) == 2
     assert result.requests.finish_s[1] == 34.0
     engine = simulation.arrays.engines[0]
-    assert (engine.saved_tokens, engine.loaded_tokens, engine.free_host_blocks) == (3, 3, 9)
+    assert (engine.totals.saved_tokens, engine.totals.loaded_tokens, engine.free_host_blocks) == (3, 3, 9)
     assert simulation.arrays.outcomes["evictions"].tolist() == [0, 1]
 
 

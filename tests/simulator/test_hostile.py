@@ -1,6 +1,6 @@
 """Whatever a policy writes or raises: a run ends with its requests served, or with a line about the policy.
 
-What could end the process itself (writing where it should not) is in tests/experiments/test_policy_checks.py.
+What could end the process itself (writing where it should not) is in tests/evaluation/test_policy_checks.py.
 """
 
 import dataclasses
@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servegym.errors import PolicyError
 from servegym.simulator.compilation import kernel
 from servegym.simulator.deployment import HostMemory
-from servegym.simulator.errors import PolicyError
 from servegym.simulator.gains import BY_TOKEN, Gain
 from servegym.simulator.policies import Policy, StateFields
+from servegym.simulator.scenario import Scenario
 from servegym.simulator.signatures import router, scheduler
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.simulation import Simulation
 from tests.simulator import hostile
 from tests.simulator.hostile import FLAGS, HOSTILE, HOSTILE_ROUTER, HOSTILE_SCALER, LIMITS, ROUTES, WAYS
 from tests.simulator.scenes import requests, scene
@@ -167,13 +168,15 @@ def test_a_gain_function_or_device_model_that_raises_ends_the_run(monkeypatch):
 
 
 @scheduler
-def reads_clients(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    for place in range(queue.shape[0]):
-        plan[place].tier, plan[place].key = 0, state.clients[requests[queue[place]].client, 0]
+def reads_clients(context, ranks, limits):
+    requests, queue, state = context.requests, context.queue, context.state
+    for position in range(queue.shape[0]):
+        ranks[position].tier, ranks[position].key = 0, state.clients[requests[queue[position]].client, 0]
 
 
 @router
-def reads_its_state(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+def reads_its_state(context, request, route):
+    state = context.state
     route.engine = int(state[0, 0])
 
 
@@ -188,12 +191,14 @@ def first_engine(table):
 
 
 @router
-def hands_its_state_to_a_reader(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+def hands_its_state_to_a_reader(context, request, route):
+    state = context.state
     route.engine = first_of(state)
 
 
 @router
-def hands_its_state_on(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+def hands_its_state_on(context, request, route):
+    state = context.state
     route.engine = first_engine(state)
 
 

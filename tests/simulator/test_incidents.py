@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import router, scheduler
+from servegym.errors import DeploymentError, PolicyError
 from servegym.simulator.cluster import Cluster, Link
 from servegym.simulator.deployment import Deployment, HostMemory
-from servegym.simulator.errors import DeploymentError, PolicyError
 from servegym.simulator.gains import Gain
 from servegym.simulator.incidents import Incident
 from servegym.simulator.policies import Parameter, Policy
 from servegym.simulator.routing import nth_taker
+from servegym.simulator.scenario import Scenario
 from servegym.simulator.signatures import router as router_function
 from servegym.simulator.signatures import scaler as scaler_function
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import POOL, STAY
 from tests.simulator.forming import SECONDS
 from tests.simulator.replay import replay
@@ -69,15 +70,20 @@ def test_the_only_engine_fails_and_works_again_when_it_returns():
     assert lines(simulation, "failed", "returned") == [(6.0, "failed", 0, -1, 1), (10.0, "returned", 0, -1, 1)]
     result = simulation.result()
     engine = result.engines.iloc[0]
-    assert (engine.failures, engine.recalled, engine.lost_tokens, engine.iterations) == (1, 0, 3, 4)
-    assert engine.service_s == result.summary["cost_engine_s"] == 11.0 and engine.busy_s == 11.0
+    assert (engine.totals.failures, engine.totals.recalled, engine.totals.lost_tokens, engine.iterations) == (
+        1,
+        0,
+        3,
+        4,
+    )
+    assert engine.totals.service_s == result.summary["cost_engine_s"] == 11.0 and engine.busy_s == 11.0
     assert (result.summary["reroutes"], result.summary["lost_tokens"]) == (0, 3)
 
 
 def test_without_return_its_requests_wait_in_vain():
     simulation = run(requests(prompt_tokens=[2], output_tokens=[3]), pool("both"), incidents=(fail(6.0),),
                      all_served=False)  # fmt: skip
-    assert simulation.arrays.clock[0].finished == 0 and simulation.arrays.engines[0].queue_length == 1
+    assert simulation.arrays.status[0].finished == 0 and simulation.arrays.engines[0].queue_length == 1
     assert simulation.result().summary["tokens_emitted"] == 2
 
 
@@ -126,7 +132,7 @@ def test_what_is_saved_in_host_memory_is_lost_with_the_engine():
     simulation = Simulation(broken, record_timeline=True)
     simulation.run()
     log, engine = replay(simulation), simulation.arrays.engines[0]
-    assert all(log.finished) and log.lost_at == [engine.lost_tokens] and engine.lost_tokens >= saved[4]
+    assert all(log.finished) and log.lost_at == [engine.totals.lost_tokens] and engine.totals.lost_tokens >= saved[4]
     assert engine.free_host_blocks == 20
     assert not [row for row in lines(simulation, "loaded") if row[0] == saved[0] + 1.0]
 
@@ -164,8 +170,8 @@ def test_news_of_an_engine_that_fails_is_lost_on_its_way():
         requests(prompt_tokens=[2], output_tokens=[2]), pool("both", 2), routing="min-load", delay_s=5.0,
         incidents=(fail(4.0),), until_s=4.0, all_served=False,
     )  # fmt: skip
-    view, other = simulation.books.known.views
-    assert (view.requests, view.prefills, view.decodes, view.up) == (0, 0, 0, 0)
+    snapshot, other = simulation.router_state.known.snapshots
+    assert (snapshot.requests, snapshot.prefills, snapshot.decodes, snapshot.up) == (0, 0, 0, 0)
     assert (other.requests, other.prefills, other.prefill_tokens) == (1, 1, 3)
 
 
@@ -174,7 +180,7 @@ def test_more_requests_than_the_arrays_have_room_for_at_first_are_taken_back():
     workload = requests(arrival_s=np.r_[np.zeros(799), 5.0], prompt_tokens=np.full(800, 1), output_tokens=2)
     simulation = run(workload, pool("both", 2, total_blocks=5000), routing=FIRST, incidents=(fail(5.0), drain(6.0, 1)))
     assert simulation.arrays.outcomes["reroutes"].sum() == at_engines(simulation, "recalled")[0][0] == 799
-    assert simulation.arrays.engines[1].recalled == 0
+    assert simulation.arrays.engines[1].totals.recalled == 0
     assert len(simulation.arrays.timeline) > 4096
 
 
@@ -206,27 +212,35 @@ def test_incidents_that_cannot_be():
 
 
 @router_function
-def first(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
-    route.engine = nth_taker(0, known.views, requests[r])
+def first(context, request, route):
+    requests, known = context.requests, context.known
+    route.engine = nth_taker(0, known.snapshots, requests[request])
 
 
 @router_function
-def one_at_a_time(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+def one_at_a_time(context, request, route):
     """An engine in the request's tier that has nothing to do, or one from the pool; else it is held."""
-    for e in range(known.views.shape[0]):
-        view = known.views[e]
-        if view.up == 1 and view.closed == 0 and view.requests == 0 and (view.tier == route.line or view.tier == POOL):
+    known = context.known
+    for e in range(known.snapshots.shape[0]):
+        snapshot = known.snapshots[e]
+        if (
+            snapshot.up == 1
+            and snapshot.closed == 0
+            and snapshot.requests == 0
+            and (snapshot.tier == route.held_queue or snapshot.tier == POOL)
+        ):
             route.engine = e
-            route.tier = route.line
+            route.tier = route.held_queue
             return
 
 
 @router_function
-def wrong(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+def wrong(context, request, route):
+    parameters = context.parameters
     if parameters[0] == 0:
         route.engine = 7
     elif parameters[0] == 1:
-        route.line = 5
+        route.held_queue = 5
     elif parameters[0] == 2:
         route.engine, route.tier = 0, 3
     elif parameters[0] == 3:
@@ -234,16 +248,18 @@ def wrong(now_s, r, requests, known, state, parameters, estimates, plan, order, 
 
 
 @router_function
-def opening(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+def opening(context, request, route):
     """A pending engine, moved into a tier (-1: not moved); else the first."""
-    route.engine = nth_taker(0, known.views, requests[r])
-    for e in range(known.views.shape[0]):
-        if known.views[e].pending == 1:
+    requests, known, parameters = context.requests, context.known, context.parameters
+    route.engine = nth_taker(0, known.snapshots, requests[request])
+    for e in range(known.snapshots.shape[0]):
+        if known.snapshots[e].pending == 1:
             route.engine, route.tier = e, int(parameters[0])
 
 
 @scaler_function
-def to_tier(now_s, requests, known, state, parameters, estimates, moves):
+def to_tier(context, moves):
+    now_s, parameters = context.now_s, context.parameters
     moves[0].tier = int(parameters[1])
     moves[1].closed = now_s < parameters[2]
 
@@ -315,14 +331,14 @@ def test_where_nothing_else_happens_a_scaler_is_asked_once_more_and_no_more():
     simulation = run(
         workload, pool("both", 2), routing=FIRST, incidents=(fail(2.5),), scaler=scaler(POOL, 6.0), all_served=False
     )  # fmt: skip
-    assert simulation.arrays.clock[0].now_s == 4.0 and simulation.arrays.clock[0].held == 1
+    assert simulation.arrays.status[0].now_s == 4.0 and simulation.arrays.status[0].router.held == 1
 
 
 @pytest.mark.parametrize(
     ("mistake", "words"),
     [
         (0, "router wrong sent request 0 to engine 7"),
-        (1, "line 5"),
+        (1, "held queue 5"),
         (2, "sent request 0 to engine 0 .* tier 3"),
         (3, "moved engine 0 to tier 0; .* registered with moves_engines=True"),
         (4, "holds 1 requests"),

@@ -8,12 +8,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler
+from servegym.errors import DeploymentError
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.deployment import Deployment
-from servegym.simulator.errors import DeploymentError
 from servegym.simulator.iterations import tbt_bin
 from servegym.simulator.results import bin_middle
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import TBT_BINS
 from servegym.simulator.workload import Workload
 from tests.simulator.arrays import as_bytes
@@ -76,7 +77,7 @@ def test_ends_at_one_instant_go_by_engine_and_engines_take_turns():
     assert happened[:4] == [("arrival", 0, 0), ("arrival", 1, 1), ("arrival", 0, 2), ("arrival", 1, 3)]
     assert [line for line in happened if line[0] == "batch_start"] == [("batch_start", 0, -1), ("batch_start", 1, -1)]
     assert [line[1:] for line in happened if line[0] == "token"] == [(0, 0), (0, 2), (1, 1), (1, 3)]
-    assert simulation.arrays.clock[0].now_s == 6
+    assert simulation.arrays.status[0].now_s == 6
 
 
 def test_idle_between_arrivals():
@@ -98,7 +99,7 @@ def test_iterations_that_take_no_time(engines):
     short.run()
     assert as_bytes(walked.arrays) == as_bytes(ran.arrays)
     assert lines(short) == lines(ran)
-    assert ran.arrays.clock[0].now_s == 0 and ran.arrays.clock[0].finished == 3
+    assert ran.arrays.status[0].now_s == 0 and ran.arrays.status[0].finished == 3
     assert ran.result().summary["throughput_tokens_per_s"] == 0  # nine tokens in no time
 
 
@@ -110,7 +111,7 @@ def test_until():
     assert result.summary["tokens_emitted"] == 1 and result.summary["ideal_gain"] == 3
     # The second iteration, 5 to 7, has not ended.
     assert result.engines.utilisation[0] == 1 and result.engines.busy_s[0] == 5
-    assert not simulation.step() and simulation.arrays.clock[0].now_s == 5
+    assert not simulation.step() and simulation.arrays.status[0].now_s == 5
     # What happens at that very time still happens.
     at_its_end = scene(scenario.workload, until_s=7.0)
     assert Simulation(at_its_end).run().summary["tokens_emitted"] == 2
@@ -141,7 +142,7 @@ def test_a_controller_may_set_parameters_at_a_decision():
     lengths = []
     while simulation.step():
         if simulation.arrays.engines[0].iterations == 1:
-            assert simulation.arrays.clock[0].deciding_engine == 0
+            assert simulation.arrays.status[0].deciding_engine == 0
             simulation.arrays.parameters[0, 1] = 1
         lengths.append(int(simulation.arrays.engines[0].last_batch_length))
     lengths.append(int(simulation.arrays.engines[0].last_batch_length))

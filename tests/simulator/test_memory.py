@@ -46,14 +46,14 @@ def test_a_chain_grows_and_is_released(memory):
     grow(b, engine, blocks, 1)
     grow(a, engine, blocks, 1)
     assert chain(a, blocks) == [0, 1, 3] and chain(b, blocks) == [2]
-    assert (a.blocks, b.blocks, engine.holders, engine.free_blocks, engine.peak_blocks) == (3, 1, 2, 2, 4)
+    assert (a.blocks, b.blocks, engine.holders, engine.free_blocks, engine.totals.peak_blocks) == (3, 1, 2, 2, 4)
     assert blocks["references"].tolist() == [1, 1, 1, 1, 0, 0]
     release(a, engine, blocks)
     assert (a.blocks, a.last_block, engine.holders) == (0, -1, 1)
     assert sorted(free(engine, blocks)) == [0, 1, 3, 4, 5]
     release(b, engine, blocks)
     assert sorted(free(engine, blocks)) == list(range(BLOCKS))
-    assert (engine.holders, engine.peak_blocks) == (0, 4) and not blocks["references"].any()
+    assert (engine.holders, engine.totals.peak_blocks) == (0, 4) and not blocks["references"].any()
 
 
 def test_growing_by_nothing_and_releasing_nothing_change_nothing(memory):
@@ -114,4 +114,4 @@ def test_blocks_are_integrated_over_time(memory):
     grow(requests[1], engine, blocks, 3)
     count_blocks(engine, 4.0)  # 5 blocks for 1 s
     count_blocks(engine, 4.0)
-    assert engine.block_seconds == 11.0 and engine.blocks_counted_s == 4.0
+    assert engine.totals.block_seconds == 11.0 and engine.totals.blocks_counted_s == 4.0

@@ -19,7 +19,8 @@ from servegym.simulator.deployment import Deployment, HostMemory
 from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.gains import FUNCTIONS, Gain
 from servegym.simulator.policies import Policy
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import EVICT_FOR_HOLDERS
 from servegym.simulator.workload import Workload
 from tests.simulator.forming import by_place, linear
@@ -139,7 +140,7 @@ def figures(scenario: Scenario) -> dict[str, Any]:
     result = simulation.run()
     replay(simulation)
     arrays = simulation.arrays
-    lines = arrays.timeline[: arrays.clock[0].timeline_used]
+    lines = arrays.timeline[: arrays.status[0].timeline_used]
     summary = {key: value for key, value in result.summary.items() if key != "wall_s"}
     return json.loads(json.dumps({"summary": summary, "timeline": lines.tolist(), "engines": arrays.engines.tolist()}))
 

@@ -33,32 +33,32 @@ def plans(draw, most: int = 300):
         tier, key = rng.choice([0, 0, 0, 1, LEAVE_OUT], n), rng.integers(0, draw(st.sampled_from([1, 9, 10**6])), n)
         if draw(st.booleans()):
             key = np.sort(key)
-    plan = np.zeros(len(tier), layout.PLAN)
-    plan["tier"], plan["key"] = tier, key
-    plan["victim_tier"], plan["victim_key"] = plan["tier"], -plan["key"]
-    return plan
+    ranks = np.zeros(len(tier), layout.RANK)
+    ranks["tier"], ranks["key"] = tier, key
+    ranks["victim_tier"], ranks["victim_key"] = ranks["tier"], -ranks["key"]
+    return ranks
 
 
-def ranking(plan) -> list[int]:
+def ranking(ranks) -> list[int]:
     """The places not left out, in rank order; ties by place."""
-    places = [place for place in range(len(plan)) if plan[place].tier != LEAVE_OUT]
-    return sorted(places, key=lambda place: (plan[place].tier, plan[place].key, place))
+    places = [place for place in range(len(ranks)) if ranks[place].tier != LEAVE_OUT]
+    return sorted(places, key=lambda place: (ranks[place].tier, ranks[place].key, place))
 
 
-@given(plan=plans(60))
-def test_sort(plan):
-    order = np.random.default_rng(len(plan)).permutation(len(plan)).astype("i4")
-    sort(order, plan, len(plan))
-    assert order.tolist() == sorted(range(len(plan)), key=lambda place: (plan[place].tier, plan[place].key, place))
+@given(ranks=plans(60))
+def test_sort(ranks):
+    order = np.random.default_rng(len(ranks)).permutation(len(ranks)).astype("i4")
+    sort(order, ranks, len(ranks))
+    assert order.tolist() == sorted(range(len(ranks)), key=lambda place: (ranks[place].tier, ranks[place].key, place))
 
 
-@given(plan=plans())
-def test_the_whole_queue_is_one_window_where_it_is_short_or_in_order(plan):
-    order = np.full(len(plan), -7, "i4")
-    n = whole_queue(order, plan, len(plan))
-    expected = ranking(plan)
+@given(ranks=plans())
+def test_the_whole_queue_is_one_window_where_it_is_short_or_in_order(ranks):
+    order = np.full(len(ranks), -7, "i4")
+    n = whole_queue(order, ranks, len(ranks))
+    expected = ranking(ranks)
     if n == -1:
-        assert len(plan) > FIRST_WINDOW and expected != sorted(expected)
+        assert len(ranks) > FIRST_WINDOW and expected != sorted(expected)
     else:
         assert order[:n].tolist() == expected
 
@@ -66,17 +66,17 @@ def test_the_whole_queue_is_one_window_where_it_is_short_or_in_order(plan):
 @st.composite
 def queues(draw):
     """A plan with requests: waiting or holding, prefilling or decoding, and what the batch is still open to."""
-    plan = draw(plans())
+    ranks = draw(plans())
     rng = np.random.default_rng(draw(st.integers(0, 999)))
-    requests = np.zeros(len(plan), layout.REQUEST)
+    requests = np.zeros(len(ranks), layout.REQUEST)
     requests["prompt_tokens"] = 5
-    requests["emitted_tokens"] = rng.integers(0, 2, len(plan))
-    requests["blocks"] = rng.integers(0, 2, len(plan))
+    requests["emitted_tokens"] = rng.integers(0, 2, len(ranks))
+    requests["blocks"] = rng.integers(0, 2, len(ranks))
     requests["computed_tokens"] = np.where(requests["blocks"] > 0, 5, 0)
     packing = np.zeros(1, layout.PACKING)[0]
     for field in ("admitting", "decodes_fit", "prefills_fit"):
         packing[field] = draw(st.integers(0, 1))
-    return plan, requests, rng.permutation(len(plan)).astype("i4"), packing
+    return ranks, requests, rng.permutation(len(ranks)).astype("i4"), packing
 
 
 def may_get_something(request, packing) -> bool:
@@ -89,43 +89,43 @@ def may_get_something(request, packing) -> bool:
 @settings(max_examples=60)
 @given(case=queues(), size=st.integers(1, 100))
 def test_windows_one_after_another_are_the_ranking(case, size):
-    plan, requests, queue, packing = case
+    ranks, requests, queue, packing = case
     visited: list[int] = []
     more, windows = True, 0
     while more:
-        order = np.full(len(plan), -7, "i4")
-        n, more = next_window(order, plan, len(plan), visited[-1] if visited else -1, size, requests, queue, packing)
+        order = np.full(len(ranks), -7, "i4")
+        n, more = next_window(order, ranks, len(ranks), visited[-1] if visited else -1, size, requests, queue, packing)
         assert n > 0 or not more
         visited += order[:n].tolist()
         windows += 1
-        assert windows <= len(plan) + 1
-    expected = [place for place in ranking(plan) if may_get_something(requests[queue[place]], packing)]
+        assert windows <= len(ranks) + 1
+    expected = [place for place in ranking(ranks) if may_get_something(requests[queue[place]], packing)]
     assert visited == expected
 
 
 def test_a_window_of_a_long_queue_is_short():
     """Else everything would be sorted for a batch that takes a few."""
     n = 4000
-    plan, requests = np.zeros(n, layout.PLAN), np.zeros(n, layout.REQUEST)
-    plan["key"] = np.random.default_rng(1).permutation(n)
+    ranks, requests = np.zeros(n, layout.RANK), np.zeros(n, layout.REQUEST)
+    ranks["key"] = np.random.default_rng(1).permutation(n)
     packing = np.zeros(1, layout.PACKING)[0]
     packing.admitting = packing.decodes_fit = packing.prefills_fit = 1
     order, queue = np.zeros(n, "i4"), np.arange(n, dtype="i4")
-    found, more = next_window(order, plan, n, -1, FIRST_WINDOW, requests, queue, packing)
+    found, more = next_window(order, ranks, n, -1, FIRST_WINDOW, requests, queue, packing)
     assert more and FIRST_WINDOW / 4 <= found <= 8 * FIRST_WINDOW
-    assert plan["key"][order[:found]].tolist() == list(range(found))
+    assert ranks["key"][order[:found]].tolist() == list(range(found))
 
 
-@given(plan=plans(60))
-def test_first_ranked(plan):
-    best = ranking(plan) or sorted(range(len(plan)), key=lambda place: (plan[place].key, place))
-    assert first_ranked(plan, len(plan)) == best[0]
+@given(ranks=plans(60))
+def test_first_ranked(ranks):
+    best = ranking(ranks) or sorted(range(len(ranks)), key=lambda place: (ranks[place].key, place))
+    assert first_ranked(ranks, len(ranks)) == best[0]
 
 
-@given(plan=plans(40))
-def test_pairs(plan):
-    rank = [(line.tier, line.key, place) for place, line in enumerate(plan)]
-    victim = [(line.victim_tier, line.victim_key, place) for place, line in enumerate(plan)]
-    for a, b in zip(range(len(plan)), reversed(range(len(plan))), strict=True):
-        assert ranks_before(plan, a, b) == (rank[a] < rank[b])
-        assert gives_up_before(plan, a, b) == (victim[a] > victim[b])
+@given(ranks=plans(40))
+def test_pairs(ranks):
+    rank = [(line.tier, line.key, place) for place, line in enumerate(ranks)]
+    victim = [(line.victim_tier, line.victim_key, place) for place, line in enumerate(ranks)]
+    for a, b in zip(range(len(ranks)), reversed(range(len(ranks))), strict=True):
+        assert ranks_before(ranks, a, b) == (rank[a] < rank[b])
+        assert gives_up_before(ranks, a, b) == (victim[a] > victim[b])

@@ -251,7 +251,7 @@ def test_a_request_may_be_admitted_and_evicted_over_and_over_while_one_batch_for
     assert len(evicted) == 20 * 6 and evicted[:6] == [4, 3, 2, 1, 0, 5] and evicted[-1] == 24
     # The timeline has room for all of it, however short it was.
     simulation = waiting_for_a_batch(policy, *prompts, *holders, blocks=25)
-    used = int(simulation.arrays.clock[0].timeline_used)
+    used = int(simulation.arrays.status[0].timeline_used)
     short = np.zeros(used + 60, TIMELINE)
     short[:used] = simulation.arrays.timeline[:used]
     simulation.arrays = simulation.arrays._replace(timeline=short)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler, scheduler_names
+from servegym.errors import PolicyError
 from servegym.simulator import policies
-from servegym.simulator.errors import PolicyError
 from servegym.simulator.policies import ByWord, Fact, Parameter, Policy, from_json, get_policy, register
 from servegym.simulator.signatures import scheduler as scheduler_kernel
 from servegym.simulator.simulation import Simulation
@@ -25,12 +25,12 @@ every_scheduler = pytest.mark.parametrize("name", scheduler_names())
 
 
 @scheduler_kernel
-def first(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+def first(context, ranks, limits):
     pass
 
 
 @scheduler_kernel
-def second(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+def second(context, ranks, limits):
     pass
 
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import scheduler
+from servegym.errors import PredictorError
 from servegym.simulator.deployment import Deployment
-from servegym.simulator.errors import PredictorError
 from servegym.simulator.predictors import Predictions, Predictor
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 from tests.simulator.forming import SECONDS
 from tests.simulator.scenes import requests

@@ -14,7 +14,9 @@ from servegym.simulator.arrays import FIRST_CAPACITY
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Disturbance
 from servegym.simulator.gains import Gain
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.statuses import QUEUE_FULL, TIMELINE_FULL
 from servegym.simulator.workload import Workload
 from tests.simulator.arrays import as_bytes, copied
 from tests.simulator.replay import Batch, Entry, replay
@@ -50,7 +52,7 @@ def test_every_request_finishes_with_all_its_tokens(name, data):
     assert (arrays.outcomes["admitted_s"] >= table["arrival_s"]).all()
     assert (arrays.outcomes["first_token_s"] > arrays.outcomes["admitted_s"]).all()
     np.testing.assert_array_equal(arrays.requests["first_token_s"], arrays.outcomes["first_token_s"])
-    assert arrays.clock[0].finished == len(table) == arrays.clock[0].next_arrival
+    assert arrays.status[0].finished == len(table) == arrays.status[0].next_arrival
     assert (arrays.engines["queue_length"] == 0).all() and (arrays.engines["batch_length"] == 0).all()
 
 
@@ -74,8 +76,8 @@ def test_the_timeline_obeys_the_rules_and_tokens_are_conserved(name, data):
         mine = [batch for batch in log.batches if batch.engine == e]
         assert engine.iterations == len(mine)
         assert engine.scheduled_tokens == sum(batch.tokens for batch in mine)
-        assert engine.evictions == sum(log.evictions[e :: len(arrays.engines)])
-        assert engine.emitted_tokens == table["output_tokens"][e :: len(arrays.engines)].sum()
+        assert engine.totals.evictions == sum(log.evictions[e :: len(arrays.engines)])
+        assert engine.totals.emitted_tokens == table["output_tokens"][e :: len(arrays.engines)].sum()
         assert engine.busy_s == pytest.approx(sum(batch.end_s - batch.start_s for batch in mine))
     assert arrays.tbt_histogram.sum() == (table["output_tokens"] - 1).sum()
 
@@ -151,7 +153,7 @@ def assert_blocks_add_up(simulation: Simulation) -> None:
                 assert request.blocks == -(-request.computed_tokens // engine.block_tokens)
             seen += chain
         assert sorted(seen) == list(range(engine.total_blocks)), "a block is lost, or is in two places"
-        assert engine.peak_blocks <= engine.total_blocks
+        assert engine.totals.peak_blocks <= engine.total_blocks
 
 
 @every_scheduler
@@ -160,8 +162,8 @@ def test_the_mean_use_of_memory_is_the_integral_over_the_timeline(name, data):
     scenario = data.draw(scenarios(name))
     simulation = finished(scenario)
     arrays = simulation.arrays
-    lines = arrays.timeline[: arrays.clock[0].timeline_used]
-    deployment, span_s = scenario.deployment, float(arrays.clock[0].now_s)
+    lines = arrays.timeline[: arrays.status[0].timeline_used]
+    deployment, span_s = scenario.deployment, float(arrays.status[0].now_s)
     for e, engine in enumerate(simulation.result().engines.itertuples()):
         # In use while a batch runs: after its evictions and chunks, until its end says what is left.
         held: dict[int, int] = {}
@@ -279,7 +281,7 @@ def test_gain_recomputed_from_the_times_of_emission(name, data):
         total += worth[on_time].sum()
         ideal += worth.sum()
     assert abs(sum(map(sum, log.gains)) - total) <= 1e-9 * max(ideal, 1)
-    assert abs(simulation.arrays.clock[0].gain - total) <= 1e-9 * max(ideal, 1)
+    assert abs(simulation.arrays.status[0].gain - total) <= 1e-9 * max(ideal, 1)
     assert abs(summary["gain"] - total) <= 1e-9 * max(ideal, 1)
     assert summary["ideal_gain"] == pytest.approx(ideal, rel=1e-12)
     assert 0 <= total <= ideal * (1 + 1e-12)
@@ -296,7 +298,7 @@ def test_same_inputs_same_bytes(name, data):
     first = as_bytes(simulation.arrays)
     assert as_bytes(finished(scenario).arrays) == first
     simulation.reset()
-    assert simulation.arrays.clock[0].finished == 0
+    assert simulation.arrays.status[0].finished == 0
     simulation.run()
     assert as_bytes(simulation.arrays) == first
 
@@ -320,7 +322,7 @@ def test_a_timeline_changes_nothing_else(name, data):
     scenario = data.draw(scenarios(name))
     recorded, plain = (as_bytes(finished(scenario, recording).arrays) for recording in (True, False))
     for arrays in (recorded, plain):
-        del arrays["timeline"], arrays["clock"]
+        del arrays["timeline"], arrays["status"]
     assert recorded == plain
 
 
@@ -349,9 +351,9 @@ def test_growing_arrays_leave_no_trace(name, engines):
     # The same with arrays that are long enough from the start.
     roomy = Simulation(scenario, record_timeline=True)
     while roomy.arrays.queues.shape[1] < n:
-        roomy._grow_queues()
+        roomy.make_room(QUEUE_FULL)
     while len(roomy.arrays.timeline) < len(ran.arrays.timeline):
-        roomy._grow_timeline()
+        roomy.make_room(TIMELINE_FULL)
     roomy.run()
     assert as_bytes(roomy.arrays)["timeline"] == as_bytes(ran.arrays)["timeline"]
     assert as_bytes(roomy.arrays)["outcomes"] == as_bytes(ran.arrays)["outcomes"]
@@ -362,14 +364,14 @@ def test_growing_arrays_leave_no_trace(name, engines):
 def test_a_truncated_run_is_the_start_of_the_whole(name, data):
     scenario = data.draw(scenarios(name))
     whole = finished(scenario).arrays
-    lines = whole.timeline[: whole.clock[0].timeline_used]
+    lines = whole.timeline[: whole.status[0].timeline_used]
     at = float(lines["time_s"][data.draw(st.integers(0, len(lines) - 1), label="line")])
     until_s = data.draw(st.sampled_from([at, np.nextafter(at, -np.inf), at + 0.01]), label="until")
     until_s = max(until_s, 0.0)
     simulation = finished(dataclasses.replace(scenario, until_s=until_s))
     part = simulation.arrays
     upto = lines[lines["time_s"] <= until_s]
-    assert part.timeline[: part.clock[0].timeline_used].tobytes() == upto.tobytes()
+    assert part.timeline[: part.status[0].timeline_used].tobytes() == upto.tobytes()
     log, summary = replay(simulation), simulation.result().summary
     assert summary["requests"] == (whole.outcomes["ready_s"] <= until_s).sum()
     assert summary["finished"] == sum(log.finished)
@@ -389,9 +391,9 @@ def test_hidden_lengths_and_the_device_do_not_change_a_decision(name, data):
     for _ in range(data.draw(st.integers(0, 40), label="decisions before")):
         if not simulation.step():
             break
-    if simulation.arrays.clock[0].deciding_engine < 0 and not simulation.step():
+    if simulation.arrays.status[0].deciding_engine < 0 and not simulation.step():
         return  # all is served
-    engine = int(simulation.arrays.clock[0].deciding_engine)
+    engine = int(simulation.arrays.status[0].deciding_engine)
     other = Simulation(scenario)
     other.arrays = copied(simulation.arrays)
     unfinished = np.isnan(other.arrays.outcomes["finish_s"])
@@ -415,10 +417,16 @@ def test_records_that_a_policy_sees_have_no_hidden_field():
     assert "output_tokens" in hidden
     # Everybody sees when a first token came out.
     assert hidden & set(layout.REQUEST.names) == {"first_token_s"}
-    for seen in (layout.PLAN, layout.LIMITS):
+    for seen in (layout.RANK, layout.LIMITS):
         assert not hidden & set(seen.names)
     # An engine counts evictions too.
-    assert hidden & set(layout.ENGINE.names) == {"evictions"}
+    assert hidden & names_of(layout.ENGINE) == {"evictions"}
+
+
+def names_of(record):
+    """Names of a record's fields, and of the fields of the records in it."""
+    inner = (names_of(kind) for kind, *_ in record.fields.values() if kind.names)
+    return set(record.names).union(*inner)
 
 
 def test_an_engine_record_does_not_tell_how_long_its_iteration_takes():

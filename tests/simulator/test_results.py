@@ -16,7 +16,7 @@ from servegym.simulator.prefixes import PrefixStore, Prompts
 from servegym.simulator.results import histogram_quantiles, quantiles
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import TBT_BINS, TIMELINE_KINDS
-from tests.simulator.moods import LURCHING
+from tests.simulator.random_policies import RANDOM_SCHEDULER
 from tests.simulator.scenes import requests, scene
 
 pytestmark = pytest.mark.nojit
@@ -78,7 +78,7 @@ def test_rounds_and_blocking_by_hand():
     important the later: rounds then, and at 0 s. Blocking 0.25 s to 1.25 s; after 2 s for request 1 the rest is resumed
     at 3.25 s, suspended at 4.5 s (blocking 1 s; the round at 4 s changes nothing), 2 and 3 run to 7.5 s."""
     workload = requests(arrival_s=[0.0, 1.0, 3.5, 4.0], prompt_tokens=[4, 1, 1, 1], priority=[2, 1, 0, 0])
-    plain = scene(workload, LURCHING.with_settings(preemptible=2))
+    plain = scene(workload, RANDOM_SCHEDULER.with_settings(preemptible=2))
     layers = Operators(4, np.array([[0.0, 0.0, 0.0, 1.0]]))
     deployment = dataclasses.replace(plain.deployment, operators=layers)
     result = Simulation(dataclasses.replace(plain, deployment=deployment)).run()

@@ -20,18 +20,20 @@ pytestmark = pytest.mark.nojit
 
 
 @scheduler
-def least_seen_first(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+def least_seen_first(context, ranks, limits):
     """The client that was ranked least often first; counts every look."""
+    now_s, engine, state = context.now_s, context.engine, context.state
+    requests, queue = context.requests, context.queue
     limits.token_budget = 8
     state.engines[engine.index, 0] += 1
     state.engines[engine.index, 1] = now_s
-    for place in range(queue.shape[0]):
-        r = queue[place]
+    for position in range(queue.shape[0]):
+        r = queue[position]
         state.requests[r, 0] += 1
-        plan[place].tier = 0
-        plan[place].key = state.clients[requests[r].client, 0]
-    for place in range(queue.shape[0]):
-        state.clients[requests[queue[place]].client, 0] += 1
+        ranks[position].tier = 0
+        ranks[position].key = state.clients[requests[r].client, 0]
+    for position in range(queue.shape[0]):
+        state.clients[requests[queue[position]].client, 0] += 1
 
 
 POLICY = Policy(
@@ -72,7 +74,7 @@ def test_state_goes_with_the_run(data):
         pass
     assert as_bytes(ran.arrays) == as_bytes(walked.arrays)
     state, engines = ran.arrays.state, ran.arrays.engines
-    assert (ran.arrays.clock[0].evictions > 0) or (state.engines[:, 0] == engines["iterations"]).all()
+    assert (ran.arrays.status[0].evictions > 0) or (state.engines[:, 0] == engines["iterations"]).all()
     assert (state.engines[:, 0] >= engines["iterations"]).all()
     clients, sent_to = ran.arrays.requests["client"], ran.arrays.requests["engine"]
     looks = np.zeros(state.clients.shape[:2])

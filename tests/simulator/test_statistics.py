@@ -20,12 +20,13 @@ BOTH = StateFields(by_client=True, by_application=True)
 
 
 @scheduler
-def least_served_first(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
+def least_served_first(context, ranks, limits):
     """The client whose requests have emitted fewest tokens first."""
+    requests, queue, state = context.requests, context.queue, context.state
     limits.token_budget = 8
-    for place in range(queue.shape[0]):
-        plan[place].tier = 0
-        plan[place].key = float(state.by_client[requests[queue[place]].client].emitted_tokens)
+    for position in range(queue.shape[0]):
+        ranks[position].tier = 0
+        ranks[position].key = float(state.by_client[requests[queue[position]].client].emitted_tokens)
 
 
 LEAST_SERVED_FIRST = Policy("least-served-first", "scheduler", "", "", least_served_first, state=BOTH)

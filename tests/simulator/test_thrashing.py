@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from servegym.errors import PolicyError
 from servegym.simulator.deployment import Deployment
-from servegym.simulator.errors import PolicyError
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import MOST_FILLINGS
-from tests import anything
+from tests import random_scheduler
 from tests.random_scenarios import random_device, random_host, random_latency, random_workload
 
 SEEDS = range(200)
@@ -16,14 +17,14 @@ SEEDS = range(200)
 def cramped(seed: int) -> Simulation:
     """Ranks that change from batch to batch, any limits, and little memory."""
     random = np.random.default_rng([seed, 1])
-    settings = anything.random_settings(random)
+    settings = random_scheduler.random_settings(random)
     if seed % 2:
-        settings |= anything.random_tasks(random)
+        settings |= random_scheduler.random_tasks(random)
     workload, estimator, device = random_workload(random), random_latency(random)[0], random_device(random)[0]
     longest = int((workload.table["prompt_tokens"] + workload.table["output_tokens"]).max())
     blocks = longest + int(random.integers(0, 200))
     deployment = Deployment(device, estimator, blocks, 1, 1, host=random_host(random, blocks), name="cramped")
-    return Simulation(Scenario(workload, deployment, anything.POLICY.with_settings(**settings)))
+    return Simulation(Scenario(workload, deployment, random_scheduler.POLICY.with_settings(**settings)))
 
 
 def test_every_run_ends_within_so_many_tokens() -> None:
@@ -36,13 +37,13 @@ def test_every_run_ends_within_so_many_tokens() -> None:
             assert "at " in str(error) and "engine 0 (cramped) has computed 100 times what its memory holds" in str(
                 error
             )
-            assert "under scheduler anything requests take memory from each other again and again" in str(error)
+            assert "under scheduler random-scheduler requests take memory from each other again and again" in str(error)
             thrashing += 1
         engine = simulation.arrays.engines[0]
         memory_tokens = int(engine.total_blocks * engine.block_tokens)
         last = int(simulation.arrays.sums[0].prefill_tokens + simulation.arrays.sums[0].decode_requests)
         assert engine.iterations <= engine.scheduled_tokens
-        assert engine.scheduled_tokens - engine.scheduled_before <= MOST_FILLINGS * memory_tokens + last
+        assert engine.scheduled_tokens - engine.totals.scheduled_before <= MOST_FILLINGS * memory_tokens + last
     assert 0 < thrashing < len(SEEDS) / 3
 
 
@@ -52,7 +53,7 @@ def test_what_is_computed_and_kept_counts_for_nothing(seed: int) -> None:
     random = np.random.default_rng(seed)
     workload = random_workload(random).replace(prompt_tokens=4000)
     model = random_latency(random)[0]
-    policy = anything.POLICY.with_settings(chunk_tokens=1, sequence_budget=1, evict_for=0)
+    policy = random_scheduler.POLICY.with_settings(chunk_tokens=1, sequence_budget=1, evict_for=0)
     simulation = Simulation(Scenario(workload, Deployment(model, model, 300_000, block_tokens=1), policy))
     assert simulation.run().summary["finished"] == len(workload)
     assert simulation.arrays.engines[0].iterations > 1000

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import scheduler
-from servegym.simulator.errors import PolicyError
+from servegym.errors import PolicyError
 from servegym.simulator.policies import Weights, from_json
 
 pytestmark = pytest.mark.nojit
@@ -36,7 +36,7 @@ def test_they_are_finite(bad):
 
 def test_a_policy_with_weights():
     plain = scheduler("edf:batch_size=4")
-    policy = dataclasses.replace(plain, weights=Weights([0.5, 0.25]), scratch=3)
+    policy = dataclasses.replace(plain, weights=Weights([0.5, 0.25]), memory=3)
     facts = {}.__getitem__
     assert policy.numbers(facts).tolist() == [*plain.numbers(facts), 0.5, 0.25, 0, 0, 0]
     assert policy.with_settings(batch_size=5).numbers(facts)[-5:].tolist() == [0.5, 0.25, 0, 0, 0]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servegym.simulator.errors import ServegymError, WorkloadError
+from servegym.errors import ServegymError, WorkloadError
 from servegym.simulator.types import WORKLOAD
 from servegym.simulator.workload import DEFAULTS, FIELDS, Workload
 from tests.strategies import workloads

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces import ARRIVALS, Trace, build_workload
 from servegym.traces.arrivals import DAY_S, needs_rate, takes_rate
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp, spearmanr
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces import describe, generate, read_trace, trace_names
 from servegym.traces.build_quantiles import SOURCES, build
 from servegym.traces.generators import quantile_table, tables

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces import read_trace
 
 ROWS = int(os.environ.get("SERVEGYM_HUGE_ROWS", 300_000))
@@ -30,7 +30,7 @@ print(json.dumps({"rows": len(workload), "peak_bytes": peak_bytes(), "wall_s": t
 REFUSED_IN_A_CHILD = """
 import sys
 from servegym.experiments.benchmarks.peak_memory import peak_bytes
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces import read_trace
 before = peak_bytes()
 try:

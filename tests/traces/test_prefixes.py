@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces import build_workload, convert, read_trace, write
 from servegym.traces.loading import load_trace
 from servegym.traces.prefixes import prompts_of

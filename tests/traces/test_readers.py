@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces import READERS, build_workload, read_trace
 from servegym.traces.inspect import describe
 

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces import RECIPES, build_workload
 
 N = 20_000

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces import build_workload, describe, read_trace
 from servegym.traces.loading import load_trace
 from servegym.traces.servegen import read_tables

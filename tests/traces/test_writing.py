@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces import RECIPES, PrefixBlocks, Trace, build_workload, convert, read_trace, trace_names, write
 from servegym.traces.writing import ENDINGS
 

@@ -9,11 +9,11 @@ import torch
 from servegym.baselines.learned.network import Network
 from servegym.envs.env import ServingEnv
 from servegym.envs.sb3 import Sb3VecEnv
+from servegym.errors import TrainingError
 from servegym.simulator.simulation import Simulation
 from servegym.tuners.actors import Actor, begin_with_base, load_network
-from servegym.tuners.errors import TrainingError
+from servegym.tuners.decision_head import NetworkAgent
 from servegym.tuners.export import actor_in_float64, actor_layers, network_of
-from servegym.tuners.forms import NetworkAgent
 from servegym.tuners.learners import new_model
 from servegym.tuners.problem import Problem, problem_of
 from tests.envs.small import outcome_bytes, steps
@@ -78,11 +78,11 @@ def test_what_the_learner_does_is_what_the_actor_says(problem: Problem) -> None:
     actions, _ = model.predict(observations, deterministic=True, **masks)
     with torch.no_grad():
         told = actor(torch.as_tensor(observations, dtype=torch.float64)).numpy()
-    if problem.form.is_choice:
-        told = told.reshape(len(told), -1, problem.form.outputs if problem.form.outputs > 1 else told.shape[1])
+    if problem.head.is_choice:
+        told = told.reshape(len(told), -1, problem.head.outputs if problem.head.outputs > 1 else told.shape[1])
         assert (told.argmax(-1).reshape(actions.shape) == actions).all()
-    elif problem.form.is_shared:
-        present = problem.form.layout.parts(observations)["request"][..., 0] > 0
+    elif problem.head.is_shared:
+        present = problem.head.layout.parts(observations)["request"][..., 0] > 0
         np.testing.assert_allclose(actions[present], told[present], atol=1e-5)
         assert present.any() and (actions[~present] == 0).all()
     else:
@@ -101,7 +101,7 @@ def test_played_in_the_environment_it_is_the_compiled_policy_simulated(problem: 
         scenario = problem.source(np.random.default_rng(seed))
         env = ServingEnv(problem.venv.interface, scenario)
         assert len(list(steps(env, agents[how]))) > 2
-        simulation = Simulation(problem.form.placed(scenario, problem.form.policy(network)))
+        simulation = Simulation(problem.head.placed(scenario, problem.head.policy(network)))
         assert outcome_bytes(env.simulation.arrays) == outcome_bytes(simulation.run().arrays)
 
 
@@ -111,8 +111,8 @@ def test_it_begins_with_the_base_policy(problem: Problem) -> None:
     for seed in range(3):
         scenario = problem.source(np.random.default_rng(seed))
         base, same, other = (
-            outcome_bytes(Simulation(problem.form.placed(scenario, policy)).run().arrays)
-            for policy in (None, problem.form.policy(beginner), problem.form.policy(another))
+            outcome_bytes(Simulation(problem.head.placed(scenario, policy)).run().arrays)
+            for policy in (None, problem.head.policy(beginner), problem.head.policy(another))
         )
         assert same == base
         different += other != base
@@ -121,14 +121,14 @@ def test_it_begins_with_the_base_policy(problem: Problem) -> None:
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 @pytest.mark.parametrize("hidden", [(6,), (8, 7), (6, 6, 6)])
-def test_the_lead_is_as_large_as_asked(activation: str, hidden: tuple[int, ...]) -> None:
+def test_the_bias_towards_the_base_is_as_large_as_asked(activation: str, hidden: tuple[int, ...]) -> None:
     problem = problem_of(tiny("ppo-tier-scaling"))
-    actor = Actor(problem.form.shape(hidden, activation))
-    assert problem.form.lead is not None
-    begin_with_base(actor, problem.form.lead.times(2.5))
-    slot = {field.name: i for i, field in enumerate(problem.form.layout.slot_fields)}
+    actor = Actor(problem.head.shape(hidden, activation))
+    assert problem.head.base_bias is not None
+    begin_with_base(actor, problem.head.base_bias.times(2.5))
+    slot = {field.name: i for i, field in enumerate(problem.head.layout.slot_fields)}
     observation = np.random.default_rng(0).random(problem.shape.observation_size).astype("f4")
-    engines = problem.form.layout.parts(observation)["engine"]
+    engines = problem.head.layout.parts(observation)["engine"]
     for name in slot:
         if name.startswith("base_"):
             engines[:, slot[name]] = 0
@@ -140,7 +140,7 @@ def test_the_lead_is_as_large_as_asked(activation: str, hidden: tuple[int, ...])
         assert outputs[engine, choice] - others.max() == pytest.approx(2.5, abs=1e-5)
 
 
-def test_a_lead_needs_units_to_carry_it() -> None:
+def test_a_bias_needs_units_to_carry_it() -> None:
     problem = problem_of(tiny("ppo-tier-scaling", network={"hidden": [8, 4]}))
     with pytest.raises(TrainingError, match="a layer of 4 units; here each should have 6 or more"):
         new(problem)
@@ -152,7 +152,7 @@ def test_scores_of_empty_slots_are_nobodys_doing() -> None:
     env = Sb3VecEnv(problem.venv)
     env.seed(0)
     observations = torch.as_tensor(env.reset())
-    present = problem.form.layout.parts(observations.numpy())["request"][..., 0] > 0
+    present = problem.head.layout.parts(observations.numpy())["request"][..., 0] > 0
     assert not present.all()
     actions = torch.randn(present.shape)
     _, log_prob, _ = model.policy.evaluate_actions(observations, actions)

@@ -13,14 +13,14 @@ from servegym.baselines.learned.artifact import load
 from servegym.baselines.registry import router, scheduler
 from servegym.envs.agents import play
 from servegym.envs.env import ServingEnv
+from servegym.errors import TrainingError
 from servegym.simulator.simulation import Simulation
 from servegym.tuners import cloning
 from servegym.tuners.config import BudgetConfig, NetworkConfig, TrainingConfig, ValidationConfig
-from servegym.tuners.errors import TrainingError
 from servegym.tuners.problem import problem_of
 from servegym.tuners.teachers import teacher_of
 
-SCENARIOS = {"requests": 30, "loads": 3.0, "slo_scale": 0.5, "traces": ["sharegpt"]}
+SCENARIOS = {"requests": 30, "load": 3.0, "slo_scale": 0.5, "trace": ["sharegpt"]}
 RANKING, ROUTING, BATCHING = "RequestRanking-v0", "ClusterRouting-v0", "EngineBatching-v0"
 ARGUMENTS = {RANKING: {"slots": 64}, ROUTING: {"engines": 3}, BATCHING: {"controls": ["gamma", "eta"]}}
 TEACHERS = {RANKING: "sjf", ROUTING: "min-tokens", BATCHING: "slide-batching:gamma=3,eta=0.02"}
@@ -34,7 +34,7 @@ def config_of(environment: str, **changes) -> TrainingConfig:
             arguments=ARGUMENTS[environment],
             scenarios=SCENARIOS | ({"engines": 3, "router": "min-load"} if environment == ROUTING else {}),
             environments=1,
-            network=NetworkConfig(hidden=(8,), lead=1.0),
+            network=NetworkConfig(hidden=(8,), base_bias=1.0),
             hyperparameters={"teacher": TEACHERS[environment], "rounds": 2, "epochs": 3},
             budget=BudgetConfig(steps=300),
             validation=ValidationConfig(scenarios=2),
@@ -80,7 +80,7 @@ def test_a_scheduler_teaches_its_order():
         arrays = env.simulation.arrays
         filled = int((observation[28::22] > 0).sum())
         queue = arrays.queues[0][arrays.order[:filled]]
-        exec_s = arrays.plan["exec_s"][arrays.order[:filled]]
+        exec_s = arrays.ranks["exec_s"][arrays.order[:filled]]
         scores = teacher.act(observation, info)
         assert (np.diff(exec_s[np.argsort(-scores[:filled], kind="stable")]) >= 0).all()
         assert len(np.unique(queue)) == filled

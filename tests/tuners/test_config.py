@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from servegym.errors import TrainingError
 from servegym.tuners.config import BudgetConfig, config_names, load_config, to_text
-from servegym.tuners.errors import TrainingError
 
 BASE = {
     "environment": "EngineBatching-v0",

@@ -8,12 +8,12 @@ import pytest
 
 import servegym
 from servegym.envs.agents import BaseAgent, RandomAgent
-from servegym.envs.scenarios import RandomScenarios
+from servegym.errors import TrainingError
+from servegym.scenarios.episodes import EPISODES
 from servegym.tuners.datasets import FOLDER, datasets_in, export
-from servegym.tuners.errors import TrainingError
 
 minari = pytest.importorskip("minari")
-SOURCE = RandomScenarios(requests=12, loads=3.0, slo_scale=0.5)
+SOURCE = EPISODES.replaced(requests=12, load=3.0, slo_scale=0.5)
 CLUSTERS = SOURCE.replaced(engines=2, router="min-load")
 
 

@@ -19,17 +19,17 @@ pytest.importorskip("stable_baselines3")
 from servegym.baselines.artifact.document import read_document
 from servegym.baselines.learned.artifact import load
 from servegym.baselines.learned.network import Network, Shape
+from servegym.errors import TrainingError
 from servegym.simulator.simulation import Simulation
 from servegym.tuners import evolution
 from servegym.tuners.config import BudgetConfig, NetworkConfig, TrainingConfig, ValidationConfig, to_text
-from servegym.tuners.errors import TrainingError
-from servegym.tuners.forms import Lead
+from servegym.tuners.decision_head import BaseBias
 from servegym.tuners.problem import problem_of
 from servegym.tuners.runs import RunFolder
 from servegym.tuners.training import Stopped
 
 RANKING, ROUTING, BATCHING = "RequestRanking-v0", "ClusterRouting-v0", "EngineBatching-v0"
-SCENARIOS = {"requests": 40, "loads": 3.0, "slo_scale": 0.5, "traces": ["sharegpt"]}
+SCENARIOS = {"requests": 40, "load": 3.0, "slo_scale": 0.5, "trace": ["sharegpt"]}
 ARGUMENTS = {RANKING: {"slots": 16}, ROUTING: {"engines": 3}, BATCHING: {}}
 
 
@@ -41,7 +41,7 @@ def config_of(environment: str = RANKING, **changes) -> TrainingConfig:
             arguments=ARGUMENTS[environment],
             scenarios=SCENARIOS | ({"engines": 3, "router": "min-load"} if environment == ROUTING else {}),
             environments=1,
-            network=NetworkConfig(hidden=(2,), lead=2.0),
+            network=NetworkConfig(hidden=(2,), base_bias=2.0),
             hyperparameters={"population": 6, "scenarios": 4},
             budget=BudgetConfig(steps=72),
             validation=ValidationConfig(scenarios=4, every_steps=24),
@@ -53,22 +53,22 @@ def config_of(environment: str = RANKING, **changes) -> TrainingConfig:
 
 @pytest.mark.parametrize("environment", [RANKING, ROUTING, BATCHING])
 def test_it_begins_with_the_decisions_of_the_base(environment):
-    config = config_of(environment, network=NetworkConfig(hidden=(5, 3), lead=1.5))
+    config = config_of(environment, network=NetworkConfig(hidden=(5, 3), base_bias=1.5))
     problem = problem_of(config)
-    policy = problem.form.policy(evolution.start_of(problem))
+    policy = problem.head.policy(evolution.start_of(problem))
     for scenario in evolution.scenarios_of(problem, 0, 3):
-        ours, base = (Simulation(problem.form.placed(scenario, one)).run() for one in (policy, None))
+        ours, base = (Simulation(problem.head.placed(scenario, one)).run() for one in (policy, None))
         assert ours.arrays.outcomes.tobytes() == base.arrays.outcomes.tobytes()
 
 
 def test_the_lead_of_the_base_passes_hidden_layers_and_is_as_large_as_said():
     shape = Shape("dense", 3, 2, hidden=(4, 4), activation="tanh")
-    lead = Lead((1, 2), np.array([[1.0, 0.0], [0.0, -1.0]]), np.array([0.25, 0.0])).times(2.0)
-    network = evolution.first_network(shape, lead, np.random.default_rng(0))
+    base_bias = BaseBias((1, 2), np.array([[1.0, 0.0], [0.0, -1.0]]), np.array([0.25, 0.0])).times(2.0)
+    network = evolution.first_network(shape, base_bias, np.random.default_rng(0))
     assert network(np.zeros(3, "f4")) == pytest.approx([0.5, 0.0])
     assert network(np.array([9.0, 1.0, 1.0], "f4")) == pytest.approx([2.5, -2.0])
     with pytest.raises(TrainingError, match="a layer of 1 units"):
-        evolution.first_network(dataclasses.replace(shape, hidden=(1,)), lead, np.random.default_rng(0))
+        evolution.first_network(dataclasses.replace(shape, hidden=(1,)), base_bias, np.random.default_rng(0))
 
 
 def test_of_a_shared_network_the_part_of_the_whole_can_be_left_alone():
@@ -104,7 +104,7 @@ def test_training_writes_what_it_found(tmp_path):
     assert rows[0]["difference"] == 0.0
     best = max(rows, key=lambda row: row["policy"])
     problem = problem_of(config_of())
-    verdict = evolution.Judge(problem.form, problem.source, problem.config.validation).judge(policy)
+    verdict = evolution.Judge(problem.head, problem.source, problem.config.validation).judge(policy)
     assert verdict.policy == best["policy"]
     provenance = read_document(tmp_path / "policy.json")["provenance"]
     assert provenance["trained_on"]["traces"] == ["sharegpt"]

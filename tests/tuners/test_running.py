@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from servegym.tuners.running import ThreadRunner, cores, results_of
+from servegym.evaluation.running import ThreadRunner, cores, results_of
 
 
 def test_results_come_in_the_order_of_the_items_however_they_were_done():

@@ -11,9 +11,10 @@ import pytest
 
 from servegym.baselines.artifact.document import read_document
 from servegym.baselines.learned.artifact import load
-from servegym.envs.scenarios import STEADY, RandomScenarios
-from servegym.experiments.evaluation.panel import load_panel
-from servegym.experiments.evaluation.provenance import TrainedOn
+from servegym.evaluation.panels.panel import load_panel
+from servegym.evaluation.panels.provenance import TrainedOn
+from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.parts import STEADY
 from servegym.simulator.simulation import Simulation
 from servegym.tuners.config import load_config
 
@@ -47,7 +48,7 @@ def test_it_was_trained_on_nothing_it_is_judged_on(name):
 def test_it_gains_more_than_its_base_under_overload(name):
     policy = load(FOLDER / f"{name}.json")
     engines = {"engines": 4, "router": "min-load"} if policy.kind == "router" else {}
-    source = RandomScenarios(loads=1.4, requests=400, profiles=(STEADY,), **engines)
+    source = EPISODES.replaced(load=1.4, requests=400, load_profile=(STEADY,), **engines)
     differences = []
     for seed in range(970_000, 970_006):
         scenario = source(np.random.default_rng(seed))

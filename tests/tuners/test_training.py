@@ -21,13 +21,13 @@ from servegym.baselines.learned.artifact import load, save
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.baselines.learned.network import Network
 from servegym.baselines.registry import scheduler
+from servegym.errors import TrainingError
+from servegym.evaluation.running import ThreadRunner
 from servegym.simulator.simulation import Simulation
 from servegym.tuners.config import load_config, to_text
-from servegym.tuners.errors import TrainingError
 from servegym.tuners.export import actor_layers, network_of
 from servegym.tuners.learners import Annealed
 from servegym.tuners.problem import problem_of
-from servegym.tuners.running import ThreadRunner
 from servegym.tuners.runs import RunFolder
 from servegym.tuners.training import train
 from servegym.tuners.validation import Judge
@@ -58,7 +58,7 @@ def test_a_training_leaves_a_policy_and_how_it_came_about(name: str, tmp_path: P
         summary["validation"]["policy_tdg_ratio"] == best["policy"] == [r for r in rows if r["is_best"]][-1]["policy"]
     )
     problem = problem_of(config)
-    assert Judge(problem.form, problem.source, config.validation).judge(found).policy == best["policy"]
+    assert Judge(problem.head, problem.source, config.validation).judge(found).policy == best["policy"]
     provenance = json.loads((tmp_path / "run/policy.json").read_text())["provenance"]
     assert provenance["trained_on"] == {
         "traces": ["azure-conv"], "devices": ["a100-llama3-8b"], "loads": 4.0,
@@ -75,7 +75,7 @@ def test_it_learns(tmp_path: Path) -> None:
     config = tiny(
         "ppo-engine-batching",
         arguments={"scheduler": "sarathi-fcfs:token_budget=96"},
-        scenarios=SCENARIOS | {"loads": 1.0},
+        scenarios=SCENARIOS | {"load": 1.0},
         environments=16,
         budget={"steps": 40_000},
         hyperparameters={"n_steps": 128, "batch_size": 512, "n_epochs": 4, "learning_rate": 0.003, "gamma": 0.995},
@@ -188,10 +188,10 @@ def test_it_is_annealed(tmp_path: Path) -> None:
 def test_it_starts_from_a_policy(tmp_path: Path) -> None:
     problem = problem_of(tiny("maskable-ppo-cluster-routing"))
     network = Network.random(problem.shape, np.random.default_rng(0))
-    save(problem.form.policy(network), tmp_path / "first.json", {})
+    save(problem.head.policy(network), tmp_path / "first.json", {})
     train(tiny("maskable-ppo-cluster-routing", start=str(tmp_path / "first.json")), tmp_path / "run")
-    judge = Judge(problem.form, problem.source, problem.config.validation)
-    verdict = judge.judge(problem.form.policy(network))
+    judge = Judge(problem.head, problem.source, problem.config.validation)
+    verdict = judge.judge(problem.head.policy(network))
     assert rows_of(tmp_path / "run")[0]["policy"] == pytest.approx(verdict.policy, abs=1e-6)
     assert abs(verdict.difference) > 1e-3
 
@@ -199,7 +199,7 @@ def test_it_starts_from_a_policy(tmp_path: Path) -> None:
 def test_validation_is_the_mean_over_the_same_scenarios() -> None:
     config = tiny("ppo-engine-batching")
     problem = problem_of(config)
-    judge = Judge(problem.form, problem.source, config.validation, ThreadRunner(2))
+    judge = Judge(problem.head, problem.source, config.validation, ThreadRunner(2))
     policy = scheduler("edf")
 
     def ratios(policy: Any) -> np.ndarray:
@@ -268,4 +268,4 @@ def test_the_configuration_of_the_page_is_one(tmp_path: Path) -> None:
     config = load_config(tmp_path / "mine.yaml")
     assert config.environment == "ClusterRouting-v0"
     problem = problem_of(dataclasses.replace(config, environments=2))
-    assert problem.form.base.name == "min-load"
+    assert problem.head.base.name == "min-load"

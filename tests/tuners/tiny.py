@@ -4,7 +4,7 @@ from typing import Any
 
 from servegym.tuners.config import TrainingConfig, from_plain
 
-SCENARIOS = {"traces": ["azure-conv"], "loads": 4.0, "slo_scale": 0.4, "requests": {"low": 15, "high": 25}}
+SCENARIOS = {"trace": ["azure-conv"], "load": 4.0, "slo_scale": 0.4, "requests": {"low": 15, "high": 25}}
 PPO = {"n_steps": 8, "batch_size": 32, "n_epochs": 1}
 CASES: dict[str, dict[str, Any]] = {
     "ppo-engine-batching": {"environment": "EngineBatching-v0", "algorithm": "ppo", "hyperparameters": PPO},

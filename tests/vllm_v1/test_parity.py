@@ -9,7 +9,8 @@ import pytest
 from servegym.baselines.registry import scheduler
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.deployment import Deployment
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 from tests.timelines import Iteration, iterations
 

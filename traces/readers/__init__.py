@@ -10,7 +10,7 @@ import os
 import pkgutil
 from pathlib import Path
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces import files
 from servegym.traces.readers.base import READERS, Reader
 from servegym.traces.tokenizers import Tokenizer

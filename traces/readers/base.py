@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.simulator.workload import DEFAULTS
 from servegym.traces import files
 from servegym.traces.cells import Chunk

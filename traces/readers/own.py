@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces.cells import Chunk
 from servegym.traces.readers.base import LONGEST_SPAN_S, Columns, Reader, reader
 from servegym.traces.trace import Trace

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from servegym.simulator.errors import WorkloadError
+from servegym.errors import WorkloadError
 from servegym.traces.readers.base import LONGEST_SPAN_S, Reader
 from servegym.traces.trace import Trace
 

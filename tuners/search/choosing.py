@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping
 
 from servegym.baselines.relations import relations_of
+from servegym.errors import SearchError
 from servegym.simulator.policies import Fact, Parameter, Policy
-from servegym.tuners.search.errors import SearchError
 from servegym.tuners.search.space import LARGEST_SHARE, ROLES, Space, Variable
 
 SEED = "seed"
@@ -17,7 +17,7 @@ Member = tuple[str, str]  # role, parameter
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """What is searched of a parameter, where it is not all that the policy declares.
+    """The range searched for a parameter, if it is not all that the policy declares.
 
     tie: ("role.parameter", ...) that are one variable. Those of equal name, unit, bounds and default are one anyway.
     """
@@ -35,8 +35,8 @@ def build_space(policies: Mapping[str, Policy], tune: Mapping[str, Range] | None
     policies: by role. tune: by name, "parameter" (of every policy that has it; the same quantity in several is one
     variable) or "role.parameter" (of this one alone), the range; none: `searched_by_default` of each policy.
 
-    Raises SearchError for a name that no policy has, one that is there twice, a range that is none or goes beyond what
-    the policy declares, one without an end, and a seed.
+    Raises SearchError for a name that no policy has, one given twice, a range that is empty, without an end or beyond
+    what the policy declares, and a seed.
     """
     unknown = [role for role in policies if role not in ROLES]
     if unknown:

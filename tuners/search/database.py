@@ -25,8 +25,8 @@ from sqlalchemy.exc import (
     PendingRollbackError,
 )
 
+from servegym.errors import StorageError
 from servegym.tuners.search.presence import Presence
-from servegym.tuners.search.storage_errors import StorageError
 
 Answer = TypeVar("Answer")
 
@@ -108,7 +108,7 @@ class SharedDatabase(_CachedStorage):
         super().__init__(self._patience)  # type: ignore[arg-type]  # answers as the backend does
 
     def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
-        """As Optuna's; saying the same thing twice is right, since a database may die between doing and answering."""
+        """As Optuna's. Repeating the same call is allowed, since a database may die between doing and answering."""
         try:
             return super().set_trial_state_values(trial_id, state, values)
         except UpdateFinishedTrialError:
@@ -121,8 +121,8 @@ class SharedDatabase(_CachedStorage):
     def exclusive(self) -> Iterator[None]:
         """One worker at a time, over all that share the database.
 
-        A worker that loses its connection loses the lock without noticing: what is done under it may not rely on it
-        for what is right, only for what is tidy.
+        A worker that loses its connection loses the lock without noticing. So the lock may keep things tidy, but
+        correctness must not depend on it.
         """
         with contextlib.ExitStack() as stack:
             self._patience.call(lambda: stack.enter_context(self._locked(self._patience.backend.engine)))
@@ -151,7 +151,7 @@ class SharedDatabase(_CachedStorage):
 
     @contextlib.contextmanager
     def impatient(self) -> Iterator[None]:
-        """Do not wait for the database: for what is said while leaving."""
+        """Do not wait for the database: for the last calls of a worker that leaves."""
         limit_s, self._patience.limit_s = self._patience.limit_s, 0.0
         try:
             yield
@@ -184,7 +184,7 @@ KNOWN = "it is postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE, or none, f
 
 @contextlib.contextmanager
 def translated(name: str) -> Iterator[None]:
-    """What is wrong with a database, in one line."""
+    """A context that turns an error of a database into a StorageError of one line."""
     try:
         yield
     except (ImportError, NoSuchModuleError) as error:

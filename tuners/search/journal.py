@@ -1,4 +1,4 @@
-"""A study in a file: Optuna's journal, safe against the end of any process that writes to it.
+"""A study in a file: Optuna's journal, made safe against writers that are killed.
 
 The journal is JSON lines, one for each change. What a killed writer may leave is a last line without its line feed; it
 is dropped before the next line is written, so that it cannot run into it.
@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
+from servegym.errors import StorageError
 from servegym.tuners.search.presence import Presence
-from servegym.tuners.search.storage_errors import StorageError
 
 LINE_START = b'{"op_code":'
 
@@ -52,7 +52,7 @@ class KernelLock(JournalFileOpenLock):
 
 
 class Journal(JournalFileBackend):
-    """Optuna's journal file, whose troubles are StorageErrors."""
+    """Optuna's journal file; its errors become StorageErrors."""
 
     def __init__(self, path: Path, lock: KernelLock) -> None:
         super().__init__(str(path), lock_obj=lock)
@@ -146,7 +146,7 @@ def drop_torn_line(journal: Path) -> None:
 
 
 def check_journal(journal: Path) -> None:
-    """Raise StorageError for a journal with a line that is none, naming it."""
+    """Raise StorageError for a journal with a malformed line, naming it."""
     with journal.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):

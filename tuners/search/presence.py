@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from servegym.tuners.search.storage_errors import StorageError
+from servegym.errors import StorageError
 
 _here: set[str] = set()  # workers of this process: its own locks never stand in its way, so they are known by name
 
@@ -55,7 +55,7 @@ class Presence:
             file.close()
 
     def alive(self, worker: str) -> bool | None:
-        """Whether a worker lives; None where that cannot be told: its file is not in this folder."""
+        """Whether a worker lives; None if that is unknown because its file is not in this folder."""
         if worker in _here:
             return True
         try:

@@ -1,4 +1,4 @@
-"""Samplers and pruners by name, each with a seed; what does not go together is refused before anything runs."""
+"""Samplers and pruners by name, each with a seed. Incompatible choices are refused before anything runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from servegym.errors import SearchError
 from servegym.simulator.policies import Value
-from servegym.tuners.search.errors import SearchError
 from servegym.tuners.search.space import Space
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ P_THRESHOLD = 0.1  # of Wilcoxon's test, as Optuna has it
 
 
 def check_search(sampler: str, pruner: str, space: Space, objectives: int = 1, constrained: bool = False) -> None:
-    """Raise SearchError for a name there is not, a package that is missing, and what does not go together."""
+    """Raise SearchError for an unknown name, a missing package, and choices that do not go together."""
     if sampler not in SAMPLERS:
         raise SearchError(f"unknown sampler {sampler!r}; there are {', '.join(SAMPLERS)}")
     if pruner not in PRUNERS:
@@ -49,9 +49,9 @@ def check_search(sampler: str, pruner: str, space: Space, objectives: int = 1, c
         (sampler == "cmaes" and len(words) > 0,
          f"sampler cmaes searches numbers, and {', '.join(words)} is not; take tpe, gp or nsga2"),
     ]  # fmt: skip
-    for clash, told in clashes:
+    for clash, reason in clashes:
         if clash:
-            raise SearchError(told)
+            raise SearchError(reason)
 
 
 def make_sampler(name: str, seed: int, defaults: Mapping[str, Value] | None = None) -> BaseSampler:

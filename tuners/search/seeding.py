@@ -58,6 +58,6 @@ class SeededSampler(BaseSampler):
         slot = slot_of(trial)
         if slot is None or not isinstance(self._sampler, CmaEsSampler):
             return trial
-        told = copy.copy(trial)
-        told.number = slot
-        return told
+        renumbered = copy.copy(trial)
+        renumbered.number = slot
+        return renumbered

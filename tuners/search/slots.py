@@ -1,4 +1,4 @@
-"""What is to be done in a study: one slot for each trial asked for, and which trial stands for which slot.
+"""The work of a study: one slot for each trial asked for, and which trial stands for which slot.
 
 A study of N trials has slots 0 to N - 1. A slot is finished once a trial of it is COMPLETE or PRUNED; one whose trials
 have all FAILed (their workers died or were stopped) is open again. So what is left to do is read off the trials, and
@@ -39,7 +39,7 @@ class Slot:
 
     @property
     def waiting(self) -> FrozenTrial | None:
-        """What is left of a worker that died before it started on it."""
+        """The waiting trial of a worker that died before starting it."""
         return self.live[0] if self.live and self.live[0].state.name == "WAITING" else None
 
     @property

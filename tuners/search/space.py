@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from servegym.errors import SearchError
 from servegym.simulator.policies import Policy, Value
-from servegym.tuners.search.errors import SearchError
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -30,9 +30,9 @@ class Variable:
     """What a sampler draws.
 
     members: (role, parameter) that get its value. low, high, log, integer, choices: as those of `Parameter`.
-    share_of: the variable is not the value itself, but where it is between its low and the smaller of its high and
-        that parameter's value, which is above it (see `baselines.relations`); `parameter_low` and `parameter_high` are
-        the bounds of the value itself then.
+    share_of: a parameter whose value is above this one's (see `baselines.relations`). The variable is then not the
+        value itself, but how far the value lies between its low and the smaller of its high and that parameter's value;
+        `parameter_low` and `parameter_high` are the bounds of the value itself.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Space:
     def settings(self, values: Mapping[str, Any]) -> Settings:
         """The settings of each policy, from a value of each variable.
 
-        Drawn numbers are rounded to `DIGITS` significant digits, so that what is told of a policy is what was run.
+        Drawn numbers are rounded to `DIGITS` significant digits, so that reports show exactly what was run.
         """
         settings: Settings = {role: {} for role in self.policies}
         for variable in sorted(self.variables, key=lambda variable: variable.share_of is not None):
@@ -136,7 +136,7 @@ class Space:
         return min(max(float(f"{value:.{DIGITS}g}"), low), high)
 
     def changed(self, settings: Settings, variable: Variable, value: Value) -> Settings:
-        """Settings with one variable at another value; what is bounded by it moves with it, at the same share."""
+        """Settings with one variable at another value; a parameter that it bounds keeps its share and moves along."""
         values: dict[str, Value] = {}
         for other in self.variables:
             role, parameter = other.members[0]
@@ -151,7 +151,7 @@ class Space:
         return {role: policy.with_settings(**settings.get(role, {})) for role, policy in self.policies.items()}
 
     def defaults(self, fact_of: Mapping[str, Fact]) -> dict[str, Value]:
-        """What the policies have of themselves, by variable: where a search begins.
+        """The policies' own defaults, by variable: where a search begins.
 
         fact_of: by role, what gives the facts that defaults depend on. Raises SearchError where a default is outside
         the range of its variable: the search would begin, and be held against, something it cannot reach.
@@ -167,10 +167,10 @@ class Space:
             inside = value in variable.choices if variable.choices else variable.low <= float(value) <= variable.high
             if not inside:
                 searched = ", ".join(variable.choices) or f"{variable.low:g} to {variable.high:g}"
-                told = value if isinstance(value, str) else f"{value:g}"
+                written = value if isinstance(value, str) else f"{value:g}"
                 raise SearchError(
-                    f"{variable.name}: its default {told} is outside of what is searched, {searched}; a search begins "
-                    "with the defaults, so its range should include them"
+                    f"{variable.name}: its default {written} is outside of what is searched, {searched}; a search "
+                    "begins with the defaults, so its range should include them"
                 )
             values[variable.name] = value
         return values

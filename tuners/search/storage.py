@@ -1,4 +1,4 @@
-"""Where studies are kept, and which study is whose.
+"""Where studies are kept, and how a study is identified.
 
 A journal file in the study's folder serves every worker that can see the folder; a PostgreSQL database serves workers
 anywhere. Both survive the end of any worker at any time.
@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from servegym.errors import ForeignStudyError, StorageError, WorkError
 from servegym.tuners.search.presence import Presence
-from servegym.tuners.search.storage_errors import ForeignStudyError, StorageError, WorkError
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -75,11 +75,11 @@ def open_study(
 ) -> Study:
     """Make a study, or go on with it.
 
-    identity: all that its results depend on (space, panel, objective, first points, digests, versions), as JSON.
+    identity: everything its results depend on (space, panel, objective, first points, digests, versions), as JSON.
     directions: "maximize" or "minimize" for each objective.
 
-    Raises ForeignStudyError where the study of this name has another identity (it says what differs) or none;
-    StorageError where the storage is lost.
+    Raises ForeignStudyError if the study of this name has another identity (it says what differs) or none;
+    StorageError if the storage is lost.
     """
     import optuna
 
@@ -100,9 +100,9 @@ def open_study(
                 raise ForeignStudyError(f"{place} was not made by servegym tune; take another name")
             study.set_user_attr(IDENTITY, ours)  # new, or of a worker that was killed just before this
         elif attributes[IDENTITY] != ours:
-            told = differences(attributes[IDENTITY], ours)
+            what_differs = differences(attributes[IDENTITY], ours)
             raise ForeignStudyError(
-                f"{place} is another one: {told}; take another name, or the settings it was made with"
+                f"{place} is another one: {what_differs}; take another name, or the settings it was made with"
             )
         found = [direction.name.lower() for direction in study.directions]
         if found != list(directions):
@@ -121,12 +121,12 @@ def differences(found: Any, asked: Mapping[str, Any]) -> str:
     """What differs, in words; long values are only named."""
     if not isinstance(found, Mapping):
         return "its identity cannot be read"
-    told = []
+    what_differs = []
     for key in {**found, **asked}:
         if found.get(key) != asked.get(key):
             pair = f"{key} {json.dumps(found.get(key))} there, {json.dumps(asked.get(key))} asked for"
-            told.append(pair if len(pair) <= 100 else f"other {key}")
-    return ", ".join(told)
+            what_differs.append(pair if len(pair) <= 100 else f"other {key}")
+    return ", ".join(what_differs)
 
 
 @contextlib.contextmanager

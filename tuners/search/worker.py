@@ -1,8 +1,8 @@
 """One worker of a study.
 
-A worker takes a slot (see `slots`) by making a trial for it, under a lock, and runs it. One that dies is noticed by the
-others, or by the next, and its slot is open again: its trial stays in the study as FAILed. One that was taken for dead
-and was not finds its trial FAILed, drops the result and goes on.
+A worker takes a slot (see `slots`) by making a trial for it, under a lock, and runs it. If it dies, the others or the
+next worker notice: its trial is marked FAILed and its slot is open again. A worker that was wrongly taken for dead
+finds its trial FAILed, drops the result and goes on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -22,10 +22,12 @@ from optuna.storages import BaseStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
+from servegym.errors import StorageError, WorkError
 from servegym.tuners.search.slots import DIED, ENDED, SLOT, WORKER, Slot, finished_trials, slots_of, worker_of
 from servegym.tuners.search.storage import Shared, quiet, shared
-from servegym.tuners.search.storage_errors import StorageError, WorkError
-from servegym.tuners.search.workers import Objective, Progress
+
+Objective = Callable[[Trial], "float | Sequence[float]"]
+Progress = Callable[[int, int], None]
 
 POLL_S = 0.5  # how often a worker looks whether a slot has opened, or the others are done
 REAP_S = 5.0  # how often one that has something to do looks for the dead
@@ -71,7 +73,7 @@ class Worker:
                 raise
 
     def _run(self, name: str, progress: Progress) -> list[FrozenTrial]:
-        told = -1
+        reported = -1
         reap_at_s = -math.inf
         while True:
             if time.monotonic() >= reap_at_s:
@@ -79,12 +81,12 @@ class Worker:
                 reap_at_s = time.monotonic() + REAP_S
             claim, slots = self.claim(name)
             finished = finished_trials(slots)
-            if len(finished) != told:
-                told = len(finished)
-                progress(told, self.trials)
+            if len(finished) != reported:
+                reported = len(finished)
+                progress(reported, self.trials)
             if claim is not None:
                 self.do(claim)
-            elif told == self.trials:
+            elif reported == self.trials:
                 return finished
             else:
                 time.sleep(POLL_S)
@@ -170,7 +172,7 @@ class Worker:
         return time.monotonic() - self.unheard[worker] > self.storage.grace_s
 
     def leave(self, name: str, why: str) -> None:
-        """Give back what this worker has taken, if the storage is there."""
+        """Give back this worker's slot, if the storage is reachable."""
         with contextlib.suppress(StorageError), self.storage.impatient():
             for slot in self._slots():
                 for trial in slot.live:
@@ -206,7 +208,7 @@ class Worker:
 
     @contextlib.contextmanager
     def _beating(self, trial_id: int) -> Iterator[None]:
-        """Say that this worker lives, while it does."""
+        """Report regularly that this worker lives."""
         every_s = self.storage.beats_every_s
         if every_s is None:
             yield

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from optuna.study import Study
-    from optuna.trial import FrozenTrial, Trial
+from optuna.study import Study
+from optuna.trial import FrozenTrial
 
-Objective = Callable[["Trial"], "float | Sequence[float]"]
-Progress = Callable[[int, int], None]
+from servegym.tuners.search.worker import Objective, Progress, Worker
 
 RETRIES = 3
 
@@ -37,6 +35,4 @@ def work(
     Raises WorkError for a trial whose objective is not a number or of which workers die; StorageError where the storage
     is lost: finished trials are kept, calling again goes on.
     """
-    from servegym.tuners.search.worker import Worker  # reads Optuna
-
     return Worker(study, objective, trials, enqueue, retries).run(progress or (lambda finished, trials: None))

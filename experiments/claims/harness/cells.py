@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from servegym.baselines.registry import router as find_router
-from servegym.baselines.registry import scheduler as find_scheduler
+from servegym.errors import ExperimentError
 from servegym.experiments.claims.harness.served import begin
-from servegym.experiments.claims.harness.settings import Setting, profile, workload
-from servegym.experiments.deployments import Engines
-from servegym.experiments.errors import ExperimentError
+from servegym.experiments.claims.harness.settings import POISSON, Setting, seed_of, words_of, workload
+from servegym.scenarios import fleets
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.gains import Gain
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 
 DEFAULT_HIGH_WEIGHT = 2.0
 
@@ -32,7 +33,7 @@ class Cell(NamedTuple):
     slo: recipe of SLOs, priorities and clients, with its parameters; empty: the setting's (`slo_recipe`).
     predictor, host: settings "key=value,..." of a Predictor and of HostMemory, for claims that measure with
         `waiting.py`; empty: one without errors that takes no time, and no host memory.
-    engines: settings "engines=8" or "prefill=5,decode=3" of `Engines`, whose total the load is relative to; empty: one.
+    engines: "engines=8" or "prefill=5,decode=3", as in a `Fleet`, whose total the load is relative to; empty: one.
     router: "name" or "name:key=value,..."; empty: request i goes to engine i mod n.
     operators: settings "check_s=1e-05,jitter_s=0.0005" of `Operators` in place of the profile's; empty: as it has them.
     """
@@ -63,18 +64,25 @@ def cell_of(row: dict[str, Any]) -> Cell:
     return Cell(*(row.get(field) for field in Cell._fields))  # type: ignore[arg-type]
 
 
-def serving(engines: str) -> Engines:
-    """The engines of a cell."""
-    numbers: dict[str, Any] = {}
-    for pair in filter(None, engines.split(",")):
-        name, number = pair.split("=")
-        numbers[name] = int(number)
-    return Engines(**numbers)
+@functools.cache
+def serving(device: str, engines: str) -> ServingSpec:
+    """A spec with the engines of a cell. Raises SpecError."""
+    numbers = dict(pair.split("=") for pair in filter(None, engines.split(",")))
+    return ServingSpec().with_words({"device": device, **numbers})
+
+
+def spec_of(cell: Cell) -> ServingSpec:
+    """What a cell serves, by what; its seed is that of its family's requests."""
+    return serving(cell.device, cell.engines).replaced(
+        **words_of(cell.setting, cell.slo, cell.arrivals), load=cell.load if cell.arrivals == POISSON else None,
+        requests=cell.requests, seed=seed_of(cell.family, cell.seed), scheduler=cell.scheduler,
+        router=cell.router or None, gain=Gain(buffered_first_token=cell.buffered),
+    )  # fmt: skip
 
 
 def deployment_of(device: str, engines: str, operators: str = "") -> Deployment | Cluster:
     """Raises ExperimentError for settings of operators where the device has none."""
-    made = serving(engines).deployment(profile(device))
+    made = fleets.deployment_of(serving(device, engines))
     if not operators:
         return made
     own: dict[str, Any] = {name: float(number) for name, number in (pair.split("=") for pair in operators.split(","))}
@@ -90,20 +98,15 @@ def deployment_of(device: str, engines: str, operators: str = "") -> Deployment 
 def scenario(cell: Cell) -> Scenario:
     """What a cell runs."""
     requests = workload(
-        cell.setting, cell.load, cell.seed, cell.requests, cell.arrivals, cell.slo, serving(cell.engines).total
-    )
+        cell.setting, cell.load, cell.seed, cell.requests, cell.arrivals, cell.slo,
+        serving(cell.device, cell.engines).fleet.total,
+    )  # fmt: skip
     if cell.high_weight != DEFAULT_HIGH_WEIGHT:
         requests = requests.replace(weight=np.where(requests.table["priority"] == 0, cell.high_weight, 1.0))
     deployment = deployment_of(cell.device, cell.engines, cell.operators)
     if cell.exact_estimator:
         deployment = exact(deployment)
-    return Scenario(
-        requests,
-        deployment,
-        find_scheduler(cell.scheduler),
-        Gain(buffered_first_token=cell.buffered),
-        router=find_router(cell.router) if cell.router else None,
-    )
+    return spec_of(cell).build(workload=requests, deployment=deployment)
 
 
 def exact(deployment: Deployment | Cluster) -> Deployment | Cluster:

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from servegym.experiments.intervals import Interval, student_interval
+from servegym.evaluation.intervals import Interval, student_interval
 
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
 IN_PART = "in part"

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import functools
-import hashlib
 import importlib
-import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterable
@@ -15,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import servegym.experiments.claims
+from servegym.errors import ExperimentError
+from servegym.evaluation.measuring_code import code_digest
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import Check
+from servegym.experiments.claims.harness.prose import Prose, prose_of
 from servegym.experiments.claims.harness.settings import Setting, Size
-from servegym.experiments.errors import ExperimentError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,12 +33,9 @@ Appendix = Callable[["pd.DataFrame", Path], str]
 class Claim:
     """What a paper says, stated so that a measurement can refute it.
 
-    id: as `servegym reproduce` takes it. figure: where the paper shows it. paper: what it says there.
-    hypothesis: the same, measurable, margins in numbers. refuted_by: what would show it wrong.
+    id: as `servegym reproduce` takes it. prose: what it says in words.
     cells: the runs of a setting. measure: what a run gives, as JSON. judge: the checks of a setting's rows.
-    picture: draws the rows of all settings (None: the table says it all). caption: what the picture shows.
-    reading: written after the full run, as only `in_short` is too: what it showed, and why as far as checks tell.
-    in_short: the reason of the verdict in a line, for the index; empty: the check that fails most, with its numbers.
+    picture: draws the rows of all settings (None: the table says it all).
     families, devices: of its own settings; none: those that all claims have (`settings.FULL`). With `NO_FAMILY` each
         device is one setting, whose cells may be of several families.
     appendix: more to read under the tables, in Markdown, from the rows of all settings; it may write files (of tables
@@ -47,20 +43,14 @@ class Claim:
     """
 
     id: str
-    figure: str
-    paper: str
-    hypothesis: str
-    refuted_by: str
+    prose: Prose
     cells: Cells
     measure: Measure
     judge: Judge
     picture: Picture | None = None
-    caption: str = ""
-    reading: str = ""
     families: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     appendix: Appendix | None = None
-    in_short: str = ""
 
     def sized(self, size: Size) -> Size:
         """The size, in the settings of this claim."""
@@ -68,33 +58,8 @@ class Claim:
 
     @property
     def measure_digest(self) -> str:
-        """Of the code that measures: rows of an edited one are other rows. How they are judged is not in it.
-
-        A module that defines `MEASURED_WITH` names modules there that its functions measure with, which may do so too.
-        """
-        function = self.measure.func if isinstance(self.measure, functools.partial) else self.measure
-        sources = [inspect.getsource(part) for part in (function, *_measured_with(inspect.getmodule(function)))]
-        sources += [path.read_text("utf-8") for path in _measuring_files()]
-        settings = repr(getattr(self.measure, "keywords", {}))
-        return hashlib.sha256("\n".join([*sources, settings]).encode()).hexdigest()[:16]
-
-
-def _measured_with(module: Any) -> list[Any]:
-    """What a module measures with, and what that does, each once."""
-    parts: list[Any] = []
-    found = list(getattr(module, "MEASURED_WITH", ()))
-    while found:
-        part = found.pop(0)
-        if part not in parts:
-            parts.append(part)
-            found += getattr(part, "MEASURED_WITH", ())
-    return parts
-
-
-@functools.cache
-def _measuring_files() -> tuple[Path, ...]:
-    folder = Path(__file__).parent
-    return tuple(folder / name for name in ("settings.py", "cells.py", "served.py", "measures.py", "timelines.py"))
+        """Of the code that measures: rows of an edited one are other rows. How they are judged is not in it."""
+        return code_digest(self.measure)
 
 
 _registry: dict[str, Claim] = {}
@@ -103,29 +68,22 @@ _registry: dict[str, Claim] = {}
 def claim(
     id: str,
     *,
-    figure: str,
-    paper: str,
-    hypothesis: str,
-    refuted_by: str,
     cells: Cells,
     measure: Measure,
     picture: Picture | None = None,
-    caption: str = "",
-    reading: str = "",
     families: tuple[str, ...] = (),
     devices: tuple[str, ...] = (),
     appendix: Appendix | None = None,
-    in_short: str = "",
 ) -> Callable[[Judge], Judge]:
-    """Register the decorated function as the judge of a claim. That is all it takes to add one."""
+    """Register the decorated function as the judge of a claim, whose words are in the Markdown file of its name.
+
+    That is all it takes to add one. Raises ExperimentError for an id there is already, and as `prose_of` does.
+    """
 
     def register(judge: Judge) -> Judge:
         if id in _registry and _registry[id].judge.__module__ != judge.__module__:
             raise ExperimentError(f"there is already a claim {id}")
-        _registry[id] = Claim(
-            id, figure, paper, hypothesis, refuted_by, cells, measure, judge, picture, caption, reading,
-            families, devices, appendix, in_short,
-        )  # fmt: skip
+        _registry[id] = Claim(id, prose_of(id), cells, measure, judge, picture, families, devices, appendix)
         return judge
 
     return register

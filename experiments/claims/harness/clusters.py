@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from servegym.evaluation.figures import figures
+from servegym.evaluation.intervals import student_interval
+from servegym.evaluation.markdown import header, row
 from servegym.experiments.claims.harness.cells import Cell, simulation
 from servegym.experiments.claims.harness.checks import ABOVE_0, Check, Range
-from servegym.experiments.claims.harness.markdown import header, row
 from servegym.experiments.claims.harness.measures import by_priority
 from servegym.experiments.claims.harness.rows import values
 from servegym.experiments.claims.harness.settings import Setting, Size, slo_recipe
-from servegym.experiments.figures import figures
-from servegym.experiments.intervals import student_interval
 from servegym.simulator.results import Result
 
 if TYPE_CHECKING:
@@ -53,9 +53,6 @@ def first_tokens(result: Result) -> dict[str, float | None]:
     }
 
 
-MEASURED_WITH = (first_tokens,)
-
-
 class Variant(NamedTuple):
     """GoRouting with other settings, or all of it where the device takes what the estimator says."""
 
@@ -63,7 +60,7 @@ class Variant(NamedTuple):
     exact_estimator: bool = False
 
     @property
-    def rival(self) -> Variant:
+    def reference(self) -> Variant:
         """What it is compared with."""
         return self._replace(router=MIN_LOAD)
 
@@ -98,7 +95,7 @@ class Grid:
     def cells(self, setting: Setting, size: Size) -> Iterator[Cell]:
         requests, engines = size.requests_of(setting, 3), self.engines(setting)
         slo = f"{slo_recipe(setting.device)},{CLIENTS}"
-        examined = [one for variant in self.variants.values() for one in (variant, variant.rival)]
+        examined = [one for variant in self.variants.values() for one in (variant, variant.reference)]
         for seed in size.seeds:
             for scheduler in self.schedulers:
                 light = Cell(*setting, scheduler, LIGHT, seed, requests, slo=slo, engines=engines)
@@ -110,20 +107,24 @@ class Grid:
                         yield light._replace(load=load, **following._asdict())
 
     def judge(self, rows: pd.DataFrame) -> list[Check]:
-        main, rival = Variant(GOROUTING), Variant(MIN_LOAD)
+        main, reference = Variant(GOROUTING), Variant(MIN_LOAD)
         plain = rows[~rows["exact_estimator"]]
         return [
-            *self.leads(rows, main, rival, ""),
+            *self.leads(rows, main, reference, ""),
             *self.light_checks(plain),
             *self.scheduler_checks(plain),
-            *(check for load in HIGH for check in self.leads(rows, main, rival, f"load {load:g} alone", loads=(load,))),
+            *(
+                check
+                for load in HIGH
+                for check in self.leads(rows, main, reference, f"load {load:g} alone", loads=(load,))
+            ),
             *(
                 check
                 for examines, variant in self.variants.items()
-                for check in self.leads(rows, variant, variant.rival, examines)
+                for check in self.leads(rows, variant, variant.reference, examines)
             ),
             *self.leads(rows, main, Variant(ROUND_ROBIN), "against round-robin"),
-            *self.leads(rows, main, rival, "SLO attainment (TTFT and mean TPOT)", column="slo_attainment"),
+            *self.leads(rows, main, reference, "SLO attainment (TTFT and mean TPOT)", column="slo_attainment"),
         ]
 
     def leads(

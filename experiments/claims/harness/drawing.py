@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from servegym.evaluation.intervals import student_interval
 from servegym.experiments.claims.harness.rows import over_loads
-from servegym.experiments.intervals import student_interval
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,8 +18,9 @@ from servegym.experiments.claims.harness.goodput import arrivals, unit_arrivals
 from servegym.experiments.claims.harness.served import begin
 from servegym.experiments.claims.harness.settings import FACTS_REQUESTS, FULL_SEED, Setting, idle_prefill_s
 from servegym.experiments.claims.harness.slo_scale import least
-from servegym.simulator.signatures import Run
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.state import SimulationState
 
 ATTAINMENT = 0.9  # FlowPrefill, section 6.1
 LOADS = (0.02, 4.0)  # between which goodput is looked for
@@ -44,7 +45,7 @@ def scenario_at(cell: Cell, load: float, duration_s: float, scale: float = 1.0) 
     return Scenario(workload, deployment, find_scheduler(cell.scheduler), until_s=end_s)
 
 
-def missed(arrays: Run, now_s: float) -> np.ndarray:
+def missed(arrays: SimulationState, now_s: float) -> np.ndarray:
     """bool[requests]: the first token came late, or is late and has not come."""
     first_s, deadline_s = arrays.outcomes["first_token_s"], arrays.requests["first_deadline_s"]
     return np.where(np.isnan(first_s), deadline_s <= now_s, first_s >= deadline_s)

@@ -14,27 +14,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from servegym.baselines.registry import router as find_router
-from servegym.baselines.registry import scaler as find_scaler
-from servegym.baselines.registry import scheduler as find_scheduler
-from servegym.experiments.bounds.polyserve_optimal import Optimal, SteadyDevice, optimal_goodput
-from servegym.experiments.claims.harness import goodput as searching
-from servegym.experiments.claims.harness.cells import Cell
+from servegym.evaluation.bounds.polyserve_optimal import Optimal, SteadyDevice, optimal_goodput
+from servegym.experiments.claims.harness.cells import Cell, serving, spec_of
 from servegym.experiments.claims.harness.goodput import arrivals
 from servegym.experiments.claims.harness.rows import select
 from servegym.experiments.claims.harness.served import begin
 from servegym.experiments.claims.harness.settings import Setting, idle_prefill_s, idle_tpot_s, profile
 from servegym.experiments.claims.harness.violations import violated
-from servegym.experiments.deployments import Engines
-from servegym.latency_models.profile import Profile
-from servegym.simulator.cluster import Cluster, cluster_of
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.scenarios.fleets import deployment_of
+from servegym.simulator.cluster import cluster_of
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import BATCH
 from servegym.simulator.workload import Workload
 from servegym.traces.workloads import build_workload
@@ -42,7 +37,6 @@ from servegym.traces.workloads import build_workload
 if TYPE_CHECKING:
     import pandas as pd
 
-MEASURED_WITH = (sys.modules[__name__], searching)
 DEVICE = "h200-llama3-8b"
 # Of the paper's eight traces: Splitwise's is Azure's conversation trace.
 FAMILIES = ("uniform-4096-1024", "uniform-512-512", "mooncake-conversation", "polyserve-sharegpt", "azure-conv")
@@ -57,29 +51,7 @@ PRECISION = 1.04  # lowest rate found to be too much over the highest found to b
 FIRST, LEAST, MOST = 0.7, 0.02, 8.0  # rates that are tried, as shares of the optimal goodput
 SAMPLE, SAMPLE_SEED = 400, 1  # requests that the optimal goodput and a stay are of
 CHUNK_TOKENS = 1024  # of an idle engine
-TRACES = (
-    "Of the paper's eight traces five are run: the two uniform ones, mooncake_conversation (its file), sharegpt "
-    "(family polyserve-sharegpt, made from the quantiles in its Table 1) and splitwise (azure-conv, its trace). "
-    "mooncake_synthetic, mooncake_toolagent and lmsys are not, for processor time; families polyserve-... have their "
-    "quantiles."
-)
 SEEDS = 3  # of a size: runs are long
-MEASURED = (
-    f"Goodput: the highest rate at which {IN_TIME:.0%} of the requests have every token in time, by bisection to 4 % "
-    f"with {SEEDS} seeds. A stay is the mean time from arrival to the deadline of the last token (15 to 65 s). Poisson "
-    f"arrivals; those of {WARM_UP:g} stays warm up, those of the next {JUDGED:g} are judged, each when it has finished "
-    "or is late, and arrivals go on until then; nothing unfinished counts as in time."
-)
-
-READING = (
-    "PolyServe decides by its own table of times by batch and KV size, the profile's estimator, as users get it. On "
-    "mooncake-conversation, whose prompts have 12,900 tokens in the mean, the table is up to 35 % short for a chunk "
-    "with many tokens cached before it, a part that the paper leaves out for lengths under 10K, and "
-    "little is in time (CO-PolyServe: 0.06 of the optimal goodput, 0.21 with a linear estimator; seed "
-    "7100). Close to the goodput the share in time still falls as a run gets longer (azure-conv, CO-PolyServe, 550 "
-    "requests/s, two seeds: 0.95 and 0.96 of those who come in stays 4 to 6, 0.94 and 0.89 in 8 to 12, 0.76 and 0.64 "
-    "in 12 to 18), so goodput is that of runs as long as these."
-)
 
 
 class Fleet(NamedTuple):
@@ -127,12 +99,6 @@ def fleets(setting: Setting) -> tuple[Fleet, ...]:
     return (*POLYSERVE, *BASELINES, co_chunk(setting))
 
 
-def serving(cell: Cell) -> Engines:
-    """The engines of a cell."""
-    numbers = {name: int(number) for name, number in (pair.split("=") for pair in cell.engines.split(","))}
-    return Engines(numbers.get("engines", 1), numbers.get("prefill", 0), numbers.get("decode", 0))
-
-
 @functools.cache
 def slo_of(device: str) -> str:
     """PolyServe's recipe, with SLOs that an idle engine can meet: chunks of 1024 tokens, half of 8192 cached."""
@@ -161,28 +127,19 @@ def sample_of(setting: Setting) -> Workload:
 
 
 def optimal_per_s(cell: Cell) -> float:
-    engines = serving(cell)
-    return optimum(cell.setting, engines.total, engines.is_disaggregated).requests_per_s
+    fleet = serving(cell.device, cell.engines).fleet
+    return optimum(cell.setting, fleet.total, fleet.is_disaggregated).requests_per_s
 
 
-def deployment(device: Profile, engines: Engines, scheduler: str) -> Cluster:
-    """All engines have the scheduler."""
-    whole = dataclasses.replace(
-        engines, decode_scheduler=scheduler, link_gb_per_s=LINK_GB_PER_S
-    ) if engines.is_disaggregated else engines  # fmt: skip
-    return cluster_of(whole.deployment(device))
-
-
-def scenario(cell: Cell, workload: Workload, engines: Engines | None = None) -> Scenario:
-    """PolyServe's router comes with its scaler."""
-    scheduler = find_scheduler(cell.scheduler)
-    return Scenario(
-        workload,
-        deployment(profile(cell.device), engines or serving(cell), cell.scheduler),
-        scheduler,
-        router=find_router(cell.router),
-        scaler=find_scaler("polyserve") if cell.router == "polyserve" else None,
-    )
+def scenario(cell: Cell, workload: Workload, engines: int | None = None) -> Scenario:
+    """All engines have the cell's scheduler; PolyServe's router comes with its scaler. engines: co-located, instead of
+    the cell's."""
+    spec = spec_of(cell if engines is None else cell._replace(engines=f"engines={engines}"))
+    if cell.router == "polyserve":
+        spec = spec.replaced(scaler="polyserve")
+    if spec.fleet.is_disaggregated:
+        spec = spec.replaced(decode_scheduler=cell.scheduler, link_gb_per_s=LINK_GB_PER_S)
+    return spec.build(workload=workload, deployment=cluster_of(deployment_of(spec)))
 
 
 @functools.cache
@@ -247,7 +204,7 @@ def highest(
     return served, runs
 
 
-def is_served(cell: Cell, rate_per_s: float, engines: Engines | None = None, length: float = 1.0) -> bool:
+def is_served(cell: Cell, rate_per_s: float, engines: int | None = None, length: float = 1.0) -> bool:
     """Whether enough of the requests judged are in time. length: of the run, over that of the cell."""
     workload = requests_of(cell, rate_per_s, length)
     window = window_s(cell, length)

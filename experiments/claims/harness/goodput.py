@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 
 from servegym.baselines.registry import scheduler as find_scheduler
-from servegym.experiments import bisection
-from servegym.experiments.bisection import failed_counts, highest_rate
+from servegym.evaluation.bisection import failed_counts, highest_rate
 from servegym.experiments.claims.harness.cells import Cell, deployment_of
 from servegym.experiments.claims.harness.served import begin
-from servegym.experiments.claims.harness.settings import Setting, saturation_per_s, seed_of, slo_recipe
-from servegym.simulator.simulation import Scenario
+from servegym.experiments.claims.harness.settings import Setting, saturation_per_s, seed_of, words_of
+from servegym.scenarios.building import workload_of
+from servegym.scenarios.spec import ServingSpec
+from servegym.simulator.scenario import Scenario
 from servegym.simulator.workload import Workload
-from servegym.traces.workloads import build_workload
 
-MEASURED_WITH = (bisection,)
 MOST_VIOLATIONS = 0.01  # share of the requests (QoServe, section 4.1.2)
 LOADS = (0.1, 5.0)  # of one co-located engine, between which goodput is looked for
 PRECISION = 1.02  # lowest rate found to be too much over the highest found to be served
@@ -72,10 +71,6 @@ def arrivals(setting: Setting, seed: int, slo: str, rate_per_s: float, duration_
 @functools.lru_cache(maxsize=16)
 def unit_arrivals(setting: Setting, seed: int, slo: str, requests: int) -> Workload:
     """Poisson arrivals at 1 request/s."""
-    return build_workload(
-        setting.family,
-        requests=requests,
-        rate_per_s=1.0,
-        slo=slo or slo_recipe(setting.device, setting.family),
-        seed=seed_of(setting.family, seed),
+    return workload_of(
+        ServingSpec().replaced(**words_of(setting, slo), requests=requests), seed_of(setting.family, seed), 1.0
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from servegym.experiments.claims.harness.markdown import header, row
+from servegym.evaluation.intervals import student_interval
+from servegym.evaluation.markdown import header, row
 from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.intervals import student_interval
 
 if TYPE_CHECKING:
     import pandas as pd

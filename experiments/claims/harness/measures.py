@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from servegym.evaluation.figures import figures
 from servegym.experiments.claims.harness.cells import Cell, simulation
 from servegym.experiments.claims.harness.settings import idle_prefill_s
-from servegym.experiments.figures import figures
 from servegym.simulator.results import Result
 
 PRIORITIES = {"high": 0, "low": 1}

@@ -48,16 +48,16 @@ class SettingOutcome:
     @property
     def reason(self) -> str:
         """Which checks held, failed and are undecided, with what was measured where one did not hold."""
-        told = []
+        parts = []
         for examines, checks in grouped(self.checks).items():
             for verdict in (FAILS, UNDECIDED):
                 named = [f"{check.name} ({measured(check)}, expected {check.expected})" for check in checks
                          if check.verdict == verdict]  # fmt: skip
                 if named:
-                    told.append(f"{prefix(examines)}{verdict}: {'; '.join(named)}")
+                    parts.append(f"{prefix(examines)}{verdict}: {'; '.join(named)}")
             if all(check.verdict == HOLDS for check in checks):
-                told.append(f"{prefix(examines)}all {len(checks)} checks hold")
-        return ". ".join(told) + "."
+                parts.append(f"{prefix(examines)}all {len(checks)} checks hold")
+        return ". ".join(parts) + "."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,8 +95,8 @@ class Outcome:
         """The reason of the verdict in a line: the claim's own, which is of the full run on its own seeds; or the check
         that fails in most settings, or is undecided in most where none fails, with the mean of what it measured there.
         """
-        if self.claim.in_short and self.is_of_record:
-            return self.claim.in_short
+        if self.claim.prose.in_short and self.is_of_record:
+            return self.claim.prose.in_short
         for verdict in (FAILS, UNDECIDED):
             found: dict[str, list[Check]] = {}
             for check in (one for setting in self.settings for one in setting.checks if not one.examines):
@@ -138,10 +138,10 @@ class Outcome:
         }
         return {
             "claim": self.claim.id,
-            "figure": self.claim.figure,
-            "paper": self.claim.paper,
-            "hypothesis": self.claim.hypothesis,
-            "refuted_by": self.claim.refuted_by,
+            "figure": self.claim.prose.figure,
+            "paper": self.claim.prose.paper,
+            "hypothesis": self.claim.prose.hypothesis,
+            "refuted_by": self.claim.prose.refuted_by,
             "measured": {
                 setting: {key: check.interval.mean for key, check in checks.items()}
                 for setting, checks in by_setting.items()

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from servegym.experiments.claims.harness.settings import idle_prefill_s
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 
 Facts = dict[str, Any]
 MOST_VALUES = 6  # of an SLO that are told one by one; of more the smallest and the largest

@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from servegym.experiments.errors import ExperimentError
-from servegym.experiments.load import saturation_rate_per_s
+from servegym.errors import ExperimentError
 from servegym.latency_models.profile import Profile, load_profile
+from servegym.scenarios.building import workload_of
+from servegym.scenarios.saturation import saturation_rate_per_s
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator import types as layout
 from servegym.simulator.workload import Workload
 from servegym.traces.recipes import RECIPES
-from servegym.traces.workloads import build_workload
 
 FAMILIES = ("azure-conv", "azure-code", "sharegpt", "mooncake-conversation")
 LONG_FAMILIES = ("mooncake-conversation",)
@@ -51,6 +52,7 @@ LOOKED_AT = (range(1000), range(2000, 2005), range(7000, 7005))
 # Three times as many is what a run of all claims has time for.
 LONGER = 3
 FACTS_REQUESTS = 1000
+POISSON = "poisson"
 
 
 class Setting(NamedTuple):
@@ -102,7 +104,10 @@ class Size:
         if first < 0:
             raise ExperimentError(f"seeds from {first} on; a seed is 0 or more")
         seeds = range(first, first + len(self.seeds))
-        for used, purpose in ((seeds, ""), (range(seeds.start + SHIFT, seeds.stop + SHIFT), ", which choose rivals,")):
+        for used, purpose in (
+            (seeds, ""),
+            (range(seeds.start + SHIFT, seeds.stop + SHIFT), ", which choose the best baseline,"),
+        ):
             for seen in LOOKED_AT:
                 if max(used.start, seen.start) < min(used.stop, seen.stop):
                     raise ExperimentError(
@@ -160,20 +165,24 @@ def workload(
     load: float,
     seed: int,
     requests: int,
-    arrivals: str = "poisson",
+    arrivals: str = POISSON,
     slo: str = "",
     engines: int = 1,
 ) -> Workload:
     """The requests of a seed. arrivals: "poisson" at the load, or a process of its own rates, given whole.
     slo: a recipe with its parameters; empty: the setting's. engines: that the load is relative to."""
-    return build_workload(
-        setting.family,
-        requests=requests,
-        rate_per_s=load * saturation_per_s(setting, engines) if arrivals == "poisson" else None,
-        slo=slo or slo_recipe(setting.device, setting.family),
-        arrivals=arrivals,
-        seed=seed_of(setting.family, seed),
-    )
+    spec = ServingSpec().replaced(**words_of(setting, slo, arrivals), requests=requests)
+    rate_per_s = load * saturation_per_s(setting, engines) if arrivals == POISSON else None
+    return workload_of(spec, seed_of(setting.family, seed), rate_per_s)
+
+
+def words_of(setting: Setting, slo: str = "", arrivals: str = POISSON) -> dict[str, Any]:
+    """What a `ServingSpec` is told of a setting's demand: SLOs are as a recipe's text has them, whatever the device."""
+    recipe = slo or slo_recipe(setting.device, setting.family)
+    return {
+        "trace": setting.family, "device": setting.device, "slo": recipe, "arrivals": arrivals, "keep_slos": True,
+        "window": "first",
+    }  # fmt: skip
 
 
 def idle_prefill_s(device: str, table: np.ndarray, chunk_tokens: int | None = None) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness.markdown import header, row
+from servegym.evaluation.markdown import header, row
 from servegym.experiments.claims.harness.served import MOST_VALUES, Facts
 from servegym.experiments.claims.harness.settings import Setting
 

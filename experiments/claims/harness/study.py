@@ -11,17 +11,18 @@ from typing import Any
 
 from servegym.baselines.registry import router as find_router
 from servegym.baselines.registry import scheduler as find_scheduler
+from servegym.evaluation.identity import code_digests, deployment_digest, versions
+from servegym.evaluation.ledger import Ledger, Row, kept_rows
+from servegym.evaluation.running import Runner, ThreadRunner
 from servegym.experiments.claims.harness.cells import Cell, cell_of, deployment_of
 from servegym.experiments.claims.harness.claim import Claim
 from servegym.experiments.claims.harness.outcome import Outcome, SettingOutcome
 from servegym.experiments.claims.harness.served import noting, of_cell
 from servegym.experiments.claims.harness.settings import Size, workload
 from servegym.experiments.claims.harness.timelines import URGENCY
-from servegym.experiments.identity import code_digests, deployment_digest, versions
-from servegym.experiments.ledger import Ledger, Row
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
-from servegym.tuners.running import Runner, ThreadRunner
 
 Progress = Callable[[int, int], None]  # (cells done, cells in all)
 
@@ -84,17 +85,9 @@ class Study:
         """
         path = self.ledger_path(directory)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with Ledger(path, self.identity, self.row_problem, fresh) as ledger:
-            done = {cell_of(row) for row in ledger.rows}
-            todo = [cell for cell in self.cells if cell not in done]
-            progress(len(done), len(self.cells))
-            if todo:
-                self._compile()
-            for _, row in (runner or ThreadRunner(jobs)).run(self._row, todo):
-                ledger.append(row)
-                progress(len(ledger.rows), len(self.cells))
-            by_cell = {cell_of(row): row for row in ledger.rows}
-        return self.judged([by_cell[cell] for cell in self.cells])
+        ledger = Ledger(path, self.identity, self.row_problem, fresh)
+        items, where = {cell: cell for cell in self.cells}, runner or ThreadRunner(jobs)
+        return self.judged(kept_rows(ledger, items, cell_of, self._row, progress, where, prepare=self._compile))
 
     def judged(self, rows: list[Row]) -> Outcome:
         """The outcome that rows, one for each cell, add up to."""

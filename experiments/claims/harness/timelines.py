@@ -39,7 +39,7 @@ def serve_sampled(cell: Cell) -> dict[str, Any]:
         run.scenario = dataclasses.replace(whole, until_s=float(time_s))
         run.run()
         counts.append(urgency.counts(float(time_s)))
-        gains.append(float(run.arrays.clock[0].gain))
+        gains.append(float(run.arrays.status[0].gain))
     run.scenario = whole
     summary = run.run().summary
     series = dict(zip(Counts._fields, (list(values) for values in zip(*counts, strict=True)), strict=True))
@@ -64,7 +64,7 @@ class Urgency:
     def counts(self, now_s: float) -> Counts:
         """What is queued at a time, running requests included."""
         arrays = self.run.arrays
-        urgent = self.run.plan_of(self.policy, self.parameters, 0, now_s)["tier"] <= self.policy.urgent_tier
+        urgent = self.run.ranks_of(self.policy, self.parameters, 0, now_s)["tier"] <= self.policy.urgent_tier
         waiting = arrays.requests[arrays.queues[0][: len(urgent)]]
         # simulator.requests.next_deadline_s, for a whole queue
         late = waiting["first_deadline_s"] + waiting["emitted_tokens"] * waiting["token_interval_s"] < now_s

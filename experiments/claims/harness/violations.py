@@ -12,11 +12,9 @@ import numpy as np
 
 from servegym.experiments.claims.harness.cells import Cell, simulation
 from servegym.experiments.claims.harness.settings import slo_recipe
-from servegym.simulator import slos
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.slos import violated
 
-MEASURED_WITH = (slos,)
 CLASSES = {"interactive": 0, "TTLT 600 s": 1, "TTLT 1800 s": 2}  # by the application that recipe qoserve assigns
 LONGEST_TTLT_S = 1800.0
 LONG_QUANTILE = 0.9  # of the prompts; at it or above a request is long (QoServe, section 4.2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,10 +20,10 @@ from servegym.experiments.claims.harness.settings import (
     seed_of,
     slo_recipe,
 )
-from servegym.simulator import predictors
 from servegym.simulator.deployment import HostMemory
 from servegym.simulator.predictors import Predictor
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 from servegym.traces.recipes import URGENCY_LEVELS
 from servegym.traces.workloads import build_workload
@@ -32,7 +31,6 @@ from servegym.traces.workloads import build_workload
 if TYPE_CHECKING:
     import pandas as pd
 
-MEASURED_WITH = (sys.modules[__name__], predictors)
 DEVICES = ("a100-qwen1.5-4b", "a100-qwen1.5-7b", "a5000-qwen1.5-7b")
 LEVELS = range(URGENCY_LEVELS)
 BUCKETS = "length_buckets=5"
@@ -115,9 +113,9 @@ def simulation(cell: Cell, seed: int) -> Simulation:
     deployment = profile(cell.device).deployment()
     if cell.host:
         deployment = dataclasses.replace(deployment, host=HostMemory(**settings_of(cell.host)))
-    told = settings_of(cell.predictor)
-    kind = PublicCodePredictor if told.pop("clip", "") == "public-code" else Predictor
-    predictor = kind(**told, seed=seed)
+    chosen = settings_of(cell.predictor)
+    kind = PublicCodePredictor if chosen.pop("clip", "") == "public-code" else Predictor
+    predictor = kind(**chosen, seed=seed)
     return begin(Scenario(requests, deployment, find_scheduler(cell.scheduler), predictor=predictor))
 
 
@@ -146,7 +144,13 @@ def _served(run: Simulation) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, i
     requests, engines = run.run().requests, run.arrays.engines
     urgency = run.scenario.workload.table["urgency"]
     waited_s, tokens = requests["ttlt_s"].to_numpy("f8"), requests["output_tokens"].to_numpy("f8")
-    return urgency, waited_s, tokens, int(engines["evictions"].sum()), int(engines["saved_tokens"].sum())
+    return (
+        urgency,
+        waited_s,
+        tokens,
+        int(engines["totals"]["evictions"].sum()),
+        int(engines["totals"]["saved_tokens"].sum()),
+    )
 
 
 def waited(rows: pd.DataFrame, level: int | None = None, column: str = "waiting_s", **where: Any) -> np.ndarray:

@@ -25,7 +25,7 @@ from servegym.cli import (
     tune,
 )  # fmt: skip
 from servegym.cli.interruption import INTERRUPTED, Interrupted
-from servegym.simulator.errors import ServegymError
+from servegym.errors import ServegymError
 
 WRONG_INPUT = 2
 

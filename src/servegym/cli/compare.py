@@ -14,15 +14,15 @@ from servegym.cli.comparison_tables import show_comparison
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, progress_console, write_json
 from servegym.cli.runners import runner_of
+from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.user_policies import load_policy_files
-from servegym.simulator.errors import ServegymError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from servegym.experiments.bounds.shares import Bounds
-    from servegym.experiments.comparison import Comparison, Progress
-    from servegym.tuners.running import Runner
+    from servegym.evaluation.bounds.shares import Bounds
+    from servegym.evaluation.comparison import Comparison, Progress
+    from servegym.evaluation.running import Runner
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -45,24 +45,16 @@ servegym compare --seeds 50 --ray local
 """
 
 
+COMPARED_BY = ("scheduler", "router", "scaler", "load", "rate_per_s")
+SHOWN = {
+    "scheduler": "seven of them", "router": options.ROUTER, "load": "the four that have a name",
+    "requests": "3000, or all of a shorter file",
+}  # fmt: skip
+
+
+@spec_options(many=COMPARED_BY, without=("seed", "split"), shown=SHOWN)
 def compare(
-    trace: options.Trace = "azure-conv",
-    slo: options.Slo = "proserve",
-    arrivals: options.Arrivals = None,
-    gain: options.Gain = "tdg",
-    device: options.Device = "a100-llama3-8b",
-    engines: options.Engines = 1,
-    prefill: options.Prefill = 0,
-    decode: options.Decode = 0,
-    link_gb_per_s: options.LinkBandwidth = 25.0,
-    signal_delay: options.SignalDelay = 0.0,
-    incident: options.Incidents = None,
-    host_bandwidth: options.HostBandwidth = 25.0,
-    prefix_store_tokens: options.PrefixStoreTokens = 0,
-    scheduler: options.Schedulers = None,
-    decode_scheduler: options.DecodeScheduler = None,
-    router: options.Routers = None,
-    scaler: options.Scalers = None,
+    words: Words,
     load_policies: options.LoadPolicies = None,
     check: options.Check = None,
     baseline: Annotated[
@@ -83,9 +75,6 @@ def compare(
             rich_help_panel=options.HOW_MUCH,
         ),
     ] = False,
-    rate: options.Rates = None,
-    load: options.Loads = None,
-    requests: options.Requests = None,
     seeds: options.Seeds = 5,
     jobs: options.Jobs = None,
     ray: options.Ray = None,
@@ -112,43 +101,18 @@ def compare(
 
     Every run is kept as soon as it is done: after Ctrl-C the same command goes on from there.
     """
-    if rate and load:
-        raise ServegymError("--rate and --load are both given; one says how fast requests arrive")
     if out is not None:
         check_output_folder(out)
     load_policy_files(load_policies, check)
 
-    from servegym.experiments.bounds.shares import why_no_bounds, with_shares
-    from servegym.experiments.comparison import SCHEDULERS, Comparison
-    from servegym.experiments.load import LOADS, parse_load
-    from servegym.experiments.plots import plot_comparison
-    from servegym.experiments.summary import check_baseline, save_tables, summarise
+    from servegym.evaluation.bounds.shares import why_no_bounds, with_shares
+    from servegym.evaluation.comparison import COMPARED, Comparison
+    from servegym.evaluation.plots import plot_comparison
+    from servegym.evaluation.summary import check_baseline, save_tables, summarise
 
-    comparison = Comparison(
-        trace=trace,
-        slo=slo,
-        device=device,
-        engines=engines,
-        prefill=prefill,
-        decode=decode,
-        link_gb_per_s=link_gb_per_s,
-        decode_scheduler=decode_scheduler,
-        signal_delay_s=signal_delay,
-        prefix_store_tokens=prefix_store_tokens,
-        host_gb_per_s=host_bandwidth,
-        incidents=tuple(incident or ()),
-        routers=tuple(router or [options.ROUTER]),
-        scalers=tuple(scaler or ()),
-        schedulers=tuple(scheduler or SCHEDULERS),
-        loads=tuple(parse_load(text) for text in load) if load else tuple(LOADS.values()),
-        rates_per_s=tuple(rate or ()),
-        seeds=seeds,
-        requests=requests,
-        arrivals=arrivals,
-        gain=gain,
-    )
+    comparison = Comparison(COMPARED.with_words(words), seeds)
     if baseline is not None:
-        check_baseline(baseline, list(comparison.contenders))
+        check_baseline(baseline, list(comparison.candidates))
     directory = out or comparison.default_directory
     no_bounds = why_no_bounds(comparison) if bound else None
     if no_bounds is not None:
@@ -167,7 +131,7 @@ def compare(
     show_comparison(comparison, summary, baseline, console)
     console.print("Written:", ", ".join(str(path) for path in files))
     if report is not None:
-        from servegym.experiments.reports.compare_report import compare_report
+        from servegym.evaluation.reports.compare_report import compare_report
 
         console.print(f"Report: {compare_report(comparison, summary, cells, plot, report)}")
     if json is not None:
@@ -176,7 +140,7 @@ def compare(
 
 def run_with_progress(comparison: Comparison, directory: Path, runner: Runner, fresh: bool) -> pd.DataFrame:
     """The cells of a comparison, with a progress bar on standard error."""
-    from servegym.experiments.comparison import CELLS_FILE, run_comparison
+    from servegym.evaluation.comparison import CELLS_FILE, run_comparison
 
     with bar_of("runs") as (done, progress):
         try:
@@ -188,8 +152,8 @@ def run_with_progress(comparison: Comparison, directory: Path, runner: Runner, f
 
 def bounds_with_progress(comparison: Comparison, directory: Path) -> tuple[Bounds, str | None]:
     """The bounds of a comparison's workloads; or none, and why."""
-    from servegym.experiments.bounds.shares import find_bounds
-    from servegym.experiments.errors import ExperimentError
+    from servegym.errors import ExperimentError
+    from servegym.evaluation.bounds.shares import find_bounds
 
     with bar_of("bounds") as (done, progress):
         try:
@@ -232,7 +196,7 @@ def bar_of(what: str) -> Iterator[tuple[list[int], Progress]]:
 
 def document(comparison: Comparison, summary: pd.DataFrame, files: list[Path]) -> dict[str, Any]:
     """What was compared and what came out."""
-    from servegym.experiments.summary import conclusion
+    from servegym.evaluation.summary import conclusion
 
     return {
         "comparison": comparison.identity,

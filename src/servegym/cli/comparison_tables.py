@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from servegym.experiments.comparison import Comparison
+    from servegym.evaluation.comparison import Comparison
 
 
 def show_comparison(comparison: Comparison, summary: pd.DataFrame, baseline: str | None, console: Console) -> None:
     """A table for each load, the best in bold, and what it says in words."""
-    from servegym.experiments.load import load_title
-    from servegym.experiments.summary import RATIO_TITLES, SHARE_OF_BOUND, conclusion, ratio_of
+    from servegym.evaluation.summary import RATIO_TITLES, SHARE_OF_BOUND, conclusion, ratio_of
+    from servegym.scenarios.load import load_title
 
     bounded, ratio = SHARE_OF_BOUND in summary, ratio_of(summary)
 
@@ -67,9 +67,9 @@ def show_comparison(comparison: Comparison, summary: pd.DataFrame, baseline: str
 
 def show_classes(summary: pd.DataFrame, console: Console) -> None:
     """Violations by class of SLOs, at all loads, where there are several classes."""
-    from servegym.experiments.figures import CLASS_VIOLATIONS
-    from servegym.experiments.load import load_title
-    from servegym.experiments.summary import classes_of
+    from servegym.evaluation.figures import CLASS_VIOLATIONS
+    from servegym.evaluation.summary import classes_of
+    from servegym.scenarios.load import load_title
 
     classes = classes_of(summary)
     if not classes:

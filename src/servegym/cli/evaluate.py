@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -14,16 +16,18 @@ from servegym.cli.evaluation_tables import show_evaluation
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, progress_console, write_json
 from servegym.cli.runners import runner_of
+from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.user_policies import load_policy_files
-from servegym.simulator.errors import ServegymError
+from servegym.errors import ServegymError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from servegym.experiments.evaluation.evaluation import Evaluation
-    from servegym.experiments.evaluation.panel import Panel
-    from servegym.tuners.running import Runner
+    from servegym.evaluation.panels.evaluation import Evaluation
+    from servegym.evaluation.panels.panel import Panel
+    from servegym.evaluation.running import Runner
 
+ENGINES = ("engines", "prefill", "decode", "pools")
 EXAMPLES = """\
 [bold]Examples[/bold]
 
@@ -43,25 +47,18 @@ servegym evaluate tuned.json other.json --scheduler sarathi-fcfs --router min-lo
 """
 
 
+@spec_options(
+    many=("trace", "device", "load", "scheduler", "router", "scaler"), without=("rate_per_s", "seed", "split"),
+    told={kind: panels.JUDGED.format(kind=kind) for kind in ("scheduler", "router", "scaler")}, shown=panels.PANELS,
+)  # fmt: skip
 def evaluate(
+    words: Words,
     artifacts: panels.Artifacts = None,
     panel: panels.PanelFile = None,
-    trace: panels.Traces = None,
-    slo: panels.Slo = None,
     allow_seen: panels.AllowSeen = False,
-    scheduler: panels.Schedulers = None,
-    router: panels.Routers = None,
-    scaler: panels.Scalers = None,
     baseline: panels.Baseline = None,
     load_policies: options.LoadPolicies = None,
     check: options.Check = None,
-    device: panels.Devices = None,
-    engines: panels.Engines = None,
-    prefill: options.Prefill = 0,
-    decode: options.Decode = 0,
-    decode_scheduler: options.DecodeScheduler = None,
-    load: panels.Loads = None,
-    requests: panels.Requests = None,
     seeds: panels.Seeds = None,
     first_seed: panels.FirstSeed = None,
     bound: panels.Bound = False,
@@ -94,27 +91,19 @@ def evaluate(
         check_output_folder(out)
     load_policy_files(load_policies, check)
 
-    from servegym.experiments.evaluation.evaluation import Evaluation
-    from servegym.experiments.load import parse_load
+    from servegym.evaluation.panels.evaluation import Evaluation
 
-    named = {"scheduler": scheduler or [], "router": router or [], "scaler": scaler or []}
-    decoding = [decode_scheduler] if decode_scheduler else []
+    named = {kind: texts_of(words.pop(kind, None)) for kind in ("scheduler", "router", "scaler")}
+    decoding = texts_of(words.get("decode_scheduler"))
     judged = (
         artifacts_judged(artifacts, named | {"decode_scheduler": decoding}) if artifacts else policies_judged(named)
     )
-    if panel is None and engines is None and not prefill and not decode:
-        engines, prefill, decode = judged.engines
-    fixed = {"decode_scheduler": decode_scheduler} | judged.fixed
+    where = {name: words[name] for name in ENGINES if name in words}
+    if panel is None and not where:
+        words |= judged.engines
     evaluation = Evaluation(
-        chosen_panel(panel, judged.many, engines, prefill, decode).replaced(
-            traces=tuple(trace) if trace else None,
-            devices=tuple(device) if device else None,
-            loads=tuple(map(parse_load, load)) if load else None,
-            slo=slo,
-            requests=requests,
-            seeds=seeds,
-            first_seed=first_seed,
-            **fixed,
+        chosen_panel(panel, judged.many or bool(where or judged.engines)).replaced(
+            words | judged.fixed, seeds=seeds, first_seed=first_seed
         ),
         judged.policies,
         judged.kind,
@@ -134,14 +123,14 @@ class Judged(NamedTuple):
     """Who is judged, as `Evaluation` takes it.
 
     fixed: policies of the other kinds, that all are judged with. many: whether that takes several engines.
-    engines: how many they were made for (engines, prefill, decode), where that is known.
+    engines: what they were made for, words of a spec, where that is known.
     """
 
     kind: str
     policies: tuple[str, ...]
     fixed: dict[str, str | None]
     many: bool
-    engines: tuple[int | None, int, int] = (None, 0, 0)
+    engines: Mapping[str, int] = MappingProxyType({})
 
 
 def policies_judged(named: dict[str, list[str]]) -> Judged:
@@ -152,12 +141,12 @@ def policies_judged(named: dict[str, list[str]]) -> Judged:
 
 
 def artifacts_judged(texts: list[str], named: dict[str, list[str]]) -> Judged:
-    """Artifacts, and in front of them what they are held against: see `rivals_of`.
+    """Artifacts, and in front of them what they are held against: see `reference_sets`.
 
     Policies are named in place of those of an artifact; or, of a kind that no artifact has, to serve with all. Raises
     ServegymError for several of those.
     """
-    from servegym.experiments.evaluation.sets import SET, artifact_of, artifact_text, rivals_of
+    from servegym.evaluation.panels.sets import SET, artifact_of, artifact_text, reference_sets
 
     artifacts = [artifact_of(artifact_text(text))[1] for text in texts]
     roles = {role for artifact in artifacts for role in artifact.policies}
@@ -166,8 +155,10 @@ def artifacts_judged(texts: list[str], named: dict[str, list[str]]) -> Judged:
     fixed = {role: names[0] if role not in roles and names else None for role, names in named.items()}
     made_for = artifacts[0].workload or {}
     prefill, decode, engines = (made_for.get(key, 0) for key in ("prefill", "decode", "engines"))
-    where = (None, prefill, decode) if prefill and decode else (engines if engines > 1 else None, 0, 0)
-    policies = (*rivals_of(artifacts, named), *map(artifact_text, texts))
+    where: dict[str, int] = {"engines": engines} if engines > 1 else {}
+    if prefill and decode:
+        where = {"prefill": prefill, "decode": decode}
+    policies = (*reference_sets(artifacts, named), *map(artifact_text, texts))
     return Judged(SET, policies, fixed, bool({"router", "scaler"} & roles), where)
 
 
@@ -187,19 +178,23 @@ def judged_kind(named: dict[str, list[str]]) -> str:
     return several[0]
 
 
-def chosen_panel(name: str | None, many: bool, engines: int | None, prefill: int, decode: int) -> Panel:
-    """The panel, with the engines that are asked for. many: whether there should be several."""
-    from servegym.experiments.evaluation.panel import load_panel
+def chosen_panel(name: str | None, many: bool) -> Panel:
+    """The panel. many: whether there should be several engines."""
+    from servegym.evaluation.panels.panel import load_panel
 
-    panel = load_panel(name or ("held_out_routers" if many or engines is not None or prefill else "held_out"))
-    if prefill or decode:
-        return panel.replaced(engines=engines or 1, prefill=prefill, decode=decode)
-    return panel if engines is None else panel.replaced(engines=engines, prefill=0, decode=0)
+    return load_panel(name or ("held_out_routers" if many else "held_out"))
+
+
+def texts_of(said: Any) -> list[str]:
+    """One name or several, as a list."""
+    from servegym.scenarios.ranges import listed
+
+    return [str(text) for text in listed(said)]
 
 
 def run_with_progress(evaluation: Evaluation, directory: Path, runner: Runner, fresh: bool) -> pd.DataFrame:
     """The runs of an evaluation, with a progress bar on standard error."""
-    from servegym.experiments.evaluation.evaluation import RUNS_FOLDER, run_evaluation
+    from servegym.evaluation.panels.evaluation import RUNS_FOLDER, run_evaluation
 
     with bar_of("runs") as (done, progress):
         try:
@@ -213,8 +208,8 @@ def bounds_with_progress(
     evaluation: Evaluation, runs: pd.DataFrame, directory: Path
 ) -> tuple[pd.DataFrame, str | None]:
     """The runs with their shares of the bound; or as they are, and why there is none."""
-    from servegym.experiments.errors import ExperimentError
-    from servegym.experiments.evaluation.bounds import why_none, with_bounds
+    from servegym.errors import ExperimentError
+    from servegym.evaluation.panels.bounds import why_none, with_bounds
 
     reason = why_none(evaluation)
     with bar_of("bounds") as (done, progress):
@@ -235,10 +230,10 @@ def write_results(
     evaluation: Evaluation, runs: pd.DataFrame, directory: Path, no_bound: str | None, json: str | None
 ) -> None:
     """Tables, pictures, report and cards into the directory; tables to the console."""
-    from servegym.experiments.evaluation import tables
-    from servegym.experiments.evaluation.card import save_cards
-    from servegym.experiments.evaluation.plots import plot_differences, plot_profile
-    from servegym.experiments.evaluation.report import evaluation_report
+    from servegym.evaluation.panels import tables
+    from servegym.evaluation.panels.card import save_cards
+    from servegym.evaluation.panels.plots import plot_differences, plot_profile
+    from servegym.evaluation.panels.report import evaluation_report
 
     cells, groups = tables.cells_table(evaluation, runs), tables.groups_table(evaluation, runs)
     differences = plot_differences(evaluation, cells, groups, directory / "differences.png")
@@ -259,7 +254,7 @@ def write_results(
 
 def document(evaluation: Evaluation, cells: pd.DataFrame, groups: pd.DataFrame, files: list[Path]) -> dict[str, Any]:
     """What was judged and what came out."""
-    from servegym.experiments.evaluation.tables import conclusions
+    from servegym.evaluation.panels.tables import conclusions
 
     return {
         "evaluation": evaluation.identity,

@@ -32,57 +32,12 @@ PanelFile = Annotated[
         rich_help_panel=options.ON_WHAT,
     ),
 ]
-Traces = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME|FILE",
-        help="A family of generated requests, or a trace file. Repeatable.",
-        show_default=PANELS,
-        rich_help_panel=options.ON_WHAT,
-    ),
-]
-Slo = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RECIPE",
-        help="How requests get priorities, weights and SLOs.",
-        show_default=PANELS,
-        rich_help_panel=options.ON_WHAT,
-    ),
-]
 AllowSeen = Annotated[
     bool,
     typer.Option(
         "--allow-seen",
         help="Mark cases that a learned policy was trained on, instead of refusing them.",
         rich_help_panel=options.ON_WHAT,
-    ),
-]
-Schedulers = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar=options.SCHEDULER_METAVAR,
-        help=JUDGED.format(kind="scheduler"),
-        show_default=False,
-        rich_help_panel=options.WHAT,
-    ),
-]
-Routers = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar=options.SCHEDULER_METAVAR,
-        help=JUDGED.format(kind="router"),
-        show_default=False,
-        rich_help_panel=options.WHAT,
-    ),
-]
-Scalers = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar=options.SCHEDULER_METAVAR,
-        help=JUDGED.format(kind="scaler"),
-        show_default=False,
-        rich_help_panel=options.WHAT,
     ),
 ]
 Baseline = Annotated[
@@ -92,45 +47,6 @@ Baseline = Annotated[
         help="The judged policy to take differences to.",
         show_default="the first",
         rich_help_panel=options.WHAT,
-    ),
-]
-Devices = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PROFILE",
-        help="A latency profile, or the path of its .json file. Repeatable.",
-        show_default=PANELS,
-        rich_help_panel=options.WHAT,
-    ),
-]
-Engines = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        max=1024,
-        metavar="N",
-        help="Engines, each of which does all.",
-        show_default=PANELS,
-        rich_help_panel=options.WHAT,
-    ),
-]
-Loads = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="X",
-        help=f"{options.LOAD_HELP} Repeatable.",
-        show_default=PANELS,
-        rich_help_panel=options.HOW_MUCH,
-    ),
-]
-Requests = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="How many requests a run serves.",
-        show_default=PANELS,
-        rich_help_panel=options.HOW_MUCH,
     ),
 ]
 Seeds = Annotated[

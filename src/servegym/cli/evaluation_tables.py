@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from servegym.experiments.evaluation.evaluation import Evaluation
+    from servegym.evaluation.panels.evaluation import Evaluation
 
 
 def show_evaluation(evaluation: Evaluation, cells: pd.DataFrame, groups: pd.DataFrame, console: Console) -> None:
     """Tables of each score, and what the TDG ratios say in words."""
-    from servegym.experiments.evaluation.tables import conclusions, scores_in
-    from servegym.experiments.evaluation.words import SCORES
+    from servegym.evaluation.panels.tables import conclusions, scores_in
+    from servegym.evaluation.panels.wording import SCORES
 
     console.print(evaluation.title)
     for score in scores_in(groups):
@@ -36,8 +36,8 @@ def show_evaluation(evaluation: Evaluation, cells: pd.DataFrame, groups: pd.Data
 
 
 def _over_all(evaluation: Evaluation, groups: pd.DataFrame, score: str, console: Console) -> None:
-    from servegym.experiments.evaluation.tables import select
-    from servegym.experiments.evaluation.words import percent
+    from servegym.evaluation.panels.tables import select
+    from servegym.evaluation.panels.wording import percent
 
     rows = select(groups, score=score)
     best = rows["mean"].idxmax()
@@ -57,12 +57,12 @@ def _over_all(evaluation: Evaluation, groups: pd.DataFrame, score: str, console:
 
 
 def _by_load(evaluation: Evaluation, groups: pd.DataFrame, score: str, console: Console) -> None:
-    from servegym.experiments.evaluation.tables import select
+    from servegym.evaluation.panels.tables import select
 
     rows = select(groups, "load", score)
     titles = list(rows["group"].unique())
     table = new_table("policy", *titles, title="Mean, and difference ± half of its interval")
-    for label in evaluation.contenders:
+    for label in evaluation.candidates:
         of_policy = rows[rows["policy"] == label].set_index("group")
         cells = [
             number(of_policy.loc[title, "mean"], 4)

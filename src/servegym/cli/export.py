@@ -11,10 +11,10 @@ import typer
 from servegym.cli import options
 from servegym.cli.output import console_for, new_table, write_json
 from servegym.cli.user_policies import load_policy_files
-from servegym.simulator.errors import ServegymError
+from servegym.errors import ServegymError
 
 if TYPE_CHECKING:
-    from servegym.experiments.export_targets import Exported
+    from servegym.export.targets import Exported
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -110,8 +110,8 @@ def export(
     vllm, ray: the artifact, and a script or a piece of configuration that starts the program with it.
     xllm: a configuration, and the fields of requests; what xLLM has no flag for is said in it.
     """
-    from servegym.experiments.export_targets import export as write_export
-    from servegym.experiments.exports import completed, named_artifact, source_artifact
+    from servegym.export.sources import completed, named_artifact, source_artifact
+    from servegym.export.targets import export as write_export
 
     load_policy_files(load_policies, check)
     texts = {"scheduler": scheduler, "decode_scheduler": decode_scheduler, "router": router, "scaler": scaler}

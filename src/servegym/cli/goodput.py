@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from servegym.cli import options
-from servegym.cli.compare import bar_of
+from servegym.cli.compare import SHOWN, bar_of
 from servegym.cli.comparison_tables import with_interval
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
 from servegym.cli.runners import runner_of
+from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.user_policies import load_policy_files
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from servegym.experiments.goodput import GoodputSearch
-    from servegym.tuners.running import Runner
+    from servegym.evaluation.goodput import GoodputSearch
+    from servegym.evaluation.running import Runner
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -35,7 +36,13 @@ servegym goodput --trace my.csv --arrivals gamma:cv=3 --seeds 10 --jobs 4 --out 
 """
 
 
+@spec_options(
+    many=("scheduler", "router", "scaler"),
+    without=("load", "rate_per_s", "requests", "incidents", "seed", "split"),
+    shown=SHOWN,
+)
 def goodput(
+    words: Words,
     target: Annotated[
         str,
         typer.Option(
@@ -45,23 +52,8 @@ def goodput(
             rich_help_panel=options.ON_WHAT,
         ),
     ] = "attainment=0.99",
-    trace: options.Trace = "azure-conv",
-    slo: options.Slo = "proserve",
-    arrivals: options.Arrivals = None,
-    gain: options.Gain = "tdg",
-    device: options.Device = "a100-llama3-8b",
-    engines: options.Engines = 1,
-    prefill: options.Prefill = 0,
-    decode: options.Decode = 0,
-    link_gb_per_s: options.LinkBandwidth = 25.0,
-    signal_delay: options.SignalDelay = 0.0,
-    host_bandwidth: options.HostBandwidth = 25.0,
-    prefix_store_tokens: options.PrefixStoreTokens = 0,
-    scheduler: options.Schedulers = None,
-    decode_scheduler: options.DecodeScheduler = None,
-    router: options.Routers = None,
-    scaler: options.Scalers = None,
     load_policies: options.LoadPolicies = None,
+    check: options.Check = None,
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -113,36 +105,17 @@ def goodput(
     """
     if out is not None:
         check_output_folder(out)
-    load_policy_files(load_policies)
+    load_policy_files(load_policies, check)
 
-    from servegym.experiments.comparison import SCHEDULERS, Comparison
-    from servegym.experiments.goodput import GoodputSearch, parse_target
-    from servegym.experiments.goodput_summary import summarise_goodput
-    from servegym.experiments.summary import check_baseline
+    from servegym.evaluation.comparison import COMPARED, Comparison
+    from servegym.evaluation.goodput import GoodputSearch, parse_target
+    from servegym.evaluation.goodput_summary import summarise_goodput
+    from servegym.evaluation.summary import check_baseline
 
-    setup = Comparison(
-        trace=trace,
-        slo=slo,
-        device=device,
-        engines=engines,
-        prefill=prefill,
-        decode=decode,
-        link_gb_per_s=link_gb_per_s,
-        decode_scheduler=decode_scheduler,
-        signal_delay_s=signal_delay,
-        prefix_store_tokens=prefix_store_tokens,
-        host_gb_per_s=host_bandwidth,
-        routers=tuple(router or [options.ROUTER]),
-        scalers=tuple(scaler or ()),
-        schedulers=tuple(scheduler or SCHEDULERS),
-        loads=(1.0,),
-        seeds=seeds,
-        arrivals=arrivals,
-        gain=gain,
-    )
+    setup = Comparison(COMPARED.replaced(load=1.0).with_words(words), seeds)
     search = GoodputSearch(setup, parse_target(target), duration, precision)
     if baseline is not None:
-        check_baseline(baseline, list(setup.contenders))
+        check_baseline(baseline, list(setup.candidates))
     directory = out or search.default_directory
     with runner_of(jobs, ray, load_policies) as runner:
         rows = search_with_progress(search, directory, runner, fresh)
@@ -159,7 +132,7 @@ def goodput(
 
 def search_with_progress(search: GoodputSearch, directory: Path, runner: Runner, fresh: bool) -> pd.DataFrame:
     """The rows of a search, with a progress bar on standard error."""
-    from servegym.experiments.goodput import SEARCHES_FILE, search_goodput
+    from servegym.evaluation.goodput import SEARCHES_FILE, search_goodput
 
     with bar_of("searches") as (done, progress):
         try:
@@ -171,7 +144,7 @@ def search_with_progress(search: GoodputSearch, directory: Path, runner: Runner,
 
 def show(search: GoodputSearch, summary: pd.DataFrame, console: Console) -> None:
     """A table, the best in bold, and what keeps its figures from being the whole truth."""
-    from servegym.experiments.goodput import LOADS
+    from servegym.evaluation.goodput import LOADS
 
     console.print(search.title)
     for note in search.setup.slo_notes:
@@ -204,9 +177,9 @@ def show(search: GoodputSearch, summary: pd.DataFrame, console: Console) -> None
 
 def missing(row: pd.Series, low: str, high: str) -> str:
     """Why there is no mean."""
-    told = [f"below {low} in {row['below']}"] * (row["below"] > 0)
-    told += [f"at least {high} in {row['above']}"] * (row["above"] > 0)
-    return f"{', '.join(told)} of {row['seeds']} seed{'s' * (row['seeds'] > 1)}"
+    parts = [f"below {low} in {row['below']}"] * (row["below"] > 0)
+    parts += [f"at least {high} in {row['above']}"] * (row["above"] > 0)
+    return f"{', '.join(parts)} of {row['seeds']} seed{'s' * (row['seeds'] > 1)}"
 
 
 def document(search: GoodputSearch, summary: pd.DataFrame, rows: pd.DataFrame, files: list[Path]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from servegym.simulator.errors import ServegymError
+from servegym.errors import ServegymError
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,7 +12,7 @@ from servegym.cli import options
 from servegym.cli.compare import bar_of
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
-from servegym.simulator.errors import ServegymError
+from servegym.errors import ServegymError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ import typer
 from servegym.cli import options
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import progress_console
-from servegym.simulator.errors import ServegymError
+from servegym.errors import ServegymError
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -142,7 +142,7 @@ def proxy(
     if (policy is None) == (router is None):
         raise ServegymError("say by which policy: --policy ARTIFACT, or --router NAME with --device PROFILE")
     try:
-        from servegym.adapters.routing.beliefs import Belief
+        from servegym.adapters.routing.assumptions import Assumptions
         from servegym.adapters.routing.server import listen, make_server
         from servegym.adapters.routing.settings import ProxySettings, checked_url
     except ModuleNotFoundError as error:
@@ -160,18 +160,18 @@ def proxy(
         characters_per_token=characters_per_token, count_by_engine=count_by_engine,
     )  # fmt: skip
     if policy is not None:
-        belief = Belief.of_artifact(policy, device)
+        assumptions = Assumptions.of_artifact(policy, device)
     else:
         from servegym.baselines import registry
 
         if device is None:
             raise ServegymError("--router goes with --device PROFILE: what the engines' batches are believed to take")
-        belief = Belief.of(registry.router(str(router)), None, None, device)
-    live = belief.live(urls, prefix_store_tokens)
+        assumptions = Assumptions.of(registry.router(str(router)), None, None, device)
+    live = assumptions.live(urls, prefix_store_tokens)
     bound = listen(settings)
-    server = make_server(live, urls, settings, belief.defaults)
+    server = make_server(live, urls, settings, assumptions.defaults)
     address = f"http://{host}:{bound.getsockname()[1]}"
-    progress_console().print(f"{belief.router.label} before {len(urls)} engines at {address}; Ctrl-C ends it")
+    progress_console().print(f"{assumptions.router.label} before {len(urls)} engines at {address}; Ctrl-C ends it")
     try:
         server.run([bound])
     except KeyboardInterrupt:

@@ -12,8 +12,9 @@ from servegym.cli import options
 from servegym.cli.compare import bar_of
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
-from servegym.cli.simulate import arrival_rate_per_s, by_priority, violations_by_class
-from servegym.simulator.errors import ServegymError
+from servegym.cli.simulate import by_priority, violations_by_class
+from servegym.cli.spec_options import Words, spec_options
+from servegym.errors import ServegymError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +35,20 @@ The same workload, simulated: servegym simulate --device results/calibrate/mine.
 KEY = "OPENAI_API_KEY"
 
 
+@spec_options(
+    only=(
+        "trace", "slo", "slo_scale", "keep_slos", "arrivals", "load_profile", "cv", "max_total_tokens", "window",
+        "device", "engines", "rate_per_s", "load", "requests", "seed",
+    ),
+    told={
+        "device": "The endpoint's latency profile: --load is relative to what it can serve, and recipes give no SLO "
+        "that it cannot meet when idle, as in simulate.",
+        "engines": "Engines behind the endpoint, for --load.",
+    },
+    shown={"device": "not known"},
+)  # fmt: skip
 def replay(
+    words: Words,
     endpoint: Annotated[
         str,
         typer.Option(
@@ -53,28 +67,6 @@ def replay(
             rich_help_panel=options.WHAT,
         ),
     ] = None,
-    trace: options.Trace = "azure-conv",
-    slo: options.Slo = "proserve",
-    device: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PROFILE",
-            help="The endpoint's latency profile: --load is relative to what it can serve, and recipes give no SLO "
-            "that it cannot meet when idle, as in simulate.",
-            show_default="not known",
-            rich_help_panel=options.WHAT,
-        ),
-    ] = None,
-    engines: Annotated[
-        int,
-        typer.Option(
-            min=1, max=1024, metavar="N", help="Engines behind the endpoint, for --load.", rich_help_panel=options.WHAT
-        ),
-    ] = 1,
-    rate: options.Rate = None,
-    load: options.Load = None,
-    requests: options.Requests = None,
-    seed: options.Seed = 0,
     speed: Annotated[
         float,
         typer.Option(
@@ -144,26 +136,25 @@ def replay(
     from servegym.adapters.replay.bodies import Bodies
     from servegym.adapters.replay.measuring import Measured
     from servegym.adapters.replay.timing import timed
-    from servegym.experiments.identity import versions
-    from servegym.latency_models.profile import load_profile
-    from servegym.traces.workloads import build_workload, load_trace
+    from servegym.evaluation.identity import versions
+    from servegym.scenarios.spec import ServingSpec
+    from servegym.traces.workloads import load_trace
 
     key = os.environ.get(KEY)
     target = sending.Endpoint(endpoint, timeout, headers=(("authorization", f"Bearer {key}"),) if key else ())
-    profile = load_profile(device) if device is not None else None
-    if load is not None and profile is None:
-        raise ServegymError(
-            "--load is relative to what the endpoint can serve: name its profile with --device, or give --rate"
-        )
-    if profile is None and rate is None and load_trace(trace, default_requests=1).arrival_s is None:
-        raise ServegymError(f"trace '{trace}' has no times of its own: give --rate, or --device and --load")
-    rate_per_s = rate if profile is None else arrival_rate_per_s(rate, load, trace, profile, engines, slo)
-    workload = build_workload(
-        trace, requests=requests, rate_per_s=rate_per_s, slo=slo, seed=seed, window="seed",
-        idle_tpot_s=profile.idle_tpot_s if profile is not None else None,
-    )  # fmt: skip
+    spec = ServingSpec().with_words(words)
+    demand = spec.demand
+    if "device" not in words:  # then no SLO can be held against what it can do
+        if demand.load is not None:
+            raise ServegymError(
+                "--load is relative to what the endpoint can serve: name its profile with --device, or give --rate"
+            )
+        if demand.rate_per_s is None and load_trace(str(demand.trace), default_requests=1).arrival_s is None:
+            raise ServegymError(f"trace '{demand.trace}' has no times of its own: give --rate, or --device and --load")
+        spec = spec.replaced(keep_slos=True)
+    workload = spec.workload()
     workload = timed(workload, speed)
-    bodies = Bodies(model or target.model(), prompt, vocabulary, slos, priority, seed)
+    bodies = Bodies(model or target.model(), prompt, vocabulary, slos, priority, demand.seed)
     with bar_of("requests") as (_, progress):
         result = Measured(workload, sending.replay(workload, target, bodies, progress))
     document = {
@@ -171,14 +162,7 @@ def replay(
         "arguments": {
             "endpoint": endpoint,
             "model": bodies.model,
-            "trace": trace,
-            "slo": slo,
-            "device": device,
-            "engines": engines,
-            "rate": rate,
-            "load": load,
-            "requests": requests,
-            "seed": seed,
+            **words,
             "speed": speed,
             "prompt": prompt,
             "vocabulary": vocabulary,
@@ -213,7 +197,7 @@ def show(document: dict[str, Any], console: Console) -> None:
     """The figures of a replay as two tables."""
     console.print(
         f"{document['arguments']['model']} at {document['arguments']['endpoint']}, {document['workload']['name']} at "
-        f"{number(document['rate_per_s'])} requests/s, seed {document['arguments']['seed']}"
+        f"{number(document['rate_per_s'])} requests/s, seed {document['workload']['seed']}"
     )
     for note in document["workload"].get("slo_notes", ()):
         console.print(f"SLOs: {note}")

@@ -13,17 +13,16 @@ from servegym.cli import options
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, progress_console, write_json
 from servegym.cli.runners import runner_of
-from servegym.experiments.errors import ExperimentError
-from servegym.simulator.errors import ServegymError
+from servegym.errors import ExperimentError, ServegymError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from servegym.evaluation.running import Runner
     from servegym.experiments.claims.harness.claim import Claim
     from servegym.experiments.claims.harness.outcome import Outcome
     from servegym.experiments.claims.harness.settings import Size
-    from servegym.tuners.running import Runner
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -135,7 +134,7 @@ def reproduce(
             except Interrupted:
                 raise
             except Exception as error:
-                failed.append(told(one, error, out))
+                failed.append(error_line(one, error, out))
     for outcome in outcomes:
         show(outcome, console)
     if written:
@@ -146,7 +145,7 @@ def reproduce(
         raise ExperimentError("; ".join(failed))
 
 
-def told(claim: Claim, error: Exception, out: Path) -> str:
+def error_line(claim: Claim, error: Exception, out: Path) -> str:
     """What stopped a claim, in a line. An error of its code, and not of its input, is kept whole in a file."""
     if isinstance(error, ServegymError):
         return f"{claim.id}: {error}"
@@ -200,17 +199,17 @@ def stated(claim: Claim) -> dict[str, str]:
     """What is known of a claim before it runs."""
     return {
         "claim": claim.id,
-        "figure": claim.figure,
-        "paper": claim.paper,
-        "hypothesis": claim.hypothesis,
-        "refuted_by": claim.refuted_by,
+        "figure": claim.prose.figure,
+        "paper": claim.prose.paper,
+        "hypothesis": claim.prose.hypothesis,
+        "refuted_by": claim.prose.refuted_by,
     }
 
 
 def claims_table(claims: list[Claim]) -> Table:
     table = new_table("claim", "paper", "hypothesis", numbers=False)
     for claim in claims:
-        table.add_row(claim.id, claim.figure, claim.hypothesis)
+        table.add_row(claim.id, claim.prose.figure, claim.prose.hypothesis)
         table.add_section()
     return table
 
@@ -220,7 +219,9 @@ def show(outcome: Outcome, console: Console) -> None:
     from servegym.experiments.claims.harness.outcome import measured
 
     claim = outcome.claim
-    table = new_table("check", "setting", "measured", "expected", "", title=f"{claim.id}: {claim.paper}", numbers=False)
+    table = new_table(
+        "check", "setting", "measured", "expected", "", title=f"{claim.id}: {claim.prose.paper}", numbers=False
+    )
     for one in outcome.settings:
         for check in one.checks:
             if not check.examines:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from servegym.experiments.policy_files import PolicyFiles
+from servegym.evaluation.policy_files import PolicyFiles
 
 if TYPE_CHECKING:
-    from servegym.tuners.running import Runner
+    from servegym.evaluation.running import Runner
 
 
 @contextlib.contextmanager
@@ -22,11 +22,11 @@ def runner_of(
     default_jobs: threads without `--jobs`; None: one a core. Raises ClusterError for a cluster that is of no use.
     """
     if ray is None:
-        from servegym.tuners.running import ThreadRunner
+        from servegym.evaluation.running import ThreadRunner
 
         yield ThreadRunner(jobs or default_jobs)
         return
-    from servegym.tuners.ray_running import RayRunner
+    from servegym.evaluation.ray_running import RayRunner
 
     files = PolicyFiles.read(policy_files)
     with RayRunner(ray, jobs, files.load if files.texts else None) as runner:

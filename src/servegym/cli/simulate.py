@@ -9,13 +9,13 @@ import typer
 
 from servegym.cli import options
 from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
+from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.user_policies import load_policy_files
-from servegym.simulator.errors import ServegymError
+from servegym.errors import ServegymError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from servegym.latency_models.profile import Profile
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -44,35 +44,11 @@ servegym simulate --engines 4 --router min-load --signal-delay 0.05 --incident f
 """
 
 
+@spec_options(shown={"router": options.ROUTER})
 def simulate(
-    trace: options.Trace = "azure-conv",
-    slo: options.Slo = "proserve",
-    arrivals: options.Arrivals = None,
-    gain: options.Gain = "tdg",
-    device: options.Device = "a100-llama3-8b",
-    engines: options.Engines = 1,
-    prefill: options.Prefill = 0,
-    decode: options.Decode = 0,
-    link_gb_per_s: options.LinkBandwidth = 25.0,
-    signal_delay: options.SignalDelay = 0.0,
-    incident: options.Incidents = None,
-    noise: options.Noise = 0.0,
-    drift: options.Drift = 0.0,
-    correct: options.Correct = False,
-    host_memory: options.HostMemory = 0.0,
-    host_bandwidth: options.HostBandwidth = 25.0,
-    prefix_store_tokens: options.PrefixStoreTokens = 0,
-    predictor: options.Predictor = None,
-    scheduler: options.Scheduler = "slide-batching",
-    decode_scheduler: options.DecodeScheduler = None,
-    router: options.Router = options.ROUTER,
-    scaler: options.Scaler = None,
+    words: Words,
     load_policies: options.LoadPolicies = None,
     check: options.Check = None,
-    rate: options.Rate = None,
-    load: options.Load = None,
-    requests: options.Requests = None,
-    seed: options.Seed = 0,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -102,78 +78,22 @@ def simulate(
         check_output_folder(out)
     load_policy_files(load_policies, check)
 
-    from servegym.api import simulate as serve
-    from servegym.baselines.registry import router as find_router
-    from servegym.baselines.registry import scaler as find_scaler
-    from servegym.baselines.registry import scheduler as find_scheduler
-    from servegym.experiments.deployments import Engines, parse_incident
-    from servegym.experiments.identity import versions
-    from servegym.latency_models.profile import load_profile
-    from servegym.simulator.disturbances import Correction, Disturbance
-    from servegym.simulator.gains import gain_of
-    from servegym.simulator.predictors import predictor_of
-    from servegym.traces.workloads import build_workload
+    from servegym.evaluation.identity import versions
+    from servegym.scenarios.fleets import profile_of
+    from servegym.scenarios.parts import Policies
+    from servegym.scenarios.spec import ServingSpec
+    from servegym.simulator.simulation import Simulation
 
-    earning = gain_of(gain)
-    policy, routing, profile = find_scheduler(scheduler), find_router(router), load_profile(device)
-    scaling = find_scaler(scaler) if scaler is not None else None
-    serving = Engines(
-        engines, prefill, decode, link_gb_per_s, decode_scheduler, signal_delay, prefix_store_tokens, host_bandwidth
-    )
-    happenings = [parse_incident(text, serving.total) for text in incident or []]
-    deployment = serving.deployment(profile, profile.host_memory(host_memory, host_bandwidth) if host_memory else None)
-    rate_per_s = arrival_rate_per_s(rate, load, trace, profile, serving.total, slo, arrivals)
-    workload = build_workload(
-        trace, requests=requests, rate_per_s=rate_per_s, slo=slo, arrivals=arrivals, seed=seed, window="seed",
-        idle_tpot_s=profile.idle_tpot_s,
-    )  # fmt: skip
-    serving.check_serves(workload)
+    spec = ServingSpec(policies=Policies(router=options.ROUTER)).with_words(words)
+    scenario = spec.build()
     recorded = timeline or report is not None or perfetto is not None
-    result = serve(
-        workload,
-        scheduler=policy,
-        device=profile,
-        deployment=deployment,
-        router=routing,
-        scaler=scaling,
-        incidents=happenings,
-        gain=earning,
-        disturbance=Disturbance(noise, drift, seed=seed),
-        correction=Correction() if correct else None,
-        predictor=predictor_of(predictor) if predictor is not None else None,
-        record_timeline=recorded,
-    )
+    result = Simulation(scenario, recorded).run()
+    workload = scenario.workload
     document = {
         **result.summary,
-        "arguments": {
-            "trace": trace,
-            "slo": slo,
-            "arrivals": arrivals,
-            "gain": gain,
-            "device": device,
-            "engines": serving.total,
-            "prefill": prefill,
-            "decode": decode,
-            "link_gb_per_s": link_gb_per_s if serving.is_disaggregated else None,
-            "signal_delay": signal_delay,
-            "incidents": incident or [],
-            "noise": noise,
-            "drift": drift,
-            "correct": correct,
-            "host_memory": host_memory,
-            "host_bandwidth": host_bandwidth,
-            "prefix_store_tokens": prefix_store_tokens,
-            "predictor": predictor,
-            "scheduler": policy.label,
-            "decode_scheduler": serving.decoding.label if serving.decoding else None,
-            "router": routing.label,
-            "scaler": scaling.label if scaling else None,
-            "load_policies": load_policies or [],
-            "rate": rate,
-            "load": load,
-            "requests": requests,
-            "seed": seed,
-        },
+        "serving": scenario.deployment.name,
+        "engines": sum(pool.engines for pool in scenario.deployment.pools),
+        "arguments": {**spec.words(), "load_policies": load_policies or []},
         "rate_per_s": workload.rate_per_s,
         "workload": {"name": workload.name, "digest": workload.digest, **workload.provenance},
         "versions": versions(),
@@ -185,11 +105,13 @@ def simulate(
         write_json(document, out / "run.json")
         console.print("Written:", ", ".join(str(path) for path in [*written, out / "run.json"]))
     if report is not None:
-        from servegym.experiments.reports.simulate_report import simulate_report
+        from servegym.evaluation.reports.simulate_report import simulate_report
 
-        console.print(f"Report: {simulate_report(result, report, profile=profile, arguments=document['arguments'])}")
+        console.print(
+            f"Report: {simulate_report(result, report, profile=profile_of(spec), arguments=document['arguments'])}"
+        )
     if perfetto is not None:
-        from servegym.experiments.reports.perfetto import write_perfetto
+        from servegym.evaluation.reports.perfetto import write_perfetto
 
         write_perfetto(result, perfetto)
         console.print(f"Timeline: {perfetto}; open it at ui.perfetto.dev or chrome://tracing")
@@ -197,48 +119,14 @@ def simulate(
         write_json(document, json)
 
 
-def arrival_rate_per_s(
-    rate_per_s: float | None,
-    load: str | None,
-    trace: str,
-    profile: Profile,
-    engines: int,
-    slo: str,
-    arrivals: str | None = None,
-) -> float | None:
-    """The rate that --rate or --load asks for; None: the trace's own times."""
-    from servegym.experiments.load import parse_load, saturation_rate_per_s
-    from servegym.traces.arrivals import needs_rate
-    from servegym.traces.workloads import load_trace
-
-    if rate_per_s is not None and load is not None:
-        raise ServegymError("--rate and --load are both given; one says how fast requests arrive")
-    if rate_per_s is not None:
-        return rate_per_s
-    if load is None and (
-        not needs_rate(arrivals)
-        if arrivals is not None
-        else load_trace(trace, default_requests=1).arrival_s is not None
-    ):
-        return None
-    return parse_load(load or "medium") * saturation_rate_per_s(trace, profile, engines, slo)
-
-
-def engines_of(arguments: dict[str, Any]) -> str:
-    """How many engines there are."""
-    if arguments["prefill"]:
-        return f"{arguments['prefill']} prefill + {arguments['decode']} decode"
-    return str(arguments["engines"])
-
-
 def show(document: dict[str, Any], console: Console) -> None:
     """The figures of a run as two tables."""
     arguments = document["arguments"]
-    routed = f", router {arguments['router']}" if arguments["engines"] > 1 else ""
+    routed = f", router {arguments['router']}" if document["engines"] > 1 else ""
     if arguments["scaler"]:
         routed += f", scaler {arguments['scaler']}"
     console.print(
-        f"{arguments['scheduler']} on {engines_of(arguments)} x {arguments['device']}{routed}, "
+        f"{arguments['scheduler']} on {document['serving']}{routed}, "
         f"{document['workload']['name']} at {number(document['rate_per_s'])} requests/s, seed {arguments['seed']}"
     )
     for note in document["workload"].get("slo_notes", ()):

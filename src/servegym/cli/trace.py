@@ -117,7 +117,7 @@ def generate(
     seed: options.Seed = 0,
 ) -> None:
     """Draw requests of a family and write them as a trace of your own."""
-    from servegym.simulator.errors import WorkloadError
+    from servegym.errors import WorkloadError
     from servegym.traces.workloads import trace_names
 
     if family not in trace_names():

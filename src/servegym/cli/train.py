@@ -14,12 +14,13 @@ from servegym.cli import options
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, number, progress_console, write_json
 from servegym.cli.runners import runner_of
+from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.user_policies import load_policy_files
-from servegym.simulator.errors import ServegymError
+from servegym.errors import ServegymError
 
 if TYPE_CHECKING:
+    from servegym.evaluation.running import Runner
     from servegym.tuners.config import TrainingConfig
-    from servegym.tuners.running import Runner
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -37,7 +38,9 @@ servegym compare --router min-load --router learned:runs/routing/policy.json --e
 EXTRA, EVOLUTION = "train", "cma"
 
 
+@spec_options(many=("trace", "device", "load", "slo"), without=("seed", "split"), shown="the configuration's")
 def train(
+    words: Words,
     config: Annotated[
         str | None,
         typer.Argument(
@@ -114,7 +117,7 @@ def train(
     from servegym.tuners.runs import RunFolder
 
     if resume is not None:
-        if config is not None or out is not None or algorithm is not None or seed is not None:
+        if words or config is not None or out is not None or algorithm is not None or seed is not None:
             raise ServegymError(
                 "--resume goes on with what is in its folder; of the other options only --load-policies, --minutes, "
                 "--steps and --json go with it"
@@ -127,6 +130,12 @@ def train(
         raise ServegymError(f"name a training: a .yaml file, or one of {', '.join(config_names())}")
     else:
         chosen = load_config(config).replaced(minutes=minutes, steps=steps, seed=seed, algorithm=algorithm)
+        if words:
+            from servegym.scenarios.spec import said_over
+            from servegym.scenarios.values import plain
+
+            told = {name: plain(value) for name, value in words.items()}
+            chosen = chosen.replaced(scenarios=said_over(chosen.scenarios, told))
         folder = RunFolder(out or Path("results") / f"train-{chosen.name}-seed{chosen.seed}")
         check_output_folder(folder.path)
     check_runs_on_ray(chosen.algorithm, ray)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json as json_module
 import math
@@ -10,22 +11,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from servegym.cli import evaluation_options as panels
 from servegym.cli import options
 from servegym.cli import tune_options as tuning_options
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, number, progress_console, write_json
 from servegym.cli.runners import runner_of
+from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.user_policies import load_policy_files
-from servegym.simulator.errors import ServegymError
+from servegym.errors import ServegymError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from servegym.experiments.tuning.config import TuningConfig
-    from servegym.experiments.tuning.study import StudyOutcome
-    from servegym.experiments.tuning.tuning import Progress
-    from servegym.tuners.running import Runner
+    from servegym.evaluation.panels.panel import Panel
+    from servegym.evaluation.running import Runner
+    from servegym.tuners.studies.config import TuningConfig
+    from servegym.tuners.studies.study import StudyOutcome
+    from servegym.tuners.studies.tuning import Progress
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -48,29 +50,22 @@ EXTRA = "tune"
 NOT_IDENTITY = ("description", "trials", "top_k", "slices")  # may change, and the study goes on
 
 
+@spec_options(
+    many=("trace", "device", "load"), without=("rate_per_s", "seed", "split"), told=tuning_options.TOLD,
+    shown=tuning_options.FILE,
+)  # fmt: skip
 def tune(
+    words: Words,
     config: tuning_options.Config = None,
     study: tuning_options.Studies = None,
-    trace: tuning_options.Traces = None,
     test_trace: tuning_options.TestTraces = None,
-    slo: panels.Slo = None,
-    scheduler: tuning_options.Scheduler = None,
-    decode_scheduler: tuning_options.DecodeScheduler = None,
-    router: tuning_options.Router = None,
-    scaler: tuning_options.Scaler = None,
     tune: tuning_options.Tune = None,
     load_policies: options.LoadPolicies = None,
     check: options.Check = None,
-    device: panels.Devices = None,
-    engines: panels.Engines = None,
-    prefill: options.Prefill = 0,
-    decode: options.Decode = 0,
     sampler: tuning_options.Sampler = None,
     pruner: tuning_options.Pruner = None,
     objective: tuning_options.Objectives = None,
     constraint: tuning_options.Constraints = None,
-    load: panels.Loads = None,
-    requests: panels.Requests = None,
     seeds: tuning_options.Seeds = None,
     trials: tuning_options.Trials = None,
     top_k: tuning_options.TopK = None,
@@ -97,20 +92,15 @@ def tune(
             f"tuning takes a package that is not installed (optuna): pip install 'servegym[{EXTRA}]'"
         ) from None
 
-    from servegym.experiments.load import parse_load
-    from servegym.experiments.tuning.reading import DEFAULT, load_tuning
+    from servegym.tuners.studies.reading import DEFAULT, load_tuning
 
     chosen = load_tuning(config or DEFAULT)
-    roles = {"scheduler": scheduler, "decode_scheduler": decode_scheduler, "router": router, "scaler": scaler}
+    roles = {role: words.pop(role, None) for role in ("scheduler", "decode_scheduler", "router", "scaler")}
     if any(roles.values()) or tune:
         chosen = with_one_study(chosen, config, study, roles, tune)
     elif study:
         chosen = chosen.only(study)
-    chosen = with_panels(
-        chosen, trace, test_trace, prefill, decode, seeds,
-        devices=tuple(device) if device else None, loads=tuple(map(parse_load, load)) if load else None, slo=slo,
-        engines=engines, requests=requests,
-    ).replaced(
+    chosen = with_panels(chosen, words, test_trace, seeds).replaced(
         trials=trials, top_k=top_k, seed=seed, sampler=sampler, pruner=pruner,
         objectives=tuple(objective) if objective else None,
         constraints=parse_constraints(constraint) if constraint else None,
@@ -126,8 +116,8 @@ def with_one_study(
     tune: list[str] | None,
 ) -> TuningConfig:  # fmt: skip
     """The tuning, with one study of the policies that options name; without them, of what its only study has."""
-    from servegym.experiments.tuning.config import StudyConfig
-    from servegym.experiments.tuning.reading import parse_tune
+    from servegym.tuners.studies.config import StudyConfig
+    from servegym.tuners.studies.reading import parse_tune
 
     ranges = parse_tune(tune or [])
     if any(roles.values()):
@@ -139,40 +129,22 @@ def with_one_study(
     if len(kept.studies) > 1:
         several = ", ".join(kept.studies)
         raise ServegymError(f"--tune says what one study searches, and {named} has {several}; name one with --study")
-    import dataclasses
-
     return kept.replaced(
         studies={name: dataclasses.replace(study, tune=ranges) for name, study in kept.studies.items()}
     )
 
 
-def with_panels(
-    config: TuningConfig,
-    traces: list[str] | None,
-    test_traces: list[str] | None,
-    prefill: int,
-    decode: int,
-    seeds: int | None,
-    **more: Any,
-) -> TuningConfig:
+def with_panels(config: TuningConfig, words: Words, test_traces: list[str] | None, seeds: int | None) -> TuningConfig:
     """The tuning, with what options say of its panels."""
-    import dataclasses
 
-    changes: dict[str, Any] = {key: value for key, value in more.items() if value is not None}
-    if prefill or decode:
-        changes |= {"prefill": prefill, "decode": decode, "engines": changes.get("engines", 1)}
-    elif "engines" in changes:
-        changes |= {"prefill": 0, "decode": 0, "decode_scheduler": None}
-    tuned, tested = dict(changes), dict(changes)
-    if traces:
-        tuned["traces"] = tested["traces"] = tuple(traces)
-    if test_traces:
-        tested["traces"] = tuple(test_traces)
-    of_trials = tuned | ({"seeds": seeds} if seeds else {})
+    def changed(panel: Panel, more: Words) -> Panel:
+        return dataclasses.replace(panel, spec=panel.replaced(words | more).spec)
+
+    tried = changed(config.panel, {})
     return config.replaced(
-        panel=dataclasses.replace(config.panel, **of_trials),
-        validation=dataclasses.replace(config.validation, **tuned),
-        test=dataclasses.replace(config.test, **tested),
+        panel=dataclasses.replace(tried, seeds=seeds or tried.seeds),
+        validation=changed(config.validation, {}),
+        test=changed(config.test, {"trace": tuple(test_traces)} if test_traces else {}),
     )
 
 
@@ -198,7 +170,7 @@ def run_with_progress(
     config: TuningConfig, directory: Path, runner: Runner, storage: str | None, trials_only: bool
 ) -> list[StudyOutcome]:
     """The outcomes of a tuning, with a progress bar on standard error."""
-    from servegym.experiments.tuning.tuning import run_tuning
+    from servegym.tuners.studies.tuning import run_tuning
 
     with bar() as progress:
         try:
@@ -237,14 +209,14 @@ def show(
     config: TuningConfig, outcomes: list[StudyOutcome], directory: Path, trials_only: bool, json: str | None
 ) -> None:
     """What came of it."""
-    from servegym.experiments.tuning.tuning import config_document, outcome_document, save_tuning
+    from servegym.tuners.studies.tuning import config_document, outcome_document, save_tuning
 
     console = console_for(json)
     files: list[Path] = []
     if trials_only:
         console.print(f"All trials of {', '.join(config.studies)} are done; without --trials-only the rest follows.")
     else:
-        from servegym.experiments.tuning.report import study_report
+        from servegym.tuners.studies.report import study_report
 
         files = save_tuning(config, outcomes, directory)
         for outcome in outcomes:
@@ -284,7 +256,7 @@ def _told(value: Any) -> str:
 
 def show_studies(outcomes: list[StudyOutcome], console: Console) -> None:
     """What the test says of each study."""
-    from servegym.experiments.tuning.tuning import studies_table
+    from servegym.tuners.studies.tuning import studies_table
 
     rows = studies_table(outcomes).to_dict("records")
     table = new_table(

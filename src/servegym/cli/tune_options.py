@@ -29,43 +29,14 @@ Studies = Annotated[
         rich_help_panel=options.WHAT,
     ),
 ]
-Role = "Instead of the studies of the file, one study with this {}; key=value are held fixed, and are where it begins."
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        metavar=options.SCHEDULER_METAVAR,
-        help=Role.format("scheduler"),
-        show_default=False,
-        rich_help_panel=options.WHAT,
-    ),
-]
-DecodeScheduler = Annotated[
-    str | None,
-    typer.Option(
-        metavar=options.SCHEDULER_METAVAR,
-        help="With this scheduler of decode engines.",
-        show_default=False,
-        rich_help_panel=options.WHAT,
-    ),
-]
-Router = Annotated[
-    str | None,
-    typer.Option(
-        metavar=options.SCHEDULER_METAVAR,
-        help="With this router.",
-        show_default=False,
-        rich_help_panel=options.WHAT,
-    ),
-]
-Scaler = Annotated[
-    str | None,
-    typer.Option(
-        metavar=options.SCHEDULER_METAVAR,
-        help="With this scaler.",
-        show_default=False,
-        rich_help_panel=options.WHAT,
-    ),
-]
+TOLD = {
+    "scheduler": "Instead of the studies of the file, one study with this scheduler; key=value are held fixed, and are "
+    "where it begins.",
+    **{role: f"With this {what}." for role, what in {
+        "decode_scheduler": "scheduler of decode engines", "router": "router", "scaler": "scaler",
+    }.items()},
+    "trace": "A family of generated requests, or a trace file, to tune and to test on (other seeds). Repeatable.",
+}  # fmt: skip
 Tune = Annotated[
     list[str] | None,
     typer.Option(
@@ -74,15 +45,6 @@ Tune = Annotated[
         "decode_scheduler, router, scaler); its range; of words NAME=WORD|WORD. Repeatable.",
         show_default="what papers and systems give a value for",
         rich_help_panel=options.WHAT,
-    ),
-]
-Traces = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME|FILE",
-        help="A family of generated requests, or a trace file, to tune and to test on (other seeds). Repeatable.",
-        show_default=FILE,
-        rich_help_panel=options.ON_WHAT,
     ),
 ]
 TestTraces = Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from servegym.experiments import policy_files
+from servegym.evaluation import policy_files
 
 
 def load_policy_files(paths: Iterable[Path] | None, check: bool | None = None) -> None:
@@ -18,7 +18,7 @@ def load_policy_files(paths: Iterable[Path] | None, check: bool | None = None) -
     policy_files.load_policy_files(paths)
     if check is False or not paths:
         return
-    from servegym.experiments.policy_checks.checking import check_policy
+    from servegym.evaluation.policy_checks.checking import check_policy
 
     for path in dict.fromkeys(path.resolve() for path in paths):
         check_policy(path, again=check is True)

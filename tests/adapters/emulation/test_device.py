@@ -10,12 +10,12 @@ from servegym.adapters.emulation import register_platform
 from servegym.adapters.emulation.batches import Requests
 from servegym.adapters.emulation.clock import VIRTUAL_CLOCK, RealClock
 from servegym.adapters.emulation.device import LOG_COLUMNS, Device
-from servegym.adapters.emulation.errors import EmulationError
 from servegym.adapters.emulation.settings import VIRTUAL, Settings, parse_speed
 from servegym.baselines.registry import scheduler
+from servegym.errors import EmulationError, ProfileError
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.errors import ProfileError
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import BATCH
 from servegym.simulator.workload import Workload
 

@@ -17,15 +17,16 @@ from servegym.adapters.replay.bodies import Bodies
 from servegym.adapters.replay.sending import Endpoint, replay
 from servegym.baselines.artifact import save_artifact
 from servegym.baselines.registry import scheduler
+from servegym.errors import ExperimentError
 from servegym.experiments.engines.servers import HOST, MODEL, Emulated, running
 from servegym.experiments.engines.serving import artifact_for, overload
 from servegym.experiments.engines.tiny_model import make_model
 from servegym.experiments.engines.virtual_run import Job, run_virtually
-from servegym.experiments.errors import ExperimentError
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 
 PROFILE = "a100-llama3-8b"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.adapters.profiling.design import REGIMES, Batch, Prefill, Space, design
-from servegym.adapters.profiling.errors import ProfilingError
+from servegym.errors import ProfilingError
 from servegym.latency_models.fitting import regime
 
 spaces = st.builds(

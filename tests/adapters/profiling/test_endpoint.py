@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from servegym.adapters.profiling.design import Batch, Prefill, Space
-from servegym.adapters.profiling.errors import ProfilingError
+from servegym.errors import ProfilingError
 from tests.adapters.replay.fake_server import Answer, serving
 
 pytest.importorskip("httpx")

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from servegym.adapters.profiling.design import Space, design
-from servegym.adapters.profiling.errors import ProfilingError
 from servegym.adapters.profiling.measuring import Plan, measure
 from servegym.adapters.profiling.meter import Measurement
+from servegym.errors import ProfilingError
 from servegym.latency_models.calibration import calibrate
 from servegym.latency_models.measured_batches import read_batches
 from servegym.latency_models.model import LatencyModel

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from servegym.adapters.profiling.design import Batch, Prefill, Space, design
-from servegym.adapters.profiling.errors import ProfilingError
 from servegym.adapters.profiling.shapes import ModelShape, read_shape
+from servegym.errors import ProfilingError
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("one_thread")

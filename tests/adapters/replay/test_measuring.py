@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from servegym.adapters.replay.errors import ReplayError
 from servegym.adapters.replay.measuring import UNKNOWN, Measured
 from servegym.adapters.replay.records import CUT_OFF, FAILED, FINISHED, NOT_SENT, Record, Replayed
 from servegym.adapters.replay.timing import timed
 from servegym.api import simulate
+from servegym.errors import ReplayError
 from servegym.simulator.gains import Gain
 from servegym.simulator.workload import Workload
 

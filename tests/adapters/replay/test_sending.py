@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from servegym.adapters.replay.bodies import Bodies
-from servegym.adapters.replay.errors import ReplayError
 from servegym.adapters.replay.measuring import Measured
 from servegym.adapters.replay.records import CUT_OFF, FAILED, FINISHED, INTERRUPTED, NOT_SENT, REFUSED, TIMED_OUT
 from servegym.adapters.replay.sending import Endpoint, replay
+from servegym.errors import ReplayError
 from servegym.simulator.prefixes import Prompts
 from servegym.simulator.workload import Workload
 from tests.adapters.replay.fake_server import Answer, serving

@@ -18,8 +18,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from servegym.adapters.routing.asking import DEFAULTS
-from servegym.adapters.routing.beliefs import Belief
+from servegym.adapters.routing.assumptions import Assumptions
+from servegym.adapters.routing.request_terms import DEFAULTS
 from servegym.adapters.routing.server import listen, make_server
 from servegym.adapters.routing.settings import ProxySettings
 from servegym.adapters.vllm.terms import Defaults
@@ -206,8 +206,8 @@ def proxied(
     prefix_store_tokens: int = 0,
 ) -> Iterator[Served]:  # fmt: skip
     """A proxy before these, in a thread."""
-    belief = Belief.of(router(policy), None, None, "h100-llama3-8b")
-    live = belief.live(urls, prefix_store_tokens)
+    assumptions = Assumptions.of(router(policy), None, None, "h100-llama3-8b")
+    live = assumptions.live(urls, prefix_store_tokens)
     bound = listen(settings)
     server = make_server(live, urls, settings, defaults or DEFAULTS)
     served = Served(None, server, bound)

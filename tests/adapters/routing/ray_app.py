@@ -37,7 +37,7 @@ class Watched(PolicyRouter):
         ranked = await super().choose_replicas(candidate_replicas, pending_request)
         body = pending_request.args[0] if pending_request is not None and pending_request.args else {}
         if "watch" in body:
-            views = self._live.views[: len(self._slots)]
+            snapshots = self._live.snapshots[: len(self._slots)]
             with open(body["watch"], "a") as stream:
-                print([views["prefills"].tolist(), views["decodes"].tolist(), len(self._rows)], file=stream)
+                print([snapshots["prefills"].tolist(), snapshots["decodes"].tolist(), len(self._rows)], file=stream)
         return ranked

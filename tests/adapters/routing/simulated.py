@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from servegym.adapters.routing.live import LiveEngine, LiveRouter
-from servegym.adapters.routing.rows import Asked
+from servegym.adapters.routing.rows import RequestTerms
 from servegym.baselines.registry import scheduler
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
@@ -17,7 +17,8 @@ from servegym.simulator.gains import Gain
 from servegym.simulator.incidents import Incident
 from servegym.simulator.policies import Policy
 from servegym.simulator.prefixes import PrefixStore, Prompts
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import AT_ROUTES, DECISION
 from servegym.simulator.types import DRAINED, FAILED, FINISH, HOLD, RECALLED, RETURNED, TOKEN
 from servegym.simulator.workload import Workload
@@ -35,7 +36,7 @@ class Decision:
     time_s: float
     request: int
     engine: int
-    views: np.ndarray
+    snapshots: np.ndarray
     records: list[list[int]]
     running: list[list[int]]
 
@@ -84,28 +85,28 @@ def recorded(of: Scenario) -> list[Any]:
 
     def take_lines() -> None:
         nonlocal seen
-        lines = simulation.arrays.timeline[seen : simulation.arrays.clock[0].timeline_used]
+        lines = simulation.arrays.timeline[seen : simulation.arrays.status[0].timeline_used]
         items.extend((float(x.time_s), int(x.kind), int(x.engine), int(x.request)) for x in lines if x.kind in EVENTS)
         seen += len(lines)
 
     while simulation._advance(AT_ROUTES) == DECISION:
         take_lines()
-        known, clock = simulation.books.known, simulation.arrays.clock[0]
+        known, status = simulation.router_state.known, simulation.arrays.status[0]
         items.append(
             Decision(
-                float(clock.now_s),
-                int(clock.deciding_request),
-                int(simulation.books.route[0].engine),
-                known.views.copy(),
-                [known.records[e, : v.prefills].tolist() for e, v in enumerate(known.views)],
-                [known.running[e, : v.decodes].tolist() for e, v in enumerate(known.views)],
+                float(status.now_s),
+                int(status.deciding_request),
+                int(simulation.router_state.route[0].engine),
+                known.snapshots.copy(),
+                [known.prefilling[e, : v.prefills].tolist() for e, v in enumerate(known.snapshots)],
+                [known.decoding[e, : v.decodes].tolist() for e, v in enumerate(known.snapshots)],
             )
         )
     take_lines()
     return items
 
 
-class Told:
+class LiveReplay:
     """A live router that is told what was recorded. `asked` notes what it says, and knew, each time it is asked."""
 
     def __init__(self, of: Scenario, rows: int):
@@ -128,13 +129,13 @@ class Told:
         def noting(now_s: float, r: int, line: int | None) -> int:
             known = self.router.known
             before = [
-                [[self.number[k] for k in rows[e, : view[name]]] for e, view in enumerate(known.views)]
-                for rows, name in ((known.records, "prefills"), (known.running, "decodes"))
+                [[self.number[k] for k in rows[e, : snapshot[name]]] for e, snapshot in enumerate(known.snapshots)]
+                for rows, name in ((known.prefilling, "prefills"), (known.decoding, "decodes"))
             ]
-            views = known.views.copy()
+            snapshots = known.snapshots.copy()
             engine = ask(now_s, r, line)
-            if any(map(self.router.is_open, range(len(views)))):  # else there was nothing to ask
-                self.asked.append(Decision(now_s, self.number[r], engine, views, *before))
+            if any(map(self.router.is_open, range(len(snapshots)))):  # else there was nothing to ask
+                self.asked.append(Decision(now_s, self.number[r], engine, snapshots, *before))
             return engine
 
         self.router._ask = noting  # type: ignore[method-assign]
@@ -155,8 +156,8 @@ class Told:
             for _, kind, e, r in events:
                 self.event(now_s, kind, e, r, recalled)
             if decisions:
-                for e, view in enumerate(decisions[0].views):
-                    self.router.report(e, int(view.free_blocks), float(view.busy_until_s))
+                for e, snapshot in enumerate(decisions[0].snapshots):
+                    self.router.report(e, int(snapshot.free_blocks), float(snapshot.busy_until_s))
             for r in recalled:
                 self.router.route(now_s, self.row[r])
             self.router.ask_again(now_s)
@@ -165,7 +166,7 @@ class Told:
 
     def arrive(self, now_s: float, r: int) -> None:
         one = self.table[r]
-        asked = Asked(
+        asked = RequestTerms(
             int(one.prompt_tokens), float(one.ttft_slo_s), float(one.tpot_slo_s), float(one.ttlt_slo_s),
             int(one.priority), float(one.weight), FIRST_WEIGHT,
         )  # fmt: skip
@@ -188,7 +189,7 @@ class Told:
         elif kind == RETURNED:
             self.router.set_open(e, up=True)
         elif kind == DRAINED:  # perhaps one that is down
-            self.router.set_open(e, up=bool(self.router.views["up"][e]), closed=True)
+            self.router.set_open(e, up=bool(self.router.snapshots["up"][e]), closed=True)
 
 
 HELD = HOLD

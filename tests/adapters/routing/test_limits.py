@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from servegym.adapters.routing.errors import RoutingError
 from servegym.adapters.routing.server import listen
 from servegym.adapters.routing.settings import ProxySettings, checked_url
+from servegym.errors import RoutingError
 from tests.adapters.routing.fakes import (
     HOST,
     LONGEST_S,

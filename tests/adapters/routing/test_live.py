@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servegym.adapters.routing.errors import RoutingError
 from servegym.adapters.routing.live import LiveEngine, LiveRouter
-from servegym.adapters.routing.rows import Asked
+from servegym.adapters.routing.rows import RequestTerms
 from servegym.baselines.registry import router, scheduler
+from servegym.errors import RoutingError
 from servegym.simulator.policies import Policy
 from servegym.simulator.signatures import router as compiled_router
 from servegym.simulator.types import HOLD
 from tests.simulator.forming import linear
 
 MODEL = linear(c_p=2**-12, b_d=2**-10, t_c=2**-7)
-ASKED = Asked(100, 1.0, 0.05)
+ASKED = RequestTerms(100, 1.0, 0.05)
 
 
 def live(policy: Policy | str = "min-load", engines: int = 2, **more: object) -> LiveRouter:
@@ -26,22 +26,23 @@ def live(policy: Policy | str = "min-load", engines: int = 2, **more: object) ->
 
 
 @compiled_router
-def nowhere(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
-    """Names an engine that there is not, or a line that there is not."""
-    route.engine = 99 if r % 2 == 0 else HOLD
-    route.line = -7
+def nowhere(context, request, route):
+    """Names an engine that there is not, or a held queue that there is not."""
+    route.engine = 99 if request % 2 == 0 else HOLD
+    route.held_queue = -7
 
 
 @compiled_router
-def never(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+def never(context, request, route):
     """Holds everything."""
     route.engine = HOLD
 
 
 @compiled_router
-def alone(now_s, r, requests, known, state, parameters, estimates, plan, order, route):
+def alone(context, request, route):
     """Engine 0 while it has nothing to do, else it holds the request."""
-    route.engine = 0 if known.views[0].requests == 0 else HOLD
+    known = context.known
+    route.engine = 0 if known.snapshots[0].requests == 0 else HOLD
 
 
 def of(function: object) -> Policy:
@@ -91,7 +92,7 @@ def test_held_requests_go_in_their_order_and_can_be_given_up() -> None:
     one.leave(2.0, rows[0], finished=True)
     assert one.ask_again(2.0) == [(rows[2], 0)]
     assert one.ask_again(2.0) == [] and one.held == 1
-    assert one.views[0].finished == 1 and one.views[0].finished_tokens == 1
+    assert one.snapshots[0].finished == 1 and one.snapshots[0].finished_tokens == 1
 
 
 def test_engines_that_must_not_be_tried_again_and_none_at_all() -> None:
@@ -109,7 +110,7 @@ def test_engines_that_must_not_be_tried_again_and_none_at_all() -> None:
     assert one.ask_again(2.0) == [(other, 0)]
     one.token(3.0, r), one.recall(3.0, r)  # of an answer that was on its way: nothing happens
     assert one.route(3.0, r) == 0
-    assert one.views[0].requests == one.views[0].prefills == 2
+    assert one.snapshots[0].requests == one.snapshots[0].prefills == 2
 
 
 def test_free_memory_is_guessed_until_an_engine_reports_it() -> None:
@@ -118,10 +119,10 @@ def test_free_memory_is_guessed_until_an_engine_reports_it() -> None:
     one.route(0.0, r)
     one.token(0.5, r, 12)
     one.route(1.0, one.arrive(1.0, ASKED))
-    assert one.views["free_blocks"].tolist() == [93, 100], "112 tokens take 7 blocks of 16"
+    assert one.snapshots["free_blocks"].tolist() == [93, 100], "112 tokens take 7 blocks of 16"
     one.report(0, free_blocks=5, busy_until_s=9.0)
     one.route(2.0, one.arrive(2.0, ASKED))
-    assert one.views[0].free_blocks == 5 and one.views[0].busy_until_s == 9.0
+    assert one.snapshots[0].free_blocks == 5 and one.snapshots[0].busy_until_s == 9.0
 
 
 @settings(max_examples=60)
@@ -139,7 +140,7 @@ def test_whatever_happens_the_book_adds_up(data: st.DataObject) -> None:
         e = data.draw(st.integers(0, 2))
         now_s = step / 8
         if kind == "arrive":
-            r = one.arrive(now_s, Asked(data.draw(st.integers(1, 50)), 1.0, 0.05))
+            r = one.arrive(now_s, RequestTerms(data.draw(st.integers(1, 50)), 1.0, 0.05))
             assert r not in there
             one.route(now_s, r, data.draw(st.sets(st.integers(0, 2), max_size=2)))
             there.append(r)
@@ -169,13 +170,18 @@ def book(one: LiveRouter, there: list[int]) -> None:
     """Every sum of the router's view, counted from its lists."""
     rows, at = one.rows, []
     assert all(np.isnan(rows.first_token_s[r]) == (rows.emitted[r] == 0) for r in there)
-    assert rows.used == len(there) and one.held == sum(len(line) for line in one._lines)
-    for e, view in enumerate(one.views):
-        record, running = one.known.records[e, : view.prefills], one.known.running[e, : view.decodes]
-        assert view.requests == view.prefills + view.decodes
-        assert view.prefill_tokens == sum(rows.prompt[r] + rows.sent_tokens[r] for r in record)
-        assert view.decode_tokens == sum(rows.prompt[r] + rows.emitted[r] for r in running)
+    assert rows.used == len(there) and one.held == one.known.tiers["waiting"].sum()
+    for e, snapshot in enumerate(one.snapshots):
+        record, running = one.known.prefilling[e, : snapshot.prefills], one.known.decoding[e, : snapshot.decodes]
+        assert snapshot.requests == snapshot.prefills + snapshot.decodes
+        assert snapshot.prefill_tokens == sum(rows.prompt[r] + rows.outcomes[r].sent_tokens for r in record)
+        assert snapshot.decode_tokens == sum(rows.prompt[r] + rows.emitted[r] for r in running)
         assert all(rows.engine[r] == e for r in (*record, *running))
         at.extend([*record, *running])
-    waiting = [r for line in one._lines for r in line]
+    waiting = []
+    for held_queue in one.known.tiers:
+        r = held_queue.first
+        for _ in range(held_queue.waiting):
+            waiting.append(int(r))
+            r = rows.outcomes[r].next_in_queue
     assert len(set(at + waiting)) == len(at + waiting) and set(at + waiting) <= set(there)

@@ -11,8 +11,8 @@ from servegym.adapters.routing import live
 from servegym.baselines.registry import router, router_names
 from servegym.simulator.incidents import Incident
 from servegym.simulator.policies import Policy
-from servegym.simulator.types import HOLD, VIEW
-from tests.adapters.routing.simulated import Decision, Told, recorded, scenario, workload
+from servegym.simulator.types import ENGINE_SNAPSHOT, HOLD
+from tests.adapters.routing.simulated import Decision, LiveReplay, recorded, scenario, workload
 from tests.any_router import ROUTER as ANY_ENGINE
 
 # PolyServe takes engines out of the common pool, and their requests back: a live engine gives none back.
@@ -28,20 +28,20 @@ ALL_DOWN = tuple(Incident(0.75, e, "fail") for e in range(4)) + tuple(Incident(1
 
 def compared(
     policy: Policy, seed: int, rows: int, incidents: Any = (), prefixes: bool = False, requests: int = 120
-) -> Told:
+) -> LiveReplay:
     of = scenario(policy, workload(seed, requests, prefixes), incidents)
     items = recorded(of)
-    told = Told(of, rows)
-    told.play(items)
+    replayed = LiveReplay(of, rows)
+    replayed.play(items)
     simulated = [item for item in items if isinstance(item, Decision)]
     assert len(simulated) >= len(of.workload)
-    for mine, theirs in zip(told.asked, simulated, strict=True):
+    for mine, theirs in zip(replayed.asked, simulated, strict=True):
         assert (mine.time_s, mine.request, mine.engine) == (theirs.time_s, theirs.request, theirs.engine)
         assert (mine.records, mine.running) == (theirs.records, theirs.running)
-        for field in VIEW.names or ():
-            np.testing.assert_array_equal(mine.views[field], theirs.views[field], err_msg=field)
-    assert told.router.fallbacks == 0 and told.router.rows.used == 0 and told.router.held == 0
-    return told
+        for field in ENGINE_SNAPSHOT.names or ():
+            np.testing.assert_array_equal(mine.snapshots[field], theirs.snapshots[field], err_msg=field)
+    assert replayed.router.fallbacks == 0 and replayed.router.rows.used == 0 and replayed.router.held == 0
+    return replayed
 
 
 @pytest.mark.parametrize("incidents", [(), TROUBLE, ALL_DOWN], ids=["calm", "trouble", "all-down"])
@@ -71,20 +71,20 @@ def test_they_do_whatever_is_served_and_whatever_fails(name: str, seed: int, inc
 def test_they_do_where_rows_are_used_again(name: str) -> None:
     settings = {"fallback": "least-loaded"} if name == "gorouting" else {}
     policy = router(name).with_settings(**settings)
-    told = compared(policy, 3, rows=2, incidents=TROUBLE, prefixes=True, requests=300)
-    assert len(told.router.rows.table) < 300, "rows of requests that have left should be taken again"
+    replayed = compared(policy, 3, rows=2, incidents=TROUBLE, prefixes=True, requests=300)
+    assert len(replayed.router.rows.table) < 300, "rows of requests that have left should be taken again"
 
 
 def test_lists_of_engines_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "FIRST_CAPACITY", 4)
-    told = compared(router("llumnix"), 3, rows=256, requests=200)
-    assert told.router.known.records.shape[1] > 8
+    replayed = compared(router("llumnix"), 3, rows=256, requests=200)
+    assert replayed.router.known.prefilling.shape[1] > 8
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_all_that_a_router_may_know_is_the_same_and_lines_are_asked_in_the_same_order(seed: int) -> None:
-    told = compared(ANY_ENGINE.with_settings(holds=5), seed, rows=128, incidents=TROUBLE, prefixes=True)
-    assert sum(one.engine == HOLD for one in told.asked) > 10
+    replayed = compared(ANY_ENGINE.with_settings(holds=5), seed, rows=128, incidents=TROUBLE, prefixes=True)
+    assert sum(one.engine == HOLD for one in replayed.asked) > 10
 
 
 def test_a_learned_router_decides_the_same() -> None:

@@ -31,9 +31,9 @@ def idle(proxy: Served) -> None:
     assert state.router.rows.used == 0 and state.router.held == 0 and state._waiting == 0 and not state._held
     assert not any(one.attempts for one in state.backends.all)
     assert state.opening._value == OPENING and state._room._value == state.settings.max_in_flight
-    views = state.router.views
+    snapshots = state.router.snapshots
     for field in ("requests", "prefills", "prefill_tokens", "decodes", "decode_tokens"):
-        assert not views[field].any(), field
+        assert not snapshots[field].any(), field
 
 
 def counted(proxy: Served, name: str) -> float:
@@ -124,9 +124,9 @@ def test_memory_is_read_from_vllms_metrics(engines: list[FakeEngine]) -> None:
         0
     ].metrics = 'vllm:cache_config_info{block_size="32",num_gpu_blocks="500"} 1.0\nvllm:kv_cache_usage_perc{} 0.25\n'
     with proxied([engines[0].url], dataclasses.replace(QUICK, poll_s=0.05)) as proxy:
-        view = proxy.proxy.router.views[0]
-        until(lambda: view.total_blocks == 500, "metrics are read")
-        assert (view.total_blocks, view.block_tokens, view.free_blocks) == (500, 32, 375)
+        snapshot = proxy.proxy.router.snapshots[0]
+        until(lambda: snapshot.total_blocks == 500, "metrics are read")
+        assert (snapshot.total_blocks, snapshot.block_tokens, snapshot.free_blocks) == (500, 32, 375)
 
 
 # Where engines fail

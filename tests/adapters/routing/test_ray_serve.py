@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from servegym.adapters.routing.errors import RoutingError
+from servegym.errors import RoutingError
 from tests.adapters.routing.fakes import until
 
 ROOT = Path(__file__).resolve().parents[3]

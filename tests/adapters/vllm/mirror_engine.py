@@ -4,7 +4,7 @@ import numpy as np
 
 from servegym.adapters.vllm.mirror import Mirror
 from servegym.adapters.vllm.terms import Terms
-from servegym.simulator.simulation import Scenario
+from servegym.simulator.scenario import Scenario
 from servegym.simulator.types import NO_LIMIT
 from tests.timelines import Iteration
 

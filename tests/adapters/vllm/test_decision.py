@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from servegym.adapters.vllm.decision import Decisions, decisions_for
-from servegym.adapters.vllm.errors import VllmError
 from servegym.adapters.vllm.metrics import Metrics
 from servegym.adapters.vllm.settings import Settings
 from servegym.baselines import registry
 from servegym.baselines.artifact import Artifact, save_artifact
+from servegym.errors import ServegymError, VllmError
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.errors import ServegymError
 from servegym.simulator.policies import Policy, get_policy
 from servegym.simulator.signatures import scheduler
 
@@ -20,9 +19,10 @@ registry.load()
 
 
 @scheduler
-def nothing_but_nan(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    for place in range(queue.shape[0]):
-        plan[place].key = np.nan
+def nothing_but_nan(context, ranks, limits):
+    queue = context.queue
+    for position in range(queue.shape[0]):
+        ranks[position].key = np.nan
 
 
 NAN = Policy("nan", "scheduler", "Ranks that are no numbers.", "a test", nothing_but_nan)

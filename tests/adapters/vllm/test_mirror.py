@@ -7,7 +7,8 @@ from servegym.baselines import registry
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction
 from servegym.simulator.policies import get_policy, policy_names
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from tests.adapters.vllm.mirror_engine import MOST, mirror_of, obey, terms_of
 from tests.random_scenarios import random_device, random_latency, random_workload
 from tests.timelines import iterations
@@ -43,7 +44,7 @@ def test_plans_what_the_simulator_does(name: str) -> None:
         for number, (theirs, ours) in enumerate(zip(expected, got, strict=False)):
             assert ours == theirs, f"seed {seed}, step {number}"
         assert len(got) == len(expected)
-        assert mirror.sums[0] == pytest.approx(result.arrays.clock[0].gain, rel=1e-12)
+        assert mirror.sums[0] == pytest.approx(result.arrays.status[0].gain, rel=1e-12)
         assert mirror.queue_length == 0
         evictions += sum(len(step.evicted) for step in got)
     assert evictions > 0

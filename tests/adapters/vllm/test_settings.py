@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import servegym.adapters.vllm
-from servegym.adapters.vllm.errors import VllmError
 from servegym.adapters.vllm.settings import Settings, read_settings
 from servegym.adapters.vllm.step_log import StepLog
 from servegym.adapters.vllm.versions import check_version
+from servegym.errors import VllmError
 
 FILE = "a file that is there"
 
@@ -22,7 +22,7 @@ def policy(tmp_path: Path) -> str:
 
 
 def test_the_environment_comes_before_additional_config(policy: str) -> None:
-    config = {"servegym": {"policy": "elsewhere.json", "impose": "order", "metrics_port": 9100}}
+    config = {"servegym": {"policy": "elsewhere.json", "enforce": "order", "metrics_port": 9100}}
     environment = {"SERVEGYM_POLICY": policy, "SERVEGYM_DECISION_LIMIT_S": "0.002", "SERVEGYM_CORRECT": "0"}
     settings = read_settings(config, environment)
     assert settings == Settings(policy, "", "order", 0.002, False, "", 9100)
@@ -35,7 +35,7 @@ def test_the_environment_comes_before_additional_config(policy: str) -> None:
         ({"servegym": 3}, {}, "should be an object"),
         ({"servegym": {"polcy": "x"}}, {}, "no 'polcy'"),
         ({"servegym": {"policy": "nowhere.json"}}, {}, "should be the file of an artifact"),
-        ({}, {"SERVEGYM_POLICY": FILE, "SERVEGYM_IMPOSE": "force"}, "one of exact, order"),
+        ({}, {"SERVEGYM_POLICY": FILE, "SERVEGYM_ENFORCE": "force"}, "one of exact, order"),
         (
             {},
             {"SERVEGYM_POLICY": FILE, "SERVEGYM_DECISION_LIMIT_S": "soon"},

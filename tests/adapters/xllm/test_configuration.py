@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.adapters.xllm.configuration import LARGEST_WEIGHT, NEAR_ENOUGH, whole_numbers, xllm_configuration
-from servegym.adapters.xllm.errors import XllmError
 from servegym.adapters.xllm.flags import load_version
 from servegym.baselines.artifact import Artifact
 from servegym.baselines.learned.controller import controlled
 from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.observations.engine import engine_layout
 from servegym.baselines.registry import router, scheduler
+from servegym.errors import XllmError
 
 WORKLOAD = {
     "slo": "proserve", "ttft_slo_s": 1.0, "tpot_slo_s": 0.05, "weight_of_priority": {"0": 2.0, "1": 1.0},

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from servegym.adapters.xllm.errors import XllmError
 from servegym.adapters.xllm.flags import load_version, version_numbers
+from servegym.errors import XllmError
 
 RECORD = json.loads(importlib.resources.files("servegym.adapters.xllm").joinpath("flags.json").read_text("utf-8"))
 KINDS = {"bool": bool, "int32": int, "double": float, "string": str}

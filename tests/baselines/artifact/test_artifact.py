@@ -32,7 +32,7 @@ from servegym.baselines.registry import (
     scheduler,
     scheduler_names,
 )
-from servegym.simulator.errors import PolicyError
+from servegym.errors import PolicyError
 from servegym.simulator.policies import Fact, Policy, from_json
 
 safetensors = pytest.importorskip("safetensors.numpy")

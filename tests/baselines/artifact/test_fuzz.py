@@ -39,10 +39,10 @@ def documents(tmp_path_factory) -> tuple[Path, list[dict[str, Any]]]:
     base = controlled(
         scheduler("slide-batching"), ("gamma", "eta"), Network.random(Shape.dense_on(engine_layout(), 2), rng)
     )
-    way = routed(router("gorouting"), Network.random(Shape.shared_by(routing_layout(3)), rng))
+    learned = routed(router("gorouting"), Network.random(Shape.shared_by(routing_layout(3)), rng))
     workload = {"ttft_slo_s": 1.0, "weight_of_priority": {"1": 2.0}, "loads": [1.4]}
     estimator = {"profile": "mine", "form": "linear", "coefficients": [1.0], "fit": {}}
-    artifact = Artifact({"scheduler": base, "router": way}, estimator, workload, {"trained_on": {}})
+    artifact = Artifact({"scheduler": base, "router": learned}, estimator, workload, {"trained_on": {}})
     (folder / "cma-engine-batching.safetensors").write_bytes(SHIPPED.with_suffix(".safetensors").read_bytes())
     return folder, [
         json.loads(save_artifact(artifact, folder / "new.json").read_text()),

@@ -6,12 +6,13 @@ from servegym.baselines.registry import scheduler
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.policies import Policy
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from tests.random_scenarios import random_device, random_latency, random_workload
-from tests.simulator.arrays import as_bytes, book_bytes
+from tests.simulator.arrays import as_bytes, router_bytes
 
 # What a policy works with: its own numbers, and how it ranked last (equal orders can have other ranks).
-OWN = ("parameters", "plan")
+OWN = ("parameters", "ranks")
 
 
 def served_by(policy: Policy, seed: int = 0, engines: int = 1, role: str = "both") -> Simulation:
@@ -38,7 +39,8 @@ def served_by(policy: Policy, seed: int = 0, engines: int = 1, role: str = "both
 
 def bytes_of(simulation: Simulation) -> dict[str, bytes]:
     """All arrays of a run but for OWN; what a router and a scaler know, too."""
-    named = as_bytes(simulation.arrays) | {f"books.{k}": v for k, v in book_bytes(simulation.books).items()}
+    known = router_bytes(simulation.router_state)
+    named = as_bytes(simulation.arrays) | {f"router_state.{k}": v for k, v in known.items()}
     return {name: value for name, value in named.items() if name not in OWN and not name.endswith("parameters")}
 
 
@@ -46,6 +48,6 @@ def check_served(simulation: Simulation) -> None:
     """Every request is finished with all its tokens, and no memory is held."""
     arrays, table = simulation.arrays, simulation.scenario.workload.table
     np.testing.assert_array_equal(arrays.requests["emitted_tokens"], table["output_tokens"])
-    assert np.isfinite(arrays.outcomes["finish_s"]).all() and arrays.clock[0].finished == len(table)
+    assert np.isfinite(arrays.outcomes["finish_s"]).all() and arrays.status[0].finished == len(table)
     assert (arrays.engines["free_blocks"] == arrays.engines["total_blocks"]).all()
     assert (arrays.requests["blocks"] == 0).all() and (arrays.engines["queue_length"] == 0).all()

@@ -10,7 +10,7 @@ from servegym.baselines.learned.controller import control_table, controlled, def
 from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.observations.engine import engine_layout
 from servegym.baselines.registry import scheduler
-from servegym.simulator.errors import PolicyError
+from servegym.errors import PolicyError
 from servegym.simulator.policies import Parameter, Policy, last_ranked_first
 from servegym.simulator.simulation import Simulation
 from tests.baselines.learned.cases import bytes_of, check_served, served_by

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from servegym.baselines.learned.forward import hyperbolic_tangent
 from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.observations.queue import queue_layout
-from servegym.simulator.errors import PolicyError
+from servegym.errors import PolicyError
 
 pytestmark = pytest.mark.nojit
 

@@ -11,11 +11,10 @@ from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.learned.ranking import first_score, ranked, rerank, scored
 from servegym.baselines.observations.queue import REQUEST_FIELDS, fill_slots, queue_layout
 from servegym.baselines.registry import router, scheduler, scheduler_names
-from servegym.simulator.errors import PolicyError
+from servegym.errors import PolicyError
 from servegym.simulator.policies import Policy
-from servegym.simulator.signatures import state_view
 from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import LEAVE_OUT, PLAN, REQUEST
+from servegym.simulator.types import LEAVE_OUT, RANK, REQUEST
 from tests.baselines.learned.cases import bytes_of, check_served, served_by
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests, scene
@@ -44,7 +43,7 @@ def order_of(plan: np.ndarray) -> list[int]:
 
 
 def ranks(*lines: tuple[int, float]) -> np.ndarray:
-    plan = np.zeros(len(lines), PLAN)
+    plan = np.zeros(len(lines), RANK)
     plan["tier"], plan["key"] = zip(*lines, strict=True)
     return plan
 
@@ -154,13 +153,13 @@ def test_what_the_slots_hold_is_shown():
     simulation = Simulation(scene(late, policy, linear(c_p=1, b_d=1, t_c=1)))
     assert simulation.step()
     numbers, at = simulation.arrays.parameters[0], first_score(base)
-    plan = simulation.plan_of(policy, numbers.copy(), 0, 0.0)
+    plan = simulation.ranks_of(policy, numbers.copy(), 0, 0.0)
     assert order_of(plan) == [0], "decided: the earliest deadline runs, alone"
     shown = numbers.copy()
     shown[at + SLOTS] = 1.0
-    assert order_of(simulation.plan_of(policy, shown, 0, 0.0)) == [0, 1, 2]
+    assert order_of(simulation.ranks_of(policy, shown, 0, 0.0)) == [0, 1, 2]
     numbers[at + 2] = 1.0
-    assert order_of(simulation.plan_of(policy, numbers.copy(), 0, 0.0)) == [2]
+    assert order_of(simulation.ranks_of(policy, numbers.copy(), 0, 0.0)) == [2]
     while simulation.step():
         numbers[at : at + SLOTS] = 0.0
     finish_s = simulation.result().requests.finish_s
@@ -189,13 +188,10 @@ def test_what_may_be_asked_twice_answers_alike(name):
         simulation = Simulation(once.scenario, record_timeline=True)
         while simulation.step():
             arrays, e = simulation.arrays, 0
-            queue = arrays.queues[e][: arrays.engines[e].queue_length]
             for _ in range(2):
                 limits = np.zeros(1, arrays.limits.dtype)
-                base.function.entry(
-                    arrays.clock[0].now_s, arrays.engines[e], arrays.requests, queue, state_view(arrays.state, e),
-                    arrays.parameters[e], simulation.estimator_of(e), arrays.plan, limits[0],
-                )  # fmt: skip
+                context = simulation.scheduler_context(e, arrays.status[0].now_s)
+                base.function.entry(context, arrays.ranks, limits[0])
         # flow-prefill sets a slice for decodes when it is asked first, and none then: only prefills can be cut.
         assert bytes_of(simulation) | {"limits": b""} == bytes_of(once) | {"limits": b""}
 

@@ -11,8 +11,8 @@ from servegym.baselines.learned.scaling import best_choice, choice_of, choices_o
 from servegym.baselines.observations.routing import ROUTED_FIELDS, routing_layout
 from servegym.baselines.observations.tiers import SCALED_FIELDS, tiers_layout
 from servegym.baselines.registry import router, router_names, scaler
-from servegym.simulator.errors import PolicyError
-from servegym.simulator.types import MOVE, REQUEST, VIEW
+from servegym.errors import PolicyError
+from servegym.simulator.types import ENGINE_SNAPSHOT, MOVE, REQUEST
 from tests.any_router import SCALER
 from tests.baselines.learned.cases import bytes_of, check_served, served_by
 
@@ -45,9 +45,9 @@ def network_of(seed: int | None = None, slots: int = 4) -> Network:
     ],
 )
 def test_the_best_engine(scores, chosen, wanted):
-    views, request = np.zeros(4, VIEW), np.zeros(1, REQUEST)[0]
-    views["up"] = [1, 1, 1, 0]
-    assert best_engine(views, request, chosen, np.array(scores, "f8")) == wanted
+    snapshots, request = np.zeros(4, ENGINE_SNAPSHOT), np.zeros(1, REQUEST)[0]
+    snapshots["up"] = [1, 1, 1, 0]
+    assert best_engine(snapshots, request, chosen, np.array(scores, "f8")) == wanted
 
 
 @pytest.mark.parametrize("name", sorted(set(router_names()) - set(HOLDS_OR_MOVES)))

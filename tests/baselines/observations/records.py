@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from servegym.simulator.types import ENGINE, LEAVE_OUT, PLAN, REQUEST, VIEW
+from servegym.simulator.types import ENGINE, ENGINE_SNAPSHOT, LEAVE_OUT, RANK, REQUEST
 
 LENGTHS = [1, 2, 100, 2**20]
 TIMES_S = [0.0, 1e-9, 0.02, 1.0, 1e3, 1e9]
@@ -46,20 +46,20 @@ def random_engine(random: np.random.Generator) -> np.record:
 
 
 def random_plan(random: np.random.Generator, n: int) -> np.ndarray:
-    plan = np.zeros(n, PLAN)
+    plan = np.zeros(n, RANK)
     plan["tier"] = random.choice([-1, 0, 1, LEAVE_OUT], n)
     plan["key"] = random.choice([-np.inf, -1.0, 0.0, 2.0, np.inf], n)
     return plan
 
 
-def disturb_views(random: np.random.Generator, views: np.ndarray, tiers: int) -> None:
+def disturb_snapshots(random: np.random.Generator, snapshots: np.ndarray, tiers: int) -> None:
     """What a router knows of engines becomes anything; the lengths of its lists stay as they are."""
-    assert views.dtype == VIEW
-    n = len(views)
-    views["role"], views["tier"] = random.integers(0, 3, n), random.integers(-1, tiers, n)
-    views["up"], views["closed"] = random.random(n) < 0.8, random.random(n) < 0.2
+    assert snapshots.dtype == ENGINE_SNAPSHOT
+    n = len(snapshots)
+    snapshots["role"], snapshots["tier"] = random.integers(0, 3, n), random.integers(-1, tiers, n)
+    snapshots["up"], snapshots["closed"] = random.random(n) < 0.8, random.random(n) < 0.2
     for field in ("free_blocks", "total_blocks"):
-        views[field] = random.choice([0, 1, 10**6], n)
-    views["changed_s"], views["busy_until_s"] = random.choice(TIMES_S, n), random.choice(TIMES_S, n)
-    views["decode_tokens"], views["requests"] = random.choice([0, 5, 2**30], n), random.choice([0, 3, 10**6], n)
-    views["prefill_tokens"] = random.choice([0, 5, 2**30], n)
+        snapshots[field] = random.choice([0, 1, 10**6], n)
+    snapshots["changed_s"], snapshots["busy_until_s"] = random.choice(TIMES_S, n), random.choice(TIMES_S, n)
+    snapshots["decode_tokens"], snapshots["requests"] = random.choice([0, 5, 2**30], n), random.choice([0, 3, 10**6], n)
+    snapshots["prefill_tokens"] = random.choice([0, 5, 2**30], n)

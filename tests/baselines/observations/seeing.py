@@ -12,7 +12,17 @@ from servegym.baselines.observations import tiers as tiers_page
 from servegym.baselines.observations.fields import Layout
 from servegym.simulator import types as layout
 from servegym.simulator.compilation import compiled
-from servegym.simulator.signatures import ENGINE, ESTIMATES, ESTIMATOR, KNOWN, PLANS, QUEUE, REQUESTS, array
+from servegym.simulator.fields import array, fresh
+from servegym.simulator.signatures import (
+    QUEUE,
+    RANK_TABLE,
+    REQUESTS,
+    ROUTER_CONTEXT,
+    SCALER_CONTEXT,
+    SCHEDULER_CONTEXT,
+    SchedulerContext,
+    State,
+)
 from servegym.simulator.simulation import Simulation
 
 SEEN = array(types.float32)
@@ -20,31 +30,27 @@ Seen = dict[str, float]  # by full name, each found within its bounds
 WRITTEN_BEHIND = 7.0  # what stands behind the numbers that are to be written
 
 
-@compiled(types.void(types.float64, ENGINE, REQUESTS, QUEUE, ESTIMATOR, PLANS, SEEN))
-def see_engine(now_s, engine, requests, queue, estimator, plan, out):
-    engine_page.observe_engine(now_s, engine, requests, queue, estimator, plan, out)
+@compiled(types.void(SCHEDULER_CONTEXT, RANK_TABLE, SEEN))
+def see_engine(context, ranks, out):
+    engine_page.observe_engine(context, ranks, out)
 
 
-@compiled(types.int64(types.float64, ENGINE, REQUESTS, QUEUE, ESTIMATOR, PLANS, QUEUE, types.int64, SEEN))
-def see_queue(now_s, engine, requests, queue, estimator, plan, order, slots, out):
-    return queue_page.observe_queue(now_s, engine, requests, queue, estimator, plan, order, slots, out)
+@compiled(types.int64(SCHEDULER_CONTEXT, RANK_TABLE, QUEUE, types.int64, SEEN))
+def see_queue(context, ranks, order, slots, out):
+    return queue_page.observe_queue(context, ranks, order, slots, out)
 
 
-@compiled(
-    types.void(
-        types.float64, types.int64, REQUESTS, KNOWN, ESTIMATES, types.int64, types.int64, types.int64, SEEN
-    )
-)  # fmt: skip
-def see_routing(now_s, r, requests, known, estimates, chosen, decode, slots, out):
-    routing_page.observe_routing(now_s, r, requests, known, estimates, chosen, decode, slots, out)
+@compiled(types.void(ROUTER_CONTEXT, types.int64, types.int64, types.int64, types.int64, SEEN))
+def see_routing(context, r, chosen, decode, slots, out):
+    routing_page.observe_routing(context, r, chosen, decode, slots, out)
 
 
-@compiled(types.void(types.float64, REQUESTS, KNOWN, ESTIMATES, array(layout.MOVE), types.int64, SEEN))
-def see_tiers(now_s, requests, known, estimates, moves, slots, out):
-    tiers_page.observe_tiers(now_s, requests, known, estimates, moves, slots, out)
+@compiled(types.void(SCALER_CONTEXT, array(layout.MOVE), types.int64, SEEN))
+def see_tiers(context, moves, slots, out):
+    tiers_page.observe_tiers(context, moves, slots, out)
 
 
-@compiled(types.int64(REQUESTS, QUEUE, PLANS, types.int64, QUEUE))
+@compiled(types.int64(REQUESTS, QUEUE, RANK_TABLE, types.int64, QUEUE))
 def choose(requests, queue, plan, slots, order):
     return queue_page.fill_slots(requests, queue, plan, slots, order)
 
@@ -66,10 +72,16 @@ def named(shape: Layout, out: np.ndarray) -> Seen:
     return dict(zip((name for name, _ in shape), seen.tolist(), strict=True))
 
 
+def context_of(now_s: float, engine: Any, requests: np.ndarray, queue: np.ndarray, estimator: Any) -> SchedulerContext:
+    """Of a scheduler that remembers nothing."""
+    state = fresh(State, {"rows": 0, "fields": 0, "slots": 0})
+    return SchedulerContext(now_s, engine, requests, queue, state, np.zeros(0), estimator, np.zeros((0, len(queue))))
+
+
 def of_engine(now_s: float, engine: Any, requests: np.ndarray, queue: np.ndarray, estimator: Any) -> Seen:
     shape = engine_page.engine_layout()
-    plan, out = np.zeros(len(queue), layout.PLAN), empty(shape)
-    see_engine(now_s, engine, requests, queue, estimator, plan, out)
+    ranks, out = np.zeros(len(queue), layout.RANK), empty(shape)
+    see_engine(context_of(now_s, engine, requests, queue, estimator), ranks, out)
     return named(shape, out)
 
 
@@ -79,31 +91,29 @@ def of_queue(
     """What is seen, and the places in the queue of the requests in the slots."""
     shape = queue_page.queue_layout(slots)
     out, order = empty(shape), np.full(min(slots, len(queue)), -1, "i4")
-    filled = see_queue(now_s, engine, requests, queue, estimator, plan, order, slots, out)
+    filled = see_queue(context_of(now_s, engine, requests, queue, estimator), plan, order, slots, out)
     return named(shape, out), order[:filled].tolist()
 
 
 def at_batch(simulation: Simulation, slots: int) -> tuple[Seen, list[int]]:
     """`of_queue` where a simulation has stopped before a batch, ranked by its own scheduler."""
     arrays = simulation.arrays
-    e, now_s = int(arrays.clock[0].deciding_engine), float(arrays.clock[0].now_s)
+    e, now_s = int(arrays.status[0].deciding_engine), float(arrays.status[0].now_s)
     policy = simulation.settings.schedulers[int(arrays.engines[e].kind)]
-    plan = simulation.plan_of(policy, arrays.parameters[e], e, now_s)
+    plan = simulation.ranks_of(policy, arrays.parameters[e], e, now_s)
     queue = arrays.queues[e][: arrays.engines[e].queue_length]
     return of_queue(now_s, arrays.engines[e], arrays.requests, queue, simulation.estimator_of(e), plan, slots)
 
 
 def of_routing(simulation: Simulation, r: int, now_s: float, chosen: int, decode: int, slots: int) -> Seen:
     shape = routing_page.routing_layout(slots)
-    out, books = empty(shape), simulation.books
-    see_routing(
-        now_s, r, simulation.arrays.requests, books.known, books.estimates, chosen, decode, slots, out
-    )  # fmt: skip
+    out = empty(shape)
+    see_routing(simulation.router_context(now_s), r, chosen, decode, slots, out)
     return named(shape, out)
 
 
 def of_tiers(simulation: Simulation, now_s: float, slots: int) -> Seen:
     shape = tiers_page.tiers_layout(slots)
-    out, books = empty(shape), simulation.books
-    see_tiers(now_s, simulation.arrays.requests, books.known, books.estimates, books.moves, slots, out)
+    out = empty(shape)
+    see_tiers(simulation.scaler_context(now_s), simulation.router_state.moves, slots, out)
     return named(shape, out)

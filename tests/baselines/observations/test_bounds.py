@@ -17,7 +17,7 @@ from servegym.simulator.signatures import Estimator
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import AT_CHECKS, AT_ROUTES, DECISION
 from tests import strategies
-from tests.baselines.observations.records import disturb_views, random_engine, random_plan, random_requests
+from tests.baselines.observations.records import disturb_snapshots, random_engine, random_plan, random_requests
 from tests.baselines.observations.seeing import at_batch, of_engine, of_queue, of_routing, of_tiers
 
 FEW = settings(max_examples=8)
@@ -74,8 +74,12 @@ def test_of_states_that_routers_come_to(name, data):
     for _ in range(MOST_STOPS):
         if simulation._advance(AT_ROUTES) != DECISION:
             break
-        clock = simulation.arrays.clock[0]
-        r, now_s, chosen = int(clock.deciding_request), float(clock.now_s), int(simulation.books.route[0].engine)
+        status = simulation.arrays.status[0]
+        r, now_s, chosen = (
+            int(status.deciding_request),
+            float(status.now_s),
+            int(simulation.router_state.route[0].engine),
+        )
         got = of_routing(simulation, r, now_s, chosen, decode, slots)
         if decode == 0 and 0 <= chosen < slots:
             assert got[f"engine[{chosen}].takes"] == got[f"engine[{chosen}].chosen"] == 1
@@ -91,14 +95,14 @@ def test_of_anything_a_router_could_know(data, seed):
     for _ in range(int(random.integers(1, 30))):
         if simulation._advance(AT_ROUTES) != DECISION:
             return
-    run, books = simulation.arrays, simulation.books
+    run, router_state = simulation.arrays, simulation.router_state
     run.requests[:] = random_requests(random, len(run.requests))
-    disturb_views(random, books.known.views, len(books.known.tiers) - 2)
-    books.known.tiers["waiting"] = random.choice([0, 1, 10**6], len(books.known.tiers))
-    books.moves["tier"] = random.integers(-1, len(books.known.tiers) - 2, engines)
+    disturb_snapshots(random, router_state.known.snapshots, len(router_state.known.tiers) - 2)
+    router_state.known.tiers["waiting"] = random.choice([0, 1, 10**6], len(router_state.known.tiers))
+    router_state.moves["tier"] = random.integers(-1, len(router_state.known.tiers) - 2, engines)
     slots, now_s = int(random.choice([1, engines, 9])), float(random.choice([0.0, 0.5, 1e9]))
     for decode in (0, 1):
-        of_routing(simulation, int(run.clock[0].deciding_request), now_s, -1, decode, slots)
+        of_routing(simulation, int(run.status[0].deciding_request), now_s, -1, decode, slots)
     of_tiers(simulation, now_s, slots)
 
 
@@ -116,6 +120,6 @@ def test_of_states_that_a_scaler_comes_to(data):
     for _ in range(MOST_STOPS):
         if simulation._advance(AT_CHECKS) != DECISION:
             break
-        got = of_tiers(simulation, float(simulation.arrays.clock[0].now_s), len(simulation.arrays.engines))
-        moves = simulation.books.moves
+        got = of_tiers(simulation, float(simulation.arrays.status[0].now_s), len(simulation.arrays.engines))
+        moves = simulation.router_state.moves
         assert [got[f"engine[{e}].base_closes"] for e in range(len(moves))] == (moves["closed"] != 0).tolist()

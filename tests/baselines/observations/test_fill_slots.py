@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servegym.simulator.types import IN_TASK, LEAVE_OUT, PLAN, REQUEST
+from servegym.simulator.types import IN_TASK, LEAVE_OUT, RANK, REQUEST
 from tests.baselines.observations.seeing import choose
 
 pytestmark = pytest.mark.nojit
@@ -18,7 +18,7 @@ def chosen(ranks: list[tuple[int, float]], slots: int, decodes: tuple[int, ...] 
     requests["prompt_tokens"] = 2
     for r in decodes:
         requests[r]["emitted_tokens"], requests[r]["computed_tokens"] = 1, 2
-    plan = np.zeros(len(ranks), PLAN)
+    plan = np.zeros(len(ranks), RANK)
     plan["tier"], plan["key"] = [tier for tier, _ in ranks], [key for _, key in ranks]
     before = plan.copy()
     room = min(slots, len(ranks))

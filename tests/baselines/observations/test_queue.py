@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import scheduler
-from servegym.simulator.types import LEAVE_OUT, PLAN
+from servegym.simulator.types import LEAVE_OUT, RANK
 from tests.baselines.observations.seeing import at_batch, of_engine, of_queue
 from tests.simulator.forming import by_place, decode, state, waiting_for_a_batch
 
@@ -78,14 +78,14 @@ def test_requests_left_out_are_in_no_slot():
 def test_an_empty_queue():
     simulation = waiting_for_a_batch(EDF, *queue())
     engine, requests, none = simulation.arrays.engines[0], simulation.arrays.requests, np.zeros(0, "i4")
-    got, places = of_queue(0.0, engine, requests, none, simulation.estimator_of(0), np.zeros(0, PLAN), 2)
+    got, places = of_queue(0.0, engine, requests, none, simulation.estimator_of(0), np.zeros(0, RANK), 2)
     assert places == [] and of_slot(got, 0)["present"] == 0
     assert got["engine.queued"] == got["engine.late"] == got["engine.urgent_gain"] == 0 and got["engine.free_kv"] > 0
 
 
 def test_only_the_estimates_of_the_plan_are_written():
     simulation = waiting_for_a_batch(EDF, *queue())
-    plan = np.zeros(5, PLAN)  # longer than the queue
+    plan = np.zeros(5, RANK)  # longer than the queue
     plan["tier"], plan["key"], plan["victim_tier"], plan["exec_s"] = [3, LEAVE_OUT, 1, 0, 0], 0.5, 9, -1.0
     before = plan.copy()
     arrays = simulation.arrays

@@ -11,7 +11,8 @@ from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment, PrefixStore
 from servegym.simulator.gains import Gain
 from servegym.simulator.prefixes import Prompts, use_chunks
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from tests.baselines.observations.seeing import Seen, of_routing
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests
@@ -26,7 +27,7 @@ COLUMNS = {"prompt_tokens": 1, "ttft_slo_s": 1000.0, "tpot_slo_s": 1e6, "weight"
 def cluster_of(
     *engines: dict, request: dict, role: str = "both", model: LatencyModel = A_TOKEN_A_SECOND, blocks: int = 100
 ) -> tuple[Simulation, int]:
-    """Engines with their queue records ("record") and fields of their views; and the request, the last of all."""
+    """Engines with their queue records ("record") and fields of their snapshots; and the request, the last of all."""
     rows = [*(row for one in engines for row in one.get("record", ())), request]
     workload = requests(**{field: [row.get(field, default) for row in rows] for field, default in COLUMNS.items()})
     pools = [Deployment(model, model, blocks, len(engines), block_tokens=1, watermark=0.0, role=role)]
@@ -37,18 +38,18 @@ def cluster_of(
         workload, Cluster(tuple(pools)), scheduler("edf"), Gain(first_weight=1.0), router=router("min-load")
     )  # fmt: skip
     simulation = Simulation(scenario)
-    known, nth = simulation.books.known, 0
+    known, nth = simulation.router_state.known, 0
     for e, one in enumerate(engines):
-        view = known.views[e]
+        snapshot = known.snapshots[e]
         for row in one.get("record", ()):
-            known.records[e, view.prefills] = nth
-            view.prefills += 1
-            view.requests += 1
-            view.prefill_tokens += row["prompt_tokens"]
+            known.prefilling[e, snapshot.prefills] = nth
+            snapshot.prefills += 1
+            snapshot.requests += 1
+            snapshot.prefill_tokens += row["prompt_tokens"]
             nth += 1
         for field, value in one.items():
             if field != "record":
-                view[field] = value
+                snapshot[field] = value
     return simulation, nth
 
 
@@ -171,8 +172,8 @@ def test_tiers_and_lines():
     workload = requests(prompt_tokens=[3, 3], tpot_slo_s=[0.02, 0.1], arrival_s=0.0)
     pool = Deployment(A_TOKEN_A_SECOND, A_TOKEN_A_SECOND, 100, 3, block_tokens=1, watermark=0.0)
     simulation = Simulation(Scenario(workload, Cluster((pool,), tiers=(0.02, 0.05, 0.1)), scheduler("edf")))
-    known = simulation.books.known
-    known.views["tier"] = [-1, 0, 2]
+    known = simulation.router_state.known
+    known.snapshots["tier"] = [-1, 0, 2]
     known.tiers["waiting"][:] = [1, 0, 1, 1, 9]  # the last is the simulator's own
     got = of_routing(simulation, 1, 0.0, -1, 0, 3)
     assert of_engines(got, "in_pool", 3) == [1, 0, 0]
@@ -187,8 +188,8 @@ def test_a_beginning_that_the_engine_has():
         A_TOKEN_A_SECOND, A_TOKEN_A_SECOND, 100, 2, block_tokens=1, watermark=0.0, prefix_store=PrefixStore(64)
     )  # fmt: skip
     simulation = Simulation(Scenario(workload, pool, scheduler("edf"), router=router("min-load")))
-    known = simulation.books.known
-    use_chunks(known.prefixes, known.prefixes.sent[1], int(known.views[1].store_sets), 0, 0)
+    known = simulation.router_state.known
+    use_chunks(known.prefixes, known.prefixes.sent[1], int(known.snapshots[1].store_sets), 0, 0)
     got = of_routing(simulation, 1, 0.0, -1, 0, 2)
     assert of_engines(got, "prefix", 2) == pytest.approx([0, 0.4])
     assert of_engines(got, "exec", 2) == pytest.approx([5 / 1005, 3 / 1003], rel=2e-3)

@@ -6,7 +6,8 @@ import pytest
 from servegym.baselines.registry import router, scaler, scheduler
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import TIERS
 from tests.baselines.observations.seeing import Seen, of_tiers
 from tests.simulator.forming import linear
@@ -30,7 +31,7 @@ def cluster() -> Simulation:
             scaler=scaler("polyserve"),
         )
     )  # fmt: skip
-    simulation.books.moves["tier"] = simulation.books.known.views["tier"]
+    simulation.router_state.moves["tier"] = simulation.router_state.known.snapshots["tier"]
     return simulation
 
 
@@ -40,9 +41,9 @@ def of_engine(seen: Seen, e: int, *names: str) -> list[float]:
 
 def test_where_engines_are_and_requests_wait():
     simulation = cluster()
-    views, tiers = simulation.books.known.views, simulation.books.known.tiers
-    views["tier"], views["requests"] = [0, 0, 2, -1], [3, 4, 1, 0]
-    views[1].closed, views[2].up = 1, 0
+    snapshots, tiers = simulation.router_state.known.snapshots, simulation.router_state.known.tiers
+    snapshots["tier"], snapshots["requests"] = [0, 0, 2, -1], [3, 4, 1, 0]
+    snapshots[1].closed, snapshots[2].up = 1, 0
     tiers["waiting"][:] = [0, 3, 1, 7, 50]  # by tier, best effort, the simulator's own
     got = of_tiers(simulation, 0.0, 4)
     assert [got[f"cluster.{name}"] for name in ("in_pool", "closed", "failed", "best_effort")] == pytest.approx(
@@ -58,8 +59,8 @@ def test_where_engines_are_and_requests_wait():
 
 def test_engines_and_what_the_base_does_with_them():
     simulation = cluster()
-    views, moves = simulation.books.known.views, simulation.books.moves
-    views["tier"], views["requests"] = [0, 0, -1, 2], [3, 2, 0, 0]
+    snapshots, moves = simulation.router_state.known.snapshots, simulation.router_state.moves
+    snapshots["tier"], snapshots["requests"] = [0, 0, -1, 2], [3, 2, 0, 0]
     moves["tier"], moves["closed"] = [0, -1, 1, 2], [1, 0, 0, 0]
     got = of_tiers(simulation, 0.0, 4)
     places = ["in_pool", *(f"in_tier_{t}" for t in range(TIERS))]
@@ -73,11 +74,11 @@ def test_engines_and_what_the_base_does_with_them():
 
 def test_requests_of_an_engine():
     simulation = cluster()
-    known = simulation.books.known
-    view = known.views[1]
-    view.tier, view.requests, view.prefills, view.decodes = 2, 4, 2, 2
-    view.decode_tokens, view.free_blocks = 14, 25
-    known.records[1, :2], known.running[1, :2] = [0, 2], [1, 3]  # tiers 0 and 2, 1 and 2
+    known = simulation.router_state.known
+    snapshot = known.snapshots[1]
+    snapshot.tier, snapshot.requests, snapshot.prefills, snapshot.decodes = 2, 4, 2, 2
+    snapshot.decode_tokens, snapshot.free_blocks = 14, 25
+    known.prefilling[1, :2], known.decoding[1, :2] = [0, 2], [1, 3]  # tiers 0 and 2, 1 and 2
     got = of_tiers(simulation, 3.0, 3)
     assert of_engine(got, 1, "prefills", "decodes", "own", "free_kv") == pytest.approx(
         [(1 + 1 / 2) / 12, (1 + 1 / 2) / 12, 0.5, 0.25]

@@ -16,7 +16,7 @@ from typing import Any
 
 import optuna
 
-from servegym.simulator.errors import ServegymError
+from servegym.errors import ServegymError
 from servegym.tuners.search.seeding import SeededSampler
 from servegym.tuners.search.slots import slot_of, worker_of
 from servegym.tuners.search.storage import open_storage, open_study

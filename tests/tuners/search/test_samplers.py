@@ -3,8 +3,8 @@
 import pytest
 
 from servegym.baselines import registry
+from servegym.errors import SearchError
 from servegym.tuners.search.choosing import Range, build_space
-from servegym.tuners.search.errors import SearchError
 from servegym.tuners.search.samplers import SAMPLERS, check_search, first_points, make_pruner, make_sampler
 
 SPACE = build_space({"scheduler": registry.scheduler("slide-batching")}, {"gamma": Range(), "eta": Range()})

@@ -12,7 +12,7 @@ import optuna
 from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import TrialState, create_trial
 
-from servegym.simulator.errors import ServegymError
+from servegym.errors import ServegymError
 from servegym.tuners.search import worker
 from servegym.tuners.search.slots import worker_of
 from servegym.tuners.search.storage import StorageError, WorkError

@@ -8,14 +8,15 @@ from typing import Any
 from servegym.adapters.vllm.driving import Drive, Limits, Step, drive, make_scheduler
 from servegym.baselines import registry
 from servegym.baselines.artifact import Artifact, save_artifact
-from servegym.experiments.assumptions import estimator_of
+from servegym.evaluation.assumptions import estimator_of
 from servegym.experiments.engines.plugin_parity import random_workload
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction
 from servegym.simulator.policies import Policy, get_policy
 from servegym.simulator.results import Result
-from servegym.simulator.simulation import Scenario, Simulation
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 from tests.timelines import iterations
 

@@ -69,7 +69,7 @@ def test_plugged_in_decides_as_simulated(policy: str, limits: Limits, rate_per_s
     gain, ideal_gain = served.gain(workload)
     assert counts["gain"] == pytest.approx(gain, rel=1e-9)
     assert counts["ideal_gain"] == pytest.approx(ideal_gain, rel=1e-9)
-    assert gain == pytest.approx(result.arrays.clock[0].gain, rel=1e-12)
+    assert gain == pytest.approx(result.arrays.status[0].gain, rel=1e-12)
 
 
 def test_vllms_own_policy_does_not_matter(tmp_path: Path) -> None:
@@ -84,11 +84,11 @@ def test_vllms_own_policy_does_not_matter(tmp_path: Path) -> None:
 def test_order_alone_comes_close(limits: Limits, tmp_path: Path) -> None:
     """With public attributes only, few steps differ from what was decided, and by few tokens."""
     chosen, workload = get_policy("scheduler", "slide-batching:eta=0.03"), workload_of(3, 120, 40.0)
-    scheduler = plugged(limits, saved(chosen, workload, tmp_path / "policy.json"), impose="order")
+    scheduler = plugged(limits, saved(chosen, workload, tmp_path / "policy.json"), enforce="order")
     served = drive(scheduler, workload, PROFILE.device)
     counts = scheduler.servegym.metrics.counts
     assert 0 < counts["deviating_steps"] <= 0.1 * len(served.steps)
     total = sum(tokens for step in served.steps for _, tokens in step.scheduled)
     assert counts["deviating_tokens"] <= 0.05 * total
-    gain = float(simulated(workload, limits, chosen, Correction()).arrays.clock[0].gain)
+    gain = float(simulated(workload, limits, chosen, Correction()).arrays.status[0].gain)
     assert served.gain(workload)[0] == pytest.approx(gain, rel=0.05)

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from servegym.adapters.vllm.driving import Limits, make_request, make_scheduler
-from servegym.adapters.vllm.errors import VllmError
-from servegym.simulator.errors import ServegymError
+from servegym.errors import ServegymError, VllmError
 from servegym.simulator.policies import Policy, get_policy
 from servegym.simulator.signatures import scheduler
 from tests.adapters.vllm.with_vllm.served import PROFILE, drive, plugged, saved, stock, workload_of
@@ -26,9 +25,10 @@ def policy(tmp_path: Path) -> Path:
 
 
 @scheduler
-def nothing_but_nan(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    for place in range(queue.shape[0]):
-        plan[place].key = np.nan
+def nothing_but_nan(context, ranks, limits):
+    queue = context.queue
+    for position in range(queue.shape[0]):
+        ranks[position].key = np.nan
 
 
 NAN = Policy("nan", "scheduler", "Ranks that are no numbers.", "a test", nothing_but_nan)
@@ -101,7 +101,7 @@ def test_vllms_own_limits_are_back_after_each_step(policy: Path) -> None:
     before = [getattr(made, name) for name in names]
     drive(made, WORKLOAD, PROFILE.device, most_steps=20)
     assert [getattr(made, name) for name in names] == before
-    assert made.servegym.imposer.chunks is None
+    assert made.servegym.enforcer.chunks is None
 
 
 def test_requests_that_are_taken_back(policy: Path) -> None:

@@ -1,0 +1,87 @@
+"""What a live router is made of: an artifact's router, and what it believes of its engines."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from servegym.adapters.routing.live import LiveEngine, LiveRouter
+from servegym.adapters.routing.request_terms import defaults_of
+from servegym.adapters.vllm.terms import Defaults
+from servegym.errors import RoutingError
+from servegym.latency_models.model import LatencyModel
+from servegym.latency_models.profile import load_profile
+from servegym.simulator.policies import Policy
+from servegym.simulator.prefixes import PrefixStore
+
+DEFAULT_BLOCKS = 4096  # of KV memory, where neither an engine nor a profile says
+BLOCK_TOKENS = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Assumptions:
+    """A router and what it takes its engines and requests to be."""
+
+    router: Policy
+    estimator: LatencyModel
+    defaults: Defaults
+    total_blocks: int = DEFAULT_BLOCKS
+    block_tokens: int = BLOCK_TOKENS
+
+    @classmethod
+    def of_artifact(cls, path: str | Path, device: str | None = None) -> Assumptions:
+        """Of an artifact; of a latency profile where one is named, or where the artifact has no estimator.
+
+        Raises ArtifactError, RoutingError, ProfileError.
+        """
+        from servegym.baselines.artifact import load_artifact
+
+        artifact = load_artifact(path)
+        if artifact.router is None:
+            raise RoutingError(f"{path} has {artifact.label}; it should have a router")
+        said = artifact.estimator
+        if device is None and said is None:
+            raise RoutingError(f"{path} does not say what batches take; name a latency profile with --device")
+        return cls.of(artifact.router, said, artifact.workload, device)
+
+    @classmethod
+    def of(
+        cls,
+        router: Policy,
+        estimator: Mapping[str, Any] | None,
+        workload: Mapping[str, Any] | None,
+        device: str | None,
+    ) -> Assumptions:
+        """Of the parts of an artifact. Raises ProfileError."""
+        defaults = defaults_of(workload)
+        name = device or (estimator or {}).get("profile")
+        memory = {}
+        profile = None
+        if name is not None:
+            try:
+                profile = load_profile(name)
+            except ValueError:
+                if device is not None or estimator is None:
+                    raise  # else the coefficients are enough
+        if profile is not None:
+            memory = {"total_blocks": profile.kv.total_blocks, "block_tokens": profile.kv.block_tokens}
+        if device is None and estimator is not None:
+            model = LatencyModel(estimator["form"], estimator["coefficients"])
+        elif profile is not None:
+            model = profile.estimator
+        else:
+            raise RoutingError(f"{router.label}: it is not said what batches take; name a latency profile")
+        return cls(router, model, defaults, **memory)
+
+    def live(self, engines: Sequence[str], prefix_store_tokens: int = 0, chunk_tokens: int = 512) -> LiveRouter:
+        """The router before engines of these names. prefix_store_tokens: KV for shared beginnings of prompts that
+        each is taken to keep; 0: none."""
+        store = PrefixStore(prefix_store_tokens) if prefix_store_tokens else None
+        return LiveRouter(
+            self.router,
+            [LiveEngine(name, self.estimator, self.total_blocks, self.block_tokens, None, store) for name in engines],
+            (self.defaults.tpot_slo_s,),
+            chunk_tokens=chunk_tokens,
+        )

@@ -1,0 +1,94 @@
+"""The compiled part of a live router: the simulator's own kernels for what a router knows, called for what happens.
+
+Of a live engine the simulator's reports of decoding requests do not come: their context is counted here.
+"""
+
+from numba import types
+
+from servegym.simulator.compilation import compiled
+from servegym.simulator.fields import array
+from servegym.simulator.held_queues import append, drop_from, tier_of
+from servegym.simulator.routing import apply_signal, drop, empty, send, take_off
+from servegym.simulator.signatures import KNOWN, REQUESTS
+from servegym.simulator.types import FIRST_TOKEN, LAST_TOKEN, OUTCOME, TIER
+
+OUTCOMES, TIER_TABLE = array(OUTCOME), array(TIER)
+
+
+@compiled(types.int64(REQUESTS, TIER_TABLE, types.int64))
+def tier_of_row(requests, tiers, r):
+    """The tier of request r."""
+    return tier_of(requests[r], tiers)
+
+
+@compiled(types.void(TIER_TABLE, OUTCOMES, types.int64, types.int64))
+def hold(tiers, outcomes, held_queue, r):
+    """Request r goes to the end of a held queue."""
+    append(tiers[held_queue], outcomes, r)
+
+
+@compiled(types.void(TIER_TABLE, OUTCOMES, types.int64, types.int64))
+def let_go(tiers, outcomes, held_queue, r):
+    """Request r leaves a held queue, wherever it stands."""
+    drop_from(tiers[held_queue], outcomes, r)
+
+
+@compiled(types.void(KNOWN, REQUESTS, OUTCOMES, types.int64, types.int64, types.float64))
+def send_row(known, requests, outcomes, e, r, now_s):
+    """Request r goes to engine e."""
+    requests[r].engine = e
+    send(known, e, r, requests[r], outcomes[r], now_s)
+
+
+@compiled(types.boolean(KNOWN, REQUESTS, OUTCOMES, types.int64, types.int64, types.float64))
+def emit_tokens(known, requests, outcomes, r, count, now_s):
+    """So many tokens of request r are out. Whether the first since it was sent is among them."""
+    request, e = requests[r], requests[r].engine
+    before = request.emitted_tokens
+    request.emitted_tokens = before + count
+    if before == 0:
+        request.first_token_s = now_s
+    first = before == outcomes[r].sent_tokens
+    if first:
+        apply_signal(known, e, r, request.prompt_tokens, before, FIRST_TOKEN, now_s)
+        known.snapshots[e].decode_tokens += request.prompt_tokens + before
+    known.snapshots[e].decode_tokens += count
+    return first
+
+
+@compiled(types.void(KNOWN, REQUESTS, OUTCOMES, types.int64, types.boolean, types.float64))
+def leave_engine(known, requests, outcomes, r, finished, now_s):
+    """Request r is at its engine no more."""
+    request, e = requests[r], requests[r].engine
+    snapshot, emitted = known.snapshots[e], request.emitted_tokens
+    request.engine = -1
+    if emitted > outcomes[r].sent_tokens:
+        snapshot.decode_tokens -= request.prompt_tokens + emitted
+        if finished:
+            apply_signal(known, e, r, request.prompt_tokens, emitted, LAST_TOKEN, now_s)
+        else:
+            take_off(known, e, r)
+        return
+    if finished:  # its answer had no token since it was sent
+        snapshot.finished += 1
+        snapshot.finished_tokens += emitted
+    drop(known.prefilling[e], snapshot.prefills, r)
+    snapshot.prefills -= 1
+    snapshot.prefill_tokens -= request.prompt_tokens + emitted
+    snapshot.changed_s = now_s
+    snapshot.requests -= 1
+    snapshot.version += 1
+
+
+@compiled(types.void(KNOWN, types.int64, types.float64))
+def lose_engine(known, e, now_s):
+    """Engine e has lost all it had, its prefix store too."""
+    snapshot, store = known.snapshots[e], known.prefixes.sent[e]
+    snapshot.up = 0
+    empty(snapshot, snapshot.total_blocks, now_s)
+    for s in range(store.shape[0]):
+        for way in range(store.shape[1]):
+            store[s, way].used = 0
+
+
+ALL = (tier_of_row, hold, let_go, send_row, emit_tokens, leave_engine, lose_engine)

@@ -1,0 +1,170 @@
+"""What a body of an OpenAI request asks for: its prompt's length, its SLOs, its priority and its weight.
+
+What is said wrongly counts as not said (a client must not be able to stop a router by it), but a body that is no
+request at all is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from servegym.adapters.routing.rows import RequestTerms
+from servegym.adapters.vllm.terms import MILLISECONDS, Defaults, TermsReader
+
+LONGEST_PROMPT_TOKENS = 2**24
+LONGEST_NUMBER = 64  # characters
+PER_MESSAGE_TOKENS = 4  # of a chat template, around each message
+HEADER = "x-servegym-"
+
+
+class BadBody(Exception):
+    """A body that is no request; the message says why."""
+
+
+# Of a request that does not say, where the policy's file does not say either.
+DEFAULTS = Defaults(ttft_slo_s=1.0, tpot_slo_s=0.05)
+BY_HEADER = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "weight", "predicted_output_tokens")
+
+
+def defaults_of(workload: Mapping[str, Any] | None) -> Defaults:
+    """Those of an artifact; what it does not say is as in DEFAULTS."""
+    said = {name: value for name, value in (workload or {}).items() if value is not None}
+    return Defaults.of_workload({"ttft_slo_s": DEFAULTS.ttft_slo_s, "tpot_slo_s": DEFAULTS.tpot_slo_s} | said)
+
+
+def parse(body: bytes, chat: bool) -> dict[str, Any]:
+    """The JSON object of a request. Raises BadBody."""
+    try:
+        document = json.loads(body)
+    except RecursionError:
+        raise BadBody("the body is nested too deeply") from None
+    except ValueError as error:  # of the syntax, of the encoding, or of a number too long
+        raise BadBody(f"the body is not JSON: {error}"[:200]) from None
+    if not isinstance(document, dict):
+        raise BadBody(f"the body is a JSON {type(document).__name__}; it should be an object")
+    check(document, chat)
+    return document
+
+
+def check(document: Mapping[str, Any], chat: bool) -> None:
+    """Raise BadBody unless what is read here is of the right types."""
+    if chat:
+        messages = document.get("messages")
+        if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
+            raise BadBody("'messages' should be a list of at least one object")
+    elif not _is_prompt(document.get("prompt")):
+        raise BadBody("'prompt' should be a text, a list of token ids, or a list of such")
+    if not isinstance(document.get("stream"), bool | None):
+        raise BadBody("'stream' should be true or false")
+
+
+def _is_prompt(prompt: Any) -> bool:
+    if isinstance(prompt, str):
+        return True
+    if not isinstance(prompt, list) or not prompt:
+        return False
+    return _is_ids(prompt) or all(isinstance(one, str) or (isinstance(one, list) and _is_ids(one)) for one in prompt)
+
+
+def _is_ids(items: list[Any]) -> bool:
+    return all(type(item) is int for item in items)
+
+
+def prompt_tokens(document: Mapping[str, Any], chat: bool, characters_per_token: float) -> int:
+    """Tokens of its prompt: token ids as they are, text by its characters. Several prompts count together."""
+    if chat:
+        texts = [_text_of(message.get("content")) for message in document["messages"]]
+        tokens = sum(PER_MESSAGE_TOKENS + math.ceil(len(text) / characters_per_token) for text in texts)
+    else:
+        prompt = document["prompt"]
+        parts = [prompt] if isinstance(prompt, str) or _is_ids(prompt) else prompt
+        tokens = sum(
+            math.ceil(len(part) / characters_per_token) if isinstance(part, str) else len(part) for part in parts
+        )
+    return max(1, min(LONGEST_PROMPT_TOKENS, tokens))
+
+
+def _text_of(content: Any) -> str:
+    """The text of a message; parts that are no text (images) are not counted."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    parts = [part.get("text") for part in content if isinstance(part, dict)]
+    return "".join(part for part in parts if isinstance(part, str))
+
+
+def chunks_of(document: Mapping[str, Any], chat: bool, chunk_tokens: int, characters_per_token: float) -> list[int]:
+    """Numbers of its prompt's full chunks, equal for prompts that are equal up to the end of the chunk."""
+    if chat:
+        text = "\0".join(
+            f"{message.get('role')}\0{_text_of(message.get('content'))}" for message in document["messages"]
+        )
+        prompt: Any = text
+    else:
+        prompt = document["prompt"]
+    if isinstance(prompt, list) and not _is_ids(prompt):
+        return []  # several prompts
+    length = chunk_tokens if isinstance(prompt, list) else int(chunk_tokens * characters_per_token)
+    numbers, number = [], 0
+    for end in range(length, len(prompt) + 1, length):
+        part = prompt[end - length : end]
+        data = part.encode(errors="replace") if isinstance(part, str) else ",".join(map(str, part)).encode()
+        number = zlib.crc32(data, number)
+        numbers.append(number & 0x7FFFFFFF)
+    return numbers
+
+
+def request_terms_of(
+    document: Mapping[str, Any], headers: Mapping[str, str], tokens: int, reader: TermsReader
+) -> tuple[RequestTerms, dict[str, Any], int]:
+    """(what it asks for, what its headers add to its body, how many things it says wrongly).
+
+    A body says it by `vllm_xargs` and `priority`, in the plug-in's words; headers by x-servegym-ttft-slo-s and so on.
+    What the body says wins.
+    """
+    xargs = document.get("vllm_xargs")
+    said = xargs if isinstance(xargs, dict) else {}
+    added: dict[str, Any] = {}
+    wrong = 0
+    for name in BY_HEADER:
+        text = headers.get(HEADER + name.replace("_", "-"))
+        if text is None or name in said or (name.endswith("_s") and name.removesuffix("_s") + MILLISECONDS in said):
+            continue
+        value = _number(text)
+        if value is None:
+            wrong += 1
+        else:
+            added[name] = value
+    priority = document.get("priority", headers.get(HEADER + "priority", 0))
+    number = _number(priority)
+    if number is None or number != int(number) or not -(2**31) <= number < 2**31:
+        wrong += 1
+        number = 0.0
+    more: dict[str, Any] = {"vllm_xargs": {**added, **said}} if added else {}
+    if "priority" not in document and number != 0:
+        more["priority"] = int(number)
+    terms = reader.read({**added, **said}, int(number))
+    wrong += terms.malformed + (xargs is not None and said is not xargs)
+    asked = RequestTerms(
+        tokens, terms.ttft_slo_s, terms.tpot_slo_s, terms.ttlt_slo_s, int(number), terms.weight,
+        reader.defaults.first_token_weight, terms.predicted_output_tokens,
+    )  # fmt: skip
+    return asked, more, wrong
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, or a text that is one; None: it is not."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str) and len(value) > LONGEST_NUMBER:
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,193 @@
+"""Having vLLM's own scheduler come to a batch that was decided elsewhere.
+
+`enforce` sets up order, budget and caps before vLLM's `schedule`, `restore` puts vLLM's own limits back after it. Two
+ways:
+
+exact   each request gets the chunk that was decided (or none), and who gives up memory does so beforehand
+order   public attributes only: the order of the waiting and of the running, the token budget and the cap on requests
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vllm.v1.core.sched.request_queue import SchedulingPolicy, create_request_queue
+from vllm.v1.request import RequestStatus
+
+from servegym.adapters.vllm.mirror import Plan
+
+HOOKS = ("_reserve_prefill_lookahead", "_preempt_request")  # of vLLM's scheduler, where exact
+UNLIMITED = 2**62
+
+
+class Enforcer:
+    """Enforces decisions on one of vLLM's schedulers.
+
+    exact: which of the two. own_order: the sort keys of vLLM's own order, (of a waiting request, of a running one).
+    """
+
+    def __init__(self, scheduler: Any, exact: bool, own_order: tuple[Callable[[Any], Any], Callable[[Any], Any]]):
+        self.scheduler, self.exact, self.own_order = scheduler, exact, own_order
+        self.own_policy = scheduler.policy
+        self.cap = "max_num_active_reqs" if hasattr(scheduler, "max_num_active_reqs") else "max_num_running_reqs"
+        self.disordered = False
+        self.chunks: dict[str, int] | None = None  # tokens that each request may get; None: whatever vLLM gives
+        self.hidden: list[Any] = []
+        self.saved: list[tuple[Any, str, Any]] = []
+
+    @property
+    def most_tokens(self) -> int:
+        """vLLM's own limits, outside of a step."""
+        return int(self.scheduler.max_num_scheduled_tokens)
+
+    @property
+    def most_running(self) -> int:
+        return int(getattr(self.scheduler, self.cap))
+
+    def enforce(self, plan: Plan | None, request_of: Mapping[int, Any], blocked: Mapping[str, Any]) -> None:
+        """Set up vLLM's scheduler for this batch; None: for its own order.
+
+        blocked: requests that wait for something else (a grammar); vLLM looks at them first, and admits one if it can.
+        """
+        if plan is None:
+            self._give_back_order()
+            return
+        scheduler = self.scheduler
+        self._take_order()
+        if self.exact:
+            self._evict(plan, request_of)
+        batch = [request_of[slot] for slot in plan.slots.tolist()]
+        tokens = plan.tokens.tolist()
+        running = [r for r in batch if r.status is RequestStatus.RUNNING]
+        admitted = [r for r in batch if r.status is not RequestStatus.RUNNING]
+        budget = sum(tokens)
+        if self.exact:
+            self.chunks = {r.request_id: n for r, n in zip(batch, tokens, strict=True)}
+            for request_id in blocked:
+                self.chunks[request_id] = UNLIMITED
+        elif running:
+            self._put_cut_last(running, dict(zip(plan.slots.tolist(), tokens, strict=True)), request_of)
+        self._order_running(running, admitted, plan, request_of)
+        if admitted or blocked:
+            self._order_waiting([*(r for r in blocked.values() if r.status.name != "RUNNING"), *admitted])
+        most = self.most_tokens if blocked else min(budget, self.most_tokens)
+        self._set(scheduler, "max_num_scheduled_tokens", most)
+        places = len(scheduler.running) + len(admitted) + len(blocked) + scheduler.num_waiting_for_streaming_input
+        self._set(scheduler, self.cap, max(min(places, self.most_running), len(scheduler.running)))
+        self._set(scheduler, "scheduler_reserve_full_isl", plan.reserve_context)
+        self._set(scheduler.kv_cache_manager, "watermark_blocks", plan.watermark_blocks)
+
+    def restore(self) -> None:
+        """vLLM's own limits again."""
+        for owner, name, value in self.saved:
+            setattr(owner, name, value)
+        self.saved.clear()
+        self.chunks = None
+        if self.hidden:
+            self.scheduler.running.extend(self.hidden)
+            self.hidden = []
+
+    def chunk(self, request_id: str, tokens: int) -> int:
+        """What a request may get of the tokens that vLLM would give it."""
+        return tokens if self.chunks is None else min(tokens, self.chunks.get(request_id, 0))
+
+    def _set(self, owner: Any, name: str, value: Any) -> None:
+        if hasattr(owner, name):
+            self.saved.append((owner, name, getattr(owner, name)))
+            setattr(owner, name, value)
+
+    def _evict(self, plan: Plan, request_of: Mapping[int, Any]) -> None:
+        """Those who give up their memory do so now: vLLM admits nobody in a step in which it has preempted itself."""
+        again = set(plan.slots.tolist())
+        for slot in plan.evicted.tolist():
+            request = request_of[slot]
+            if request.status is RequestStatus.RUNNING:
+                self.scheduler.running.remove(request)
+                # What was under way of one that resumes in this very step would come out of turn.
+                dropped = {"drop_stale_output": True} if slot in again else {}
+                self.scheduler._preempt_request(request, time.monotonic(), **dropped)
+
+    def _order_running(
+        self, running: list[Any], admitted: list[Any], plan: Plan, request_of: Mapping[int, Any]
+    ) -> None:
+        """The batch first, in its order; at the end who gives up memory first."""
+        scheduler = self.scheduler
+        if len(running) == len(scheduler.running):
+            if running != scheduler.running:
+                scheduler.running[:] = running
+            return
+        taken = set(running)
+        others = [r for r in scheduler.running if r not in taken]
+        if self.exact:
+            scheduler.running[:] = running + others
+            return
+        if admitted and not len(plan.evicted):
+            # Whoever is shown here gets tokens before anybody who waits.
+            scheduler.running[:] = running
+            self.hidden = others
+            return
+        victims = [request_of[slot] for slot in plan.evicted[::-1].tolist()]
+        last = set(victims)
+        scheduler.running[:] = running + [r for r in others if r not in last] + [v for v in victims if v in others]
+
+    def _put_cut_last(self, running: list[Any], tokens: Mapping[int, int], request_of: Mapping[int, Any]) -> None:
+        """A running prefill that gets but a part of what it has left goes last: it takes what the budget has left."""
+        cut = [
+            request for slot, n in tokens.items()
+            if (request := request_of[slot]).status is RequestStatus.RUNNING
+            and n < request.num_tokens + request.num_output_placeholders - request.num_computed_tokens
+        ]  # fmt: skip
+        for request in cut:
+            running.remove(request)
+            running.append(request)
+
+    def _order_waiting(self, first: list[Any]) -> None:
+        """These requests at the head of the waiting ones, in this order."""
+        waiting = self.scheduler.waiting
+        skipped = getattr(self.scheduler, "skipped_waiting", None)
+        if skipped:  # vLLM 0.28 looks at them first
+            waiting.extendleft(reversed(skipped))
+            skipped.clear()
+        if all(a is b for a, b in zip(first, waiting, strict=False)) and len(waiting) >= len(first):
+            return
+        ahead = set(first)
+        rest = [r for r in waiting if r not in ahead]
+        if len(rest) + len(first) != len(waiting):  # some are in another of vLLM's queues
+            present = set(waiting)
+            first = [r for r in first if r in present]
+        waiting.clear()
+        waiting.extend(first)
+        waiting.extend(rest)
+
+    def _take_order(self) -> None:
+        """From now on the order is ours: where vLLM keeps a heap by priority, a plain queue takes its place."""
+        self.disordered = True
+        if self.scheduler.policy is not SchedulingPolicy.FCFS:
+            self._use(SchedulingPolicy.FCFS)
+
+    def _give_back_order(self) -> None:
+        """Waiting and running requests in vLLM's own order."""
+        if not self.disordered:
+            return
+        self.disordered = False
+        scheduler = self.scheduler
+        waiting_key, running_key = self.own_order
+        scheduler.running.sort(key=running_key)
+        ordered = sorted(scheduler.waiting, key=waiting_key)
+        scheduler.waiting.clear()
+        scheduler.waiting.extend(ordered)
+        if self.own_policy is not SchedulingPolicy.FCFS:
+            self._use(self.own_policy)
+
+    def _use(self, policy: Any) -> None:
+        """Have vLLM queue by this policy."""
+        scheduler = self.scheduler
+        scheduler.policy = policy
+        for name in ("waiting", "skipped_waiting", "kv_holding_waiting"):
+            if hasattr(scheduler, name):
+                queue = create_request_queue(policy)
+                for request in getattr(scheduler, name):
+                    queue.add_request(request)
+                setattr(scheduler, name, queue)

@@ -1,0 +1,158 @@
+"""Episodes side by side, stepped in one compiled call: what one environment and a vector of them have in common."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from servegym.envs.episodes import EPISODE
+from servegym.envs.interface import Interface
+from servegym.envs.stepping import Handlers, step_episodes
+from servegym.errors import ActionError
+from servegym.simulator.failures import Failure, call
+from servegym.simulator.parking import ParkedRun
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.statuses import DECISION, DONE, PAUSED
+
+EPISODES_A_THREAD = 16  # of fewer, a second thread costs as much as it saves
+
+
+@functools.cache
+def helpers(process: int) -> ThreadPoolExecutor:
+    """Threads beside the caller's own, of a process (a fork has none of its parent's). Kernels run without the GIL."""
+    return ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1), "servegym-episodes")
+
+
+class EpisodeBatch:
+    """n episodes of one kind.
+
+    observations: float32[n, size]. masks: int8[n, choices]. bases: float64[n, numbers], what the base policy would do.
+    actions: float64[n, numbers], to be written before `step`. status, now_s, gain, ideal_gain, gain_reward and
+    shaping_reward: columns of episodes.
+    episodes: EPISODE[n]. simulations: of each place; None before its first episode.
+    repeat, shaping, discount: as in the environment. threads: at most so many share the work; None: one a core.
+    """
+
+    def __init__(
+        self,
+        interface: Interface,
+        n: int,
+        repeat: int = 1,
+        shaping: float = 0.0,
+        discount: float = 1.0,
+        threads: int | None = None,
+    ):
+        self.interface = interface
+        self.observations = np.zeros((n, interface.layout.size), "f4")
+        self.masks = np.zeros((n, interface.choices), "i1")
+        self.bases = np.zeros((n, interface.action_numbers))
+        self.actions = np.zeros((n, interface.action_numbers))
+        self.episodes = np.zeros(n, EPISODE)
+        self.episodes["stop_at"] = interface.stop_at
+        self.episodes["every"], self.episodes["shaping"], self.episodes["discount"] = repeat, shaping, discount
+        self.episodes["status"] = DONE
+        # Views of what is read at each step: attributes of a record cost a microsecond each.
+        self.status, self.now_s, self.gain = (self.episodes[name] for name in ("status", "now_s", "gain"))
+        self.gain_reward, self.shaping_reward = self.episodes["gain_reward"], self.episodes["shaping_reward"]
+        self.ideal_gain = self.episodes["ideal_gain"]
+        self.simulations: list[Simulation | None] = [None] * n
+        self._handlers = Handlers(interface.observe, interface.act)
+        self._parked_runs = [ParkedRun() for _ in range(n)]
+        self._step = step_episodes.entry
+        self.threads = max(1, min(threads or os.cpu_count() or 1, n // EPISODES_A_THREAD))
+        # Of episodes that two threads share (see step_episodes): the counters. 16 numbers: cache lines of
+        # their own.
+        bounds = np.linspace(0, n, -(-self.threads // 2) + 1).round().astype(int).tolist()
+        self._counters = [np.array([0, first, 0, 0, last, *[0] * 11]) for first, last in itertools.pairwise(bounds)]
+
+    def start(self, i: int, scenario: Scenario) -> None:
+        """Begin a new episode in place i, and go on to its first decision."""
+        simulation = Simulation(self.interface.prepare(scenario))
+        self.simulations[i] = simulation
+        episode = self.episodes[i]
+        self.interface.begin(simulation, episode)
+        episode.until_s = scenario.until_s
+        arriving = simulation.arrays.outcomes["ready_s"] <= scenario.until_s
+        episode.ideal_gain = scenario.gain.ideal(scenario.workload.table)[arriving].sum() or 1.0
+        episode.rewarded = episode.potential = 0.0
+        episode.left, episode.acting = 1, 0
+        self._park(i)
+        self.episodes["stepping"] = 0
+        self._run(i)
+        self.episodes["stepping"] = 1
+        # What is gained before the first decision is in the first reward.
+        episode.gain_reward = episode.shaping_reward = episode.rewarded = 0.0
+        episode.steps = 0
+
+    def step(self) -> None:
+        """Put `actions` into effect and go on, in every episode, to the next decision or its end.
+
+        Raises ActionError for an action that is not finite; nothing has happened then.
+        """
+        if not math.isfinite(self.actions.sum()):  # a quick look; a sum of large numbers need not be finite either
+            for action in self.actions:
+                if not np.isfinite(action).all():
+                    raise ActionError(f"action {action.tolist()}: its numbers should be finite")
+        self.episodes["acting"] = 1
+        for counter in self._counters:
+            counter[0] = 0
+        helper = helpers(os.getpid())
+        parts = [(counter, backwards) for counter in self._counters for backwards in (False, True)][: self.threads]
+        others = [helper.submit(self._go, *part) for part in parts[1:]]
+        stopped = self._go(*parts[0]) + sum(other.result() for other in others)
+        if stopped:
+            self._see_to_stopped()
+
+    def _go(self, counter: np.ndarray, backwards: bool = False) -> int:
+        """Step episodes counter[1] to counter[4] - 1, or a share; returns how many are then at no decision."""
+
+        def note(failure: Failure) -> None:
+            simulation = self.simulations[counter[2 + backwards]]
+            assert simulation is not None
+            simulation.note_failure(failure)
+
+        return call(
+            note, self._step, self._handlers.address, self.episodes, counter, backwards, self.actions,
+            self.observations, self.masks, self.bases,
+        )  # fmt: skip
+
+    def _run(self, i: int) -> None:
+        self.episodes["stepping"][i] = 1
+        self._go(np.array([0, i, 0, 0, i + 1]))
+        self._see_to_stopped()
+
+    def _see_to_stopped(self) -> None:
+        """What keeps episodes from their next decision: an array that is too short, an error, their end."""
+        stopped = np.flatnonzero((self.status != DECISION) & (self.episodes["stepping"] == 1)).tolist()
+        for i in stopped:
+            status, simulation = int(self.status[i]), self.simulations[i]
+            assert simulation is not None
+            if status in (DONE, PAUSED):
+                simulation.ended = True
+                if status == DONE:
+                    self.observations[i] = 0.0
+                    self.masks[i] = 1
+                    self.bases[i] = 0.0
+            else:
+                simulation.make_room(status)
+                self._park(i)
+        again = [i for i in stopped if self.status[i] not in (DONE, PAUSED)]
+        if again:
+            stepping = self.episodes["stepping"].copy()
+            self.episodes["stepping"] = 0
+            self.episodes["stepping"][again] = 1
+            self._go(np.array([0, 0, 0, 0, len(self.episodes)]))
+            self._see_to_stopped()
+            self.episodes["stepping"] = stepping
+
+    def _park(self, i: int) -> None:
+        simulation = self.simulations[i]
+        assert simulation is not None
+        self._parked_runs[i].park(simulation.arrays, simulation.router_state, simulation.functions)
+        self.episodes["address"][i] = self._parked_runs[i].address

@@ -1,0 +1,100 @@
+"""Bounds kept on disk, one file for each scenario: a bound takes seconds to minutes, and many runs share one."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+
+from servegym.evaluation.bounds import clairvoyant
+from servegym.evaluation.bounds.clairvoyant import FINENESS, Bound
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.scenario import Scenario
+
+DEFAULT_DIRECTORY = Path("results") / "bounds"
+
+
+def identity(scenario: Scenario, bin_s: float | None = None, fineness: int = FINENESS) -> dict[str, Any]:
+    """All that a bound depends on, as JSON: neither the scheduler nor the router, scaler, link or estimator."""
+    return {
+        "workload": scenario.workload.digest,
+        "gain": dataclasses.asdict(scenario.gain),
+        "until_s": repr(scenario.until_s),
+        "disturbance": repr(scenario.disturbance),
+        "pools": [_pool(pool) for pool in scenario.deployment.pools],
+        "bin_s": bin_s,
+        "fineness": fineness,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "code": _code_digest(),
+    }
+
+
+def cached_bound(
+    scenario: Scenario,
+    directory: str | Path = DEFAULT_DIRECTORY,
+    bin_s: float | None = None,
+    fineness: int = FINENESS,
+) -> Bound:
+    """`tdg_upper_bound` of the scenario, read from the directory if it is there; else found and written there.
+
+    A file that is damaged, or of a bound with other arguments, is written anew. Raises as `tdg_upper_bound`.
+    """
+    clairvoyant.check_scenario(scenario)
+    asked = json.loads(json.dumps(identity(scenario, bin_s, fineness)))
+    digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
+    path = Path(directory) / f"bound-{digest}.json"
+    found = _read(path, asked)
+    if found is None:
+        found = clairvoyant.tdg_upper_bound(scenario, bin_s, fineness)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, {"scenario": asked, "bound": dataclasses.asdict(found)})
+    return found
+
+
+def _pool(pool: Deployment) -> dict[str, Any]:
+    model = pool.device
+    return {
+        "form": getattr(model, "form", None),
+        "coefficients": np.asarray(model.coefficients, "f8").tolist(),
+        "engines": pool.engines,
+        "role": pool.role,
+        "total_blocks": pool.total_blocks,
+        "block_tokens": pool.block_tokens,
+        "host_memory": pool.host is not None and pool.host.blocks > 0,
+    }
+
+
+def _code_digest() -> str:
+    """Of the source of this package: a bound of edited code is another bound."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _read(path: Path, asked: dict[str, Any]) -> Bound | None:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return Bound(**document["bound"]) if document["scenario"] == asked else None
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    """Whole or not at all, also where two processes write it."""
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(document, file, indent=1)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,356 @@
+"""A comparison: schedulers x routers x scalers x loads x seeds; all of a load and a seed serve the same requests."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from servegym.baselines.registry import router as find_router
+from servegym.baselines.registry import scaler as find_scaler
+from servegym.errors import ExperimentError
+from servegym.evaluation.candidates import ROUTER, Candidate, find_candidates, find_schedulers
+from servegym.evaluation.figures import FIGURES, class_figures, figures
+from servegym.evaluation.identity import code_digests, deployment_digest, versions
+from servegym.evaluation.ledger import Ledger, Row, kept_rows
+from servegym.evaluation.running import Runner, ThreadRunner
+from servegym.latency_models.profile import Profile
+from servegym.scenarios.building import gain_in, saturation_of, scenario_of, workload_of
+from servegym.scenarios.checks import check
+from servegym.scenarios.fleets import deployment_of, profile_of, title_of
+from servegym.scenarios.load import LOADS
+from servegym.scenarios.parts import Demand, Policies
+from servegym.scenarios.ranges import listed
+from servegym.scenarios.spec import ServingSpec
+from servegym.scenarios.values import fixed, plain
+from servegym.simulator.cluster import Cluster
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.gains import Gain
+from servegym.simulator.policies import Policy
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.workload import Workload
+from servegym.traces.arrivals import takes_rate
+from servegym.traces.workloads import load_trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEDULERS = (
+    "vllm-fcfs", "vllm-v1", "sarathi-fcfs", "sarathi-priority", "edf", "sjf", "slide-batching",
+)  # fmt: skip
+# Of azure-conv on the default device 3000 requests are 23 minutes of arrivals at load 0.3 and 5 at 1.4: at 1.4 the
+# queue grows for 200 times the TTFT SLO, so that every scheduler has to choose whom to fail, for nearly all of a run.
+REQUESTS = 3000
+CELLS_FILE = "cells.jsonl"
+# Fields of which a comparison goes through several; the seed is the run's own.
+COMPARED_BY = ("load", "rate_per_s", "scheduler", "router", "scaler", "seed")
+DEFAULTS = ServingSpec().words()
+SAID = (*COMPARED_BY, "trace", "slo", "requests", "device", "engines", "prefill", "decode", "pools", "incidents")
+
+Progress = Callable[[int, int], None]  # (cells done, cells in all)
+
+
+class Cell(NamedTuple):
+    """One run of a comparison. scheduler: its label, with the router's and scaler's where several are compared."""
+
+    scheduler: str
+    load: float
+    seed: int
+
+
+COMPARED = ServingSpec(
+    Demand(load=tuple(LOADS.values())), policies=Policies(scheduler=SCHEDULERS, router=ROUTER)
+)  # what is compared where nothing else is said
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """What is compared, on what: a spec at each of its loads or rates, under each of its schedulers, routers, scalers.
+
+    spec: of all other fields it has one value. requests: of each run (None: `REQUESTS`, or all of a file with fewer).
+    seeds: how many; they are 0, 1, ...
+
+    Raises SpecError for a spec with several values of anything else, ExperimentError for an empty or repeated list; the
+    names are looked up when they are needed and raise PolicyError, ProfileError, WorkloadError.
+    """
+
+    spec: ServingSpec = COMPARED
+    seeds: int = 5
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise ExperimentError(f"{self.seeds} seeds: a comparison has at least 1")
+        for name in self.spec.varied:
+            if name not in COMPARED_BY:
+                fixed(name, self.spec[name])
+        for what, values in (
+            ("scheduler", self.schedulers), ("router", self.routers), ("scaler", self.scalers), ("load", self.loads),
+            ("rate", self.rates_per_s),
+        ):  # fmt: skip
+            repeated = [value for value in values if values.count(value) > 1]
+            if repeated:
+                raise ExperimentError(f"{what} {repeated[0]} is named twice")
+        if not self.loads and not self.rates_per_s:
+            raise ExperimentError("a comparison has at least one load or rate")
+        if len(self.routers) > 1 and self.spec.fleet.total == 1:
+            raise ExperimentError("several routers, and one engine: routers differ where there are more engines")
+        if self.arrivals is not None and not takes_rate(self.arrivals):
+            raise ExperimentError(
+                f"arrivals {self.arrivals} have a pace of their own, and here rates are compared: leave out gap_s, or "
+                "take others, such as poisson"
+            )
+        _ = self.gain
+
+    @property
+    def schedulers(self) -> tuple[str, ...]:
+        return tuple(map(plain, listed(self.spec.policies.scheduler)))
+
+    @property
+    def routers(self) -> tuple[str, ...]:
+        return tuple(map(plain, listed(self.spec.policies.router))) or (ROUTER,)
+
+    @property
+    def scalers(self) -> tuple[str, ...]:
+        return tuple(map(plain, listed(self.spec.policies.scaler)))
+
+    @property
+    def loads(self) -> tuple[float, ...]:
+        return listed(self.spec.demand.load)
+
+    @property
+    def rates_per_s(self) -> tuple[float, ...]:
+        return listed(self.spec.demand.rate_per_s)
+
+    @property
+    def trace(self) -> str:
+        return str(fixed("trace", self.spec.demand.trace))
+
+    @property
+    def slo(self) -> str:
+        return str(fixed("slo", self.spec.demand.slo))
+
+    @property
+    def arrivals(self) -> str | None:
+        return fixed("arrivals", self.spec.demand.arrivals)
+
+    @property
+    def gain(self) -> Gain:
+        return gain_in(self.spec)
+
+    @functools.cached_property
+    def candidates(self) -> dict[str, Candidate]:
+        """What is compared, by its label, in the order it was named."""
+        return find_candidates(self.schedulers, self.routers, self.scalers)
+
+    @functools.cached_property
+    def policies(self) -> dict[str, Policy]:
+        """The schedulers by their labels, in the order they were named."""
+        return find_schedulers(self.schedulers)
+
+    @property
+    def profile(self) -> Profile:
+        return profile_of(self.spec)
+
+    @property
+    def deployment(self) -> Deployment | Cluster:
+        return deployment_of(self.spec)
+
+    def spec_of(self, candidate: Candidate) -> ServingSpec:
+        """The spec under a candidate: with its own scheduler of the decode engines, where it has one."""
+        own = self.spec.policies.decode_scheduler
+        one = self.spec.with_values(candidate._asdict() | {"decode_scheduler": candidate.decode_scheduler or own})
+        check(one)
+        return one
+
+    def deployment_of(self, candidate: Candidate) -> Deployment | Cluster:
+        """What serves under a candidate."""
+        return deployment_of(self.spec_of(candidate))
+
+    @functools.cached_property
+    def requests_per_run(self) -> int:
+        if self.spec.demand.requests is not None:
+            return int(fixed("requests", self.spec.demand.requests))
+        return min(REQUESTS, len(load_trace(self.trace, default_requests=REQUESTS)))
+
+    @functools.cached_property
+    def saturation_rate_per_s(self) -> float:
+        return saturation_of(self.spec)
+
+    @functools.cached_property
+    def rate_of_load(self) -> dict[float, float]:
+        """Requests per second of each load, in the order they were named."""
+        if self.rates_per_s:
+            return {rate / self.saturation_rate_per_s: rate for rate in self.rates_per_s}
+        return {load: load * self.saturation_rate_per_s for load in self.loads}
+
+    @functools.cached_property
+    def cells(self) -> list[Cell]:
+        """Every run there is to do; those of one workload are neighbours."""
+        return [
+            Cell(scheduler, load, seed)
+            for load in self.rate_of_load
+            for seed in self.seeds_of(load)
+            for scheduler in self.candidates
+        ]
+
+    def seeds_of(self, load: float) -> range:
+        return range(self.seeds)
+
+    @functools.cached_property
+    def workloads(self) -> dict[tuple[float, int], Workload]:
+        """What all schedulers serve, by load and seed. Of a file longer than a run every seed sees another window: else
+        a file's requests were the same for all seeds, and an interval over seeds would show the priorities only."""
+        return {
+            (load, seed): workload_of(self.spec, seed, rate_per_s, self.requests_per_run)
+            for load, rate_per_s in self.rate_of_load.items()
+            for seed in self.seeds_of(load)
+        }
+
+    def scenario(self, load: float, seed: int, candidate: Candidate) -> Scenario:
+        """What a run is of."""
+        one = self.spec_of(candidate)
+        return scenario_of(one, self.workloads[load, seed], deployment_of(one), seed)
+
+    @functools.cached_property
+    def slo_notes(self) -> list[str]:
+        """What the recipe changed for this device."""
+        return list(next(iter(self.workloads.values())).provenance.get("slo_notes", ()))
+
+    @property
+    def trace_name(self) -> str:
+        """The family, or the file without its folder."""
+        return Path(self.trace).name
+
+    @property
+    def title(self) -> str:
+        """What is compared, in a line."""
+        return f"{self.setting}: {self.requests_per_run} requests x {self.seeds} seed{'s' * (self.seeds > 1)}"
+
+    @property
+    def setting(self) -> str:
+        """What is served, by what."""
+        routed = ""
+        if self.spec.fleet.total > 1 and self.routers != (ROUTER,):
+            routed = f", router{'s' * (len(self.routers) > 1)} {', '.join(self.routers)}"
+        for what, texts in (("scaler", self.scalers), ("incident", plain(self.spec.fleet.incidents))):
+            if texts:
+                routed += f", {what}{'s' * (len(texts) > 1)} {', '.join(map(str, texts))}"
+        told = {name: value for name, value in self.told.items() if value != DEFAULTS[name] and name not in SAID}
+        routed += "".join(f", {name.replace('_', ' ')} {value}" for name, value in told.items())
+        return f"{self.trace_name} on {title_of(self.spec)}{routed}, SLOs {self.slo}"
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """The fields of the spec that have one value, as JSON has them."""
+        return {name: value for name, value in self.spec.words().items() if name not in COMPARED_BY}
+
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        """All that the results depend on. Two comparisons with the same identity have the same results."""
+        return {
+            **self.told,
+            "trace": self.trace_name,
+            "gain": dataclasses.asdict(self.gain),
+            "device": self.profile.name,
+            "schedulers": [policy.to_json() for policy in self.policies.values()],
+            "routers": [find_router(text).to_json() for text in self.routers],
+            "scalers": [find_scaler(text).to_json() for text in self.scalers],
+            "requests": self.requests_per_run,
+            "seeds": self.seeds,
+            "rate_per_s_of_load": {str(load): rate for load, rate in self.rate_of_load.items()},
+            "saturation_rate_per_s": self.saturation_rate_per_s,
+            "versions": versions(),
+            "code": code_digests(
+                [policy for candidate in self.candidates.values() for policy in candidate.policies], self.deployment
+            ),
+            "deployment": deployment_digest(self.deployment),
+            "workloads": {f"load {load!r}, seed {seed}": digest for (load, seed), digest in self._digests.items()},
+        }
+
+    @functools.cached_property
+    def _digests(self) -> dict[tuple[float, int], str]:
+        return {key: workload.digest for key, workload in self.workloads.items()}
+
+    @property
+    def default_directory(self) -> Path:
+        """A folder of its own for each identity, so that the same comparison finds its results again."""
+        digest = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:8]
+        return Path("results") / f"compare-{Path(self.trace).stem}-{digest}"
+
+    def run(self, cell: Cell) -> Row:
+        """The row of a cell."""
+        key = cell.load, cell.seed
+        result = Simulation(self.scenario(*key, self.candidates[cell.scheduler])).run()
+        return {
+            **cell._asdict(),
+            "rate_per_s": self.rate_of_load[cell.load],
+            "workload": self._digests[key],
+            "reroutes": result.summary["reroutes"],
+            **figures(result),
+            **class_figures(result),
+        }
+
+    def row_problem(self, row: Row) -> str | None:
+        """What is wrong with a row that should be one of this comparison's; None if nothing is."""
+        values: list[Any] = [row.get(field) for field in Cell._fields]
+        cell = Cell(*values)
+        if cell not in self.cells:
+            return f"{cell} is not part of this comparison"
+        if row.get("workload") != self._digests[cell.load, cell.seed]:
+            return f"the workload of {cell} was another"
+        bad = [name for name in FIGURES if not isinstance(row.get(name, ""), int | float | None)]
+        return f"{cell} has no number for {', '.join(bad)}" if bad else None
+
+
+def run_comparison(
+    comparison: Comparison,
+    directory: str | Path,
+    progress: Progress = lambda done, cells: None,
+    *,
+    jobs: int = 1,
+    runner: Runner | None = None,
+    fresh: bool = False,
+) -> pd.DataFrame:
+    """Run what is not done yet and return one row a cell, in the order of `comparison.cells`.
+
+    directory: rows are kept in its `cells.jsonl` as they come. When that holds rows of the same comparison they
+    are not run again; fresh: they are. jobs: runs at a time, in threads of this process; runner: where they are done
+    instead. The results are the same however many, and wherever.
+
+    Raises ExperimentError when the directory holds another comparison, and as `Comparison` does. An interrupt
+    (KeyboardInterrupt) ends it when the runs that are under way are done, and leaves the rows.
+    """
+    import pandas as pd
+
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    rows = kept_rows(
+        Ledger(directory / CELLS_FILE, comparison.identity, comparison.row_problem, fresh),
+        {cell: cell for cell in comparison.cells}, cell_of, comparison.run, progress, runner or ThreadRunner(jobs),
+        prepare=lambda: compile_kernels(comparison),
+    )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def cell_of(row: Row) -> Cell:
+    return Cell(*(row[field] for field in Cell._fields))
+
+
+def compile_kernels(comparison: Comparison) -> None:
+    """Run each candidate once on two requests: kernels are compiled here, in one thread, before the work."""
+    for candidate in comparison.candidates.values():
+        workload = Workload.from_columns({"arrival_s": [0.0, 0.0], "prompt_tokens": [1, 1], "output_tokens": [2, 2]})
+        Simulation(
+            Scenario(
+                workload,
+                comparison.deployment_of(candidate),
+                candidate.scheduler,
+                router=candidate.router,
+                scaler=candidate.scaler,
+            )
+        ).run()

@@ -1,0 +1,244 @@
+"""Goodput: the highest rate at which enough requests are served as they should be, in steady state, to completion."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from servegym.errors import ExperimentError
+from servegym.evaluation.bisection import Failed, failed_counts, highest_rate
+from servegym.evaluation.comparison import Comparison, Progress, compile_kernels
+from servegym.evaluation.ledger import Ledger, Row, kept_rows
+from servegym.evaluation.running import Runner, ThreadRunner
+from servegym.scenarios.building import scenario_of, workload_of
+from servegym.scenarios.fleets import deployment_of
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.slos import missed, violated
+from servegym.simulator.workload import Workload
+from servegym.traces.workloads import load_trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LOADS = (0.02, 8.0)  # relative to saturation, between which goodput is looked for
+STEP = 1.5  # from load 1 up or down to a rate on the other side
+# A run is judged by the requests that come in its second half but for the last tenth: before, queues are still filling;
+# after, those who are served last have engines that empty.
+JUDGED = (0.5, 0.9)
+LEAST_DURATION_S, SLOS_LONG = 600.0, 8.0  # of the arrivals; QoServe's 4 hours are 8 times its longest SLO
+SEARCHES_FILE = "searches.jsonl"
+WITHIN, BELOW, ABOVE = "within", "below", "above"
+
+FAILED: dict[str, Failed] = {"attainment": missed, "violations": violated}
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """What a rate has to be served with. attainment: at least such a share of the requests; violations: at most."""
+
+    measure: str
+    share: float
+
+    @property
+    def most_failed(self) -> float:
+        return 1 - self.share if self.measure == "attainment" else self.share
+
+    @property
+    def text(self) -> str:
+        return f"{self.measure}={self.share:g}"
+
+    @property
+    def title(self) -> str:
+        return f"{self.measure} of at {'least' if self.measure == 'attainment' else 'most'} {self.share:g}"
+
+
+def parse_target(text: str) -> Target:
+    """A target from "attainment=0.99" or "violations=0.01". Raises ExperimentError."""
+    measure, _, share = text.partition("=")
+    try:
+        target = Target(measure, float(share))
+    except ValueError:
+        target = Target(measure, math.nan)
+    if measure not in FAILED or not 0 <= target.share <= 1:
+        raise ExperimentError(
+            f"a target of {text!r}: it should be attainment=0.99 or violations=0.01, the share from 0 to 1"
+        )
+    return target
+
+
+class SearchCell(NamedTuple):
+    """One search: a scheduler, as `Comparison.candidates` label it, and a seed."""
+
+    scheduler: str
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class GoodputSearch:
+    """The goodput of the candidates of a comparison, of which the loads, rates and requests are not used.
+
+    A seed has the same arrivals at all rates but for their scale, and for all candidates; its goodput is the highest
+    rate that was found to be served. A rate is served if, of the requests that come in the second half of the arrivals
+    but for the last tenth, enough meet the target when all requests have been served.
+
+    duration_s: of the arrivals (None: `LEAST_DURATION_S`, or `SLOS_LONG` times the longest SLO if that is more; a file
+    with fewer requests is served whole). precision: how far a rate that is too much may be above the goodput, relative.
+
+    Raises ExperimentError for a duration or precision that is none.
+    """
+
+    setup: Comparison
+    target: Target
+    duration_s: float | None = None
+    precision: float = 0.02
+
+    def __post_init__(self) -> None:
+        if self.duration_s is not None and not 0 < self.duration_s < math.inf:
+            raise ExperimentError(f"a duration of {self.duration_s:g} s: it should be above 0 and finite")
+        if not 0 < self.precision <= 1:
+            raise ExperimentError(f"a precision of {self.precision:g}: it should be above 0 and at most 1")
+        if self.setup.spec.fleet.incidents:
+            raise ExperimentError("a goodput is of a steady state, in which there are no incidents")
+
+    @functools.cached_property
+    def lasting_s(self) -> float:
+        """How long requests arrive."""
+        if self.duration_s is not None:
+            return self.duration_s
+        table = next(iter(self.setup.workloads.values())).table
+        longest_s = float(np.where(np.isfinite(table["ttlt_slo_s"]), table["ttlt_slo_s"], table["ttft_slo_s"]).max())
+        return max(LEAST_DURATION_S, SLOS_LONG * longest_s) if longest_s < math.inf else LEAST_DURATION_S
+
+    @functools.cached_property
+    def cells(self) -> list[SearchCell]:
+        return [SearchCell(label, seed) for seed in range(self.setup.seeds) for label in self.setup.candidates]
+
+    @functools.cached_property
+    def most_requests(self) -> int | None:
+        """Requests of a trace that is a file; None: there are as many as are asked for."""
+        few, more = (len(load_trace(self.setup.trace, default_requests=n)) for n in (1, 2))
+        return more if few == more else None
+
+    def workload(self, rate_per_s: float, seed: int) -> Workload:
+        """What arrives at a rate."""
+        requests = max(1, round(rate_per_s * self.lasting_s))
+        most = self.most_requests
+        return workload_of(self.setup.spec, seed, rate_per_s, requests if most is None else min(requests, most))
+
+    def served(self, cell: SearchCell, rate_per_s: float) -> dict[str, float] | None:
+        """Whether a rate is served: the share that meets the target's measure and the 99th percentile of the times to
+        the last token, of the requests that are judged; None if not."""
+        candidate = self.setup.candidates[cell.scheduler]
+        workload = self.workload(rate_per_s, cell.seed)
+        arrival_s = workload.table["arrival_s"]
+        from_s, to_s = (arrival_s[0] + share * (arrival_s[-1] - arrival_s[0]) for share in JUDGED)
+        judged = (arrival_s >= from_s) & (arrival_s <= to_s)
+        if not judged.any():
+            judged[:] = True
+        one = self.setup.spec_of(candidate)
+        run = Simulation(scenario_of(one, workload, deployment_of(one), cell.seed))
+        most = np.array([self.target.most_failed * judged.sum() + 1e-9])
+        counts = failed_counts(run, judged[None], most, FAILED[self.target.measure])
+        if counts is None:
+            return None
+        failed = float(counts[0] / judged.sum())
+        ttlt_s = (run.arrays.outcomes["finish_s"] - arrival_s)[judged]
+        return {
+            "share": 1 - failed if self.target.measure == "attainment" else failed,
+            "ttlt_p99_s": float(np.quantile(ttlt_s, 0.99)),
+            "span_s": float(arrival_s[-1] - arrival_s[0]),
+        }
+
+    def run(self, cell: SearchCell) -> Row:
+        """The row of a search. goodput_per_s: None where the lowest rate is not served (`found` is below) or the
+        highest is (above); share, ttlt_p99_s, settled: at the highest rate that is served."""
+        saturation = self.setup.saturation_rate_per_s
+        low, high = (load * saturation for load in LOADS)
+        best: dict[float, dict[str, float]] = {}
+
+        def is_served(rate_per_s: float) -> bool:
+            figures = self.served(cell, rate_per_s)
+            if figures is not None:
+                best[rate_per_s] = figures
+            return figures is not None
+
+        found = highest_rate(is_served, saturation, low, high, precision=1 + self.precision, step=STEP)
+        at = best.get(found.served, {}) if found.served is not None else {}
+        where = BELOW if found.served is None else ABOVE if found.refused is None else WITHIN
+        return {
+            **cell._asdict(),
+            "goodput_per_s": found.served if where == WITHIN else None,
+            "found": where,
+            "served_per_s": found.served,
+            "refused_per_s": found.refused,
+            "runs": found.runs,
+            "share": at.get("share"),
+            "ttlt_p99_s": at.get("ttlt_p99_s"),
+            # Queues have had the first half of the arrivals to fill: long enough if answers take less.
+            "settled": at["ttlt_p99_s"] <= JUDGED[0] * at["span_s"] if at else None,
+        }
+
+    @property
+    def title(self) -> str:
+        return (
+            f"{self.setup.setting}: {self.target.title}, {self.lasting_s:g} s of arrivals x {self.setup.seeds} "
+            f"seed{'s' * (self.setup.seeds > 1)}"
+        )
+
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        """All that the results depend on."""
+        of_loads = ("requests", "rate_per_s_of_load")
+        setup = {name: value for name, value in self.setup.identity.items() if name not in of_loads}
+        return {
+            "goodput": self.target.text, "duration_s": self.lasting_s, "precision": self.precision,
+            "rules": [LOADS, STEP, JUDGED], **setup,
+        }  # fmt: skip
+
+    @property
+    def default_directory(self) -> Path:
+        """A folder of its own for each identity."""
+        digest = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:8]
+        return Path("results") / f"goodput-{Path(self.setup.trace).stem}-{digest}"
+
+    def row_problem(self, row: Row) -> str | None:
+        """What is wrong with a row that should be one of this search's; None if nothing is."""
+        if search_of(row) not in self.cells:
+            return f"{search_of(row)} is not part of this search"
+        return None if row.get("found") in (WITHIN, BELOW, ABOVE) else f"{search_of(row)} does not say what was found"
+
+
+def search_of(row: Row) -> SearchCell:
+    return SearchCell(row.get("scheduler"), row.get("seed"))  # type: ignore[arg-type]
+
+
+def search_goodput(
+    search: GoodputSearch,
+    directory: str | Path,
+    progress: Progress = lambda done, searches: None,
+    *,
+    runner: Runner | None = None,
+    fresh: bool = False,
+) -> pd.DataFrame:
+    """Search what has not been searched yet; one row a scheduler and seed (`GoodputSearch.run`).
+
+    directory: rows are kept in its `searches.jsonl` as they come; fresh: those that are there are forgotten. Raises
+    ExperimentError when the directory holds another search. An interrupt leaves the rows.
+    """
+    import pandas as pd
+
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    rows = kept_rows(
+        Ledger(directory / SEARCHES_FILE, search.identity, search.row_problem, fresh),
+        {cell: cell for cell in search.cells}, search_of, search.run, progress, runner or ThreadRunner(1),
+        prepare=lambda: compile_kernels(search.setup),
+    )  # fmt: skip
+    return pd.DataFrame(rows)

@@ -1,0 +1,270 @@
+"""An evaluation: policies of one kind on every cell of a panel, each cell with seeds of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from servegym.baselines.artifact import Artifact, load_artifact
+from servegym.errors import ExperimentError
+from servegym.evaluation.candidates import Candidate, find_candidates
+from servegym.evaluation.comparison import Progress, run_comparison
+from servegym.evaluation.identity import code_digests, versions
+from servegym.evaluation.panels import provenance
+from servegym.evaluation.panels.panel import FIRST_SEED, Panel
+from servegym.evaluation.panels.part import Part, parts_of
+from servegym.evaluation.panels.provenance import ProvenanceError, TrainedOn
+from servegym.evaluation.panels.sets import SET, find_set
+from servegym.evaluation.running import Runner
+from servegym.scenarios.building import workload_of
+from servegym.scenarios.fleets import title_of
+from servegym.scenarios.load import load_title
+from servegym.simulator.policies import Policy
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KINDS = ("scheduler", "router", "scaler")
+RUNS_FOLDER = "runs"
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Who is judged, on what.
+
+    panel: the cells; it also names the policies of the other two kinds. kind: one of `KINDS`; or `SET`, for policies of
+        several kinds that are judged together.
+    policies: "name", "name:key=value,..." or "learned:PATH" (of kind `SET`: as `find_set` takes them), the first of
+        which is the baseline unless `baseline` names another (as one of `policies`, or by its label).
+    allow_seen: cells that a learned policy was trained on are marked instead of refused.
+
+    Raises ExperimentError for fewer than two policies, two that are the same, or a baseline that is not among them;
+    ProvenanceError for a cell that a learned policy has seen, or where nothing says whether it has; PolicyError,
+    ProfileError and WorkloadError for names there are not.
+    """
+
+    panel: Panel
+    policies: tuple[str, ...]
+    kind: str = "scheduler"
+    baseline: str | None = None
+    allow_seen: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in (*KINDS, SET):
+            raise ExperimentError(f"kind {self.kind!r}; policies are of kind {', '.join(KINDS)}, or {SET}")
+        if len(self.policies) < 2:
+            raise ExperimentError(f"an evaluation holds policies against a baseline; name two {self.kind}s or more")
+        if self.kind not in ("scheduler", SET) and self.panel.spec.fleet.total == 1:
+            raise ExperimentError(f"{self.kind}s are judged where there are several engines; say --engines, or a panel")
+        _ = self.baseline_label
+        self._check_names()
+        if not self.allow_seen:
+            self._check_held_out()
+
+    @functools.cached_property
+    def candidates(self) -> dict[str, Candidate]:
+        """Who is judged, by the label of the policy, in the order they were named."""
+        stems = [path.stem for path in map(provenance.artifact_path, self.policies) if path is not None]
+        repeated = [stem for stem in stems if stems.count(stem) > 1]
+        if repeated:
+            raise ExperimentError(f"two learned policies are named {repeated[0]}, after their files; rename one file")
+        if self.kind == SET:
+            return self._sets()
+        named = {kind: (self.panel.spec[kind],) for kind in KINDS} | {self.kind: self.policies}
+        scalers = [text for text in named["scaler"] if text is not None]
+        found = find_candidates(named["scheduler"], named["router"], scalers)
+        return {judged(candidate, self.kind).label: candidate for candidate in found.values()}
+
+    def _sets(self) -> dict[str, Candidate]:
+        sets = [find_set(text, {kind: self.panel.spec[kind] for kind in KINDS}) for text in self.policies]
+        if len(dict(sets)) < len(sets):
+            raise ExperimentError(f"two of {', '.join(label for label, _ in sets)} are named alike")
+        first = sets[0][1]
+        differ = any((one.router, one.scaler) != (first.router, first.scaler) for _, one in sets)
+        if differ and self.panel.spec.fleet.total == 1:
+            raise ExperimentError("routers and scalers are judged where there are several engines; say --engines")
+        return dict(sets)
+
+    @functools.cached_property
+    def text_of(self) -> dict[str, str]:
+        """As what each policy was named, by its label."""
+        return dict(zip(self.candidates, self.policies, strict=True))
+
+    @functools.cached_property
+    def baseline_label(self) -> str:
+        if self.baseline is None:
+            return next(iter(self.candidates))
+        for label, text in self.text_of.items():
+            if self.baseline in (label, text):
+                return label
+        raise ExperimentError(f"baseline {self.baseline!r} is not judged; judged are {', '.join(self.candidates)}")
+
+    @functools.cached_property
+    def learned(self) -> dict[str, Path]:
+        """The file of each policy that is named by one, learned or tuned, by its label."""
+        paths = {label: provenance.artifact_path(text) for label, text in self.text_of.items()}
+        return {label: path for label, path in paths.items() if path is not None}
+
+    @functools.cached_property
+    def artifacts(self) -> dict[str, Artifact]:
+        """What is in the file of each learned policy, by its label."""
+        return {label: load_artifact(path) for label, path in self.learned.items()}
+
+    @functools.cached_property
+    def trained_on(self) -> dict[str, TrainedOn | None]:
+        """What each learned policy was trained on, by its label; None where it does not say."""
+        return {
+            label: provenance.trained_on(self.artifacts[label].provenance, path) for label, path in self.learned.items()
+        }
+
+    @functools.cached_property
+    def parts(self) -> list[Part]:
+        """One for each trace and device, in the order of the panel."""
+        spec = self.panel.spec
+        if self.kind != SET:
+            spec = dataclasses.replace(spec, policies=dataclasses.replace(spec.policies, **{self.kind: self.policies}))
+        return parts_of(self.panel, spec, self.candidates)
+
+    def novelty(self, label: str, part: Part, load: float) -> str:
+        """What is new to a policy in a cell: see `TrainedOn.novelty`; empty for one that was not learned."""
+        if label not in self.learned:
+            return ""
+        seen = self.trained_on[label]
+        if seen is None:
+            return provenance.UNKNOWN
+        first = part.first_seed + part.loads.index(load) * part.seeds
+        return seen.novelty(part.trace, part.profile.name, range(first, first + part.seeds))
+
+    def _check_names(self) -> None:
+        """Names of devices, families, recipes and arrivals, before anything is run or written. Files are read later."""
+        for part in self.parts:
+            for candidate in self.candidates.values():
+                _ = part.deployment_of(candidate)
+            if not Path(part.trace).is_file():
+                workload_of(part.spec, 0, rate_per_s=1.0, requests=1)
+
+    def _check_held_out(self) -> None:
+        for label, path in self.learned.items():
+            for part in self.parts:
+                for load in part.loads:
+                    self._check_cell(label, path, part, load)
+
+    def _check_cell(self, label: str, path: Path, part: Part, load: float) -> None:
+        found = self.novelty(label, part, load)
+        if found == provenance.UNKNOWN:
+            raise ProvenanceError(
+                f"{path}: provenance has no trained_on, so nothing says which cases are new to it; with --allow-seen "
+                "they are marked as unknown"
+            )
+        if found == provenance.SEEN:
+            raise ProvenanceError(
+                f"{label} was trained on {part.trace_name} with the seeds of load {load_title(load)}: the case is "
+                f"not held out; take other traces, or seeds of {FIRST_SEED:,} and above, or mark it with --allow-seen"
+            )
+
+    @property
+    def runs(self) -> int:
+        """How many there are to do."""
+        return self.panel.cells * self.panel.seeds * len(self.candidates)
+
+    @property
+    def title(self) -> str:
+        """What is judged, in a line."""
+        panel = self.panel
+        what = [
+            f"{len(numbers)} {name}{'s' * (len(numbers) > 1)}"
+            for name, numbers in (("trace", panel.traces), ("device", panel.devices), ("load", panel.loads))
+        ]
+        judged_ones = f"{self.kind}s{' of policies' * (self.kind == SET)}"
+        return (
+            f"{len(self.candidates)} {judged_ones} on panel {panel.name}: {' x '.join(what)} x {panel.seeds} "
+            f"seed{'s' * (panel.seeds > 1)}, {panel.requests} requests a run, SLOs {panel.slo}"
+            + (f", {title_of(self.parts[0].spec).partition(' x ')[0]} engines" if panel.spec.fleet.total > 1 else "")
+        )
+
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        """Who is judged on what, in short; each part's ledger has all that its results depend on."""
+        judges = [policy for candidate in self.candidates.values() for policy in candidate.policies]
+        return {
+            "panel": self.panel.to_json(),
+            "kind": self.kind,
+            "policies": {label: judged_json(one, self.kind) for label, one in self.candidates.items()},
+            "versions": versions(),
+            "code": code_digests(judges, self.parts[0].deployment),
+        }
+
+    @property
+    def default_directory(self) -> Path:
+        """A folder of its own for each identity, so that the same evaluation finds its runs again."""
+        digest = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:8]
+        return Path("results") / f"evaluate-{self.panel.name}-{digest}"
+
+
+def judged(candidate: Candidate, kind: str) -> Policy:
+    """The policy of a candidate that is judged."""
+    policy = getattr(candidate, kind)
+    assert policy is not None
+    return policy
+
+
+def judged_policies(candidate: Candidate, artifact: Artifact, kind: str) -> dict[str, Policy]:
+    """The policies of an artifact that are judged, by what they are for."""
+    if kind == SET:
+        return {role: policy for role, policy in candidate.roles.items() if role in artifact.policies}
+    return {kind: judged(candidate, kind)}
+
+
+def judged_json(candidate: Candidate, kind: str) -> dict[str, Any]:
+    """What is judged of a candidate, and the sources of it."""
+    if kind == SET:
+        return {role: policy.to_json() | {"source": policy.source} for role, policy in candidate.roles.items()}
+    policy = judged(candidate, kind)
+    return policy.to_json() | {"source": policy.source}
+
+
+def run_evaluation(
+    evaluation: Evaluation,
+    directory: str | Path,
+    progress: Progress = lambda done, runs: None,
+    *,
+    jobs: int = 1,
+    runner: Runner | None = None,
+    fresh: bool = False,
+) -> pd.DataFrame:
+    """Run what is not done yet and return one row a run, in the order of the parts and their cells.
+
+    A row has trace, device, policy, load, seed and the columns of `run_comparison`. Arguments, errors and what an
+    interrupt leaves as there; each part has its own ledger in a folder of `directory`.
+    """
+    import pandas as pd
+
+    done, tables = 0, []
+    for part in evaluation.parts:
+        rows = run_comparison(
+            part,
+            part_directory(Path(directory), part),
+            counted_on(progress, done, evaluation.runs),
+            jobs=jobs,
+            runner=runner,
+            fresh=fresh,
+        )
+        done += len(rows)
+        rows = rows.rename(columns={"scheduler": "policy"})
+        rows.insert(0, "trace", part.trace_name)
+        rows.insert(1, "device", part.profile.name)
+        tables.append(rows)
+    return pd.concat(tables, ignore_index=True)
+
+
+def counted_on(progress: Progress, before: int, in_all: int) -> Progress:
+    """What tells of the progress of a part as of the whole's, of which so many were done before."""
+    return lambda done, _: progress(before + done, in_all)
+
+
+def part_directory(directory: Path, part: Part) -> Path:
+    return directory / RUNS_FOLDER / f"{Path(part.trace).stem}-{part.profile.name}"

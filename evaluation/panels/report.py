@@ -1,0 +1,129 @@
+"""One HTML page about an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from servegym.evaluation.panels.evaluation import Evaluation
+from servegym.evaluation.panels.provenance import SEEN, UNKNOWN
+from servegym.evaluation.panels.tables import GROUPS, TDG, conclusions, select
+from servegym.evaluation.panels.wording import SCORES, limits, mean_of, percent, range_of
+from servegym.evaluation.reports import page
+from servegym.evaluation.reports.notes import profile_notes
+from servegym.evaluation.summary import REFERENCE
+from servegym.scenarios.load import load_title
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DIFFERENCES_CAPTION = (
+    "Black: mean over the cells of a load, with its interval; grey: each cell, by trace. To the right of the line a "
+    "policy is better than the baseline; an interval that does not touch the line is clear of chance over seeds."
+)
+PROFILE_CAPTION = (
+    "How many of all runs have a TDG ratio above x. A curve above another everywhere has fewer bad runs, whatever one "
+    "calls bad; where curves cross, one policy is better in bad cases and the other in good ones."
+)
+
+
+def evaluation_report(
+    evaluation: Evaluation,
+    cells: pd.DataFrame,
+    groups: pd.DataFrame,
+    differences: Path,
+    profile: Path,
+    path: Path,
+) -> Path:
+    """Write the page and return its path.
+
+    cells, groups: of `cells_table`, `groups_table`; differences, profile: the PNGs of the functions of `plots`.
+    """
+    body = [
+        page.paragraph(
+            f"{evaluation.panel.description} Differences are to {evaluation.baseline_label}.".strip(),
+            "lead",
+        ),
+        page.section(
+            "In short",
+            page.bullets([*conclusions(evaluation, groups), *_held_out(evaluation, cells)]),
+            page.figure(page.inline_png(differences, DIFFERENCES_CAPTION), DIFFERENCES_CAPTION),
+            page.figure(page.inline_png(profile, PROFILE_CAPTION), PROFILE_CAPTION),
+        ),
+        page.section("Cells together", *_groups(groups)),
+        page.section("Every cell", *_cells(cells)),
+        page.section("What these figures are not", page.bullets([*limits(evaluation), *_devices(evaluation)])),
+        page.section("What was run", page.facts(evaluation.identity)),
+    ]
+    path.write_text(page.page(evaluation.title, body), encoding="utf-8")
+    return path
+
+
+def _held_out(evaluation: Evaluation, cells: pd.DataFrame) -> list[str]:
+    """For each learned policy how many cells are new to it, and in what."""
+    lines = []
+    for label in evaluation.learned:
+        counts = cells[cells["policy"] == label]["held_out"].value_counts(sort=False)
+        counted = ", ".join(f"{what} in {count} cells" for what, count in counts.items())
+        warn = " Those are not held out." if {SEEN, UNKNOWN} & set(counts.index) else ""
+        lines.append(f"New to {label}: {counted}.{warn}")
+    return lines
+
+
+def _groups(groups: pd.DataFrame) -> Iterator[str]:
+    """A table over all cells for each score; those of loads, traces and devices below it, folded."""
+    import pandas as pd
+
+    for score in groups["score"].unique():
+        yield page.paragraph(SCORES[score])
+        for by in GROUPS:
+            tables = []
+            for group, rows in select(groups, by, score).groupby("group", sort=False):
+                lines = [
+                    {
+                        "policy": row["policy"],
+                        "mean": mean_of(row, "mean"),
+                        "IQM": mean_of(row, "iqm"),
+                        "difference": "" if row["verdict"] == REFERENCE else mean_of(row, "difference", "+"),
+                        "95 % interval": "" if row["verdict"] == REFERENCE else range_of(row, "difference", "+"),
+                        "better in": "" if row["verdict"] == REFERENCE else percent(row, "improvement"),
+                        "verdict": row["verdict"],
+                    }
+                    for _, row in rows.iterrows()
+                ]
+                title = f"{group}: {rows['cells'].iloc[0]} cells of {rows['seeds'].iloc[0]} seeds"
+                tables += [page.paragraph(title), page.table(pd.DataFrame(lines), "whole")]
+            yield from tables if by == GROUPS[0] else [page.details(f"By {by}", *tables)]
+
+
+def _cells(cells: pd.DataFrame) -> Iterator[str]:
+    """A folded table for each trace and device: a row a policy, a column a load; and the differences."""
+    import pandas as pd
+
+    for (trace, device), of_part in cells.groupby(["trace", "device"], sort=False):
+        policies = list(of_part["policy"].unique())
+        tables: list[str] = []
+        for what, name, sign in (("TDG ratio", TDG, ""), ("difference", f"{TDG}_difference", "+")):
+            lines: list[dict[str, Any]] = []
+            for policy in policies:
+                rows = of_part[of_part["policy"] == policy]
+                if sign and rows["verdict"].iloc[0] == REFERENCE:
+                    continue
+                of_loads = {load_title(row["load"]): _half_width(row, name, sign) for _, row in rows.iterrows()}
+                new = rows["held_out"].iloc[0]
+                lines.append({f"{what}, load": policy + (f" ({new})" if new else ""), **of_loads})
+            tables.append(page.table(pd.DataFrame(lines), "whole"))
+        yield page.details(f"{trace} on {device}", *tables)
+
+
+def _half_width(row: pd.Series, name: str, sign: str) -> str:
+    half = (row[f"{name}_ci_high"] - row[f"{name}_ci_low"]) / 2
+    mean = f"{row[name]:{sign}.4f}"
+    return mean if half != half else f"{mean} ± {half:.4f}"
+
+
+def _devices(evaluation: Evaluation) -> Iterator[str]:
+    profiles = {part.profile.name: part.profile for part in evaluation.parts}
+    for profile in profiles.values():
+        yield from profile_notes(profile)

@@ -1,0 +1,57 @@
+"""How the results of an evaluation are put into words, the same in tables, reports and model cards."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from servegym.evaluation.panels.evaluation import Evaluation
+from servegym.evaluation.panels.tables import TDG
+from servegym.evaluation.summary import SHARE_OF_BOUND
+from servegym.scenarios.load import load_title
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCORES = {
+    TDG: "TDG ratio: gain over ideal gain.",
+    SHARE_OF_BOUND: "Share of the bound: gain over what no policy can exceed, even one that knows the future.",
+}
+
+
+def mean_of(row: pd.Series, name: str, sign: str = "") -> str:
+    """A figure of `groups_table`; a dash where there is none."""
+    return "-" if math.isnan(row[name]) else f"{row[name]:{sign}.4f}"
+
+
+def range_of(row: pd.Series, name: str, sign: str = "") -> str:
+    """The bounds of its interval."""
+    low, high = row[f"{name}_ci_low"], row[f"{name}_ci_high"]
+    return "-" if math.isnan(low) else f"{low:{sign}.4f} to {high:{sign}.4f}"
+
+
+def percent(row: pd.Series, name: str) -> str:
+    """A share with the bounds of its interval, in per cent of the runs."""
+    if math.isnan(row[name]):
+        return "-"
+    low, high = row[f"{name}_ci_low"], row[f"{name}_ci_high"]
+    interval = "" if math.isnan(low) else f" ({100 * low:.0f} to {100 * high:.0f})"
+    return f"{100 * row[name]:.0f} %{interval}"
+
+
+def limits(evaluation: Evaluation) -> list[str]:
+    """What holds for every figure of an evaluation."""
+    panel = evaluation.panel
+    return [
+        f"Every cell (trace, device, load) has {panel.seeds} seeds of its own; of a cell and seed all policies serve "
+        "the same requests, so differences are taken run by run.",
+        "IQM is the mean of the middle half of the runs. 'Better in' is the share of the runs in which a policy has "
+        "more than the baseline, a tie being half of one.",
+        "Intervals over several cells are 95 % intervals of a bootstrap that draws seeds anew within each cell; those "
+        "of one cell are Student's t. They say what other seeds would do. Of other traces, devices and SLOs they say "
+        "nothing.",
+        "They are not corrected for how many policies and cells there are: of 20 cells in which nothing differs, one "
+        "is called better or worse.",
+        f"Loads are {', '.join(map(load_title, panel.loads))}, relative to the requests per second of sarathi-fcfs "
+        f"when all requests are there from the start; a run serves {panel.requests:,} requests.",
+    ]

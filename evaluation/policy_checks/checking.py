@@ -1,0 +1,71 @@
+"""Checking a file of policies before it is run: bounds checked, on small scenarios, in a process of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from servegym.errors import PolicyError
+
+LIMIT_S = 60  # of one small scenario, which takes about a second
+FOLDER = "checked"  # in the cache, one empty file for each text that has passed
+
+
+def check_policy(path: Path | str, again: bool = False, limit_s: int = LIMIT_S) -> None:
+    """Check the policies that a Python file registers, as `--load-policies` does.
+
+    They are compiled with bounds checks and run on small scenarios (`scenes.py`), with junk in place of all that is not
+    theirs to read (`guards.py`), in a process that may crash or hang: this one does not. A file that has passed is not
+    checked again before it, or the simulator, has changed; `again` does so all the same. limit_s: seconds that one of
+    the scenarios may take.
+
+    Raises PolicyError with what a policy did, and where.
+    """
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise PolicyError(f"{file.name}: there is no such file in {file.parent}")
+    passed = _mark_of(file)
+    if passed.exists() and not again:
+        return
+    advance_ready()
+    command = [sys.executable, "-m", "servegym.evaluation.policy_checks.worker", str(file), str(limit_s)]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONFAULTHANDLER": "0"})
+    steps = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    at = next((step["at"] for step in reversed(steps) if "at" in step), "before any policy was run")
+    refused = next((step["refused"] for step in steps if "refused" in step), None)
+    if refused is not None:
+        raise PolicyError(f"{file.name} did not pass its check ({at}): {refused}")
+    if done.returncode == -signal.SIGALRM:
+        raise PolicyError(f"{file.name} did not pass its check ({at}): no end in {limit_s} s; a loop in it should end")
+    if done.returncode < 0:
+        name = signal.Signals(-done.returncode).name
+        raise PolicyError(f"{file.name} did not pass its check ({at}): the process was ended by {name}; it should read "
+                          "and write only what it is given")  # fmt: skip
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
+        raise PolicyError(f"{file.name} did not pass its check ({at}): {last}")
+    passed.parent.mkdir(parents=True, exist_ok=True)
+    passed.touch()
+
+
+def advance_ready() -> None:
+    """Have the event loop in the cache, where the other process finds it."""
+    from servegym.simulator.loop import advance
+
+    advance.entry  # noqa: B018
+
+
+def _mark_of(file: Path) -> Path:
+    """What is there once a file has passed: named after its text, and after the code that checked it."""
+    from servegym.simulator.compilation import cache_root, source_digest
+    from servegym.simulator.loop import advance
+
+    digest = hashlib.sha256(file.read_bytes() + str(file).encode() + (source_digest(advance) or "").encode())
+    for checker in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(checker.read_bytes())
+    return cache_root() / FOLDER / digest.hexdigest()[:20]

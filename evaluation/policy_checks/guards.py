@@ -1,0 +1,288 @@
+"""One call of a policy on copies in which all that is not its to read is junk, twice, with other junk.
+
+What it decides must be the same both times, nothing may have changed that is not its to write, and its arrays end where
+they should: bounds are checked, and rows behind the last stand for what an index of -1 comes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from servegym.errors import PolicyError
+from servegym.simulator import types as layout
+from servegym.simulator.failures import failure_of
+from servegym.simulator.packer import open_limits
+from servegym.simulator.policies import Policy
+from servegym.simulator.signatures import (
+    Estimates,
+    Known,
+    RouterContext,
+    ScalerContext,
+    SchedulerContext,
+    State,
+    state_view,
+)
+from servegym.simulator.simulation import Simulation
+
+GUARD_ROWS = 3  # behind the arrays, the second time
+KEPT = ("client", "application", "engine", "task", "last_block")  # what other tables are indexed by
+SCARCE = 0.5  # of an engine's memory is free: its victims may be asked for
+
+
+class Variant(NamedTuple):
+    """Of the two calls one: where its junk comes from, and how many rows are behind the arrays."""
+
+    random: np.random.Generator
+    rows: int
+    mark: float
+
+
+def variants() -> tuple[Variant, Variant]:
+    return Variant(np.random.default_rng(1), 0, 1e9), Variant(np.random.default_rng(2), GUARD_ROWS, -1e9)
+
+
+def junk(variant: Variant, array: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    """A copy of REQUEST[...] with nonsense in the rows that are not to be kept, and behind them."""
+    copy = np.zeros(len(array) + variant.rows, array.dtype)
+    copy[: len(array)] = array
+    strangers = np.ones(len(copy), bool)
+    strangers[keep] = False
+    for name in array.dtype.names or ():
+        if name not in KEPT and array.dtype[name].kind in "if":
+            nonsense = variant.random.integers(1, 99, int(strangers.sum()))
+            copy[name][strangers] = nonsense
+    return copy
+
+
+def marked(variant: Variant, length: int, dtype: Any) -> np.ndarray:
+    """Rows to be written, and those behind them: none may keep what is in it."""
+    rows = np.zeros(length + variant.rows, dtype)
+    for name in ("tier", "key", "victim_tier", "victim_key", "exec_s"):
+        rows[name] = variant.mark
+    return rows
+
+
+def scratch_of(variant: Variant, policy: Policy, length: int) -> np.ndarray:
+    """Scratch memory, with nonsense in it."""
+    return variant.random.integers(1, 99, (policy.scratch.rows, length + variant.rows)).astype("f8")
+
+
+def ask(policy: Policy, kind: str, function: Any, arguments: Callable[[], tuple]) -> None:
+    """Call a policy's function. Raises PolicyError if it raises, with the line.
+
+    Where a bounds check says no line, the function runs once more, as plain Python, which has one.
+    """
+    try:
+        function.entry(*arguments())
+    except Exception as error:
+        failure = failure_of(error, error.__traceback__)
+        if not is_of(function, failure.file):
+            try:
+                function.py_func(*arguments())
+            except Exception as again:
+                failure = failure_of(again, innermost(again, function))
+            failure = failure._replace(error=f"{type(error).__name__}: {error}")
+        if not is_of(function, failure.file):
+            failure = failure._replace(file=function.written.__code__.co_filename, line=0)
+        where = f"{Path(failure.file).name}, line {failure.line or '?'}, in {failure.function or function.__name__}"
+        raise PolicyError(f"{kind} {policy.label} failed: {where}: {failure.error}") from None
+
+
+def is_of(function: Any, file: str) -> bool:
+    """Whether a file is the policy's: not one of servegym's own that calls it."""
+    return file == function.written.__code__.co_filename
+
+
+def innermost(error: BaseException, function: Any) -> Any:
+    """The traceback of an exception up to the last line that is in the file of a function."""
+    trace, last = error.__traceback__, None
+    while trace is not None:
+        if is_of(function, trace.tb_frame.f_code.co_filename):
+            last = trace
+        trace = trace.tb_next
+    return type(last)(None, last.tb_frame, last.tb_lasti, last.tb_lineno) if last is not None else None
+
+
+def must_be_equal(names: Any, first: Any, second: Any, complaint: str) -> None:
+    """Raise PolicyError with the first field, and row, in which two records or arrays differ."""
+    for name in names:
+        one, other = np.atleast_1d(first[name]), np.atleast_1d(second[name])
+        same = (one == other) | ((one != one) & (other != other))
+        if not same.all():
+            raise PolicyError(complaint.format(name=name, row=int(np.argmin(same))))
+
+
+def unchanged(what: str, before: np.ndarray, after: np.ndarray, who: str) -> None:
+    # Field by field: what lies between fields is not copied.
+    for name in before.dtype.names or (...,):
+        if np.asarray(before[name]).tobytes() != np.asarray(after[name]).tobytes():
+            raise PolicyError(f"{who} wrote into {what}, which it may only read")
+
+
+def check_decision(simulation: Simulation, policy: Policy) -> None:
+    """Check what the policy decides where the simulation has stopped for it. Raises PolicyError."""
+    status = simulation.arrays.status[0]
+    if policy.kind == "router" and status.deciding_request >= 0:
+        check_router(simulation, policy, int(status.deciding_request))
+    elif policy.kind == "scaler" and status.deciding_check:
+        check_scaler(simulation, policy)
+    elif policy.kind == "scheduler" and status.deciding_engine >= 0:
+        check_scheduler(simulation, policy, int(status.deciding_engine))
+
+
+def check_scheduler(simulation: Simulation, policy: Policy, e: int) -> None:
+    """As the engine's scheduler would be called now."""
+    arrays, who = simulation.arrays, f"scheduler {policy.label}"
+    engine, now_s = arrays.engines[e], float(arrays.status[0].now_s)
+    queue = arrays.queues[e, : engine.queue_length].copy()
+    also = [engine.transfers.receiving] if engine.transfers.receiving >= 0 else []
+    keep = np.concatenate([queue, np.array(also, "i4")])
+    kept = np.flatnonzero(arrays.requests["blocks"][queue] > 0)
+    short = engine.free_blocks < SCARCE * engine.total_blocks and len(kept) > 0
+    seen: list[tuple] = []
+    for variant in variants():
+        requests, limits = junk(variant, arrays.requests, keep), np.zeros(1, layout.LIMITS)
+        given = requests.copy()
+        ranks = marked(variant, len(queue), layout.RANK)
+        getattr(open_limits, "py_func", open_limits)(limits[0], engine)
+        state = state_view(type(arrays.state)(*(table.copy() for table in arrays.state)), e)
+        estimator = simulation.estimator_of(e)
+        own_queue, own_engine, parameters = queue.copy(), arrays.engines[e : e + 1].copy(), arrays.parameters[e].copy()
+        scratch = scratch_of(variant, policy, len(queue))
+
+        def arguments(
+            limits=limits,
+            ranks=ranks,
+            state=state,
+            estimator=estimator,
+            requests=requests,
+            own_queue=own_queue,
+            own_engine=own_engine,
+            parameters=parameters,
+            scratch=scratch,
+        ) -> tuple:
+            context = SchedulerContext(
+                now_s, own_engine[0], requests, own_queue, state, parameters, estimator, scratch
+            )  # fmt: skip
+            return context, ranks, limits[0]
+
+        ask(policy, "scheduler", policy.function, arguments)
+        decided = ranks.copy()
+        if short:
+            ranks["keep_tokens"] = 0
+            ask(policy, "scheduler", policy.victims, arguments)
+        unchanged("requests", given, requests, who)
+        unchanged("the queue", queue, own_queue, who)
+        unchanged("the engine", arrays.engines[e : e + 1], own_engine, who)
+        n = len(queue)
+        if variant.rows and any((ranks[name][n:] != variant.mark).any() for name in ("tier", "key", "victim_key")):
+            raise PolicyError(f"{who} wrote past the end of ranks, or before its start: ranks[-1] is such a position")
+        seen.append((decided[:n], ranks[:n][kept], limits[0], state))
+    (decided, giving, limits, state), (others, giving_2, limits_2, state_2) = seen
+    unwritten = np.flatnonzero((decided["tier"] == 1e9) & (others["tier"] == -1e9))
+    if len(unwritten):
+        raise PolicyError(f"{who} gives position {unwritten[0]} of its queue no tier; ranks[i] should be written for "
+                          "every i, with LEAVE_OUT where a request is to be left out")  # fmt: skip
+    elsewhere = "by what is not in its queue: it should read requests[queue[i]] and state.requests[queue[i]], not [i]"
+    out = decided["tier"] >= layout.LEAVE_OUT
+    decided["key"][out] = others["key"][out] = 0.0
+    of_position = f"{who} sets {{name}} of position {{row}} {elsewhere}"
+    must_be_equal(("tier", "key", "headroom_blocks"), decided, others, of_position)
+    must_be_equal(layout.LIMITS.names, limits, limits_2, f"{who} sets the limit {{name}} {elsewhere}")
+    if short:
+        names = ("victim_tier", "victim_key", "keep_tokens")
+        must_be_equal(names, giving, giving_2, f"{who} sets {{name}} of a request {elsewhere}")
+    for name, one, other in zip(State._fields, state, state_2, strict=True):
+        if one.tobytes() != other.tobytes() and not np.array_equal(one, other, equal_nan=one.dtype.kind == "f"):
+            raise PolicyError(f"{who} sets state.{name} {elsewhere}")
+        rows: Any = np.delete(np.arange(len(one)), queue) if name == "requests" and len(one) else []
+        if len(rows) and not np.array_equal(one[rows], arrays.state.requests[rows], equal_nan=True):
+            raise PolicyError(f"{who} writes into state.requests of requests that are not in its queue")
+
+
+def known_copy(variant: Variant, known: Known) -> Known:
+    """What a router knows, with junk behind the lists of requests of each engine."""
+    prefilling, decoding = known.prefilling.copy(), known.decoding.copy()
+    for e, snapshot in enumerate(known.snapshots):
+        for table, used in ((prefilling, snapshot.prefills), (decoding, snapshot.decodes)):
+            table[e, used:] = variant.random.integers(0, 2, table.shape[1] - used)
+    prefixes = known.prefixes._replace(sent=known.prefixes.sent.copy())
+    return Known(known.snapshots.copy(), prefilling, decoding, known.tiers.copy(), prefixes)
+
+
+def known_requests(known: Known, *others: int) -> np.ndarray:
+    """The requests of which a router may read: those sent, those held that wait first, and others."""
+    lists = []
+    for e, snapshot in enumerate(known.snapshots):
+        lists += [known.prefilling[e, : snapshot.prefills], known.decoding[e, : snapshot.decodes]]
+    firsts = known.tiers["first"][known.tiers["waiting"] > 0]
+    return np.concatenate([*lists, firsts, np.array(others)]).astype("i8")
+
+
+def estimates_copy(estimates: Estimates) -> Estimates:
+    return estimates._replace(coefficients=estimates.coefficients.copy(), scratch=np.zeros(2, layout.BATCH))
+
+
+def check_router(simulation: Simulation, policy: Policy, r: int) -> None:
+    """As the router would be called for request r now."""
+    arrays, router_state, who = simulation.arrays, simulation.router_state, f"router {policy.label}"
+    keep, now_s = known_requests(router_state.known, r), float(arrays.status[0].now_s)
+    seen: list[tuple] = []
+    for variant in variants():
+        requests, known = junk(variant, arrays.requests, keep), known_copy(variant, router_state.known)
+        given, before = requests.copy(), known_copy(variant, known)._replace(prefilling=known.prefilling.copy())
+        scratch = scratch_of(variant, policy, arrays.scratch.shape[1])
+        state, parameters, route = router_state.state.copy(), router_state.parameters.copy(), router_state.route.copy()
+        route["engine"], route["decode_engine"], route["tier"] = layout.HOLD, -1, layout.STAY
+        estimates = estimates_copy(router_state.estimates)
+
+        def arguments(requests=requests, known=known, state=state, parameters=parameters, route=route,
+                      estimates=estimates, scratch=scratch) -> tuple:  # fmt: skip
+            return RouterContext(now_s, requests, known, state, parameters, estimates, scratch), r, route[0]
+
+        ask(policy, "router", policy.function, arguments)
+        unchanged("requests", given, requests, who)
+        for name in ("snapshots", "prefilling", "tiers"):
+            unchanged(f"known.{name}", getattr(before, name), getattr(known, name), who)
+        seen.append((route, state))
+    (route, state), (route_2, state_2) = seen
+    elsewhere = (
+        "by what it does not know: requests that were not sent, or positions behind the end of known.prefilling[e]"
+    )
+    must_be_equal(layout.ROUTE.names, route[0], route_2[0], f"{who} sets {{name}} {elsewhere}")
+    if not np.array_equal(state, state_2, equal_nan=True):
+        raise PolicyError(f"{who} sets its state {elsewhere}")
+
+
+def check_scaler(simulation: Simulation, policy: Policy) -> None:
+    """As the scaler would be called now."""
+    arrays, router_state, who = simulation.arrays, simulation.router_state, f"scaler {policy.label}"
+    keep, now_s = known_requests(router_state.known), float(arrays.status[0].now_s)
+    seen: list[tuple] = []
+    for variant in variants():
+        requests, known = junk(variant, arrays.requests, keep), known_copy(variant, router_state.known)
+        given, snapshots = requests.copy(), known.snapshots.copy()
+        state, parameters, moves = (
+            router_state.scaler_state.copy(),
+            router_state.scaler_parameters.copy(),
+            router_state.moves.copy(),
+        )
+        moves["tier"], moves["closed"] = arrays.engines["tier"], arrays.engines["closed"]
+        estimates = estimates_copy(router_state.estimates)
+        scratch = scratch_of(variant, policy, arrays.scratch.shape[1])
+
+        def arguments(requests=requests, known=known, state=state, parameters=parameters, moves=moves,
+                      estimates=estimates, scratch=scratch) -> tuple:  # fmt: skip
+            return ScalerContext(now_s, requests, known, state, parameters, estimates, scratch), moves
+
+        ask(policy, "scaler", policy.function, arguments)
+        unchanged("requests", given, requests, who)
+        unchanged("known.snapshots", snapshots, known.snapshots, who)
+        seen.append((moves, state))
+    (moves, _), (moves_2, _) = seen
+    elsewhere = "by what it does not know"
+    must_be_equal(layout.MOVE.names, moves, moves_2, f"{who} sets {{name}} of engine {{row}} {elsewhere}")

@@ -1,0 +1,78 @@
+"""The process that checks a file of policies: `python -m servegym.evaluation.policy_checks.worker FILE.py SECONDS`.
+
+A line of JSON for each step: {"at": ...} before what may crash or never end, {"refused": ...} where a policy is.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from servegym.errors import PolicyError, ServegymError
+
+if TYPE_CHECKING:
+    from servegym.simulator.policies import Policy
+    from servegym.simulator.scenario import Scenario
+
+COMPILING_S = 600  # at most, for all that is compiled
+
+
+def say(**line: str) -> None:
+    print(json.dumps(line), flush=True)
+
+
+def main(path: Path, limit_s: int) -> None:
+    from servegym.simulator import compilation, policies
+    from servegym.simulator.loop import advance
+
+    advance.entry  # noqa: B018  The loop itself as it always is: its bounds are its own affair, and this is a minute less
+    compilation.check_bounds()
+    from servegym.baselines import registry
+    from servegym.evaluation.policy_checks.scenes import scenes_for
+    from servegym.evaluation.policy_files import load_policy_files
+
+    registry.load()
+    try:
+        before = policies.registered()
+        load_policy_files([path])
+        for policy in [policy for key, policy in policies.registered().items() if key not in before]:
+            for name, scenario in scenes_for(policy):
+                say(at=f"{policy.kind} {policy.name}: {name}")
+                serve(policy, scenario, limit_s)
+    except ServegymError as error:
+        say(refused=str(error))
+
+
+def serve(policy: Policy, scenario: Scenario, limit_s: int) -> None:
+    """One small scenario, each decision of the policy asked for under guard, and the run as it is.
+
+    Raises PolicyError with what the policy did that it should not. The process ends by SIGALRM after limit_s.
+    """
+    from servegym.evaluation.policy_checks.guards import check_decision
+    from servegym.simulator.compile_errors import ensure_compiled
+    from servegym.simulator.simulation import Simulation
+    from servegym.simulator.statuses import AT_BATCHES, AT_CHECKS, AT_ROUTES
+
+    signal.alarm(COMPILING_S)
+    for function in (policy.function, policy.victims):
+        ensure_compiled(f"{policy.kind} {policy.label}", function)
+    simulation = Simulation(scenario)
+    signal.alarm(limit_s)  # ends this process: a kernel that never returns cannot be interrupted otherwise
+    stop_at = {"scheduler": AT_BATCHES, "router": AT_ROUTES, "scaler": AT_CHECKS}[policy.kind]
+    try:
+        while simulation.advance_to(stop_at):
+            check_decision(simulation, policy)
+    except PolicyError:
+        # A router or scaler has been asked before its guard is: of a bounds check that says the line.
+        if simulation.failures and not simulation.failures[0].file:
+            check_decision(simulation, policy)
+        raise
+    finally:
+        signal.alarm(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,82 @@
+"""Policies of a user's own: Python files, imported for what they register; also in other processes, as their text."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+
+from servegym.errors import PolicyError
+
+FOLDER = "policies"  # beside the kernels that are compiled from what is in it
+
+
+def load_policy_files(paths: Iterable[Path] | None) -> None:
+    """Import each file once. Raises PolicyError for one that is missing or raises, with the line at fault."""
+    for path in dict.fromkeys(path.resolve() for path in paths or ()):
+        if not path.is_file():
+            raise PolicyError(f"--load-policies {path.name}: there is no such file in {path.parent}")
+        # Known under a name, a policy can be pickled; the name is no one else's.
+        name = f"servegym_policies_{path.stem}"
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise PolicyError(f"--load-policies {path.name}: a file of policies ends in .py")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
+            what = error.msg if isinstance(error, SyntaxError) else error
+            where = f"--load-policies {path.name}{_line(error, path)}"
+            raise PolicyError(f"{where}: {type(error).__name__}: {what}") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class PolicyFiles:
+    """Files of policies as their texts, so as to load them where the files are not: texts[i] of paths[i]."""
+
+    paths: tuple[Path, ...]
+    texts: tuple[str, ...]
+
+    @staticmethod
+    def read(paths: Iterable[Path] | None) -> PolicyFiles:
+        found = tuple(dict.fromkeys(path.resolve() for path in paths or ()))
+        return PolicyFiles(found, tuple(path.read_text(encoding="utf-8") for path in found))
+
+    def load(self) -> None:
+        """Import each: the file itself where it is there and has this text, or a copy. Raises PolicyError."""
+        load_policy_files([_there(path, text) for path, text in zip(self.paths, self.texts, strict=True)])
+
+
+def _there(path: Path, text: str) -> Path:
+    """A file of that name and text."""
+    with_text = [path, _copy_of(path, text)]
+    for there in with_text:
+        if there.is_file() and there.read_text(encoding="utf-8") == text:
+            return there
+    copy = with_text[-1]
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    draft = copy.with_suffix(f".{os.getpid()}")  # other processes of the node do the same
+    draft.write_text(text, encoding="utf-8")
+    os.replace(draft, copy)
+    return copy
+
+
+def _copy_of(path: Path, text: str) -> Path:
+    from servegym.simulator.compilation import cache_root
+
+    return cache_root() / FOLDER / hashlib.sha256(text.encode()).hexdigest()[:20] / path.name
+
+
+def _line(error: BaseException, path: Path) -> str:
+    """The last line of the file that an error passed through, as text; empty where there was none."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return f", line {error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f", line {lines[-1]}" if lines else ""

@@ -1,0 +1,60 @@
+"""The KV memory of the engines over a recorded run, put together from what each request held."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from servegym.evaluation.reports.timeline_events import computed_tokens, request_events
+from servegym.simulator.results import Result
+from servegym.simulator.types import (
+    DEPARTED,
+    EVICTED,
+    FINISH,
+    LOADED,
+    RECALLED,
+    RECEIVED,
+    SCHEDULED,
+    SENT,
+    STOPPED,
+)
+
+TAKE, GIVE_BACK = (SCHEDULED, LOADED), (EVICTED, RECALLED, FINISH)
+
+
+def kv_blocks(result: Result) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(time_s, blocks) for each engine: KV blocks in use from each of these times on, up to the next; 0 before the
+    first.
+
+    A request that goes to another engine holds its old blocks until its KV has arrived, and its new ones from when
+    the KV is sent.
+    """
+    events, _ = request_events(result)
+    moving = np.isin(events["kind"], (SENT, STOPPED))
+    chosen = np.isin(events["kind"], (*TAKE, *GIVE_BACK, DEPARTED, RECEIVED))
+    on_link, computed, events = events[moving], computed_tokens(events)[chosen], events[chosen]
+    pools = result.scenario.deployment.pools
+    block_tokens = np.repeat([pool.block_tokens for pool in pools], [pool.engines for pool in pools])[events["engine"]]
+
+    after = computed + np.where(np.isin(events["kind"], TAKE), events["tokens"], 0)
+    held = np.where(np.isin(events["kind"], GIVE_BACK), 0, -(-after // block_tokens))
+    same = np.r_[False, events["request"][1:] == events["request"][:-1]][: len(events)]
+    before = np.where(same, np.r_[0, held[:-1]][: len(held)], 0)
+    # With its arrival the blocks are free where it came from; where it goes they were taken when it was sent.
+    received = events["kind"] == RECEIVED
+    source = events["engine"][np.flatnonzero(received) - 1]
+    stopped = on_link["kind"] == STOPPED
+    taken = np.where(stopped, -np.r_[0, on_link["tokens"][:-1]][: len(on_link)], on_link["tokens"])
+    times = np.concatenate([events["time_s"], events["time_s"][received], on_link["time_s"]])
+    engines = np.concatenate([events["engine"], source, on_link["engine"]])
+    changes = np.concatenate([np.where(received, 0, held - before), -before[received], taken]).astype("i8")
+    return [steps(times[engines == e], changes[engines == e]) for e in range(result.scenario.deployment.engines)]
+
+
+def steps(time_s: np.ndarray, change: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The running sum of changes, as (time, sum) steps; times at which it does not change are left out."""
+    order = np.argsort(time_s, kind="stable")
+    time_s, total = time_s[order], np.cumsum(change[order])
+    last = np.r_[time_s[1:] != time_s[:-1], True][: len(time_s)]
+    time_s, total = time_s[last], total[last]
+    changed = np.r_[True, total[1:] != total[:-1]][: len(total)]
+    return time_s[changed], total[changed]

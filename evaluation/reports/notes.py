@@ -1,0 +1,66 @@
+"""The limits of a report's figures, stated beside them so that nobody takes them for more than they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from servegym.latency_models.profile import Profile
+from servegym.simulator.gains import Gain
+from servegym.simulator.results import Result
+
+GAINS = {
+    "tdg": "Gain is the token-level deadline-aware gain (TDG): a token earns its weight if it is out strictly before "
+    "its deadline, arrival + TTFT SLO + (i - 1) x TPOT SLO for token i.",
+    "ta-slo": "Gain is TA-SLO: a first token earns its weight within the TTFT SLO, a later one if it follows the one "
+    "before within the TPOT SLO.",
+    "weighted-slo": "Gain is the weight of each request that met its SLOs, earned with its last token.",
+    "vanilla-slo": "Gain is 1 for each request that met its SLOs, earned with its last token.",
+}
+
+
+def profile_notes(profile: Profile | None) -> list[str]:
+    """What the times rest on. None: the device model is not from a profile."""
+    if profile is None:
+        return ["Nothing was run on a device. Times are those of a device model whose error this report does not know."]
+    valid = ", ".join(f"{name.replace('_', ' ')} {low:,} to {high:,}" for name, (low, high) in profile.valid.items())
+    return [
+        f"Nothing was run on a device. Times are those of the profile {profile.name} ({profile.title}), which rests on "
+        f"{profile.basis}.",
+        profile.error["statement"],
+        *(
+            f"Error of {what.replace('_vs_', ' against ')}: {errors['mape_percent']:.1f} % on average."
+            for what, errors in profile.error.items()
+            if isinstance(errors, Mapping) and "mape_percent" in errors
+        ),
+        f"These errors were measured for: {valid}.",
+    ]
+
+
+def run_notes(result: Result) -> list[str]:
+    """What holds for the figures of one run."""
+    summary, gain = result.summary, result.scenario.gain
+    unfinished = summary["requests"] - summary["finished"]
+    return [
+        gain_note(gain),
+        "A request attains its SLO if it has finished and was strictly within its TTFT and TPOT SLOs (with a TTLT SLO: "
+        "within that). An answer of one token has no TPOT.",
+        *([f"{unfinished:,} requests had not finished when the run stopped; they count as not attained and are left "
+           "out of the quantiles of what they had not reached."] if unfinished else []),
+        "TBT, the time between two tokens, is read off a histogram: its quantiles are within 1.6 %.",
+        "This is one run with one seed: whether another scheduler is better is a question for a comparison over seeds.",
+    ]  # fmt: skip
+
+
+def gain_note(gain: Gain) -> str:
+    weight = "mean prompt / mean output tokens" if gain.first_weight is None else f"{gain.first_weight:g}"
+    weights = f" Weights: the request's, x {weight} for its first token, x {gain.decode_weight:g} for later ones."
+    return GAINS[gain.name] + (weights if gain.name in ("tdg", "ta-slo") else "")
+
+
+COMPARISON_NOTES = [
+    "At a load and a seed all schedulers serve the same requests, so differences are taken seed by seed.",
+    "Intervals are 95 % intervals of means over seeds (Student's t). Of other traces and devices they say nothing.",
+    "They are not corrected for the number of schedulers, nor for the best having been chosen from the same runs.",
+    "Load is the arrival rate over the saturation rate: the requests per second of sarathi-fcfs when all requests are "
+    "there from the start.",
+]

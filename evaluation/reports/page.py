@@ -1,0 +1,125 @@
+"""Pieces of a self-contained HTML page. Text from outside (file names, labels) is escaped here."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterable, Mapping
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from servegym.evaluation.reports.style import CSS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NONE = "-"
+# The browser itself refuses whatever is not in the file.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def page(title: str, body: Iterable[str]) -> str:
+    """A whole document. body: HTML."""
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{CSS}</style>
+</head>
+<body>
+<main>
+<h1>{escape(title)}</h1>
+{_lines(body)}</main>
+</body>
+</html>
+"""
+
+
+def _lines(parts: Iterable[str]) -> str:
+    return "".join(f"{part}\n" for part in parts)
+
+
+def section(title: str, *parts: str) -> str:
+    return f"<section>\n<h2>{escape(title)}</h2>\n{_lines(parts)}</section>"
+
+
+def paragraph(text: str, kind: str = "") -> str:
+    return f'<p class="{escape(kind)}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
+
+
+def bullets(texts: Iterable[str]) -> str:
+    return f"<ul>\n{_lines(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
+
+
+def details(title: str, *parts: str) -> str:
+    """A section that is folded until the reader opens it."""
+    return f"<details>\n<summary>{escape(title)}</summary>\n{_lines(parts)}</details>"
+
+
+def tiles(figures: Mapping[str, str]) -> str:
+    """Headline figures: a name and a value with its unit each."""
+    each = (f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in figures.items())
+    return f'<dl class="tiles">\n{_lines(each)}</dl>'
+
+
+def figure(picture: str, caption: str) -> str:
+    """picture: HTML (`inline_svg`, `inline_png`)."""
+    return f"<figure>\n{picture}\n<figcaption>{escape(caption)}</figcaption>\n</figure>"
+
+
+def inline_png(path: str | Path, description: str) -> str:
+    data = base64.b64encode(Path(path).read_bytes()).decode("ascii")
+    return f'<img alt="{escape(description)}" src="data:image/png;base64,{data}">'
+
+
+def table(frame: pd.DataFrame, kind: str = "") -> str:
+    """The first column names the row, the others are numbers. kind: "units", the second column is text; "facts", all
+    are; "whole", cells do not wrap."""
+    import pandas as pd
+
+    shown = frame.map(text_of)
+    with pd.option_context("display.max_colwidth", None):
+        html = shown.to_html(index=False, border=0, escape=True, justify="unset", na_rep=NONE)
+    return f'<div class="wide {kind}">\n{html}\n</div>'
+
+
+def facts(document: Mapping[str, Any]) -> str:
+    """A nested document as a table of names and values; an inner name stands behind the name of its parent."""
+    import pandas as pd
+
+    return table(pd.DataFrame(flat(document), columns=["", "value"]), "facts")
+
+
+def flat(document: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """The leaves of a nested mapping: ("a.b", value)."""
+    found: list[tuple[str, Any]] = []
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            found += flat(value, f"{prefix}{key}.")
+        else:
+            found.append((f"{prefix}{key}", value))
+    return found
+
+
+def text_of(value: Any) -> str:
+    """A value for a reader: whole numbers whole, others with four significant digits, none as a dash."""
+    if value is None:
+        return NONE
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, int | np.integer):
+        return f"{int(value):,}"
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        if math.isnan(number):
+            return NONE
+        return f"{number:,.0f}" if 1000 <= abs(number) < math.inf else f"{number:.4g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(text_of, value)) or NONE
+    return str(value)

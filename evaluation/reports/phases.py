@@ -1,0 +1,82 @@
+"""What each request was doing when, in a recorded run: waiting, in prefill, decoding, on its way between engines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from servegym.evaluation.reports.timeline_events import request_events
+from servegym.simulator.results import Result
+from servegym.simulator.types import ARRIVAL, DEPARTED, EVICTED, FINISH, HELD, RECALLED, RECEIVED, SCHEDULED, TOKEN
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WAITING, PREFILL, DECODE, TRANSFER, AT_ROUTER = PHASES = ("waiting", "prefill", "decode", "transfer", "held")
+PHASE_STARTED_BY = {
+    ARRIVAL: WAITING, EVICTED: WAITING, SCHEDULED: PREFILL, TOKEN: DECODE, DEPARTED: TRANSFER, RECEIVED: DECODE,
+    HELD: AT_ROUTER, RECALLED: AT_ROUTER,
+}  # fmt: skip
+
+
+def phases(result: Result) -> pd.DataFrame:
+    """One row a phase, by request and then by time: request, engine, phase, start_s, end_s.
+
+    held: at the router, which sends it nowhere yet (engine -1). waiting: at an engine without KV memory, from its
+    arrival or an eviction until it is in a batch. prefill: from then until a token is out. decode: from then until it
+    finishes, is evicted or is taken back. A request runs in these two, also in iterations that leave it out and while
+    its batch is suspended. transfer: from when it leaves the engine that prefilled it until its KV has arrived where
+    it is decoded (engine: that one), with the time it waits for the router, for the link or for memory there. Phases
+    of no length (evicted and admitted at one instant) are left out; those that had not ended when the run stopped end
+    there.
+    """
+    import pandas as pd
+
+    events, _ = request_events(result)
+    only = result.scenario.deployment.engines == 1  # what is taken back from the only engine waits there
+    events = events[np.isin(events["kind"], [*PHASE_STARTED_BY, FINISH])]
+    # Held with its KV on an engine, a request is on its way; in another held queue, it is held as before.
+    events = events[(events["kind"] != HELD) | ~np.isin(_kind_before(events), (DEPARTED, HELD))]
+    # Later chunks and tokens change nothing, and neither does an eviction of what has run in no batch since the last.
+    kind, before = events["kind"], _kind_before(events)
+    waits = np.isin(before, (ARRIVAL, EVICTED, RECALLED) if only else (ARRIVAL, EVICTED))
+    events = events[np.where(kind == SCHEDULED, waits, ~((kind == EVICTED) & waits))]
+    events = events[(events["kind"] != TOKEN) | (_kind_before(events) == SCHEDULED)]
+
+    ends_s = np.r_[events["time_s"][1:], 0.0][: len(events)]
+    last = np.r_[events["request"][1:] != events["request"][:-1], True][: len(events)]
+    ends_s[last] = result.arrays.status[0].now_s
+    kept = (events["kind"] != FINISH) & (ends_s > events["time_s"])
+    started_by = PHASE_STARTED_BY | ({RECALLED: WAITING} if only else {})
+    engines = _engines(result, events, last, only)
+    return pd.DataFrame(
+        {
+            "request": events["request"][kept],
+            "engine": engines[kept].astype("i4"),
+            "phase": [started_by[kind] for kind in events["kind"][kept].tolist()],
+            "start_s": events["time_s"][kept],
+            "end_s": ends_s[kept],
+        }
+    )
+
+
+def _engines(result: Result, events: np.ndarray, last: np.ndarray, only: bool) -> np.ndarray:
+    """Where each phase is; of a transfer where it goes, or if that is not known where the KV is."""
+    engines = events["engine"].copy()
+    following = np.r_[events["engine"][1:], -1][: len(events)]
+    arrives = np.r_[events["kind"][1:] == RECEIVED, False][: len(events)] & ~last
+    sent = result.arrays.requests["engine"][events["request"]]  # of those who never arrived, where to
+    goes = np.where(arrives, following, np.where(last & (sent >= 0), sent, engines))
+    engines = np.where(events["kind"] == DEPARTED, goes, engines)
+    if not only:
+        engines = np.where(np.isin(events["kind"], (HELD, RECALLED)), -1, engines)
+    return engines
+
+
+def _kind_before(events: np.ndarray) -> np.ndarray:
+    """Kind of the event before, of the same request; -1 at its first."""
+    before = np.full(len(events), -1, "i4")
+    same = events["request"][1:] == events["request"][:-1]
+    before[1:][same] = events["kind"][:-1][same]
+    return before

@@ -1,0 +1,184 @@
+"""Pictures of a run over time. Each function gives a matplotlib figure; `figure.savefig(path)` writes it.
+
+Curves and areas differ without colour too: by dashes, by light and dark, and by position.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from servegym.evaluation.plots import COLOURS, DASHES
+from servegym.evaluation.reports.bins import Bins
+from servegym.evaluation.reports.iterations import iterations, pieces
+from servegym.evaluation.reports.memory import kv_blocks
+from servegym.evaluation.reports.phases import AT_ROUTER, WAITING, phases
+from servegym.evaluation.reports.timeline_events import timeline_events
+from servegym.simulator.results import Result
+from servegym.simulator.types import TOKEN
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH, HEIGHT = 9.5, 2.8  # inches, of a figure with one row of panels
+GRID: dict[str, Any] = {"color": "0.5", "alpha": 0.25, "linewidth": 0.8}  # shows on white and on black
+STATE_BINS = 240  # of a curve: about two to a millimetre
+RATE_BINS = 60  # of a rate: enough arrivals in a bin that it is one
+BLUE, ORANGE, GREEN = COLOURS[:3]
+
+
+def plot_gain(result: Result) -> Figure:
+    """Gain earned per second, and the gain that arrived: what the requests of each moment are worth if all is in
+    time. The areas under the two are the gain and the ideal gain of the run."""
+    bins, earned, ideal = gain_rates(result)
+    figure, (axes,) = _figure()
+    axes.stairs(earned, bins.edges_s, fill=True, color=BLUE, alpha=0.45, label="earned")
+    axes.stairs(ideal, bins.edges_s, baseline=None, color=ORANGE, linewidth=1.5, label="arrived (ideal)")
+    _over_time(axes, result, "gain per second")
+    return figure
+
+
+def gain_rates(result: Result) -> tuple[Bins, np.ndarray, np.ndarray]:
+    """Gain per second in each bin: earned, when tokens came out; ideal, when their requests arrived."""
+    bins = Bins.over(float(result.arrays.status[0].now_s), RATE_BINS)
+    events, requests = timeline_events(result), result.requests
+    tokens = events[events["kind"] == TOKEN]
+    earned = bins.rates(tokens["time_s"], tokens["value"])
+    ideal = bins.rates(requests["arrival_s"].to_numpy(), requests["ideal_gain"].to_numpy())
+    return bins, earned, ideal
+
+
+def plot_requests(result: Result) -> Figure:
+    """Requests that wait without KV memory, and those that run, over time; means over bins, of all engines."""
+    bins, waiting, running = requests_over_time(result)
+    figure, (axes,) = _figure()
+    axes.stairs(running, bins.edges_s, fill=True, color=BLUE, alpha=0.45, label="running")
+    axes.stairs(waiting, bins.edges_s, baseline=None, color=ORANGE, linewidth=1.5, label="waiting")
+    _over_time(axes, result, "requests")
+    return figure
+
+
+def requests_over_time(result: Result) -> tuple[Bins, np.ndarray, np.ndarray]:
+    """Mean number of requests waiting (at engines or at the router) and running in each bin."""
+    table, bins = phases(result), _state_bins(result)
+    waits = table["phase"].isin((WAITING, AT_ROUTER))
+    waiting, running = (_means(bins, table[chosen]) for chosen in (waits, ~waits))
+    return bins, waiting, running
+
+
+def plot_urgency(result: Result, counts: pd.DataFrame) -> Figure:
+    """Urgent and normal requests at an engine's decisions over time, one on the other. counts: `urgency(result)`."""
+    bins = _state_bins(result)
+    figure, (axes,) = _figure()
+    _stacked(axes, bins, {name: _means(bins, counts, name) for name in ("urgent", "normal")})
+    _over_time(axes, result, "requests")
+    return figure
+
+
+def plot_kv_memory(result: Result) -> Figure:
+    """KV blocks in use over time, of all there are: the mean of the engines, and from the least to the most of them.
+    Where engines differ in how many they have: their share."""
+    bins, in_use = kv_blocks_over_time(result)
+    totals = result.arrays.engines["total_blocks"]
+    total, unit = int(totals[0]), "KV blocks of an engine"
+    if (totals != total).any():
+        in_use, total, unit = in_use / totals[:, None], 1, "share of the KV blocks"
+    figure, (axes,) = _figure()
+    several = len(in_use) > 1
+    name = "in use, mean of the engines" if several else "in use"
+    axes.stairs(in_use.mean(0), bins.edges_s, baseline=None, color=BLUE, linewidth=1.5, label=name)
+    if several:
+        axes.stairs(in_use.max(0), bins.edges_s, baseline=in_use.min(0), fill=True, color=BLUE, alpha=0.25,
+                    label="from the emptiest to the fullest")  # fmt: skip
+    axes.axhline(total, color="black", linewidth=1.2, linestyle=DASHES[2], label=f"all {total:,}")
+    _over_time(axes, result, unit)
+    axes.set_ylim(0, 1.05 * total)
+    return figure
+
+
+def kv_blocks_over_time(result: Result) -> tuple[Bins, np.ndarray]:
+    """float64[engines, bins]: mean KV blocks in use."""
+    bins, span_s = _state_bins(result), float(result.arrays.status[0].now_s)
+    rows = []
+    for time_s, blocks in kv_blocks(result):
+        start_s = np.minimum(time_s, span_s)
+        rows.append(bins.means(start_s, np.r_[start_s[1:], span_s][: len(start_s)], blocks.astype("f8")))
+    return bins, np.array(rows)
+
+
+def plot_batches(result: Result) -> Figure:
+    """Requests and tokens in a batch over time, of prefills and decodes, one on the other: what an iteration that runs
+    at that moment has, on average."""
+    bins, batch = batches_over_time(result)
+    figure, panels = _figure(2)
+    for axes, unit in zip(panels, ("tokens", "requests"), strict=True):
+        _stacked(axes, bins, {phase: batch[f"{phase}_{unit}"] for phase in ("prefill", "decode")})
+        _over_time(axes, result, f"{unit} in a batch")
+    return figure
+
+
+def batches_over_time(result: Result) -> tuple[Bins, dict[str, np.ndarray]]:
+    """prefill_requests, decode_requests, prefill_tokens, decode_tokens of a batch: mean over the time in which some
+    iteration runs; 0 in a bin where none does."""
+    ran, bins = pieces(result), _state_bins(result)
+    table = (
+        iterations(result)
+        .drop(columns=["engine", "start_s", "end_s"])
+        .merge(ran, "right", left_index=True, right_on="iteration")
+    )
+    running = _means(bins, table)
+    some = running > 1e-9  # a difference of sums: where nothing runs a rest may be left
+    columns = [f"{phase}_{unit}" for phase in ("prefill", "decode") for unit in ("requests", "tokens")]
+    return bins, {
+        column: np.divide(_means(bins, table, column), running, out=np.zeros(bins.count), where=some)
+        for column in columns
+    }
+
+
+def _state_bins(result: Result) -> Bins:
+    return Bins.over(float(result.arrays.status[0].now_s), STATE_BINS)
+
+
+def _means(bins: Bins, spans: pd.DataFrame, column: str | None = None) -> np.ndarray:
+    """Mean over time of a column of spans (None: of how many there are)."""
+    value = 1.0 if column is None else spans[column].to_numpy().astype("f8")
+    return bins.means(spans["start_s"].to_numpy(), spans["end_s"].to_numpy(), value)
+
+
+def _figure(rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """Panels one above the other. Margins are fixed, so that the times of one figure stand below those of another."""
+    from matplotlib.figure import Figure
+
+    height = rows * HEIGHT
+    figure = Figure(figsize=(WIDTH, height))
+    figure.subplots_adjust(left=0.085, right=0.985, bottom=0.5 / height, top=1 - 0.35 / height, hspace=0.4)
+    return figure, list(figure.subplots(rows, 1, squeeze=False)[:, 0])
+
+
+def _stacked(axes: Axes, bins: Bins, parts: dict[str, np.ndarray]) -> None:
+    """Two parts, the first below and dark, the second above and light."""
+    below = np.zeros(bins.count)
+    for (name, part), colour, alpha in zip(parts.items(), (BLUE, ORANGE), (0.9, 0.45), strict=True):
+        axes.stairs(below + part, bins.edges_s, baseline=below, fill=True, color=colour, alpha=alpha, label=name)
+        below = below + part
+
+
+def _over_time(axes: Axes, result: Result, unit: str) -> None:
+    axes.set_xlim(0, _state_bins(result).span_s)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("time (s)")
+    axes.set_ylabel(unit)
+    dress(axes)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, borderaxespad=0.2)
+
+
+def dress(axes: Axes) -> None:
+    """The look of all panels: a light grid, no box, thousands with commas."""
+    axes.grid(axis="y", **GRID)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if axes.get_ylim()[1] > 1000:
+        axes.yaxis.set_major_formatter("{x:,.0f}")

@@ -1,0 +1,47 @@
+"""How many requests a scheduler takes for urgent: its own function, asked again at each of its decisions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from servegym.errors import ExperimentError
+from servegym.evaluation.reports.iterations import iterations
+from servegym.simulator.results import Result
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.types import LEAVE_OUT
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def urgency(result: Result) -> pd.DataFrame:
+    """One row an iteration: engine, start_s, end_s, and the requests that were urgent and normal when it started;
+    none at engines of a pool whose own scheduler tells no urgent requests.
+
+    The timeline does not hold tiers, and what the scheduler thought of each request would make it many times as
+    long. So the scenario is stepped through once more; the scheduler is called on what it sees before each batch,
+    and writes to a plan that is thrown away. Raises ExperimentError for a scheduler without urgency and for a run
+    that its scenario alone does not give (a controller changed its parameters).
+    """
+    scenario = result.scenario
+    if scenario.scheduler.urgent_tier is None:
+        raise ExperimentError(f"{scenario.scheduler.name} tells no urgent requests from normal ones")
+    table = iterations(result)[["engine", "start_s", "end_s"]]
+    simulation = Simulation(scenario)
+    urgent, normal = np.zeros(len(table), "i8"), np.zeros(len(table), "i8")
+    for row, (engine, start_s) in enumerate(zip(table["engine"].tolist(), table["start_s"].tolist(), strict=True)):
+        going_on, status = simulation.step(), simulation.arrays.status[0]
+        # Decisions of which no iteration came: the engine waits, resumes a batch, or is asked while it runs.
+        while going_on and (status.now_s, status.deciding_engine) < (start_s, engine):
+            going_on, status = simulation.step(), simulation.arrays.status[0]
+        if not going_on or status.deciding_engine != engine or status.now_s != start_s:
+            raise ExperimentError(f"run again, the scenario decides otherwise at {start_s:g} s")
+        policy = simulation.settings.schedulers[simulation.arrays.engines[engine].kind]
+        if policy.urgent_tier is None:
+            continue
+        tiers = simulation.ranks_of(policy, simulation.arrays.parameters[engine], engine, start_s)["tier"]
+        urgent[row] = np.count_nonzero(tiers <= policy.urgent_tier)
+        normal[row] = np.count_nonzero((tiers > policy.urgent_tier) & (tiers != LEAVE_OUT))
+    return table.assign(urgent=urgent, normal=normal)

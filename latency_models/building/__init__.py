@@ -1,0 +1,1 @@
+"""Recipes that make the profiles that ship, from tables under $SERVEGYM_DATA."""

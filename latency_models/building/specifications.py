@@ -1,0 +1,61 @@
+"""Devices by their specification, and how much of their memory holds keys and values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from servegym.errors import ProfileError
+from servegym.latency_models.building.shapes import ModelShape
+from servegym.latency_models.building.tables import read_table
+
+GIB = 2**30
+BLOCK_TOKENS = 16
+UTILISATION_PERCENT = 90  # vLLM's default
+RESERVE_BYTES = 5 * GIB // 2
+
+
+@dataclass(frozen=True)
+class Device:
+    """Peak of 16-bit dense products, memory and bandwidths; link: to the other devices of its node, 0: none given."""
+
+    peak_flop_per_s: float
+    memory_gib: int
+    memory_bytes_per_s: float
+    link_bytes_per_s: float
+
+
+def device(name: str) -> Device:
+    """The device whose row in device_specs.csv begins with `name`. Raises ProfileError where there is none."""
+    table = read_table("device_specs", ".csv").set_index("device")
+    names = [row for row in table.index if row.startswith(name)]
+    if not names:
+        raise ProfileError(f"device_specs.csv has no device '{name}'; it has {', '.join(table.index)}")
+    row = table.loc[names[0]]
+    # "376 fp16 / 353.9 bf16": the last number is that of bfloat16, in which the models are.
+    tera_flop = [word for word in str(row["fp16_dense_tflops"]).split() if word.replace(".", "").isdigit()][-1]
+    link = str(row["intra_node_link_gb_s"]).split()[0]
+    return Device(
+        peak_flop_per_s=float(tera_flop) * 1e12,
+        memory_gib=int(row["hbm_gib"]),
+        memory_bytes_per_s=float(str(row["mem_bw_tb_s"]).split()[0]) * 1e12,
+        link_bytes_per_s=0.0 if link == "nan" else float(link) * 1e9,
+    )
+
+
+def kv_cache(shape: ModelShape, memory_gib: int, devices: int) -> dict[str, Any]:
+    """The part `kv` of a profile: what the devices' memory holds beside the weights."""
+    share = devices * memory_gib * GIB * UTILISATION_PERCENT // 100
+    reserve = devices * RESERVE_BYTES
+    usable = share - shape.weight_bytes - reserve
+    counted = f"{devices} x " if devices > 1 else ""
+    return {
+        "bytes_per_token": shape.kv_bytes_per_token,
+        "block_tokens": BLOCK_TOKENS,
+        "usable_bytes": usable,
+        "total_blocks": usable // (BLOCK_TOKENS * shape.kv_bytes_per_token),
+        "arithmetic": f"{counted}{memory_gib} GiB x {UTILISATION_PERCENT / 100} = {share} bytes "
+        f"- weights {shape.weight_bytes} - {reserve} ({counted}2.5 GiB, assumed, for activations, graphs and the "
+        f"driver) = {usable}; / ({BLOCK_TOKENS} tokens x {shape.kv_bytes_per_token} bytes). "
+        f"A token: 2 (K, V) x {shape.layers} layers x {shape.kv_heads} heads x {shape.head_dim} x 2 bytes.",
+    }

@@ -1,0 +1,179 @@
+"""A scenario from a spec: its requests, its engines, its policies."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from servegym.errors import SpecError
+from servegym.scenarios import episodes
+from servegym.scenarios.episodes import SLO_FIELDS, arrivals_s
+from servegym.scenarios.fleets import deployment_of, incidents_of, policy_of, profile_of
+from servegym.scenarios.load import LOADS
+from servegym.scenarios.parts import STEADY
+from servegym.scenarios.saturation import saturation_rate_per_s
+from servegym.scenarios.spec import ServingSpec
+from servegym.scenarios.values import fixed, profiles_of
+from servegym.simulator.cluster import Cluster
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.disturbances import Correction, Disturbance
+from servegym.simulator.gains import Gain, gain_of
+from servegym.simulator.predictors import Predictor, predictor_of
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.workload import Workload
+from servegym.traces import randomness
+from servegym.traces.arrivals import needs_rate
+from servegym.traces.workloads import build_workload, load_trace
+
+
+def build(
+    spec: ServingSpec, seed: int, workload: Workload | None = None, deployment: Deployment | Cluster | None = None
+) -> Scenario:
+    """The scenario of a seed. Raises as `workload_of`, `deployment_of` and `policy_of`."""
+    if spec.demand.split is not None:
+        return draw_scenario(spec, np.random.default_rng(seed))
+    if spec.is_distribution:
+        spec = spec.fixed(np.random.default_rng(seed))
+    if deployment is None:
+        deployment = deployment_of(spec)
+    return scenario_of(spec, workload_of(spec, seed) if workload is None else workload, deployment, seed)
+
+
+def draw_scenario(spec: ServingSpec, rng: np.random.Generator) -> Scenario:
+    """A scenario drawn with a generator."""
+    if spec.demand.split is None:
+        return build(spec.fixed(rng), int(rng.integers(2**31)))
+    episode = episodes.draw_episode(spec, rng)
+    noise_seed, predictor_seed = rng.integers(2**31, size=2).tolist()
+    deployment = deployment_of(episode.spec, episode.tiers_s if episode.spec.fleet.total > 1 else None)
+    return scenario_of(episode.spec, episode.workload, deployment, noise_seed, predictor_seed)
+
+
+def scenario_of(
+    spec: ServingSpec,
+    workload: Workload,
+    deployment: Deployment | Cluster,
+    noise_seed: int,
+    predictor_seed: int | None = None,
+) -> Scenario:
+    """Requests, engines and the rest of a spec. predictor_seed: instead of the predictor's own."""
+    imperfection = spec.imperfection
+    scheduler, predictor = policy_of(spec, "scheduler"), predictor_in(spec)
+    assert scheduler is not None
+    if predictor is not None and predictor_seed is not None:
+        predictor = dataclasses.replace(predictor, seed=predictor_seed)
+    correction = imperfection.correction
+    return Scenario(
+        workload,
+        deployment,
+        scheduler,
+        gain_in(spec),
+        disturbance=disturbance_in(spec, noise_seed),
+        correction=(Correction() if correction else None) if isinstance(correction, bool) else correction,
+        predictor=predictor,
+        router=policy_of(spec, "router"),
+        scaler=policy_of(spec, "scaler"),
+        incidents=incidents_of(spec.fleet),
+    )
+
+
+def gain_in(spec: ServingSpec) -> Gain:
+    return gain_of(spec.gain) if isinstance(spec.gain, str) else spec.gain
+
+
+def predictor_in(spec: ServingSpec) -> Predictor | None:
+    named = spec.imperfection.predictor
+    return predictor_of(named) if isinstance(named, str) else named
+
+
+def disturbance_in(spec: ServingSpec, seed: int) -> Disturbance:
+    """Noise and drift; seed: of the noise, where the spec has none."""
+    one = spec.imperfection
+    if not one.disturbs:
+        return Disturbance()
+    names = ("noise", "drift_per_s", "shift_s", "shift_ratio")
+    return Disturbance(
+        **{name: fixed(name, getattr(one, name)) for name in names},
+        seed=seed if one.noise_seed is None else one.noise_seed,
+    )
+
+
+def workload_of(spec: ServingSpec, seed: int, rate_per_s: float | None = None, requests: int | None = None) -> Workload:
+    """The requests of a seed, without a split. rate_per_s, requests: instead of those that the spec says.
+
+    Raises SpecError for a spec whose demand is not fixed, or prefix stores without anything to store; WorkloadError
+    as `build_workload`.
+    """
+    demand = spec.demand
+    if rate_per_s is None:
+        rate_per_s = rate_of(spec)
+    most = fixed("max_total_tokens", demand.max_total_tokens)
+    if requests is None:
+        requests = fixed("requests", demand.requests)
+    workload = build_workload(
+        fixed("trace", demand.trace),
+        requests=None if requests is None else int(requests),
+        rate_per_s=rate_per_s,
+        slo=fixed("slo", demand.slo),
+        arrivals=fixed("arrivals", demand.arrivals),
+        seed=seed,
+        max_total_tokens=None if most is None else int(most),
+        window=demand.window,
+        idle_tpot_s=None if demand.keep_slos else profile_of(spec).idle_tpot_s,
+    )
+    if spec.fleet.prefix_store_tokens and workload.prefixes is None:
+        raise SpecError(
+            f"engines have prefix stores, and the trace of workload '{workload.name}' does not say which prompts begin "
+            "alike; it should have prefix blocks, as Mooncake's and Qwen-Bailian's files have"
+        )
+    return _scaled(spec, workload, seed, rate_per_s)
+
+
+def _scaled(spec: ServingSpec, workload: Workload, seed: int, rate_per_s: float | None) -> Workload:
+    """With arrivals that go by a load profile, and other SLOs, where the spec says so."""
+    demand = spec.demand
+    changes: dict[str, Any] = {}
+    profile, cv, scale = profiles_of(demand.load_profile)[0], fixed("cv", demand.cv), fixed("scale", demand.slo_scale)
+    if profile != STEADY or cv != 1:
+        if rate_per_s is None:
+            raise SpecError(
+                f"a load profile or cv of trace '{workload.name}' at its own times; say load or rate_per_s too"
+            )
+        rng = randomness.generator(seed, randomness.Stream.ARRIVALS)
+        changes["arrival_s"] = arrivals_s(rng, len(workload), rate_per_s, profile, cv)
+    if scale != 1:
+        changes |= {field: workload.table[field] * scale for field in SLO_FIELDS}
+    return workload.replace(**changes) if changes else workload
+
+
+def rate_of(spec: ServingSpec) -> float | None:
+    """Requests per second; None: at the trace's own times, or the pace of the arrivals.
+
+    Where neither load nor rate is said: none where there are times, or arrivals with a pace of their own; else load
+    medium.
+    """
+    demand = spec.demand
+    if demand.rate_per_s is not None:
+        return float(fixed("rate_per_s", demand.rate_per_s))
+    load = fixed("load", demand.load)
+    if load is None:
+        trace, arrivals = fixed("trace", demand.trace), fixed("arrivals", demand.arrivals)
+        timed = load_trace(trace, default_requests=1).arrival_s is not None if arrivals is None else None
+        if timed or (timed is None and not needs_rate(arrivals)):
+            return None
+        load = LOADS["medium"]
+    return float(load) * saturation_of(spec)
+
+
+def saturation_of(spec: ServingSpec) -> float:
+    """Requests per second at load 1, of all engines as if co-located. Raises SpecError for several devices."""
+    if len({profile_of(spec, pool.device).name for pool in spec.fleet.pools}) > 1:
+        raise SpecError("a load of engines of several devices; say rate_per_s (--rate)")
+    demand = spec.demand
+    most = fixed("max_total_tokens", demand.max_total_tokens)
+    return saturation_rate_per_s(
+        fixed("trace", demand.trace), profile_of(spec), spec.fleet.total, fixed("slo", demand.slo),
+        None if most is None else int(most),
+    )  # fmt: skip

@@ -1,0 +1,141 @@
+"""What a spec is checked for: each value by its field's bounds, then what does not go together. All in SpecErrors."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import TYPE_CHECKING, Any
+
+from servegym.errors import SpecError
+from servegym.scenarios import values
+from servegym.scenarios.fields import (
+    CHOICE,
+    CORRECTION,
+    FLAG,
+    INCIDENTS,
+    LOAD_PROFILE,
+    NAME,
+    NUMERIC,
+    POLICY,
+    WHOLE,
+    WINDOW,
+    Option,
+)
+from servegym.scenarios.ranges import Range
+
+if TYPE_CHECKING:
+    from servegym.scenarios.parts import Fleet
+    from servegym.scenarios.spec import ServingSpec
+
+
+def check(spec: ServingSpec) -> None:
+    """Raise SpecError for a spec that cannot be."""
+    from servegym.scenarios.spec import LEAVES, PARTS
+
+    for part, kind in PARTS.items():
+        if not isinstance(getattr(spec, part), kind):
+            raise SpecError(f"{part} is {getattr(spec, part)!r}; it should be {kind.__name__}(...)")
+    for name, (_, option) in LEAVES.items():
+        check_value(name, option, spec[name])
+    _check_demand(spec)
+    _check_fleet(spec.fleet, spec)
+
+
+def check_value(name: str, option: Option, value: Any) -> None:
+    """Raise SpecError for a value that a field cannot have."""
+    kind = option.kind
+    if value is None and option.optional:
+        return
+    if kind in NUMERIC:
+        several = isinstance(value, tuple)
+        for number in value if several else (value.low, value.high) if isinstance(value, Range) else (value,):
+            if not _is_number(number, kind == WHOLE and not isinstance(value, Range)) or not option.allows(number):
+                raise SpecError(f"{name} is {value!r}; it should be {option.right}, several of such, or a range")
+        if several and not value:
+            raise SpecError(f"{name} is (); there should be at least one number")
+    elif kind in (NAME, POLICY):
+        for item in value if isinstance(value, tuple) and value else (value,):
+            if not (isinstance(item, str) and item) and not (hasattr(item, "kind") or hasattr(item, "kv")):
+                raise SpecError(f"{name} is {value!r}; it should be a name, or several")
+    elif kind == CHOICE and value not in option.choices:
+        raise SpecError(f"{name} is {value!r}; it should be {option.right}")
+    elif kind == LOAD_PROFILE:
+        _check_profiles(value)
+    elif kind == INCIDENTS and not isinstance(value, tuple):
+        raise SpecError(f"{name} is {value!r}; it should be a list of incidents")
+    elif kind == WINDOW and value not in ("seed", "first") and not _is_number(value, True):
+        raise SpecError(f"{name} is {value!r}; it should be seed, first or a whole number of 0 or more")
+    elif kind == FLAG and not isinstance(value, bool):
+        raise SpecError(f"{name} is {value!r}; it should be true or false")
+    elif kind == CORRECTION and not isinstance(value, bool) and not hasattr(value, "theta"):
+        raise SpecError(f"{name} is {value!r}; it should be true, false or keys with values")
+
+
+def _is_number(value: Any, whole: bool) -> bool:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value):
+        return False
+    return not whole or math.isinf(value) or float(value).is_integer()
+
+
+def _check_profiles(value: Any) -> None:
+    for profile in values.profiles_of(value) if isinstance(value, tuple) and value else (value,):
+        try:
+            parts = [(float(share), float(factor)) for share, factor in profile]
+        except (TypeError, ValueError):
+            parts = []
+        if not parts or not all(0 < number < math.inf for part in parts for number in part):
+            raise SpecError(
+                f"a load profile of {profile!r}; it should be parts, each a share of the requests and a factor, above 0"
+            )
+
+
+def _check_demand(spec: ServingSpec) -> None:
+    from servegym.scenarios.parts import STEADY
+
+    demand = spec.demand
+    if demand.load is not None and demand.rate_per_s is not None:
+        raise SpecError("load and rate_per_s (--load and --rate) are both given; one says how fast requests arrive")
+    drawn = demand.cv != 1 or values.profiles_of(demand.load_profile) != (STEADY,)
+    if demand.arrivals is not None and (drawn or demand.split is not None):
+        what = "a load profile or cv" if drawn else "a split"
+        raise SpecError(f"arrivals {demand.arrivals} and {what} are given; one says when requests arrive")
+
+
+def _check_fleet(fleet: Fleet, spec: ServingSpec) -> None:
+    from servegym.scenarios.parts import LINK_GB_PER_S, Fleet
+
+    counts = (fleet.engines, fleet.prefill, fleet.decode)
+    if fleet.pools and counts != (Fleet.engines, Fleet.prefill, Fleet.decode):
+        raise SpecError("pools are given, and engines, prefill or decode too; pools say how many there are")
+    if bool(fleet.prefill) != bool(fleet.decode):
+        there, missing = ("prefill", "decode") if fleet.prefill else ("decode", "prefill")
+        raise SpecError(f"there are {there} engines and no {missing} engines; they need each other")
+    if fleet.prefill and fleet.engines != 1:
+        raise SpecError("engines are either co-located, or prefill and decode engines; both are asked for")
+    if not fleet.is_disaggregated:
+        decoding = spec.policies.decode_scheduler
+        if decoding is not None:
+            name = decoding if isinstance(decoding, str) else values.plain(decoding)
+            raise SpecError(
+                f"{name} is to be the scheduler of decode engines, of which there are none; say --prefill P --decode D"
+            )
+        if fleet.link_gb_per_s != LINK_GB_PER_S:
+            raise SpecError("a link between prefill and decode engines is given, and there are none")
+    alone = not fleet.pools and not fleet.prefill and fleet.engines == 1
+    if alone and fleet.signal_delay_s != 0:
+        raise SpecError("a delay of signals to the router is given, and one engine, which has no router")
+    total = most_engines(fleet)
+    for text in fleet.incidents:
+        if values.incident_of(text).engine >= total:
+            raise SpecError(f"an incident of {text!r}; engines are numbered 0 to {total - 1}")
+
+
+def most_engines(fleet: Fleet) -> int:
+    """Engines in all, where there are most."""
+    if fleet.pools:
+        return sum(pool.engines for pool in fleet.pools)
+    engines, prefill, decode = (
+        max(number) if isinstance(number, tuple) else number.high if isinstance(number, Range) else number
+        for number in (fleet.engines, fleet.prefill, fleet.decode)
+    )
+    return int(prefill + decode) or int(engines)

@@ -1,0 +1,178 @@
+"""Specs as files: YAML or JSON in and out, and the JSON Schema of what they may say.
+
+python -m servegym.scenarios.documents     writes docs/spec.schema.json and the tables of docs/spec.md anew
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from servegym.errors import SpecError
+from servegym.scenarios import fields, values
+from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec
+
+Schema = dict[str, Any]
+TEXT: Schema = {"type": "string"}
+WHOLE_NUMBER: Schema = {"type": "integer"}
+OBJECT: Schema = {"type": "object"}
+POOL = {
+    "type": "object",
+    "properties": {
+        "device": {"type": ["string", "null"]}, "engines": WHOLE_NUMBER | {"minimum": 1},
+        "role": {"enum": ["both", "prefill", "decode"]}, "scheduler": {"type": ["string", "null"]},
+        "tier": {"type": ["integer", "null"], "minimum": 0},
+    },
+    "additionalProperties": False,
+}  # fmt: skip
+INCIDENT = {
+    "type": "object",
+    "properties": {
+        "time_s": {"type": "number", "minimum": 0}, "engine": WHOLE_NUMBER | {"minimum": 0},
+        "kind": {"enum": ["fail", "return", "drain"]},
+    },
+    "required": ["time_s", "engine", "kind"],
+    "additionalProperties": False,
+}  # fmt: skip
+
+
+def load_spec(path: str | Path) -> ServingSpec:
+    """The spec of a YAML or JSON file; what it does not say is as by default. Raises SpecError."""
+    return ServingSpec.from_json(load_words(path))
+
+
+def load_words(path: str | Path) -> dict[str, Any]:
+    """What a YAML or JSON file says, by the names of fields alone. Raises SpecError."""
+    path = Path(path)
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML too
+    except OSError as error:
+        raise SpecError(f"{path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path.name} is no YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(document, Mapping):
+        raise SpecError(f"{path.name} should be keys with values: {', '.join([*PARTS, 'gain'])}")
+    try:
+        found = values.read({str(key): value for key, value in document.items()}, LEAVES, PARTS)
+        ServingSpec().with_words(found)
+    except SpecError as error:
+        raise SpecError(f"{path.name}: {error}") from None
+    return found
+
+
+def to_yaml(spec: ServingSpec) -> str:
+    """A spec as YAML, which `load_spec` reads back: what differs from the default."""
+    default = ServingSpec().to_json()
+    document = {
+        key: {name: value for name, value in part.items() if value != default[key][name]}
+        if isinstance(part, dict) and key in PARTS
+        else part
+        for key, part in spec.to_json().items()
+        if part != default[key]
+    }
+    return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a spec's file: fields may stand under their part or alone."""
+    properties: dict[str, Any] = {}
+    for part, kind in PARTS.items():
+        inside = {name: {"$ref": f"#/$defs/{name}"} for name, (of, _) in LEAVES.items() if of == part}
+        summary = " ".join((kind.__doc__ or "").split())
+        properties[part] = {
+            "type": "object", "description": summary, "properties": inside, "additionalProperties": False,
+        }  # fmt: skip
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "ServingSpec",
+        "description": "What is served, by what, under which policies. Fields may stand under their part or alone.",
+        "type": "object",
+        "properties": properties | {name: {"$ref": f"#/$defs/{name}"} for name in LEAVES},
+        "additionalProperties": False,
+        "$defs": {name: _schema_of(name, option) for name, (_, option) in LEAVES.items()},
+    }
+
+
+def _schema_of(name: str, option: fields.Option) -> dict[str, Any]:
+    default = values.plain(ServingSpec()[name])
+    made: dict[str, Any] = {"description": option.help, "default": default}
+    if option.unit:
+        made["x-unit"] = option.unit
+    if default is None:
+        return made | {"anyOf": [*_kinds(option), {"type": "null"}]}
+    kinds = _kinds(option)
+    return made | (kinds[0] if len(kinds) == 1 else {"anyOf": kinds})
+
+
+def _kinds(option: fields.Option) -> list[dict[str, Any]]:
+    """What a value may be."""
+    kind = option.kind
+    if kind in fields.NUMERIC:
+        one: dict[str, Any] = {"type": "integer" if kind == fields.WHOLE else "number"}
+        for key, bound in (("minimum", option.least), ("exclusiveMinimum", option.above), ("maximum", option.most)):
+            if bound is not None and abs(bound) != float("inf"):
+                one[key] = bound
+        end = {"type": "number", "exclusiveMinimum": 0}
+        span = {
+            "type": "object", "properties": {"low": end, "high": end}, "required": ["low", "high"],
+            "additionalProperties": False,
+        }  # fmt: skip
+        names: list[Schema] = [{"enum": ["light", "medium", "high", "overload"]}] if kind == fields.LOAD else []
+        names += [{"const": "inf"}] if option.most == float("inf") else []
+        several = {"type": "array", "items": {"anyOf": [one, *names]} if names else one, "minItems": 1}
+        return [one, *names, several, span]
+    several_texts: Schema = {"type": "array", "items": TEXT, "minItems": 1}
+    pair: Schema = {"type": "array", "prefixItems": [{"type": "number"}] * 2, "minItems": 2, "maxItems": 2}
+    profile: Schema = {"type": "array", "items": pair, "minItems": 1}
+    kinds: dict[str, list[Schema]] = {
+        fields.NAME: [TEXT, several_texts],
+        fields.POLICY: [TEXT, several_texts],
+        fields.CHOICE: [{"enum": list(option.choices)}],
+        fields.GAIN: [TEXT, OBJECT],
+        fields.PREDICTOR: [TEXT, OBJECT],
+        fields.FLAG: [{"type": "boolean"}],
+        fields.CORRECTION: [{"type": "boolean"}, OBJECT],
+        fields.INCIDENTS: [{"type": "array", "items": {"anyOf": [TEXT, INCIDENT]}}],
+        fields.LOAD_PROFILE: [TEXT, profile, {"type": "array", "items": profile, "minItems": 1}],
+        fields.POOLS: [{"type": "array", "items": POOL}],
+        fields.WINDOW: [{"enum": ["seed", "first"]}, WHOLE_NUMBER | {"minimum": 0}],
+    }
+    return kinds[kind]
+
+
+def tables() -> str:
+    """Markdown: the fields of each part, their defaults, and the options that say them."""
+    lines: list[str] = []
+    for part, kind in [*PARTS.items(), ("", ServingSpec)]:
+        lines += [
+            f"### {kind.__name__ if part else 'Gain'}",
+            "",
+            "| field | option | default | what |",
+            "|---|---|---|---|",
+        ]
+        for name, (of, option) in LEAVES.items():
+            if of == part:
+                default = option.shown or f"`{values.plain(ServingSpec()[name])}`"
+                said = f"`--{option.name or name.replace('_', '-')}`" if option.kind != fields.POOLS else ""
+                text = option.help.replace("|", "\\|")
+                lines.append(f"| `{name}` | {said} | {default} | {text} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def write(folder: Path) -> None:
+    """Write the schema, and the tables of the page between its marks."""
+    (folder / "spec.schema.json").write_text(json.dumps(schema(), indent=1) + "\n", encoding="utf-8")
+    page = folder / "spec.md"
+    head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    page.write_text(f"{head}{BEGIN}\n{tables()}{END}{rest.partition(END)[2]}", encoding="utf-8")
+
+
+BEGIN, END = "<!-- fields: written by servegym.scenarios.documents -->", "<!-- end of fields -->"
+
+if __name__ == "__main__":
+    write(Path(__file__).resolve().parent.parent / "docs")

@@ -1,0 +1,131 @@
+"""Engines from a fleet: its pools with their profiles, host memory and prefix stores, and the link between them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from servegym.baselines import registry
+from servegym.errors import SpecError
+from servegym.latency_models.profile import Profile, load_profile
+from servegym.scenarios.parts import Fleet, Pool
+from servegym.scenarios.spec import ServingSpec
+from servegym.scenarios.values import fixed, incident_of
+from servegym.simulator.cluster import AT_ONCE, Cluster, Link
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.incidents import Incident
+from servegym.simulator.policies import Policy
+from servegym.simulator.prefixes import PrefixStore
+
+DECODE_SCHEDULER = "vllm-fcfs"
+FIND = {
+    "scheduler": registry.scheduler, "decode_scheduler": registry.decode_scheduler, "router": registry.router,
+    "scaler": registry.scaler,
+}  # fmt: skip
+
+
+def policy_of(spec: ServingSpec, role: str) -> Policy | None:
+    """The policy of a role; None: there is none. Raises PolicyError for an unknown one."""
+    named = fixed(role, spec[role])
+    if role == "decode_scheduler" and named is None and spec.fleet.is_disaggregated:
+        named = DECODE_SCHEDULER
+    return _policy(spec, role, named)
+
+
+def _policy(spec: ServingSpec, role: str, named: str | Policy | None) -> Policy | None:
+    if not isinstance(named, str):
+        return named
+    if (role, named) not in spec.cache:
+        spec.cache[role, named] = FIND[role](named)
+    return spec.cache[role, named]
+
+
+def profile_of(spec: ServingSpec, device: str | Profile | None = None) -> Profile:
+    """The profile of a device; None: of the fleet's, which is the first pool's. Raises ProfileError."""
+    named = device or (spec.fleet.pools[0].device if spec.fleet.pools else None) or fixed("device", spec.fleet.device)
+    if isinstance(named, Profile):
+        return named
+    if named not in spec.cache:
+        spec.cache[named] = load_profile(named)
+    return spec.cache[named]
+
+
+def pools_of(fleet: Fleet) -> tuple[Pool, ...]:
+    """The pools, those said as numbers of engines among them."""
+    if fleet.pools:
+        return fleet.pools
+    engines, prefill, decode = (int(fixed(name, getattr(fleet, name))) for name in ("engines", "prefill", "decode"))
+    if prefill:
+        return Pool(engines=prefill, role="prefill"), Pool(engines=decode, role="decode")
+    return (Pool(engines=engines),)
+
+
+def title_of(spec: ServingSpec) -> str:
+    """How many engines of what, in words; of one only the device."""
+    pools = pools_of(spec.fleet)
+    names = [profile_of(spec, pool.device).name for pool in pools]
+    if len(pools) == 1:
+        return f"{pools[0].engines} x {names[0]}" if pools[0].engines > 1 else names[0]
+    counts = [f"{pool.engines}" + (f" {pool.role}" if pool.role != "both" else "") for pool in pools]
+    if len(set(names)) == 1:
+        return f"{' + '.join(counts)} x {names[0]}"
+    return " + ".join(f"{count} x {name}" for count, name in zip(counts, names, strict=True))
+
+
+def deployment_of(spec: ServingSpec, tiers: tuple[float, ...] | None = None) -> Deployment | Cluster:
+    """The engines of a spec. tiers: of a cluster, TPOT SLOs in s (None: those of the workload).
+
+    Raises SpecError for KV that a link cannot carry from one pool to another, ProfileError, PolicyError,
+    DeploymentError.
+    """
+    varied = [name for name in spec.cache["varied"] if hasattr(spec.fleet, name)]
+    decoding = spec.policies.decode_scheduler  # one that is no name is in the deployment, so its id stays its own
+    named = decoding if isinstance(decoding, str) else id(decoding)
+    key = ("deployment", tiers, named, *(spec[name] for name in varied))
+    if key not in spec.cache:
+        spec.cache[key] = _deployment(spec, tiers)
+    return spec.cache[key]
+
+
+def _deployment(spec: ServingSpec, tiers: tuple[float, ...] | None) -> Deployment | Cluster:
+    fleet = spec.fleet
+    pools = tuple(_pool(spec, pool) for pool in pools_of(fleet))
+    delay_s = float(fixed("signal_delay_s", fleet.signal_delay_s))
+    if sum(pool.engines for pool in pools) == 1:
+        return pools[0]
+    if len(pools) == 1 and delay_s == 0 and tiers is None:
+        return pools[0]
+    if not fleet.is_disaggregated:
+        return Cluster(pools, AT_ONCE, delay_s, title_of(spec), tiers)
+    bytes_per_token = {profile_of(spec, pool.device).kv.bytes_per_token for pool in pools_of(fleet)}
+    if len(bytes_per_token) > 1:
+        raise SpecError(
+            f"KV of {' and '.join(map(str, sorted(bytes_per_token)))} bytes a token: prefill and decode engines should "
+            "have the same model"
+        )
+    link = Link(bytes_per_token.pop(), fixed("link_gb_per_s", fleet.link_gb_per_s) * 1e9)
+    return Cluster(pools, link, delay_s, title_of(spec), tiers)
+
+
+def _pool(spec: ServingSpec, pool: Pool) -> Deployment:
+    fleet, profile = spec.fleet, profile_of(spec, pool.device)
+    gib, gb_per_s, store_tokens = (
+        fixed(name, getattr(fleet, name)) for name in ("host_memory_gib", "host_gb_per_s", "prefix_store_tokens")
+    )
+    decodes = pool.role == "decode"
+    store = PrefixStore(int(store_tokens), profile.kv.bytes_per_token / (gb_per_s * 1e9)) if store_tokens else None
+    if decodes and pool.scheduler is None:
+        scheduler = policy_of(spec, "decode_scheduler")
+    else:
+        scheduler = _policy(spec, "decode_scheduler" if decodes else "scheduler", pool.scheduler)
+    return dataclasses.replace(
+        profile.deployment(pool.engines, host=profile.host_memory(gib, gb_per_s) if gib else None),
+        role=pool.role,
+        prefix_store=None if decodes else store,
+        scheduler=scheduler,
+        tier=pool.tier,
+    )
+
+
+def incidents_of(fleet: Fleet) -> tuple[Incident, ...]:
+    """What happens to engines. Raises SpecError."""
+    return tuple(map(incident_of, fleet.incidents))

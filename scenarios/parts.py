@@ -1,0 +1,248 @@
+"""The parts of a spec: demand, fleet, policies, imperfection. Each field with what it is, for help and documents."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from servegym.scenarios import values
+from servegym.scenarios.fields import (
+    CHOICE,
+    CORRECTION,
+    FLAG,
+    INCIDENTS,
+    LOAD,
+    LOAD_PROFILE,
+    NAME,
+    NUMBER,
+    POLICY,
+    POOLS,
+    PREDICTOR,
+    WHOLE,
+    WINDOW,
+    option,
+)
+from servegym.scenarios.ranges import Numbers
+
+if TYPE_CHECKING:
+    from servegym.latency_models.profile import Profile
+    from servegym.simulator.disturbances import Correction
+    from servegym.simulator.incidents import Incident
+    from servegym.simulator.policies import Policy
+    from servegym.simulator.predictors import Predictor
+
+    PolicyNames = str | Policy | tuple[str | Policy, ...]
+
+Names = str | tuple[str, ...]
+Part = tuple[float, float]  # share of the requests, factor on the load
+STEADY: tuple[Part, ...] = ((1.0, 1.0),)
+BURST: tuple[Part, ...] = ((0.25, 0.4), (0.45, 1.0), (0.3, 0.4))  # calm, a burst, calm again
+LoadProfiles = tuple[Part, ...] | tuple[tuple[Part, ...], ...]
+
+DEVICE = "a100-llama3-8b"
+LINK_GB_PER_S = HOST_GB_PER_S = 25.0
+POLICY_METAVAR = "NAME[:key=value,...]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Demand:
+    """Requests: what they are, when they come, and by when they want their tokens."""
+
+    trace: Names = option(
+        "azure-conv", NAME,
+        "A family of generated requests, or a trace file (.csv, .jsonl, .parquet). Here as for every name: an unknown "
+        "one is answered with those there are.",
+        metavar="NAME|FILE", first=True,
+    )  # fmt: skip
+    load: Numbers | None = option(
+        None, LOAD,
+        "Arrival rate relative to saturation: a number, or light (0.3), medium (0.7), high (1), overload (1.4).",
+        metavar="X", above=0, shown="the trace's own times, else medium", first=True,
+    )  # fmt: skip
+    rate_per_s: Numbers | None = option(
+        None, NUMBER, "Mean arrival rate, requests per second, instead of a load.", unit="requests/s", name="rate",
+        metavar="REQ_PER_S", above=0, shown="by the load",
+    )  # fmt: skip
+    requests: Numbers | None = option(
+        None, WHOLE, "How many requests a run serves; of a file, consecutive ones.", metavar="N", least=1,
+        shown="all of a file, 1000 of a family", first=True,
+    )  # fmt: skip
+    slo: Names = option(
+        "proserve", NAME,
+        "How requests get priorities, weights and SLOs, such as qoserve:shares=70-15-15; columns of the file itself "
+        "win.",
+        metavar="RECIPE[:key=value,...]", first=True,
+    )  # fmt: skip
+    slo_scale: Numbers = option(
+        1.0, NUMBER, "Factor on the SLOs of the recipe; loads are relative to those as they are.", metavar="X", above=0
+    )
+    keep_slos: bool = option(
+        False, FLAG, "Keep SLOs as the recipe has them, also those that an engine with nothing else to do cannot meet."
+    )
+    arrivals: Names | None = option(
+        None, NAME,
+        "How requests arrive: poisson, gamma:cv=3, bursts:n=10, waves, square-wave, industrial-day, at-once, own.",
+        metavar=POLICY_METAVAR, shown="own where the trace has times, else poisson",
+    )  # fmt: skip
+    load_profile: LoadProfiles = option(
+        STEADY, LOAD_PROFILE,
+        "How the load goes over a run: parts, each a share of the requests and a factor on the load. Arrivals have "
+        "Gamma distributed gaps then.",
+        metavar="SHARE:FACTOR,...", shown="steady",
+    )  # fmt: skip
+    cv: Numbers = option(
+        1.0, NUMBER, "Coefficient of variation of the gaps between arrivals, Gamma distributed; 1: Poisson.",
+        metavar="X", above=0,
+    )  # fmt: skip
+    max_total_tokens: Numbers | None = option(
+        None, WHOLE, "Requests with more prompt and output tokens are left out.", unit="tokens", metavar="N", least=2,
+        shown="none are",
+    )  # fmt: skip
+    window: str | int = option(
+        "seed", WINDOW,
+        "Which requests of a file: seed (each seed others, in a row), first, or the number of the first one.",
+        metavar="seed|first|N",
+    )  # fmt: skip
+    split: str | None = option(
+        None, CHOICE,
+        "Cut runs from a sample that is prepared once: train or test, which have no request in common. Episodes of "
+        "environments do.",
+        metavar="train|test", choices=("train", "test"), shown="no: requests are drawn by the seed",
+    )  # fmt: skip
+    seed: int = option(
+        0, WHOLE, "Seed of lengths, arrivals and priorities; of a file, which requests (0: the first).", metavar="S",
+        least=0, first=True,
+    )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Pool:
+    """Equal engines. device: None: the fleet's. role: both, prefill or decode. scheduler: None: that of the policies.
+    tier: of these engines at first, from 0; None: the common pool."""
+
+    device: str | None = None
+    engines: int = 1
+    role: str = "both"
+    scheduler: str | Policy | None = None
+    tier: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Fleet:
+    """What serves. `engines`, or `prefill` and `decode`, of one device are the usual cases; `pools` are for others."""
+
+    device: Names | Profile = option(
+        DEVICE, NAME,
+        "A latency profile, or the path of its .json file; with :estimator=FORM behind it, policies believe that.",
+        metavar="PROFILE", first=True,
+    )  # fmt: skip
+    engines: Numbers = option(1, WHOLE, "Engines, each of which does all.", metavar="N", least=1, most=4096, first=True)
+    prefill: Numbers = option(
+        0, WHOLE, "Engines that prefill only, with decode engines; instead of --engines.", metavar="P", least=0,
+        most=4095, shown="none",
+    )  # fmt: skip
+    decode: Numbers = option(
+        0, WHOLE, "Engines that decode what the prefill engines have prefilled.", metavar="D", least=0, most=4095,
+        shown="none",
+    )  # fmt: skip
+    pools: tuple[Pool, ...] = option(
+        (), POOLS, "Pools of engines of several devices or schedulers, instead of --engines. Only in a file.",
+        shown="one of --engines",
+    )  # fmt: skip
+    link_gb_per_s: Numbers = option(
+        LINK_GB_PER_S, NUMBER, "How fast KV goes to each decode engine.", unit="GB/s", metavar="GB_PER_S", above=0,
+        most=float("inf"),
+    )  # fmt: skip
+    signal_delay_s: Numbers = option(
+        0.0, NUMBER, "How late a router hears of tokens, and of engines' memory.", unit="s", name="signal-delay",
+        metavar="SECONDS", least=0,
+    )  # fmt: skip
+    host_memory_gib: Numbers = option(
+        0.0, NUMBER, "Host memory of an engine, to which policies that keep the KV of victims move it.", unit="GiB",
+        name="host-memory", metavar="GIB", least=0,
+    )  # fmt: skip
+    host_gb_per_s: Numbers = option(
+        HOST_GB_PER_S, NUMBER, "How fast KV moves to host memory and back.", unit="GB/s", name="host-bandwidth",
+        metavar="GB_PER_S", above=0, most=float("inf"),
+    )  # fmt: skip
+    prefix_store_tokens: Numbers = option(
+        0, WHOLE,
+        "Host memory of an engine, in tokens, for the KV of beginnings that prompts share; it is loaded at "
+        "--host-bandwidth. The trace has prefix blocks then.",
+        unit="tokens", metavar="N", least=0, shown="none",
+    )  # fmt: skip
+    incidents: tuple[str | Incident, ...] = option(
+        (), INCIDENTS,
+        "An engine, numbered from 0, fails (fail:2@60), returns empty (return:2@90), or takes no more requests until "
+        "it returns (drain:0@30). Repeatable.",
+        name="incident", metavar="KIND:ENGINE@SECONDS", shown="none",
+    )  # fmt: skip
+
+    @property
+    def is_disaggregated(self) -> bool:
+        """Whether some engines only prefill, and others only decode."""
+        return any(pool.role != "both" for pool in self.pools) or bool(self.prefill)
+
+    @property
+    def total(self) -> int:
+        """Engines in all. Raises SpecError where their number is not fixed."""
+        if self.pools:
+            return sum(pool.engines for pool in self.pools)
+        return int(sum(values.fixed("engines", number) for number in (self.prefill, self.decode))) or int(
+            values.fixed("engines", self.engines)
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Policies:
+    """Who decides."""
+
+    scheduler: PolicyNames = option(
+        "slide-batching", POLICY, "The scheduler and parameters other than its own.", metavar=POLICY_METAVAR, first=True
+    )
+    router: PolicyNames | None = option(
+        None, POLICY, "Which of several engines gets a request.", metavar=POLICY_METAVAR, shown="in turn", first=True
+    )
+    scaler: PolicyNames | None = option(
+        None, POLICY, "Moves engines between tiers and the common pool.", metavar=POLICY_METAVAR,
+        shown="none: all stay in service",
+    )  # fmt: skip
+    decode_scheduler: PolicyNames | None = option(
+        None, POLICY, "The scheduler of the decode engines.", metavar=POLICY_METAVAR, shown="vllm-fcfs"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Imperfection:
+    """What policies believe and do not know, and what devices do besides their model."""
+
+    noise: Numbers = option(
+        0.0, NUMBER, "Noise of the device: relative standard deviation of an iteration's time.", metavar="SHARE",
+        least=0, most=10,
+    )  # fmt: skip
+    drift_per_s: Numbers = option(
+        0.0, NUMBER, "Drift of the device: relative slowdown a second.", unit="1/s", name="drift", metavar="PER_S",
+        least=0,
+    )  # fmt: skip
+    shift_s: Numbers = option(
+        float("inf"), NUMBER, "From when on the device is slower by --shift-ratio.", unit="s", name="shift",
+        metavar="SECONDS", least=0, most=float("inf"), shown="never",
+    )  # fmt: skip
+    shift_ratio: Numbers = option(1.0, NUMBER, "Factor on times from --shift on.", metavar="X", above=0)
+    noise_seed: int | None = option(
+        None, WHOLE, "Seed of the noise.", metavar="S", least=0, shown="that of the requests"
+    )
+    correction: bool | Correction = option(
+        False, CORRECTION, "Correct the estimator by what iterations took.", name="correct"
+    )
+    predictor: str | Predictor | None = option(
+        None, PREDICTOR,
+        "Predict urgency and output lengths before requests are queued: urgency_error, length_error, length_buckets, "
+        "latency_s, processing, batch_size, ...",
+        metavar="KEY=VALUE,...", shown="what the workload says, at once",
+    )  # fmt: skip
+
+    @property
+    def disturbs(self) -> bool:
+        """Whether the device is not as its model says."""
+        return (self.noise, self.drift_per_s, self.shift_ratio) != (0.0, 0.0, 1.0)

@@ -1,0 +1,114 @@
+"""Saturation: the requests per second to which loads are relative.
+
+python -m servegym.scenarios.saturation     measures the table of saturations anew
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from servegym.baselines.registry import scheduler
+from servegym.latency_models.profile import FOLDER, Profile, load_profile, profile_names
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.workload import Workload
+from servegym.traces.workloads import build_workload, load_trace
+
+SATURATION_SCHEDULER = "sarathi-fcfs"
+# Of an engine. At the end of the run fewer and fewer requests share a batch, so a short run looks slower:
+# of azure-conv 1000 requests give 7.14 requests/s, 4000 give 7.26 and 20,000 give 7.38, in 1.2 s instead of 0.1.
+SATURATION_REQUESTS = 4000
+SATURATION_SEED = 0
+
+TABLE = Path(__file__).parent / "saturations.json"
+COMMAND = "python -m servegym.scenarios.saturation"
+TABLE_TRACES = ("azure-code", "azure-conv", "mooncake-conversation", "sharegpt")
+TABLE_SLOS = ("polyserve", "proserve", "qoserve")
+
+
+def saturation_rate_per_s(
+    trace: str, profile: Profile, engines: int = 1, slo: str = "proserve", max_total_tokens: int | None = None
+) -> float:
+    """Requests per second of sarathi-fcfs when all requests are there at time 0, to the end of the last.
+
+    Served are `SATURATION_REQUESTS` an engine: of a family those of seed 0; of a file that has more, as many
+    evenly spaced over it, so that a trace whose lengths drift through the day is represented as a whole.
+    The recipe matters too: Sarathi-Serve sizes its batches to the smallest TPOT SLO.
+    max_total_tokens: requests with more prompt and output tokens are left out.
+
+    Raises WorkloadError for an unknown trace or recipe, DeploymentError for a request that fits no engine.
+    """
+    deployment = profile.deployment(engines)
+    workload = _all_at_once(trace, slo, SATURATION_REQUESTS * engines, profile.idle_tpot_s, max_total_tokens)
+    result = Simulation(Scenario(workload, deployment, scheduler(SATURATION_SCHEDULER))).run()
+    return result.summary["throughput_requests_per_s"]
+
+
+def _all_at_once(trace: str, slo: str, requests: int, idle_tpot_s: float, max_total_tokens: int | None) -> Workload:
+    loaded = load_trace(trace, seed=SATURATION_SEED, default_requests=requests, max_total_tokens=max_total_tokens)
+    available = len(loaded)
+    workload = build_workload(
+        trace,
+        requests=available,
+        slo=slo,
+        arrivals="at-once",
+        seed=SATURATION_SEED,
+        max_total_tokens=max_total_tokens,
+        idle_tpot_s=idle_tpot_s,
+    )
+    if available <= requests:
+        return workload
+    rows = np.linspace(0, available - 1, requests).round().astype("i8")
+    return Workload(workload.table[rows], workload.name, workload.provenance)
+
+
+@functools.cache
+def known_saturation_rate_per_s(trace: str, device: str, slo: str, max_total_tokens: int | None = None) -> float:
+    """`saturation_rate_per_s` of one engine, for the requests of a trace that it can hold.
+
+    From the table, where that has it for this very profile; else measured, once in a process. Raises as
+    `saturation_rate_per_s` and `load_profile`.
+    """
+    measured = measured_saturations().get(device, {"profile_sha256": "", "rates_per_s": {}})
+    rate_per_s = measured["rates_per_s"].get(slo, {}).get(trace)
+    if max_total_tokens is None and rate_per_s is not None and measured["profile_sha256"] == profile_sha256(device):
+        return float(rate_per_s)
+    return _held_rate_per_s(trace, load_profile(device), slo, max_total_tokens)
+
+
+def _held_rate_per_s(trace: str, profile: Profile, slo: str, max_total_tokens: int | None = None) -> float:
+    capacity = profile.kv.total_blocks * profile.kv.block_tokens
+    limit = capacity if max_total_tokens is None else min(max_total_tokens, capacity)
+    return saturation_rate_per_s(trace, profile, slo=slo, max_total_tokens=limit)
+
+
+@functools.cache
+def measured_saturations() -> dict[str, Any]:
+    """The table: by device, rates_per_s[recipe][trace] and profile_sha256, of the profile they were measured with."""
+    devices: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))["devices"]
+    return devices
+
+
+def profile_sha256(device: str) -> str:
+    """Of the file of a profile that ships."""
+    return hashlib.sha256((FOLDER / f"{device}.json").read_bytes()).hexdigest()
+
+
+def measure() -> dict[str, Any]:
+    """The table anew, for every profile that ships."""
+    devices = {}
+    for device in profile_names():
+        profile = load_profile(device)
+        rates = {slo: {trace: _held_rate_per_s(trace, profile, slo) for trace in TABLE_TRACES} for slo in TABLE_SLOS}
+        devices[device] = {"profile_sha256": profile_sha256(device), "rates_per_s": rates}
+    return {"made_by": COMMAND, "what": "requests per second at saturation, of one engine", "devices": devices}
+
+
+if __name__ == "__main__":
+    TABLE.write_text(json.dumps(measure(), indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,226 @@
+"""`ServingSpec`: what is served, by what, under which policies, and how far from ideal; fixed, or a distribution.
+
+    spec = ServingSpec(Demand(load=1.0), Fleet(engines=4), Policies(router="gorouting"))
+    spec.build(seed=3)                                   # a Scenario
+
+Where a number stands, a `Range` or a tuple may stand, and a tuple of names where a name does: then the spec is a
+distribution, and each `build` draws from it. docs/spec.md has every field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from servegym.errors import SpecError
+from servegym.scenarios import checks, values
+from servegym.scenarios.fields import GAIN, LOAD, LOAD_PROFILE, NUMBER, SEVERAL, WHOLE, Option, option, options_of
+from servegym.scenarios.parts import LINK_GB_PER_S, POLICY_METAVAR, Demand, Fleet, Imperfection, Policies
+from servegym.scenarios.ranges import Range, choose, draw
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from servegym.simulator.cluster import Cluster
+    from servegym.simulator.deployment import Deployment
+    from servegym.simulator.gains import Gain
+    from servegym.simulator.scenario import Scenario
+    from servegym.simulator.workload import Workload
+
+
+@dataclasses.dataclass(frozen=True)
+class ServingSpec:
+    """What is served, by what, under which policies, and how far from ideal. `gain`: what a token earns.
+
+    Raises SpecError for values out of range and those that do not go together. Names are looked up when a scenario is
+    built, and raise as `load_profile`, `build_workload` and the registry of policies do.
+    """
+
+    demand: Demand = Demand()
+    fleet: Fleet = Fleet()
+    policies: Policies = Policies()
+    imperfection: Imperfection = Imperfection()
+    gain: str | Gain = option(
+        "tdg", GAIN,
+        "What a token earns: tdg, ta-slo, weighted-slo, vanilla-slo; with first_weight, decode_weight, "
+        "buffered_first_token=no.",
+        metavar=POLICY_METAVAR,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        checks.check(self)
+
+    def build(
+        self,
+        seed: int | None = None,
+        *,
+        workload: Workload | None = None,
+        deployment: Deployment | Cluster | None = None,
+    ) -> Scenario:
+        """The scenario of a seed (None: of `demand.seed`); the same seed gives the same bytes.
+
+        workload, deployment: of one's own making, instead of those that the spec describes.
+        """
+        from servegym.scenarios import building
+
+        return building.build(self, self.demand.seed if seed is None else seed, workload, deployment)
+
+    def __call__(self, rng: np.random.Generator) -> Scenario:
+        """A scenario drawn with a generator. The same state of it gives the same bytes."""
+        from servegym.scenarios import building
+
+        return building.draw_scenario(self, rng)
+
+    def workload(self, seed: int | None = None) -> Workload:
+        """The requests of a seed. Raises SpecError for a distribution, and as `build_workload`."""
+        from servegym.scenarios import building
+
+        return building.workload_of(self, self.demand.seed if seed is None else seed)
+
+    @functools.cached_property
+    def varied(self) -> tuple[str, ...]:
+        """The fields of which there are several values, or a range, in the order in which they are drawn."""
+        several = [
+            name for name, (_, one) in LEAVES.items()
+            if values.is_several(one.kind, self[name])
+        ]  # fmt: skip
+        return tuple(sorted(several, key=lambda name: FIRST_DRAWN.index(name) if name in FIRST_DRAWN else 99))
+
+    @property
+    def is_distribution(self) -> bool:
+        """Whether scenarios are drawn: some field has several values, or a range."""
+        return bool(self.varied)
+
+    def fixed(self, rng: np.random.Generator) -> ServingSpec:
+        """The spec with one value of each field, drawn."""
+        return self.with_values({name: self.one(rng, name) for name in self.varied})
+
+    def one(self, rng: np.random.Generator, name: str) -> Any:
+        """One of the values of a field; nothing is drawn where there is one."""
+        kind, value = LEAVES[name][1].kind, self[name]
+        if kind == LOAD_PROFILE:
+            return choose(rng, values.profiles_of(value))
+        if isinstance(value, Range) or (isinstance(value, tuple) and kind in (NUMBER, WHOLE, LOAD)):
+            number = draw(rng, value)
+            return max(LEAVES[name][1].least or 0, round(number)) if kind == WHOLE else number
+        return choose(rng, value) if isinstance(value, tuple) and kind in SEVERAL else value
+
+    def with_values(self, changes: Mapping[str, Any]) -> ServingSpec:
+        """This spec with some of its own values in place of several; they are not checked again."""
+        if not changes:
+            return self
+        state = {field.name: self.__dict__[field.name] for field in dataclasses.fields(self)}
+        for name, value in changes.items():
+            group = LEAVES[name][0]
+            if not group:
+                state[name] = value
+                continue
+            if state[group] is self.__dict__[group]:
+                state[group] = _copied(state[group])
+            state[group].__dict__[name] = value
+        made = object.__new__(ServingSpec)
+        made.__dict__.update(state, cache=self.cache)
+        return made
+
+    @functools.cached_property
+    def cache(self) -> dict[Any, Any]:
+        """What was looked up for this spec: policies, profiles and deployments. Specs drawn from it share it."""
+        return {"varied": self.varied}
+
+    def __getitem__(self, name: str) -> Any:
+        """A field of any part by its name."""
+        group = LEAVES[name][0]
+        return getattr(getattr(self, group) if group else self, name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: self.__dict__[field.name] for field in dataclasses.fields(self)}
+
+    def replaced(self, **words: Any) -> ServingSpec:
+        """This spec with other values of fields, said as in a document: see `with_words`."""
+        return self.with_words(words)
+
+    def with_words(self, words: Mapping[str, Any]) -> ServingSpec:
+        """This spec with other values, by the names of the fields, alone or under the name of their part.
+
+        A list stands for a tuple, {"low": ..., "high": ...} for a Range. What is said of a load takes the place of a
+        rate, what is said of engines that of prefill and decode engines, and the other way round. Raises SpecError for
+        a word there is not, one said twice, and values out of range.
+        """
+        changes = values.read(words, LEAVES, PARTS)
+        given = {name for name, value in changes.items() if value is not None}
+        if {"load", "rate_per_s"} <= given:
+            raise SpecError("load and rate_per_s (--load and --rate) are both given; one says how fast requests arrive")
+        for names, default in INSTEAD:
+            for name in names:
+                if name in given and changes[name] not in (0, ()):
+                    changes = {other: default[other] for other in default if other not in names} | changes
+        parts: dict[str, Any] = {}
+        for name, value in changes.items():
+            parts.setdefault(LEAVES[name][0], {})[name] = value
+        top = parts.pop("", {})
+        return dataclasses.replace(
+            self, **{part: dataclasses.replace(getattr(self, part), **some) for part, some in parts.items()}, **top
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Every field as JSON and YAML have it, by part; `from_json` gives the spec back."""
+        document: dict[str, Any] = {}
+        for name, value in self.words().items():
+            part = LEAVES[name][0]
+            (document.setdefault(part, {}) if part else document)[name] = value
+        return document
+
+    def words(self) -> dict[str, Any]:
+        """Every field as JSON and YAML have it, by its name alone. Policies are told by their labels."""
+        return {name: values.plain(self[name]) for name in LEAVES}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> ServingSpec:
+        """The spec that a document describes; what it does not say is as by default. Raises as `with_words`."""
+        return cls().with_words(document)
+
+
+def said_over(words: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Words with more said over them, which also take the place of what is said instead of them (see `with_words`)."""
+    gone = {
+        other for names, default in INSTEAD if any(name in more for name in names) for other in default
+        if other not in names
+    }  # fmt: skip
+    return {name: value for name, value in words.items() if name not in gone} | dict(more)
+
+
+def _copied(part: Any) -> Any:
+    made = object.__new__(type(part))
+    made.__dict__.update(part.__dict__)
+    return made
+
+
+def _leaves() -> Iterator[tuple[str, tuple[str, Option]]]:
+    for part, kind in PARTS.items():
+        for name, one in options_of(kind).items():
+            yield name, (part, one)
+    for name, one in options_of(ServingSpec).items():
+        yield name, ("", one)
+
+
+PARTS: dict[str, type] = {
+    "demand": Demand, "fleet": Fleet, "policies": Policies, "imperfection": Imperfection,
+}  # fmt: skip
+LEAVES: dict[str, tuple[str, Option]] = dict(_leaves())  # by field: its part (empty: the spec itself), what it is
+# The order of draws is part of what a seed means; other fields follow in their own order. A sample's first request is
+# drawn behind `requests` (episodes.py).
+EARLY = ("trace", "slo", "device", "requests")
+FIRST_DRAWN = (*EARLY, "load", "rate_per_s", "slo_scale", "cv", "load_profile")
+# Fields of which one group is said instead of the others, and what these are then.
+_RATES: dict[str, Any] = {"load": None, "rate_per_s": None}
+_ENGINES: dict[str, Any] = {"engines": 1, "prefill": 0, "decode": 0, "pools": ()}
+_ALIKE: dict[str, Any] = _ENGINES | {"decode_scheduler": None, "link_gb_per_s": LINK_GB_PER_S}
+INSTEAD: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
+    (("load",), _RATES),
+    (("rate_per_s",), _RATES),
+    (("engines",), _ALIKE),
+    (("prefill", "decode"), _ENGINES),
+    (("pools",), _ALIKE),
+)

@@ -1,0 +1,231 @@
+"""Values of a spec as documents, options and calls have them, and as fields do; each error is a SpecError."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from servegym.errors import SpecError
+from servegym.scenarios.fields import (
+    CORRECTION,
+    GAIN,
+    INCIDENTS,
+    LOAD,
+    LOAD_PROFILE,
+    NUMERIC,
+    POOLS,
+    PREDICTOR,
+    SEVERAL,
+    WHOLE,
+    WINDOW,
+    Option,
+)
+from servegym.scenarios.load import parse_load
+from servegym.scenarios.ranges import Range
+
+if TYPE_CHECKING:
+    from servegym.simulator.incidents import Incident
+
+Leaves = Mapping[str, tuple[str, Option]]
+
+
+def read(words: Mapping[str, Any], leaves: Leaves, parts: Mapping[str, type]) -> dict[str, Any]:
+    """The values of fields that words say; a part's name may stand over the words of its fields.
+
+    Raises SpecError for what is no mapping, an unknown word and one said twice.
+    """
+    found: dict[str, Any] = {}
+    for word, value in words.items():
+        if word in parts:
+            if not isinstance(value, Mapping):
+                if isinstance(value, parts[word]):
+                    value = dict(vars(value))
+                else:
+                    raise SpecError(f"{word} is {value!r}; it should be keys with values")
+            if strange := [key for key in value if leaves.get(key, ("",))[0] != word]:
+                known = ", ".join(name for name, (part, _) in leaves.items() if part == word)
+                raise SpecError(f"unknown {strange[0]!r}; {word} has {known}")
+            inner = dict(value)
+        elif word in leaves:
+            inner = {word: value}
+        else:
+            known = ", ".join([*parts, *leaves])
+            raise SpecError(f"unknown {word!r}; a spec has {known}")
+        if twice := [name for name in inner if name in found]:
+            raise SpecError(f"{twice[0]} is said twice, alone and under {leaves[twice[0]][0]}")
+        found |= {name: value_of(name, leaves[name][1], given) for name, given in inner.items()}
+    return found
+
+
+def value_of(name: str, option: Option, given: Any) -> Any:
+    """The value of a field from JSON, YAML, a text, or as it is. Raises SpecError."""
+    if option.kind in OF_KIND:
+        return OF_KIND[option.kind](given)
+    if option.kind in NUMERIC and isinstance(given, Mapping):
+        if set(given) != {"low", "high"}:
+            raise SpecError(f"{name} has {', '.join(map(str, given)) or 'nothing'}; a range has low and high")
+        return Range(*(_number(option, given[end]) for end in ("low", "high")))
+    if option.kind in SEVERAL and isinstance(given, list | tuple):
+        several = tuple(_number(option, item) if option.kind in NUMERIC else item for item in given)
+        return several[0] if len(several) == 1 else several
+    return _number(option, given) if option.kind in NUMERIC else given
+
+
+def from_option(name: str, option: Option, text: str) -> Any:
+    """The value of a field from the command line: as `value_of`; numbers also as LOW..HIGH and X,Y.
+
+    Raises SpecError.
+    """
+    if option.kind in NUMERIC and ".." in text:
+        low, _, high = text.partition("..")
+        return value_of(name, option, {"low": low, "high": high})
+    if option.kind in NUMERIC and "," in text:
+        return value_of(name, option, text.split(","))
+    return value_of(name, option, text)
+
+
+def _number(option: Option, given: Any) -> Any:
+    """A number from a text (YAML takes 3e-4 for one), a load from its name; what is none is left for the checks."""
+    if not isinstance(given, str):
+        return given.item() if hasattr(given, "item") else given  # of NumPy
+    if option.kind == LOAD:
+        return parse_load(given)
+    try:
+        number = float(given)
+    except ValueError:
+        return given
+    return int(number) if option.kind == WHOLE and math.isfinite(number) and number == int(number) else number
+
+
+def is_several(kind: str, value: Any) -> bool:
+    """Whether a field has more values than one."""
+    if kind == LOAD_PROFILE:
+        return len(profiles_of(value)) > 1
+    return isinstance(value, Range) or (kind in SEVERAL and isinstance(value, tuple))
+
+
+def fixed(name: str, value: Any) -> Any:
+    """The value of a field that has one. Raises SpecError for several."""
+    if isinstance(value, Range) or (isinstance(value, tuple) and len(value) != 1):
+        raise SpecError(f"{name} is {plain(value)}, and here it should be one value; scenarios are drawn from the rest")
+    return value[0] if isinstance(value, tuple) else value
+
+
+def profiles_of(value: Any) -> tuple[Any, ...]:
+    """The load profiles of a field, which has one or several."""
+    one = isinstance(value, tuple) and value and isinstance(value[0], tuple) and not isinstance(value[0][0], tuple)
+    return (value,) if one else tuple(value)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON and YAML have it: policies by their labels; what is infinite in a part is left out."""
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "label"):
+        return value.label
+    if hasattr(value, "kv"):  # a profile
+        return value.name
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        entries = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {key: plain(entry) for key, entry in entries.items() if entry != math.inf}
+    return "inf" if value == math.inf else value
+
+
+def listed_json(value: Any) -> Any:
+    """A value as `plain` has it, one of several in a list; a range as it is."""
+    told = plain(value)
+    return told if isinstance(told, list | dict) else [told]
+
+
+def _gain(given: Any) -> Any:
+    if isinstance(given, Mapping):
+        from servegym.simulator.gains import Gain
+
+        return _part("gain", Gain, given)
+    return given
+
+
+def _predictor(given: Any) -> Any:
+    if isinstance(given, Mapping):
+        from servegym.simulator.predictors import Predictor
+
+        return _part("predictor", Predictor, given)
+    return given
+
+
+def _correction(given: Any) -> Any:
+    if isinstance(given, Mapping):
+        from servegym.simulator.disturbances import Correction
+
+        return _part("correction", Correction, given)
+    return bool(given) if given is None else given
+
+
+def _incidents(given: Any) -> Any:
+    if isinstance(given, list | tuple):
+        return tuple(incident_of(item) if isinstance(item, Mapping) else item for item in given)
+    return given
+
+
+def incident_of(given: Any) -> Incident:
+    """An incident from "fail:ENGINE@SECONDS" (or return, drain), a mapping, or as it is. Raises SpecError."""
+    from servegym.errors import DeploymentError
+    from servegym.simulator.incidents import Incident
+    from servegym.simulator.types import INCIDENTS as KINDS
+
+    if isinstance(given, Incident):
+        return given
+    if isinstance(given, Mapping):
+        return _part("an incident", Incident, given)
+    right = f"it should be KIND:ENGINE@SECONDS, such as fail:0@60, KIND one of {', '.join(KINDS)}"
+    kind, _, rest = str(given).partition(":")
+    engine, _, time_s = rest.partition("@")
+    if kind not in KINDS or not engine.isdecimal():
+        raise SpecError(f"an incident of {given!r}; {right}")
+    try:
+        return Incident(float(time_s), int(engine), kind)
+    except (ValueError, DeploymentError):
+        raise SpecError(f"an incident of {given!r}; {right}, SECONDS 0 or more") from None
+
+
+def _load_profile(given: Any) -> Any:
+    if not isinstance(given, str):
+        return _as_tuples(given)
+    try:
+        parts = tuple((float(share), float(factor)) for share, factor in (part.split(":") for part in given.split(",")))
+    except ValueError:
+        raise SpecError(f"a load profile of {given!r}; it should be SHARE:FACTOR,SHARE:FACTOR,...") from None
+    return parts
+
+
+def _pools(given: Any) -> Any:
+    from servegym.scenarios.parts import Pool
+
+    if not isinstance(given, list | tuple):
+        raise SpecError(f"pools is {given!r}; it should be a list")
+    return tuple(pool if isinstance(pool, Pool) else _part("a pool", Pool, pool) for pool in given)
+
+
+def _window(given: Any) -> Any:
+    return int(given) if isinstance(given, str) and given.isdecimal() else given
+
+
+def _part(name: str, kind: Callable[..., Any], document: Any) -> Any:
+    if not isinstance(document, Mapping):
+        raise SpecError(f"{name} is {document!r}; it should be keys with values")
+    try:
+        return kind(**document)
+    except TypeError as error:
+        raise SpecError(f"{name}: {str(error).partition(' ')[2]}") from None
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(_as_tuples(item) for item in value) if isinstance(value, list | tuple) else value
+
+
+OF_KIND: dict[str, Callable[[Any], Any]] = {
+    GAIN: _gain, PREDICTOR: _predictor, CORRECTION: _correction, INCIDENTS: _incidents, LOAD_PROFILE: _load_profile,
+    POOLS: _pools, WINDOW: _window,
+}  # fmt: skip

@@ -1,0 +1,154 @@
+"""Parameters of policies: declared with names, units and bounds, read in kernels as `p.gamma`.
+
+P = Parameters(Parameter("gamma", 1.0, "aggressiveness", 0.1, 10), Parameter("budget", 512, "tokens", integer=True))
+
+@scheduler
+def mine(context, ranks, limits):
+    p = P.read(context)
+    limits.token_budget = p.budget
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import keyword
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from servegym.errors import PolicyError
+
+Value = float | int | str
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    """A default that depends on what is served: `factor` times a fact of the scenario.
+
+    Facts: min_tpot_slo_s (smallest TPOT SLO of the workload); profiled_token_budget (largest batch of prefill
+    tokens whose estimated time is within it).
+    """
+
+    name: str
+    factor: float = 1.0
+
+    def __str__(self) -> str:
+        return self.name if self.factor == 1 else f"{self.factor:g} * {self.name}"
+
+
+@dataclasses.dataclass(frozen=True)
+class ByWord:
+    """A default that depends on a word that another parameter of the policy has: `values`, by that word."""
+
+    parameter: str
+    values: Mapping[str, Value | Fact]
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """A number (or one of a few words) that a policy can be given.
+
+    low, high: inclusive bounds, also those of a search; log: search on a logarithmic scale.
+    choices: words instead of a number; the kernel gets the index of the word.
+    source: where the default comes from (paper, equation, code), or "ours".
+    """
+
+    name: str
+    default: Value | Fact | ByWord
+    doc: str
+    low: float = -math.inf
+    high: float = math.inf
+    unit: str = ""
+    log: bool = False
+    integer: bool = False
+    choices: tuple[str, ...] = ()
+    source: str = "ours"
+
+    @property
+    def defaults(self) -> tuple[Value | Fact, ...]:
+        """The values that the default can be."""
+        return tuple(self.default.values.values()) if isinstance(self.default, ByWord) else (self.default,)
+
+    def check(self, value: Any, policy: str) -> Value:
+        """`value` as this parameter takes it, or PolicyError."""
+        where = f"{policy}: {self.name}={value}"
+        if self.choices:
+            if value not in self.choices:
+                raise PolicyError(f"{where}: should be one of {', '.join(self.choices)}")
+            return str(value)
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise PolicyError(f"{where}: should be a number") from None
+        if not self.low <= number <= self.high:
+            raise PolicyError(f"{where}: should be {self.low:.10g} to {self.high:.10g} {self.unit}".rstrip())
+        if self.integer and number != math.floor(number):
+            raise PolicyError(f"{where}: should be a whole number")
+        return int(number) if self.integer else number
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether kernels get it as an int64: a count, or the index of a word."""
+        return self.integer or bool(self.choices)
+
+    @property
+    def attribute(self) -> str:
+        """Its name in kernels: `lambda` is `p.lambda_` there."""
+        return f"{self.name}_" if keyword.iskeyword(self.name) else self.name
+
+
+@functools.cache
+def row_class(title: str, names: tuple[str, ...]) -> Any:
+    """The NamedTuple that `read` of a declaration gives."""
+    return collections.namedtuple(title, names)
+
+
+@functools.cache
+def reading_text() -> str:
+    """The source of what compiles `read` in kernels."""
+    return (Path(__file__).parent / "reading.py").read_text("utf-8")
+
+
+class Parameters(tuple[Parameter, ...]):
+    """The parameters of a policy, in the order of the numbers that its function is given.
+
+    `read(context)` gives them by name, in kernels and in Python: float64, or int64 for whole numbers and for the index
+    of a word. What a kernel does not use is not read. Raises PolicyError for a name that is none in Python, or twice.
+    """
+
+    def __new__(cls, *parameters: Parameter) -> Parameters:
+        self = super().__new__(cls, parameters)
+        for name in self.names:
+            if not name.isidentifier() or name.startswith("_"):
+                raise PolicyError(f"a parameter is named {name!r}; kernels read it as p.NAME, so it should be a name")
+            if self.names.count(name) > 1:
+                raise PolicyError(f"two parameters are named {name}; a name should be that of one")
+        return self
+
+    def __getnewargs__(self) -> tuple[Parameter, ...]:
+        return tuple(self)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The attributes of what `read` gives."""
+        return tuple(parameter.attribute for parameter in self)
+
+    @property
+    def layout(self) -> tuple[tuple[str, bool], ...]:
+        """What kernels are compiled for: of each its attribute, and whether it is whole."""
+        return tuple((parameter.attribute, parameter.is_whole) for parameter in self)
+
+    @property
+    def kernel_text(self) -> str:
+        """What kernels are compiled for, as `compilation.source_digest` takes it."""
+        return f"{self.layout}{reading_text()}"
+
+    def read(self, context: Any) -> Any:
+        """The parameters' values in a decision, by name."""
+        values = zip(self, context.parameters, strict=False)  # weights may follow
+        return row_class("Parameters", self.names)(
+            *(int(value) if parameter.is_whole else value for parameter, value in values)
+        )

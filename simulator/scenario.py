@@ -1,0 +1,95 @@
+"""A scenario: everything that determines a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from servegym.errors import DeploymentError
+from servegym.simulator import types as layout
+from servegym.simulator.cluster import Cluster
+from servegym.simulator.deployment import Deployment, EstimatorModel
+from servegym.simulator.disturbances import Correction, Disturbance
+from servegym.simulator.gains import Gain
+from servegym.simulator.incidents import Incident
+from servegym.simulator.policies import Policy
+from servegym.simulator.predictors import Predictor
+from servegym.simulator.workload import Workload
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """Everything that determines a run.
+
+    until_s: nothing that happens after this time is simulated (inf: to the end).
+    disturbance: noise and drift of the device. correction: of the estimator by what iterations took; None: none.
+    predictor: in front of the queues; None: urgency and predicted lengths are those of the workload, at once.
+    router: names the engine of each request; None: request i goes to engine i mod n.
+    scaler: moves engines between tiers; None: they stay, and all are in service.
+    incidents: engines that fail, return, or are drained.
+    """
+
+    workload: Workload
+    deployment: Deployment | Cluster
+    scheduler: Policy
+    gain: Gain = dataclasses.field(default_factory=Gain)
+    until_s: float = np.inf
+    disturbance: Disturbance = dataclasses.field(default_factory=Disturbance)
+    correction: Correction | None = None
+    predictor: Predictor | None = None
+    router: Policy | None = None
+    scaler: Policy | None = None
+    incidents: tuple[Incident, ...] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.deployment, Deployment) and self.deployment.role != "both":
+            name, role = self.deployment.name, self.deployment.role
+            raise DeploymentError(f"{name}: a {role} pool is part of a Cluster, which has the engines for the rest")
+        if not self.until_s >= 0:
+            raise DeploymentError(f"until_s is {self.until_s}; it should be a time of 0 or more")
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether requests can be taken back from the engines to which they were sent."""
+        moves = self.scaler is not None or (self.router is not None and self.router.moves_engines)
+        return moves or len(self.incidents) > 0
+
+    def fact(self, name: str) -> float:
+        """A fact that a policy's default may depend on (see `policies.Fact`), at the engines of the first pool."""
+        return self.facts_of(self.deployment.pools[0])(name)
+
+    def facts_of(self, pool: Deployment) -> Callable[[str], float]:
+        """`fact` for the engines of a pool."""
+
+        def fact(name: str) -> float:
+            if name == "min_tpot_slo_s":
+                return float(self.workload.table["tpot_slo_s"].min())
+            if name == "profiled_token_budget":
+                return float(profiled_token_budget(self.workload, pool.estimator))
+            raise KeyError(name)
+
+        return fact
+
+
+def profiled_token_budget(workload: Workload, estimator: EstimatorModel) -> int:
+    """The largest number of prefill tokens, in steps of 16 from 16, whose estimated batch time is within the
+    smallest TPOT SLO, with half the mean prompt cached (Sarathi-Serve profiles its budget so)."""
+    slo_s = float(workload.table["tpot_slo_s"].min())
+    cached = float(workload.table["prompt_tokens"].mean()) / 2
+
+    def within(steps: int) -> bool:
+        batch = np.zeros(1, layout.BATCH)[0]
+        batch.prefill_requests = 1
+        batch.prefill_tokens = batch.longest_prefill_tokens = tokens = 16.0 * steps
+        batch.prefill_tokens_squared = tokens * tokens
+        batch.prefill_tokens_cached = tokens * cached
+        batch.prefill_cached_tokens = cached
+        return estimator.batch_s(batch, estimator.coefficients) <= slo_s
+
+    low, high = 1, 2**16
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if within(middle) else (low, middle)
+    return 16 * low

@@ -1,0 +1,74 @@
+"""What a scenario comes to: its policies with their numbers, its tiers, incidents and predictions."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from servegym.simulator.cluster import Cluster, cluster_of
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.incidents import to_array as incidents_as_array
+from servegym.simulator.policies import Policy
+from servegym.simulator.predictors import Predictions
+from servegym.simulator.routing import in_turn
+from servegym.simulator.scaling import stay
+from servegym.simulator.scenario import Scenario
+
+IN_TURN = Policy("in-turn", "router", "Request i goes to engine i mod n.", "", in_turn)
+STATIC = Policy("static", "scaler", "Engines stay in their tiers.", "", stay)
+
+
+class Settings(NamedTuple):
+    """What a scenario comes to, worked out once for all its runs."""
+
+    cluster: Cluster
+    schedulers: list[Policy]  # of each pool
+    parameters: np.ndarray  # float64[engines, most parameters]
+    router: Policy
+    router_parameters: np.ndarray  # float64[parameters]
+    scaler: Policy
+    scaler_parameters: np.ndarray  # float64[parameters]
+    interval_s: float  # between the scaler's being asked; 0: it is not, nor with one engine
+    tiers: np.ndarray  # float64[tiers], TPOT SLOs
+    incidents: np.ndarray  # INCIDENT[...]
+    predictions: Predictions | None
+    # Numbered from 0 without gaps: a table by client or by application has no rows for numbers that nobody has.
+    clients: np.ndarray  # int64[requests]
+    applications: np.ndarray  # int64[requests]
+
+
+def settings_of(scenario: Scenario) -> Settings:
+    cluster, table = cluster_of(scenario.deployment), scenario.workload.table
+    pools = cluster.pools
+    schedulers = [pool.scheduler or scenario.scheduler for pool in pools]
+    router, scaler = scenario.router or IN_TURN, scenario.scaler or STATIC
+    facts = scenario.facts_of(pools[0])
+    return Settings(
+        cluster,
+        schedulers,
+        by_engine(
+            pools, [policy.numbers(scenario.facts_of(pool)) for policy, pool in zip(schedulers, pools, strict=True)]
+        ),
+        router,
+        router.numbers(facts),
+        scaler,
+        scaler.numbers(facts),
+        float(scaler.values(facts).get("interval_s", 0.0)) if cluster.engines > 1 else 0.0,
+        cluster.tiers_for(scenario.workload),
+        incidents_as_array(scenario.incidents, cluster.engines),
+        None if scenario.predictor is None else scenario.predictor.predict(scenario.workload),
+        np.unique(table["client"], return_inverse=True)[1],
+        np.unique(table["application"], return_inverse=True)[1],
+    )
+
+
+def by_engine(pools: tuple[Deployment, ...], numbers: list[np.ndarray]) -> np.ndarray:
+    """[engines, longest]: the numbers of each engine's pool, zeros after the end of shorter ones."""
+    longest = max(len(values) for values in numbers)
+    together = np.zeros((sum(pool.engines for pool in pools), longest), numbers[0].dtype)
+    first = 0
+    for pool, values in zip(pools, numbers, strict=True):
+        together[first : first + pool.engines, : len(values)] = values
+        first += pool.engines
+    return together

@@ -1,0 +1,120 @@
+"""The options that say what is served: made from the fields of a `ServingSpec`, so that they are written down once."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from servegym.errors import SpecError
+from servegym.scenarios import checks, values
+from servegym.scenarios.fields import CORRECTION, FLAG, INCIDENTS, POOLS, Option
+from servegym.scenarios.spec import LEAVES, ServingSpec, said_over
+
+FIRST, GAIN_GROUP = "Most used", "Demand"
+Words = dict[str, Any]  # fields of a spec, by name
+Command = Callable[..., Any]
+SPEC_FILE = Annotated[
+    Path | None,
+    typer.Option(
+        "--spec",
+        metavar="FILE.yaml",
+        help="What is served, as a file (docs/spec.md); options say what is to be otherwise.",
+        show_default=False,
+        rich_help_panel=FIRST,
+    ),
+]
+
+
+def spec_options(
+    *,
+    only: Collection[str] = (),
+    without: Collection[str] = (),
+    many: Collection[str] = (),
+    told: Mapping[str, str] | None = None,
+    shown: Mapping[str, str] | str | None = None,
+) -> Callable[[Command], Command]:
+    """Give a command the option `--spec` and one for each field; it gets what they say as its argument `words`.
+
+    only, without: fields by name. many: those whose option can be repeated. told: another help. shown: another default
+    in words, by field, or of all.
+    """
+    names = [name for name, (_, one) in LEAVES.items() if one.kind != POOLS and name not in without]
+    names = sorted((name for name in names if not only or name in only), key=lambda name: not LEAVES[name][1].first)
+
+    def decorate(function: Command) -> Command:
+        def command(**arguments: Any) -> Any:
+            file = arguments.pop("spec")
+            given = {name: arguments.pop(name) for name in names}
+            said = {name: _said(value) for name, value in given.items() if value not in (None, [])}
+            words: Words = {}
+            if file is not None:
+                from servegym.scenarios.documents import load_words
+
+                words = load_words(file)
+            if {"load", "rate_per_s"} <= said.keys():
+                raise SpecError("--rate and --load are both given; one says how fast requests arrive")
+            return function(words=said_over(words, said), **arguments)
+
+        hints = typing.get_type_hints(function, include_extras=True)
+        own = [
+            one.replace(annotation=hints[one.name])
+            for one in inspect.signature(function).parameters.values()
+            if one.name != "words"
+        ]
+        made = [_parameter(name, name in many, told or {}, shown or {}) for name in names]
+        file = inspect.Parameter("spec", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=SPEC_FILE)
+        parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (file, *made, *own)]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        return command
+
+    return decorate
+
+
+def _parameter(name: str, many: bool, told: Mapping[str, str], shown: Mapping[str, str] | str) -> inspect.Parameter:
+    part, option = LEAVES[name]
+    is_flag, repeats = option.kind in (FLAG, CORRECTION), many or option.kind == INCIDENTS
+    help_text = told.get(name, option.help + (" Repeatable." if many else ""))
+    default = shown if isinstance(shown, str) else shown.get(name, option.shown or _default(name, is_flag))
+    made = typer.Option(
+        f"--{option.name or name.replace('_', '-')}",
+        metavar=None if is_flag else option.metavar,
+        help=help_text,
+        show_default=default or False,
+        rich_help_panel=FIRST if option.first else (part.capitalize() or GAIN_GROUP),
+        parser=None if is_flag or option.kind == INCIDENTS else _parser(name, option),
+    )
+    kind: Any = bool | None if is_flag else list[str] | None if repeats else str | None
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, made]
+    )  # fmt: skip
+
+
+def _default(name: str, is_flag: bool) -> str:
+    default = values.plain(ServingSpec()[name])
+    return "" if is_flag else f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def _parser(name: str, option: Option) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        try:
+            value = values.from_option(name, option, text)
+            checks.check_value(name, option, value)
+        except SpecError as error:
+            raise typer.BadParameter(str(error)) from None
+        return value
+
+    return parse
+
+
+def _said(value: Any) -> Any:
+    """What an option says; of one that was repeated all of it."""
+    if not isinstance(value, list):
+        return value
+    return tuple(one for item in value for one in (item if isinstance(item, tuple) else (item,)))

@@ -1,0 +1,102 @@
+"""Every error a user can cause. Each message says what was wrong, where, and what would be right."""
+
+
+class ServegymError(ValueError):
+    """Base of every error that a wrong input causes; the command line prints it and exits with status 2."""
+
+
+class WorkloadError(ServegymError):
+    """A trace or workload is malformed: columns, lengths, times, SLOs."""
+
+
+class DeploymentError(ServegymError):
+    """A deployment cannot serve the workload: a KV cache smaller than a request, no engines, ..."""
+
+
+class PolicyError(ServegymError):
+    """An unknown policy, or a parameter that is unknown, missing or out of range."""
+
+
+class ProfileError(ServegymError):
+    """A latency profile is unknown or malformed: wrong shape, negative or NaN coefficients."""
+
+
+class GainError(ServegymError):
+    """An unknown gain function, or a parameter of one that is out of range."""
+
+
+class PredictorError(ServegymError):
+    """A predictor's error, latency or batching is out of range, or it cannot predict a workload."""
+
+
+class SpecError(ServegymError):
+    """A `ServingSpec` that cannot be: an unknown word, a value out of range, what does not go together."""
+
+
+class EnvError(ServegymError):
+    """An environment cannot be made so."""
+
+
+class ActionError(ServegymError, ValueError):
+    """An action has another shape than the action space, or numbers that are not finite."""
+
+
+class ExperimentError(ServegymError):
+    """A study that cannot be run as asked, or results that are not the ones asked for."""
+
+
+class ExportError(ExperimentError):
+    """A source that nothing can be exported from, or a target that does not take it."""
+
+
+class TrainingError(ServegymError):
+    """A training that cannot be: something is wrong in its configuration, or a folder holds none to go on with."""
+
+
+class ClusterError(ServegymError):
+    """A Ray cluster that cannot be reached or used, whose nodes differ from here, or that has lost runs for good."""
+
+
+class SearchError(ServegymError):
+    """A search space, sampler or pruner that cannot be: an unknown name, a range that is none, what does not go
+    together."""
+
+
+class StorageError(SearchError):
+    """A database that does not answer, a damaged journal, a storage that there is none of."""
+
+
+class ForeignStudyError(StorageError):
+    """The study under this name is another one, or none of ours."""
+
+
+class WorkError(SearchError):
+    """A trial that cannot be finished: its objective is not a number, or its workers die of it."""
+
+
+class TuningError(ExperimentError):
+    """A tuning that cannot be: a file that does not say what it should, seeds that are not fresh, ..."""
+
+
+class VllmError(ServegymError):
+    """The plug-in cannot work as it was set up; the message is one line that says what would be right."""
+
+
+class EmulationError(ServegymError):
+    """A setting of the emulated device is wrong, or the engine asks for what it cannot do."""
+
+
+class RoutingError(ServegymError):
+    """A router, an engine or an address that requests cannot be routed with."""
+
+
+class XllmError(ServegymError):
+    """A policy xLLM does not have, a version whose flags are not recorded, or a flag or field it does not have."""
+
+
+class ProfilingError(ServegymError):
+    """An engine, a model, an endpoint or a torch device that cannot be profiled, or a setting that is out of range."""
+
+
+class ReplayError(ServegymError):
+    """An endpoint that cannot be reached or does not serve completions, or a setting that is out of range."""

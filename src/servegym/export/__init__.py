@@ -1,0 +1,1 @@
+"""Exports: from what a study, a training or a name gives, to a file for what runs it."""

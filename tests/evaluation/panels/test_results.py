@@ -1,0 +1,171 @@
+"""Tables, pictures, report and model card, from runs made by hand."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from servegym.evaluation.panels.card import model_card, save_cards
+from servegym.evaluation.panels.evaluation import Evaluation
+from servegym.evaluation.panels.panel import SERVED, Panel
+from servegym.evaluation.panels.plots import plot_differences, plot_profile
+from servegym.evaluation.panels.report import evaluation_report
+from servegym.evaluation.panels.tables import (
+    cells_table,
+    conclusions,
+    groups_table,
+    save_tables,
+    score_array,
+    scores_of,
+    select,
+)  # fmt: skip
+
+SMALL = Panel(
+    "small",
+    SERVED.replaced(trace="azure-code", device=("a100-llama3-8b", "h100-llama3-8b"), load=(0.3, 1.2), requests=40),
+    seeds=3,
+)
+LEARNED = "slide-batching:gamma=2"
+# Of the baseline in each of the four cells; seeds add 0, 0.01, 0.02 to everything.
+LEVELS = {("a100-llama3-8b", 0.3): 0.9, ("a100-llama3-8b", 1.2): 0.5, ("h100-llama3-8b", 0.3): 0.8,
+          ("h100-llama3-8b", 1.2): 0.4}  # fmt: skip
+GAINS = {  # what the learned policy has more, by load and seed
+    0.3: (0.00, 0.001, -0.001), 1.2: (0.10, 0.11, 0.12),
+}  # fmt: skip
+
+
+def runs_of(labels: list[str], seeds: int = 3) -> pd.DataFrame:
+    rows = []
+    for cell, ((device, load), level) in enumerate(LEVELS.items()):
+        for seed in range(seeds):
+            for index, label in enumerate(labels):
+                tdg = level + 0.01 * seed + (GAINS[load][seed] if index == 1 else 0) - (0.2 if index == 2 else 0)
+                rows.append(
+                    {
+                        "trace": "azure-code", "device": device, "policy": label, "load": load,
+                        "seed": 1_000_000 + 3 * cell + seed, "rate_per_s": 5.0, "tdg_ratio": tdg, "slo_attainment": tdg,
+                        "slo_attainment_high_priority": tdg, "slo_attainment_low_priority": tdg, "ttft_p99_s": 1.0,
+                        "preemptions": 0, "violations": 1 - tdg, "violations_high_priority": 1 - tdg,
+                        "violations_low_priority": 1 - tdg,
+                    }
+                )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture
+def evaluation(artifact) -> Evaluation:
+    return Evaluation(SMALL, ("edf", f"learned:{artifact}", "sjf"))
+
+
+@pytest.fixture
+def runs(evaluation) -> pd.DataFrame:
+    return runs_of(list(evaluation.candidates))
+
+
+def test_scores_are_arranged_by_cell_and_seed(runs):
+    scores = score_array(runs, "edf")
+    assert scores == pytest.approx(np.array(list(LEVELS.values()))[:, None] + [0, 0.01, 0.02])
+
+
+def test_cells_by_hand(evaluation, runs):
+    """At load 1.2 the differences are 0.10, 0.11, 0.12: mean 0.11, s 0.01, t(2) 4.3027: 0.11 +- 0.02484."""
+    cells = cells_table(evaluation, runs)
+    assert len(cells) == 4 * 3
+    cell = cells[(cells["policy"] == LEARNED) & (cells["load"] == 1.2)].iloc[1]
+    assert (cell["device"], cell["verdict"], cell["held_out"]) == ("h100-llama3-8b", "better", "new trace and device")
+    assert cell["tdg_ratio_difference"] == pytest.approx(0.11)
+    assert cell["tdg_ratio_difference_ci_low"] == pytest.approx(0.11 - 0.024842, abs=1e-6)
+    assert set(cells[cells["policy"] == "edf"]["verdict"]) == {"reference"}
+    assert list(cells[(cells["policy"] == LEARNED) & (cells["load"] == 0.3)]["verdict"]) == ["not distinguishable"] * 2
+
+
+def test_groups_by_hand(evaluation, runs):
+    groups = groups_table(evaluation, runs)
+    assert list(groups["by"].unique()) == ["all", "load", "trace", "device"]
+    row = select(groups).set_index("policy").loc[LEARNED]
+    assert (row["cells"], row["seeds"]) == (4, 3)
+    assert row["mean"] == pytest.approx((0.9 + 0.5 + 0.8 + 0.4) / 4 + 0.01 + 0.11 / 2)
+    assert row["difference"] == pytest.approx(0.11 / 2)
+    assert row["improvement"] == pytest.approx((6 + 2 * 1.5) / 12)  # all of load 1.2; at 0.3 one of three, and a tie
+    assert row["verdict"] == "better" and row["difference_ci_low"] > 0.05
+    light = select(groups, "load").set_index(["group", "policy"]).loc["load 0.3 (light)"]
+    assert light.loc[LEARNED, "verdict"] == "not distinguishable"
+    assert light.loc["sjf", "verdict"] == "worse"
+    assert light.loc["sjf", ["difference", "difference_ci_low", "improvement"]].tolist() == pytest.approx(
+        [-0.2, -0.2, 0]
+    )
+    assert light.loc["edf", "verdict"] == "reference" and math.isnan(light.loc["edf", "difference"])
+
+
+def test_in_words(evaluation, runs):
+    words = conclusions(evaluation, groups_table(evaluation, runs))
+    assert words[0] == f"All cells, against edf: better: {LEARNED} (+0.0550); worse: sjf (-0.2000)."
+    assert words[1].startswith("Load 0.3 (light), against edf: not distinguishable: slide-batching")
+    assert len(words) == 3
+
+
+def test_the_bound_is_a_second_score(evaluation, runs):
+    assert scores_of(runs) == ["tdg_ratio"]
+    bounded = runs.assign(share_of_bound=runs["tdg_ratio"] / 0.95)
+    groups = groups_table(evaluation, bounded)
+    both = [select(groups, score=score).set_index("policy").loc["sjf", "mean"] for score in scores_of(bounded)]
+    assert both[1] == pytest.approx(both[0] / 0.95)
+    bounded.loc[3, "share_of_bound"] = math.nan
+    assert scores_of(bounded) == ["tdg_ratio"]
+
+
+def test_tables_are_written(evaluation, runs, tmp_path):
+    cells, groups = cells_table(evaluation, runs), groups_table(evaluation, runs)
+    paths = save_tables(runs, cells, groups, tmp_path)
+    assert [path.name for path in paths] == ["runs.parquet", "cells.csv", "groups.csv"]
+    pd.testing.assert_frame_equal(pd.read_parquet(paths[0]), runs)
+    assert len(pd.read_csv(paths[1])) == len(cells)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_pictures_and_report(evaluation, tmp_path, seeds):
+    runs = runs_of(list(evaluation.candidates), seeds)
+    cells, groups = cells_table(evaluation, runs), groups_table(evaluation, runs)
+    differences = plot_differences(evaluation, cells, groups, tmp_path / "differences.png")
+    profile = plot_profile(evaluation, runs, tmp_path / "profile.png")
+    assert differences.read_bytes()[:4] == profile.read_bytes()[:4] == b"\x89PNG"
+    path = evaluation_report(evaluation, cells, groups, differences, profile, tmp_path / "report.html")
+    text = path.read_text()
+    assert text.count("data:image/png") == 2 and "http:" not in text and "https:" not in text
+    for words in (LEARNED, "new trace and device in 2 cells", "azure-code on h100-llama3-8b", "+0.0550", "All cells"):
+        if seeds == 3 or words != "+0.0550":
+            assert words in text
+
+
+def test_the_card_says_what_it_is_and_where_it_loses(evaluation, runs):
+    worse = runs.copy()
+    lost = (worse["policy"] == LEARNED) & (worse["load"] == 0.3) & (worse["device"] == "h100-llama3-8b")
+    worse.loc[lost, "tdg_ratio"] -= 0.05
+    card = model_card(evaluation, LEARNED, cells_table(evaluation, worse), groups_table(evaluation, worse))
+    for words in (
+        f"# {LEARNED}",
+        "- file: mine.json",
+        "- kind: scheduler (heuristic)",
+        "- settings.gamma: 2",
+        "- traces: azure-conv",
+        "- seeds: 0 to 999,999",
+        "- algorithm: cma-es",
+        "- search.trials: 32",
+        "New to it: new trace in 2 of 4 cells, new trace and device in 2 of 4 cells.",
+        "Against edf, by TDG ratio, cell by cell: better in 2, not distinguishable in 1, worse in 1 of 4.",
+        "| azure-code | h100-llama3-8b | 0.3 (light) | -0.0500, -0.0525 to -0.0475 |",
+        "| load 0.3 (light) | -0.0250, ",
+        "- Devices: a100-llama3-8b, h100-llama3-8b.",
+        "Outside the loads it was trained at: 1.2.",
+        "NVIDIA A100",
+    ):
+        assert words in card, words
+
+
+def test_a_card_for_each_learned_policy(evaluation, runs, tmp_path):
+    cells, groups = cells_table(evaluation, runs), groups_table(evaluation, runs)
+    assert [path.name for path in save_cards(evaluation, cells, groups, tmp_path)] == ["model_card.md"]
+    assert "No single cell is worse" in (tmp_path / "model_card.md").read_text()
+    heuristics = Evaluation(SMALL, ("edf", "sjf"))
+    assert save_cards(heuristics, cells, groups, tmp_path) == []

@@ -1,0 +1,51 @@
+"""Kernels are read at a glance: none takes more than eight arguments."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import servegym
+
+ROOT = Path(servegym.__file__).resolve().parents[2]
+FOLDERS = (
+    "simulator",
+    "latency_models",
+    "traces",
+    "baselines",
+    "scenarios",
+    "envs",
+    "evaluation",
+    "tuners",
+    "adapters",
+)
+MOST = 8
+# What makes a function a kernel, by the name of its decorator: those of compilation, of signatures and of environments.
+DECORATORS = {"kernel", "inlined_kernel", "allocating_kernel", "compiled", "scheduler", "victims", "router", "scaler",
+              "score", "latency", "request_latency", "queue_latency", "gain", "observe", "act"}  # fmt: skip
+
+
+def kernels(text: str) -> dict[str, int]:
+    """How many arguments each kernel of a source text takes, by its name."""
+    found = {}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            names = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
+            if any(isinstance(name, ast.Name) and name.id in DECORATORS for name in names):
+                found[node.name] = len(node.args.posonlyargs) + len(node.args.args) + len(node.args.kwonlyargs)
+    return found
+
+
+def test_arguments_of_kernels_are_counted() -> None:
+    text = "@kernel\ndef a(x, y): ...\n@compiled(signature)\ndef b(x): ...\n@other\ndef c(x): ...\ndef d(x): ...\n"
+    assert kernels(text) == {"a": 2, "b": 1}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_kernel_takes_more_than_eight_arguments(folder: str) -> None:
+    counted = {
+        f"{path.relative_to(ROOT)}: {name}": count
+        for path in (ROOT / folder).rglob("*.py")
+        for name, count in kernels(path.read_text()).items()
+    }
+    assert {name: count for name, count in counted.items() if count > MOST} == {}

@@ -1,0 +1,138 @@
+"""The router at work: "Routing" and "Holding" of docs/simulation.md."""
+
+from typing import TYPE_CHECKING
+
+from .incidents import take_back_all
+from .log import Move
+from .requests import Request
+
+if TYPE_CHECKING:
+    from .simulation import Simulation
+
+
+class RouterAtWork:
+    """What has come to the router and what waits there."""
+
+    def __init__(self, sim: "Simulation", tiers: int) -> None:
+        self.sim = sim
+        self.just_now: list[Request] = []  # that went to the router at this instant
+        self.lines: list[list[Request]] = [[] for _ in range(tiers + 1)]  # one for best effort after those of the tiers
+        self.held_cursor = len(self.lines)  # the line that is asked; after the last one: none
+        self.held_dirty = False
+
+    @property
+    def held(self) -> int:
+        return sum(len(line) for line in self.lines)
+
+    def work(self, now_s: float) -> None:
+        """The router's part of an instant."""
+        self.held_dirty = self.held_dirty or self.sim.router_state.hears_at(now_s)
+        if self.held:
+            self.sim.router_state.apply_signals(now_s)
+        while self.ask_next(now_s):
+            pass
+
+    def ask_next(self, now_s: float) -> bool:
+        """The next request, if there is one."""
+        coming = self.sim.coming
+        if self.just_now:
+            r = self.just_now.pop(0)
+            self.put(r, self.place(r, now_s), now_s)
+        elif self.held_dirty:
+            self.held_dirty, self.held_cursor = False, 0
+        elif self.held_cursor < len(self.lines):
+            self.ask_line(now_s)
+        elif coming and coming[0].ready_s == now_s:
+            r = coming.pop(0)
+            self.put(r, self.place(r, now_s), now_s)
+        else:
+            return False
+        return True
+
+    def ask_line(self, now_s: float) -> None:
+        """For the first in the line."""
+        number = self.held_cursor
+        line = self.lines[number]
+        if not line:
+            self.held_cursor += 1
+            return
+        r = line[0]
+        to = self.place(r, now_s, number)
+        if to == number:
+            self.held_cursor = number + 1
+        else:
+            line.remove(r)
+            self.put(r, to, now_s)
+
+    def put(self, r: Request, line: int | None, now_s: float) -> None:
+        if line is not None:
+            self.lines[line].append(r)
+            self.sim.moves.append(Move("held", now_s, r.index, -1))
+
+    def place(self, r: Request, now_s: float, held_in: int | None = None) -> int | None:
+        """Send r somewhere (None), or name the line where it is held."""
+        sim = self.sim
+        if len(sim.engines) == 1:
+            sim.send(r, 0, now_s)
+            return None
+        taking = sim.router_state.taking(r)
+        if (
+            r.decode_engine is not None
+            and r.kv_at is not None
+            and sim.router_state.snapshots[r.decode_engine] in taking
+        ):
+            sim.send(r, r.decode_engine, now_s)
+            return None
+        if not taking:
+            return r.tier if held_in is None else held_in
+        sim.router_state.apply_signals(now_s)
+        route = sim.router.route(r, taking, now_s)
+        if route.engine is None:
+            return r.tier if route.line is None else route.line
+        assert sim.router_state.snapshots[route.engine] in taking or (
+            route.tier is not None and sim.router_state.snapshots[route.engine].pending
+        )
+        if route.tier is not None:
+            self.move(route.engine, route.tier, now_s)
+            self.close(route.engine, False)
+        if r.kv_at is None:
+            r.decode_engine = route.decode_engine
+        sim.send(r, route.engine, now_s)
+        return None
+
+    def move(self, engine: int, tier: int | None, now_s: float) -> None:
+        """An engine into a tier, or (by a scaler) into the pool."""
+        machine = self.sim.engines[engine]
+        if tier == machine.tier:
+            return
+        was, machine.tier = machine.tier, tier
+        self.sim.moves.append(Move("moved", now_s, -1, engine))
+        self.changed(engine)
+        if was is None and machine.up:
+            take_back_all(self.sim, machine, now_s)
+
+    def close(self, engine: int, closed: bool) -> None:
+        machine = self.sim.engines[engine]
+        if closed != machine.closed:
+            machine.closed = closed
+            self.changed(engine)
+
+    def changed(self, engine: int) -> None:
+        """The router knows at once."""
+        machine, snapshot = self.sim.engines[engine], self.sim.router_state.snapshots[engine]
+        snapshot.up, snapshot.closed, snapshot.tier = machine.up, machine.closed or machine.drained, machine.tier
+        snapshot.pending = machine.up and machine.closed and not machine.drained
+        self.held_dirty = True
+
+    def scale(self, now_s: float) -> None:
+        """The scaler is asked."""
+        self.sim.router_state.apply_signals(now_s)
+        assert self.sim.scaler is not None
+        changes = self.sim.scaler.decide(now_s, [(engine.tier, engine.closed) for engine in self.sim.engines])
+        for engine, (tier, closed) in enumerate(changes):
+            self.move(engine, tier, now_s)
+            self.close(engine, closed)
+        self.held_dirty = True
+
+    def somebody_takes_a_first(self) -> bool:
+        return any(line and self.sim.router_state.taking(line[0]) for line in self.lines)

@@ -1,0 +1,188 @@
+"""What a router knows of the engines ("What a router knows" of docs/simulation.md)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .latency import Latency
+from .requests import INF, Request
+from .stores import Store
+
+
+@dataclass
+class EngineSnapshot:
+    """Of an engine. Nothing of its state is here but what it reported, and what the router knows at once."""
+
+    index: int
+    role: str
+    total_blocks: int
+    fit: Latency  # its estimator's, never corrected
+    free_blocks: int  # as reported
+    decode_tokens: int = 0  # as reported: context of the requests there with a token since they were sent
+    record: list[Request] = field(default_factory=list)  # sent there, no token heard of since, in the order sent
+    out: list[int] = field(default_factory=list)  # tokens that each of the record had when it was sent
+    changed_s: float = 0.0  # when the record changed last
+    here: list[Request] = field(default_factory=list)  # sent there; neither finished nor gone on, as far as heard
+    decoding: list[Request] = field(default_factory=list)  # of these, with a token since
+    sent: int = 0  # when it was sent a request last, in requests sent anywhere; 0: never
+    busy_until_s: float = 0.0  # as reported
+    finished: list[Request] = field(default_factory=list)  # there, as far as heard
+    version: int = 0
+    up: bool = True
+    closed: bool = False
+    pending: bool = False  # by a scaler, and up: a router that moves it into a tier opens it
+    tier: int | None = None
+    pool: int = 0
+    block_tokens: int = 1
+    store: Store | None = None  # of what it was sent
+
+    @property
+    def requests(self) -> int:
+        return len(self.here)
+
+    @property
+    def decodes(self) -> int:
+        return len(self.decoding)
+
+    @property
+    def record_tokens(self) -> int:
+        return sum(r.prompt_tokens for r in self.record) + sum(self.out)
+
+    @property
+    def finished_tokens(self) -> int:
+        return sum(r.output_tokens for r in self.finished)
+
+    def takes(self, r: Request) -> bool:
+        fits = self.role == "decode" if r.kv_at is not None else self.role in ("both", "prefill")
+        return self.up and not self.closed and fits
+
+    def would_take(self, r: Request) -> bool:
+        return self.pending and (self.role == "decode") == (r.kv_at is not None)
+
+
+@dataclass
+class Signal:
+    """A first or last token."""
+
+    time_s: float
+    engine: int
+    change: Callable[[float], None]  # of the snapshot, given the time the router hears of it
+
+
+@dataclass
+class Report:
+    time_s: float
+    busy_until_s: float
+    free_blocks: int
+    decode_tokens: int
+
+
+@dataclass
+class RouterState:
+    """The router's, of all engines."""
+
+    snapshots: list[EngineSnapshot]
+    signal_delay_s: float
+    signals: list[Signal] = field(default_factory=list)  # not heard so far, in the order it happened
+    reports: dict[int, list[Report]] = field(default_factory=dict)  # by engine, the latest last
+    last: dict[int, tuple[int, int]] = field(default_factory=dict)  # by engine: free blocks, decode tokens reported
+    sendings: int = 0
+
+    def taking(self, r: Request) -> list[EngineSnapshot]:
+        return [snapshot for snapshot in self.snapshots if snapshot.takes(r)]
+
+    def send(self, r: Request, engine: int, now_s: float) -> None:
+        snapshot = self.snapshots[engine]
+        self.sendings += 1
+        snapshot.sent = self.sendings
+        snapshot.version += 1
+        snapshot.here.append(r)
+        if r.kv_at is not None:
+            snapshot.decoding.append(r)
+            return
+        r.sent_tokens = r.emitted
+        snapshot.record.append(r)
+        snapshot.out.append(r.emitted)
+        snapshot.changed_s = now_s
+        if snapshot.store is not None:
+            snapshot.store.put(r.chunks)
+
+    def first_token(self, r: Request, engine: int, now_s: float) -> None:
+        snapshot = self.snapshots[engine]
+
+        def heard(when_s: float) -> None:
+            snapshot.version += 1
+            snapshot.out.pop(snapshot.record.index(r))
+            snapshot.record.remove(r)
+            snapshot.changed_s = when_s
+            if snapshot.role == "both":
+                snapshot.decoding.append(r)
+            else:  # gone on, or finished
+                snapshot.here.remove(r)
+
+        self.signals.append(Signal(now_s, engine, heard))
+
+    def finish(self, r: Request, engine: int, now_s: float) -> None:
+        snapshot = self.snapshots[engine]
+
+        def heard(when_s: float) -> None:
+            snapshot.version += 1
+            snapshot.finished.append(r)
+            if snapshot.role != "prefill":  # else its first token was its last
+                snapshot.here.remove(r)
+                snapshot.decoding.remove(r)
+
+        self.signals.append(Signal(now_s, engine, heard))
+
+    def gone(self, r: Request, engine: int) -> None:
+        """Its KV does not come to that decode engine."""
+        self.snapshots[engine].version += 1
+        self.snapshots[engine].here.remove(r)
+        self.snapshots[engine].decoding.remove(r)
+
+    def clear(self, engine: int, now_s: float, free_blocks: int) -> None:
+        """All has been taken back from it: what is on its way from there is lost."""
+        self.apply_signals(now_s)  # what is not
+        snapshot = self.snapshots[engine]
+        snapshot.version += 1
+        snapshot.changed_s = now_s
+        snapshot.here, snapshot.record, snapshot.out, snapshot.decoding = [], [], [], []
+        self.signals = [signal for signal in self.signals if signal.engine != engine]
+        self.forget_reports(engine)
+        snapshot.free_blocks, self.last[engine] = free_blocks, (free_blocks, 0)
+
+    def clear_store(self, engine: int) -> None:
+        store = self.snapshots[engine].store
+        if store is not None:
+            store.empty()
+
+    def forget_reports(self, engine: int) -> None:
+        snapshot = self.snapshots[engine]
+        snapshot.free_blocks, snapshot.decode_tokens, snapshot.busy_until_s = snapshot.total_blocks, 0, 0.0
+        self.reports.pop(engine, None)
+        self.last.pop(engine, None)
+
+    def report(self, engine: int, now_s: float, busy_until_s: float, state: tuple[int, int] | None = None) -> None:
+        """`state`: free blocks and decode tokens, at the end of an iteration."""
+        self.last[engine] = state or self.last.get(engine, (self.snapshots[engine].total_blocks, 0))
+        reports = [report for report in self.reports.get(engine, []) if report.time_s != now_s]
+        self.reports[engine] = [*reports, Report(now_s, busy_until_s, *self.last[engine])][-4:]
+
+    def next_heard_s(self) -> float:
+        """When the router can hear of a first or last token next."""
+        return min([signal.time_s + self.signal_delay_s for signal in self.signals[:1]], default=INF)
+
+    def hears_at(self, now_s: float) -> bool:
+        """A first or last token comes just now."""
+        return any(signal.time_s + self.signal_delay_s == now_s for signal in self.signals)
+
+    def apply_signals(self, now_s: float) -> None:
+        """All that happened up to now less the delay."""
+        while self.signals and self.signals[0].time_s + self.signal_delay_s <= now_s:
+            signal = self.signals.pop(0)
+            signal.change(signal.time_s + self.signal_delay_s)
+        for engine, reports in self.reports.items():
+            for report in reports:
+                if report.time_s + self.signal_delay_s <= now_s:
+                    snapshot = self.snapshots[engine]
+                    snapshot.free_blocks, snapshot.decode_tokens = report.free_blocks, report.decode_tokens
+                    snapshot.busy_until_s = report.busy_until_s

@@ -1,0 +1,208 @@
+"""Specs: what they build, what they read and write, and what they refuse."""
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+import yaml
+
+import servegym
+from servegym.errors import SpecError
+from servegym.latency_models.profile import load_profile
+from servegym.scenarios.documents import BEGIN, END, load_spec, load_words, schema, tables, to_yaml
+from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.fleets import deployment_of, title_of
+from servegym.scenarios.parts import BURST, Demand, Fleet, Imperfection, Policies, Pool
+from servegym.scenarios.ranges import Range
+from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec, said_over
+from servegym.simulator.cluster import Cluster
+from servegym.simulator.incidents import Incident
+from servegym.traces.workloads import build_workload
+
+DOCS = Path(__file__).parents[2] / "docs"
+PROFILE = load_profile("a100-llama3-8b")
+SMALL = ServingSpec(Demand(rate_per_s=5.0, requests=20))
+RICH = ServingSpec(
+    Demand(
+        trace=("azure-conv", "sharegpt"), load=Range(0.3, 1.6), requests=Range(20, 40), slo_scale=(0.5, 2.0), cv=2.0,
+        load_profile=BURST,
+    ),
+    Fleet(prefill=2, decode=1, link_gb_per_s=10.0, incidents=("fail:1@3", Incident(9.0, 1, "return"))),
+    Policies(scheduler=("edf", "sjf"), router="min-load", decode_scheduler="vllm-v1"),
+    Imperfection(noise=0.1, correction=True, predictor="length_error=0.2"),
+    gain="ta-slo:first_weight=2",
+)  # fmt: skip
+POOLS = (Pool("h100-llama3-8b", 2, "prefill"), Pool("a100-llama3-8b", 3, "decode", "vllm-v1"))
+
+
+def test_requests_are_those_of_build_workload():
+    workload = SMALL.build(seed=3).workload
+    same = build_workload("azure-conv", requests=20, rate_per_s=5.0, seed=3, idle_tpot_s=PROFILE.idle_tpot_s)
+    assert workload.digest == same.digest != SMALL.build(seed=4).workload.digest
+    assert SMALL.replaced(seed=3).build().workload.digest == same.digest
+
+
+def test_engines_are_those_of_the_profile():
+    scenario = SMALL.replaced(engines=2, host_memory_gib=4, incidents=["fail:1@3"], noise=0.1).build(seed=5)
+    pool = scenario.deployment.pools[0]
+    assert (pool.engines, pool.name, pool.host) == (2, "2 x a100-llama3-8b", PROFILE.host_memory(4, 25.0))
+    assert scenario.incidents == (Incident(3.0, 1, "fail"),) and scenario.router is None
+    assert (scenario.disturbance.noise, scenario.disturbance.seed) == (0.1, 5)
+    assert SMALL.replaced(noise=0.1, noise_seed=7).build(seed=5).disturbance.seed == 7
+
+
+def test_prefill_and_decode_engines():
+    cluster = deployment_of(ServingSpec().replaced(prefill=2, decode=1, link_gb_per_s=10.0, signal_delay_s=0.1))
+    assert isinstance(cluster, Cluster) and cluster.name == "2 prefill + 1 decode x a100-llama3-8b"
+    assert [(pool.role, pool.engines, pool.scheduler and pool.scheduler.name) for pool in cluster.pools] == [
+        ("prefill", 2, None), ("decode", 1, "vllm-fcfs"),
+    ]  # fmt: skip
+    assert cluster.link.bytes_per_token / cluster.link.bytes_per_s == PROFILE.kv.bytes_per_token / 10e9
+
+
+def test_pools_of_several_devices():
+    spec = SMALL.replaced(pools=POOLS)
+    assert title_of(spec) == "2 prefill x h100-llama3-8b + 3 decode x a100-llama3-8b" and spec.fleet.total == 5
+    cluster = spec.build().deployment
+    assert [pool.scheduler and pool.scheduler.name for pool in cluster.pools] == [None, "vllm-v1"]
+    assert cluster.pools[0].total_blocks == load_profile("h100-llama3-8b").kv.total_blocks
+    with pytest.raises(SpecError, match="several devices; say rate_per_s"):
+        spec.replaced(load=1.0).build()
+    with pytest.raises(SpecError, match="the same model"):
+        deployment_of(SMALL.replaced(pools=[POOLS[0], Pool("a100-qwen1.5-7b", 1, "decode")]))
+
+
+def test_the_load_goes_over_time_and_slos_are_scaled():
+    plain = SMALL.build().workload.table
+    changed = SMALL.replaced(load_profile=BURST, cv=2.0, slo_scale=3.0).build().workload.table
+    assert (changed["prompt_tokens"] == plain["prompt_tokens"]).all()
+    assert (changed["arrival_s"] != plain["arrival_s"]).any() and (np.diff(changed["arrival_s"]) > 0).all()
+    assert (changed["ttft_slo_s"] == 3 * plain["ttft_slo_s"]).all()
+
+
+def test_what_is_served_at_its_own_times(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n0,100,5\n4,100,5\n")
+    spec = ServingSpec().replaced(trace=str(path))
+    assert spec.build().workload.table["arrival_s"].tolist() == [0, 4]
+    with pytest.raises(SpecError, match="at its own times; say load or rate_per_s too"):
+        spec.replaced(cv=2.0).build()
+
+
+def test_a_distribution_draws_one_value_of_each_field():
+    spec = SMALL.replaced(engines=[1, 3], scheduler=("edf", "sjf"), noise=Range(0.1, 0.2))
+    assert spec.is_distribution and not SMALL.is_distribution
+    assert spec.varied == ("engines", "scheduler", "noise")
+    drawn = [spec.build(seed) for seed in range(30)]
+    assert {scenario.deployment.engines for scenario in drawn} == {1, 3}
+    assert {scenario.scheduler.name for scenario in drawn} == {"edf", "sjf"}
+    noises = [scenario.disturbance.noise for scenario in drawn]
+    assert 0.1 <= min(noises) < max(noises) <= 0.2
+    again = spec.build(7)
+    assert again.workload.digest == drawn[7].workload.digest and again.disturbance == drawn[7].disturbance
+    assert spec(np.random.default_rng(1)).workload.digest == spec(np.random.default_rng(1)).workload.digest
+
+
+@pytest.mark.parametrize("spec", [ServingSpec(), RICH, EPISODES, SMALL.replaced(pools=POOLS)])
+def test_json_and_yaml_and_back(spec, tmp_path):
+    document = json.loads(json.dumps(spec.to_json(), allow_nan=False))
+    assert ServingSpec.from_json(document) == ServingSpec.from_json(spec.words()) == spec
+    jsonschema.validate(document, schema())
+    jsonschema.validate(spec.words(), schema())
+    path = tmp_path / "spec.yaml"
+    path.write_text(to_yaml(spec))
+    jsonschema.validate(yaml.safe_load(path.read_text()), schema())
+    assert load_spec(path) == spec
+    path.with_suffix(".json").write_text(json.dumps(document))
+    assert load_spec(path.with_suffix(".json")) == spec
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{"engine": 2}, {"fleet": {"load": 1}}, {"load": -1}, {"load": {"low": 1}}, {"engines": 0}, {"trace": 3}],
+)
+def test_the_schema_and_the_checks_refuse_the_same(document):
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, schema())
+    with pytest.raises(SpecError):
+        ServingSpec.from_json(document)
+
+
+def test_files_that_are_no_specs(tmp_path):
+    path = tmp_path / "mine.yaml"
+    for text, says in (
+        ("a: [\n", "mine.yaml is no YAML"), ("- 1\n", "should be keys with values"),
+        ("engine: 2\n", "unknown 'engine'"),
+        ("engines: 0\n", "mine.yaml: engines is 0"), ("load: lite\n", "a load of 'lite'"),
+    ):  # fmt: skip
+        path.write_text(text)
+        with pytest.raises(SpecError, match=says):
+            load_words(path)
+    with pytest.raises(SpecError, match="No such file"):
+        load_words(tmp_path / "none.yaml")
+
+
+def test_what_is_said_last_counts():
+    pairs = ServingSpec().replaced(prefill=2, decode=1, decode_scheduler="edf", link_gb_per_s=3.0, load=1.0)
+    alike = pairs.replaced(engines=4, rate_per_s=2.0)
+    assert alike == ServingSpec(Demand(rate_per_s=2.0), Fleet(engines=4))
+    assert alike.replaced(prefill=1, decode=1).fleet == Fleet(prefill=1, decode=1)
+    assert alike.replaced(pools=POOLS).fleet == Fleet(pools=POOLS)
+    assert said_over({"load": 1.0, "prefill": 2, "decode": 1, "slo": "qoserve"}, {"rate_per_s": 2, "engines": 3}) == {
+        "slo": "qoserve", "rate_per_s": 2, "engines": 3,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"load": 1.0, "rate_per_s": 2.0}, "load and rate_per_s .* are both given"),
+        ({"engines": 2, "prefill": 1, "decode": 1}, "either co-located, or"),
+        ({"pools": POOLS, "engines": 2}, "pools are given, and engines"),
+        ({"pools": [{"engine": 2}]}, "a pool: .*engine"),
+        ({"signal_delay_s": 0.1}, "one engine, which has no router"),
+        ({"decode_scheduler": "edf"}, "edf is to be the scheduler of decode engines, of which there are none"),
+        ({"link_gb_per_s": 3.0}, "a link between prefill and decode engines"),
+        ({"window": "last"}, "window is 'last'"),
+        ({"keep_slos": "no"}, "keep_slos is 'no'; it should be true or false"),
+        ({"correction": 3}, "correction is 3"),
+        ({"noise": 11}, "noise is 11; it should be a number from 0 to 10"),
+        ({"incidents": ["fail:2@3"], "engines": 2}, "numbered 0 to 1"),
+        ({"demand": Fleet()}, "demand is Fleet"),
+    ],
+)
+def test_what_does_not_go_together(words, says):
+    with pytest.raises(SpecError, match=says) as error:
+        ServingSpec().replaced(**words)
+    assert "\n" not in str(error.value)
+
+
+def test_prefix_stores_need_prompts_that_begin_alike():
+    with pytest.raises(SpecError, match="prefix blocks"):
+        SMALL.replaced(prefix_store_tokens=1000).build()
+
+
+def test_names_of_fields_are_unique_and_have_help():
+    fields = [name for part in PARTS.values() for name in part.__dataclass_fields__]
+    assert sorted([*fields, "gain"]) == sorted(LEAVES)
+    assert all(option.help.endswith(".") for _, option in LEAVES.values())
+    assert len([name for name, (_, option) in LEAVES.items() if option.first]) == 9  # and --spec: the ten of --help
+
+
+def test_the_page_and_the_schema_are_written_anew():
+    assert json.loads((DOCS / "spec.schema.json").read_text()) == schema(), "make docs"
+    page = (DOCS / "spec.md").read_text("utf-8")
+    assert page.partition(BEGIN)[2].partition(END)[0].strip() == tables().strip(), "make docs"
+
+
+def test_what_the_page_says_runs():
+    page = (DOCS / "spec.md").read_text("utf-8")
+    names: dict = {}
+    exec(re.search(r"```python\n(.*?)```", page, flags=re.DOTALL)[1], names)
+    assert names["result"].summary["finished"] == 200 and names["slower"].fleet.engines == 4
+    first, pools = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL))
+    assert ServingSpec.from_json(first) == names["spec"]
+    assert servegym.ServingSpec.from_json(pools).fleet.total == 6

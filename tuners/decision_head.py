@@ -1,0 +1,185 @@
+"""What a network decides in an environment, and the compiled policy it is then: a head for each kind of decision."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from servegym.baselines.learned.controller import controlled
+from servegym.baselines.learned.derived import LearnedPolicy
+from servegym.baselines.learned.network import Network, Shape
+from servegym.baselines.learned.ranking import ranked
+from servegym.baselines.learned.routing import routed
+from servegym.baselines.learned.scaling import choices_of, scaled
+from servegym.baselines.observations.fields import Layout
+from servegym.envs.env import ServingEnv
+from servegym.envs.interface import Interface
+from servegym.envs.vector import ServingVectorEnv
+from servegym.errors import TrainingError
+from servegym.scenarios.fleets import policy_of
+from servegym.scenarios.spec import ServingSpec
+from servegym.simulator.policies import Policy
+from servegym.simulator.scenario import Scenario
+
+
+@dataclasses.dataclass(frozen=True)
+class BaseBias:
+    """How the base's own choice is written in what a slot shows, so that a network can begin by following it.
+
+    columns: where the numbers that say so, of 0 or more, are among the inputs of a shared network. With outputs of
+    weights . numbers + bias, float[outputs, columns] and float[outputs], the base's choice is the best one, by 1.
+    """
+
+    columns: tuple[int, ...]
+    weights: np.ndarray
+    bias: np.ndarray
+
+    @staticmethod
+    def by(layout: Layout, fields: tuple[str, ...], weights: np.ndarray, bias: np.ndarray) -> BaseBias:
+        """By the names of fields of a slot."""
+        names = [field.name for field in layout.slot_fields]
+        return BaseBias(tuple(len(layout.whole_fields) + names.index(name) for name in fields), weights, bias)
+
+    def times(self, factor: float) -> BaseBias:
+        return BaseBias(self.columns, factor * self.weights, factor * self.bias)
+
+
+@dataclasses.dataclass(frozen=True)
+class DecisionHead:
+    """What a network is to the decisions of an environment.
+
+    part: of a scenario that it decides in the place of: "scheduler", "router" or "scaler". base: that policy.
+    outputs: of a slot, where is_shared; else in all. is_choice: the highest output is done; else outputs, through tanh,
+    are the action. base_bias: see `BaseBias`; None: with all outputs 0 the base decides.
+    build: network and name -> the compiled policy.
+    """
+
+    part: str
+    base: Policy
+    layout: Layout
+    outputs: int
+    is_shared: bool
+    is_choice: bool
+    base_bias: BaseBias | None
+    build: Callable[[Network, str], LearnedPolicy]
+
+    def shape(self, hidden: tuple[int, ...], activation: str = "tanh") -> Shape:
+        """Of a network for these decisions."""
+        more: dict[str, Any] = {"hidden": hidden, "activation": activation}
+        more["output"] = "plain" if self.is_choice else "tanh"
+        if self.is_shared:
+            return Shape.shared_by(self.layout, self.outputs, **more)
+        return Shape.dense_on(self.layout, self.outputs, **more)
+
+    def policy(self, network: Network, name: str = "") -> LearnedPolicy:
+        """The network as a compiled policy. Raises PolicyError where it does not fit."""
+        return self.build(network, name)
+
+    def placed(self, scenario: Scenario, policy: Policy | None = None) -> Scenario:
+        """The scenario with that policy in the base's place; None: with the base."""
+        changes: dict[str, Any] = {self.part: self.base if policy is None else policy}
+        return dataclasses.replace(scenario, **changes)
+
+
+def head_of(env: ServingEnv | ServingVectorEnv) -> DecisionHead:
+    """The head for an environment's decisions. Raises TrainingError where no compiled policy takes such decisions."""
+    interface, source = env.interface, env.source
+    kind = type(interface).__name__
+    if kind not in HEADS:
+        raise TrainingError(f"{kind}: there is no compiled policy of that kind; there are {', '.join(HEADS)}")
+    return HEADS[kind](interface, source)
+
+
+def _batching(interface: Any, source: Any) -> DecisionHead:
+    base, controls = interface.scheduler, interface.controls
+    return DecisionHead(
+        "scheduler", base, interface.layout, len(controls), is_shared=False, is_choice=False, base_bias=None,
+        build=lambda network, name: controlled(base, controls, network, name),
+    )  # fmt: skip
+
+
+def _ranking(interface: Any, source: Any) -> DecisionHead:
+    base, slots = interface.scheduler, interface.slots
+    base_bias = BaseBias.by(
+        interface.layout, ("position",), np.array([[-1.0]]), np.zeros(1)
+    )  # the earlier in the base's order, the higher
+    return DecisionHead(
+        "scheduler", base, interface.layout, 1, is_shared=True, is_choice=False, base_bias=base_bias,
+        build=lambda network, name: ranked(base, network, slots, name),
+    )  # fmt: skip
+
+
+def _routing(interface: Any, source: Any) -> DecisionHead:
+    base = _base_of(source, "router")
+    base_bias = BaseBias.by(interface.layout, ("chosen",), np.ones((1, 1)), np.zeros(1))
+    return DecisionHead(
+        "router", base, interface.layout, 1, is_shared=True, is_choice=True, base_bias=base_bias,
+        build=lambda network, name: routed(base, network, interface.engines, name),
+    )  # fmt: skip
+
+
+def _scaling(interface: Any, source: Any) -> DecisionHead:
+    base, places = _base_of(source, "scaler"), interface.tiers + 1
+    weights, bias = np.zeros((choices_of(interface.tiers), places + 1)), np.zeros(choices_of(interface.tiers))
+    for place in range(places):  # of each place the choices open and closed
+        weights[2 * place : 2 * place + 2, place] = 1.0
+        weights[2 * place : 2 * place + 2, places] = (-1.0, 1.0)
+        bias[2 * place] = 1.0
+    fields = ("base_to_pool", *(f"base_to_tier_{t}" for t in range(interface.tiers)), "base_closes")
+    base_bias = BaseBias.by(interface.layout, fields, weights, bias)
+    return DecisionHead(
+        "scaler", base, interface.layout, len(weights), is_shared=True, is_choice=True, base_bias=base_bias,
+        build=lambda network, name: scaled(base, network, interface.engines, name),
+    )  # fmt: skip
+
+
+HEADS: dict[str, Callable[[Any, Any], DecisionHead]] = {
+    "EngineBatching": _batching,
+    "RequestRanking": _ranking,
+    "ClusterRouting": _routing,
+    "TierScaling": _scaling,
+}
+
+
+def _base_of(source: Any, part: str) -> Policy:
+    """The policy of that part that a source gives its scenarios. Raises TrainingError where it does not say."""
+    if isinstance(source, ServingSpec):
+        base = policy_of(source, part)
+    else:
+        base = getattr(getattr(source, "scenario", None), part, None)
+    if base is None:
+        raise TrainingError(f"the source of scenarios names no {part}; it should, for that is what is learned upon")
+    return base
+
+
+class NetworkAgent:
+    """A network as an agent: acts in a single environment as its compiled policy does in `simulate`."""
+
+    def __init__(self, interface: Interface, network: Network):
+        self.interface, self.network = interface, network
+        self.is_shared = network.shape.is_shared
+
+    def act(self, observation: Any, info: dict[str, Any]) -> Any:
+        outputs = self.network(observation, self._filled(observation) if self.is_shared else None)
+        space = self.interface.action_space
+        if isinstance(space, gym.spaces.Box):
+            return outputs.ravel()
+        base = info["base_action"]
+        if isinstance(space, gym.spaces.Discrete):
+            return self._best(outputs.ravel(), info["action_mask"], int(base))
+        return np.array([self._best(row, np.ones(len(row)), int(own)) for row, own in zip(outputs, base, strict=True)])
+
+    def _filled(self, observation: np.ndarray) -> int:
+        """Slots up to the last in which there is something."""
+        layout = self.interface.layout
+        return int(np.flatnonzero(layout.parts(observation)[layout.slot].any(-1)).max(initial=-1)) + 1
+
+    @staticmethod
+    def _best(scores: np.ndarray, mask: np.ndarray, base: int) -> int:
+        """The legal choice of the highest score; of equal ones the base's, else the first."""
+        legal = np.where(mask, scores, -np.inf)
+        return base if scores[base] >= legal.max() else int(legal.argmax())

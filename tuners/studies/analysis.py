@@ -1,0 +1,220 @@
+"""What the tables of a study say: how far the optimum holds, what matters, and how exactly it has to be met."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from servegym.evaluation.intervals import Interval
+from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
+from servegym.tuners.studies.results import StudyResults, of_candidate, paired
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from optuna.distributions import BaseDistribution
+
+FEWEST_TRIALS = 20  # complete ones, from which importance is told
+
+
+class Optimism(NamedTuple):
+    """By how much the best trial was better than the defaults: on the panel it was chosen on, and on fresh seeds.
+
+    validation: None where the trial was not among those that were run again.
+    """
+
+    trial: int
+    panel: float
+    validation: float | None
+
+
+def verdict(change: Interval, larger_is_better: bool = True) -> str:
+    """What an interval of a difference says: better, worse, or not to be told."""
+    low, high = (change.low, change.high) if larger_is_better else (-change.high, -change.low)
+    if low > 0:
+        return "better"
+    return "worse" if high < 0 else "no difference beyond chance"
+
+
+def importance(results: StudyResults) -> dict[str, float]:
+    """Share of the spread of the score that each parameter accounts for, the largest first; empty for few trials.
+
+    PED-ANOVA (Watanabe, Bansal and Hutter, IJCAI 2023) as Optuna has it, on the complete trials: how differently a
+    parameter is distributed in the best tenth of the trials than in all. It needs no forest to be fitted.
+    """
+    import optuna
+    from optuna.importance import PedAnovaImportanceEvaluator
+
+    complete = results.trials[results.trials["state"] == "complete"]
+    ranges = {row["parameter"]: _distribution(row) for row in _one_each(results)}
+    if len(complete) < FEWEST_TRIALS or len(ranges) < 2:
+        return {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        study = optuna.create_study(direction="maximize" if results.objective.larger_is_better else "minimize")
+        study.add_trials(
+            [
+                optuna.trial.create_trial(
+                    params={name: _as(ranges[name], row[name]) for name in ranges},
+                    distributions=ranges,
+                    value=float(row[results.objective.figure]),
+                )
+                for row in complete.to_dict("records")
+            ]
+        )
+        found = optuna.importance.get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
+    return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+
+
+def _one_each(results: StudyResults) -> list[dict[str, Any]]:
+    """A row of `parameters` for each variable: those that are one variable have one value."""
+    rows: list[dict[str, Any]] = results.parameters.drop_duplicates("variable").to_dict("records")
+    return rows
+
+
+def _distribution(row: dict[str, Any]) -> BaseDistribution:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+    if isinstance(row["choices"], str) and row["choices"]:
+        return CategoricalDistribution(row["choices"].split("|"))
+    low = float(row["low"])
+    return FloatDistribution(low, float(row["high"]), log=bool(row["log"]) and low > 0)
+
+
+def _as(distribution: BaseDistribution, value: Any) -> Any:
+    from optuna.distributions import FloatDistribution
+
+    if isinstance(distribution, FloatDistribution):
+        return min(max(float(value), distribution.low), distribution.high)
+    return value
+
+
+def sliced(results: StudyResults) -> pd.DataFrame:
+    """A row for each value of each parameter that was tried from the winner on.
+
+    Columns: parameter, value; difference, low, high: to the winner on the same runs of the
+    validation panel, with its 95 % interval.
+    """
+    import pandas as pd
+
+    if results.slices.empty:
+        return pd.DataFrame(columns=["parameter", "value", "difference", "low", "high"])
+    winner, figure = of_candidate(results.validation, results.winner), results.objective.figure
+    rows = []
+    for (parameter, value), group in results.slices.groupby(["parameter", "value"], sort=False):
+        change = paired(group, winner, figure)
+        rows.append(
+            {"parameter": parameter, "value": value, "difference": change.mean, "low": change.low, "high": change.high}
+        )
+    return pd.DataFrame(rows)
+
+
+def indifferent(results: StudyResults) -> dict[str, str]:
+    """For each parameter the values that were tried of which chance over seeds cannot tell that they are worse than the
+    winner's, in words."""
+    table, found = sliced(results), {}
+    better_up = results.objective.larger_is_better
+    for parameter, rows in table.groupby("parameter", sort=False):
+        held = rows[rows["high"] >= 0] if better_up else rows[rows["low"] <= 0]
+        values = [_number(value) for value in held["value"]]
+        found[str(parameter)] = (
+            f"all {len(rows)} values tried" if len(held) == len(rows) else ", ".join(values) or "none of those tried"
+        )
+    return found
+
+
+def optimism(results: StudyResults) -> Optimism | None:
+    """How much of the best trial's lead is luck; None where no trial is complete."""
+    best = results.document["trials"]["best"]
+    if best is None:
+        return None
+    figure, trials = results.objective.figure, results.trials.set_index("trial")[results.objective.figure]
+    validation = results.validation[results.validation["candidate"] == f"trial {best}"]
+    again = None
+    if best == 0:
+        again = 0.0
+    elif len(validation):
+        again = float(validation[figure].mean() - of_candidate(results.validation)[figure].mean())
+    return Optimism(int(best), float(trials.loc[best] - trials.loc[0]), again)
+
+
+def validated(results: StudyResults) -> Interval:
+    """The winner less the defaults on the validation panel: fresh seeds of the traces that were tuned on. It was chosen
+    there as the best of a few, so that a little of this is luck."""
+    return paired(
+        of_candidate(results.validation, results.winner), of_candidate(results.validation), results.objective.figure
+    )
+
+
+def by_trace(results: StudyResults) -> dict[str, Interval]:
+    """The winner less the defaults on each trace of the test."""
+    rows, figure = results.test, results.objective.figure
+    return {
+        str(trace): paired(of_candidate(of_trace, WINNER), of_candidate(of_trace), figure)
+        for trace, of_trace in rows.groupby("trace", sort=False)
+    }
+
+
+def conclusions(results: StudyResults) -> list[str]:
+    """What came of a study, in sentences."""
+    up, found = results.objective.larger_is_better, []
+    if results.kept_defaults:
+        found.append("No trial was better than the defaults on fresh seeds: the defaults stay.")
+    else:
+        change = results.tested(WINNER, DEFAULTS)
+        found.append(
+            f"Winner against defaults on the test: {with_bounds(change)}, {verdict(change, up)} "
+            f"({results.test_mean(DEFAULTS):.4f} to {results.test_mean(WINNER):.4f})."
+        )
+    schedule = results.tested(SCHEDULE, WINNER)
+    found.append(
+        f"Parameters of their own for each load against the one point: {with_bounds(schedule)}, "
+        f"{verdict(schedule, up)}."
+    )
+    luck = optimism(results)
+    if luck is not None and luck.trial > 0 and luck.validation is not None:
+        found.append(
+            f"The best trial ({luck.trial}) was ahead of the defaults by {luck.panel:+.4f} on the panel it was chosen "
+            f"on, and by {luck.validation:+.4f} on fresh seeds."
+        )
+    matters = importance(results)
+    if matters:
+        found.append(
+            "What the score depends on (PED-ANOVA): "
+            + ", ".join(f"{name} {share:.0%}" for name, share in matters.items()) + "."
+        )  # fmt: skip
+    return found
+
+
+def with_bounds(change: Interval) -> str:
+    """A difference and its interval."""
+    return f"{change.mean:+.4f} ({change.low:+.4f} to {change.high:+.4f})"
+
+
+def parameters_of(results: StudyResults) -> list[dict[str, str]]:
+    """A row a parameter for a reader: default, winner, the values that do as well, and the best at each load."""
+    held = indifferent(results)
+    rows = []
+    for row in results.parameters.to_dict("records"):
+        unit = f", {row['unit']}" if isinstance(row["unit"], str) and row["unit"] else ""
+        rows.append(
+            {
+                "parameter": f"{row['parameter']}{unit}",
+                "default": _number(row["default"]),
+                "winner": _number(row["winner"]),
+                "not told apart from it": held.get(row["parameter"], "as its other"),
+                **{
+                    f"best at load {name.removeprefix('at_load_')}": _number(row[name])
+                    for name in results.parameters.columns
+                    if name.startswith("at_load_")
+                },
+            }
+        )
+    return rows
+
+
+def _number(value: Any) -> str:
+    try:
+        return f"{float(value):.4g}"
+    except (TypeError, ValueError):
+        return str(value)

@@ -1,0 +1,134 @@
+"""A tuning: studies with one budget, on one panel, written down once in a YAML file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from servegym.errors import TuningError
+from servegym.evaluation.panels.panel import FIRST_SEED, Panel
+from servegym.tuners.search.choosing import Range
+from servegym.tuners.search.samplers import PRUNERS, SAMPLERS
+from servegym.tuners.studies.objectives import OBJECTIVES
+
+FIRST_SEEDS = {"panel": 0, "validation": 500_000, "test": FIRST_SEED}  # where the file does not say
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyConfig:
+    """What one study searches.
+
+    scheduler, decode_scheduler, router, scaler: "name:key=value,..." instead of the panel's.
+    tune: the parameters by name (see `build_space`); none: those that `searched_by_default` names.
+    """
+
+    scheduler: str | None = None
+    decode_scheduler: str | None = None
+    router: str | None = None
+    scaler: str | None = None
+    tune: Mapping[str, Range] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class TuningConfig:
+    """A tuning.
+
+    panel: what trials are scored on; its seeds are below 1,000,000. validation: fresh seeds, on which the best `top_k`
+        trials are run again beside the defaults; the best there wins. test: seeds from 1,000,000 on, on which the
+        winner is held against the defaults.
+    studies: by name. trials: of each. objectives: of `OBJECTIVES`; the first one decides. constraints: by objective,
+        the mean over the panel that is asked for: at least so much, or of a cost at most. sampler, pruner: of
+        `SAMPLERS`, `PRUNERS`.
+    group: so many instances are run before a pruner is asked; the same however many run at a time.
+    slices: how many values of each parameter are tried from the winner on, on the validation panel; 0: none.
+
+    Raises TuningError for what cannot be.
+    """
+
+    name: str
+    panel: Panel
+    validation: Panel
+    test: Panel
+    studies: Mapping[str, StudyConfig]
+    description: str = ""
+    trials: int = 100
+    sampler: str = "tpe"
+    pruner: str = "none"
+    top_k: int = 5
+    seed: int = 0
+    objectives: tuple[str, ...] = ("tdg",)
+    constraints: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    group: int = 6
+    slices: int = 7
+
+    def __post_init__(self) -> None:
+        checks = [
+            ("trials", self.trials >= 1, "1 or more"),
+            ("top_k", self.top_k >= 1, "1 or more"),
+            ("seed", self.seed >= 0, "0 or more"),
+            ("group", self.group >= 1, "1 or more"),
+            ("slices", self.slices >= 0, "0 or more"),
+            ("sampler", self.sampler in SAMPLERS, f"one of {', '.join(SAMPLERS)}"),
+            ("pruner", self.pruner in PRUNERS, f"one of {', '.join(PRUNERS)}"),
+            ("objectives", len(self.objectives) > 0, "at least one"),
+        ]
+        for name, holds, right in checks:
+            if not holds:
+                raise TuningError(f"{self.name}: {name} is {getattr(self, name)!r}; it should be {right}")
+        for what, names in (("objective", self.objectives), ("constraint", tuple(self.constraints))):
+            unknown = [name for name in names if name not in OBJECTIVES]
+            if unknown:
+                raise TuningError(f"{self.name}: unknown {what} {unknown[0]!r}; there are {', '.join(OBJECTIVES)}")
+        if len(set(self.objectives)) < len(self.objectives):
+            raise TuningError(f"{self.name}: an objective is named twice: {', '.join(self.objectives)}")
+        if not self.studies:
+            raise TuningError(f"{self.name}: there are no studies; name at least one")
+        self._check_seeds()
+
+    def _check_seeds(self) -> None:
+        for panel in (self.panel, self.validation):
+            if seeds_of(panel).stop > FIRST_SEED:
+                raise TuningError(
+                    f"{self.name}: seeds of {panel.name} go to {seeds_of(panel).stop - 1}; those from {FIRST_SEED:,} "
+                    "on are kept for tests"
+                )
+        if self.test.first_seed < FIRST_SEED:
+            raise TuningError(
+                f"{self.name}: test has seeds from {self.test.first_seed} on; it should have those from {FIRST_SEED:,} "
+                "on, which no tuning uses"
+            )
+        tuned, validated = seeds_of(self.panel), seeds_of(self.validation)
+        if max(tuned.start, validated.start) < min(tuned.stop, validated.stop):
+            raise TuningError(
+                f"{self.name}: panel has seeds {tuned.start} to {tuned.stop - 1} and validation {validated.start} to "
+                f"{validated.stop - 1}; they should have none in common, or luck is validated"
+            )
+
+    @property
+    def directions(self) -> list[str]:
+        return [OBJECTIVES[name].direction for name in self.objectives]
+
+    def replaced(self, **changes: Any) -> TuningConfig:
+        """This tuning with other values; those that are None stay."""
+        return dataclasses.replace(self, **{key: value for key, value in changes.items() if value is not None})
+
+    def only(self, names: list[str]) -> TuningConfig:
+        """This tuning with some of its studies. Raises TuningError for one it does not have."""
+        unknown = [name for name in names if name not in self.studies]
+        if unknown:
+            raise TuningError(f"{self.name} has no study {unknown[0]!r}; it has {', '.join(self.studies)}")
+        return dataclasses.replace(self, studies={name: self.studies[name] for name in names})
+
+    def to_json(self) -> dict[str, Any]:
+        document = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return document | {
+            **{which: getattr(self, which).to_json() for which in FIRST_SEEDS},
+            "studies": {name: dataclasses.asdict(study) for name, study in self.studies.items()},
+            "objectives": list(self.objectives),
+        }
+
+
+def seeds_of(panel: Panel) -> range:
+    """Every seed of a panel."""
+    return range(panel.first_seed, panel.first_seed + panel.cells * panel.seeds)

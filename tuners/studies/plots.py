@@ -1,0 +1,220 @@
+"""The pictures of a tuning: the winner against the defaults, slices of the parameters, the front, and all studies."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from servegym.evaluation.intervals import Interval
+from servegym.evaluation.plots import DOTS_PER_INCH
+from servegym.scenarios.load import load_title
+from servegym.tuners.studies.analysis import sliced
+from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
+from servegym.tuners.studies.results import StudyResults
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+INK, GREY, BLUE, ORANGE = "#000000", "0.6", "#0072B2", "#D55E00"
+COLUMNS = 3  # of panels of slices
+LINEAR = 0.005  # slices: differences up to this are drawn to scale, larger ones on a logarithmic scale
+
+
+def plot_loads(results: StudyResults, path: Path) -> Path:
+    """The winner, and the schedule, less the defaults on the test: at each load and over all. Returns `path`."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.6, 3.6), layout="constrained")
+    axes = figure.subplots()
+    loads = [*results.loads, "all"]
+    for shift, candidate, marker, colour, name in (
+        (-0.1, WINNER, "o", INK, "winner: one point for all loads"),
+        (0.1, SCHEDULE, "s", BLUE, "schedule: the best parameters for each load"),
+    ):
+        changes = [results.tested(candidate, DEFAULTS, load) for load in loads]
+        _dots(axes, np.arange(len(loads)) + shift, changes, marker, colour, name)
+    axes.axhline(0, color="0.3", linewidth=1)
+    axes.set_xticks(range(len(loads)), [*(f"load {load_title(float(load))}" for load in results.loads), "all loads"])
+    axes.set_xlim(-0.5, len(loads) - 0.5)
+    axes.set_ylabel(f"{_figure(results)}, less the defaults'", fontsize=9)
+    _plain(axes)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    better = "Above" if results.objective.larger_is_better else "Below"
+    figure.suptitle(
+        f"{better} the line: better than the defaults on requests nothing was tuned on (95 % intervals)",
+        fontsize=10, x=0.01, ha="left",
+    )  # fmt: skip
+    figure.savefig(path, dpi=DOTS_PER_INCH)
+    return path
+
+
+def plot_slices(results: StudyResults, path: Path) -> Path:
+    """For each parameter: what trials scored, and what the winner scores with that parameter alone changed.
+
+    Both as differences: of a trial to the defaults on the panel, of a changed winner to the winner on the validation
+    panel, set at the height of the winner's own difference to the defaults there. Returns `path`.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
+
+    rows = results.parameters.drop_duplicates("variable").to_dict("records")
+    columns = min(COLUMNS, len(rows))
+    lines = math.ceil(len(rows) / columns)
+    figure = Figure(figsize=(1.0 + 3.4 * columns, 1.2 + 2.7 * lines), layout="constrained")
+    panels = figure.subplots(lines, columns, sharey=True, squeeze=False)
+    changes, score = sliced(results), results.objective.figure
+    complete = results.trials[results.trials["state"] == "complete"]
+    of_trials = complete[score] - results.trials[score].iloc[0]
+    means = results.validation.groupby("candidate", sort=False)[score].mean()
+    level = float(means[results.winner] - means[DEFAULTS])
+    for axes, row in zip(panels.flat, rows, strict=False):
+        name, words = row["parameter"], isinstance(row["choices"], str) and bool(row["choices"])
+        order = {word: place for place, word in enumerate(str(row["choices"]).split("|"))} if words else {}
+
+        def at(values: pd.Series | list, order: dict[str, int] = order) -> np.ndarray:
+            return np.array([order[str(value)] if order else float(value) for value in values], dtype="f8")
+
+        axes.scatter(
+            at(complete[name]), of_trials, s=16, marker="o", facecolors="none", edgecolors=GREY, linewidths=0.9,
+            label="trials, on the panel they were chosen on",
+        )  # fmt: skip
+        of_one = changes[changes["parameter"] == name]
+        if len(of_one):
+            places, middle = at(of_one["value"]), of_one["difference"].to_numpy("f8") + level
+            axes.plot(places, middle, "-" if not words else "", marker="D", markersize=4, color=BLUE,
+                      label="winner with this parameter changed, on fresh seeds")  # fmt: skip
+            axes.fill_between(
+                places, of_one["low"].to_numpy("f8") + level, of_one["high"].to_numpy("f8") + level, color=BLUE,
+                alpha=0.15, linewidth=0, label="its 95 % interval against the winner",
+            )  # fmt: skip
+        axes.axvline(at([row["default"]])[0], color=INK, linestyle=(0, (2, 2)), linewidth=1.2, label="default")
+        axes.axvline(at([row["winner"]])[0], color=ORANGE, linewidth=1.2, label="winner")
+        if words:
+            axes.set_xticks(list(order.values()), list(order))
+        elif row["log"]:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:g}")
+        unit = f", {row['unit']}" if isinstance(row["unit"], str) and row["unit"] else ""
+        axes.set_xlabel(f"{name}{unit}", fontsize=9)
+        axes.axhline(0, color="0.3", linewidth=0.8)
+        _plain(axes)
+    for axes in list(panels.flat)[len(rows) :]:
+        axes.set_visible(False)
+    for axes in panels[:, 0]:
+        axes.set_ylabel(f"{_figure(results)}, less the defaults'", fontsize=9)
+    panels[0, 0].set_yscale("symlog", linthresh=LINEAR, linscale=0.8)
+    panels[0, 0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
+    panels[0, 0].set_ylim(*_reach(of_trials.to_numpy("f8"), changes, level))
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2 if columns < 3 else 3, frameon=False, fontsize=8)
+    figure.suptitle(
+        f"What each parameter does to the score (to scale up to ±{LINEAR:g}, beyond it logarithmic)",
+        fontsize=10, x=0.01, ha="left",
+    )  # fmt: skip
+    figure.savefig(path, dpi=DOTS_PER_INCH)
+    return path
+
+
+def _reach(of_trials: np.ndarray, changes: pd.DataFrame, level: float) -> tuple[float, float]:
+    """Limits of the scores: the better half of the trials and all slices; what is far below is cut off."""
+    low = np.concatenate([[np.median(of_trials)], changes["low"].to_numpy("f8") + level, [0.0, level]])
+    high = np.concatenate([[of_trials.max()], changes["high"].to_numpy("f8") + level, [0.0, level]])
+    bottom, top = float(np.nanmin(low)), float(np.nanmax(high))
+    room = 0.08 * (top - bottom) or 0.01
+    return bottom - room, top + room
+
+
+def plot_front(results: StudyResults, path: Path) -> Path:
+    """Of several objectives, the first two: every complete trial, and those that no other exceeds. Returns `path`."""
+    from matplotlib.figure import Figure
+
+    first, second = results.objectives[:2]
+    complete = results.trials[results.trials["state"] == "complete"]
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    axes = figure.subplots()
+    axes.scatter(complete[first.figure], complete[second.figure], s=16, facecolors="none", edgecolors=GREY,
+                 linewidths=0.9, label="trials")  # fmt: skip
+    front = complete[front_of(complete, results)].sort_values(first.figure)
+    axes.plot(front[first.figure], front[second.figure], marker="D", markersize=5, color=BLUE, linewidth=1.2,
+              label="no trial is better in all objectives")  # fmt: skip
+    axes.plot(complete[first.figure].iloc[:1], complete[second.figure].iloc[:1], "*", markersize=13, color=ORANGE,
+              markeredgecolor=INK, label="defaults")  # fmt: skip
+    for one, axis in ((first, axes.set_xlabel), (second, axes.set_ylabel)):
+        arrow = "higher is better" if one.larger_is_better else "lower is better"
+        axis(f"{one.doc}{', ' + one.unit if one.unit else ''}\n({arrow})", fontsize=9)
+    _plain(axes)
+    axes.legend(frameon=False, fontsize=8)
+    figure.suptitle(f"What one objective costs in the other: {results.name}", fontsize=10, x=0.01, ha="left")
+    figure.savefig(path, dpi=DOTS_PER_INCH)
+    return path
+
+
+def front_of(complete: pd.DataFrame, results: StudyResults) -> np.ndarray:
+    """bool[trials]: the Pareto front: no other trial is as good in all objectives and constraints and better in one."""
+    signs = np.array([1.0 if one.larger_is_better else -1.0 for one in results.objectives])
+    scores = complete[[one.figure for one in results.objectives]].to_numpy("f8") * signs
+    feasible = complete["feasible"].to_numpy(bool)
+    as_good = (scores[None] >= scores[:, None]).all(axis=2)
+    better = (scores[None] > scores[:, None]).any(axis=2)
+    return feasible & ~(as_good & better & feasible[None]).any(axis=1)
+
+
+def plot_studies(studies: list[StudyResults], path: Path) -> Path:
+    """All studies of a tuning: the mean score of the defaults and of the winner on the test, best on top; and their
+    difference with its interval. Returns `path`."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    ranked = sorted(
+        studies, key=lambda results: results.test_mean(WINNER), reverse=studies[0].objective.larger_is_better
+    )
+    figure = Figure(figsize=(9.4, 1.5 + 0.32 * len(ranked)), layout="constrained")
+    means, changes = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+    for place, results in enumerate(ranked):
+        before, after = results.test_mean(DEFAULTS), results.test_mean(WINNER)
+        means.plot([before, after], [place, place], color=GREY, linewidth=1.5, zorder=1)
+        means.plot(before, place, "o", markersize=6, markerfacecolor="white", color=INK, zorder=2,
+                   label="defaults" if place == 0 else None)  # fmt: skip
+        means.plot(after, place, "o", markersize=6, color=INK, zorder=3, label="tuned" if place == 0 else None)
+        change = results.tested(WINNER, DEFAULTS)
+        changes.plot(change.mean, place, "o", markersize=5, color=INK)
+        changes.plot([change.low, change.high], [place, place], color=INK, linewidth=1.3)
+    means.set_yticks(range(len(ranked)), [results.name for results in ranked])
+    means.set_ylim(len(ranked) - 0.5, -0.5)
+    means.set_xlabel(f"mean {_figure(ranked[0])}", fontsize=9)
+    changes.set_xlabel("tuned less defaults, 95 % interval", fontsize=9)
+    changes.axvline(0, color="0.3", linewidth=1)
+    changes.xaxis.set_major_locator(MaxNLocator(5))
+    changes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
+    for axes in (means, changes):
+        _plain(axes, "x")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    figure.suptitle(
+        f"Each with its own parameters and {ranked[0].document['trials']['asked_for']} trials; requests nothing was "
+        "tuned on",
+        fontsize=10, x=0.01, ha="left",
+    )  # fmt: skip
+    figure.savefig(path, dpi=DOTS_PER_INCH)
+    return path
+
+
+def _dots(axes: Axes, places: np.ndarray, changes: list[Interval], marker: str, colour: str, name: str) -> None:
+    axes.plot(places, [one.mean for one in changes], marker, markersize=5.5, color=colour, label=name, zorder=3)
+    for place, one in zip(places, changes, strict=True):
+        axes.plot([place, place], [one.low, one.high], color=colour, linewidth=1.3)
+
+
+def _figure(results: StudyResults) -> str:
+    name = "TDG ratio" if results.objective.figure == "tdg_ratio" else results.objective.doc
+    return f"{name}, {results.objective.unit}" if results.objective.unit else name
+
+
+def _plain(axes: Axes, grid: Literal["x", "y"] = "y") -> None:
+    axes.grid(axis=grid, color="0.92", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,116 @@
+"""One HTML page about a study."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from servegym.evaluation.reports import page
+from servegym.scenarios.load import load_title
+from servegym.tuners.studies.analysis import conclusions, importance, optimism, parameters_of, verdict, with_bounds
+from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
+from servegym.tuners.studies.plots import plot_front, plot_loads, plot_slices
+from servegym.tuners.studies.results import StudyResults, read_study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REPORT_FILE = "report.html"
+LOADS_CAPTION = (
+    "On the test panel, whose seeds no trial and no choice saw. An interval that does not touch the line is clear of "
+    "chance over seeds."
+)
+SLICES_CAPTION = (
+    "Circles: complete trials; the worst half may be below the picture. Line: the winner with this one parameter "
+    "changed. Where the band holds the winner's height, the exact value does not matter."
+)
+FRONT_CAPTION = "Every complete trial. Along the line one objective can only be had for some of the other."
+
+
+def study_report(folder: Path) -> list[Path]:
+    """Write the page about the study in a folder, and its pictures; returns the files. Raises as `read_study` does."""
+    results = read_study(folder)
+    loads, slices = plot_loads(results, folder / "loads.png"), plot_slices(results, folder / "slices.png")
+    pictures = [loads, slices]
+    front: list[str] = []
+    if len(results.objectives) > 1:
+        pictures.append(plot_front(results, folder / "front.png"))
+        front = [page.figure(page.inline_png(pictures[-1], FRONT_CAPTION), FRONT_CAPTION)]
+    body = [
+        page.paragraph(str(results.document["description"]), "lead"),
+        page.section(
+            "In short",
+            page.bullets(conclusions(results)),
+            page.figure(page.inline_png(loads, LOADS_CAPTION), LOADS_CAPTION),
+            *front,
+        ),
+        page.section("Parameters", page.table(_frame(parameters_of(results)), "facts"), *_importance(results)),
+        page.section("How sensitive", page.figure(page.inline_png(slices, SLICES_CAPTION), SLICES_CAPTION)),
+        page.section("The test", *_test(results)),
+        page.section("What these figures are not", page.bullets(_limits(results))),
+        page.section("What was run", page.facts(_facts(results))),
+    ]
+    path = folder / REPORT_FILE
+    path.write_text(page.page(f"{results.document['tuning']}: {results.name}", body), encoding="utf-8")
+    return [*pictures, path]
+
+
+def _frame(rows: list[dict[str, str]]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(rows)
+
+
+def _importance(results: StudyResults) -> Iterator[str]:
+    shares = importance(results)
+    if shares:
+        yield page.paragraph(
+            "How much of the spread between good and other trials each parameter explains (PED-ANOVA): "
+            + ", ".join(f"{name} {share:.0%}" for name, share in shares.items()) + "."
+        )  # fmt: skip
+
+
+def _test(results: StudyResults) -> Iterator[str]:
+    rows = []
+    up = results.objective.larger_is_better
+    for load in ["all", *results.loads]:
+        for candidate, against in ((WINNER, DEFAULTS), (SCHEDULE, DEFAULTS), (SCHEDULE, WINNER)):
+            change = results.tested(candidate, against, load)
+            rows.append(
+                {
+                    "load": load if load == "all" else load_title(float(load)),
+                    "": f"{candidate} less {against}",
+                    "difference, 95 % interval": with_bounds(change),
+                    "verdict": verdict(change, up),
+                }
+            )
+    yield page.paragraph(f"Mean {results.objective.doc}, paired by request, trace, load and seed.")
+    yield page.table(_frame(rows), "facts")
+
+
+def _limits(results: StudyResults) -> Iterator[str]:
+    config = results.config
+    yield (
+        f"They are of {', '.join(config['test']['device'])}, of traces {', '.join(config['test']['trace'])} with "
+        f"SLOs {config['test']['slo']}, in simulation; elsewhere the best point may be another."
+    )
+    yield "Intervals are over seeds, on these traces and loads; they say nothing of traces that are not there."
+    luck = optimism(results)
+    if luck is not None:
+        yield "The score of the best trial on its own panel is the largest of many, so it is flattered by luck."
+
+
+def _facts(results: StudyResults) -> dict[str, object]:
+    document = results.document
+    return {
+        "winner": document["winner"]["labels"],
+        "trials": document["trials"],
+        "seeds": document["seeds"],
+        "sampler": document["config"]["sampler"],
+        "pruner": document["config"]["pruner"],
+        "panel": document["config"]["panel"],
+        "validation": document["config"]["validation"],
+        "test": document["config"]["test"],
+        "versions": document["versions"],
+    }

@@ -1,0 +1,172 @@
+"""A study made ready to run: its space, its first points, and the objective that scores a trial."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from servegym.errors import TuningError
+from servegym.evaluation.identity import versions
+from servegym.evaluation.running import Runner
+from servegym.simulator.policies import Policy, Value
+from servegym.tuners.search.choosing import build_space
+from servegym.tuners.search.samplers import Point, check_search, first_points, make_pruner, make_sampler
+from servegym.tuners.search.space import Settings, Space
+from servegym.tuners.studies.config import TuningConfig
+from servegym.tuners.studies.instances import Instances, Job, Outcome, find_policies, instances_of, run_job
+from servegym.tuners.studies.objectives import FIGURES, OBJECTIVES
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
+    from optuna.samplers import BaseSampler
+    from optuna.trial import Trial
+
+OUTCOMES, SETTINGS = "outcomes", "settings"  # attributes of a trial
+
+
+class Search:
+    """One study of a tuning. Raises SearchError, PolicyError, TuningError for what cannot be searched."""
+
+    def __init__(self, config: TuningConfig, name: str):
+        self.config = config
+        self.name = name
+        study = config.studies[name]
+        self.policies = find_policies(config.panel, study)
+        self.space: Space = build_space(self.policies, study.tune)
+        check_search(config.sampler, config.pruner, self.space, len(config.objectives), len(config.constraints) > 0)
+
+    @property
+    def instances(self) -> Instances:
+        return instances_of(self.config.panel)
+
+    @functools.cached_property
+    def defaults(self) -> dict[str, Value]:
+        """Where the search begins, by variable: the policies' own defaults.
+
+        A default that depends on what is served is that of the panel's median instance.
+        """
+        facts: dict[str, Callable[[str], float]] = {
+            role: functools.partial(self.instances.fact, role) for role in self.policies
+        }
+        return self.space.defaults(facts)
+
+    @functools.cached_property
+    def first_points(self) -> list[Point]:
+        """The values of the first trials; trial 0 has the defaults."""
+        config = self.config
+        return first_points(config.sampler, self.space, self.defaults, config.trials, config.seed)
+
+    @property
+    def trials(self) -> int:
+        """How many trials the study will have; a grid may have fewer points than were asked for."""
+        return len(self.first_points) if self.config.sampler == "grid" else self.config.trials
+
+    @property
+    def sampler(self) -> BaseSampler:
+        """What it draws depends on the seed and the trials there are, not on how often the study was stopped."""
+        from servegym.tuners.search.seeding import SeededSampler
+
+        name, defaults = self.config.sampler, self.defaults
+        return SeededSampler(lambda seed: make_sampler(name, seed, defaults), self.config.seed)
+
+    @property
+    def pruner(self) -> BasePruner:
+        return make_pruner(self.config.pruner, self.config.group)
+
+    @functools.cached_property
+    def order(self) -> list[int]:
+        """Instances as a trial runs them: shuffled, so that those it may be pruned by are of all cells."""
+        order = list(range(len(self.instances)))
+        random.Random(self.config.seed).shuffle(order)
+        return order
+
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        """Everything the trials depend on except their number, since a study can be given more."""
+        config = self.config
+        grid = {"trials": config.trials} if config.sampler == "grid" else {}
+        return {
+            "space": self.space.to_json(),
+            "first": self.defaults,
+            "objectives": list(config.objectives),
+            "constraints": dict(config.constraints),
+            "sampler": config.sampler,
+            "pruner": config.pruner,
+            "group": config.group,
+            "seed": config.seed,
+            "versions": versions() | optuna_version(),
+            **grid,
+            **self.instances.identity(self.policies),
+        }
+
+    def policies_with(self, settings: Settings | None) -> dict[str, Policy]:
+        """The policies with some settings; None: as they are named, which is what a winner is held against."""
+        return dict(self.policies) if settings is None else self.space.policies_with(settings)
+
+    def objective(self, runner: Runner) -> Callable[[Trial], float | Sequence[float]]:
+        """What scores a trial; instances are run by the runner, and the score is the same whichever that is."""
+        return functools.partial(self._score, runner)
+
+    def _score(self, runner: Runner, trial: Trial) -> float | Sequence[float]:
+        from optuna import TrialPruned
+
+        settings = self.space.settings(self.space.suggest(trial))
+        policies = self.space.policies_with(settings)
+        outcomes: dict[int, Outcome] = {}
+        pruned = False
+        for places in self._groups():
+            jobs = [Job(self.config.panel, self.order[place], policies) for place in places]
+            done = dict(runner.run(run_job, jobs))
+            outcomes |= {jobs[at].instance: outcome for at, outcome in done.items()}
+            if self.config.pruner != "none":
+                figure = OBJECTIVES[self.config.objectives[0]].figure
+                for at, place in enumerate(places):
+                    trial.report(_number(done[at][figure], figure), place)
+                pruned = len(outcomes) < len(self.order) and trial.should_prune()
+            if pruned:
+                break
+        trial.set_user_attr(SETTINGS, settings)
+        trial.set_user_attr(OUTCOMES, {name: self._column(outcomes, name) for name in FIGURES})
+        for name, bound in self.config.constraints.items():
+            trial.set_constraint(name, excess(name, bound, mean_of(outcomes.values(), name)))
+        if pruned:
+            raise TrialPruned
+        scores = [mean_of(outcomes.values(), name) for name in self.config.objectives]
+        return scores[0] if len(scores) == 1 else scores
+
+    def _groups(self) -> list[range]:
+        """Places in the order, in groups after each of which a pruner is asked."""
+        size = len(self.order) if self.config.pruner == "none" else self.config.group
+        return [range(start, min(start + size, len(self.order))) for start in range(0, len(self.order), size)]
+
+    def _column(self, outcomes: Mapping[int, Outcome], figure: str) -> list[float | None]:
+        """A figure of each instance of the panel, in its order; None where the trial was pruned before."""
+        return [outcomes[index][figure] if index in outcomes else None for index in range(len(self.order))]
+
+
+def mean_of(outcomes: Any, objective: str) -> float:
+    """The mean of an objective over instances, those left out that have none (a priority that no request has)."""
+    figure = OBJECTIVES[objective].figure
+    values = [outcome[figure] for outcome in outcomes if outcome[figure] is not None]
+    if not values:
+        raise TuningError(f"{objective}: no instance of the panel has it; its requests are of one priority")
+    return float(sum(values) / len(values))
+
+
+def excess(name: str, bound: float, value: float) -> float:
+    """By how much a mean violates its bound; 0 or less: it holds."""
+    return bound - value if OBJECTIVES[name].larger_is_better else value - bound
+
+
+def _number(value: float | None, figure: str) -> float:
+    if value is None:
+        raise TuningError(f"{figure}: an instance has none, so trials cannot be compared instance by instance")
+    return value
+
+
+def optuna_version() -> dict[str, str]:
+    import optuna
+
+    return {"optuna": optuna.__version__}
