@@ -141,13 +141,13 @@ class Policy:
         """What a function reads by name should be what the policy has: nothing else is where it looks."""
         for declared, where in declarations_read(function):
             if isinstance(declared, Scratch):
-                same, has = declared == self.scratch, f"{self.scratch}"
+                same, reads, has = declared == self.scratch, f"{declared}", f"{self.scratch}"
             else:
                 same = declared.layout == Parameters(*self.parameters[: len(declared)]).layout
+                reads = f"the parameters {', '.join(parameter.name for parameter in declared)}"
                 has = f"the parameters {', '.join(parameter.name for parameter in self.parameters) or '(none)'}"
-                declared = f"the parameters {', '.join(parameter.name for parameter in declared)}"
             if not same:
-                raise PolicyError(f"{self.kind} {self.name} reads {declared} ({where}), and is declared with {has}")
+                raise PolicyError(f"{self.kind} {self.name} reads {reads} ({where}), and is declared with {has}")
 
     def with_settings(self, /, **settings: Any) -> Policy:
         """This policy with some parameters set. Raises PolicyError for an unknown name or a value out of range."""

@@ -11,8 +11,8 @@ P = Parameters(
               integer=True, log=True, source="vLLM"),
 )  # fmt: skip
 # Prefills or decodes, whole prompts, and none out of its turn.
-WHOLE_PROMPTS = {"phase": PHASE_FIRST_DECIDES, "misfit": MISFIT_STOP, "whole_prompts": 1}
-LIMITS = {"token_budget": "token_budget", "holder_budget": "max_sequences", **WHOLE_PROMPTS}
+WHOLE_PROMPTS: dict[str, str | float] = {"phase": PHASE_FIRST_DECIDES, "misfit": MISFIT_STOP, "whole_prompts": 1}
+LIMITS: dict[str, str | float] = {"token_budget": "token_budget", "holder_budget": "max_sequences", **WHOLE_PROMPTS}
 
 
 @score(P, limits=LIMITS, decodes="last")

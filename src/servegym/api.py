@@ -20,7 +20,7 @@ from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 
 ALONE = ServingSpec(Demand(window="first"))
-ENGINES = ("device", "engines", "prefill", "decode", "pools", "host_memory_gib", "prefix_store_tokens")
+ENGINES = ("engines", "prefill", "decode", "pools", "host_memory_gib", "prefix_store_tokens")
 
 
 def simulate(
@@ -36,7 +36,8 @@ def simulate(
         simulate("azure-conv", scheduler="edf", load=1.0, engines=4, router="min-load")
 
     workload: the name of a trace family or a trace file; or a `ServingSpec`; or a `Workload` of your own making.
-    deployment: engines of your own making, instead of those that words describe.
+    deployment: engines of your own making, instead of those that words describe; `device` then says only whose idle
+        times raise SLOs.
     until_s: stop at this time (inf: when all is served).
     words: fields of a `ServingSpec` (docs/spec.md), such as rate_per_s, requests, slo, seed, device, engines, router,
         incidents, noise, gain. Policies, profiles, gains and predictors may be objects.
@@ -49,8 +50,10 @@ def simulate(
     """
     incidents: Iterable[Incident] = ()
     if deployment is not None:
-        if told := [name for name in ENGINES if name in words]:
-            raise SpecError(f"a deployment is given, and {told[0]} too; a deployment says how many engines and of what")
+        if given := [name for name in ENGINES if name in words]:
+            raise SpecError(
+                f"a deployment is given, and {given[0]} too; a deployment says how many engines and of what"
+            )
         incidents = words.pop("incidents", ())  # of its engines, not of the spec's
     spec = workload if isinstance(workload, ServingSpec) else ALONE
     if isinstance(workload, str | os.PathLike):

@@ -3,6 +3,7 @@
 import pytest
 
 from servegym.baselines.registry import scheduler
+from servegym.simulator.scores import LAST
 from servegym.simulator.types import MISFIT_STOP, PHASE_FIRST_DECIDES
 from tests.simulator.forming import decode, formed, ranked, state
 
@@ -13,7 +14,7 @@ FCFS = scheduler("vllm-fcfs")
 
 def test_prefills_first_by_arrival():
     rows = [decode(), state(4, arrival_s=1.0), state(5, arrival_s=2.0)]
-    assert ranked(FCFS, *rows, now_s=2.0).ranks == [(1, 0), (0, 1), (0, 2)]
+    assert ranked(FCFS, *rows, now_s=2.0).ranks == [(LAST, 0), (0, 1), (0, 2)]
     assert formed(FCFS, *rows, now_s=2.0).batch == [(1, 4), (2, 5)]
     assert formed(FCFS, decode(), decode()).batch == [(0, 1), (1, 1)]
 

@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from servegym import __version__, api
+from servegym import __version__
 from servegym.cli.app import run
+from servegym.simulator.simulation import Simulation
 
 HEAVY = {"numba", "pandas", "matplotlib", "scipy", "pyarrow", "torch"}  # NumPy comes with Gymnasium
 
@@ -51,7 +52,7 @@ def test_an_interrupt_ends_with_one_line(servegym, monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(api, "simulate", interrupted)
+    monkeypatch.setattr(Simulation, "run", interrupted)
     done = servegym("simulate", "--rate", "5", "--requests", "10")
     assert done.status == 130
     assert done.stderr.startswith("servegym: interrupted: ")
@@ -64,7 +65,7 @@ def test_an_error_of_the_program_itself_keeps_its_traceback(servegym, monkeypatc
     def defect(*arguments, **options):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(api, "simulate", defect)
+    monkeypatch.setattr(Simulation, "run", defect)
     monkeypatch.setattr(sys, "argv", ["servegym", "simulate", "--rate", "5", "--requests", "10"])
     with pytest.raises(ZeroDivisionError):
         run()

@@ -203,7 +203,7 @@ class Unknown:
         self.name = f"{module}\n{name}"
 
     def __reduce__(self):
-        return pickle._getattribute, (__import__("servegym.evaluation.running").tuners.running, "no_such_function")
+        return pickle._getattribute, (__import__("servegym.evaluation.running").evaluation.running, "no_such_function")
 
     def __call__(self, item):
         return item

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from servegym.api import simulate
-from servegym.errors import ExperimentError
+from servegym.errors import SpecError
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios import saturation
 from servegym.scenarios.load import LOADS, load_title, parse_load
@@ -21,7 +21,7 @@ def test_loads_have_names():
 
 @pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "heavy", ""])
 def test_what_is_no_load(text):
-    with pytest.raises(ExperimentError, match="light"):
+    with pytest.raises(SpecError, match="light"):
         parse_load(text)
 
 

@@ -61,7 +61,7 @@ def test_a_training_leaves_a_policy_and_how_it_came_about(name: str, tmp_path: P
     assert Judge(problem.head, problem.source, config.validation).judge(found).policy == best["policy"]
     provenance = json.loads((tmp_path / "run/policy.json").read_text())["provenance"]
     assert provenance["trained_on"] == {
-        "traces": ["azure-conv"], "devices": ["a100-llama3-8b"], "loads": 4.0,
+        "traces": ["azure-conv"], "devices": ["a100-llama3-8b"], "loads": [4.0],
         "seeds": [{"first": 0, "last": 999_999}],
     }  # fmt: skip
     assert provenance["versions"]["torch"] == torch.__version__

@@ -28,6 +28,10 @@ ARGUMENTS = ("compare", "--scheduler", "edf", "--scheduler", "vllm-fcfs", "--loa
              "--seeds", "2", "--requests", "30", "--bound")  # fmt: skip
 
 
+def of_spec(**words) -> Comparison:
+    return dataclasses.replace(SMALL, spec=SMALL.spec.replaced(**words))
+
+
 def scene(**more) -> Scenario:
     workload = Workload.from_columns({"arrival_s": [0.0, 1.0], "prompt_tokens": 40, "output_tokens": 3})
     return Scenario(workload, PROFILE.deployment(2), scheduler("edf"), **more)
@@ -79,15 +83,15 @@ def test_shares_go_by_load_and_seed_and_are_unknown_where_prefill_engines_went_o
     cells = pd.DataFrame(rows, columns=["load", "seed", "gain", "reroutes"])
     shares = with_shares(SMALL, cells, bounds)["share_of_bound"].tolist()
     assert shares == [5 / 21, 5 / 20, 5 / 11, 5 / 10]
-    halves = dataclasses.replace(SMALL, prefill=1, decode=1)
+    halves = of_spec(prefill=1, decode=1)
     shares = with_shares(halves, cells, bounds)["share_of_bound"]
     assert shares.isna().tolist() == [True, False, True, False]
 
 
 def test_why_there_are_no_bounds():
     assert why_no_bounds(SMALL) is None
-    assert f"at most {MOST_REQUESTS}" in why_no_bounds(dataclasses.replace(SMALL, requests=MOST_REQUESTS + 1))
-    failing = dataclasses.replace(SMALL, engines=2, incidents=("fail:0@1",))
+    assert f"at most {MOST_REQUESTS}" in why_no_bounds(of_spec(requests=MOST_REQUESTS + 1))
+    failing = of_spec(engines=2, incidents=("fail:0@1",))
     assert "fail, return" in why_no_bounds(failing)
     with pytest.raises(ExperimentError, match="fail, return"):
         find_bounds(failing, "nowhere")
