@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from servegym.errors import SpecError
-from servegym.scenarios import episodes
-from servegym.scenarios.episodes import SLO_FIELDS, arrivals_s
 from servegym.scenarios.fleets import deployment_of, incidents_of, policy_of, profile_of
 from servegym.scenarios.load import LOADS
 from servegym.scenarios.parts import STEADY
+from servegym.scenarios.sampling import SLO_FIELDS, arrivals_s, draw_episode
 from servegym.scenarios.saturation import saturation_rate_per_s
-from servegym.scenarios.spec import ServingSpec
 from servegym.scenarios.values import fixed, profiles_of
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
@@ -26,6 +24,9 @@ from servegym.simulator.workload import Workload
 from servegym.traces import randomness
 from servegym.traces.arrivals import needs_rate
 from servegym.traces.workloads import build_workload, load_trace
+
+if TYPE_CHECKING:
+    from servegym.scenarios.spec import ServingSpec
 
 
 def build(
@@ -45,7 +46,7 @@ def draw_scenario(spec: ServingSpec, rng: np.random.Generator) -> Scenario:
     """A scenario drawn with a generator."""
     if spec.demand.split is None:
         return build(spec.fixed(rng), int(rng.integers(2**31)))
-    episode = episodes.draw_episode(spec, rng)
+    episode = draw_episode(spec, rng)
     noise_seed, predictor_seed = rng.integers(2**31, size=2).tolist()
     deployment = deployment_of(episode.spec, episode.tiers_s if episode.spec.fleet.total > 1 else None)
     return scenario_of(episode.spec, episode.workload, deployment, noise_seed, predictor_seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from servegym.errors import SpecError
@@ -21,21 +22,19 @@ from servegym.scenarios.fields import (
     WINDOW,
     Option,
 )
+from servegym.scenarios.parts import LINK_GB_PER_S, STEADY, Fleet
 from servegym.scenarios.ranges import Range
 
 if TYPE_CHECKING:
-    from servegym.scenarios.parts import Fleet
     from servegym.scenarios.spec import ServingSpec
 
 
-def check(spec: ServingSpec) -> None:
-    """Raise SpecError for a spec that cannot be."""
-    from servegym.scenarios.spec import LEAVES, PARTS
-
-    for part, kind in PARTS.items():
+def check(spec: ServingSpec, parts: Mapping[str, type], leaves: Mapping[str, tuple[str, Option]]) -> None:
+    """Raise SpecError for a spec that cannot be. parts, leaves: of a spec, by name (spec.py)."""
+    for part, kind in parts.items():
         if not isinstance(getattr(spec, part), kind):
             raise SpecError(f"{part} is {getattr(spec, part)!r}; it should be {kind.__name__}(...)")
-    for name, (_, option) in LEAVES.items():
+    for name, (_, option) in leaves.items():
         check_value(name, option, spec[name])
     _check_demand(spec)
     _check_fleet(spec.fleet, spec)
@@ -90,8 +89,6 @@ def _check_profiles(value: Any) -> None:
 
 
 def _check_demand(spec: ServingSpec) -> None:
-    from servegym.scenarios.parts import STEADY
-
     demand = spec.demand
     if demand.load is not None and demand.rate_per_s is not None:
         raise SpecError("load and rate_per_s (--load and --rate) are both given; one says how fast requests arrive")
@@ -102,8 +99,6 @@ def _check_demand(spec: ServingSpec) -> None:
 
 
 def _check_fleet(fleet: Fleet, spec: ServingSpec) -> None:
-    from servegym.scenarios.parts import LINK_GB_PER_S, Fleet
-
     counts = (fleet.engines, fleet.prefill, fleet.decode)
     if fleet.pools and counts != (Fleet.engines, Fleet.prefill, Fleet.decode):
         raise SpecError("pools are given, and engines, prefill or decode too; pools say how many there are")

@@ -12,6 +12,10 @@ FLAG, GAIN, PREDICTOR, CORRECTION = "flag", "gain", "predictor", "correction"
 INCIDENTS, LOAD_PROFILE, POOLS, WINDOW = "incidents", "load profile", "pools", "window"
 NUMERIC = (NUMBER, WHOLE, LOAD)
 SEVERAL = (NAME, POLICY, *NUMERIC)
+# The order of draws is part of what a seed means; other fields follow in their own order. A sample's first request is
+# drawn behind `requests` (sampling.py).
+EARLY = ("trace", "slo", "device", "requests")
+FIRST_DRAWN = (*EARLY, "load", "rate_per_s", "slo_scale", "cv", "load_profile")
 
 
 @dataclasses.dataclass(frozen=True)

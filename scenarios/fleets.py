@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from servegym.baselines import registry
 from servegym.errors import SpecError
 from servegym.latency_models.profile import Profile, load_profile
-from servegym.scenarios.parts import Fleet, Pool
-from servegym.scenarios.spec import ServingSpec
+from servegym.scenarios.parts import Fleet
+from servegym.scenarios.pools import Pool
 from servegym.scenarios.values import fixed, incident_of
 from servegym.simulator.cluster import AT_ONCE, Cluster, Link
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.incidents import Incident
 from servegym.simulator.policies import Policy
 from servegym.simulator.prefixes import PrefixStore
+
+if TYPE_CHECKING:
+    from servegym.scenarios.spec import ServingSpec
 
 DECODE_SCHEDULER = "vllm-fcfs"
 FIND = {

@@ -22,6 +22,7 @@ from servegym.scenarios.fields import (
     WINDOW,
     option,
 )
+from servegym.scenarios.pools import Pool
 from servegym.scenarios.ranges import Numbers
 
 if TYPE_CHECKING:
@@ -113,18 +114,6 @@ class Demand:
         0, WHOLE, "Seed of lengths, arrivals and priorities; of a file, which requests (0: the first).", metavar="S",
         least=0, first=True,
     )  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class Pool:
-    """Equal engines. device: None: the fleet's. role: both, prefill or decode. scheduler: None: that of the policies.
-    tier: of these engines at first, from 0; None: the common pool."""
-
-    device: str | None = None
-    engines: int = 1
-    role: str = "both"
-    scheduler: str | Policy | None = None
-    tier: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 from servegym.errors import SpecError
 from servegym.scenarios import checks, values
-from servegym.scenarios.fields import GAIN, LOAD, LOAD_PROFILE, NUMBER, SEVERAL, WHOLE, Option, option, options_of
+from servegym.scenarios.fields import (
+    FIRST_DRAWN,
+    GAIN,
+    LOAD,
+    LOAD_PROFILE,
+    NUMBER,
+    SEVERAL,
+    WHOLE,
+    Option,
+    option,
+    options_of,
+)
 from servegym.scenarios.parts import LINK_GB_PER_S, POLICY_METAVAR, Demand, Fleet, Imperfection, Policies
 from servegym.scenarios.ranges import Range, choose, draw
 
@@ -50,7 +61,7 @@ class ServingSpec:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        checks.check(self)
+        checks.check(self, PARTS, LEAVES)
 
     def build(
         self,
@@ -209,10 +220,6 @@ PARTS: dict[str, type] = {
     "demand": Demand, "fleet": Fleet, "policies": Policies, "imperfection": Imperfection,
 }  # fmt: skip
 LEAVES: dict[str, tuple[str, Option]] = dict(_leaves())  # by field: its part (empty: the spec itself), what it is
-# The order of draws is part of what a seed means; other fields follow in their own order. A sample's first request is
-# drawn behind `requests` (episodes.py).
-EARLY = ("trace", "slo", "device", "requests")
-FIRST_DRAWN = (*EARLY, "load", "rate_per_s", "slo_scale", "cv", "load_profile")
 # Fields of which one group is said instead of the others, and what these are then.
 _RATES: dict[str, Any] = {"load": None, "rate_per_s": None}
 _ENGINES: dict[str, Any] = {"engines": 1, "prefill": 0, "decode": 0, "pools": ()}

@@ -23,6 +23,7 @@ from servegym.scenarios.fields import (
     Option,
 )
 from servegym.scenarios.load import parse_load
+from servegym.scenarios.pools import Pool
 from servegym.scenarios.ranges import Range
 
 if TYPE_CHECKING:
@@ -201,8 +202,6 @@ def _load_profile(given: Any) -> Any:
 
 
 def _pools(given: Any) -> Any:
-    from servegym.scenarios.parts import Pool
-
     if not isinstance(given, list | tuple):
         raise SpecError(f"pools is {given!r}; it should be a list")
     return tuple(pool if isinstance(pool, Pool) else _part("a pool", Pool, pool) for pool in given)

@@ -12,7 +12,7 @@ from servegym.baselines.learned.network import Shape
 from servegym.envs.registration import ENVIRONMENTS, register_all
 from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import ServegymError, SpecError, TrainingError
-from servegym.scenarios.episodes import SPLITS
+from servegym.scenarios.sampling import SPLITS
 from servegym.scenarios.spec import ServingSpec
 from servegym.scenarios.values import listed_json
 from servegym.tuners.config import NAMESPACE, TrainingConfig

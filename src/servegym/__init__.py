@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from servegym.scenarios.parts import Fleet as Fleet
     from servegym.scenarios.parts import Imperfection as Imperfection
     from servegym.scenarios.parts import Policies as Policies
-    from servegym.scenarios.parts import Pool as Pool
+    from servegym.scenarios.pools import Pool as Pool
     from servegym.scenarios.ranges import Range as Range
     from servegym.scenarios.spec import ServingSpec as ServingSpec
     from servegym.simulator.cluster import Cluster as Cluster
@@ -86,7 +86,7 @@ _HOMES = {
     "Fleet": "scenarios.parts",
     "Imperfection": "scenarios.parts",
     "Policies": "scenarios.parts",
-    "Pool": "scenarios.parts",
+    "Pool": "scenarios.pools",
     "Range": "scenarios.ranges",
     "ServingSpec": "scenarios.spec",
     "load_spec": "scenarios.documents",

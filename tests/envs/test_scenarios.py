@@ -13,9 +13,10 @@ from servegym.envs.scenarios import OneOf
 from servegym.errors import EnvError, ServegymError, SpecError, WorkloadError
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios import saturation
-from servegym.scenarios.episodes import EPISODES, SPLITS, arrivals_s, sample_of
+from servegym.scenarios.episodes import EPISODES
 from servegym.scenarios.parts import BURST, STEADY, Demand, Fleet
 from servegym.scenarios.ranges import Range
+from servegym.scenarios.sampling import SPLITS, arrivals_s, sample_of
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.disturbances import Correction
 from servegym.simulator.gains import Gain

@@ -62,22 +62,10 @@ def wrong_ways(tree: Mapping[str, list[Import]]) -> list[str]:
     ]
 
 
-# A spec's methods are the front of what works on specs: these import what they call when they are called.
-FRONTS = {
-    ("servegym.scenarios.spec", "servegym.scenarios.building"),
-    ("servegym.scenarios.checks", "servegym.scenarios.spec"),
-    ("servegym.scenarios.values", "servegym.scenarios.parts"),
-}
-
-
 def cycle(tree: Mapping[str, list[Import]]) -> list[str]:
     """Modules each of which imports the next and the last the first, be it only when a function is called."""
     graph = {
-        module: {
-            found.target
-            for found in its_imports
-            if not found.for_types and found.target != module and (module, found.target) not in FRONTS
-        }
+        module: {found.target for found in its_imports if not found.for_types and found.target != module}
         for module, its_imports in tree.items()
     }
     try:

@@ -15,7 +15,8 @@ from servegym.latency_models.profile import load_profile
 from servegym.scenarios.documents import BEGIN, END, load_spec, load_words, schema, tables, to_yaml
 from servegym.scenarios.episodes import EPISODES
 from servegym.scenarios.fleets import deployment_of, title_of
-from servegym.scenarios.parts import BURST, Demand, Fleet, Imperfection, Policies, Pool
+from servegym.scenarios.parts import BURST, Demand, Fleet, Imperfection, Policies
+from servegym.scenarios.pools import Pool
 from servegym.scenarios.ranges import Range
 from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec, said_over
 from servegym.simulator.cluster import Cluster

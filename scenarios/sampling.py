@@ -1,0 +1,129 @@
+"""Sampling of episodes: runs cut from a sample of requests that is prepared once in a process, so drawing is quick."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from servegym.errors import SpecError
+from servegym.latency_models.profile import Profile, load_profile
+from servegym.scenarios.fields import EARLY
+from servegym.scenarios.load import LOADS
+from servegym.scenarios.parts import STEADY, Part
+from servegym.scenarios.saturation import known_saturation_rate_per_s
+from servegym.scenarios.values import fixed, profiles_of
+from servegym.simulator.types import TIERS, WORKLOAD
+from servegym.simulator.workload import Workload
+from servegym.traces.families import FAMILIES
+from servegym.traces.workloads import build_workload
+
+if TYPE_CHECKING:
+    from servegym.scenarios.spec import ServingSpec
+
+# Seeds of episodes, and of what is drawn of a family: those of one split are not those of the other.
+FIRST_TEST_SEED = 1_000_000
+SPLITS = {"train": range(FIRST_TEST_SEED), "test": range(FIRST_TEST_SEED, 2**31)}
+
+SAMPLE_ROWS = 32_768  # of a family; an episode takes some of them in a row
+TRAIN_SHARE = 0.7  # of a file, from its beginning; the rest is the test's
+SLO_FIELDS = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s")
+
+
+class Sample(NamedTuple):
+    """Of a trace, a recipe, a device and a split."""
+
+    table: np.ndarray  # WORKLOAD[rows], all at time 0; not to be written to
+    saturation_rate_per_s: float  # of one engine
+    tiers_s: tuple[float, ...]  # TPOT SLOs of the tiers
+
+    def rows(self, first: int, requests: int) -> np.ndarray:
+        """WORKLOAD[requests]: a copy of so many requests in a row, to the last byte (NumPy leaves padding out)."""
+        return self.table[first : first + requests].view("u1").copy().view(WORKLOAD)
+
+
+class Episode(NamedTuple):
+    """What was drawn: the spec with one value of each field, the requests, and the TPOT SLOs of the tiers."""
+
+    spec: ServingSpec
+    workload: Workload
+    tiers_s: tuple[float, ...]
+
+
+def draw_episode(spec: ServingSpec, rng: np.random.Generator) -> Episode:
+    """An episode of a spec with a split. The order of draws is part of what a seed means.
+
+    Raises SpecError where the sample has fewer requests than an episode, and as `sample_of`.
+    """
+    early = {name: spec.one(rng, name) for name in spec.varied if name in EARLY}
+    one = spec.with_values(early)
+    demand = one.demand
+    trace, slo, device = (fixed(name, one[name]) for name in ("trace", "slo", "device"))
+    if isinstance(device, Profile):
+        raise SpecError(f"device {device.name} is a profile; where there is a split it should be a name or a file")
+    most = fixed("max_total_tokens", demand.max_total_tokens)
+    split = str(demand.split)
+    sample = sample_of(trace, slo, device, split, None if most is None else int(most))
+    requests = len(sample.table) if demand.requests is None else max(1, round(fixed("requests", demand.requests)))
+    if requests > len(sample.table):
+        raise SpecError(f"trace {trace}: an episode of {requests} requests; its {split} part has {len(sample.table)}")
+    first = int(rng.integers(len(sample.table) - requests + 1))
+    table = sample.rows(first, requests)
+    one = one.with_values({name: spec.one(rng, name) for name in spec.varied if name not in EARLY})
+    demand = one.demand
+    scale, cv, rate_per_s = (float(fixed(name, one[name]) or 0.0) for name in ("slo_scale", "cv", "rate_per_s"))
+    load = None
+    if not rate_per_s:
+        load = LOADS["medium"] if demand.load is None else float(fixed("load", demand.load))
+        rate_per_s = load * sample.saturation_rate_per_s * one.fleet.total
+    table["arrival_s"] = arrivals_s(rng, requests, rate_per_s, profiles_of(demand.load_profile)[0], cv)
+    if scale != 1.0:
+        for field in SLO_FIELDS:
+            table[field] *= scale
+    drawn = {"slo": slo, "split": split, "first_request": first, "load": load, "slo_scale": scale, "cv": cv}
+    return Episode(one, Workload(table, trace, drawn), tuple(tier_s * scale for tier_s in sample.tiers_s))
+
+
+@functools.cache
+def sample_of(trace: str, slo: str, device: str, split: str, max_total_tokens: int | None) -> Sample:
+    """Requests of a trace with a recipe's SLOs, without those that an engine of the device cannot hold.
+
+    Of a family the splits have requests of different seeds; of a file one has the first 70 %, the other the rest.
+    Raises SpecError where a split has none, and as `build_workload` and `load_profile`.
+    """
+    profile, is_family = load_profile(device), trace in FAMILIES
+    capacity = profile.kv.total_blocks * profile.kv.block_tokens
+    table = build_workload(
+        trace,
+        requests=SAMPLE_ROWS if is_family else None,
+        slo=slo,
+        arrivals="at-once",
+        seed=SPLITS[split].start,
+        max_total_tokens=capacity if max_total_tokens is None else min(max_total_tokens, capacity),
+        idle_tpot_s=profile.idle_tpot_s,
+    ).table
+    if not is_family:
+        cut = int(TRAIN_SHARE * len(table))
+        table = table[:cut] if split == "train" else table[cut:]
+    if len(table) == 0:
+        raise SpecError(f"trace {trace}: its {split} part has no request; the file should be longer")
+    tiers = np.unique(table["tpot_slo_s"])
+    if len(tiers) > TIERS:
+        tiers = tiers[np.arange(TIERS) * (len(tiers) - 1) // (TIERS - 1)]
+    return Sample(table, known_saturation_rate_per_s(trace, device, slo, max_total_tokens), tuple(tiers.tolist()))
+
+
+def arrivals_s(
+    rng: np.random.Generator, requests: int, rate_per_s: float, profile: tuple[Part, ...] = STEADY, cv: float = 1.0
+) -> np.ndarray:
+    """float64[requests]: arrivals with Gamma gaps of mean 1 / (rate x factor of the part that the request is in)."""
+    gaps = rng.standard_exponential(requests) if cv == 1 else rng.gamma(cv**-2, cv**2, requests)
+    first, share = 0, 0.0
+    whole = sum(part[0] for part in profile)
+    for part, factor in profile:
+        share += part / whole
+        end = round(share * requests)
+        gaps[first:end] /= rate_per_s * factor
+        first = end
+    return np.cumsum(gaps)
