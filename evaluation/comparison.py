@@ -240,12 +240,12 @@ class Comparison:
         for what, texts in (("scaler", self.scalers), ("incident", plain(self.spec.fleet.incidents))):
             if texts:
                 routed += f", {what}{'s' * (len(texts) > 1)} {', '.join(map(str, texts))}"
-        told = {name: value for name, value in self.told.items() if value != DEFAULTS[name] and name not in SAID}
-        routed += "".join(f", {name.replace('_', ' ')} {value}" for name, value in told.items())
+        said = {name: value for name, value in self.settings.items() if value != DEFAULTS[name] and name not in SAID}
+        routed += "".join(f", {name.replace('_', ' ')} {value}" for name, value in said.items())
         return f"{self.trace_name} on {title_of(self.spec)}{routed}, SLOs {self.slo}"
 
     @property
-    def told(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """The fields of the spec that have one value, as JSON has them."""
         return {name: value for name, value in self.spec.words().items() if name not in COMPARED_BY}
 
@@ -253,7 +253,7 @@ class Comparison:
     def identity(self) -> dict[str, Any]:
         """All that the results depend on. Two comparisons with the same identity have the same results."""
         return {
-            **self.told,
+            **self.settings,
             "trace": self.trace_name,
             "gain": dataclasses.asdict(self.gain),
             "device": self.profile.name,

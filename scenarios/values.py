@@ -136,8 +136,8 @@ def plain(value: Any) -> Any:
 
 def listed_json(value: Any) -> Any:
     """A value as `plain` has it, one of several in a list; a range as it is."""
-    told = plain(value)
-    return told if isinstance(told, list | dict) else [told]
+    made = plain(value)
+    return made if isinstance(made, list | dict) else [made]
 
 
 def _gain(given: Any) -> Any:

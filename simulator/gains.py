@@ -119,9 +119,9 @@ def gain_of(text: str) -> Gain:
 
     Raises GainError for an unknown name or key, or a wrong value.
     """
-    name, _, told = text.partition(":")
+    name, _, rest = text.partition(":")
     settings: dict[str, float | bool] = {}
-    for pair in filter(None, told.split(",")):
+    for pair in filter(None, rest.split(",")):
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or key not in SETTINGS:
             raise GainError(f"gain {text!r}: {pair!r} should be key=value, the key one of {', '.join(SETTINGS)}")

@@ -14,7 +14,7 @@ import servegym
 from servegym.envs.registration import ENVIRONMENTS
 from servegym.experiments.behaviour import episodes, plugin
 from servegym.experiments.behaviour.fingerprint import of_result, of_values
-from servegym.experiments.behaviour.surroundings import surroundings
+from servegym.experiments.behaviour.recorded_scenarios import recorded_scenarios
 from servegym.simulator.gains import Gain
 from servegym.simulator.policies import Policy
 
@@ -37,8 +37,8 @@ def cases() -> dict[str, Case]:
 
 
 def simulated(where: str, **arguments: Any) -> str:
-    """The digest of a run in some surroundings."""
-    return of_result(servegym.simulate(**{**surroundings()[where], **arguments}, record_timeline=True))
+    """The digest of a run of a recorded scenario."""
+    return of_result(servegym.simulate(**{**recorded_scenarios()[where], **arguments}, record_timeline=True))
 
 
 def shown(steps: Callable[..., Iterator[Any]], *arguments: str) -> str:
@@ -47,8 +47,8 @@ def shown(steps: Callable[..., Iterator[Any]], *arguments: str) -> str:
 
 
 def decided(where: str, scheduler: str) -> str:
-    """The digest of what the plug-in decides for an engine that gets the requests of some surroundings."""
-    return of_values(plugin.steps(scheduler, surroundings()[where]["workload"]))
+    """The digest of what the plug-in decides for an engine that gets the requests of a recorded scenario."""
+    return of_values(plugin.steps(scheduler, recorded_scenarios()[where]["workload"]))
 
 
 def options_of(policy: Policy) -> Iterator[str]:

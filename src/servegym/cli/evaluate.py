@@ -49,7 +49,8 @@ servegym evaluate tuned.json other.json --scheduler sarathi-fcfs --router min-lo
 
 @spec_options(
     many=("trace", "device", "load", "scheduler", "router", "scaler"), without=("rate_per_s", "seed", "split"),
-    told={kind: panels.JUDGED.format(kind=kind) for kind in ("scheduler", "router", "scaler")}, shown=panels.PANELS,
+    help_texts={kind: panels.JUDGED.format(kind=kind) for kind in ("scheduler", "router", "scaler")},
+    shown=panels.PANELS,
 )  # fmt: skip
 def evaluate(
     words: Words,

@@ -40,7 +40,7 @@ KEY = "OPENAI_API_KEY"
         "trace", "slo", "slo_scale", "keep_slos", "arrivals", "load_profile", "cv", "max_total_tokens", "window",
         "device", "engines", "rate_per_s", "load", "requests", "seed",
     ),
-    told={
+    help_texts={
         "device": "The endpoint's latency profile: --load is relative to what it can serve, and recipes give no SLO "
         "that it cannot meet when idle, as in simulate.",
         "engines": "Engines behind the endpoint, for --load.",

@@ -35,13 +35,13 @@ def spec_options(
     only: Collection[str] = (),
     without: Collection[str] = (),
     many: Collection[str] = (),
-    told: Mapping[str, str] | None = None,
+    help_texts: Mapping[str, str] | None = None,
     shown: Mapping[str, str] | str | None = None,
 ) -> Callable[[Command], Command]:
     """Give a command the option `--spec` and one for each field; it gets what they say as its argument `words`.
 
-    only, without: fields by name. many: those whose option can be repeated. told: another help. shown: another default
-    in words, by field, or of all.
+    only, without: fields by name. many: those whose option can be repeated. help_texts: other than the fields' own.
+    shown: another default in words, by field, or of all.
     """
     names = [name for name, (_, one) in LEAVES.items() if one.kind != POOLS and name not in without]
     names = sorted((name for name in names if not only or name in only), key=lambda name: not LEAVES[name][1].first)
@@ -66,7 +66,7 @@ def spec_options(
             for one in inspect.signature(function).parameters.values()
             if one.name != "words"
         ]
-        made = [_parameter(name, name in many, told or {}, shown or {}) for name in names]
+        made = [_parameter(name, name in many, help_texts or {}, shown or {}) for name in names]
         file = inspect.Parameter("spec", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=SPEC_FILE)
         parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (file, *made, *own)]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -77,10 +77,12 @@ def spec_options(
     return decorate
 
 
-def _parameter(name: str, many: bool, told: Mapping[str, str], shown: Mapping[str, str] | str) -> inspect.Parameter:
+def _parameter(
+    name: str, many: bool, help_texts: Mapping[str, str], shown: Mapping[str, str] | str
+) -> inspect.Parameter:
     part, option = LEAVES[name]
     is_flag, repeats = option.kind in (FLAG, CORRECTION), many or option.kind == INCIDENTS
-    help_text = told.get(name, option.help + (" Repeatable." if many else ""))
+    help_text = help_texts.get(name, option.help + (" Repeatable." if many else ""))
     default = shown if isinstance(shown, str) else shown.get(name, option.shown or _default(name, is_flag))
     made = typer.Option(
         f"--{option.name or name.replace('_', '-')}",

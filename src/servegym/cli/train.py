@@ -134,8 +134,8 @@ def train(
             from servegym.scenarios.spec import said_over
             from servegym.scenarios.values import plain
 
-            told = {name: plain(value) for name, value in words.items()}
-            chosen = chosen.replaced(scenarios=said_over(chosen.scenarios, told))
+            given = {name: plain(value) for name, value in words.items()}
+            chosen = chosen.replaced(scenarios=said_over(chosen.scenarios, given))
         folder = RunFolder(out or Path("results") / f"train-{chosen.name}-seed{chosen.seed}")
         check_output_folder(folder.path)
     check_runs_on_ray(chosen.algorithm, ray)

@@ -51,7 +51,7 @@ NOT_IDENTITY = ("description", "trials", "top_k", "slices")  # may change, and t
 
 
 @spec_options(
-    many=("trace", "device", "load"), without=("rate_per_s", "seed", "split"), told=tuning_options.TOLD,
+    many=("trace", "device", "load"), without=("rate_per_s", "seed", "split"), help_texts=tuning_options.HELP_TEXTS,
     shown=tuning_options.FILE,
 )  # fmt: skip
 def tune(

@@ -29,7 +29,7 @@ Studies = Annotated[
         rich_help_panel=options.WHAT,
     ),
 ]
-TOLD = {
+HELP_TEXTS = {
     "scheduler": "Instead of the studies of the file, one study with this scheduler; key=value are held fixed, and are "
     "where it begins.",
     **{role: f"With this {what}." for role, what in {

@@ -23,7 +23,7 @@ CHUNK_TOKENS = 256
 
 
 @functools.cache
-def surroundings() -> dict[str, Mapping[str, Any]]:
+def recorded_scenarios() -> dict[str, Mapping[str, Any]]:
     """By name, arguments of `servegym.simulate`, without a scheduler."""
     a100, h100 = (servegym.load_profile(f"{device}-llama3-8b") for device in ("a100", "h100"))
     narrow = dataclasses.replace(a100.deployment(), total_blocks=BLOCKS)
