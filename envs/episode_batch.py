@@ -78,7 +78,8 @@ class EpisodeBatch:
         episode = self.episodes[i]
         self.interface.begin(simulation, episode)
         episode.until_s = scenario.until_s
-        arriving = simulation.arrays.outcomes["ready_s"] <= scenario.until_s
+        # What follows another (NaN: nobody knows when) may arrive.
+        arriving = ~(simulation.arrays.outcomes["ready_s"] > scenario.until_s)
         episode.ideal_gain = scenario.gain.ideal(scenario.workload.table)[arriving].sum() or 1.0
         episode.rewarded = episode.potential = 0.0
         episode.left, episode.acting = 1, 0

@@ -63,7 +63,7 @@ def failed_counts(
     """
     whole = run.scenario
     workload = whole.workload
-    for time_s in [*np.linspace(0, float(workload.table["arrival_s"][-1]), LOOKS + 1)[1:], math.inf]:
+    for time_s in [*np.linspace(0, float(workload.table["arrival_s"][workload.known - 1]), LOOKS + 1)[1:], math.inf]:
         run.scenario = dataclasses.replace(whole, until_s=float(time_s))
         run.run()
         counts: np.ndarray = (groups & failed(run.arrays, workload, float(time_s))).sum(axis=1)

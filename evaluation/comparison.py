@@ -95,6 +95,11 @@ class Comparison:
             repeated = [value for value in values if values.count(value) > 1]
             if repeated:
                 raise ExperimentError(f"{what} {repeated[0]} is named twice")
+        if self.spec.demand.clients is not None:
+            raise ExperimentError(
+                "a comparison goes through loads or rates, and clients have none; simulate serves a closed loop, and "
+                "max_concurrency limits what is under way at a rate"
+            )
         if not self.loads and not self.rates_per_s:
             raise ExperimentError("a comparison has at least one load or rate")
         if len(self.routers) > 1 and self.spec.fleet.total == 1:

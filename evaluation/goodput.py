@@ -130,7 +130,13 @@ class GoodputSearch:
         """What arrives at a rate."""
         requests = max(1, round(rate_per_s * self.lasting_s))
         most = self.most_requests
-        return workload_of(self.setup.spec, seed, rate_per_s, requests if most is None else min(requests, most))
+        workload = workload_of(self.setup.spec, seed, rate_per_s, requests if most is None else min(requests, most))
+        if workload.turns is not None or self.setup.spec.demand.max_concurrency is not None:
+            raise ExperimentError(
+                "a goodput is judged by the requests that come in a part of the arrivals; those of sessions and "
+                "max_concurrency are not known beforehand"
+            )
+        return workload
 
     def served(self, cell: SearchCell, rate_per_s: float) -> dict[str, float] | None:
         """Whether a rate is served: the share that meets the target's measure and the 99th percentile of the times to

@@ -77,7 +77,15 @@ def scenario_of(
         router=policy_of(spec, "router"),
         scaler=policy_of(spec, "scaler"),
         incidents=incidents_of(spec.fleet),
+        clients=whole_in(spec, "clients"),
+        max_concurrency=whole_in(spec, "max_concurrency"),
     )
+
+
+def whole_in(spec: ServingSpec, name: str) -> int | None:
+    """A whole number of the spec; None: it has none."""
+    number = fixed(name, spec[name])
+    return None if number is None else int(number)
 
 
 def gain_in(spec: ServingSpec) -> Gain:
@@ -118,7 +126,7 @@ def workload_of(spec: ServingSpec, seed: int, rate_per_s: float | None = None, r
         requests=None if requests is None else int(requests),
         rate_per_s=rate_per_s,
         slo=fixed("slo", demand.slo),
-        arrivals=fixed("arrivals", demand.arrivals),
+        arrivals="at-once" if demand.clients is not None else fixed("arrivals", demand.arrivals),
         seed=seed,
         max_total_tokens=None if most is None else int(most),
         window=demand.window,
@@ -143,7 +151,9 @@ def _scaled(spec: ServingSpec, workload: Workload, seed: int, rate_per_s: float 
                 f"a load profile or cv of trace '{workload.name}' at its own times; say load or rate_per_s too"
             )
         rng = randomness.generator(seed, randomness.Stream.ARRIVALS)
-        changes["arrival_s"] = arrivals_s(rng, len(workload), rate_per_s, profile, cv)
+        sessions = workload.known
+        times_s = arrivals_s(rng, sessions, rate_per_s * (sessions / len(workload)), profile, cv)
+        changes["arrival_s"] = np.r_[times_s, np.full(len(workload) - sessions, np.nan)]
     if scale != 1:
         changes |= {field: workload.table[field] * scale for field in SLO_FIELDS}
     return workload.replace(**changes) if changes else workload
@@ -152,10 +162,12 @@ def _scaled(spec: ServingSpec, workload: Workload, seed: int, rate_per_s: float 
 def rate_of(spec: ServingSpec) -> float | None:
     """Requests per second; None: at the trace's own times, or the pace of the arrivals.
 
-    Where neither load nor rate is said: none where there are times, or arrivals with a pace of their own; else load
-    medium.
+    Where neither load nor rate is said: none where there are times, arrivals with a pace of their own, or clients; else
+    load medium.
     """
     demand = spec.demand
+    if demand.clients is not None:
+        return None
     if demand.rate_per_s is not None:
         return float(fixed("rate_per_s", demand.rate_per_s))
     load = fixed("load", demand.load)

@@ -96,6 +96,13 @@ def _check_demand(spec: ServingSpec) -> None:
     if demand.arrivals is not None and (drawn or demand.split is not None):
         what = "a load profile or cv" if drawn else "a split"
         raise SpecError(f"arrivals {demand.arrivals} and {what} are given; one says when requests arrive")
+    paced = [name for name in ("load", "rate_per_s", "arrivals") if spec[name] is not None]
+    paced += ["cv or a load profile"] if drawn else []
+    if demand.clients is not None and paced:
+        raise SpecError(
+            f"clients and {paced[0]} are given; clients send when they have an answer, at no other pace "
+            "(--max-concurrency limits requests that come at a rate)"
+        )
 
 
 def _check_fleet(fleet: Fleet, spec: ServingSpec) -> None:

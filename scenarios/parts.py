@@ -85,6 +85,17 @@ class Demand:
         "How requests arrive: poisson, gamma:cv=3, bursts:n=10, waves, square-wave, industrial-day, at-once, own.",
         metavar=POLICY_METAVAR, shown="own where the trace has times, else poisson",
     )  # fmt: skip
+    clients: Numbers | None = option(
+        None, WHOLE,
+        "A closed loop: so many clients, each of which sends its next request, or begins its next session, when the "
+        "last has ended. Instead of a load, a rate or arrivals.",
+        metavar="C", least=1, shown="requests come by themselves", first=True,
+    )  # fmt: skip
+    max_concurrency: Numbers | None = option(
+        None, WHOLE,
+        "A request that has come is sent only when fewer than so many are under way; its latency counts from then.",
+        metavar="C", least=1, shown="no limit",
+    )  # fmt: skip
     load_profile: LoadProfiles = option(
         STEADY, LOAD_PROFILE,
         "How the load goes over a run: parts, each a share of the requests and a factor on the load. Arrivals have "

@@ -77,7 +77,8 @@ def draw_episode(spec: ServingSpec, rng: np.random.Generator) -> Episode:
     if not rate_per_s:
         load = LOADS["medium"] if demand.load is None else float(fixed("load", demand.load))
         rate_per_s = load * sample.saturation_rate_per_s * one.fleet.total
-    table["arrival_s"] = arrivals_s(rng, requests, rate_per_s, profiles_of(demand.load_profile)[0], cv)
+    if demand.clients is None:
+        table["arrival_s"] = arrivals_s(rng, requests, rate_per_s, profiles_of(demand.load_profile)[0], cv)
     if scale != 1.0:
         for field in SLO_FIELDS:
             table[field] *= scale
@@ -94,7 +95,7 @@ def sample_of(trace: str, slo: str, device: str, split: str, max_total_tokens: i
     """
     profile, is_family = load_profile(device), trace in FAMILIES
     capacity = profile.kv.total_blocks * profile.kv.block_tokens
-    table = build_workload(
+    workload = build_workload(
         trace,
         requests=SAMPLE_ROWS if is_family else None,
         slo=slo,
@@ -102,7 +103,10 @@ def sample_of(trace: str, slo: str, device: str, split: str, max_total_tokens: i
         seed=SPLITS[split].start,
         max_total_tokens=capacity if max_total_tokens is None else min(max_total_tokens, capacity),
         idle_tpot_s=profile.idle_tpot_s,
-    ).table
+    )
+    if workload.turns is not None:
+        raise SpecError(f"trace {trace} has sessions, which a split would cut; leave the split out")
+    table = workload.table
     if not is_family:
         cut = int(TRAIN_SHARE * len(table))
         table = table[:cut] if split == "train" else table[cut:]

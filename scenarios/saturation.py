@@ -61,6 +61,7 @@ def _all_at_once(trace: str, slo: str, requests: int, idle_tpot_s: float, max_to
         seed=SATURATION_SEED,
         max_total_tokens=max_total_tokens,
         idle_tpot_s=idle_tpot_s,
+        alone=True,
     )
     if available <= requests:
         return workload

@@ -156,8 +156,8 @@ class ServingSpec:
         """This spec with other values, by the names of the fields, alone or under the name of their part.
 
         A list stands for a tuple, {"low": ..., "high": ...} for a Range. What is said of a load takes the place of a
-        rate, what is said of engines that of prefill and decode engines, and the other way round. Raises SpecError for
-        a word there is not, one said twice, and values out of range.
+        rate or of clients, what is said of engines that of prefill and decode engines, and the other way round. Raises
+        SpecError for a word there is not, one said twice, and values out of range.
         """
         changes = values.read(words, LEAVES, PARTS)
         given = {name for name, value in changes.items() if value is not None}
@@ -221,12 +221,13 @@ PARTS: dict[str, type] = {
 }  # fmt: skip
 LEAVES: dict[str, tuple[str, Option]] = dict(_leaves())  # by field: its part (empty: the spec itself), what it is
 # Fields of which one group is said instead of the others, and what these are then.
-_RATES: dict[str, Any] = {"load": None, "rate_per_s": None}
+_RATES: dict[str, Any] = {"load": None, "rate_per_s": None, "clients": None}
 _ENGINES: dict[str, Any] = {"engines": 1, "prefill": 0, "decode": 0, "pools": ()}
 _ALIKE: dict[str, Any] = _ENGINES | {"decode_scheduler": None, "link_gb_per_s": LINK_GB_PER_S}
 INSTEAD: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     (("load",), _RATES),
     (("rate_per_s",), _RATES),
+    (("clients",), _RATES),
     (("engines",), _ALIKE),
     (("prefill", "decode"), _ENGINES),
     (("pools",), _ALIKE),

@@ -9,6 +9,7 @@ import numpy as np
 from servegym.simulator import types as layout
 from servegym.simulator.deployment import Deployment, EstimatorModel
 from servegym.simulator.fields import fresh, zeros
+from servegym.simulator.front import front_of
 from servegym.simulator.memory import empty_blocks
 from servegym.simulator.operators import WHOLE
 from servegym.simulator.policies import Policy, StateFields
@@ -19,6 +20,7 @@ from servegym.simulator.scenario import Scenario
 from servegym.simulator.settings import Settings, by_engine
 from servegym.simulator.signatures import KINDS, Estimates, Known, Prefixes, StateTables
 from servegym.simulator.state import Functions, RouterState, SimulationState
+from servegym.simulator.turns import following_of
 from servegym.simulator.workload import FIELDS
 
 FIRST_CAPACITY = 256  # of an engine's queue; doubled whenever it is full
@@ -60,6 +62,8 @@ def fresh_simulation_state(scenario: Scenario, settings: Settings, recording: bo
     status[0].recording = recording
     status[0].signals.delay_s = settings.cluster.signal_delay_s
     status[0].buffered_first_token = scenario.gain.buffered_first_token
+    workload = scenario.workload
+    status["front"] = front_of(requests, workload.turns, scenario.clients, scenario.max_concurrency)
     return engines_state(
         pools,
         sizes,
@@ -92,6 +96,7 @@ def engines_state(pools: tuple[Deployment, ...], sizes: dict[str, int], **given:
 def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Settings) -> RouterState:
     """What the router and the scaler know and keep, and what is between engines, at the start of a run."""
     cluster, (engines, capacity) = settings.cluster, run.queues.shape
+    following = following_of(scenario.workload.turns)
     sizes = {
         "engines": engines,
         "capacity": capacity,
@@ -99,6 +104,7 @@ def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Setti
         "signals": 2 * len(run.requests) if cluster.signal_delay_s else 0,
         "router_fields": len(settings.router.state.engine),
         "scaler_fields": len(settings.scaler.state.engine),
+        "followings": len(following),
     }
     return fresh(
         RouterState,
@@ -120,6 +126,7 @@ def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Setti
         incidents=settings.incidents,
         stores=empty_stores(run.engines["store_sets"]),
         operators=operators_of(cluster.pools),
+        following=following,
     )
 
 

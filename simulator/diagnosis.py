@@ -8,8 +8,9 @@ import numpy as np
 
 from servegym.errors import DeploymentError, PolicyError, ServegymError
 from servegym.simulator import types as layout
-from servegym.simulator.compilation import Compiled
+from servegym.simulator.compilation import Compiled, plain_function
 from servegym.simulator.failures import Failure, culprit
+from servegym.simulator.front import next_to_send
 from servegym.simulator.refusals import what_is_wrong, why_not
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.settings import Settings
@@ -24,6 +25,7 @@ from servegym.simulator.statuses import (
     THRASHING,
     TOO_OFTEN,
 )
+from servegym.simulator.turns import NOBODY
 
 
 class Stopped(NamedTuple):
@@ -157,8 +159,9 @@ def next_thing(run: Stopped) -> str:
         event = arrays.events[0]
         what = "the KV of request" if event.kind == layout.EVENT_KV_ARRIVAL else "an end of an iteration of engine"
         coming.append((float(event.time_s), f"{what} {event.index} comes"))
-    if status.next_arrival < len(arrays.requests):
-        coming.append((float(arrays.outcomes[status.next_arrival].ready_s), f"request {status.next_arrival} comes"))
+    r, comes_s = plain_function(next_to_send)(arrays, run.router_state)
+    if r != NOBODY:
+        coming.append((float(comes_s), f"request {r} comes"))
     if status.next_incident < len(incidents):
         incident = incidents[status.next_incident]
         kind = layout.INCIDENTS[incident.kind]

@@ -93,7 +93,7 @@ def apply_incident(run, router_state, now_s):
 @kernel
 def fail(run, router_state, e, now_s):
     """Engine e loses all it has; its requests go to the router, and so do those whose KV was to come from or to it."""
-    engine, status = run.engines[e], run.status[0]
+    engine = run.engines[e]
     engine.totals.failures += 1
     engine.up = 0
     catch_up(run, router_state, now_s)  # what has come is known; only what is on its way is lost
@@ -104,7 +104,7 @@ def fail(run, router_state, e, now_s):
             router_state.stores[e, s, way].used = 0
             router_state.known.prefixes.sent[e, s, way].used = 0
     if run.engines.shape[0] > 1:
-        for r in range(status.next_arrival):
+        for r in range(run.requests.shape[0]):
             if run.outcomes[r].source == e:
                 lose_kv(run, router_state, r, now_s)
         send_back_coming(run, router_state, e, now_s)

@@ -5,6 +5,7 @@ import numpy as np
 from servegym.simulator.compilation import inlined_kernel, kernel
 from servegym.simulator.disturbances import correct, disturbed
 from servegym.simulator.events import push
+from servegym.simulator.front import end_request
 from servegym.simulator.memory import count_blocks, release
 from servegym.simulator.ordering import first_ranked
 from servegym.simulator.packer import REFUSED, RESUME, TIMELINE_SHORT, WAITING, form_batch, rank_queue
@@ -187,6 +188,7 @@ def end_batch(run, router_state, gain, e, now_s):
             finished += 1
             count_finished(run.state, e, request)
             outcome.finish_s = now_s
+            end_request(run, router_state, r, now_s)
             release(request, engine, run.blocks[e])
             if status.recording:
                 note(run, FINISH, e, r, 0, 0.0)

@@ -4,6 +4,7 @@ import numpy as np
 
 from servegym.simulator.compilation import compiled, inlined_kernel, kernel
 from servegym.simulator.events import make_due, pop
+from servegym.simulator.front import appear, leave_front, next_to_send
 from servegym.simulator.held_queues import (
     NO_REQUEST,
     READY,
@@ -52,6 +53,7 @@ from servegym.simulator.statuses import (
 from servegym.simulator.tasks import suspend
 from servegym.simulator.timeline import events_left, note
 from servegym.simulator.transfers import depart, leave_source, next_transfer, queue_transfer, start_transfer
+from servegym.simulator.turns import NOBODY
 from servegym.simulator.types import (
     ARRIVAL,
     EVENT_KV_ARRIVAL,
@@ -134,7 +136,7 @@ def advance(run, router_state, functions, stop_at, until_s):
         if status.failed:
             return FAILED
         next_s = next_time_s(run, router_state, alone)
-        if next_s == np.inf and status.events == 0 and status.next_arrival == run.requests.shape[0]:
+        if next_s == np.inf and status.events == 0 and next_to_send(run, router_state)[0] == NOBODY:
             return STUCK if is_stuck(run, router_state) else DONE
         if next_s > until_s:
             return PAUSED
@@ -151,8 +153,7 @@ def next_known_s(run, router_state):
     status, next_s = run.status[0], np.inf
     if status.events > 0:
         next_s = run.events[0].time_s
-    if status.next_arrival < run.requests.shape[0]:
-        next_s = min(next_s, run.outcomes[status.next_arrival].ready_s)
+    next_s = min(next_s, next_to_send(run, router_state)[1])
     if status.next_incident < router_state.incidents.shape[0] and status.finished < run.requests.shape[0]:
         next_s = min(next_s, router_state.incidents[status.next_incident].time_s)
     return next_s
@@ -242,14 +243,18 @@ def route_one(run, router_state, held_queue, alone, stop_at):
             return QUEUE_FULL
         if status.recording and events_left(run) < 1:
             return TIMELINE_FULL
-        arrive(run, router_state, 0, status.next_arrival)
-        status.next_arrival += 1
+        r = next_to_send(run, router_state)[0]
+        leave_front(run, router_state, r)
+        appear(run, r)
+        arrive(run, router_state, 0, r)
         if run.engines[0].drained == 1:
             count_service(status, router_state, run.engines[0], status.now_s)
         return GOING_ON
-    r = status.next_arrival if held_queue == READY else tiers[held_queue].first
+    r = next_to_send(run, router_state)[0] if held_queue == READY else tiers[held_queue].first
     request = run.requests[r]
     if status.router.decided != r:
+        if held_queue == READY:
+            appear(run, r)
         undecided = route_request(run, router_state, r, held_queue, now_s)
         status.router.decided = r
         if undecided and stop_at & AT_ROUTES:
@@ -272,7 +277,7 @@ def route_one(run, router_state, held_queue, alone, stop_at):
     if route.tier != STAY:
         move(run, router_state, e, route.tier, now_s)
         close(run, router_state, e, 0)
-    take_from(run, router_state, held_queue)
+    take_from(run, router_state, held_queue, r)
     send(router_state.known, e, r, request, run.outcomes[r], now_s)
     if request.computed_tokens > 0:
         queue_transfer(run, router_state, e, r, now_s)

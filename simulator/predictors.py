@@ -75,11 +75,16 @@ class Predictor:
         if not right:
             raise PredictorError(f"predictor: {field} is {getattr(self, field)!r}; it should be {should}")
 
+    @property
+    def takes_time(self) -> bool:
+        """Whether a request may be ready later than it arrives."""
+        return self.latency_s > 0 or self.latency_per_request_s > 0 or self.processing == FULL_BATCH
+
     def predict(self, workload: Workload) -> Predictions:
         """The predictions for all requests of a workload. The same predictor and workload give the same ones."""
-        return Predictions(
-            self._urgency(workload), self._output_tokens(workload), self.ready_s(workload.table["arrival_s"])
-        )
+        arrival_s = workload.table["arrival_s"]
+        ready_s = self.ready_s(arrival_s) if self.takes_time else arrival_s.copy()
+        return Predictions(self._urgency(workload), self._output_tokens(workload), ready_s)
 
     def _urgency(self, workload: Workload) -> np.ndarray:
         urgency = workload.table["urgency"]

@@ -20,6 +20,13 @@ def begin_requests(requests: Any) -> None:
 
 
 @kernel
+def arrive_now(request, outcome, now_s):
+    """The request arrives at a time that was not known beforehand: its deadlines count from it."""
+    request.arrival_s = outcome.ready_s = now_s
+    request.first_deadline_s = now_s + (request.ttlt_slo_s if request.ttlt_slo_s < np.inf else request.ttft_slo_s)
+
+
+@kernel
 def cached_of(request):
     """Tokens whose KV exists, in the engine or in host memory."""
     return request.computed_tokens + request.kept_tokens

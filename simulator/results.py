@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from servegym.simulator.front import came_s, has_arrived
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.slos import attained, slo_classes, violated
 from servegym.simulator.state import SimulationState
@@ -41,18 +42,20 @@ class Result:
     @functools.cached_property
     def _columns(self) -> dict[str, np.ndarray]:
         """The figures of each request that has arrived."""
-        arrived = int(self.arrays.status[0].next_arrival)
-        table = self.scenario.workload.table[:arrived]
-        outcome = self.arrays.outcomes[:arrived]
-        ttft_s = outcome["first_token_s"] - table["arrival_s"]
+        arrived = self.arrived
+        table = self.scenario.workload.table[arrived]
+        outcome = self.arrays.outcomes[arrived]
+        arrival_s = self.arrays.requests["arrival_s"][arrived]  # of a run: a table has those that are known beforehand
+        ttft_s = outcome["first_token_s"] - arrival_s
         later_tokens = np.where(table["output_tokens"] > 1, table["output_tokens"] - 1, np.nan)
         tpot_s = (outcome["finish_s"] - outcome["first_token_s"]) / later_tokens
-        ttlt_s = outcome["finish_s"] - table["arrival_s"]
+        ttlt_s = outcome["finish_s"] - arrival_s
         run, workload = self.arrays, self.scenario.workload
         return {
             **{field: table[field] for field in FIELDS},
-            "engine": self.arrays.requests["engine"][:arrived],
-            "emitted_tokens": self.arrays.requests["emitted_tokens"][:arrived],
+            "arrival_s": arrival_s,
+            "engine": self.arrays.requests["engine"][arrived],
+            "emitted_tokens": self.arrays.requests["emitted_tokens"][arrived],
             "ready_s": outcome["ready_s"],
             "admitted_s": outcome["admitted_s"],
             "first_token_s": outcome["first_token_s"],
@@ -66,18 +69,41 @@ class Result:
             "evictions": outcome["evictions"],
             "reroutes": outcome["reroutes"],
             "cached_tokens": outcome["cached_tokens"],
-            "attained": attained(run, workload)[:arrived],
-            "violated": violated(run, workload, float(run.status[0].now_s))[:arrived],
+            "attained": attained(run, workload)[arrived],
+            "violated": violated(run, workload, float(run.status[0].now_s))[arrived],
             "gain": outcome["gain"],
-            "ideal_gain": self.scenario.gain.ideal(self.scenario.workload.table)[:arrived],
+            "ideal_gain": self.scenario.gain.ideal(self.scenario.workload.table)[arrived],
+            **self._of_sessions(),
         }
+
+    def _of_sessions(self) -> dict[str, np.ndarray]:
+        """What there is to say where arrivals depend on completions."""
+        if not self.scenario.arrivals_depend:
+            return {}
+        workload = self.scenario.workload
+        turns, columns = workload.turns, {"request": np.arange(len(workload)), "came_s": came_s(self.arrays, workload)}
+        if turns is not None:
+            columns |= {"session": turns.session, "after": turns.after}
+        return {name: column[self.arrived] for name, column in columns.items()}
+
+    @functools.cached_property
+    def arrived(self) -> np.ndarray | slice:
+        """Which requests have arrived, for indexing: the first ones, or bool[requests]."""
+        if self.scenario.workload.turns is None:
+            return slice(int(self.arrays.status[0].next_arrival))
+        return has_arrived(self.arrays)
 
     @property
     def requests(self) -> pd.DataFrame:
-        """One row a request, in order of arrival; times absolute in seconds unless they are intervals."""
+        """One row a request, in the order of the workload; times absolute in seconds unless they are intervals.
+
+        Where arrivals depend on completions also: request, its number (not all may have arrived); came_s, when it could
+        have been sent if nothing had kept it. Of sessions: session, the request each begins with; after, the one that
+        a request follows (-1: none).
+        """
         import pandas as pd
 
-        return pd.DataFrame(self._columns)
+        return pd.DataFrame(self._columns, index=self._columns.get("request"))
 
     @property
     def engines(self) -> pd.DataFrame:
@@ -159,9 +185,9 @@ class Result:
         columns, status, engines = self._columns, self.arrays.status[0], self.arrays.engines
         preempted = int(engines["totals"]["preemptions"].sum())
         span_s = float(status.now_s)
-        arrived, emitted = len(columns["gain"]), int(columns["emitted_tokens"].sum())
+        came, emitted = len(columns["gain"]), int(columns["emitted_tokens"].sum())
         gain, ideal = float(columns["gain"].sum()), float(columns["ideal_gain"].sum())
-        classes = slo_classes(self.scenario.workload.table[:arrived])
+        classes = slo_classes(self.scenario.workload.table[self.arrived])
 
         def by_priority(those: np.ndarray) -> dict[int, float]:
             priorities = columns["priority"]
@@ -171,20 +197,20 @@ class Result:
             return float(count / span_s) if span_s else 0.0
 
         return {
-            "requests": arrived,
+            "requests": came,
             "finished": int(status.finished),
             "tokens_emitted": emitted,
             "gain": gain,
             "ideal_gain": ideal,
             "gain_ratio": gain / ideal if ideal else None,
             "tdg_ratio": gain / ideal if ideal and self.scenario.gain.name == "tdg" else None,
-            "slo_attainment": float(columns["attained"].mean()) if arrived else None,
+            "slo_attainment": float(columns["attained"].mean()) if came else None,
             "slo_attainment_by_priority": by_priority(columns["attained"]),
-            "violations": float(columns["violated"].mean()) if arrived else None,
+            "violations": float(columns["violated"].mean()) if came else None,
             "violations_by_priority": by_priority(columns["violated"]),
             "violations_by_class": {name: float(columns["violated"][those].mean()) for name, those in classes.items()},
             "on_time_token_share": float(columns["on_time_tokens"].sum() / columns["output_tokens"].sum())
-            if arrived
+            if came
             else None,
             "ttft_s": quantiles(columns["ttft_s"]),
             "tpot_s": quantiles(columns["tpot_s"]),

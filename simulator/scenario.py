@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from servegym.errors import DeploymentError
+from servegym.errors import DeploymentError, PredictorError, WorkloadError
 from servegym.simulator import types as layout
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment, EstimatorModel
@@ -29,6 +29,8 @@ class Scenario:
     router: names the engine of each request; None: request i goes to engine i mod n.
     scaler: moves engines between tiers; None: they stay, and all are in service.
     incidents: engines that fail, return, or are drained.
+    clients: a session (a request that follows none, and those that follow it) begins only when fewer than so many are
+        under way. max_concurrency: a request is sent only when fewer than so many are unfinished. None: no limit.
     """
 
     workload: Workload
@@ -42,6 +44,8 @@ class Scenario:
     router: Policy | None = None
     scaler: Policy | None = None
     incidents: tuple[Incident, ...] = ()
+    clients: int | None = None
+    max_concurrency: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.deployment, Deployment) and self.deployment.role != "both":
@@ -49,6 +53,20 @@ class Scenario:
             raise DeploymentError(f"{name}: a {role} pool is part of a Cluster, which has the engines for the rest")
         if not self.until_s >= 0:
             raise DeploymentError(f"until_s is {self.until_s}; it should be a time of 0 or more")
+        for name in ("clients", "max_concurrency"):
+            most = getattr(self, name)
+            if most is not None and not (isinstance(most, int | np.integer) and most >= 1):
+                raise WorkloadError(f"{name} is {most!r}; it should be a whole number of 1 or more")
+        if self.arrivals_depend and self.predictor is not None and getattr(self.predictor, "takes_time", False):
+            raise PredictorError(
+                "a predictor that takes time, or waits for a full batch, needs arrivals that are known beforehand; "
+                "those of sessions, clients and max_concurrency are not"
+            )
+
+    @property
+    def arrivals_depend(self) -> bool:
+        """Whether arrivals depend on completions: turns of sessions, or limits to what is under way."""
+        return not (self.workload.turns is None and self.clients is None and self.max_concurrency is None)
 
     @property
     def takes_back(self) -> bool:

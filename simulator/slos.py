@@ -19,11 +19,11 @@ SLOS = ("ttlt_slo_s", "ttft_slo_s", "tpot_slo_s")
 
 def attained(run: SimulationState, workload: Workload) -> np.ndarray:
     """bool[requests]: which have finished within their SLOs. An answer of one token has no TPOT."""
-    outcomes, table = run.outcomes, workload.table
-    ttft_s = outcomes["first_token_s"] - table["arrival_s"]
+    outcomes, table, arrival_s = run.outcomes, workload.table, run.requests["arrival_s"]
+    ttft_s = outcomes["first_token_s"] - arrival_s
     later_tokens = np.where(table["output_tokens"] > 1, table["output_tokens"] - 1, np.nan)
     tpot_s = (outcomes["finish_s"] - outcomes["first_token_s"]) / later_tokens
-    ttlt_s = outcomes["finish_s"] - table["arrival_s"]
+    ttlt_s = outcomes["finish_s"] - arrival_s
     interactive = (ttft_s < table["ttft_slo_s"]) & ((tpot_s < table["tpot_slo_s"]) | (table["output_tokens"] == 1))
     within = np.where(np.isfinite(table["ttlt_slo_s"]), ttlt_s < table["ttlt_slo_s"], interactive)
     return np.isfinite(outcomes["finish_s"]) & within
@@ -31,12 +31,12 @@ def attained(run: SimulationState, workload: Workload) -> np.ndarray:
 
 def missed(run: SimulationState, workload: Workload, now_s: float) -> np.ndarray:
     """bool[requests]: which can no longer attain their SLOs at a time. inf: what has not finished will not."""
-    outcomes, table = run.outcomes, workload.table
+    outcomes, table, arrival_s = run.outcomes, workload.table, run.requests["arrival_s"]
     first_s = np.where(np.isnan(outcomes["first_token_s"]), now_s, outcomes["first_token_s"])
     late = np.where(
         np.isfinite(table["ttlt_slo_s"]),
-        now_s - table["arrival_s"] >= table["ttlt_slo_s"],
-        first_s - table["arrival_s"] >= table["ttft_slo_s"],
+        now_s - arrival_s >= table["ttlt_slo_s"],
+        first_s - arrival_s >= table["ttft_slo_s"],
     )
     finished = np.isfinite(outcomes["finish_s"])
     return np.where(finished, ~attained(run, workload), late | (now_s == np.inf))
@@ -48,9 +48,10 @@ def violated(run: SimulationState, workload: Workload, now_s: float) -> np.ndarr
     now_s: at which the run stands; inf: what has not finished will not.
     """
     requests, outcomes, table = run.requests, run.outcomes, workload.table
+    arrival_s = requests["arrival_s"]
     finished = np.isfinite(outcomes["finish_s"])
     next_deadline_s = requests["first_deadline_s"] + requests["emitted_tokens"] * requests["token_interval_s"]
-    latency_s = np.where(finished, outcomes["finish_s"] - table["arrival_s"], 0.0)
+    latency_s = np.where(finished, outcomes["finish_s"] - arrival_s, 0.0)
     late_token = outcomes["on_time_tokens"] < requests["emitted_tokens"]
     late = np.where(np.isfinite(table["ttlt_slo_s"]), latency_s >= table["ttlt_slo_s"], late_token)
     return late | (~finished & (next_deadline_s <= now_s))

@@ -103,6 +103,8 @@ class RouterState(NamedTuple):
     stores: Annotated[
         np.ndarray, Field(layout.STORED_CHUNK, ("engines", "sets", layout.WAYS), "the engines' prefix stores")
     ]
+    following: Annotated[np.ndarray, Field(layout.FOLLOWING, ("followings",), "who follows each request, if any do")]
+    thinking: Annotated[np.ndarray, Field(layout.EVENT, ("followings",), "a heap: when those that follow others come")]
     tasks: Annotated[np.ndarray, Field(layout.RUNNING, ("engines", "slots"), "what no policy sees of state.tasks")]
     operators: Annotated[
         np.ndarray, Field("f8", ("kinds", "operators", 4), "s per layer for (tokens, tokens^2, tokens x cached, 1)")

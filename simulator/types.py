@@ -88,7 +88,7 @@ OUTCOME = record(
         ("borrowed", "i4"),  # 1: what it keeps is in the prefix store, and takes no host memory of its own
         ("counted", "i4"),  # 1: its prompt counts among those admitted where it is
         ("reroutes", "i4"),  # times it was taken back from an engine
-        ("ready_s", "f8"),  # when it joins a queue: its arrival, or when it has been predicted
+        ("ready_s", "f8"),  # when it joins a queue: its arrival, or when it has been predicted; nan: not known yet
         ("admitted_s", "f8"),  # first time it was given memory; nan: never
         ("first_token_s", "f8"),  # nan: none yet
         ("last_token_s", "f8"),
@@ -432,11 +432,34 @@ SCALER_CHECKS = record(
     ]
 )
 
+# The front: what has come waits there until it may be sent (sessions.py).
+FRONT = record(
+    [
+        ("known", "i8"),  # requests that follow none, whose times are given: the first of the workload
+        ("events", "i8"),  # of those that follow another, how many have a time at which they come
+        ("requests", "i8"),  # sent and unfinished
+        ("sessions", "i8"),  # whose first request has been sent, and of which some request is unfinished
+        ("most_requests", "i8"),  # at a time
+        ("most_sessions", "i8"),
+        ("depends", "i8"),  # 1: arrivals depend on completions
+    ]
+)
+# Who follows a request, and in which session it is.
+FOLLOWING = record(
+    [
+        ("first", "i4"),  # the first that follows it; -1: none
+        ("next", "i4"),  # the next one that follows the same request as it does; -1: none
+        ("session", "i4"),  # the first request of its session
+        ("unfinished", "i4"),  # of a session's first request: requests of the session that are unfinished
+        ("think_s", "f8"),  # from the end of the request it follows to its coming
+    ]
+)
+
 # Where a run stands.
 RUN_STATUS = record(
     [
         ("now_s", "f8"),
-        ("next_arrival", "i8"),  # the first request that has not arrived
+        ("next_arrival", "i8"),  # the first request that has not arrived, of those that follow none
         ("events", "i8"),  # events waiting in the heap
         ("admissions", "i8"),
         ("evictions", "i8"),
@@ -455,6 +478,7 @@ RUN_STATUS = record(
         ("router", ROUTER_TURN),
         ("signals", SIGNAL_COUNTS),
         ("scaler", SCALER_CHECKS),
+        ("front", FRONT),
     ]
 )
 

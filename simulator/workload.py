@@ -11,6 +11,7 @@ import numpy as np
 
 from servegym.errors import WorkloadError
 from servegym.simulator.prefixes import Prompts
+from servegym.simulator.turns import NOBODY, Turns
 from servegym.simulator.types import LATEST_S, WORKLOAD
 
 FIELDS: tuple[str, ...] = tuple(WORKLOAD.names or ())
@@ -35,6 +36,8 @@ class Workload:
     table: structured array of dtype `WORKLOAD`, one row a request; not to be written to.
     name: what to call it in tables. provenance: where it came from, for the record beside results.
     prefixes: the chunks of the prompts, in order of the table, where prompts are known to begin alike.
+    turns: which request follows which, where any does. Those that do are the last of the table, and their arrival_s is
+        NaN: it is not known before a run.
 
     Raises WorkloadError for what cannot be served: no request, a time that is negative, NaN, beyond 1e12 s or before
     the one above it, a length below 1, an SLO or a weight that is not positive.
@@ -44,20 +47,29 @@ class Workload:
     name: str = "workload"
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     prefixes: Prompts | None = None
+    turns: Turns | None = None
 
     def __post_init__(self) -> None:
-        validate(self.table, self.name)
+        if self.turns is not None:
+            check_turns(self.turns, self.table, self.name)
+        validate(self.table, self.name, self.known)
         if self.prefixes is not None:
             check_prefixes(self.prefixes, self.table, self.name)
         self.table.flags.writeable = False
 
     @classmethod
     def from_columns(
-        cls, columns: Mapping[str, Any], name: str = "workload", provenance: Mapping[str, Any] | None = None
+        cls,
+        columns: Mapping[str, Any],
+        name: str = "workload",
+        provenance: Mapping[str, Any] | None = None,
+        turns: Turns | None = None,
     ) -> Workload:
         """Build from arrays of equal length (or scalars for all requests), one for each field of `WORKLOAD`.
 
         arrival_s, prompt_tokens and output_tokens are needed; the others have the defaults of `DEFAULTS`.
+        turns: which of these follows which. They may be in any order, and are brought into that of a workload; what
+            arrival_s says of those that follow another does not matter.
         """
         unknown = sorted(set(columns) - set(FIELDS))
         missing = sorted({"arrival_s", "prompt_tokens", "output_tokens"} - set(columns))
@@ -77,7 +89,11 @@ class Workload:
         table = np.empty(max(lengths.values(), default=0), WORKLOAD)
         for field in FIELDS:
             table[field] = _as_field(columns.get(field, DEFAULTS.get(field)), field, name)
-        return cls(table, name, provenance or {})
+        if turns is not None and len(turns) == len(table):
+            order = turns.order(table["arrival_s"])
+            table, turns = table[order], turns.take(order)
+            table["arrival_s"][turns.after != NOBODY] = np.nan
+        return cls(table, name, provenance or {}, turns=turns)
 
     def __len__(self) -> int:
         return len(self.table)
@@ -91,13 +107,20 @@ class Workload:
         if self.prefixes is not None:
             digest.update(str(self.prefixes.chunk_tokens).encode())
             digest.update(self.prefixes.offsets.tobytes() + self.prefixes.chunks.tobytes())
+        if self.turns is not None:
+            digest.update(self.turns.after.tobytes() + self.turns.think_s.tobytes())
         return digest.hexdigest()[:16]
 
     @property
+    def known(self) -> int:
+        """How many requests, the first of the table, follow none: their arrivals are known."""
+        return len(self) if self.turns is None else int(np.count_nonzero(self.turns.after == NOBODY))
+
+    @property
     def rate_per_s(self) -> float:
-        """Mean arrival rate; inf when all arrive at once."""
-        span = self.table["arrival_s"][-1] - self.table["arrival_s"][0]
-        return float((len(self) - 1) / span) if span > 0 else float("inf")
+        """Mean arrival rate; inf when all arrive at once. Of sessions: that at which they begin, times their length."""
+        span = self.table["arrival_s"][self.known - 1] - self.table["arrival_s"][0]
+        return float((self.known - 1) / span * (len(self) / self.known)) if span > 0 else float("inf")
 
     def replace(self, name: str | None = None, **columns: Any) -> Workload:
         """The same requests with some columns changed (arrays or scalars); sorted by arrival again."""
@@ -109,25 +132,38 @@ class Workload:
             if values.ndim > 0 and values.shape != (len(table),):
                 raise WorkloadError(f"workload '{self.name}': {field} has shape {values.shape}, not ({len(table)},)")
             table[field] = values
-        prefixes = self.prefixes
+        prefixes, turns = self.prefixes, self.turns
         if "arrival_s" in columns:
+            table["arrival_s"][self.known :] = np.nan  # sorted last
             by_arrival = np.argsort(table["arrival_s"], kind="stable")
             table = table[by_arrival]
             prefixes = None if prefixes is None else prefixes.take(by_arrival)
-        return Workload(table, name or self.name, self.provenance, prefixes)
+            turns = None if turns is None else turns.take(by_arrival)
+        return Workload(table, name or self.name, self.provenance, prefixes, turns)
 
     def at_rate(self, rate_per_s: float) -> Workload:
         """The same arrivals stretched or squeezed to this mean rate, starting at 0."""
         if not 0 < rate_per_s < np.inf:
             raise WorkloadError(f"a rate of {rate_per_s} requests/s: a rate is above 0 and finite")
         arrival_s = self.table["arrival_s"] - self.table["arrival_s"][0]
-        if len(self) < 2 or arrival_s[-1] == 0:
+        if self.known < 2 or arrival_s[self.known - 1] == 0:
             raise WorkloadError(
                 f"workload '{self.name}' has no time between arrivals to stretch; draw arrivals instead"
             )
         table = self.table.copy()
         table["arrival_s"] = arrival_s * (self.rate_per_s / rate_per_s)
-        return Workload(table, self.name, self.provenance, self.prefixes)
+        return Workload(table, self.name, self.provenance, self.prefixes, self.turns)
+
+
+def check_turns(turns: Turns, table: np.ndarray, name: str) -> None:
+    """Raise WorkloadError unless these are turns of the requests of the table, in the order of a workload."""
+    if len(turns) != len(table):
+        raise WorkloadError(f"workload '{name}': turns of {len(turns)} requests; it has {len(table)}")
+    follows = turns.after != NOBODY
+    if (np.diff(follows.astype("i1")) < 0).any():
+        raise WorkloadError(f"workload '{name}': requests that follow another should be the last of the table")
+    if not np.isnan(table["arrival_s"][follows]).all():
+        raise WorkloadError(f"workload '{name}': arrival_s of requests that follow another should be NaN")
 
 
 def check_prefixes(prefixes: Prompts, table: np.ndarray, name: str) -> None:
@@ -161,15 +197,16 @@ def _as_field(value: Any, field: str, name: str) -> np.ndarray:
     return numbers
 
 
-def validate(table: np.ndarray, name: str) -> None:
-    """Raise WorkloadError unless `table` is a workload a simulator can run."""
+def validate(table: np.ndarray, name: str, known: int) -> None:
+    """Raise WorkloadError unless `table` is a workload a simulator can run. known: how many arrivals are known."""
     if table.dtype != WORKLOAD:
         raise WorkloadError(f"workload '{name}': the table has dtype {table.dtype}, not WORKLOAD")
     if len(table) == 0:
         raise WorkloadError(f"workload '{name}' has no requests")
     arrival_s = table["arrival_s"]
+    is_time = (arrival_s >= 0) & (arrival_s <= LATEST_S)
     rules = [
-        ("arrival_s", ~((arrival_s >= 0) & (arrival_s <= LATEST_S)), f"a time from 0 to {LATEST_S:g} s"),
+        ("arrival_s", ~is_time & (np.arange(len(table)) < known), f"a time from 0 to {LATEST_S:g} s"),
         ("arrival_s", np.r_[False, np.diff(arrival_s) < 0], "not before the request above it (sort by arrival)"),
         ("prompt_tokens", (table["prompt_tokens"] < 1) | (table["prompt_tokens"] > MAX_TOKENS), f"1 to {MAX_TOKENS}"),
         ("output_tokens", (table["output_tokens"] < 1) | (table["output_tokens"] > MAX_TOKENS), f"1 to {MAX_TOKENS}"),

@@ -34,6 +34,7 @@ from tests.random_scenarios import (
     random_host,
     random_latency,
     random_workload,
+    turns_of,
 )
 from tests.reference import simulator as reference
 from tests.reference import stores, work
@@ -217,6 +218,7 @@ class Scene:
     scaling: Policy | None = None
     reference_scaler: Scaler | None = None
     incidents: tuple[Incident, ...] = ()
+    limits: dict[str, int | None] = dataclasses.field(default_factory=dict)  # clients, max_concurrency
 
     @property
     def engines(self) -> int:
@@ -260,7 +262,7 @@ def run_both(scene: Scene) -> tuple[Any, reference.Log] | None:
     drift, correction = scene.drift, scene.correction
     scenario = Scenario(
         scene.workload, cluster, scheduler("edf"), gain, scene.until_s, drift, correction, scene.predictor,
-        scene.routing, scaler=scene.scaling, incidents=scene.incidents,
+        scene.routing, scaler=scene.scaling, incidents=scene.incidents, **scene.limits,
     )  # fmt: skip
     prefixes = scene.workload.prefixes
     try:
@@ -276,6 +278,7 @@ def run_both(scene: Scene) -> tuple[Any, reference.Log] | None:
             scene.reference_scaler,
             [ReferenceIncident(**dataclasses.asdict(incident)) for incident in scene.incidents],
             chunk_tokens=1 if prefixes is None else prefixes.chunk_tokens,
+            **scene.limits,
         )
     except StuckError:
         with pytest.raises(PolicyError):
@@ -291,6 +294,7 @@ def reference_rows(workload: Workload, gain: Gain, predictor: RandomPredictor | 
     columns["first_token_gain"], columns["decode_token_gain"] = gain.token_gains(workload.table)
     if predictor is not None:
         columns |= dataclasses.asdict(predictor.predict(workload))
+    columns |= turns_of(workload)
     rows: list[dict] = [{field: column[i].item() for field, column in columns.items()} for i in range(len(workload))]
     if workload.prefixes is not None:
         offsets, chunks = workload.prefixes.offsets, workload.prefixes.chunks

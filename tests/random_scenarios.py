@@ -7,6 +7,7 @@ import numpy as np
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.deployment import HostMemory
 from servegym.simulator.disturbances import Correction, Disturbance
+from servegym.simulator.turns import Turns
 from servegym.simulator.workload import Workload
 from tests.reference.latency import Linear, Piecewise
 
@@ -92,3 +93,30 @@ def random_drift(random: np.random.Generator) -> tuple[Disturbance, Correction |
         return Disturbance(), None
     drift = Disturbance(drift_per_s=float(random.choice([0.0, 0.02])), shift_s=0.3, shift_ratio=1.5)
     return drift, Correction(0.8, 3, bool(random.random() < 0.3)) if random.random() < 0.5 else None
+
+
+def with_turns(random: np.random.Generator, workload: Workload) -> Workload:
+    """Some of the requests follow others, some of these several the same one; think times are exact in float64."""
+    n = len(workload)
+    share = random.choice([0.2, 0.6, 0.9])
+    after = np.where(random.random(n) < share, (np.arange(n) * random.random(n)).astype(int), -1)
+    after[0] = -1
+    if random.random() < 0.5:  # chains
+        after = np.where(after < 0, -1, np.maximum(0, np.arange(n) - random.integers(1, 4)))
+    shuffled = random.permutation(n)  # who follows whom has nothing to do with the order of the rows
+    place = np.argsort(shuffled)
+    after = np.where(after < 0, -1, place[after])[shuffled]
+    think_s = random.choice([0.0, 2.0**-7, 2.0**-5, 0.25], n)
+    columns = {field: workload.table[field] for field in workload.table.dtype.names}
+    return Workload.from_columns(columns, turns=Turns(after, think_s))
+
+
+def random_limits(random: np.random.Generator) -> dict[str, int | None]:
+    """clients and max_concurrency."""
+    clients, most = random.choice([0, 1, 3, 10], 2)
+    return {"clients": int(clients) or None, "max_concurrency": int(most) or None}
+
+
+def turns_of(workload: Workload) -> dict[str, np.ndarray]:
+    """For the rows of the reference simulator."""
+    return {} if workload.turns is None else {"after": workload.turns.after, "think_s": workload.turns.think_s}

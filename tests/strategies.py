@@ -20,6 +20,7 @@ from servegym.simulator.gains import Gain
 from servegym.simulator.policies import Parameter, Policy
 from servegym.simulator.predictors import Predictor
 from servegym.simulator.scenario import Scenario
+from servegym.simulator.turns import Turns
 from servegym.simulator.workload import Workload
 
 MOST_REQUESTS = 16
@@ -244,4 +245,28 @@ def cluster_scenarios(draw: st.DrawFn, name: str, most_requests: int = MOST_REQU
         correction=draw(corrections),
         predictor=draw(predictors),
         router=policy,
+    )
+
+
+# Sessions and closed loops
+
+
+@st.composite
+def sessions_of(draw: st.DrawFn, drawn: st.SearchStrategy[Scenario]) -> Scenario:
+    """Scenarios in which requests follow others, or only so many are under way."""
+    scenario = draw(drawn)
+    n = len(scenario.workload)
+    after = [-1] + [draw(st.one_of(st.just(-1), st.just(i - 1), st.integers(0, i - 1))) for i in range(1, n)]
+    think_s = draw(st.lists(st.one_of(st.just(0.0), ticks, st.floats(0, 5)), min_size=n, max_size=n))
+    columns = {field: scenario.workload.table[field] for field in scenario.workload.table.dtype.names}
+    limit = st.one_of(st.none(), st.integers(1, 4))
+    predictor = scenario.predictor
+    if predictor is not None and predictor.takes_time:
+        predictor = None
+    return dataclasses.replace(
+        scenario,
+        workload=Workload.from_columns(columns, turns=Turns(np.array(after), np.array(think_s))),
+        predictor=predictor,
+        clients=draw(limit),
+        max_concurrency=draw(limit),
     )

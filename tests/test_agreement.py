@@ -25,7 +25,10 @@ from tests.random_scenarios import (
     random_drift,
     random_host,
     random_latency,
+    random_limits,
     random_workload,
+    turns_of,
+    with_turns,
 )
 from tests.reference import simulator as reference
 from tests.reference.disturbances import Drift
@@ -185,11 +188,28 @@ def test_agrees_under_any_limits(seed: int) -> None:
     check(random, random_scheduler.POLICY.with_settings(**settings), lambda _: theirs, until_s=1.5)
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("name", "settings"), CASES, ids=[f"{name}-{i}" for i, (name, _) in enumerate(CASES)])
+def test_agrees_with_sessions_and_closed_loops(name: str, settings: dict[str, Any], seed: int) -> None:
+    check(
+        np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 13]),
+        scheduler(name).with_settings(**settings),
+        lambda total_blocks: reference_scheduler(name, settings, total_blocks),
+        sessions=True,
+    )
+
+
 def check(
-    random: np.random.Generator, policy: Policy, reference_of: Callable[[int], Any], until_s: float = 4.0
+    random: np.random.Generator,
+    policy: Policy,
+    reference_of: Callable[[int], Any],
+    until_s: float = 4.0,
+    sessions: bool = False,
 ) -> None:
     """Run a random scenario in both simulators and compare all that happens."""
-    workload = random_workload(random)
+    workload, limits = random_workload(random), {}
+    if sessions:
+        workload, limits = with_turns(random, workload), random_limits(random)
     estimator, reference_estimator = random_latency(random)
     device, reference_device = random_device(random)
     block_tokens = int(random.choice([1, 4, 16]))
@@ -201,11 +221,11 @@ def check(
     gain = Gain()
     drift, correction = random_drift(random)
     host = random_host(random, total_blocks)
-    predictor = RandomPredictor(int(random.integers(1000))) if random.random() < 0.5 else None
+    predictor = RandomPredictor(int(random.integers(1000))) if random.random() < 0.5 and not sessions else None
 
     deployment = Deployment(device, estimator, total_blocks, engines, block_tokens, watermark, host=host)
     scenario = Scenario(
-        workload, deployment, policy, gain, until_s, drift, correction, predictor,
+        workload, deployment, policy, gain, until_s, drift, correction, predictor, **limits
     )  # fmt: skip
     result = Simulation(scenario, record_timeline=True).run()
 
@@ -213,13 +233,14 @@ def check(
     columns["first_token_gain"], columns["decode_token_gain"] = gain.token_gains(workload.table)
     if predictor is not None:
         columns |= dataclasses.asdict(predictor.predict(workload))
+    columns |= turns_of(workload)
     rows = [{field: column[i].item() for field, column in columns.items()} for i in range(len(workload))]
     log = reference.simulate(
         rows, engines, block_tokens, total_blocks, watermark, reference_of(total_blocks), reference_device,
         reference_estimator, until_s,
         drift=Drift(drift.drift_per_s, drift.shift_s, drift.shift_ratio),
         correction=None if correction is None else dataclasses.astuple(correction),
-        host=None if host is None else ReferenceHostMemory(**dataclasses.asdict(host)),
+        host=None if host is None else ReferenceHostMemory(**dataclasses.asdict(host)), **limits,
     )  # fmt: skip
 
     # Engine by engine: two that end iterations within a rounding error of each other have no common order.

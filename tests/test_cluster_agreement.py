@@ -1,5 +1,6 @@
 """Clusters in the compiled simulator against the slow reference one (tests/reference, written from docs/ alone)."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,9 @@ from tests.cluster_scenes import (
     sensible_scheduler,
     whole_latency,
     with_extras,
+    with_prefixes,
 )
+from tests.random_scenarios import random_limits, with_turns
 from tests.reference.requests import INF
 from tests.reference.routers import ROUTERS
 from tests.reference.simulator import Pool
@@ -198,6 +201,34 @@ def test_agrees_with_everything_at_once(seed: int) -> None:
     if random.random() < 0.7:
         scene.incidents = random_incidents(random, scene.engines, 1.0, scene.exact)
     run_both(scene)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_agrees_with_sessions_and_closed_loops(seed: int) -> None:
+    """And with everything else at once."""
+    random = np.random.default_rng([seed, 13])
+    routing = any_routing(random, holds=bool(random.random() < 0.3))
+    scene = random_scene(random, *routing, any_preemptible_scheduler, until_s=2.5)
+    workload = with_turns(random, scene.workload)
+    scene = dataclasses.replace(scene, predictor=None, workload=workload, limits=random_limits(random))
+    if random.random() < 0.5:
+        scene.workload = with_prefixes(random, scene.workload)
+    tiers = tiers_of(scene)
+    scene.pools = [with_extras(random, pool, scene.workload, scene.exact, tiers, True) for pool in scene.pools]
+    if random.random() < 0.3:
+        add_scaler(scene, random)
+    if random.random() < 0.4:
+        scene.incidents = random_incidents(random, scene.engines, 1.0, scene.exact)
+    run_both(scene)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("name", "settings"), CASES_OF_ROUTERS)
+def test_routers_agree_with_sessions_and_closed_loops(name: str, settings: dict[str, Any], seed: int) -> None:
+    random = np.random.default_rng([seed, len(name), len(settings), 14])
+    scene = random_scene(random, *both_routers(name, settings), sensible_scheduler)
+    workload = with_turns(random, scene.workload)
+    check_all_served(dataclasses.replace(scene, predictor=None, workload=workload, limits=random_limits(random)))
 
 
 def test_queues_and_records_grow() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -36,8 +36,48 @@ class Family:
     context_tokens: int | None = None
     labels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
+    def draw(self, family: str, requests: int, seed: int, most_prompt: float, most_total: float) -> Trace:
+        """So many requests, as `generate` says."""
+        most_total = min(most_total, np.inf if self.context_tokens is None else self.context_tokens)
+        rng = randomness.generator(seed, randomness.Stream.LENGTHS)
+        rounds: list[dict[str, np.ndarray]] = []
+        accepted = 0
+        while accepted < requests:
+            drawn = self.columns(rng.random((DRAWS_A_ROUND, self.uniforms)))
+            prompt, total = drawn["prompt_tokens"], drawn["prompt_tokens"] + drawn["output_tokens"]
+            keep = (prompt <= most_prompt) & (total <= most_total)
+            rounds.append({name: column[keep] for name, column in drawn.items()})
+            accepted += int(keep.sum())
+            if accepted < LEAST_ACCEPTED * DRAWS_A_ROUND * len(rounds):
+                raise WorkloadError(
+                    f"{family}: fewer than 1 in {1 / LEAST_ACCEPTED:g} requests have up to {most_prompt:g} prompt"
+                    f" tokens and {most_total:g} in all; of {DRAWS_A_ROUND} the shortest prompt has {prompt.min()}"
+                )
+        columns = {name: np.concatenate([part[name] for part in rounds])[:requests] for name in rounds[0]}
+        return Trace(
+            name=family,
+            prompt_tokens=columns.pop("prompt_tokens"),
+            output_tokens=columns.pop("output_tokens"),
+            given=columns,
+            labels=self.labels,
+            provenance={
+                "format": "generated",
+                "rows": requests,
+                "dropped_rows": 0,
+                "notes": [],
+                "family": family,
+                **self.origin,
+            },
+        )
 
-FAMILIES: Registry[Family] = Registry("family")
+
+class Drawn(Protocol):
+    """What is registered as a family: requests that can be drawn."""
+
+    def draw(self, family: str, requests: int, seed: int, most_prompt: float, most_total: float) -> Trace: ...
+
+
+FAMILIES: Registry[Drawn] = Registry("family")
 
 
 def generate(
@@ -54,36 +94,6 @@ def generate(
     The first of more requests are the same. Raises WorkloadError for an unknown family, and for limits
     that (almost) no request of the family keeps.
     """
-    kind = FAMILIES[family]
     most_prompt = np.inf if max_prompt_tokens is None else max_prompt_tokens
-    most_total = min(np.inf if limit is None else limit for limit in (max_total_tokens, kind.context_tokens))
-    rng = randomness.generator(seed, randomness.Stream.LENGTHS)
-    rounds: list[dict[str, np.ndarray]] = []
-    accepted = 0
-    while accepted < requests:
-        drawn = kind.columns(rng.random((DRAWS_A_ROUND, kind.uniforms)))
-        prompt, total = drawn["prompt_tokens"], drawn["prompt_tokens"] + drawn["output_tokens"]
-        keep = (prompt <= most_prompt) & (total <= most_total)
-        rounds.append({name: column[keep] for name, column in drawn.items()})
-        accepted += int(keep.sum())
-        if accepted < LEAST_ACCEPTED * DRAWS_A_ROUND * len(rounds):
-            raise WorkloadError(
-                f"{family}: fewer than 1 in {1 / LEAST_ACCEPTED:g} requests have up to {most_prompt:g} prompt"
-                f" tokens and {most_total:g} in all; of {DRAWS_A_ROUND} the shortest prompt has {prompt.min()}"
-            )
-    columns = {name: np.concatenate([part[name] for part in rounds])[:requests] for name in rounds[0]}
-    return Trace(
-        name=family,
-        prompt_tokens=columns.pop("prompt_tokens"),
-        output_tokens=columns.pop("output_tokens"),
-        given=columns,
-        labels=kind.labels,
-        provenance={
-            "format": "generated",
-            "rows": requests,
-            "dropped_rows": 0,
-            "notes": [],
-            "family": family,
-            **kind.origin,
-        },
-    )
+    most_total = np.inf if max_total_tokens is None else max_total_tokens
+    return FAMILIES[family].draw(family, requests, seed, most_prompt, most_total)

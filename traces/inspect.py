@@ -21,7 +21,8 @@ def describe(trace: Trace | str | os.PathLike[str]) -> dict[str, Any]:
     Returns name, requests, span_s, rate_per_s, peak_minute_over_mean (rate of the busiest minute, counted
     from the first arrival, over the mean rate), interarrival_cv (standard deviation over mean);
     prompt_tokens and output_tokens, each {p25, p50, p75, p90, p95, p99, mean, min, max}; columns (those the
-    trace sets itself); and its provenance (format, rows, dropped_rows, sha256, ...).
+    trace sets itself); of one with sessions how many there are, their turns and the pauses before these (then arrivals
+    are those of sessions); and its provenance (format, rows, dropped_rows, sha256, ...).
     Figures of arrivals are None where the trace has no arrivals, or no time between them.
     Raises WorkloadError as `build_workload` does.
     """
@@ -30,7 +31,8 @@ def describe(trace: Trace | str | os.PathLike[str]) -> dict[str, Any]:
     return {
         "name": trace.name,
         "requests": len(trace),
-        **_arrivals(trace.arrival_s),
+        **_arrivals(None if trace.arrival_s is None else trace.arrival_s[trace.begins]),
+        **_sessions(trace),
         "prompt_tokens": _lengths(trace.prompt_tokens),
         "output_tokens": _lengths(trace.output_tokens),
         "columns": sorted(trace.given) + ["prefix_blocks"] * (trace.prefix_blocks is not None),
@@ -54,6 +56,17 @@ def _arrivals(arrival_s: np.ndarray | None) -> dict[str, float | None]:
         figures["rate_per_s"] = len(gaps_s) / span_s
         figures["peak_minute_over_mean"] = float(busiest / MINUTE_S / (len(gaps_s) / span_s))
         figures["interarrival_cv"] = float(gaps_s.std() / gaps_s.mean())
+    return figures
+
+
+def _sessions(trace: Trace) -> dict[str, Any]:
+    """Of a trace with sessions; its arrivals are those of sessions then."""
+    if trace.turns is None:
+        return {}
+    turns = np.unique(trace.turns.session, return_counts=True)[1]
+    figures: dict[str, Any] = {"sessions": len(turns), "turns": _lengths(turns)}
+    if not trace.begins.all():
+        figures["think_s"] = _lengths(trace.turns.think_s[~trace.begins])
     return figures
 
 

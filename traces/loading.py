@@ -18,7 +18,7 @@ from servegym.traces.tokenizers import Tokenizer
 from servegym.traces.trace import Trace
 
 DEFAULT_REQUESTS = 1000  # of a generated trace
-for _families in ("generators", "client_families", "paper_families"):  # they register themselves
+for _families in ("generators", "client_families", "paper_families", "session_families"):  # they register themselves
     importlib.import_module(f"servegym.traces.{_families}")
 
 GOLDEN_RATIO = (5**0.5 - 1) / 2
@@ -57,7 +57,8 @@ def load_trace(
         start = window_start(window, seed, len(tables.windows_s), 1)
         return servegen.generate(tables, drawn, seed=seed, first_window=start, **limits)
     loaded = read_trace(trace, tokenizer)
-    rows = np.flatnonzero(_within(loaded, max_prompt_tokens, max_total_tokens))
+    keep = _within(loaded, max_prompt_tokens, max_total_tokens)
+    rows = np.flatnonzero(keep if loaded.turns is None else loaded.turns.whole(keep))
     if len(rows) < (requests or 1):
         raise WorkloadError(
             f"{loaded.name} has {len(rows)} requests"
@@ -65,6 +66,8 @@ def load_trace(
             + f"; {requests or 1} are asked for"
         )
     start = window_start(window, seed, len(rows), requests or len(rows))
+    if loaded.turns is not None:  # a window begins with a session, the last one that begins in it
+        start = int(np.flatnonzero(loaded.begins[rows[: start + 1]])[-1])
     rows = rows[start : start + (requests or len(rows))]
     taken = loaded.take(rows) if len(rows) < len(loaded) else loaded
     if start and taken.arrival_s is not None:  # a later window starts its own clock

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from servegym.simulator.turns import Turns
+
 
 @dataclasses.dataclass(frozen=True)
 class PrefixBlocks:
@@ -34,10 +36,12 @@ class Trace:
     """Requests in the order of the file, or as drawn.
 
     prompt_tokens, output_tokens: int32, one a request, 1 or more.
-    arrival_s: float64, not decreasing, 0 or more; None where the trace has lengths only.
+    arrival_s: float64, not decreasing, 0 or more; None where the trace has lengths only. Of sessions it says when they
+        begin: NaN for requests that follow another.
     given: other columns of `WORKLOAD` that the trace has itself; they win over a recipe's.
     labels: for a column of `given` that was text, the text of code 0, 1, ...
     prefix_blocks: shared prefixes, where the trace names them.
+    turns: which request follows which, where any does. Each follows one above it, and a session's are in a row.
     provenance: where it came from, for the record beside results: at least format and rows.
     """
 
@@ -49,6 +53,7 @@ class Trace:
     labels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     prefix_blocks: PrefixBlocks | None = None
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    turns: Turns | None = None
 
     def __len__(self) -> int:
         return len(self.prompt_tokens)
@@ -62,7 +67,17 @@ class Trace:
             arrival_s=None if self.arrival_s is None else self.arrival_s[rows],
             given={field: column[rows] for field, column in self.given.items()},
             prefix_blocks=None if self.prefix_blocks is None else self.prefix_blocks.take(rows),
+            turns=None if self.turns is None else self.turns.take(rows),
         )
+
+    @property
+    def begins(self) -> np.ndarray:
+        """bool[requests]: which follow none."""
+        return np.ones(len(self), bool) if self.turns is None else self.turns.after < 0
+
+    def alone(self) -> Trace:
+        """The requests as if none followed another. Of sessions without their times."""
+        return self if self.turns is None else dataclasses.replace(self, turns=None, arrival_s=None)
 
     def noted(self, **entries: Any) -> Trace:
         """The same requests with these entries in the provenance."""

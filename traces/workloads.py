@@ -33,6 +33,7 @@ def build_workload(
     window: int | str = "first",
     idle_tpot_s: float | None = None,
     tokenizer: Tokenizer | str | None = None,
+    alone: bool = False,
 ) -> Workload:
     """A workload from a trace, at a rate, with a recipe's SLOs.
 
@@ -53,6 +54,7 @@ def build_workload(
     idle_tpot_s: time between tokens of a request alone on the device: recipes give no SLO it cannot meet with
         ease, and say so in the provenance (`slo_notes`). None: SLOs as the papers have them.
     tokenizer: for a file of texts: "characters/4", or a function from text to tokens or their number.
+    alone: each request by itself, also where the trace has sessions.
 
     Where the trace says which prompts begin alike (`prefix_blocks`) the workload does too (`Workload.prefixes`).
 
@@ -67,7 +69,11 @@ def build_workload(
         window=window,
         tokenizer=tokenizer,
     )
+    if alone:
+        loaded = loaded.alone()
     built = build_trace(loaded, rate_per_s=rate_per_s, slo=slo, arrivals=arrivals, seed=seed, idle_tpot_s=idle_tpot_s)
+    if built.turns is not None:  # sessions in a row become requests in order of arrival, and after them the turns
+        built = built.take(built.turns.order(built.arrival_s))
     workload = Workload.from_columns(
         {
             **built.given,
@@ -82,6 +88,7 @@ def build_workload(
             "max_total_tokens": max_total_tokens,
             "window": window,
         },
+        turns=built.turns,
     )
     return dataclasses.replace(workload, prefixes=prompts_of(built))
 
@@ -105,8 +112,9 @@ def build_trace(
         trace, randomness.generator(seed, randomness.Stream.RECIPE)
     )
     process = arrivals or ("poisson" if trace.arrival_s is None else "own")
+    rng = randomness.generator(seed, randomness.Stream.ARRIVALS)
     try:
-        arrival_s = ARRIVALS.bound(process)(trace, rate_per_s, randomness.generator(seed, randomness.Stream.ARRIVALS))
+        arrival_s = _arrivals(trace, process, rate_per_s, rng)
     except WorkloadError as error:
         raise WorkloadError(f"trace '{trace.name}': {error}") from None
     return dataclasses.replace(
@@ -126,3 +134,15 @@ def build_trace(
             "rate_per_s": rate_per_s,
         },
     )
+
+
+def _arrivals(trace: Trace, process: str, rate_per_s: float | None, rng: np.random.Generator) -> np.ndarray:
+    """float64[requests], s. Of sessions when they begin, NaN for those that follow; rate_per_s: of all requests."""
+    if trace.turns is None:
+        return ARRIVALS.bound(process)(trace, rate_per_s, rng)
+    begin = np.flatnonzero(trace.begins)
+    first = trace.take(begin)
+    rate_of_sessions = None if rate_per_s is None else rate_per_s * len(begin) / len(trace)
+    arrival_s = np.full(len(trace), np.nan)
+    arrival_s[begin] = ARRIVALS.bound(process)(first, rate_of_sessions, rng)
+    return arrival_s

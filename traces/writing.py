@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import os
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 262_144
 ENDINGS = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".parquet")
-_EMPTY = {"ttlt_slo_s": np.inf, "predicted_output_tokens": np.nan}  # what an empty cell stands for
+# What an empty cell stands for.
+_EMPTY = {"ttlt_slo_s": np.inf, "predicted_output_tokens": np.nan, "after": np.nan, "think_s": np.nan}
 
 
 def convert(
@@ -118,17 +120,22 @@ def _as_trace(workload: Workload) -> Trace:
     if prompts is not None:
         blocks = PrefixBlocks(prompts.offsets, prompts.chunks.astype("i8"), prompts.chunk_tokens)
     return Trace(
-        workload.name, table["prompt_tokens"], table["output_tokens"], table["arrival_s"], given, prefix_blocks=blocks
-    )
+        workload.name, table["prompt_tokens"], table["output_tokens"], table["arrival_s"], given, prefix_blocks=blocks,
+        turns=workload.turns,
+    )  # fmt: skip
 
 
 def _frames(trace: Trace) -> Iterator[pd.DataFrame]:
     """The columns of a file, CHUNK_ROWS rows at a time. Prefix blocks are lists."""
     import pandas as pd
 
+    more, trace = _session_columns(trace), dataclasses.replace(trace, turns=None)
     for start in range(0, len(trace), CHUNK_ROWS):
-        part = trace.take(np.arange(start, min(start + CHUNK_ROWS, len(trace))))
-        columns: dict[str, Any] = {} if part.arrival_s is None else {"arrival_s": part.arrival_s}
+        rows = np.arange(start, min(start + CHUNK_ROWS, len(trace)))
+        part = trace.take(rows)
+        columns: dict[str, Any] = {field: _cells(field, column[rows], trace) for field, column in more.items()}
+        if part.arrival_s is not None:
+            columns["arrival_s"] = _cells("think_s", part.arrival_s, trace) if more else part.arrival_s
         columns |= {"prompt_tokens": part.prompt_tokens, "output_tokens": part.output_tokens}
         for field, column in part.given.items():
             columns[field] = _cells(field, column, trace)
@@ -138,6 +145,27 @@ def _frames(trace: Trace) -> Iterator[pd.DataFrame]:
             if part.prefix_blocks.block_tokens not in (None, BLOCK_TOKENS):  # a reader knows them
                 columns["prefix_block_tokens"] = part.prefix_blocks.block_tokens
         yield pd.DataFrame(columns)
+
+
+def _session_columns(trace: Trace) -> dict[str, np.ndarray]:
+    """session, turn, after, think_s of a trace with sessions. Turns are numbered so that each follows a lower one."""
+    turns = trace.turns
+    if turns is None:
+        return {}
+    session, depth, before = turns.session, np.zeros(len(trace), "i8"), turns.after
+    while (before >= 0).any():
+        depth += before >= 0
+        before = np.where(before >= 0, turns.after[before], -1)
+    order = np.lexsort((np.arange(len(trace)), depth, session))
+    turn = np.empty(len(trace), "i8")
+    turn[order] = np.arange(len(trace)) - np.searchsorted(session[order], session[order])
+    follows = turns.after >= 0
+    return {
+        "session": session,
+        "turn": turn,
+        "after": np.where(follows, turn[turns.after], np.nan),
+        "think_s": np.where(follows, turns.think_s, np.nan),
+    }
 
 
 def _cells(field: str, column: np.ndarray, trace: Trace) -> Any:
@@ -170,7 +198,7 @@ def _write_parquet(trace: Trace, path: Path) -> None:
     writer = None
     try:
         for frame in _frames(trace):
-            for field in _EMPTY:
+            for field in (*_EMPTY, "arrival_s"):
                 if field in frame:
                     frame[field] = frame[field].astype("f8")
             table = pa.Table.from_pandas(frame, preserve_index=False)

@@ -25,6 +25,7 @@ from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.baselines.learned.network import Network, Shape
 from servegym.errors import TrainingError
 from servegym.evaluation.running import Runner, ThreadRunner, results_of
+from servegym.simulator.front import has_arrived
 from servegym.simulator.policies import Policy
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
@@ -175,8 +176,8 @@ def tdg_ratio(scenario: Scenario) -> float:
     """Gain over ideal gain of a whole run, without the rest of what a `Result` says."""
     simulation = Simulation(scenario)
     arrays = simulation.run().arrays
-    arrived = int(arrays.status[0].next_arrival)
-    return float(arrays.status[0].gain / scenario.gain.ideal(scenario.workload.table)[:arrived].sum())
+    arrived = has_arrived(arrays)
+    return float(arrays.status[0].gain / scenario.gain.ideal(scenario.workload.table)[arrived].sum())
 
 
 def tdg_ratio_of(runs: Sequence[Scenario], index: int) -> float:

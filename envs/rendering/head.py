@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from servegym.simulator.front import has_arrived
 from servegym.simulator.simulation import Simulation
 
 
@@ -30,16 +31,16 @@ class Head:
 
 def head_of(simulation: Simulation) -> Head:
     arrays, status = simulation.arrays, simulation.arrays.status[0]
-    arrived = int(status.next_arrival)
-    arriving = arrays.outcomes["ready_s"] <= simulation.scenario.until_s
+    arrived = has_arrived(arrays)
+    arriving = ~(arrays.outcomes["ready_s"] > simulation.scenario.until_s)
     ideal = simulation.scenario.gain.ideal(simulation.scenario.workload.table)[arriving].sum()
     return Head(
         now_s=float(status.now_s),
         gain=float(status.gain),
         tdg_ratio=float(status.gain / ideal) if ideal > 0 else np.nan,
-        emitted_tokens=int(arrays.requests["emitted_tokens"][:arrived].sum()),
-        on_time_tokens=int(arrays.outcomes["on_time_tokens"][:arrived].sum()),
-        arrived=arrived,
+        emitted_tokens=int(arrays.requests["emitted_tokens"][arrived].sum()),
+        on_time_tokens=int(arrays.outcomes["on_time_tokens"][arrived].sum()),
+        arrived=int(arrived.sum()),
         finished=int(status.finished),
         decision=decision_of(simulation),
     )

@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from servegym.simulator.front import has_arrived
 from servegym.simulator.simulation import Simulation
 
 IN_BATCH, IN_MEMORY, SUSPENDED, WAITING = "in batch", "in memory", "suspended", "waiting"
@@ -94,6 +95,8 @@ def entries_of(simulation: Simulation, e: int) -> np.ndarray:
 
 def longest_prompt(simulation: Simulation) -> int:
     """Tokens of the longest prompt that has come so far: the scale of prompts in pictures."""
-    status = simulation.arrays.status[0]
-    come = int(max(status.next_arrival, status.deciding_request + 1))
-    return int(simulation.arrays.requests["prompt_tokens"][:come].max(initial=1))
+    arrays = simulation.arrays
+    come = has_arrived(arrays)
+    if arrays.status[0].deciding_request >= 0:
+        come[arrays.status[0].deciding_request] = True
+    return int(arrays.requests["prompt_tokens"][come].max(initial=1))

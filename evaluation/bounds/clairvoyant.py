@@ -100,6 +100,11 @@ def check_scenario(scenario: Scenario) -> None:
             f"the device has noise of {scenario.disturbance.noise:g}, so that an iteration may take any time above 0; "
             "there is a bound without noise only"
         )
+    if scenario.arrivals_depend:
+        raise ExperimentError(
+            "arrivals depend on completions (sessions, clients or max_concurrency), and so on the scheduler; there is "
+            "a bound for arrivals that are known beforehand only"
+        )
     pools = scenario.deployment.pools
     if scenario.workload.prefixes is not None and any(pool.prefix_store is not None for pool in pools):
         raise ExperimentError(

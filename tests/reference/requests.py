@@ -29,6 +29,8 @@ class Request:
     application: int = 0
     urgency: int = 0
     ready_s: float = math.nan  # when it joins its engine's queue; nan: at its arrival
+    after: int = -1  # the request that it follows
+    think_s: float = 0.0  # after the end of that
     chunks: list[int] = field(default_factory=list)  # of its prompt, full ones, by number
     tier: int = 0
 

@@ -34,7 +34,6 @@ class RouterAtWork:
 
     def ask_next(self, now_s: float) -> bool:
         """The next request, if there is one."""
-        coming = self.sim.coming
         if self.just_now:
             r = self.just_now.pop(0)
             self.put(r, self.place(r, now_s), now_s)
@@ -42,8 +41,7 @@ class RouterAtWork:
             self.held_dirty, self.held_cursor = False, 0
         elif self.held_cursor < len(self.lines):
             self.ask_line(now_s)
-        elif coming and coming[0].ready_s == now_s:
-            r = coming.pop(0)
+        elif (r := self.sim.front.send(now_s)) is not None:
             self.put(r, self.place(r, now_s), now_s)
         else:
             return False

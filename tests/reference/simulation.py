@@ -4,6 +4,7 @@ from typing import Any
 
 from .disturbances import Drift
 from .engines import Engine, Kind
+from .front import Front
 from .incidents import Incident, apply_incident, in_service
 from .log import EngineLog, Iteration, Log, Move, StuckError
 from .packer import Counts, Formation
@@ -32,6 +33,8 @@ class Simulation:
         scaler: Scaler | None = None,
         incidents: list[Incident] | None = None,
         tiers: list[float] | None = None,
+        clients: int | None = None,
+        max_concurrency: int | None = None,
     ) -> None:
         self.requests, self.engines, self.drift = requests, engines, drift or Drift()
         for engine in engines:
@@ -44,7 +47,7 @@ class Simulation:
             r.tier = max([tier for tier, tpot_s in enumerate(self.tiers) if tpot_s <= r.tpot_slo_s], default=0)
         self.routing = RouterAtWork(self, len(self.tiers))
         self.running = Running(self)
-        self.coming, self.incidents = list(requests), list(incidents or [])
+        self.front, self.incidents = Front(requests, clients, max_concurrency), list(incidents or [])
         self.check_s = INF if scaler is None else scaler.interval_s  # when it is asked next
         self.counts = Counts()
         self.iterations: list[Iteration] = []
@@ -93,7 +96,7 @@ class Simulation:
             + [engine.suspension_s for engine in self.engines]
             + [transfer.arrival_s for transfer in self.lines.sent]
             + [incident.time_s for incident in self.incidents[:1]]
-            + [r.ready_s for r in self.coming[:1]]
+            + [self.front.next_s()]
             + [self.router_state.next_heard_s() if self.routing.held else INF]
         )
 

@@ -53,10 +53,15 @@ def simulate(
     drift: Drift | None = None,
     correction: tuple[float, int, bool] | None = None,  # theta, window_iterations, compounding
     host: HostMemory | None = None,  # of each engine
+    clients: int | None = None,
+    max_concurrency: int | None = None,
 ) -> Log:
     """Serve `requests` (dicts with the fields of `Request`, in order of arrival; other keys are ignored)."""
     pool = Pool(engines, block_tokens, total_blocks, watermark, scheduler, device, estimator, host=host)
-    return simulate_cluster(requests, [pool], until_s=until_s, drift=drift, correction=correction)
+    return simulate_cluster(
+        requests, [pool], until_s=until_s, drift=drift, correction=correction, clients=clients,
+        max_concurrency=max_concurrency,
+    )  # fmt: skip
 
 
 def simulate_cluster(
@@ -72,6 +77,8 @@ def simulate_cluster(
     incidents: list[Incident] | None = None,  # in order of time
     tiers: list[float] | None = None,  # TPOT SLOs; None: those of the requests
     chunk_tokens: int = 1,  # of the chunks of prompts
+    clients: int | None = None,
+    max_concurrency: int | None = None,
 ) -> Log:
     """The same in a cluster. Raises StuckError if the router holds requests for good."""
     known = {f.name for f in fields(Request)}
@@ -92,7 +99,7 @@ def simulate_cluster(
             machines.append(machine)
     simulation = Simulation(
         everyone, machines, drift=drift, router=router, link=link, signal_delay_s=signal_delay_s, scaler=scaler,
-        incidents=incidents, tiers=tiers,
+        incidents=incidents, tiers=tiers, clients=clients, max_concurrency=max_concurrency,
     )  # fmt: skip
     return simulation.run(until_s)
 

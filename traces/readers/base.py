@@ -49,7 +49,8 @@ class Reader(ABC):
         """Some rows as arrays by name, the same names for each chunk of a file.
 
         prompt_tokens and output_tokens; `ticks` where there are times; `block_counts` (one a row) and
-        `block_ids` (those of all rows) where there are prefix blocks; any other field of `WORKLOAD`.
+        `block_ids` (those of all rows) where there are prefix blocks; any other field of `WORKLOAD`. `settled` finds
+        them all, and others, in `rows`.
         """
 
     def tokens_of_a_block(self, columns: Columns) -> int | None:
@@ -68,6 +69,7 @@ class Reader(ABC):
         if not rows:
             raise WorkloadError(f"{self.path.name} has no rows: a trace has at least one request")
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        self.rows = columns
         blocks = None
         if "block_ids" in columns:
             offsets = np.r_[0, np.cumsum(columns["block_counts"])]

@@ -46,6 +46,11 @@ class OwnReader(Reader):
             columns["ticks"] = chunk.times("arrival_s", "seconds")
             late = columns["ticks"] > LONGEST_SPAN_S
             chunk.check("arrival_s", late, "seconds since the start of the trace, not a date")
+        return columns | self.more_columns(chunk)
+
+    def more_columns(self, chunk: Chunk) -> Columns:
+        """What a recipe would set else, and prefix blocks."""
+        columns: Columns = {}
         if "priority" in chunk:
             columns["priority"] = chunk.codes("priority")
         if "weight" in chunk:

@@ -20,6 +20,7 @@ from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.incidents import Incident
 from servegym.simulator.prefixes import PrefixStore, Prompts
 from servegym.simulator.scenario import Scenario
+from servegym.simulator.turns import Turns
 from servegym.simulator.workload import Workload
 
 PROFILE = load_profile("a100-llama3-8b")
@@ -139,3 +140,21 @@ def test_compare_says_what_the_solver_said(servegym, monkeypatch):  # noqa: F811
 def test_without_bound_nothing_is_said_of_it(servegym):  # noqa: F811
     done = servegym(*ARGUMENTS[:-1])
     assert done.status == 0 and "bound" not in done.stdout + done.stderr
+
+
+def test_no_bound_where_arrivals_depend_on_completions(tmp_path):
+    """What is served sooner lets others come sooner: a bound for one order of arrivals says nothing of others."""
+    plain = scene()
+    n = len(plain.workload)
+    turns = Turns(np.r_[-1, np.zeros(n - 1, "i8")], np.zeros(n))
+    columns = {field: plain.workload.table[field] for field in plain.workload.table.dtype.names}
+    for change in (
+        {"clients": 1},
+        {"max_concurrency": 1},
+        {"workload": Workload.from_columns(columns, turns=turns)},
+    ):
+        for find in (check_scenario, tdg_upper_bound, lambda scenario: cached_bound(scenario, tmp_path)):
+            with pytest.raises(ExperimentError, match="arrivals depend on completions") as error:
+                find(dataclasses.replace(plain, **change))
+            assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())

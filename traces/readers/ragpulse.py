@@ -1,0 +1,94 @@
+"""RAGPulse: a week of a service that answers from documents. Prompts are parts with ids."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from servegym.errors import WorkloadError
+from servegym.simulator.turns import Turns
+from servegym.traces.cells import Chunk
+from servegym.traces.readers.base import Columns, reader
+from servegym.traces.readers.public import PublicReader
+from servegym.traces.sessions import BLOCK_TOKENS, ordered
+from servegym.traces.trace import Trace
+
+END_OF_PARTS = 2**40  # above all ids: what of a prompt is in no part
+
+
+@reader
+class RagPulseReader(PublicReader):
+    """`arrival_s, session, turn, prompt_tokens, output_tokens, part_ids, part_tokens`.
+
+    When an answer was done is not recorded: a turn comes as long after the end of the one before as it arrived after
+    the arrival of that. So sessions last longer than they did, by their answers (seconds, where pauses have a median
+    of 40 s). Blocks of 16 tokens are named by the parts they lie in; a few tokens of each prompt that are in no part
+    are taken to be its last.
+    """
+
+    name = "ragpulse"
+    needs = ("arrival_s", "session", "turn", "prompt_tokens", "output_tokens", "part_ids", "part_tokens")
+    source = "flashserve/RAGPulse 3672232, MIT"
+    block_tokens = BLOCK_TOKENS
+
+    def columns(self, chunk: Chunk) -> Columns:
+        counts, ids = chunk.lists("part_ids")
+        tokens_counts, tokens = chunk.lists("part_tokens")
+        chunk.check("part_tokens", tokens_counts != counts, "as many numbers as part_ids")
+        prompt_tokens = chunk.lengths("prompt_tokens")
+        of_parts = np.bincount(np.repeat(np.arange(len(counts)), counts), tokens, len(counts))
+        chunk.check("part_tokens", of_parts > prompt_tokens, "no more tokens than the prompt has")
+        block_counts, block_ids = blocks_of_parts(prompt_tokens, counts, ids, tokens)
+        return {
+            "ticks": chunk.times("arrival_s", "seconds"),
+            "prompt_tokens": prompt_tokens,
+            "output_tokens": chunk.lengths("output_tokens"),
+            "session": chunk.codes("session"),
+            "turn": chunk.codes("turn"),
+            "block_counts": block_counts,
+            "block_ids": block_ids,
+        }
+
+    def settled(self, trace: Trace) -> Trace:
+        assert trace.arrival_s is not None and trace.prefix_blocks is not None
+        session, turn = self.rows["session"], self.rows["turn"]
+        codes = np.unique(session, return_inverse=True)[1]
+        begins_s = np.full(int(codes.max()) + 1, np.inf)
+        np.minimum.at(begins_s, codes, trace.arrival_s)
+        order = ordered(session, turn, begins_s[codes])
+        trace, session = trace.take(order), session[order]
+        begins = np.r_[True, session[1:] != session[:-1]]
+        after = np.where(begins, -1, np.arange(len(session)) - 1)
+        arrival_s = trace.arrival_s
+        assert arrival_s is not None
+        think_s = np.where(begins, 0.0, arrival_s - np.r_[0.0, arrival_s[:-1]])
+        if (think_s < 0).any():
+            at = int(np.argmax(think_s < 0))
+            raise WorkloadError(f"{self.path.name}: a turn of session {session[at]} arrives before the one before it")
+        notes = ["a turn comes as long after the last one's end as it arrived after its arrival: ends are not recorded"]
+        return dataclasses.replace(
+            trace,
+            arrival_s=np.where(begins, arrival_s - arrival_s[begins].min(), np.nan),
+            turns=Turns(after, think_s),
+            provenance={**trace.provenance, "source": self.source, "notes": notes},
+        )
+
+
+def blocks_of_parts(
+    prompt_tokens: np.ndarray, counts: np.ndarray, ids: np.ndarray, tokens: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """int64[rows], int64[...]: how many blocks of 16 tokens each prompt has, and numbers that are equal where blocks
+    lie in the same parts (with equal blocks before them, they are equal)."""
+    numbers: dict[tuple[int, ...], int] = {}
+    found: list[int] = []
+    ends = np.cumsum(counts)
+    for row, end in enumerate(ends.tolist()):
+        parts = [*ids[end - counts[row] : end].tolist(), END_OF_PARTS + row]
+        part_ends = np.cumsum(tokens[end - counts[row] : end])
+        starts = np.arange(0, int(prompt_tokens[row]) // BLOCK_TOKENS) * BLOCK_TOKENS
+        first = np.searchsorted(part_ends, starts, "right")
+        last = np.searchsorted(part_ends, starts + BLOCK_TOKENS - 1, "right")
+        for begin, stop in zip(first.tolist(), last.tolist(), strict=True):
+            found.append(numbers.setdefault(tuple(parts[begin : stop + 1]), len(numbers)))
+    return prompt_tokens.astype("i8") // BLOCK_TOKENS, np.array(found, "i8")

@@ -1,0 +1,90 @@
+"""Sessions: turns that follow each other, and what their prompts share. docs/sessions.md, "Files".
+
+The context of a turn is its prompt and, once it has ended, its answer. The next turn's prompt begins with it, as far as
+it has not been shortened; so its blocks have the names that the context's have.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from servegym.errors import WorkloadError
+from servegym.traces.trace import PrefixBlocks
+
+BLOCK_TOKENS = 16  # of a block of a context; vLLM's
+ENDING = ".sessions.json"  # of the tables that sessions are drawn from
+
+
+def kept_tokens(prompt_tokens: np.ndarray, output_tokens: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """int64[requests]: how many tokens of the context of the turn that it follows each prompt begins with, as far as
+    lengths say.
+
+    All, where the prompt is as long or longer; the last prompt, where it is as long as that but not as that and the
+    answer (answers are shortened: what a model has thought is left out); none, where it is shorter than the last prompt
+    (the context was made anew).
+    """
+    before = np.maximum(after, 0)
+    prompt, context = prompt_tokens[before].astype("i8"), prompt_tokens[before].astype("i8") + output_tokens[before]
+    kept = np.where(prompt_tokens >= context, context, np.where(prompt_tokens >= prompt, prompt, 0))
+    return np.where(after < 0, 0, kept)
+
+
+def context_blocks(
+    prompt_tokens: np.ndarray,
+    output_tokens: np.ndarray,
+    after: np.ndarray,
+    kept: np.ndarray,
+    block_tokens: int = BLOCK_TOKENS,
+    common: np.ndarray | None = None,
+) -> PrefixBlocks:
+    """The full blocks of each prompt. Each request follows one above it (after: -1: none), and its prompt begins with
+    `kept` tokens of that one's context.
+
+    common: int64[requests], how many tokens prompts that follow none begin with alike (a system prompt); None: none.
+    """
+    contexts: list[np.ndarray] = []  # of each request, the names of the full blocks of prompt and answer
+    used = 0 if common is None else int(common.max(initial=0)) // block_tokens
+    for r in range(len(after)):
+        blocks = int(prompt_tokens[r] + output_tokens[r]) // block_tokens
+        if after[r] >= 0:
+            old = contexts[after[r]][: int(kept[r]) // block_tokens]
+        else:
+            old = np.arange(0 if common is None else int(common[r]) // block_tokens)
+        old = old[: int(prompt_tokens[r]) // block_tokens]
+        contexts.append(np.r_[old, np.arange(used, used + blocks - len(old))])
+        used += blocks - len(old)
+    full = [names[: int(tokens) // block_tokens] for names, tokens in zip(contexts, prompt_tokens, strict=True)]
+    offsets = np.r_[0, np.cumsum([len(names) for names in full], dtype="i8")]
+    return PrefixBlocks(offsets, np.concatenate([*full, np.zeros(0, "i8")]).astype("i8"), block_tokens)
+
+
+def ordered(session: np.ndarray, turn: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """int64[rows]: sessions by when they begin (float64[rows], of all its rows alike; ties: as they appear), each with
+    its turns in order."""
+    first = np.unique(session, return_index=True)[1][np.unique(session, return_inverse=True)[1]]
+    return np.lexsort((turn, first, begins))
+
+
+def linked(file: str, session: np.ndarray, turn: np.ndarray, follows: np.ndarray) -> np.ndarray:
+    """int64[rows]: the row that each one follows, -1: none. Rows are as `ordered` has them.
+
+    follows: float64[rows], the number of the turn it follows, NaN: the one before. Raises WorkloadError for a turn that
+    is there twice, and for one that follows none above it.
+    """
+    begins = np.r_[True, session[1:] != session[:-1]]
+    twice = ~begins & (turn == np.r_[0, turn[:-1]])
+    if twice.any():
+        at = int(np.argmax(twice))
+        raise WorkloadError(f"{file}: session {session[at]} has turn {turn[at]} twice; a turn is there once")
+    rows = np.arange(len(session))
+    after = np.where(begins, -1, rows - 1)
+    first = np.maximum.accumulate(np.where(begins, rows, 0))
+    for at in np.flatnonzero(~np.isnan(follows)).tolist():
+        place = first[at] + int(np.searchsorted(turn[first[at] : at], follows[at]))
+        if place >= at or turn[place] != follows[at]:
+            raise WorkloadError(
+                f"{file}: turn {turn[at]} of session {session[at]} follows turn {follows[at]:g}; it should follow an "
+                "earlier turn of its session"
+            )
+        after[at] = place
+    return after
