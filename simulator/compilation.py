@@ -26,6 +26,9 @@ import numpy as np
 from numba import types
 from numba.core.errors import NumbaExperimentalFeatureWarning
 
+from servegym.simulator import linking
+from servegym.simulator.linking import InnerKernel, OuterCompiler, kernel_named
+
 # Kernels own no arrays: the run's arrays belong to Python while a kernel works on them. So Numba's reference
 # counting is off (it took three quarters of the time: every call with a run counted twenty arrays up and down),
 # and a kernel cannot make arrays; a helper that must, and keeps them to itself, is an `allocating_kernel`.
@@ -39,13 +42,20 @@ VALUES = int | float | str | tuple | np.generic | np.dtype | types.Type
 PACKAGE = f"{__name__.partition('.')[0]}."
 _config: Any = numba.config
 JIT_DISABLED = bool(_config.DISABLE_JIT)
+LINKING = inspect.getsource(linking)  # how kernels are put together counts as they do
 _njit: Any = numba.njit
 
-kernel = _njit(**OPTIONS)
+
+def _inner(**options: Any) -> Callable[[Callable], Any]:
+    """Decorator: a kernel that other kernels call."""
+    return (lambda function: function) if JIT_DISABLED else lambda function: InnerKernel(function, options)
+
+
+kernel = _inner(**OPTIONS)
 # A kernel called from one place with all the arrays of a run: inlined, or copying them costs more than the work
 # (arguments are stored one by one and copied on in vectors, which stalls each time).
-inlined_kernel = _njit(**OPTIONS | {"forceinline": True})
-allocating_kernel = _njit(**OPTIONS | {"_nrt": True})
+inlined_kernel = _inner(**OPTIONS | {"forceinline": True})
+allocating_kernel = _inner(**OPTIONS | {"_nrt": True})
 
 
 def plain_function(function: Any) -> Any:
@@ -140,7 +150,7 @@ def source_digest(function: Any) -> str | None:
             elif _counts(value):
                 todo.append(plain_function(value))
     flags = [f"{flag}={getattr(_config, flag, None)}" for flag in FLAGS]
-    digest.update(f"{numba.__version__} {np.__version__} {OPTIONS} {flags}".encode())
+    digest.update(f"{numba.__version__} {np.__version__} {OPTIONS} {flags}\n{LINKING}".encode())
     return digest.hexdigest()[:20]
 
 
@@ -216,7 +226,7 @@ class Compiled(types.WrapperAddressProtocol):
             _announce(directory)
         before, _config.CACHE_DIR = _config.CACHE_DIR, str(directory)
         try:
-            dispatcher = _njit(cache=digest is not None, **OPTIONS)(self.py_func)
+            dispatcher = _njit(cache=digest is not None, pipeline_class=OuterCompiler, **OPTIONS)(self.py_func)
             with warnings.catch_warnings():  # first-class functions are what this is about
                 warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
                 dispatcher.compile(self._signature)
@@ -257,11 +267,7 @@ class Compiled(types.WrapperAddressProtocol):
         # Pickled by reference: the module's name gives it back, or what it was made from.
         if self.made_from is not None:
             return _make, self.made_from
-        return _lookup, (self.written.__module__, self.written.__qualname__)
-
-
-def _lookup(module: str, name: str) -> Any:
-    return getattr(__import__(module, fromlist=[name]), name)
+        return kernel_named, (self.written.__module__, self.written.__qualname__)
 
 
 _specialised: dict[Any, Compiled] = {}

@@ -55,8 +55,12 @@ def run(workload, *pools: Deployment, link: Link = LINK, routing: Policy | str |
 
 
 def at_engines(simulation: Simulation, *fields: str) -> list[tuple]:
-    """Of each engine, as the table of results says it."""
-    return list(simulation.result().engines[list(fields)].astype(int).itertuples(index=False, name=None))
+    """Fields of each engine, or of its totals."""
+    own = simulation.arrays.engines.dtype.names or ()
+    return [
+        tuple(int(engine[field] if field in own else engine["totals"][field]) for field in fields)
+        for engine in simulation.arrays.engines
+    ]
 
 
 # Failures

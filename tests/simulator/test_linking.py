@@ -1,0 +1,92 @@
+"""Kernels that only kernels call are linked into the one that is entered."""
+
+import pickle
+
+import numba
+import pytest
+from numba import types
+
+from servegym.simulator.compilation import Compiled, allocating_kernel, kernel
+from servegym.simulator.linking import InnerKernel, InnerLibrary, callers_first
+
+pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="there is no compiled code")
+
+
+@kernel
+def half(x):
+    if x < 0.0:
+        raise ValueError("below zero")
+    return x / 2.0
+
+
+@kernel
+def half_and_one(x):
+    return half(x) + 1.0
+
+
+@kernel
+def both(x):
+    return half_and_one(x) + half(x)
+
+
+@numba.njit
+def of_a_user(x):
+    return both(x)
+
+
+ENTERED = Compiled(lambda x: both(x) + of_a_user(x) + half(x), types.float64(types.float64))
+
+
+def library(name: str) -> InnerLibrary:
+    (result,) = globals()[name].overloads.values()
+    return result.library
+
+
+def test_an_outer_kernel_has_all_that_it_reaches() -> None:
+    assert ENTERED(4.0) == 5.0 + 5.0 + 2.0
+    entry = ENTERED.entry
+    assert entry(2.0) == 3.0 + 3.0 + 1.0
+
+
+def test_an_error_of_an_inner_kernel_is_raised() -> None:
+    with pytest.raises(ValueError, match="below zero"):
+        ENTERED(-1.0)
+
+
+def test_a_function_that_numba_compiles_alone_can_call_kernels() -> None:
+    assert of_a_user(4.0) == 5.0
+
+
+def test_python_can_call_an_inner_kernel() -> None:
+    assert isinstance(both, InnerKernel) and both(4.0) == 5.0
+    with pytest.raises(ValueError, match="below zero"):
+        half_and_one(-1.0)
+
+
+def test_an_inner_kernel_has_its_own_code_and_no_entries() -> None:
+    ENTERED(1.0)
+    defined = [one.name for one in library("both").module.functions if not one.is_declaration]
+    assert len(defined) == 1 and "both" in defined[0]
+
+
+def test_callers_come_before_callees_however_they_are_given() -> None:
+    ENTERED(1.0)
+    all_three = [library("half"), library("both"), library("half_and_one")]
+    expected = [library("both"), library("half_and_one"), library("half")]
+    for given in (all_three, all_three[::-1], all_three[1:]):
+        assert [one for one in callers_first(given) if isinstance(one, InnerLibrary)] == expected
+
+
+def test_a_kernel_is_pickled_by_reference() -> None:
+    assert pickle.loads(pickle.dumps(both)) is both
+
+
+def test_options_hold_within() -> None:
+    """A kernel that makes arrays has Numba's reference counting, whoever calls it."""
+
+    @allocating_kernel
+    def made(n):
+        return [float(i) for i in range(n)][-1]
+
+    assert made(3) == 2.0
+    assert Compiled(lambda n: made(n) + 1.0, types.float64(types.int64))(3) == 3.0
