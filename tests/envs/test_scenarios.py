@@ -23,6 +23,7 @@ from servegym.simulator.gains import Gain
 from servegym.simulator.incidents import Incident
 from servegym.simulator.predictors import Predictor
 from servegym.simulator.simulation import Simulation
+from servegym.traces.workloads import build_workload
 
 DEVICE = "a100-llama3-8b"
 RICH = EPISODES.replaced(
