@@ -144,6 +144,10 @@ def replay(
     target = sending.Endpoint(endpoint, timeout, headers=(("authorization", f"Bearer {key}"),) if key else ())
     spec = ServingSpec().with_words(words)
     demand = spec.demand
+    if demand.clients is not None or demand.max_concurrency is not None:
+        raise ServegymError(
+            "a replay sends requests at times that are known: leave out --clients and --max-concurrency"
+        )
     if "device" not in words:  # then no SLO can be held against what it can do
         if demand.load is not None:
             raise ServegymError(
@@ -153,6 +157,11 @@ def replay(
             raise ServegymError(f"trace '{demand.trace}' has no times of its own: give --rate, or --device and --load")
         spec = spec.replaced(keep_slos=True)
     workload = spec.workload()
+    if workload.turns is not None:
+        raise ServegymError(
+            f"trace '{demand.trace}' has sessions, and a replay sends requests at times that are known; simulate takes "
+            "sessions"
+        )
     workload = timed(workload, speed)
     bodies = Bodies(model or target.model(), prompt, vocabulary, slos, priority, demand.seed)
     with bar_of("requests") as (_, progress):
