@@ -5,9 +5,10 @@ import numpy as np
 from servegym.simulator.compilation import inlined_kernel, kernel
 from servegym.simulator.disturbances import correct, disturbed
 from servegym.simulator.events import push
-from servegym.simulator.memory import count_blocks, release
+from servegym.simulator.memory import count_blocks
 from servegym.simulator.ordering import first_ranked
 from servegym.simulator.packer import REFUSED, RESUME, TIMELINE_SHORT, WAITING, form_batch, rank_queue
+from servegym.simulator.prefix_caching import give_up, name_filled
 from servegym.simulator.prefixes import use_chunks
 from servegym.simulator.refusals import are_numbers
 from servegym.simulator.requests import next_deadline_s
@@ -166,6 +167,8 @@ def end_batch(run, router_state, gain, e, now_s):
         r = entry.request
         request = requests[r]
         request.computed_tokens += entry.tokens
+        if engine.cache.on:
+            name_filled(r, outcomes[r], engine, run.cache, request.computed_tokens)
         entry.emitted = request.computed_tokens == request.prompt_tokens + request.emitted_tokens
         if entry.emitted == 0:
             continue
@@ -187,7 +190,7 @@ def end_batch(run, router_state, gain, e, now_s):
             finished += 1
             count_finished(run.state, e, request)
             outcome.finish_s = now_s
-            release(request, engine, run.blocks[e])
+            give_up(run, e, r)
             if status.recording:
                 note(run, FINISH, e, r, 0, 0.0)
     if status.recording:
