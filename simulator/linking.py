@@ -51,8 +51,7 @@ class OuterLibrary(JITCodeLibrary):
     """The code of a kernel that is entered, and of all that it reaches."""
 
     def finalize(self) -> None:
-        for library in link(self._final_module, self._linking_libraries):
-            self._reload_init.update(library._reload_init)
+        link(self._final_module, self._linking_libraries)
         self._linking_libraries = []
         # Its own now: what is called once is inlined, and arguments that nobody reads are dropped.
         for function in self._final_module.functions:
@@ -61,13 +60,11 @@ class OuterLibrary(JITCodeLibrary):
         super().finalize()
 
 
-def link(module: Any, libraries: Iterable[JITCodeLibrary]) -> list[JITCodeLibrary]:
-    """Link these into a module, and all that the inner ones among them reach; returns what was linked."""
-    linked = callers_first(libraries)
-    for library in linked:
+def link(module: Any, libraries: Iterable[JITCodeLibrary]) -> None:
+    """Link these into a module, and all that the inner ones among them reach."""
+    for library in callers_first(libraries):
         code = library.module if isinstance(library, InnerLibrary) else library._get_module_for_linking()
         module.link_in(code, preserve=True)
-    return linked
 
 
 def callers_first(libraries: Iterable[Any]) -> list[Any]:
@@ -105,7 +102,6 @@ class InnerLowering(NativeLowering):
         # Stands for the function where kernels look it up; it has no code to be called at.
         function = _dynfunc.make_function(fndesc.lookup_module(), fndesc.qualname, "", 0, env, (library,))
         state.targetctx.insert_user_function(function, fndesc, [library])
-        state.reload_init.extend(library._reload_init)
         state["cr"] = lowered._replace(cfunc=function)
         return True
 

@@ -213,7 +213,9 @@ def test_one_engine_in_a_cluster_is_one_engine(name, data):
     policy = data.draw(policies(name, "router"))
     beside = finished(dataclasses.replace(alone, deployment=cluster, router=policy)).arrays
     beside.status[0].signals.delay_s = beside.status[0].router.moving = 0
-    assert as_bytes(beside) == as_bytes(finished(alone).arrays)
+    found, expected = (as_bytes(arrays) for arrays in (beside, finished(alone).arrays))
+    del found["scratch"], expected["scratch"]  # what policies worked with
+    assert found == expected
 
 
 def test_engines_of_one_pool_in_a_cluster_without_a_router_are_engines_in_turn():
