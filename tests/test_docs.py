@@ -50,6 +50,12 @@ def test_the_router_of_the_extending_page_runs(tmp_path: Path) -> None:
         assert json.loads(done.stdout)["finished"] == 50
 
 
+def test_the_turns_of_the_page_of_prefix_caching_run() -> None:
+    names: dict = {}
+    exec(python_blocks("docs/prefix_caching.md")[0], names)
+    assert names["result"].requests["cached_tokens"].tolist() == [0, 176]
+
+
 def test_the_cluster_of_the_clusters_page_runs() -> None:
     names: dict = {}
     first, tiers, incidents, prefixes = python_blocks("docs/clusters.md")
