@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from servegym.scenarios.spec import ServingSpec
 
 DECODE_SCHEDULER = "vllm-fcfs"
+CACHING = {"auto": None, "on": True, "off": False}
 FIND = {
     "scheduler": registry.scheduler, "decode_scheduler": registry.decode_scheduler, "router": registry.router,
     "scaler": registry.scaler,
@@ -125,6 +126,7 @@ def _pool(spec: ServingSpec, pool: Pool) -> Deployment:
         profile.deployment(pool.engines, host=profile.host_memory(gib, gb_per_s) if gib else None),
         role=pool.role,
         prefix_store=None if decodes else store,
+        prefix_caching=CACHING[fleet.prefix_caching],
         scheduler=scheduler,
         tier=pool.tier,
     )

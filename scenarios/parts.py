@@ -171,6 +171,12 @@ class Fleet:
         "--host-bandwidth. The trace has prefix blocks then.",
         unit="tokens", metavar="N", least=0, shown="none",
     )  # fmt: skip
+    prefix_caching: str = option(
+        "auto", CHOICE,
+        "Whether requests that begin alike share KV memory, as in vLLM V1: on, off, or auto, which is on where the "
+        "trace has prefix blocks and engines have no prefix stores.",
+        metavar="auto|on|off", choices=("auto", "on", "off"),
+    )  # fmt: skip
     incidents: tuple[str | Incident, ...] = option(
         (), INCIDENTS,
         "An engine, numbered from 0, fails (fail:2@60), returns empty (return:2@90), or takes no more requests until "

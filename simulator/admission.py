@@ -3,11 +3,12 @@
 import numpy as np
 
 from servegym.simulator.compilation import kernel
-from servegym.simulator.memory import blocks_for, load, load_time_s
+from servegym.simulator.memory import blocks_for, load
+from servegym.simulator.prefix_caching import grow_named, hold_found, name_filled
 from servegym.simulator.requests import cached_of
 from servegym.simulator.statistics import count_admitted
 from servegym.simulator.timeline import note
-from servegym.simulator.types import LOADED
+from servegym.simulator.types import LOADED, NOT_PREEMPTIBLE
 
 
 @kernel
@@ -24,7 +25,9 @@ def has_room(engine, limits, request, need, headroom_blocks):
     """Whether a request without memory can be admitted (rule 4); `need`: blocks of its chunk and what is kept."""
     if engine.holders >= limits.holder_budget:
         return False
-    return room_for(engine, limits, request, need, headroom_blocks, engine.holders) <= engine.free_blocks
+    # What it finds and others hold is there: where nothing is considered, shared_blocks is 0.
+    room = room_for(engine, limits, request, need, headroom_blocks, engine.holders)
+    return room <= engine.free_blocks + engine.cache.shared_blocks
 
 
 @kernel
@@ -41,15 +44,31 @@ def room_for(engine, limits, request, need, headroom_blocks, holders):
 @kernel
 def admit(run, e, r, now_s):
     """Request r, without memory, is given some; what it has kept is loaded."""
-    request, outcome, status = run.requests[r], run.outcomes[r], run.status[0]
+    request, outcome, engine, status = run.requests[r], run.outcomes[r], run.engines[e], run.status[0]
     status.admissions += 1
     request.admitted = status.admissions
     if np.isnan(outcome.admitted_s):
         outcome.admitted_s = now_s
     if outcome.counted == 0:
+        engine.totals.admitted_tokens += request.prompt_tokens + request.emitted_tokens
+        engine.totals.cached_tokens += cached_of(request)
+    to_load = hold_found(run, e, r) if engine.cache.on else request.kept_tokens
+    if outcome.counted == 0:
         outcome.counted = 1
         count_admitted(run.state, e, request)
     if request.kept_tokens > 0:
-        if status.recording:
-            note(run, LOADED, e, r, request.kept_tokens, load_time_s(request, run.engines[e]))
-        load(request, outcome, run.engines[e])
+        if status.recording and to_load > 0:
+            note(run, LOADED, e, r, to_load, to_load * engine.load_s_per_token)
+        load(request, outcome, engine, to_load)
+
+
+@kernel
+def give_named(run, e, r, chunk, now_s):
+    """Request r, at an engine that caches prefixes, gets the blocks it lacks for its chunk; they are named (rule 6)."""
+    request, outcome, engine = run.requests[r], run.outcomes[r], run.engines[e]
+    if request.blocks == 0:
+        admit(run, e, r, now_s)
+    tokens = request.computed_tokens + chunk
+    grow_named(request, outcome, engine, run.cache, tokens)
+    if run.limits[0].preemptible == NOT_PREEMPTIBLE:  # else when the batch has ended: it may be suspended before
+        name_filled(r, outcome, engine, run.cache, tokens)

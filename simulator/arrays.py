@@ -11,6 +11,7 @@ from servegym.simulator.deployment import Deployment, EstimatorModel
 from servegym.simulator.fields import fresh, zeros
 from servegym.simulator.front import front_of
 from servegym.simulator.memory import empty_blocks
+from servegym.simulator.named_blocks import NAMED_BLOCK, Cache, empty_named_blocks
 from servegym.simulator.operators import WHOLE
 from servegym.simulator.policies import Policy, StateFields
 from servegym.simulator.predictors import Predictions
@@ -21,7 +22,7 @@ from servegym.simulator.settings import Settings, by_engine
 from servegym.simulator.signatures import KINDS, Estimates, Known, Prefixes, StateTables
 from servegym.simulator.state import Functions, RouterState, SimulationState
 from servegym.simulator.turns import following_of
-from servegym.simulator.workload import FIELDS
+from servegym.simulator.workload import FIELDS, Workload
 
 FIRST_CAPACITY = 256  # of an engine's queue; doubled whenever it is full
 FIRST_TIMELINE = 4096  # events of the timeline; doubled whenever it is full
@@ -70,7 +71,8 @@ def fresh_simulation_state(scenario: Scenario, settings: Settings, recording: bo
         status=status,
         requests=fresh_requests(scenario, settings),
         outcomes=fresh_outcomes(scenario, settings.predictions),
-        engines=fresh_engines(pools, settings.interval_s, scenario.workload.prefixes),
+        engines=fresh_engines(pools, settings.interval_s, scenario.workload),
+        cache=fresh_cache(pools, scenario.workload),
         parameters=settings.parameters.copy(),
         state=fresh(StateTables, tables),
         disturbance=scenario.disturbance.to_array(),
@@ -82,6 +84,7 @@ def engines_state(pools: tuple[Deployment, ...], sizes: dict[str, int], **given:
     """The arrays of engines. sizes: requests, engines, capacity, timeline, scratch. given: those with contents."""
     of_pools = {
         "blocks": empty_blocks([pool.total_blocks for pool in pools for _ in range(pool.engines)]),
+        "cache": Cache(np.zeros((0, 0), NAMED_BLOCK), np.zeros(0, "i4"), 0, np.zeros(1, "i8"), np.zeros(0, "i4")),
         "device": by_engine(pools, [pool.device.coefficients for pool in pools]),
         "estimate": by_engine(pools, [pool.estimator.coefficients for pool in pools]),
         "fitted": by_engine(pools, [as_fitted(pool.estimator) for pool in pools]),
@@ -119,7 +122,7 @@ def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Setti
             sizes,
             snapshots=fresh_snapshots(run.engines),
             tiers=fresh_tiers(settings.tiers),
-            prefixes=fresh_prefixes(scenario.workload.prefixes, run.engines),
+            prefixes=fresh_prefixes(scenario.workload, run.engines),
         ),
         reports=fresh_reports(run.engines),
         link=cluster.link.to_array(),
@@ -148,10 +151,28 @@ def fresh_tiers(tpot_slo_s: np.ndarray) -> np.ndarray:
     return tiers
 
 
-def fresh_prefixes(prompts: Prompts | None, engines: np.ndarray) -> Prefixes:
+def fresh_prefixes(workload: Workload, engines: np.ndarray) -> Prefixes:
+    prompts, sent = workload.prefixes, empty_stores(engines["store_sets"])
     if prompts is None:
-        return Prefixes(0, np.zeros(1, "i8"), np.zeros(0, "i4"), empty_stores(engines["store_sets"]))
-    return Prefixes(prompts.chunk_tokens, prompts.offsets, prompts.chunks, empty_stores(engines["store_sets"]))
+        return Prefixes(0, np.zeros(1, "i8"), np.zeros(0, "i4"), sent)
+    return Prefixes(prompts.chunk_tokens, *prompts.of_prompts(workload.table["prompt_tokens"]), sent)
+
+
+def fresh_cache(pools: tuple[Deployment, ...], workload: Workload) -> Cache:
+    """Blocks of the engines that cache prefixes, and room in the tables for each block a request may come to hold."""
+    blocks = [pool.total_blocks * pool.caches_prefixes(workload) for pool in pools for _ in range(pool.engines)]
+    cells = int(cells_of(pools, workload).sum())
+    prompts = workload.prefixes or Prompts(1, np.zeros(1, "i8"), np.zeros(0, "i4"))
+    chunk_tokens = 0 if workload.prefixes is None else prompts.chunk_tokens
+    return Cache(empty_named_blocks(blocks), np.zeros(cells, "i4"), chunk_tokens, prompts.offsets, prompts.chunks)
+
+
+def cells_of(pools: tuple[Deployment, ...], workload: Workload) -> np.ndarray:
+    """int64[requests]: the most blocks that each request holds where prefixes are cached; 0 where none are."""
+    sizes, table = [pool.block_tokens for pool in pools if pool.caches_prefixes(workload)], workload.table
+    if not sizes:
+        return np.zeros(len(table), "i8")
+    return -(-(table["prompt_tokens"].astype("i8") + table["output_tokens"]) // min(sizes))
 
 
 def operators_of(pools: tuple[Deployment, ...]) -> np.ndarray:
@@ -192,8 +213,10 @@ def fresh_requests(scenario: Scenario, settings: Settings) -> np.ndarray:
 
 def fresh_outcomes(scenario: Scenario, predictions: Predictions | None) -> np.ndarray:
     table = scenario.workload.table
+    cells = cells_of(scenario.deployment.pools, scenario.workload)
     outcomes = np.zeros(len(table), layout.OUTCOME)
     outcomes["output_tokens"] = table["output_tokens"]
+    outcomes["table"] = np.cumsum(cells) - cells
     outcomes["ready_s"] = table["arrival_s"] if predictions is None else predictions.ready_s
     for field in ("admitted_s", "first_token_s", "last_token_s", "finish_s"):
         outcomes[field] = np.nan
@@ -202,8 +225,12 @@ def fresh_outcomes(scenario: Scenario, predictions: Predictions | None) -> np.nd
     return outcomes
 
 
-def fresh_engines(pools: tuple[Deployment, ...], interval_s: float, prompts: Prompts | None) -> np.ndarray:
-    """ENGINE[engines] of pools. interval_s: between the scaler's being asked; 0: it is not, and all are in service."""
+def fresh_engines(pools: tuple[Deployment, ...], interval_s: float, workload: Workload | None) -> np.ndarray:
+    """ENGINE[engines] of pools. interval_s: between the scaler's being asked; 0: it is not, and all are in service.
+
+    workload: None: nothing is known of prompts that begin alike.
+    """
+    prompts = None if workload is None else workload.prefixes
     rows = []
     for kind, pool in enumerate(pools):
         engine = np.zeros(pool.engines, layout.ENGINE)
@@ -218,6 +245,8 @@ def fresh_engines(pools: tuple[Deployment, ...], interval_s: float, prompts: Pro
         engine["preemption"]["check_s"], engine["preemption"]["jitter_s"] = operators.check_s, operators.jitter_s
         engine["block_tokens"] = pool.block_tokens
         engine["total_blocks"] = engine["free_blocks"] = pool.total_blocks
+        engine["cache"]["on"] = workload is not None and pool.caches_prefixes(workload)
+        engine["cache"]["considered"], engine["cache"]["last_free"] = -1, pool.total_blocks - 1
         engine["estimate_scale"] = engine["correction"]["beta"] = 1.0
         engine["watermark_blocks"] = int(pool.watermark * pool.total_blocks)
         if pool.host is not None:

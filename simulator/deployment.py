@@ -93,7 +93,9 @@ class Deployment:
     scheduler: of these engines; None: the scenario's.
     tier: of these engines at first, from 0; None: the common pool. Only routers and scalers make anything of it.
     operators: of a layer, at whose ends a batch can be suspended; None: at its own end only.
-    prefix_store: for the KV of beginnings of prompts; None: there is none.
+    prefix_store: for the KV of beginnings of prompts, in host memory; None: there is none.
+    prefix_caching: whether requests that begin alike share KV blocks; None: where the workload says which do, and there
+        is no prefix store. Engines with role decode never do.
     """
 
     device: LatencyModel
@@ -109,6 +111,7 @@ class Deployment:
     tier: int | None = None
     operators: Operators | None = None
     prefix_store: PrefixStore | None = None
+    prefix_caching: bool | None = None
 
     def __post_init__(self) -> None:
         for field, most in (("engines", MAX_ENGINES), ("total_blocks", 2**31 - 1), ("block_tokens", 2**20)):
@@ -131,6 +134,14 @@ class Deployment:
     def pools(self) -> tuple[Deployment, ...]:
         """These engines, as the one pool of a cluster."""
         return (self,)
+
+    def caches_prefixes(self, workload: Workload) -> bool:
+        """Whether these engines share KV blocks among requests of this workload."""
+        if self.role == "decode":
+            return False
+        if self.prefix_caching is None:
+            return workload.prefixes is not None and self.prefix_store is None
+        return self.prefix_caching
 
     def check_fits(self, workload: Workload, again: bool = False) -> None:
         """Raise DeploymentError if some request could never be held in an engine's KV memory.

@@ -1,10 +1,11 @@
 """Taking memory from requests for others (rules 4 and 5 of docs/simulation.md)."""
 
 from servegym.simulator import batches
-from servegym.simulator.admission import has_room, room_for
+from servegym.simulator.admission import blocks_lacking, has_room, room_for
 from servegym.simulator.compilation import kernel
-from servegym.simulator.memory import release, save
+from servegym.simulator.memory import save
 from servegym.simulator.ordering import gives_up_before
+from servegym.simulator.prefix_caching import consider, give_up, look_away, who_counts_on_nothing
 from servegym.simulator.refusals import are_legal_victims
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.signatures import SchedulerContext, state_of
@@ -39,10 +40,11 @@ def make_room(run, decider, e, position, need, may_give_up, now_s):
 
 
 @kernel
-def make_room_for_newcomer(run, decider, e, position, need, now_s):
+def make_room_for_newcomer(run, decider, e, position, chunk, now_s):
     """Evict those who would give up memory before the request at `position` until it finds room (rule 4).
 
-    False: they do not hold enough between them, or what the policy wrote is refused, and nobody was evicted.
+    False: they do not hold enough between them, or what the policy wrote is refused, and nobody was evicted (unless
+    they hold blocks together).
     """
     engine, queue, ranks = run.engines[e], run.queues[e], run.ranks
     if engine.holders >= run.limits[0].holder_budget:
@@ -56,18 +58,22 @@ def make_room_for_newcomer(run, decider, e, position, need, now_s):
             holders += 1
             blocks += holder.blocks
     request, headroom = run.requests[queue[position]], ranks[position].headroom_blocks
+    need = blocks_lacking(request, chunk, engine)
     room = room_for(engine, run.limits[0], request, need, headroom, engine.holders - holders)
-    if room > engine.free_blocks + blocks:
+    if room > engine.free_blocks + engine.cache.shared_blocks + blocks:
         return False
     while not has_room(engine, run.limits[0], request, need, headroom):
-        victim = -1
+        victim = position
         for other in range(engine.queue_length):
             holder = run.requests[queue[other]]
-            if holder.blocks > 0 and holder.task < 0 and (victim < 0 or gives_up_before(ranks, other, victim)):
+            if holder.blocks > 0 and holder.task < 0 and gives_up_before(ranks, other, victim):
                 victim = other
-        if victim < 0:
+        if victim == position:
             return False
         evict(run, e, victim)
+        if engine.cache.on:
+            consider(run, e, queue[position])
+            need = blocks_lacking(request, chunk, engine)
     return True
 
 
@@ -90,7 +96,12 @@ def rank_victims(run, decider, e, now_s):
         return packing.refused == 0
     for position in range(engine.queue_length):
         run.ranks[position].keep_tokens = 0
+    considered = engine.cache.considered
+    if considered >= 0:  # no policy sees what it finds
+        look_away(run, e)
     ask_scheduler(run, decider.victims, decider.estimator, e, now_s)
+    if considered >= 0:
+        consider(run, e, considered)
     packing.victims_ranked = 1
     packing.refused = run.status[0].failed == 1 or not are_legal_victims(run.ranks, engine.queue_length)
     return packing.refused == 0
@@ -98,11 +109,26 @@ def rank_victims(run, decider, e, now_s):
 
 @kernel
 def evict(run, e, position):
-    """Take the memory of the request at this position of the queue, and its part in the batch being formed."""
+    """Take the memory of the request at this position of the queue, and of those who count on what it was to fill."""
+    if take_memory(run, e, position) == 0:
+        return
+    position = who_counts_on_nothing(run, e)
+    while position >= 0:
+        run.ranks[position].keep_tokens = 0
+        take_memory(run, e, position)
+        position = who_counts_on_nothing(run, e)
+
+
+@kernel
+def take_memory(run, e, position):
+    """Take the memory of the request at this position of the queue, and its part in the batch being formed.
+
+    Returns how many blocks, which others may hold, it was to fill in this batch.
+    """
     r = run.queues[e][position]
     request, engine, status, packing = run.requests[r], run.engines[e], run.status[0], run.packing[0]
+    unfilled = give_up(run, e, r)
     save(request, engine, run.ranks[position].keep_tokens)
-    release(request, engine, run.blocks[e])
     entries = run.entries[e]
     kept, in_batch = 0, False
     for k in range(packing.length):
@@ -127,3 +153,4 @@ def evict(run, e, position):
             batches.add(run.sums[0], entries[k].tokens, other.computed_tokens, is_decoding(other))
     if status.recording:
         note(run, EVICTED, e, r, request.kept_tokens, 0.0)
+    return unfilled

@@ -12,6 +12,8 @@ from servegym.simulator.compilation import kernel
 from servegym.simulator.events import make_due, remove
 from servegym.simulator.held_queues import drop_from, inbox_of, to_router
 from servegym.simulator.memory import count_blocks, give_up_kept, release
+from servegym.simulator.named_blocks import lose_names
+from servegym.simulator.prefix_caching import give_up
 from servegym.simulator.routing import catch_up, clear_snapshot, take_off
 from servegym.simulator.statistics import clear_state, count_departed
 from servegym.simulator.tasks import close_all
@@ -110,6 +112,8 @@ def fail(run, router_state, e, now_s):
         send_back_coming(run, router_state, e, now_s)
         clear_snapshot(run, router_state, e, now_s)
         use_links(run, router_state, now_s)
+    if engine.cache.on:
+        lose_names(engine, run.cache.blocks[e])
 
 
 @kernel
@@ -180,7 +184,7 @@ def take_back_all(run, router_state, e, now_s):
         r = queue[position]
         request, outcome = run.requests[r], run.outcomes[r]
         engine.totals.lost_tokens += request.computed_tokens + (request.kept_tokens if outcome.borrowed == 0 else 0)
-        release(request, engine, run.blocks[e])
+        give_up(run, e, r)
         give_up_kept(request, outcome, engine)
         request.computed_tokens, request.admitted = 0, 0
         clear_state(run.state, r)

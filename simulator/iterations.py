@@ -6,9 +6,10 @@ from servegym.simulator.compilation import inlined_kernel, kernel
 from servegym.simulator.disturbances import correct, disturbed
 from servegym.simulator.events import push
 from servegym.simulator.front import end_request
-from servegym.simulator.memory import count_blocks, release
+from servegym.simulator.memory import count_blocks
 from servegym.simulator.ordering import first_ranked
 from servegym.simulator.packer import REFUSED, RESUME, TIMELINE_SHORT, WAITING, form_batch, rank_queue
+from servegym.simulator.prefix_caching import give_up, name_filled
 from servegym.simulator.prefixes import use_chunks
 from servegym.simulator.refusals import are_numbers
 from servegym.simulator.requests import next_deadline_s
@@ -167,6 +168,8 @@ def end_batch(run, router_state, gain, e, now_s):
         r = entry.request
         request = requests[r]
         request.computed_tokens += entry.tokens
+        if engine.cache.on:
+            name_filled(r, outcomes[r], engine, run.cache, request.computed_tokens)
         entry.emitted = request.computed_tokens == request.prompt_tokens + request.emitted_tokens
         if entry.emitted == 0:
             continue
@@ -189,7 +192,7 @@ def end_batch(run, router_state, gain, e, now_s):
             count_finished(run.state, e, request)
             outcome.finish_s = now_s
             end_request(run, router_state, r, now_s)
-            release(request, engine, run.blocks[e])
+            give_up(run, e, r)
             if status.recording:
                 note(run, FINISH, e, r, 0, 0.0)
     if status.recording:

@@ -1,8 +1,7 @@
 """KV memory of one engine: reference-counted blocks in chains, and host memory beside it.
 
-Every block knows the block before it in its sequence; a request holds the end of its chain. Two requests that
-share a prefix are two chains that meet (what prefix caching needs), and a block is free again when neither a
-request nor a later block refers to it.
+Every block knows the block before it in its sequence; a request holds the end of its chain. A block is free again when
+neither a request nor a later block refers to it. (Engines that cache prefixes have other blocks: named_blocks.py.)
 """
 
 import numpy as np
@@ -100,13 +99,12 @@ def save(request, engine, keep_tokens):
 
 
 @kernel
-def load(request, outcome, engine):
-    """Load what the request has kept; the caller has checked that there are blocks for it, and gives them."""
-    kept = request.kept_tokens
+def load(request, outcome, engine, tokens):
+    """Load so much of what the request has kept; the caller has checked that there are blocks, and gives them."""
     give_up_kept(request, outcome, engine)
-    engine.totals.loaded_tokens += kept
-    engine.moving_s += kept * engine.load_s_per_token
-    request.computed_tokens = kept
+    engine.totals.loaded_tokens += tokens
+    engine.moving_s += tokens * engine.load_s_per_token
+    request.computed_tokens += tokens
 
 
 @kernel

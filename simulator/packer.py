@@ -6,7 +6,7 @@ The rules, numbered, are in docs/simulation.md.
 import numpy as np
 
 from servegym.simulator import batches
-from servegym.simulator.admission import admit, blocks_lacking, has_room
+from servegym.simulator.admission import admit, blocks_lacking, give_named, has_room
 from servegym.simulator.compilation import inlined_kernel, kernel
 from servegym.simulator.eviction import ask_scheduler, make_room, make_room_for_newcomer
 from servegym.simulator.memory import count_blocks, grow, load_time_s
@@ -18,6 +18,7 @@ from servegym.simulator.ordering import (
     next_window,
     whole_queue,
 )
+from servegym.simulator.prefix_caching import consider, look_away
 from servegym.simulator.refusals import are_legal_limits
 from servegym.simulator.requests import cached_of, is_decoding, left_of
 from servegym.simulator.tasks import blocks_in_tasks, see_tasks
@@ -47,8 +48,8 @@ def form_batch(run, decider, e, now_s):
     engine, status, packing = run.engines[e], run.status[0], run.packing[0]
     count_blocks(engine, now_s)
     while True:
-        # In one attempt each request is evicted, loaded and scheduled twice at most, and not scheduled twice.
-        if status.recording and events_left(run) < 5 * engine.queue_length + 1:
+        # In one attempt each request is evicted, found, loaded and scheduled twice at most, and not scheduled twice.
+        if status.recording and events_left(run) < 7 * engine.queue_length + 1:
             return TIMELINE_SHORT
         if not rank_queue(run, decider, e, now_s):
             return REFUSED
@@ -83,6 +84,8 @@ def pack(run, decider, e, now_s):
     packing.prefills_fit = 1
     batches.clear(run.sums[0])
     fill(run, decider, e, now_s)
+    if run.engines[e].cache.on:
+        look_away(run, e)
     if packing.refused == 1:
         return REFUSED
     if packing.length > 0:
@@ -90,6 +93,8 @@ def pack(run, decider, e, now_s):
     if packing.gave_up == 1:
         return RANK_AGAIN
     ran = run_first(run, decider, e, now_s)
+    if run.engines[e].cache.on:
+        look_away(run, e)
     if packing.refused == 1:  # the ranks of victims, asked for only now
         return REFUSED
     return FORMED if ran else WAITING
@@ -165,7 +170,10 @@ def fill(run, decider, e, now_s):
         request = requests[r]
         if not can_get_something(request, packing):
             continue
-        holder, decoding = request.blocks > 0, is_decoding(request)
+        holder = request.blocks > 0
+        if engine.cache.on and not holder:
+            consider(run, e, r)
+        decoding = is_decoding(request)
         if limits.phase == PHASE_FIRST_DECIDES and packing.length > 0 and decoding != (packing.decoding == 1):
             continue
         chunk = chunk_of(request, decoding, limits, packing)
@@ -187,7 +195,7 @@ def fill(run, decider, e, now_s):
             if not has_room(engine, limits, request, need, ranks[position].headroom_blocks):
                 taken = packing.length
                 if limits.evict_for != EVICT_FOR_ALL or not make_room_for_newcomer(
-                    run, decider, e, position, need, now_s
+                    run, decider, e, position, chunk, now_s
                 ):
                     packing.admitting = 0
                     continue
@@ -203,7 +211,9 @@ def fill(run, decider, e, now_s):
                 return
             if packing.length < taken:
                 n, more = visited, True  # budget came back: look again at all that rank after this one
-        if need > 0:
+        if engine.cache.on:
+            give_named(run, e, r, chunk, now_s)
+        elif need > 0:
             if not holder:
                 admit(run, e, r, now_s)
             grow(request, engine, blocks, need)
@@ -270,6 +280,8 @@ def run_first(run, decider, e, now_s):
     request = run.requests[r]
     if request.task >= 0:
         return False
+    if engine.cache.on and request.blocks == 0:
+        consider(run, e, r)
     # What is held for KV on its way and by tasks belongs to nobody here.
     lacking = blocks_lacking(request, left_of(request), engine)
     others_blocks = engine.transfers.leaving_blocks + engine.transfers.coming_blocks + blocks_in_tasks(run, e)
@@ -285,16 +297,22 @@ def run_first(run, decider, e, now_s):
         fits = batches.largest_chunk(sums, run.sums[1], chunk, cached_of(request), decoding, budget_s, estimator)
         untimed = 0 if decoding else min(chunk, limits.untimed_prefill_tokens)
         chunk = max(least, fits, untimed)
-    if blocks_lacking(request, least, engine) > engine.free_blocks:
+    if blocks_lacking(request, least, engine) > engine.free_blocks + engine.cache.shared_blocks:
         # What takes memory must emit a token, or two requests could take it from each other forever.
         chunk = left_of(request)
         if not fits_whole:
             return False
         make_room(run, decider, e, position, lacking, False, now_s)
-    chunk = min(chunk, (request.blocks + engine.free_blocks) * engine.block_tokens - cached_of(request))
-    need = blocks_lacking(request, chunk, engine)
-    if request.blocks == 0:
-        admit(run, e, r, now_s)
-    grow(request, engine, run.blocks[e], need)
+        if engine.cache.considered == r:
+            consider(run, e, r)
+    room = request.blocks + engine.free_blocks + engine.cache.shared_blocks
+    chunk = min(chunk, room * engine.block_tokens - cached_of(request))
+    if engine.cache.on:
+        give_named(run, e, r, chunk, now_s)
+    else:
+        need = blocks_lacking(request, chunk, engine)
+        if request.blocks == 0:
+            admit(run, e, r, now_s)
+        grow(request, engine, run.blocks[e], need)
     take(request, r, run.entries[e][packing.length], chunk, decoding, packing, sums)
     return True

@@ -38,10 +38,12 @@ class PrefixStore:
 
 @dataclasses.dataclass(frozen=True)
 class Prompts:
-    """The chunks of prompts: equal numbers, equal prompts up to the end of the chunk.
+    """The chunks of prompts: equal numbers, equal tokens from the start up to the end of the chunk.
 
     chunk_tokens: of a chunk. offsets: int64[requests + 1]; request r has chunks[offsets[r]:offsets[r + 1]], its full
-    chunks, int[...]. Raises WorkloadError where they do not go together.
+    chunks, int[...]. They may go on beyond the prompt, up to the end of the answer: the next turn of a session, whose
+    prompt begins with both, has the same numbers then (docs/prefix_caching.md). Raises WorkloadError where they do not
+    go together.
     """
 
     chunk_tokens: int
@@ -59,6 +61,15 @@ class Prompts:
         # Numbered 0, 1, ...: so chunks spread evenly over the sets of a store whatever numbers a trace has for them.
         object.__setattr__(self, "chunks", np.unique(chunks, return_inverse=True)[1].astype("i4").reshape(-1))
         object.__setattr__(self, "offsets", offsets)
+
+    def of_prompts(self, prompt_tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Offsets and chunks of the prompts alone, without those of answers. prompt_tokens: int[requests]."""
+        counts, full = np.diff(self.offsets), prompt_tokens // self.chunk_tokens
+        if (counts <= full).all():
+            return self.offsets, self.chunks
+        place = np.arange(len(self.chunks)) - np.repeat(self.offsets[:-1], counts)
+        ends = np.cumsum(np.minimum(counts, full))
+        return np.concatenate([[0], ends]).astype("i8"), self.chunks[place < np.repeat(full, counts)]
 
     def take(self, keep: np.ndarray) -> Prompts:
         """Those of some requests, by index, in this order."""

@@ -112,7 +112,9 @@ class Result:
         tier: at the end; -1: the common pool. requests: prefilled there (role prefill), else finished there. rounds:
         times its scheduler was asked; preemptions: running prefills it had suspended then, blocking_mean_s and
         blocking_longest_s: how long these went on (nan, 0: there were none). evictions: requests that gave up memory.
-        recalled: requests taken back, with lost_tokens of computed KV. service_s: time in service.
+        cached_tokens: found in the engine's prefix cache or store at first admissions, cached_share: of all tokens
+        admitted then (nan: none were); regained_tokens: found at later admissions; overwritten_blocks: of the cache,
+        that had a name. recalled: requests taken back, with lost_tokens of computed KV. service_s: time in service.
         utilisation, kv_use_mean: of the whole run, in service or not.
         """
         import pandas as pd
@@ -134,6 +136,8 @@ class Result:
                 "emitted_tokens": totals["emitted_tokens"],
                 "busy_s": engines["busy_s"],
                 **{name: totals[name] for name in ("peak_blocks", "saved_tokens", "loaded_tokens")},
+                **{name: totals[name] for name in ("cached_tokens", "regained_tokens", "overwritten_blocks")},
+                "cached_share": share_of(totals["cached_tokens"], totals["admitted_tokens"]),
                 **{name: totals[name] for name in ("failures", "recalled", "lost_tokens")},
                 "rounds": engines["rounds"],
                 "preemptions": times,
@@ -183,7 +187,10 @@ class Result:
     def summary(self) -> dict[str, Any]:
         """Figures of the run as a whole."""
         columns, status, engines = self._columns, self.arrays.status[0], self.arrays.engines
-        preempted = int(engines["totals"]["preemptions"].sum())
+        totals = engines["totals"]
+        preempted, found, admitted = (
+            int(totals[name].sum()) for name in ("preemptions", "cached_tokens", "admitted_tokens")
+        )
         span_s = float(status.now_s)
         came, emitted = len(columns["gain"]), int(columns["emitted_tokens"].sum())
         gain, ideal = float(columns["gain"].sum()), float(columns["ideal_gain"].sum())
@@ -224,6 +231,7 @@ class Result:
             "saved_tokens": int(engines["totals"]["saved_tokens"].sum()),
             "loaded_tokens": int(engines["totals"]["loaded_tokens"].sum()),
             "cached_tokens": int(columns["cached_tokens"].sum()),
+            "cached_share": found / admitted if admitted else None,
             "reroutes": int(columns["reroutes"].sum()),
             "lost_tokens": int(engines["totals"]["lost_tokens"].sum()),
             "iterations": int(engines["iterations"].sum()),
@@ -257,6 +265,11 @@ class Result:
                 table.to_parquet(path, index=False)
             written.append(path)
         return written
+
+
+def share_of(parts: np.ndarray, wholes: np.ndarray) -> np.ndarray:
+    """parts / wholes; nan where the whole is 0."""
+    return np.where(wholes > 0, parts / np.maximum(wholes, 1), np.nan)
 
 
 def quantiles(values: np.ndarray) -> dict[str, float | None]:

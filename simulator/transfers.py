@@ -8,6 +8,7 @@ from servegym.simulator.compilation import kernel
 from servegym.simulator.events import push
 from servegym.simulator.held_queues import append, drop_first, to_router
 from servegym.simulator.memory import blocks_for, count_blocks, grow, release_chain
+from servegym.simulator.prefix_caching import let_go
 from servegym.simulator.statistics import count_departed
 from servegym.simulator.timeline import note
 from servegym.simulator.types import DEPARTED, EVENT_KV_ARRIVAL, SENT
@@ -101,13 +102,16 @@ def start_shared(run, router_state, now_s):
 @kernel
 def leave_source(run, r, now_s):
     """The KV of request r has arrived, or is lost: its blocks on the engine that prefilled it are free."""
-    outcome = run.outcomes[r]
+    outcome, computed_tokens = run.outcomes[r], run.requests[r].computed_tokens
     e = outcome.source
     source = run.engines[e]
+    held = blocks_for(computed_tokens, source.block_tokens)
     count_blocks(source, now_s)
-    before = source.free_blocks
-    release_chain(outcome.source_block, source, run.blocks[e])
+    if source.cache.on:
+        let_go(outcome, source, run.cache, held, computed_tokens)
+    else:
+        release_chain(outcome.source_block, source, run.blocks[e])
     source.transfers.leaving -= 1
-    source.transfers.leaving_blocks -= source.free_blocks - before
+    source.transfers.leaving_blocks -= held
     outcome.source = -1
     return e

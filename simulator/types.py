@@ -77,7 +77,7 @@ OUTCOME = record(
         ("output_tokens", "i4"),
         ("evictions", "i4"),
         ("on_time_tokens", "i4"),
-        ("cached_tokens", "i4"),  # prompt tokens taken from a prefix cache
+        ("cached_tokens", "i4"),  # tokens taken from a prefix cache or store when it was admitted
         ("decode_engine", "i4"),  # where the router wants it decoded; -1: not said
         ("source", "i4"),  # engine from which its KV is being sent; -1: none
         ("source_block", "i4"),  # end of its chain of blocks there
@@ -85,6 +85,7 @@ OUTCOME = record(
         ("sent_tokens", "i4"),  # tokens that were out when it was last sent to an engine for prefill
         ("task_tokens", "i4"),  # its chunk, while it is in a task
         ("task_position", "i4"),  # and its position in the batch
+        ("table", "i8"),  # where the table of its blocks begins, at an engine that caches prefixes
         ("borrowed", "i4"),  # 1: what it keeps is in the prefix store, and takes no host memory of its own
         ("counted", "i4"),  # 1: its prompt counts among those admitted where it is
         ("reroutes", "i4"),  # times it was taken back from an engine
@@ -131,6 +132,19 @@ ENGINE_CORRECTION = record(
     ]
 )
 
+# Prefix caching of an engine: its free blocks, and the request without memory that the packer considers.
+ENGINE_CACHE = record(
+    [
+        ("on", "i8"),  # 0: it caches none
+        ("first_free", "i8"),  # ends of the queue of free blocks; -1: none
+        ("last_free", "i8"),
+        ("considered", "i8"),  # the request; -1: none
+        ("found_blocks", "i8"),  # what it finds
+        ("shared_blocks", "i8"),  # of these, held by others
+        ("kept_tokens", "i8"),  # what it has kept; while it is considered its own field is what would be loaded
+    ]
+)
+
 # Sums over the run of what an engine did; of no use to a policy.
 TOTALS = record(
     [
@@ -142,6 +156,10 @@ TOTALS = record(
         ("preemptions", "i8"),  # rounds that ended in a suspension
         ("blocking_s", "f8"),  # sum of the times from a round to the boundary at which it suspended a task
         ("longest_blocking_s", "f8"),
+        ("admitted_tokens", "i8"),  # contexts of requests at their first admission since they were sent here
+        ("cached_tokens", "i8"),  # of these, found in a prefix cache or store
+        ("regained_tokens", "i8"),  # found at later admissions
+        ("overwritten_blocks", "i8"),  # blocks that had a name when they were taken
         ("failures", "i8"),
         ("recalled", "i8"),  # requests taken back
         ("lost_tokens", "i8"),  # tokens whose KV they lost
@@ -191,6 +209,7 @@ ENGINE = record(
         # The simulator's, by what they are about.
         ("transfers", TRANSFERS),
         ("preemption", PREEMPTION),
+        ("cache", ENGINE_CACHE),
         ("correction", ENGINE_CORRECTION),
         ("totals", TOTALS),
     ]
@@ -490,15 +509,18 @@ TIMELINE = record(
         ("kind", "i4"),
         ("engine", "i4"),
         ("request", "i4"),  # -1: the engine as a whole
-        ("tokens", "i4"),  # SCHEDULED: chunk; BATCH_START: queue length; BATCH_END: blocks used; EVICTED: kept; LOADED
+        (
+            "tokens",
+            "i4",
+        ),  # SCHEDULED: chunk; BATCH_START: queue length; BATCH_END: blocks used; EVICTED: kept
     ]
 )
 TIMELINE_KINDS = (
     "arrival", "batch_start", "scheduled", "evicted", "batch_end", "token", "finish", "loaded", "departed", "received",
-    "suspended", "resumed", "recalled", "held", "failed", "returned", "drained", "moved", "sent", "stopped",
+    "suspended", "resumed", "recalled", "held", "failed", "returned", "drained", "moved", "sent", "stopped", "found",
 )  # fmt: skip
 ARRIVAL, BATCH_START, SCHEDULED, EVICTED, BATCH_END, TOKEN, FINISH, LOADED, DEPARTED, RECEIVED = range(10)
-SUSPENDED, RESUMED, RECALLED, HELD, FAILED, RETURNED, DRAINED, MOVED, SENT, STOPPED = range(10, 20)
+SUSPENDED, RESUMED, RECALLED, HELD, FAILED, RETURNED, DRAINED, MOVED, SENT, STOPPED, FOUND = range(10, 21)
 
 # Token intervals are counted in a log-linear histogram: 32 bins an octave, from 2^-20 s to 2^12 s.
 # A bin's middle is within 1/64 of every value in it: 1.6 %.

@@ -35,7 +35,7 @@ class Workload:
 
     table: structured array of dtype `WORKLOAD`, one row a request; not to be written to.
     name: what to call it in tables. provenance: where it came from, for the record beside results.
-    prefixes: the chunks of the prompts, in order of the table, where prompts are known to begin alike.
+    prefixes: the chunks of the prompts (and answers), in order of the table, where prompts are known to begin alike.
     turns: which request follows which, where any does. Those that do are the last of the table, and their arrival_s is
         NaN: it is not known before a run.
 
@@ -172,12 +172,13 @@ def check_prefixes(prefixes: Prompts, table: np.ndarray, name: str) -> None:
         raise WorkloadError(
             f"workload '{name}': chunks of {len(prefixes.offsets) - 1} prompts; it has {len(table)} requests"
         )
-    too_long = np.diff(prefixes.offsets) * prefixes.chunk_tokens > table["prompt_tokens"]
+    context = table["prompt_tokens"].astype("i8") + table["output_tokens"]
+    too_long = np.diff(prefixes.offsets) * prefixes.chunk_tokens > context
     if too_long.any():
         at = int(np.argmax(too_long))
         raise WorkloadError(
             f"workload '{name}', request {at}: {prefixes.offsets[at + 1] - prefixes.offsets[at]} chunks of "
-            f"{prefixes.chunk_tokens} tokens; its prompt has {table['prompt_tokens'][at]} tokens (full chunks only)"
+            f"{prefixes.chunk_tokens} tokens; its prompt and answer have {context[at]} tokens (full chunks only)"
         )
 
 

@@ -125,7 +125,7 @@ def compare_counts(result: Result, log: reference.Log) -> None:
     outcomes, rows = result.arrays.outcomes, result.arrays.engines
     assert outcomes["finish_s"] == pytest.approx(np.array(log.finish_s, dtype=float), abs=1e-9, nan_ok=True)
     assert outcomes["gain"] == pytest.approx(np.array(log.gains), abs=1e-9)
-    assert outcomes["cached_tokens"].tolist() == log.cached_tokens
+    compare_caches(result, log)
     assert outcomes["reroutes"].tolist() == log.reroutes
     assert result.summary["preemptions"] == log.evictions
     assert rows["rounds"].tolist() == [engine.rounds for engine in log.engines]
@@ -143,3 +143,13 @@ def compare_counts(result: Result, log: reference.Log) -> None:
         since_s = totals["serving_since_s"]
         in_service_s = totals["service_s"] + np.where(np.isnan(since_s), 0.0, now_s - since_s)
         assert in_service_s == pytest.approx(np.array([engine.service_s for engine in log.engines]), abs=1e-9)
+
+
+def compare_caches(result: Result, log: reference.Log) -> None:
+    """What was found, and where."""
+    assert result.arrays.outcomes["cached_tokens"].tolist() == log.cached_tokens
+    for engine, theirs in zip(result.arrays.engines, log.engines, strict=True):
+        assert (engine.cache.on == 1) == (theirs.memory is not None)
+        if theirs.memory is not None:
+            for field in ("admitted_tokens", "cached_tokens", "regained_tokens", "overwritten_blocks"):
+                assert engine.totals[field] == getattr(theirs.memory, field), field

@@ -21,7 +21,7 @@ from servegym.simulator.gains import Gain
 from servegym.simulator.incidents import Incident
 from servegym.simulator.operators import Operators
 from servegym.simulator.policies import Policy
-from servegym.simulator.prefixes import PrefixStore, Prompts
+from servegym.simulator.prefixes import PrefixStore
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
@@ -34,7 +34,8 @@ from tests.random_scenarios import (
     random_host,
     random_latency,
     random_workload,
-    turns_of,
+    reference_rows,
+    with_prefixes,
 )
 from tests.reference import simulator as reference
 from tests.reference import stores, work
@@ -93,21 +94,6 @@ def whole_workload(random: np.random.Generator) -> Workload:
     return workload.replace(arrival_s=np.floor(workload.table["arrival_s"] * 2**7) / 2**7)
 
 
-def with_prefixes(random: np.random.Generator, workload: Workload) -> Workload:
-    """Prompts that begin alike: each goes some way down a tree, and then its own way."""
-    chunk_tokens = int(random.choice([1, 4, 16]))
-    numbers: dict[tuple, int] = {}
-    rows = []
-    for request, tokens in enumerate(workload.table["prompt_tokens"].tolist()):
-        chunks = tokens // chunk_tokens
-        shared = int(random.integers(0, chunks + 1))
-        path = [*random.integers(0, random.choice([1, 2]), shared).tolist(), *([-1 - request] * (chunks - shared))]
-        rows.append([numbers.setdefault(tuple(path[: i + 1]), len(numbers)) for i in range(chunks)])
-    offsets = np.cumsum([0, *map(len, rows)])
-    chunks = np.array([chunk for row in rows for chunk in row], "i8")
-    return dataclasses.replace(workload, prefixes=Prompts(chunk_tokens, offsets, chunks))
-
-
 @dataclasses.dataclass(frozen=True)
 class Served:
     """One pool for each simulator."""
@@ -162,7 +148,7 @@ def random_pool(
 def with_extras(
     random: np.random.Generator, pool: Served, workload: Workload, exact: bool, tiers: int, stores_too: bool
 ) -> Served:
-    """Operators, a tier and a prefix store."""
+    """Operators, a tier; and a prefix store, prefix caching, or both."""
     operators, their_operators = random_operators(random, exact)
     tier = None if random.random() < 0.6 else int(random.integers(tiers))
     ours = dataclasses.replace(pool.ours, operators=operators, tier=tier)
@@ -173,6 +159,9 @@ def with_extras(
         load_s = 2.0**-16 if host is None else host.load_s_per_token
         ours = dataclasses.replace(ours, prefix_store=PrefixStore(tokens, load_s))
         theirs = dataclasses.replace(theirs, prefix_store=stores.PrefixStore(tokens, load_s))
+    caching = bool(stores_too and random.random() < 0.6)
+    ours = dataclasses.replace(ours, prefix_caching=caching)
+    theirs = dataclasses.replace(theirs, prefix_caching=caching)
     return Served(ours, theirs)
 
 
@@ -287,17 +276,3 @@ def run_both(scene: Scene) -> tuple[Any, reference.Log] | None:
     result = Simulation(scenario, record_timeline=True).run()
     compare(result, log, scene.exact)
     return result, log
-
-
-def reference_rows(workload: Workload, gain: Gain, predictor: RandomPredictor | None) -> list[dict]:
-    columns: dict[str, Any] = {field: workload.table[field] for field in workload.table.dtype.names}
-    columns["first_token_gain"], columns["decode_token_gain"] = gain.token_gains(workload.table)
-    if predictor is not None:
-        columns |= dataclasses.asdict(predictor.predict(workload))
-    columns |= turns_of(workload)
-    rows: list[dict] = [{field: column[i].item() for field, column in columns.items()} for i in range(len(workload))]
-    if workload.prefixes is not None:
-        offsets, chunks = workload.prefixes.offsets, workload.prefixes.chunks
-        for i, row in enumerate(rows):
-            row["chunks"] = chunks[offsets[i] : offsets[i + 1]].tolist()
-    return rows

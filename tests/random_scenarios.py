@@ -1,12 +1,15 @@
 """Random scenarios for the comparison with the reference simulator: small and cramped, with ties and bursts."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.deployment import HostMemory
 from servegym.simulator.disturbances import Correction, Disturbance
+from servegym.simulator.gains import Gain
+from servegym.simulator.prefixes import Prompts
 from servegym.simulator.turns import Turns
 from servegym.simulator.workload import Workload
 from tests.reference.latency import Linear, Piecewise
@@ -34,6 +37,24 @@ def random_workload(random: np.random.Generator) -> Workload:
             "ttlt_slo_s": np.where(random.random(n) < ttlt_share, random.choice([0.4, 2.0], n), np.inf),
         }
     )
+
+
+def with_prefixes(random: np.random.Generator, workload: Workload) -> Workload:
+    """Prompts, half of the time with their answers, that begin alike: each goes some way down a tree, and then its own
+    way."""
+    chunk_tokens = int(random.choice([1, 4, 6, 16, 24]))
+    numbers: dict[tuple, int] = {}
+    rows, lengths = [], workload.table["prompt_tokens"].astype("i8")
+    if random.random() < 0.5:
+        lengths += workload.table["output_tokens"]
+    for request, tokens in enumerate(lengths.tolist()):
+        chunks = tokens // chunk_tokens
+        shared = int(random.integers(0, chunks + 1))
+        path = [*random.integers(0, random.choice([1, 2]), shared).tolist(), *([-1 - request] * (chunks - shared))]
+        rows.append([numbers.setdefault(tuple(path[: i + 1]), len(numbers)) for i in range(chunks)])
+    offsets = np.cumsum([0, *map(len, rows)])
+    chunks = np.array([chunk for row in rows for chunk in row], "i8")
+    return dataclasses.replace(workload, prefixes=Prompts(chunk_tokens, offsets, chunks))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,3 +141,17 @@ def random_limits(random: np.random.Generator) -> dict[str, int | None]:
 def turns_of(workload: Workload) -> dict[str, np.ndarray]:
     """For the rows of the reference simulator."""
     return {} if workload.turns is None else {"after": workload.turns.after, "think_s": workload.turns.think_s}
+
+
+def reference_rows(workload: Workload, gain: Gain, predictor: RandomPredictor | None) -> list[dict]:
+    columns: dict[str, Any] = {field: workload.table[field] for field in workload.table.dtype.names}
+    columns["first_token_gain"], columns["decode_token_gain"] = gain.token_gains(workload.table)
+    if predictor is not None:
+        columns |= dataclasses.asdict(predictor.predict(workload))
+    columns |= turns_of(workload)
+    rows: list[dict] = [{field: column[i].item() for field, column in columns.items()} for i in range(len(workload))]
+    if workload.prefixes is not None:
+        offsets, chunks = workload.prefixes.offsets, workload.prefixes.chunks
+        for i, row in enumerate(rows):
+            row["chunks"] = chunks[offsets[i] : offsets[i + 1]].tolist()
+    return rows

@@ -19,6 +19,7 @@ from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import BATCH_END, EVICTED, LOADED
 from tests import random_scheduler
+from tests.cluster_log import compare_caches
 from tests.random_scenarios import (
     RandomPredictor,
     random_device,
@@ -27,7 +28,8 @@ from tests.random_scenarios import (
     random_latency,
     random_limits,
     random_workload,
-    turns_of,
+    reference_rows,
+    with_prefixes,
     with_turns,
 )
 from tests.reference import simulator as reference
@@ -199,17 +201,39 @@ def test_agrees_with_sessions_and_closed_loops(name: str, settings: dict[str, An
     )
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("name", "settings"), CASES, ids=[f"{name}-{i}" for i, (name, _) in enumerate(CASES)])
+def test_agrees_with_prefix_caching(name: str, settings: dict[str, Any], seed: int) -> None:
+    check(
+        np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 2]),
+        scheduler(name).with_settings(**settings),
+        lambda total_blocks: reference_scheduler(name, settings, total_blocks),
+        caching=True,
+    )
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_agrees_with_prefix_caching_under_any_limits(seed: int) -> None:
+    random = np.random.default_rng([seed, 3])
+    settings = random_scheduler.random_settings(random)
+    theirs = random_scheduler.RandomScheduler(**random_scheduler.reference_settings(settings))
+    check(random, random_scheduler.POLICY.with_settings(**settings), lambda _: theirs, until_s=1.5, caching=True)
+
+
 def check(
     random: np.random.Generator,
     policy: Policy,
     reference_of: Callable[[int], Any],
     until_s: float = 4.0,
     sessions: bool = False,
+    caching: bool = False,
 ) -> None:
     """Run a random scenario in both simulators and compare all that happens."""
     workload, limits = random_workload(random), {}
     if sessions:
         workload, limits = with_turns(random, workload), random_limits(random)
+    if caching:
+        workload = with_prefixes(random, workload)
     estimator, reference_estimator = random_latency(random)
     device, reference_device = random_device(random)
     block_tokens = int(random.choice([1, 4, 16]))
@@ -229,18 +253,14 @@ def check(
     )  # fmt: skip
     result = Simulation(scenario, record_timeline=True).run()
 
-    columns = {field: workload.table[field] for field in workload.table.dtype.names}
-    columns["first_token_gain"], columns["decode_token_gain"] = gain.token_gains(workload.table)
-    if predictor is not None:
-        columns |= dataclasses.asdict(predictor.predict(workload))
-    columns |= turns_of(workload)
-    rows = [{field: column[i].item() for field, column in columns.items()} for i in range(len(workload))]
+    rows = reference_rows(workload, gain, predictor)
     log = reference.simulate(
         rows, engines, block_tokens, total_blocks, watermark, reference_of(total_blocks), reference_device,
         reference_estimator, until_s,
         drift=Drift(drift.drift_per_s, drift.shift_s, drift.shift_ratio),
         correction=None if correction is None else dataclasses.astuple(correction),
         host=None if host is None else ReferenceHostMemory(**dataclasses.asdict(host)), **limits,
+        prefix_caching=caching, chunk_tokens=1 if workload.prefixes is None else workload.prefixes.chunk_tokens,
     )  # fmt: skip
 
     # Engine by engine: two that end iterations within a rounding error of each other have no common order.
@@ -262,6 +282,7 @@ def check(
     assert outcomes["finish_s"] == pytest.approx(np.array(log.finish_s, dtype=float), abs=1e-9, nan_ok=True)
     assert outcomes["gain"] == pytest.approx(np.array(log.gains), abs=1e-9)
     assert result.summary["preemptions"] == log.evictions
+    compare_caches(result, log)
     if None not in log.finish_s:  # else what runs at the end is counted in part
         assert engine_rows["busy_s"] == pytest.approx(np.array(log.busy_s), abs=1e-9)
 

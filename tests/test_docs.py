@@ -92,6 +92,12 @@ def test_the_router_of_the_extending_page_runs(tmp_path: Path) -> None:
         assert json.loads(done.stdout)["finished"] == 50
 
 
+def test_the_turns_of_the_page_of_prefix_caching_run() -> None:
+    names: dict = {}
+    exec(python_blocks("docs/prefix_caching.md")[0], names)
+    assert names["result"].requests["cached_tokens"].tolist() == [0, 176]
+
+
 @pytest.mark.nojit
 def test_the_latency_form_of_its_page_is_an_estimator(added: Any) -> None:
     added("docs/latency_models.md", "latency_models/forms/per_token.py")

@@ -118,7 +118,8 @@ def _as_trace(workload: Workload) -> Trace:
     }
     prompts, blocks = workload.prefixes, None
     if prompts is not None:
-        blocks = PrefixBlocks(prompts.offsets, prompts.chunks.astype("i8"), prompts.chunk_tokens)
+        offsets, chunks = prompts.of_prompts(table["prompt_tokens"])
+        blocks = PrefixBlocks(offsets, chunks.astype("i8"), prompts.chunk_tokens)
     return Trace(
         workload.name, table["prompt_tokens"], table["output_tokens"], table["arrival_s"], given, prefix_blocks=blocks,
         turns=workload.turns,

@@ -71,6 +71,7 @@ class Bodies:
         prompts = workload.prefixes
         if prompts is not None:
             chunks = prompts.chunks[prompts.offsets[index] : prompts.offsets[index + 1]]
+            chunks = chunks[: length // prompts.chunk_tokens]  # those behind are of its answer
             for place, chunk in enumerate(chunks):
                 at = place * prompts.chunk_tokens
                 ids[at : at + prompts.chunk_tokens] = self._ids(prompts.chunk_tokens, int(chunk), 1)

@@ -36,6 +36,7 @@ MODEL = {
     "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
     "head_dim": 32, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float16",
 }  # fmt: skip
+MOST_ID = 2**31 - 1  # nobody has weights for these
 SLOS = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "weight")
 
 
@@ -51,17 +52,23 @@ class Limits:
     watermark: float = 0.0
     max_model_len: int = 32768
     async_scheduling: bool = False
+    prefix_caching: bool = False
 
 
 @dataclasses.dataclass
 class Step:
-    """One step that scheduled something: (request, tokens) in vLLM's order, and who was preempted."""
+    """One step that scheduled something: (request, tokens) in vLLM's order, and who was preempted.
+
+    cached_tokens: of each request scheduled, what it had before; overwritten_blocks: with names, in all steps so far.
+    """
 
     start_s: float
     end_s: float
     scheduled: list[tuple[int, int]]
     preempted: set[int]
     used_blocks: int
+    cached_tokens: dict[int, int] = dataclasses.field(default_factory=dict, compare=False)
+    overwritten_blocks: int = dataclasses.field(default=0, compare=False)
 
 
 @dataclasses.dataclass
@@ -115,7 +122,7 @@ def make_scheduler(scheduler_cls: Any, limits: Limits, additional_config: dict[s
     }
     known = inspect.signature(SchedulerConfig).parameters
     with model_folder(limits.max_model_len) as folder:
-        cache = CacheConfig(block_size=limits.block_tokens, enable_prefix_caching=False)
+        cache = CacheConfig(block_size=limits.block_tokens, enable_prefix_caching=limits.prefix_caching)
         config = VllmConfig(
             scheduler_config=SchedulerConfig(**{name: value for name, value in wanted.items() if name in known}),
             model_config=ModelConfig(model=folder, dtype="float16", skip_tokenizer_init=True),
@@ -140,8 +147,48 @@ def make_scheduler(scheduler_cls: Any, limits: Limits, additional_config: dict[s
     )
 
 
-def make_request(row: np.record, index: int, **extra_args: Any) -> Any:
-    """A request of a workload as vLLM has it, its SLOs and weight as `vllm_xargs`."""
+def token_ids(workload: Workload, index: int) -> list[int]:
+    """The tokens of a prompt and its answer: those of its chunks, of which equal ones are equal, and else its own."""
+    row, prompts = workload.table[index], workload.prefixes
+    length = int(row.prompt_tokens + row.output_tokens)
+    ids = np.random.default_rng((0, index)).integers(MOST_ID, size=length)
+    if prompts is not None:
+        size = prompts.chunk_tokens
+        for place, chunk in enumerate(prompts.chunks[prompts.offsets[index] : prompts.offsets[index + 1]].tolist()):
+            ids[place * size : (place + 1) * size] = np.random.default_rng((1, chunk)).integers(MOST_ID, size=size)
+    return ids.tolist()  # type: ignore[no-any-return]
+
+
+def block_hasher(block_tokens: int) -> Any:
+    """What gives vLLM's requests the hashes of their blocks."""
+    from vllm.utils.hashing import get_hash_fn_by_name
+    from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+
+    function = get_hash_fn_by_name("sha256")
+    init_none_hash(function)
+    return get_request_block_hasher(block_tokens, function)
+
+
+def count_overwritten(pool: Any) -> list[int]:
+    """A list whose only number is of the blocks with names that this pool of vLLM has overwritten from now on."""
+    count, evict = [0], pool._maybe_evict_cached_block
+
+    def counted(block: Any) -> bool:
+        evicted = bool(evict(block))
+        count[0] += evicted
+        return evicted
+
+    pool._maybe_evict_cached_block = counted
+    return count
+
+
+def make_request(
+    row: np.record, index: int, prompt_ids: list[int] | None = None, hasher: Any = None, **extra_args: Any
+) -> Any:
+    """A request of a workload as vLLM has it, its SLOs and weight as `vllm_xargs`.
+
+    prompt_ids: its tokens; None: all the same. hasher: of its blocks, where prefixes are cached.
+    """
     from vllm.sampling_params import SamplingParams
     from vllm.v1.request import Request
 
@@ -149,11 +196,12 @@ def make_request(row: np.record, index: int, **extra_args: Any) -> Any:
     sampling = SamplingParams(ignore_eos=True, max_tokens=int(row.output_tokens), extra_args=terms | extra_args)
     return Request(
         request_id=f"{index:06d}",
-        prompt_token_ids=[5] * int(row.prompt_tokens),
+        prompt_token_ids=[5] * int(row.prompt_tokens) if prompt_ids is None else prompt_ids,
         sampling_params=sampling,
         pooling_params=None,
         arrival_time=float(row.arrival_s),
         priority=int(row.priority),
+        block_hasher=hasher,
     )
 
 
@@ -168,11 +216,16 @@ def drive(scheduler: Any, workload: Workload, device: LatencyModel, most_steps: 
     token_s: list[list[float]] = [[] for _ in table]
     pool = scheduler.kv_cache_manager.block_pool
     usable = pool.num_gpu_blocks - 1
+    caching = scheduler.kv_cache_manager.enable_caching
+    hasher = block_hasher(scheduler.block_size) if caching else None
+    ids_of = [token_ids(workload, index) for index in range(len(table))] if caching else None
+    overwritten = count_overwritten(pool)
     while arrived < len(table) or scheduler.has_unfinished_requests():
         if not scheduler.has_unfinished_requests():
             now_s = max(now_s, float(table["arrival_s"][arrived]))
         while arrived < len(table) and table["arrival_s"][arrived] <= now_s:
-            scheduler.add_request(make_request(table[arrived], arrived))
+            prompt = None if ids_of is None else ids_of[arrived][: int(table["prompt_tokens"][arrived])]
+            scheduler.add_request(make_request(table[arrived], arrived, prompt, hasher))
             arrived += 1
         output = scheduler.schedule()
         scheduled = output.num_scheduled_tokens
@@ -180,8 +233,10 @@ def drive(scheduler: Any, workload: Workload, device: LatencyModel, most_steps: 
         start_s = now_s
         if scheduled:
             now_s += float(device.batch_s(batch_of(scheduler, scheduled), device.coefficients))
-        ids = list(scheduled)
-        tokens = [[] if scheduler.requests[i].is_prefill_chunk else [7] for i in ids]
+        ids, requests = list(scheduled), scheduler.requests
+        had = {int(i): int(requests[i].num_computed_tokens) - n for i, n in scheduled.items()}
+        next_ids = [7 if ids_of is None else ids_of[int(i)][requests[i].num_tokens] for i in ids]
+        tokens = [[] if requests[i].is_prefill_chunk else [one] for i, one in zip(ids, next_ids, strict=True)]
         results = scheduler.update_from_output(
             output, ModelRunnerOutput(req_ids=ids, req_id_to_index={i: n for n, i in enumerate(ids)},
                                       sampled_token_ids=tokens)
@@ -192,7 +247,7 @@ def drive(scheduler: Any, workload: Workload, device: LatencyModel, most_steps: 
         if scheduled:
             batch = [(int(i), n) for i, n in scheduled.items()]
             preempted = {int(i) for i in output.preempted_req_ids or ()}
-            steps.append(Step(start_s, now_s, batch, preempted, used))
+            steps.append(Step(start_s, now_s, batch, preempted, used, had, overwritten[0]))
             if len(steps) >= most_steps:
                 break
     return Drive(steps, token_s)

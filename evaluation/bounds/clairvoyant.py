@@ -111,6 +111,11 @@ def check_scenario(scenario: Scenario) -> None:
             "prompts that begin alike cost less with prefix stores than the bound charges; there is a bound without "
             "prefix stores only"
         )
+    if any(pool.caches_prefixes(scenario.workload) for pool in pools):
+        raise ExperimentError(
+            "requests that begin alike share KV memory, and cost less than the bound charges; there is a bound without "
+            "prefix caching only (--prefix-caching off)"
+        )
     if scenario.incidents:
         raise ExperimentError(
             "engines fail, return or are drained; there is a bound for engines that are there all the time only"

@@ -20,7 +20,7 @@ from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 
 ALONE = ServingSpec(Demand(window="first"))
-ENGINES = ("engines", "prefill", "decode", "pools", "host_memory_gib", "prefix_store_tokens")
+ENGINES = ("engines", "prefill", "decode", "pools", "host_memory_gib", "prefix_store_tokens", "prefix_caching")
 
 
 def simulate(

@@ -83,7 +83,7 @@ def test_prefix_stores(servegym, alike):
     assert_is(document, simulate(workload, deployment=deployment, router="prefix-affinity").summary)
     assert document["cached_tokens"] >= 30 * 600
     assert document["ttft_s"]["p50"] < document_of(servegym(*arguments, "--json", "-"))["ttft_s"]["p50"]
-    assert "prompt tokens from prefix stores" in servegym(*arguments, *store).stdout
+    assert "tokens from prefix caches" in servegym(*arguments, *store).stdout
 
 
 def test_the_same_options_compare(servegym, alike):

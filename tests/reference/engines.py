@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from .disturbances import Corrector
 from .latency import Latency
+from .memory import Memory
 from .requests import INF, Request
 from .stores import Store
 
@@ -88,6 +89,7 @@ class Engine:
     closed: bool = False  # by a scaler
     drained: bool = False
     store: Store | None = None
+    memory: Memory | None = None  # None: it does not cache prefixes
     operators: "Operators | None" = None  # None: one layer of one
     rounds: int = 0
     blocking_s: list[float] = field(default_factory=list)  # of each preemption: a suspension that a round wanted
@@ -108,6 +110,8 @@ class Engine:
 
     @property
     def free_blocks(self) -> int:
+        if self.memory is not None:
+            return len(self.memory.free)
         return self.total_blocks - sum(request.blocks for request in self.queue) - sum(self.on_their_way.values())
 
     @property
@@ -118,6 +122,12 @@ class Engine:
     def load_s_per_token(self) -> float:
         """Host memory and prefix store load alike where there are both."""
         return self.host.load_s_per_token if self.store is None else self.store.load_s_per_token
+
+    def release(self, r: Request) -> None:
+        """r has no blocks here any more."""
+        if self.memory is not None:
+            self.memory.give_up(r)
+        r.blocks = 0
 
     def blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.block_tokens)  # rounded up

@@ -35,7 +35,8 @@ def apply_incident(sim: "Simulation", incident: Incident) -> None:
 def lose(r: Request, engine: Engine) -> None:
     """What r has at an engine."""
     engine.lost_tokens += r.computed + (0 if r.borrowed else r.kept)
-    r.computed = r.kept = r.blocks = 0
+    engine.release(r)
+    r.computed = r.kept = 0
     r.borrowed, r.task = False, None
     engine.kind.scheduler.forget(r)
 
@@ -93,12 +94,19 @@ def fail(sim: "Simulation", engine: Engine, now_s: float) -> None:
     if len(sim.engines) > 1:
         take_back_all(sim, engine, now_s, failed=True)
         sim.router_state.clear_store(engine.index)
+        lose_names(engine)
         return
     sim.running.stop(engine, now_s)
     engine.suspended, engine.moved_in_vain = [], []
     for r in engine.queue:
         lose(r, engine)
+    lose_names(engine)
     sim.router_state.forget_reports(engine.index)
+
+
+def lose_names(engine: Engine) -> None:
+    if engine.memory is not None:
+        engine.memory.lose_names()
 
 
 def bound_for(sim: "Simulation", r: Request, engine: Engine) -> bool:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from .memory import Memory
+
 
 @dataclass
 class Iteration:
@@ -43,6 +45,7 @@ class EngineLog:
     lost_tokens: int
     service_s: float
     serving: bool  # at the end
+    memory: Memory | None = None  # that it has, with counts of what was found there
 
 
 @dataclass

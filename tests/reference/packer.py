@@ -81,6 +81,7 @@ class Formation:
     evicted: list[Request] = field(default_factory=list)
     saved: list[int] = field(default_factory=list)  # tokens, of each of the evicted
     loaded: list[tuple[Request, int]] = field(default_factory=list)  # in order, with tokens
+    considered: Request | None = None  # for admission
     waits: bool = False  # for KV to arrive: there is no batch
     resumed: Work | None = None  # there is no batch either: a suspended task goes on
 
@@ -105,16 +106,28 @@ class Formation:
             if self.resumed is not None:
                 return
             gave_up_its_own = self.fill()
+            self.consider(None)
             if self.batch:
                 return
             if not gave_up_its_own:
-                return self.progress()
+                self.progress()
+                self.consider(None)
+                return
 
     def in_rank_order(self) -> list[Request]:
         """The requests that are in no task nor left out, lowest rank first; ties by place: sorted() keeps equals so."""
         pairs = zip(self.decision.ranks, self.engine.queue, strict=True)
         can_run = [(rank, r) for rank, r in pairs if r.task is None and rank[0] != LEFT_OUT]
         return [r for _, r in sorted(can_run, key=lambda pair: pair[0])]
+
+    def consider(self, r: Request | None) -> None:
+        """What r, without memory, finds counts from here on; what was found for another does not."""
+        if self.considered is not None:
+            self.considered.found, self.considered.found_tokens = [], 0
+        self.considered = r
+        if r is not None and self.engine.memory is not None and not r.holder:
+            r.found = self.engine.memory.find(r)
+            r.found_tokens = len(r.found) * self.engine.block_tokens
 
     def fill(self) -> bool:
         """Visit the requests in rank order. True: one gave up its own memory."""
@@ -127,6 +140,7 @@ class Formation:
             # 2. Skipped
             if admission_closed and not r.holder:
                 continue
+            self.consider(r)
             if limits.first_decides and batch and r.decoding != batch[0][0].decoding:
                 continue
             # 3. Chunk
@@ -190,7 +204,7 @@ class Formation:
         if r.decoding and limits.untimed_decodes:
             return want
         before = [request.shape(tokens) for request, tokens in self.batch]
-        moving_s = self.moving_s + r.kept * self.engine.load_s_per_token
+        moving_s = self.moving_s + r.to_load * self.engine.load_s_per_token
         timed = largest(want, lambda c: self.estimator.batch([*before, r.shape(c)]) + moving_s <= limits.time_budget_s)
         if r.decoding:
             return timed
@@ -205,14 +219,17 @@ class Formation:
             need += engine.watermark_blocks if given is None else given
             if self.decision.headroom_blocks is not None:
                 need += self.decision.headroom_blocks[engine.queue.index(r)]
-        return engine.free_blocks + sum(holder.blocks for holder in without) >= need
+        return engine.free_blocks + r.shared_blocks + sum(holder.blocks for holder in without) >= need
 
     def make_room(self, r: Request, chunk: int) -> None:
         """Rule 4 under EVICT_FOR_ALL; what it evicts does not close admission."""
-        below = [holder for holder in self.engine.holders if self.victim_rank(holder) > self.victim_rank(r)]
-        if self.room(r, chunk, without=below):
-            while not self.room(r, chunk):
-                self.evict(self.engine.holders)
+        if self.room(r, chunk, without=self.below(r)):
+            while not self.room(r, chunk) and self.below(r):
+                self.evict(self.below(r))
+                self.consider(r)
+
+    def below(self, r: Request) -> list[Request]:
+        return [holder for holder in self.engine.holders if self.victim_rank(holder) > self.victim_rank(r)]
 
     def victim_rank(self, r: Request) -> tuple[Rank, int]:
         """The highest gives up its memory first; ties: later place."""
@@ -221,18 +238,29 @@ class Formation:
         return ranks[place], place
 
     def lacks(self, r: Request, chunk: int) -> int:
-        """Blocks that r needs for its chunk beyond its own and the free ones; 0 or less: it has enough."""
-        return self.engine.blocks_for(r.cached + chunk) - r.blocks - self.engine.free_blocks
+        """Blocks that r needs for its chunk beyond its own, what it finds and the free ones; 0 or less: enough."""
+        return self.engine.blocks_for(r.cached + chunk) - r.blocks - r.shared_blocks - self.engine.free_blocks
 
     def evict(self, holders: list[Request]) -> None:
         """Of `holders` the one with the highest victim rank gives up all its blocks."""
         engine, decision = self.engine, self.decision
         victim = max(holders, key=self.victim_rank)
-        keep = 0 if decision.keep_tokens is None else decision.keep_tokens[engine.queue.index(victim)]
+        self.take_memory(
+            victim, 0 if decision.keep_tokens is None else decision.keep_tokens[engine.queue.index(victim)]
+        )
+        while engine.memory is not None:
+            hollow = next((r for r, _ in self.batch if engine.memory.is_hollow(r)), None)
+            if hollow is None or self.limits.preemptible is not None:
+                break
+            self.take_memory(hollow, 0)
+
+    def take_memory(self, victim: Request, keep: int) -> None:
+        engine = self.engine
         victim.kept = max(0, min(keep, victim.computed, engine.free_host_blocks * engine.block_tokens))
         victim.borrowed = False
         self.saved.append(victim.kept)
-        victim.blocks = victim.computed = 0
+        engine.release(victim)
+        victim.computed = 0
         self.counts.evictions += 1
         victim.evicted = self.counts.evictions
         self.evicted.append(victim)
@@ -241,14 +269,28 @@ class Formation:
     def join(self, r: Request, chunk: int) -> None:
         engine = self.engine
         if not r.holder:
+            memory, found_tokens = engine.memory, r.found_tokens
+            if memory is not None and r.admitted == 0:
+                memory.admitted_tokens += r.context
+                memory.cached_tokens += r.cached
+                r.cached_tokens += max(0, found_tokens - r.kept)
+            elif memory is not None:
+                memory.regained_tokens += found_tokens
             if r.admitted == 0:
                 for group in engine.groups_of(r):
                     group.admitted_prompt_tokens += r.prompt_tokens
             self.counts.admissions += 1
             r.admitted = self.counts.admissions
-            if r.kept > 0:
-                self.loaded.append((r, r.kept))
-            r.computed, r.kept, r.borrowed = r.kept, 0, False
+            if r.to_load > 0:
+                self.loaded.append((r, r.to_load))
+            if memory is not None:
+                memory.hold(r, r.found)
+            r.computed, r.kept, r.borrowed = r.cached, 0, False
+            self.consider(None)
+        if engine.memory is not None:
+            engine.memory.grow(r, r.computed + chunk)
+            if self.limits.preemptible is None:
+                engine.memory.name(r, r.computed + chunk)
         r.blocks = engine.blocks_for(r.computed + chunk)
         self.batch.append((r, chunk))
 
@@ -259,6 +301,7 @@ class Formation:
         """
         engine, limits = self.engine, self.limits
         r = self.decision.first_of(engine.queue, lambda r: r.task is None)
+        self.consider(r)
         if engine.suspended and engine.blocks_for(r.cached + r.left) > self.most_blocks:
             self.resumed = self.decision.first_of(engine.queue, lambda r: r.task is not None).task
             return
@@ -273,18 +316,21 @@ class Formation:
             if engine.on_their_way and engine.blocks_for(r.cached + chunk) > self.most_blocks:
                 self.waits = True
                 return
-            while self.lacks(r, chunk) > 0:
+            while self.lacks(r, chunk) + r.shared_blocks > 0:
                 others = [holder for holder in engine.holders if holder is not r]
                 if not others:
                     raise ValueError(f"request {r.index} does not fit into an empty engine")
                 self.evict(others)
-        chunk = min(chunk, (r.blocks + engine.free_blocks) * engine.block_tokens - r.cached)
+            self.consider(r)
+        chunk = min(chunk, (r.blocks + r.shared_blocks + engine.free_blocks) * engine.block_tokens - r.cached)
         self.join(r, chunk)
 
     @property
     def most_blocks(self) -> int:
-        """Free ones and those of all in the queue that are in no task."""
-        return self.engine.free_blocks + sum(holder.blocks for holder in self.engine.holders)
+        """All but those on their way and in tasks."""
+        engine = self.engine
+        in_tasks = sum(r.blocks for r in engine.queue if r.task is not None)
+        return engine.total_blocks - in_tasks - sum(engine.on_their_way.values())
 
 
 def largest(most: int, fits: Callable[[int], bool]) -> int:

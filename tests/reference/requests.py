@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .engines import Engine
+    from .memory import Block
     from .work import Work
 
 INF = math.inf
@@ -31,7 +32,7 @@ class Request:
     ready_s: float = math.nan  # when it joins its engine's queue; nan: at its arrival
     after: int = -1  # the request that it follows
     think_s: float = 0.0  # after the end of that
-    chunks: list[int] = field(default_factory=list)  # of its prompt, full ones, by number
+    chunks: list[int] = field(default_factory=list)  # of its prompt (and answer), full ones, by number
     tier: int = 0
 
     emitted: int = 0
@@ -39,6 +40,9 @@ class Request:
     kept: int = 0
     borrowed: bool = False  # what is kept is in a prefix store
     blocks: int = 0
+    table: "list[Block]" = field(default_factory=list)  # those blocks, at an engine that caches prefixes
+    found: "list[Block]" = field(default_factory=list)  # while it is considered for admission there
+    found_tokens: int = 0
     admitted: int = 0  # number of its last admission, counted over the run; 0: never
     evicted: int = 0  # number of its last eviction, counted over the run; 0: never
     emission_s: list[float] = field(default_factory=list)
@@ -48,7 +52,7 @@ class Request:
     kv_at: "Engine | None" = None  # the prefill engine that its KV is to leave
     decode_engine: int | None = None  # that the router has named
     sent_tokens: int = 0  # that were out when it was last sent somewhere for prefill
-    cached_tokens: int = 0  # taken from prefix stores
+    cached_tokens: int = 0  # taken from prefix stores and caches
     reroutes: int = 0  # times it was taken back
 
     def __post_init__(self) -> None:
@@ -61,7 +65,16 @@ class Request:
 
     @property
     def cached(self) -> int:
-        return self.computed + self.kept
+        return self.computed + max(self.kept, self.found_tokens)
+
+    @property
+    def to_load(self) -> int:
+        return max(0, self.kept - self.found_tokens)
+
+    @property
+    def shared_blocks(self) -> int:
+        """Of those found, held by others."""
+        return sum(block.holders > 0 for block in self.found)
 
     @property
     def left(self) -> int:

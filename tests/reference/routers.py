@@ -213,7 +213,7 @@ class PrefixAffinity(Router):
     def own_s(self, r: Request, snapshot: EngineSnapshot) -> float:
         cached = 0
         if snapshot.store is not None:
-            there = itertools.takewhile(snapshot.store.has, r.chunks)
+            there = itertools.takewhile(snapshot.store.has, snapshot.store.of_prompt(r))
             cached = min(snapshot.store.chunk_tokens * len(list(there)), r.context - 1)
         return snapshot.fit.exec(r.context - cached, cached, False)
 

@@ -155,7 +155,7 @@ class Simulation:
         engine.queue.append(r)
         engine.joined, engine.waits_for_kv = True, False
         if engine.store is not None and r.computed == 0:
-            r.kept = min(engine.store.use_leading(r.chunks), r.context - 1)
+            r.kept = min(engine.store.use_leading(engine.store.of_prompt(r)), r.context - 1)
             r.borrowed = r.kept > 0
             r.cached_tokens += r.kept
 
@@ -192,6 +192,8 @@ class Simulation:
             r.task = None
             engine.computed_tokens += tokens
             r.computed += tokens
+            if engine.memory is not None:
+                engine.memory.name(r, r.computed)
             if r.left == 0:
                 self.emit(r, engine, now_s)
         self.lines.try_first([engine], now_s)
@@ -209,9 +211,10 @@ class Simulation:
         if is_first:
             self.router_state.first_token(r, engine.index, now_s)
             if engine.store is not None:
-                engine.store.put(r.chunks)
+                engine.store.put(engine.store.of_prompt(r))
         if r.emitted == r.output_tokens:
-            r.blocks, r.finish_s = 0, now_s
+            engine.release(r)
+            r.finish_s = now_s
             engine.queue.remove(r)
             self.router_state.finish(r, engine.index, now_s)
             for group in engine.groups_of(r):
@@ -233,7 +236,7 @@ class Simulation:
             engines=[
                 EngineLog(
                     e.busy_s, e.rounds, len(e.blocking_s), e.blocking_s, e.failures, e.recalled, e.lost_tokens,
-                    e.service_s, e.serving,
+                    e.service_s, e.serving, e.memory,
                 )
                 for e in self.engines
             ],

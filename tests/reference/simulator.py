@@ -12,6 +12,7 @@ from .engines import Engine, HostMemory, Kind
 from .incidents import Incident
 from .latency import Latency
 from .log import EngineLog, Iteration, Log, Move, StuckError
+from .memory import Memory
 from .packer import Scheduler
 from .requests import INF, Request
 from .routers import Router
@@ -38,6 +39,7 @@ class Pool:
     tier: int | None = None  # None: the common pool
     operators: Operators | None = None
     prefix_store: PrefixStore | None = None
+    prefix_caching: bool = False
 
 
 def simulate(
@@ -55,12 +57,17 @@ def simulate(
     host: HostMemory | None = None,  # of each engine
     clients: int | None = None,
     max_concurrency: int | None = None,
+    prefix_caching: bool = False,
+    chunk_tokens: int = 1,  # of the chunks of prompts
 ) -> Log:
     """Serve `requests` (dicts with the fields of `Request`, in order of arrival; other keys are ignored)."""
-    pool = Pool(engines, block_tokens, total_blocks, watermark, scheduler, device, estimator, host=host)
+    pool = Pool(
+        engines, block_tokens, total_blocks, watermark, scheduler, device, estimator, host=host,
+        prefix_caching=prefix_caching,
+    )  # fmt: skip
     return simulate_cluster(
         requests, [pool], until_s=until_s, drift=drift, correction=correction, clients=clients,
-        max_concurrency=max_concurrency,
+        max_concurrency=max_concurrency, chunk_tokens=chunk_tokens,
     )  # fmt: skip
 
 
@@ -96,6 +103,8 @@ def simulate_cluster(
             machine.corrector = None if correction is None else Corrector(*correction)
             machine.pool, machine.tier, machine.operators = place, pool.tier, pool.operators
             machine.store = None if pool.prefix_store is None else Store(pool.prefix_store, chunk_tokens)
+            if pool.prefix_caching and pool.role != "decode":
+                machine.memory = Memory(pool.total_blocks, pool.block_tokens, chunk_tokens)
             machines.append(machine)
     simulation = Simulation(
         everyone, machines, drift=drift, router=router, link=link, signal_delay_s=signal_delay_s, scaler=scaler,

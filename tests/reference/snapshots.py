@@ -104,7 +104,7 @@ class RouterState:
         snapshot.out.append(r.emitted)
         snapshot.changed_s = now_s
         if snapshot.store is not None:
-            snapshot.store.put(r.chunks)
+            snapshot.store.put(snapshot.store.of_prompt(r))
 
     def first_token(self, r: Request, engine: int, now_s: float) -> None:
         snapshot = self.snapshots[engine]

@@ -1,6 +1,10 @@
 """Prefix stores: "Prefix stores" of docs/simulation.md."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .requests import Request
 
 WAYS = 16  # chunks in a set
 
@@ -28,6 +32,10 @@ class Store:
     def set_of(self, chunk: int) -> list[int]:
         number = max(1, self.size.tokens // (WAYS * self.chunk_tokens))
         return self.sets.setdefault(chunk % number, [])
+
+    def of_prompt(self, r: "Request") -> list[int]:
+        """The chunks of its prompt, without those of its answer."""
+        return r.chunks[: r.prompt_tokens // self.chunk_tokens]
 
     def has(self, chunk: int) -> bool:
         return chunk in self.set_of(chunk)

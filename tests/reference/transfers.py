@@ -76,6 +76,7 @@ class Lines:
         r, source, destination = transfer.request, transfer.source, transfer.destination
         self.sent.remove(transfer)
         del source.on_their_way[r.index]
+        source.release(r)
         r.blocks, r.kv_at = destination.on_their_way.pop(r.index), None
         source.waits_for_kv = destination.waits_for_kv = False
 

@@ -12,15 +12,18 @@ def named_arrays(run: SimulationState) -> Iterator[tuple[str, np.ndarray]]:
     for name, value in run._asdict().items():
         if isinstance(value, np.ndarray):
             yield name, value
-    for name, value in run.state._asdict().items():
-        yield f"state.{name}", value
+    for part in ("state", "cache"):
+        for name, value in getattr(run, part)._asdict().items():
+            if isinstance(value, np.ndarray):
+                yield f"{part}.{name}", value
 
 
 def copied(run: SimulationState) -> SimulationState:
     """A run that can go on without touching this one."""
     arrays = {name: value.copy() for name, value in run._asdict().items() if isinstance(value, np.ndarray)}
     state = type(run.state)(*(value.copy() for value in run.state))
-    return run._replace(**arrays, state=state)
+    cache = run.cache._replace(blocks=run.cache.blocks.copy(), tables=run.cache.tables.copy())
+    return run._replace(**arrays, state=state, cache=cache)
 
 
 def as_bytes(run: SimulationState) -> dict[str, bytes]:

@@ -48,7 +48,8 @@ def with_prompts(draw: st.DrawFn, workload: Workload) -> Workload:
     if draw(st.booleans()):
         return workload
     chunk_tokens = draw(st.integers(1, 8))
-    counts = workload.table["prompt_tokens"] // chunk_tokens
+    answers = workload.table["output_tokens"] * draw(st.booleans())
+    counts = (workload.table["prompt_tokens"] + answers) // chunk_tokens
     family = draw(st.lists(st.integers(0, 1), min_size=len(counts), max_size=len(counts)))
     rows = [1000 * k + np.arange(count) for k, count in zip(family, counts.tolist(), strict=True)]
     return dataclasses.replace(
@@ -58,7 +59,7 @@ def with_prompts(draw: st.DrawFn, workload: Workload) -> Workload:
 
 @st.composite
 def troubled_pools(draw: st.DrawFn, pool: Deployment, workload: Workload, tiers: int) -> Deployment:
-    """A pool in a tier or not, with boundaries to suspend batches at, and a prefix store."""
+    """A pool in a tier or not, with boundaries to suspend batches at, and prefix store or cache."""
     table = workload.table
     needed = int((table["prompt_tokens"] + table["output_tokens"] - 1).max())
     blocks = max(pool.total_blocks, -(-needed // pool.block_tokens))  # what is taken back is prefilled with its answer
@@ -75,6 +76,7 @@ def troubled_pools(draw: st.DrawFn, pool: Deployment, workload: Workload, tiers:
         total_blocks=blocks,
         tier=draw(st.one_of(st.none(), st.integers(0, tiers - 1))),
         operators=draw(st.one_of(st.none(), operators)),
+        prefix_caching=draw(st.sampled_from([None, True, False])),
         prefix_store=draw(st.one_of(st.none(), st.builds(PrefixStore, st.integers(1, 400), st.just(load_s)))),
         scheduler=draw(st.one_of(st.just(pool.scheduler), any_settings(RANDOM_SCHEDULER))),
     )

@@ -19,6 +19,7 @@ from servegym.simulator.types import (
     EVICTED,
     FAILED,
     FINISH,
+    FOUND,
     HELD,
     LOADED,
     MOVED,
@@ -33,6 +34,7 @@ from servegym.simulator.types import (
     SUSPENDED,
     TOKEN,
 )
+from tests.simulator.replayed_cache import cache_of
 from tests.simulator.replayed_link import ReplayedLink, destinations
 from tests.simulator.replayed_store import store_of
 
@@ -41,7 +43,8 @@ ENDS, SUSPENSIONS, RECEIPTS, ROUTING, STARTS = range(5)
 PART_OF_INSTANT = {
     TOKEN: ENDS, FINISH: ENDS, BATCH_END: ENDS, DEPARTED: ENDS, SUSPENDED: SUSPENSIONS, RECEIVED: RECEIPTS,
     FAILED: ROUTING, RETURNED: ROUTING, DRAINED: ROUTING, MOVED: ROUTING, RECALLED: ROUTING, HELD: ROUTING,
-    ARRIVAL: ROUTING, EVICTED: STARTS, LOADED: STARTS, BATCH_START: STARTS, SCHEDULED: STARTS, RESUMED: STARTS,
+    ARRIVAL: ROUTING, EVICTED: STARTS, FOUND: STARTS, LOADED: STARTS, BATCH_START: STARTS, SCHEDULED: STARTS,
+    RESUMED: STARTS,
 }  # fmt: skip
 
 
@@ -93,7 +96,8 @@ class Replay:
     lost_tokens: list[int]  # computed or kept, and then evicted or taken back
     unfinished_tokens: list[int]  # scheduled in iterations that were lost
     borrowed_tokens: list[int]  # loaded from a prefix store
-    cached_tokens: list[int]  # found there
+    cached_tokens: list[int]  # found there, and at first admissions in a prefix cache
+    found_tokens: list[int]  # in a prefix cache, at all admissions
     evictions: list[int]
     reroutes: list[int]
     route: list[list[int]]  # engines a request was at, in order
@@ -134,7 +138,9 @@ class _Replayer:
         self.held = set[int]()  # of those, who has been in a line
         self.source: dict[int, int] = {}  # engine at which the KV of a departed request is
         self.hosts = [pool.host or HostMemory(0, 0.0, 0.0) for pool in self.pools]
-        self.stores = [store_of(pool, simulation.scenario.workload.prefixes) for pool in self.pools]
+        self.stores = [store_of(pool, simulation.scenario.workload) for pool in self.pools]
+        self.caches = [cache_of(pool, simulation.scenario.workload) for pool in self.pools]
+        self.admitted = [False] * n  # since it was sent to where it is
         self.ready_s = simulation.arrays.outcomes["ready_s"]
         self.queues: list[list[int]] = [[] for _ in range(self.engines)]
         self.up, self.drained = [True] * self.engines, [False] * self.engines
@@ -155,7 +161,7 @@ class _Replayer:
         self.departing: list[int] = []  # who must leave now
         self.recalling: list[tuple[int, int]] = []  # (engine, request): who must be taken back now
         self.now_s = 0.0
-        by_request, by_engine = [[0] * n for _ in range(7)], [[0] * self.engines for _ in range(7)]
+        by_request, by_engine = [[0] * n for _ in range(8)], [[0] * self.engines for _ in range(7)]
         self.log = Replay(
             [], [[] for _ in range(n)], [[] for _ in range(n)], [False] * n, *by_request, [[] for _ in range(n)], 0,
             *by_engine, *([0.0] * self.engines for _ in range(3)),
@@ -164,8 +170,9 @@ class _Replayer:
     def play(self) -> Replay:
         handlers = {
             ARRIVAL: self.arrive, EVICTED: self.evict, BATCH_START: self.start, SCHEDULED: self.schedule,
-            LOADED: self.load, TOKEN: self.token, FINISH: self.finish, BATCH_END: self.end, DEPARTED: self.depart,
-            RECEIVED: self.receive, SUSPENDED: self.suspend, RESUMED: self.resume, FAILED: self.fail,
+            FOUND: self.find, LOADED: self.load, TOKEN: self.token, FINISH: self.finish, BATCH_END: self.end,
+            DEPARTED: self.depart, RECEIVED: self.receive, SUSPENDED: self.suspend, RESUMED: self.resume,
+            FAILED: self.fail,
             RETURNED: self.come_back, DRAINED: self.drain, MOVED: self.move, RECALLED: self.recall, HELD: self.hold,
             SENT: self.send, STOPPED: self.stop_sending,
         }  # fmt: skip
@@ -202,6 +209,12 @@ class _Replayer:
     def blocks_in_use(self, engine: int) -> int:
         return sum(self.blocks[engine].values())
 
+    def fewest_blocks(self, engine: int) -> int:
+        """In use, if requests share all they could."""
+        if self.caches[engine] is None:
+            return self.blocks_in_use(engine)
+        return max(self.blocks[engine].values(), default=0)
+
     def blocks_of(self, engine: int, tokens: int) -> int:
         return -(-int(tokens) // self.pools[engine].block_tokens)
 
@@ -230,6 +243,7 @@ class _Replayer:
         self.held.discard(r)
         self.queues[e].append(r)
         self.sent[r] = self.emitted[r]
+        self.admitted[r] = False
         self.log.route[r].append(e)
         if self.stores[e] is not None:
             self.kept[r] = self.stores[e].look_up(r, self.context(r) - 1)
@@ -251,6 +265,9 @@ class _Replayer:
         assert r in self.queues[e] and not self.in_task(e, r)
         assert 0 <= line.tokens <= self.computed[r], "saved more than there was"
         self.loading.pop(r, None)
+        if self.caches[e] is not None:
+            self.caches[e].found.pop(r, None)
+        self.admitted[r] = True
         self.kept[r] = int(line.tokens)
         kept_blocks = sum(self.blocks_of(e, self.kept[k]) for k in self.queues[e] if not self.borrowed[k])
         assert kept_blocks <= self.hosts[e].blocks, "more in host memory than it holds"
@@ -262,16 +279,34 @@ class _Replayer:
         del self.blocks[e][r]
         self.evicted_before[e].append(r)
 
+    def find(self, line: np.record) -> None:
+        e, r, tokens = int(line.engine), int(line.request), int(line.tokens)
+        assert self.running[e] is None and r in self.queues[e] and r not in self.blocks[e]
+        assert self.caches[e] is not None and 0 < tokens < self.context(r)
+        assert tokens % self.pools[e].block_tokens == 0
+        self.computed[r] = self.caches[e].found[r] = tokens
+        self.blocks[e][r] = self.blocks_of(e, tokens)
+        self.log.found_tokens[r] += tokens
+        if not self.admitted[r]:
+            self.log.cached_tokens[r] += max(0, tokens - self.kept[r])
+        instead = min(self.kept[r], tokens)  # of what it has kept
+        self.log.lost_tokens[r] += instead * (not self.borrowed[r])
+        self.kept[r] -= instead
+        if self.kept[r] == 0:
+            self.borrowed[r] = False
+
     def load(self, line: np.record) -> None:
         e, r = int(line.engine), int(line.request)
         assert self.running[e] is None and r in self.queues[e]
-        assert line.tokens == self.kept[r] > 0 and r not in self.blocks[e]
+        found = 0 if self.caches[e] is None else self.caches[e].found.get(r, 0)
+        assert line.tokens == self.kept[r] > 0 and (r not in self.blocks[e] or found > 0)
         store, host = self.pools[e].prefix_store, self.pools[e].host
         from_store = host is None and store is not None
         self.moving_s[e] += self.kept[r] * (store if from_store else self.hosts[e]).load_s_per_token
         self.log.borrowed_tokens[r] += self.kept[r] * self.borrowed[r]
-        self.computed[r] = self.loading[r] = self.kept[r]
-        self.blocks[e][r] = self.blocks_of(e, self.kept[r])
+        self.loading[r] = self.kept[r]
+        self.computed[r] = found + self.kept[r]
+        self.blocks[e][r] = self.blocks_of(e, self.computed[r])
         self.kept[r], self.borrowed[r] = 0, False
 
     def start(self, line: np.record) -> None:
@@ -298,15 +333,19 @@ class _Replayer:
         decoding = self.emitted[r] > 0 and left == 1
         assert self.kept[r] == 0, "computed on while a part lies in host memory"
         loaded = self.loading.pop(r, 0)
-        holder_before = r in self.blocks[e] and not loaded
+        found = self.caches[e] is not None and r in self.caches[e].found
+        holder_before = r in self.blocks[e] and not loaded and not found
+        self.admitted[r] = True
         batch.entries.append(Entry(r, tokens, self.computed[r], left, decoding, holder_before, loaded))
         self.log.scheduled_tokens[r] += tokens
         self.blocks[e][r] = self.blocks_of(e, self.computed[r] + tokens)
 
     def formed(self, batch: Batch) -> None:
         assert batch.entries, "an empty batch"
-        total_blocks = self.pools[batch.engine].total_blocks
-        assert self.blocks_in_use(batch.engine) <= total_blocks, "more KV blocks than there are"
+        total_blocks, cache = self.pools[batch.engine].total_blocks, self.caches[batch.engine]
+        assert self.fewest_blocks(batch.engine) <= total_blocks, "more KV blocks than there are"
+        if cache is not None:
+            cache.check_batch([(entry.request, entry.computed + entry.tokens) for entry in batch.entries])
         batch.holders = len(self.blocks[batch.engine])
 
     def token(self, line: np.record) -> None:
@@ -319,11 +358,13 @@ class _Replayer:
     def end(self, line: np.record) -> None:
         e, batch = int(line.engine), self.running[line.engine]
         assert batch is not None, "an end without a start"
-        assert line.tokens == self.blocks_in_use(e)
+        assert self.fewest_blocks(e) <= line.tokens <= min(self.blocks_in_use(e), self.pools[e].total_blocks)
         expected = []
         for entry in batch.entries:
             r = entry.request
             self.computed[r] += entry.tokens
+            if self.caches[e] is not None:
+                self.caches[e].fill(r, self.computed[r])
             if self.computed[r] < self.context(r):
                 continue
             self.emitted[r] += 1
@@ -420,6 +461,8 @@ class _Replayer:
         self.recalling += [(e, r) for r in sorted(self.source) if self.source[r] == e]
         if self.stores[e] is not None:
             self.stores[e].clear()
+        if self.caches[e] is not None:
+            self.caches[e].filled = set()
 
     def take_back_all(self, e: int, now_s: float) -> None:
         lost = [self.stop(e, now_s)] if self.running[e] is not None else []

@@ -1,7 +1,7 @@
 """A prefix store in plain Python (docs/simulation.md, "Prefix stores")."""
 
 from servegym.simulator.deployment import Deployment
-from servegym.simulator.prefixes import Prompts
+from servegym.simulator.workload import Workload
 
 WAYS = 16
 
@@ -9,12 +9,15 @@ WAYS = 16
 class ReplayedStore:
     """Sets of chunks, each in order of their last use."""
 
-    def __init__(self, tokens: int, prompts: Prompts):
-        self.prompts = prompts
-        self.sets: list[list[int]] = [[] for _ in range(max(1, tokens // (WAYS * prompts.chunk_tokens)))]
+    def __init__(self, tokens: int, workload: Workload):
+        assert workload.prefixes is not None
+        self.chunk_tokens = workload.prefixes.chunk_tokens
+        self.offsets, self.all_chunks = workload.prefixes.offsets, workload.prefixes.chunks
+        self.most = workload.table["prompt_tokens"] // self.chunk_tokens  # what follows is of the answer
+        self.sets: list[list[int]] = [[] for _ in range(max(1, tokens // (WAYS * self.chunk_tokens)))]
 
     def chunks(self, r: int) -> list[int]:
-        return self.prompts.chunks[self.prompts.offsets[r] : self.prompts.offsets[r + 1]].tolist()
+        return self.all_chunks[self.offsets[r] : self.offsets[r + 1]].tolist()[: self.most[r]]
 
     def use(self, chunk: int) -> None:
         places = self.sets[chunk % len(self.sets)]
@@ -32,7 +35,7 @@ class ReplayedStore:
                 break
             self.use(chunk)
             found += 1
-        return min(found * self.prompts.chunk_tokens, most)
+        return min(found * self.chunk_tokens, most)
 
     def put(self, r: int) -> None:
         for chunk in self.chunks(r):
@@ -42,7 +45,7 @@ class ReplayedStore:
         self.sets = [[] for _ in self.sets]
 
 
-def store_of(pool: Deployment, prompts: Prompts | None) -> ReplayedStore | None:
-    if pool.prefix_store is None or prompts is None or pool.role == "decode":
+def store_of(pool: Deployment, workload: Workload) -> ReplayedStore | None:
+    if pool.prefix_store is None or workload.prefixes is None or pool.role == "decode":
         return None
-    return ReplayedStore(pool.prefix_store.tokens, prompts)
+    return ReplayedStore(pool.prefix_store.tokens, workload)

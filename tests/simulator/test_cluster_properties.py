@@ -18,6 +18,7 @@ from servegym.simulator.types import DEPARTED, RECEIVED, ROLE_PREFILL
 from servegym.simulator.workload import Workload
 from tests.simulator.arrays import as_bytes, router_bytes
 from tests.simulator.forming import linear
+from tests.simulator.named_blocks import assert_memory_is_whole
 from tests.simulator.replay import replay
 from tests.strategies import cluster_scenarios, policies, scenarios
 
@@ -153,6 +154,9 @@ def assert_blocks_add_up(simulation: Simulation) -> None:
         assert engine.holders == len(holders) + len(leaving) + len(coming)
         kept = arrays.requests["kept_tokens"][queue] * (arrays.outcomes["borrowed"][queue] == 0)
         assert engine.host_blocks - engine.free_host_blocks == (-(-kept // engine.block_tokens)).sum()
+        if engine.cache.on:
+            assert_memory_is_whole(simulation, e)
+            continue
         ends = [int(arrays.requests[r].last_block) for r in [*holders, *coming]]
         ends += [int(arrays.outcomes[r].source_block) for r in leaving]
         lengths = []

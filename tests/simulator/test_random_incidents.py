@@ -55,10 +55,10 @@ def assert_in_service(log: Replay, simulation: Simulation) -> None:
 
 
 def assert_tokens_are_conserved(log: Replay, scenario: Scenario) -> None:
-    """What is computed or read from prefix stores: the prompt, every token but the last, again what was lost, and
-    chunks of iterations that were lost."""
+    """What is computed, found or read from prefix stores: the prompt, every token but the last, again what was lost,
+    and chunks of iterations that were lost."""
     table = scenario.workload.table
-    computed = np.array(log.scheduled_tokens) + log.borrowed_tokens
+    computed = np.array(log.scheduled_tokens) + log.borrowed_tokens + log.found_tokens
     needed = table["prompt_tokens"] + table["output_tokens"] - 1 + log.lost_tokens + log.unfinished_tokens
     done = np.array(log.finished)
     np.testing.assert_array_equal(computed[done], needed[done])

@@ -35,6 +35,7 @@ servegym simulate --prefill 2 --decode 2 --router min-load --link-gb-per-s 10
 servegym simulate --scheduler semantic --slo semantic --host-memory 64 --predictor length_error=0.2,latency_s=0.01
 
 servegym simulate --trace mooncake.jsonl --engines 4 --router prefix-affinity --prefix-store-tokens 4000000
+servegym simulate --trace mooncake.jsonl --engines 4 --prefix-caching off
 
 servegym simulate --slo qoserve:shares=70-15-15 --arrivals gamma:cv=3 --load high
 
@@ -167,10 +168,12 @@ def violations_by_class(document: dict[str, Any]) -> dict[str, str]:
 
 
 def asked_for(document: dict[str, Any]) -> dict[str, str]:
-    """Figures of what not every run has: prefix stores, incidents, a scaler."""
+    """Figures of what not every run has: prompts that begin alike, incidents, a scaler."""
     arguments, figures = document["arguments"], {}
-    if arguments["prefix_store_tokens"]:
-        figures["prompt tokens from prefix stores"] = number(document["cached_tokens"])
+    if document["cached_tokens"]:
+        figures["tokens from prefix caches"] = (
+            f"{number(document['cached_tokens'])}, {document['cached_share']:.1%} of those admitted"
+        )
     if arguments["incidents"] or arguments["scaler"]:
         figures["requests taken back"] = (
             f"{number(document['reroutes'])}, with {number(document['lost_tokens'])} tokens of KV"

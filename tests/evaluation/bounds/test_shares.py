@@ -51,9 +51,15 @@ def test_no_bound_where_prompts_are_taken_from_stores(tmp_path):
         with pytest.raises(ExperimentError, match="prefix stores"):
             find(with_store(scene(), alike))
     assert not list(tmp_path.iterdir())
-    # A store, and nothing to keep there; prompts that begin alike, and no store.
-    check_scenario(with_store(scene(), None))
-    check_scenario(dataclasses.replace(scene(), workload=dataclasses.replace(scene().workload, prefixes=alike)))
+    check_scenario(with_store(scene(), None))  # a store, and nothing to keep there
+
+
+def test_no_bound_where_requests_share_memory():
+    alike = Prompts(16, np.array([0, 2, 4]), np.array([0, 1, 0, 1]))
+    shared = dataclasses.replace(scene(), workload=dataclasses.replace(scene().workload, prefixes=alike))
+    with pytest.raises(ExperimentError, match="--prefix-caching off"):
+        check_scenario(shared)
+    check_scenario(dataclasses.replace(shared, deployment=dataclasses.replace(shared.deployment, prefix_caching=False)))
 
 
 def test_no_bound_where_engines_come_and_go():

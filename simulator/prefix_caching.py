@@ -1,0 +1,154 @@
+"""Requests that begin alike share KV blocks, as vLLM V1 has it: docs/prefix_caching.md.
+
+While the packer considers a request without memory, the tokens it has found count as computed and the blocks it has
+found are in its table, though it does not hold them yet. So the packer's rules need not know how they came about.
+"""
+
+from servegym.simulator.compilation import kernel
+from servegym.simulator.memory import blocks_for, release
+from servegym.simulator.named_blocks import (
+    find_block,
+    give_name,
+    leave_queue,
+    name_of,
+    queue_first,
+    queue_last,
+    take_first,
+    take_name,
+)
+from servegym.simulator.timeline import note
+from servegym.simulator.types import FOUND
+
+
+@kernel
+def consider(run, e, r):
+    """Look up what request r, without memory, finds at engine e; it counts until `look_away`, or for good if it is
+    admitted."""
+    look_away(run, e)
+    request, engine, cache, table = run.requests[r], run.engines[e], run.cache, run.outcomes[r].table
+    blocks = cache.blocks[e]
+    most = (request.prompt_tokens + request.emitted_tokens - 1) // engine.block_tokens  # one token is computed anew
+    found, shared = 0, 0
+    while found < most:
+        block = find_block(engine, blocks, name_of(cache, r, found, engine.block_tokens))
+        if block < 0:
+            break
+        cache.tables[table + found] = block
+        shared += blocks[block].references > 0
+        found += 1
+    engine.cache.considered, engine.cache.kept_tokens = r, request.kept_tokens
+    engine.cache.found_blocks, engine.cache.shared_blocks = found, shared
+    request.computed_tokens = found * engine.block_tokens
+    request.kept_tokens = max(0, request.kept_tokens - request.computed_tokens)
+
+
+@kernel
+def look_away(run, e):
+    """The request that was considered, if any, has not been admitted: it is as it was."""
+    cache = run.engines[e].cache
+    if cache.considered >= 0:
+        request = run.requests[cache.considered]
+        request.computed_tokens, request.kept_tokens = 0, cache.kept_tokens
+    cache.considered, cache.found_blocks, cache.shared_blocks = -1, 0, 0
+
+
+@kernel
+def hold_found(run, e, r):
+    """Request r, which is being considered, is admitted: it holds what it has found. Returns the tokens to be loaded;
+    kept_tokens is again all that it has kept."""
+    request, outcome, engine, cache = run.requests[r], run.outcomes[r], run.engines[e], run.cache
+    blocks, found = cache.blocks[e], engine.cache.found_blocks
+    for i in range(found):
+        block = cache.tables[outcome.table + i]
+        if blocks[block].references == 0:
+            leave_queue(engine, blocks, block)
+        blocks[block].references += 1
+    to_load, request.kept_tokens = request.kept_tokens, engine.cache.kept_tokens
+    if found > 0:
+        request.blocks = found
+        engine.holders += 1
+        if outcome.counted:
+            engine.totals.regained_tokens += request.computed_tokens
+        else:
+            outcome.cached_tokens += max(0, request.computed_tokens - request.kept_tokens)
+        if run.status[0].recording:
+            note(run, FOUND, e, r, request.computed_tokens, 0.0)
+    engine.cache.considered, engine.cache.found_blocks, engine.cache.shared_blocks = -1, 0, 0
+    return to_load
+
+
+@kernel
+def grow_named(request, outcome, engine, cache, tokens):
+    """Give the request the blocks it lacks for so many tokens in all; the caller has checked that they are free."""
+    blocks, count = cache.blocks[engine.index], blocks_for(tokens, engine.block_tokens)
+    if request.blocks == 0 and count > 0:
+        engine.holders += 1
+    for i in range(request.blocks, count):
+        block = take_first(engine, blocks)
+        blocks[block].references = 1
+        cache.tables[outcome.table + i] = block
+    request.blocks = max(request.blocks, count)
+    engine.totals.peak_blocks = max(engine.totals.peak_blocks, engine.total_blocks - engine.free_blocks)
+
+
+@kernel
+def name_filled(r, outcome, engine, cache, tokens):
+    """The blocks that the first so many tokens of request r fill get their names, where they have none."""
+    blocks, i = cache.blocks[engine.index], tokens // engine.block_tokens - 1
+    while i >= 0:
+        block = cache.tables[outcome.table + i]
+        if blocks[block].name != 0:
+            break
+        give_name(engine, blocks, block, name_of(cache, r, i, engine.block_tokens))
+        i -= 1
+
+
+@kernel
+def let_go(outcome, engine, cache, count, computed_tokens):
+    """A request of so many blocks holds them no more. Returns how many lose their names, for they were not filled."""
+    blocks, unfilled = cache.blocks[engine.index], 0
+    for i in range(computed_tokens // engine.block_tokens, count):
+        block = cache.tables[outcome.table + i]
+        if blocks[block].name != 0:
+            take_name(engine, blocks, block)
+            unfilled += 1
+    for i in range(count - 1, -1, -1):
+        block = cache.tables[outcome.table + i]
+        blocks[block].references -= 1
+        if blocks[block].references == 0:
+            if blocks[block].name != 0:
+                queue_last(engine, blocks, block)
+            else:
+                queue_first(engine, blocks, block)
+    engine.holders -= 1
+    return unfilled
+
+
+@kernel
+def give_up(run, e, r):
+    """Request r gives up all its blocks, whether engine e caches or not; computed_tokens are as they were until now.
+    Returns how many blocks of the batch being formed lose their names."""
+    request, engine = run.requests[r], run.engines[e]
+    if engine.cache.on == 0:
+        release(request, engine, run.blocks[e])
+        return 0
+    if request.blocks == 0:
+        return 0
+    unfilled = let_go(run.outcomes[r], engine, run.cache, request.blocks, request.computed_tokens)
+    request.blocks = 0
+    return unfilled
+
+
+@kernel
+def who_counts_on_nothing(run, e):
+    """The position in the queue of the first request of the batch being formed that holds a block, among those it has
+    computed, that has lost its name; -1: there is none."""
+    engine, cache, queue = run.engines[e], run.cache, run.queues[e]
+    for k in range(run.packing[0].length):
+        r = run.entries[e, k].request
+        for i in range(run.requests[r].computed_tokens // engine.block_tokens):
+            if cache.blocks[e, cache.tables[run.outcomes[r].table + i]].name == 0:
+                for position in range(engine.queue_length):
+                    if queue[position] == r:
+                        return position
+    return -1

@@ -1,0 +1,87 @@
+"""KV blocks with names: "Names of blocks", "Memory" and "Finding" of docs/prefix_caching.md."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .requests import Request
+
+Name = tuple[str, int, int]
+
+
+@dataclass(eq=False)
+class Block:
+    name: Name | None = None
+    holders: int = 0
+
+
+class Memory:
+    """Of an engine that caches prefixes. chunk_tokens: of the chunks that requests list."""
+
+    def __init__(self, total_blocks: int, block_tokens: int, chunk_tokens: int) -> None:
+        self.block_tokens, self.chunk_tokens = block_tokens, chunk_tokens
+        self.free = [Block() for _ in range(total_blocks)]  # the next to be taken first
+        self.named: dict[Name, list[Block]] = {}  # in the order they were named
+        self.admitted_tokens = self.cached_tokens = self.regained_tokens = self.overwritten_blocks = 0
+
+    def name_of(self, r: "Request", i: int) -> Name:
+        chunk = ((i + 1) * self.block_tokens - 1) // self.chunk_tokens
+        return ("chunk", r.chunks[chunk], i) if chunk < len(r.chunks) else ("own", r.index, i)
+
+    def find(self, r: "Request") -> list[Block]:
+        """The first blocks of r that are here; one token at least is computed anew."""
+        found: list[Block] = []
+        while len(found) < (r.context - 1) // self.block_tokens:
+            blocks = self.named.get(self.name_of(r, len(found)))
+            if not blocks:
+                break
+            found.append(blocks[0])
+        return found
+
+    def hold(self, r: "Request", found: list[Block]) -> None:
+        for block in found:
+            if block.holders == 0:
+                self.free.remove(block)
+            block.holders += 1
+        r.table = list(found)
+
+    def grow(self, r: "Request", tokens: int) -> None:
+        """r has blocks for so many tokens."""
+        while len(r.table) * self.block_tokens < tokens:
+            block = self.free.pop(0)
+            self.overwritten_blocks += block.name is not None
+            self.forget(block)
+            block.holders = 1
+            r.table.append(block)
+
+    def name(self, r: "Request", tokens: int) -> None:
+        """The first so many tokens of r are in its blocks, or will be when the batch ends."""
+        for i, block in enumerate(r.table[: tokens // self.block_tokens]):
+            if block.name is None:
+                block.name = self.name_of(r, i)
+                self.named.setdefault(block.name, []).append(block)
+
+    def forget(self, block: Block) -> None:
+        """It has no name any more."""
+        if block.name is not None:
+            self.named[block.name].remove(block)
+            block.name = None
+
+    def give_up(self, r: "Request") -> None:
+        """r, whose computed tokens are as they were, holds no block any more."""
+        for block in r.table[r.computed // self.block_tokens :]:
+            self.forget(block)
+        for block in reversed(r.table):
+            block.holders -= 1
+            if block.holders == 0:
+                self.free.insert(0 if block.name is None else len(self.free), block)
+        r.table = []
+
+    def is_hollow(self, r: "Request") -> bool:
+        """Whether a block that r counts on as computed has no name."""
+        return any(block.name is None for block in r.table[: r.computed // self.block_tokens])
+
+    def lose_names(self) -> None:
+        for blocks in list(self.named.values()):
+            for block in list(blocks):
+                self.forget(block)
