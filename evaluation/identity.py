@@ -58,6 +58,8 @@ def deployment_digest(deployment: Deployment | Cluster) -> str:
         numbers = (pool.engines, pool.total_blocks, pool.block_tokens, pool.watermark, pool.role, pool.host)
         digest.update(f"{numbers} {pool.scheduler.to_json() if pool.scheduler else None}".encode())
         digest.update(f"{pool.tier} {pool.prefix_store}".encode())
+        if pool.startup is not None:
+            digest.update(f"{pool.startup}".encode())
         if pool.operators is not None:
             operators = pool.operators
             digest.update(f"{operators.layers} {operators.check_s} {operators.jitter_s}".encode())

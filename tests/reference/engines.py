@@ -87,6 +87,9 @@ class Engine:
     up: bool = True
     closed: bool = False  # by a scaler
     drained: bool = False
+    startup_s: float | None = None  # None: it is never off
+    ready_s: float = 0.0  # loaded from then on; INF: it is off
+    is_off: bool = False  # or loading
     store: Store | None = None
     operators: "Operators | None" = None  # None: one layer of one
     rounds: int = 0
