@@ -42,7 +42,7 @@ class Plan:
     """The fewest engines of each device that serve a rate, or the highest rate that so many engines serve.
 
     spec: with `rate_per_s` it is the fewest engines, else the highest rate of its `engines`. It may have several
-    devices, schedulers and routers. SLOs are as the recipe has them (`keep_slos`), so that they are the same for all.
+    devices and schedulers. SLOs are as the recipe has them (`keep_slos`), so that they are the same for all.
     target, duration_s, precision: as of a `GoodputSearch`, which says when a rate is served.
     prices: of an engine-hour, by device; others are those of its profile, where that has one.
 
@@ -125,10 +125,11 @@ class Plan:
         search, of_search = self.by_device[cell.device], SearchCell(cell.scheduler, cell.seed)
         if self.rate_per_s is None:
             row = search.run(of_search)
-            found = {name: row[name] for name in ("found", "share", "settled", "runs")}
-            rate = row["goodput_per_s"]
-            return {**cell._asdict(), **found, "engines": self.engines, "rate_per_s": rate, **self.lengths(cell, rate)}
-        rate, figures = self.rate_per_s, {}
+            taken = {name: row[name] for name in ("found", "share", "settled", "runs")}
+            highest = row["goodput_per_s"]
+            own = {"engines": self.engines, "rate_per_s": highest, "output_tokens": self.output_tokens(cell, highest)}
+            return {**cell._asdict(), **taken, **own}
+        rate, figures = self.rate_per_s, dict[int, dict[str, float]]()
 
         def is_enough(engines: int) -> bool:
             served = self.of(cell.device, engines, self.lasting_s).served(of_search, rate)
@@ -138,7 +139,7 @@ class Plan:
 
         first = max(1, math.ceil(rate / search.setup.saturation_rate_per_s))
         found = fewest(is_enough, first, min(MOST * first, MAX_ENGINES))
-        at = figures.get(found.enough)
+        at = None if found.enough is None else figures[found.enough]
         return {
             **cell._asdict(),
             "found": ABOVE if found.enough is None else WITHIN,
@@ -147,15 +148,14 @@ class Plan:
             "runs": found.runs,
             "engines": found.enough,
             "rate_per_s": rate,
-            **self.lengths(cell, rate),
+            "output_tokens": self.output_tokens(cell, rate),
         }
 
-    def lengths(self, cell: PlanCell, rate_per_s: float | None) -> dict[str, float | None]:
-        """How many tokens a request is answered with, on average."""
+    def output_tokens(self, cell: PlanCell, rate_per_s: float | None) -> float | None:
+        """With how many tokens a request is answered, on average; None where there is no rate."""
         if rate_per_s is None:
-            return {"output_tokens": None}
-        table = self.by_device[cell.device].workload(rate_per_s, cell.seed).table
-        return {"output_tokens": float(table["output_tokens"].mean())}
+            return None
+        return float(self.by_device[cell.device].workload(rate_per_s, cell.seed).table["output_tokens"].mean())
 
     @property
     def title(self) -> str:

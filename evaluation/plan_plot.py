@@ -41,7 +41,7 @@ def plot_plan(summary: pd.DataFrame, asks_engines: bool, title: str, path: str |
         )  # fmt: skip
     axes.set_yticks(places, labels)
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.45 * max(float(high.max()), float(means.max())) or 1.0)
+    axes.set_xlim(0, 1.6 * max(float(high.max()), float(means.max())) or 1.0)
     axes.set_xlabel(f"{unit}, mean over seeds" if summary["seeds"].min() > 1 else unit)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", color="0.9", linewidth=0.8)

@@ -46,7 +46,7 @@ SHOWN = {
 
 
 @spec_options(
-    many=("device", "scheduler", "router"),
+    many=("device", "scheduler"),
     without=LEFT_OUT,
     shown=SHOWN,
     help_texts={
