@@ -25,7 +25,7 @@ from servegym.scenarios.fleets import deployment_of, profile_of, title_of
 from servegym.scenarios.load import LOADS
 from servegym.scenarios.parts import Demand, Policies
 from servegym.scenarios.ranges import listed
-from servegym.scenarios.spec import ServingSpec
+from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec
 from servegym.scenarios.values import fixed, plain
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
@@ -164,7 +164,7 @@ class Comparison:
         """The spec under a candidate: with its own scheduler of the decode engines, where it has one."""
         own = self.spec.policies.decode_scheduler
         one = self.spec.with_values(candidate._asdict() | {"decode_scheduler": candidate.decode_scheduler or own})
-        check(one)
+        check(one, PARTS, LEAVES)
         return one
 
     def deployment_of(self, candidate: Candidate) -> Deployment | Cluster:

@@ -116,7 +116,7 @@ def signature_text(signature: Any) -> str:
     while todo:
         kind = todo.pop()
         if isinstance(kind, types.BaseTuple):
-            todo += kind.types
+            todo += kind.types  # type: ignore[attr-defined]
         if isinstance(kind, types.NamedTuple | types.NamedUniTuple):
             classes.add(f"{kind.instance_class.__module__}.{kind.instance_class.__qualname__}")
         if isinstance(kind, types.FunctionType):

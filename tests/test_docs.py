@@ -1,16 +1,58 @@
 """What the pages tell a reader to do works."""
 
+import ast
+import importlib
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from servegym.envs import registration
+from servegym.envs.agents import BaseAgent, play
+from servegym.experiments.claims.harness import claim, prose
+from servegym.experiments.claims.harness.study import Study
+from servegym.latency_models.forms import forms
+from servegym.latency_models.profile import load_profile
+from servegym.scenarios.spec import ServingSpec
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.types import BATCH
+from servegym.traces.readers import READERS, read_trace
+from tests.envs.small import THREE, outcome_bytes, simulated
+from tests.experiments.claims.synthetic import TINY
 
 ROOT = Path(__file__).parents[1]
 
 
 def python_blocks(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), flags=re.DOTALL)
+
+
+@pytest.fixture
+def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A function that puts a page's block into the folder its first line names, as if it lay there, until the end."""
+    modules = []
+
+    def add(page: str, file: str) -> str:
+        (code,) = [code for code in python_blocks(page) if code.startswith(f"# {file}\n")]
+        *folders, name = file.removesuffix(".py").split("/")
+        package = importlib.import_module(".".join(["servegym", *folders]))
+        (tmp_path / Path(file).name).write_text(code, "utf-8")
+        monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+        modules.append(f"{package.__name__}.{name}")
+        return modules[-1]
+
+    yield add
+    for module in modules:
+        sys.modules.pop(module, None)
+        parent, _, name = module.rpartition(".")
+        vars(sys.modules[parent]).pop(name, None)
 
 
 def test_the_schedulers_of_the_extending_page_run_and_are_one(tmp_path: Path) -> None:
@@ -48,6 +90,76 @@ def test_the_router_of_the_extending_page_runs(tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["finished"] == 50
+
+
+@pytest.mark.nojit
+def test_the_latency_form_of_its_page_is_an_estimator(added: Any) -> None:
+    added("docs/latency_models.md", "latency_models/forms/per_token.py")
+    forms.cache_clear()
+    try:
+        estimator = load_profile("a100-llama3-8b:estimator=per-token").estimator
+        c, t_c = estimator.coefficients
+        batch = np.zeros(1, BATCH)
+        batch["prefill_tokens"], batch["decode_requests"] = 300, 5
+        assert estimator.form == "per-token" and c > 0 and t_c > 0
+        assert estimator.evaluate(batch) == pytest.approx(305 * c + t_c)
+        spec = ServingSpec().replaced(device="a100-llama3-8b:estimator=per-token", rate_per_s=2.0, requests=10)
+        assert Simulation(spec.build()).run().summary["finished"] == 10
+    finally:
+        forms.cache_clear()
+
+
+@pytest.mark.nojit
+def test_the_trace_reader_of_its_page_reads(added: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(READERS, "_parts", dict(READERS._parts))
+    importlib.import_module(added("docs/traces.md", "traces/readers/gateway.py"))
+    log = tmp_path / "log.csv"
+    log.write_text("received_ms,user,tokens_in,tokens_out\n5600,ben,40,2\n5000,anna,12,3\n6900,anna,0,0\n", "utf-8")
+    trace = read_trace(log)
+    assert trace.provenance["format"] == "gateway" and trace.provenance["dropped_rows"] == 1
+    assert trace.arrival_s is not None and trace.arrival_s.tolist() == [0, 0.6]
+    assert trace.prompt_tokens.tolist() == [12, 40] and trace.output_tokens.tolist() == [3, 2]
+    assert trace.labels == {"client": ("ben", "anna")}
+
+
+class Vetoes:
+    """An agent that lets no choice of the base router stand."""
+
+    def act(self, observation: Any, info: dict[str, Any]) -> int:
+        return 1
+
+
+@pytest.mark.nojit
+def test_the_environment_of_its_page_is_made_and_steps(added: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    added("docs/environments.md", "envs/routing_veto.py")
+    page = (ROOT / "docs/environments.md").read_text("utf-8")
+    (line,) = re.findall(r"^    (\(.*routing_veto.*\)),$", page, flags=re.MULTILINE)
+    monkeypatch.setattr(registration, "ENVIRONMENTS", (ast.literal_eval(line),))
+    monkeypatch.setattr(gym.envs.registration, "registry", dict(gym.registry))
+    monkeypatch.setattr(registration, "registry", gym.envs.registration.registry)
+    registration.register_all()
+    scenario = THREE.replaced(router="random", requests=12)(np.random.default_rng(0))
+    env = gym.make("RoutingVeto-v0", scenario=scenario).unwrapped
+    play(env, BaseAgent())
+    alone = outcome_bytes(env.simulation.arrays)
+    assert alone == simulated(env, scenario)
+    play(env, Vetoes())
+    assert outcome_bytes(env.simulation.arrays) != alone
+    vector = gym.make_vec("RoutingVeto-v0", num_envs=2, vectorization_mode="vector_entry_point", scenario=scenario)
+    assert vector.reset(seed=0)[0].shape == (2, *env.observation_space.shape)
+
+
+def test_the_claim_of_the_extending_page_is_judged(added: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim, "_registry", dict(claim._registry))
+    monkeypatch.setattr(prose, "FOLDER", tmp_path)
+    (words,) = re.findall(r"```markdown\n(.*?)```", (ROOT / "docs/extending.md").read_text("utf-8"), flags=re.DOTALL)
+    (tmp_path / "example_edf.md").write_text(words, "utf-8")
+    importlib.import_module(added("docs/extending.md", "experiments/claims/example_edf.py"))
+    example = claim.find_claims(["example-edf"])[0]
+    assert "above 0.05" in example.prose.hypothesis
+    outcome = Study(example, TINY).run(tmp_path, lambda done, cells: None)
+    (check,) = outcome.settings[0].checks
+    assert len(check.values) == len(TINY.seeds) and np.isfinite(check.values).all()
 
 
 def test_the_cluster_of_the_clusters_page_runs() -> None:

@@ -87,10 +87,7 @@ def compare(
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
-    fresh: Annotated[
-        bool,
-        typer.Option("--fresh", help="Start over: forget what --out holds.", rich_help_panel=options.OUTPUT),
-    ] = False,
+    fresh: options.Fresh = False,
     report: options.Report = None,
     json: options.Json = None,
 ) -> None:

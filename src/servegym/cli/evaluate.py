@@ -74,10 +74,7 @@ def evaluate(
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
-    fresh: Annotated[
-        bool,
-        typer.Option("--fresh", help="Start over: forget what --out holds.", rich_help_panel=options.OUTPUT),
-    ] = False,
+    fresh: options.Fresh = False,
     json: options.Json = None,
 ) -> None:
     """Evaluate schedulers, routers or scalers on held-out cases: traces x devices x loads x seeds.

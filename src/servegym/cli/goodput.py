@@ -92,10 +92,7 @@ def goodput(
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
-    fresh: Annotated[
-        bool,
-        typer.Option("--fresh", help="Start over: forget what --out holds.", rich_help_panel=options.OUTPUT),
-    ] = False,
+    fresh: options.Fresh = False,
     json: options.Json = None,
 ) -> None:
     """Search the highest rate that schedulers (and routers) serve with a target met.

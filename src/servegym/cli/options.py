@@ -116,6 +116,7 @@ Json = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start over: forget what --out holds.", rich_help_panel=OUTPUT)]
 Csv = Annotated[bool, typer.Option("--csv", help="Tables as CSV, not Parquet.", rich_help_panel=OUTPUT)]
 OUT_METAVAR = "DIR"
 
