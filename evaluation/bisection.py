@@ -1,4 +1,4 @@
-"""The search for a highest rate, and the question asked of each rate: whether too many requests fail."""
+"""The search for a highest rate or a fewest number, and the question asked of each: whether too many requests fail."""
 
 from __future__ import annotations
 
@@ -53,6 +53,34 @@ def highest_rate(
         else:
             rate = math.sqrt(served * refused)
     return Found(served, refused, runs)
+
+
+class Fewest(NamedTuple):
+    """enough: the fewest found to be; None: not even the most are. too_few: the most found not to be, or 0."""
+
+    enough: int | None
+    too_few: int
+    runs: int
+
+
+def fewest(is_enough: Callable[[int], bool], first: int, most: int) -> Fewest:
+    """Bisection: from the first number to its half or its double, and so on, up to one on the other side, then between
+    the two until they are neighbours. It looks at 1 to `most`.
+    """
+    runs, enough, too_few, number = 0, None, 0, min(first, most)
+    while enough is None or enough - too_few > 1:
+        runs += 1
+        if is_enough(number):
+            enough = number
+        else:
+            too_few = number
+        if enough is None:
+            if number == most:
+                break
+            number = min(most, 2 * number)
+        else:
+            number = max(1, enough // 2) if too_few == 0 else (enough + too_few) // 2
+    return Fewest(enough, too_few, runs)
 
 
 def failed_counts(

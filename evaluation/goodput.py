@@ -187,9 +187,12 @@ class GoodputSearch:
             "runs": found.runs,
             "share": at.get("share"),
             "ttlt_p99_s": at.get("ttlt_p99_s"),
-            # Queues have had the first half of the arrivals to fill: long enough if answers take less.
-            "settled": at["ttlt_p99_s"] <= JUDGED[0] * at["span_s"] if at else None,
+            "settled": self.is_settled(at) if at else None,
         }
+
+    def is_settled(self, figures: dict[str, float]) -> bool:
+        """Whether queues have had long enough to fill, the first half of the arrivals: if answers take less."""
+        return figures["ttlt_p99_s"] <= JUDGED[0] * figures["span_s"]
 
     @property
     def title(self) -> str:

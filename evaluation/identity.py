@@ -60,6 +60,8 @@ def deployment_digest(deployment: Deployment | Cluster) -> str:
         digest.update(f"{pool.tier} {pool.prefix_store}".encode())
         if pool.prefix_caching is not None:
             digest.update(f"caching {pool.prefix_caching}".encode())
+        if pool.startup is not None:
+            digest.update(f"{pool.startup}".encode())
         if pool.operators is not None:
             operators = pool.operators
             digest.update(f"{operators.layers} {operators.check_s} {operators.jitter_s}".encode())

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from servegym.errors import DeploymentError, ProfileError
+from servegym.latency_models.devices import costs_of
 from servegym.latency_models.forms import estimator_forms
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.operators import Operators
@@ -97,6 +98,7 @@ class Profile:
             name=self.name if engines == 1 else f"{engines} x {self.name}",
             host=host,
             operators=None if self.operators is None else self.operators.boundaries,
+            costs=costs_of(self.hardware, self.tensor_parallel),
         )
 
 

@@ -126,10 +126,22 @@ def _check_fleet(fleet: Fleet, spec: ServingSpec) -> None:
     alone = not fleet.pools and not fleet.prefill and fleet.engines == 1
     if alone and fleet.signal_delay_s != 0:
         raise SpecError("a delay of signals to the router is given, and one engine, which has no router")
+    _check_startup(fleet, spec, alone)
     total = most_engines(fleet)
     for text in fleet.incidents:
         if values.incident_of(text).engine >= total:
             raise SpecError(f"an incident of {text!r}; engines are numbered 0 to {total - 1}")
+
+
+def _check_startup(fleet: Fleet, spec: ServingSpec, alone: bool) -> None:
+    if fleet.startup_s is None:
+        if fleet.started != 0:
+            raise SpecError("engines are to be started at first, and none is ever off; say startup_s (--startup)")
+        return
+    if alone:
+        raise SpecError("a start-up time of one engine, which no scaler starts; it should be 2 engines or more")
+    if spec.policies.scaler is None:
+        raise SpecError("engines have a start-up time, and nothing starts them; say which scaler does (--scaler)")
 
 
 def most_engines(fleet: Fleet) -> int:

@@ -12,10 +12,12 @@ from servegym.scenarios.parts import Fleet
 from servegym.scenarios.pools import Pool
 from servegym.scenarios.values import fixed, incident_of
 from servegym.simulator.cluster import AT_ONCE, Cluster, Link
+from servegym.simulator.costs import Costs
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.incidents import Incident
 from servegym.simulator.policies import Policy
 from servegym.simulator.prefixes import PrefixStore
+from servegym.simulator.startup import Startup
 
 if TYPE_CHECKING:
     from servegym.scenarios.spec import ServingSpec
@@ -122,14 +124,24 @@ def _pool(spec: ServingSpec, pool: Pool) -> Deployment:
         scheduler = policy_of(spec, "decode_scheduler")
     else:
         scheduler = _policy(spec, "decode_scheduler" if decodes else "scheduler", pool.scheduler)
+    deployment = profile.deployment(pool.engines, host=profile.host_memory(gib, gb_per_s) if gib else None)
     return dataclasses.replace(
-        profile.deployment(pool.engines, host=profile.host_memory(gib, gb_per_s) if gib else None),
+        deployment,
+        startup=startup_of(fleet),
+        costs=Costs(*(fixed(name, getattr(fleet, name)) for name in ("price_per_hour", "idle_w", "busy_w"))).over(
+            deployment.costs or Costs()
+        ),
         role=pool.role,
         prefix_store=None if decodes else store,
         prefix_caching=CACHING[fleet.prefix_caching],
         scheduler=scheduler,
         tier=pool.tier,
     )
+
+
+def startup_of(fleet: Fleet) -> Startup | None:
+    seconds = fixed("startup_s", fleet.startup_s)
+    return None if seconds is None else Startup(float(seconds), int(fixed("started", fleet.started)))
 
 
 def incidents_of(fleet: Fleet) -> tuple[Incident, ...]:

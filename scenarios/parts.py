@@ -177,6 +177,28 @@ class Fleet:
         "trace has prefix blocks and engines have no prefix stores.",
         metavar="auto|on|off", choices=("auto", "on", "off"),
     )  # fmt: skip
+    startup_s: Numbers | None = option(
+        None, NUMBER,
+        "How long an engine takes from being started by the scaler until it serves. Engines that are in no tier are "
+        "off then.",
+        unit="s", name="startup", metavar="SECONDS", least=0, shown="they are up",
+    )  # fmt: skip
+    started: Numbers = option(
+        0, WHOLE, "Engines (of each pool) that serve from the beginning, where engines have a start-up time.",
+        metavar="N", least=0, most=4096,
+    )  # fmt: skip
+    price_per_hour: Numbers | None = option(
+        None, NUMBER, "Price of an engine in service, in any currency: results have costs in it.", unit="1/h",
+        name="price", metavar="PER_HOUR", least=0, shown="not known",
+    )  # fmt: skip
+    idle_w: Numbers | None = option(
+        None, NUMBER, "Power of an engine in service, loading too, that runs no iteration; with --busy-power.",
+        unit="W", name="idle-power", metavar="WATTS", least=0, shown="not known",
+    )  # fmt: skip
+    busy_w: Numbers | None = option(
+        None, NUMBER, "Power of an engine that runs an iteration; with --idle-power.", unit="W", name="busy-power",
+        metavar="WATTS", least=0, shown="not known",
+    )  # fmt: skip
     incidents: tuple[str | Incident, ...] = option(
         (), INCIDENTS,
         "An engine, numbered from 0, fails (fail:2@60), returns empty (return:2@90), or takes no more requests until "

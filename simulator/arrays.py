@@ -59,6 +59,7 @@ def fresh_simulation_state(scenario: Scenario, settings: Settings, recording: bo
     status[0].deciding_engine = status[0].deciding_request = status[0].router.decided = -1
     status[0].scaler.interval_s = settings.interval_s
     status[0].scaler.next_check_s = settings.interval_s or np.inf
+    status[0].scaler.next_ready_s = np.inf
     status[0].router.moving = settings.router.moves_engines
     status[0].recording = recording
     status[0].signals.delay_s = settings.cluster.signal_delay_s
@@ -237,6 +238,12 @@ def fresh_engines(pools: tuple[Deployment, ...], interval_s: float, workload: Wo
         engine["kind"] = kind
         engine["role"] = layout.ROLES.index(pool.role)
         engine["tier"] = layout.POOL if pool.tier is None else pool.tier
+        engine["startup_s"] = np.nan
+        if pool.startup is not None and interval_s > 0:
+            started = np.arange(pool.engines) < pool.startup.started
+            engine["tier"] = np.where(started, pool.tier or 0, layout.POOL)
+            engine["off"], engine["startup_s"] = ~started, pool.startup.seconds
+            engine["ready_s"] = np.where(started, 0.0, np.inf)
         operators = pool.operators or WHOLE
         engine["preemption"]["layers"], engine["preemption"]["operators"] = (
             operators.layers,
@@ -267,7 +274,19 @@ def fresh_engines(pools: tuple[Deployment, ...], interval_s: float, workload: Wo
 
 def fresh_snapshots(engines: np.ndarray) -> np.ndarray:
     snapshots = np.zeros(len(engines), layout.ENGINE_SNAPSHOT)
-    for field in ("index", "kind", "role", "tier", "up", "block_tokens", "total_blocks", "free_blocks", "store_sets"):
+    snapshots["closed"] = engines["off"]
+    for field in (
+        "off",
+        "index",
+        "kind",
+        "role",
+        "tier",
+        "up",
+        "block_tokens",
+        "total_blocks",
+        "free_blocks",
+        "store_sets",
+    ):
         snapshots[field] = engines[field]
     return snapshots
 

@@ -9,9 +9,11 @@ import numpy as np
 
 from servegym.errors import DeploymentError
 from servegym.simulator.compilation import Compiled
+from servegym.simulator.costs import Costs
 from servegym.simulator.operators import Operators
 from servegym.simulator.policies import Policy
 from servegym.simulator.prefixes import PrefixStore
+from servegym.simulator.startup import Startup
 from servegym.simulator.types import ROLES
 from servegym.simulator.workload import Workload
 
@@ -96,6 +98,8 @@ class Deployment:
     prefix_store: for the KV of beginnings of prompts, in host memory; None: there is none.
     prefix_caching: whether requests that begin alike share KV blocks; None: where the workload says which do, and there
         is no prefix store. Engines with role decode never do.
+    startup: engines of the common pool are off, and take time to start; None: they are up.
+    costs: of each engine; None: nothing is known of them.
     """
 
     device: LatencyModel
@@ -112,6 +116,8 @@ class Deployment:
     operators: Operators | None = None
     prefix_store: PrefixStore | None = None
     prefix_caching: bool | None = None
+    startup: Startup | None = None
+    costs: Costs | None = None
 
     def __post_init__(self) -> None:
         for field, most in (("engines", MAX_ENGINES), ("total_blocks", 2**31 - 1), ("block_tokens", 2**20)):
@@ -127,6 +133,10 @@ class Deployment:
                 f"{store.load_s_per_token:g}; both are host memory, and should load alike"
             )
         check_coefficients(self.device, self.estimator, self.name)
+        if self.startup is not None and self.startup.started > self.engines:
+            raise DeploymentError(
+                f"{self.name}: {self.startup.started} engines are to be started at first; there are {self.engines}"
+            )
         if not 0 <= self.watermark < 1:
             raise DeploymentError(f"{self.name}: watermark is {self.watermark}; it should be 0 or more and below 1")
 

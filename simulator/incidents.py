@@ -15,6 +15,7 @@ from servegym.simulator.memory import count_blocks, give_up_kept, release
 from servegym.simulator.named_blocks import lose_names
 from servegym.simulator.prefix_caching import give_up
 from servegym.simulator.routing import catch_up, clear_snapshot, take_off
+from servegym.simulator.startup import goes_off, load, show_state
 from servegym.simulator.statistics import clear_state, count_departed
 from servegym.simulator.tasks import close_all
 from servegym.simulator.timeline import note
@@ -30,6 +31,7 @@ from servegym.simulator.types import (
     INCIDENT,
     INCIDENTS,
     MOVED,
+    OFF,
     POOL,
     RECALLED,
     RETURN,
@@ -88,16 +90,23 @@ def apply_incident(run, router_state, now_s):
     elif incident.kind == DRAIN:
         engine.drained = 1
     snapshot.up = engine.up
-    show_closed(engine, snapshot)
+    show_state(engine, snapshot)
     count_service(status, router_state, engine, now_s)
 
 
 @kernel
 def fail(run, router_state, e, now_s):
-    """Engine e loses all it has; its requests go to the router, and so do those whose KV was to come from or to it."""
+    """Engine e is down, and has lost all it had."""
     engine = run.engines[e]
     engine.totals.failures += 1
     engine.up = 0
+    lose_all(run, router_state, e, now_s)
+
+
+@kernel
+def lose_all(run, router_state, e, now_s):
+    """Engine e loses all it has; its requests go to the router, and so do those whose KV was to come from or to it."""
+    engine = run.engines[e]
     catch_up(run, router_state, now_s)  # what has come is known; only what is on its way is lost
     take_back_all(run, router_state, e, now_s)
     engine.free_host_blocks = engine.host_blocks
@@ -118,18 +127,23 @@ def fail(run, router_state, e, now_s):
 
 @kernel
 def move(run, router_state, e, tier, now_s):
-    """Engine e goes into a tier. From the pool it goes empty: best effort gives way."""
+    """Engine e goes into a tier. From the pool it goes empty: best effort gives way. It may be off there."""
     engine, status = run.engines[e], run.status[0]
     if engine.tier == tier:
         return
     if status.recording:
         note(run, MOVED, e, -1, tier, 0.0)
-    if engine.tier == POOL and engine.up == 1:
+        if goes_off(engine, tier):
+            note(run, OFF, e, -1, engine.queue_length, 0.0)
+    if goes_off(engine, tier) and engine.up == 1:
+        lose_all(run, router_state, e, now_s)
+    elif engine.tier == POOL and engine.up == 1 and engine.off == 0:
         catch_up(run, router_state, now_s)
         take_back_all(run, router_state, e, now_s)
         send_back_coming(run, router_state, e, now_s)
         clear_snapshot(run, router_state, e, now_s)
         use_links(run, router_state, now_s)
+    load(run, router_state, e, tier, now_s)
     engine.tier = tier
     router_state.known.snapshots[e].tier = tier
     status.router.held_dirty, status.router.held_cursor = 1, 0
@@ -142,15 +156,8 @@ def close(run, router_state, e, closed):
     engine, status = run.engines[e], run.status[0]
     if engine.closed != closed:
         engine.closed = closed
-        show_closed(engine, router_state.known.snapshots[e])
+        show_state(engine, router_state.known.snapshots[e])
         status.router.held_dirty, status.router.held_cursor = 1, 0
-
-
-@kernel
-def show_closed(engine, snapshot):
-    """The router knows at once whether an engine is closed, and whether it could open it."""
-    snapshot.closed = max(engine.closed, engine.drained)
-    snapshot.pending = int(engine.up == 1 and engine.closed == 1 and engine.drained == 0)
 
 
 @kernel

@@ -29,6 +29,7 @@ from servegym.simulator.routing import (
     takers,
 )
 from servegym.simulator.scaling import are_legal, ask_scaler, make_moves
+from servegym.simulator.startup import end_loading
 from servegym.simulator.state import advance_signature
 from servegym.simulator.statistics import clear_state, count_queued
 from servegym.simulator.statuses import (
@@ -97,8 +98,12 @@ def advance(run, router_state, functions, stop_at, until_s):
                 if status.recording and events_left(run) < 2 * run.requests.shape[0] + transfers + 2:
                     return TIMELINE_FULL
                 apply_incident(run, router_state, status.now_s)
+            if status.scaler.next_ready_s <= status.now_s:
+                if status.recording and events_left(run) < transfers:
+                    return TIMELINE_FULL
+                end_loading(run, router_state, status.now_s)
             if status.scaler.next_check_s <= status.now_s:
-                if status.recording and events_left(run) < 2 * run.requests.shape[0] + 2 * transfers:
+                if status.recording and events_left(run) < 2 * run.requests.shape[0] + 3 * transfers:
                     return TIMELINE_FULL
                 if status.deciding_check == 0:
                     ask_scaler(run, router_state, status.now_s)
@@ -149,11 +154,13 @@ def advance(run, router_state, functions, stop_at, until_s):
 
 @inlined_kernel
 def next_known_s(run, router_state):
-    """When the next event, arrival or incident is; inf: never."""
+    """When the next event, arrival or incident is, or an engine is ready; inf: never."""
     status, next_s = run.status[0], np.inf
     if status.events > 0:
         next_s = run.events[0].time_s
     next_s = min(next_s, next_to_send(run, router_state)[1])
+    if status.finished < run.requests.shape[0]:
+        next_s = min(next_s, status.scaler.next_ready_s)
     if status.next_incident < router_state.incidents.shape[0] and status.finished < run.requests.shape[0]:
         next_s = min(next_s, router_state.incidents[status.next_incident].time_s)
     return next_s

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from servegym.simulator.costs import costs_of_pools
 from servegym.simulator.front import came_s, has_arrived
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.slos import attained, slo_classes, violated
@@ -242,6 +243,13 @@ class Result:
             "kv_use_peak": float((engines["totals"]["peak_blocks"] / engines["total_blocks"]).max()),
             # Exactly engines x span where all are in service throughout.
             "cost_engine_s": math.fsum(self._service_s()),
+            **costs_of_pools(
+                [pool.costs for pool in self.scenario.deployment.pools],
+                engines["kind"],
+                self._service_s(),
+                engines["busy_s"],
+                emitted,
+            ),
             "wall_s": self.wall_s,
         }
 

@@ -74,6 +74,13 @@ class Scenario:
         moves = self.scaler is not None or (self.router is not None and self.router.moves_engines)
         return moves or len(self.incidents) > 0
 
+    @property
+    def check_interval_s(self) -> float:
+        """Between the scaler's being asked; 0: it is not. With one engine none is."""
+        if self.scaler is None or sum(pool.engines for pool in self.deployment.pools) == 1:
+            return 0.0
+        return float(self.scaler.values(self.facts_of(self.deployment.pools[0])).get("interval_s", 0.0))
+
     def fact(self, name: str) -> float:
         """A fact that a policy's default may depend on (see `policies.Fact`), at the engines of the first pool."""
         return self.facts_of(self.deployment.pools[0])(name)

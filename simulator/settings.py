@@ -29,7 +29,7 @@ class Settings(NamedTuple):
     router_parameters: np.ndarray  # float64[parameters]
     scaler: Policy
     scaler_parameters: np.ndarray  # float64[parameters]
-    interval_s: float  # between the scaler's being asked; 0: it is not, nor with one engine
+    interval_s: float  # between the scaler's being asked; 0: it is not
     tiers: np.ndarray  # float64[tiers], TPOT SLOs
     incidents: np.ndarray  # INCIDENT[...]
     predictions: Predictions | None
@@ -54,7 +54,7 @@ def settings_of(scenario: Scenario) -> Settings:
         router.numbers(facts),
         scaler,
         scaler.numbers(facts),
-        float(scaler.values(facts).get("interval_s", 0.0)) if cluster.engines > 1 else 0.0,
+        scenario.check_interval_s,
         cluster.tiers_for(scenario.workload),
         incidents_as_array(scenario.incidents, cluster.engines),
         None if scenario.predictor is None else scenario.predictor.predict(scenario.workload),

@@ -181,6 +181,9 @@ ENGINE = record(
         ("up", "i8"),  # 0: it has failed
         ("closed", "i8"),  # 1: it is sent no requests
         ("drained", "i8"),  # 1: closed until it returns
+        ("off", "i8"),  # 1: it is off, or loading until `ready_s`
+        ("startup_s", "f8"),  # what that takes; nan: it is never off
+        ("ready_s", "f8"),  # inf: it is not loading
         ("block_tokens", "i8"),  # tokens in a KV block
         ("total_blocks", "i8"),
         ("free_blocks", "i8"),
@@ -226,6 +229,7 @@ ENGINE_SNAPSHOT = record(
         ("up", "i8"),  # 0: it has failed
         ("closed", "i8"),  # 1: it takes no requests
         ("pending", "i8"),  # 1: for a scaler has closed it; a router that moves it into a tier opens it
+        ("off", "i8"),  # 1: for it is off, or in a tier and loading
         ("block_tokens", "i8"),
         ("total_blocks", "i8"),
         ("requests", "i8"),  # sent there and not finished
@@ -443,11 +447,12 @@ SIGNAL_COUNTS = record(
     ]
 )
 
-# When the scaler is asked.
+# When the scaler is asked, and what it has started is ready.
 SCALER_CHECKS = record(
     [
         ("next_check_s", "f8"),  # when the scaler is asked next; inf: never
         ("interval_s", "f8"),  # between its being asked
+        ("next_ready_s", "f8"),  # when the next engine that is loading is ready; inf: none is
     ]
 )
 
@@ -518,9 +523,11 @@ TIMELINE = record(
 TIMELINE_KINDS = (
     "arrival", "batch_start", "scheduled", "evicted", "batch_end", "token", "finish", "loaded", "departed", "received",
     "suspended", "resumed", "recalled", "held", "failed", "returned", "drained", "moved", "sent", "stopped", "found",
+    "off", "started",
 )  # fmt: skip
 ARRIVAL, BATCH_START, SCHEDULED, EVICTED, BATCH_END, TOKEN, FINISH, LOADED, DEPARTED, RECEIVED = range(10)
 SUSPENDED, RESUMED, RECALLED, HELD, FAILED, RETURNED, DRAINED, MOVED, SENT, STOPPED, FOUND = range(10, 21)
+OFF, STARTED = range(21, 23)
 
 # Token intervals are counted in a log-linear histogram: 32 bins an octave, from 2^-20 s to 2^12 s.
 # A bin's middle is within 1/64 of every value in it: 1.6 %.

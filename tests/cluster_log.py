@@ -12,9 +12,9 @@ from tests.reference import simulator as reference
 
 MOVES = (
     "arrival", "departed", "received", "recalled", "held", "suspended", "resumed", "failed", "returned", "drained",
-    "moved",
+    "moved", "off", "started",
 )  # fmt: skip
-END_ALL = ("failed", "recalled")  # after these nothing of what has been started at the engine ends
+END_ALL = ("failed", "off", "recalled")  # after these nothing of what has been started at the engine ends
 
 
 @dataclasses.dataclass

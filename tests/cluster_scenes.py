@@ -24,6 +24,7 @@ from servegym.simulator.policies import Policy
 from servegym.simulator.prefixes import PrefixStore
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
+from servegym.simulator.startup import Startup
 from servegym.simulator.workload import Workload
 from tests import random_scheduler
 from tests.cluster_log import compare
@@ -163,6 +164,15 @@ def with_extras(
     ours = dataclasses.replace(ours, prefix_caching=caching)
     theirs = dataclasses.replace(theirs, prefix_caching=caching)
     return Served(ours, theirs)
+
+
+def with_startup(random: np.random.Generator, pool: Served) -> Served:
+    """Engines that are off at first, or some of them, and start at once, soon or late."""
+    seconds, started = float(random.choice([0.0, 2.0**-6, 0.125, 0.75])), int(random.integers(pool.ours.engines + 1))
+    return Served(
+        dataclasses.replace(pool.ours, startup=Startup(seconds, started)),
+        dataclasses.replace(pool.theirs, startup=(seconds, started)),
+    )
 
 
 def random_link(random: np.random.Generator) -> Link:

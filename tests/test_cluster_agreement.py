@@ -24,6 +24,7 @@ from tests.cluster_scenes import (
     whole_latency,
     with_extras,
     with_prefixes,
+    with_startup,
 )
 from tests.random_scenarios import random_limits, with_turns
 from tests.reference.requests import INF
@@ -166,6 +167,21 @@ def test_agrees_with_a_scaler(seed: int) -> None:
     tiers = tiers_of(scene)
     scene.pools = [with_extras(random, pool, scene.workload, scene.exact, tiers, False) for pool in scene.pools]
     add_scaler(scene, random)
+    run_both(scene)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_agrees_when_engines_take_time_to_start(seed: int) -> None:
+    """With a scaler that knows no better than to stop them in the middle of their work, and failures."""
+    random = np.random.default_rng([seed, 13])
+    routing = any_routing(random, holds=bool(random.random() < 0.5))
+    scene = random_scene(random, *routing, any_preemptible_scheduler, until_s=4.0, prefixes=True)
+    tiers = tiers_of(scene)
+    scene.pools = [with_extras(random, pool, scene.workload, scene.exact, tiers, True) for pool in scene.pools]
+    scene.pools = [with_startup(random, pool) if random.random() < 0.8 else pool for pool in scene.pools]
+    add_scaler(scene, random)
+    if random.random() < 0.5:
+        scene.incidents = random_incidents(random, scene.engines, 1.0, scene.exact)
     run_both(scene)
 
 

@@ -170,7 +170,7 @@ def test_the_claim_of_the_extending_page_is_judged(added: Any, tmp_path: Path, m
 
 def test_the_cluster_of_the_clusters_page_runs() -> None:
     names: dict = {}
-    first, tiers, incidents, prefixes = python_blocks("docs/clusters.md")
+    first, tiers, startup, incidents, prefixes = python_blocks("docs/clusters.md")
     exec(first, names)
     result = names["result"]
     assert result.summary["finished"] == 300
@@ -178,6 +178,10 @@ def test_the_cluster_of_the_clusters_page_runs() -> None:
     exec(tiers, names)
     summary = names["result"].summary
     assert summary["finished"] == 300 and summary["cost_engine_s"] < 6 * summary["span_s"]
+    exec(startup, names)
+    summary = names["result"].summary
+    assert summary["finished"] == 3000 and 0 < summary["cost"] < 4 * 4.0 * summary["span_s"] / 3600
+    assert 0 < summary["energy_kwh"] < summary["energy_kwh_at_most"]
     exec(incidents, names)
     result = names["result"]
     assert result.summary["finished"] == 300 and result.summary["reroutes"] > 0
@@ -189,7 +193,7 @@ def test_the_cluster_of_the_clusters_page_runs() -> None:
 def test_the_commands_of_the_clusters_page_run(tmp_path: Path) -> None:
     text = (ROOT / "docs/clusters.md").read_text("utf-8")
     commands = re.findall(r"^    servegym (.*)$", text, flags=re.MULTILINE)
-    assert len(commands) == 5
+    assert len(commands) == 7
     for command in commands:
         less = ["--requests", "30", *(["--seeds", "1"] if command.startswith("compare") else [])]
         done = subprocess.run(

@@ -1,5 +1,6 @@
 """PolyServe's scaler (sections 4.3 and 4.4): the last engine of a tier goes back to the pool when it is empty; with no
-request of its own tier left it is pending, and may join the tier of those it has.
+request of its own tier left it is pending, and may join the tier of those it has. Engines that take time to start it
+starts one at a time for a tier in which requests wait.
 
 The steps are those of "Rule, exactly" in docs/systems/polyserve.md.
 """
@@ -8,7 +9,7 @@ from servegym.simulator.compilation import kernel
 from servegym.simulator.held_queues import tier_of
 from servegym.simulator.policies import Parameter, Parameters, Policy, register
 from servegym.simulator.signatures import scaler
-from servegym.simulator.types import POOL, ROLE_PREFILL
+from servegym.simulator.types import POOL, ROLE_DECODE, ROLE_PREFILL
 
 
 @kernel
@@ -52,6 +53,32 @@ def last_of(tier, role, snapshots, moves):
     return last
 
 
+@kernel
+def to_start(context, moves, tier, decodes):
+    """The first engine that is off and could serve who waits in a tier; -1: there is none, or one is loading."""
+    snapshots, found = context.known.snapshots, -1
+    for e in range(snapshots.shape[0]):
+        if snapshots[e].off == 0 or snapshots[e].up == 0 or (snapshots[e].role == ROLE_DECODE) != decodes:
+            continue
+        if moves[e].tier != POOL and (moves[e].tier == tier or snapshots[e].role == ROLE_PREFILL):
+            return -1
+        if found < 0 and moves[e].tier == POOL and snapshots[e].tier == POOL:
+            found = e
+    return found
+
+
+@kernel
+def start_for_waiting(context, moves):
+    """An engine for each tier in which requests wait; who waits for best effort counts as of the last tier."""
+    tiers = context.known.tiers
+    for queue in range(tiers.shape[0] - 1):
+        if tiers[queue].waiting > 0:
+            tier = min(queue, tiers.shape[0] - 3)
+            e = to_start(context, moves, tier, context.requests[tiers[queue].first].computed_tokens > 0)
+            if e >= 0:
+                moves[e].tier, moves[e].closed = tier, 0
+
+
 @scaler
 def polyserve(context, moves):
     snapshots, tiers = context.known.snapshots, context.known.tiers
@@ -75,6 +102,7 @@ def polyserve(context, moves):
                 moves[e].tier = POOL
             elif role != ROLE_PREFILL and tiers[tier].waiting == 0 and own_requests(context, e) == 0:
                 moves[e].closed = 1
+    start_for_waiting(context, moves)
 
 
 register(

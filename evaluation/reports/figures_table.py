@@ -26,6 +26,10 @@ UNITS = {
     "iterations": "iterations",
     "scheduling_rounds": "rounds",
     "cost_engine_s": "engine-seconds",
+    "energy_kwh": "kWh",
+    "energy_kwh_at_most": "kWh",
+    "energy_kwh_per_million_tokens": "kWh",
+    "energy_kwh_at_most_per_million_tokens": "kWh",
 }
 SHARES = ("gain_ratio", "tdg_ratio", "slo_attainment", "violations", "on_time_token_share", "kv_use")
 

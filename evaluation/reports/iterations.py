@@ -15,6 +15,7 @@ from servegym.simulator.types import (
     EVICTED,
     FAILED,
     MOVED,
+    OFF,
     POOL,
     RESUMED,
     RETURNED,
@@ -71,9 +72,10 @@ def pieces(result: Result) -> pd.DataFrame:
     import pandas as pd
 
     events = timeline_events(result)
-    events = events[np.isin(events["kind"], (BATCH_START, BATCH_END, SUSPENDED, RESUMED, FAILED, RETURNED, MOVED))]
+    events = events[np.isin(events["kind"], (BATCH_START, BATCH_END, SUSPENDED, RESUMED, FAILED, RETURNED, MOVED, OFF))]
     engines = [pool for pool in result.scenario.deployment.pools for _ in range(pool.engines)]
     tier = [POOL if pool.tier is None else pool.tier for pool in engines]
+    stops = [pool.startup is not None and result.scenario.check_interval_s > 0 for pool in engines]
     up = [True] * len(engines)
     running: dict[int, int] = {}  # row, by engine
     suspended: dict[tuple[int, int], int] = {}  # iteration, by engine and slot
@@ -100,12 +102,13 @@ def pieces(result: Result) -> pd.DataFrame:
             running[engine] = len(rows)
             rows.append([suspended.pop((engine, tokens)), engine, time_s, np.nan, RUNNING])
         else:
-            if kind == FAILED or (kind == MOVED and tier[engine] == POOL and up[engine]):
+            gives_way = kind == MOVED and tier[engine] == POOL and up[engine] and not stops[engine]
+            if kind in (FAILED, OFF) or gives_way:
                 stop(engine, time_s, LOST)
                 suspended = {key: value for key, value in suspended.items() if key[0] != engine}
             if kind == MOVED:
                 tier[engine] = tokens
-            else:
+            elif kind != OFF:
                 up[engine] = kind == RETURNED
     for row in rows:
         if row[4] == RUNNING:

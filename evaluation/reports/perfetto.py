@@ -33,12 +33,14 @@ from servegym.simulator.types import (
     HELD,
     LOADED,
     MOVED,
+    OFF,
     POOL,
     RECALLED,
     RECEIVED,
     RETURNED,
     ROLES,
     SENT,
+    STARTED,
 )
 
 if TYPE_CHECKING:
@@ -260,11 +262,11 @@ def _moments(result: Result) -> Iterator[Event]:
 
 
 def _incidents(result: Result) -> Iterator[Event]:
-    """An instant on an engine where it fails, returns, is drained, or goes into a tier."""
+    """An instant on an engine where it fails, returns, is drained, goes into a tier, is off, or has started."""
     timeline = timeline_events(result)
-    for row in timeline[np.isin(timeline["kind"], (FAILED, RETURNED, DRAINED, MOVED))]:
+    for row in timeline[np.isin(timeline["kind"], (FAILED, RETURNED, DRAINED, MOVED, OFF, STARTED))]:
         kind, tokens = int(row["kind"]), int(row["tokens"])
-        words = {FAILED: "failed", RETURNED: "returned", DRAINED: "drained"}
+        words = {FAILED: "failed", RETURNED: "returned", DRAINED: "drained", OFF: "off", STARTED: "started"}
         to = "to the common pool" if tokens == POOL else f"to tier {tokens}"
         yield {
             "pid": _process(int(row["engine"])),

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from servegym.scenarios.spec import ServingSpec as ServingSpec
     from servegym.simulator.cluster import Cluster as Cluster
     from servegym.simulator.cluster import Link as Link
+    from servegym.simulator.costs import Costs as Costs
     from servegym.simulator.deployment import Deployment as Deployment
     from servegym.simulator.disturbances import Correction as Correction
     from servegym.simulator.disturbances import Disturbance as Disturbance
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from servegym.simulator.results import Result as Result
     from servegym.simulator.scenario import Scenario as Scenario
     from servegym.simulator.simulation import Simulation as Simulation
+    from servegym.simulator.startup import Startup as Startup
     from servegym.simulator.workload import Workload as Workload
     from servegym.traces.workloads import build_workload as build_workload
     from servegym.traces.workloads import trace_names as trace_names
@@ -72,6 +74,7 @@ _HOMES = {
     "profile_names": "latency_models.profile",
     "Cluster": "simulator.cluster",
     "Link": "simulator.cluster",
+    "Costs": "simulator.costs",
     "Deployment": "simulator.deployment",
     "Correction": "simulator.disturbances",
     "Disturbance": "simulator.disturbances",
@@ -93,6 +96,7 @@ _HOMES = {
     "Result": "simulator.results",
     "Scenario": "simulator.scenario",
     "Simulation": "simulator.simulation",
+    "Startup": "simulator.startup",
     "Workload": "simulator.workload",
     "build_workload": "traces.workloads",
     "trace_names": "traces.workloads",

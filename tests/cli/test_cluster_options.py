@@ -11,9 +11,11 @@ from servegym.latency_models.profile import load_profile
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.cluster import Cluster
+from servegym.simulator.costs import Costs
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.incidents import Incident
 from servegym.simulator.prefixes import PrefixStore
+from servegym.simulator.startup import Startup
 from servegym.traces import build_workload
 
 PROFILE = load_profile("a100-llama3-8b")
@@ -62,6 +64,27 @@ def test_engines_that_fail_and_return(servegym):
     assert document["arguments"]["incidents"] == ["fail:1@0.5", "return:1@2", "drain:0@1"]
     printed = servegym(*ARGUMENTS[:-2], *happen).stdout
     assert "requests taken back" in printed and "engines in service" in printed
+
+
+def test_engines_that_take_time_to_start(servegym):
+    scaler = "target-utilisation:interval_s=0.25,most_requests=8,window_s=1"
+    options = ("--router", "min-load", "--scaler", scaler, "--startup", "0.5", "--started", "1", "--price", "3600",
+               "--idle-power", "100", "--busy-power", "300")  # fmt: skip
+    document = document_of(servegym(*ARGUMENTS, *options))
+    fleet = dataclasses.replace(
+        PROFILE.deployment(3), startup=Startup(0.5, 1), costs=Costs(3600.0, 100.0, 300.0, most_w=400)
+    )
+    run = {"deployment": fleet, "router": "min-load", "scaler": scaler, "rate_per_s": 20, "requests": 60}
+    summary = simulate("azure-conv", **run).summary
+    assert_is(document, summary)
+    for name in ("cost", "cost_per_million_tokens", "energy_kwh", "energy_kwh_at_most_per_million_tokens"):
+        assert document[name] == summary[name] > 0
+    assert document["cost"] == pytest.approx(document["cost_engine_s"])
+    printed = servegym(*ARGUMENTS[:-2], *options).stdout
+    assert "cost (a million tokens)" in printed and "energy (a million tokens)" in printed
+    for wrong, says in ((("--startup", "5"), "--scaler"), (("--started", "2"), "--startup")):
+        refused = servegym(*ARGUMENTS, *wrong)
+        assert refused.status == 2 and says in refused.stderr and len(refused.stderr.splitlines()) == 1
 
 
 def test_a_scaler_is_asked_for_by_name(servegym):

@@ -88,6 +88,9 @@ class Engine:
     up: bool = True
     closed: bool = False  # by a scaler
     drained: bool = False
+    startup_s: float | None = None  # None: it is never off
+    ready_s: float = 0.0  # loaded from then on; INF: it is off
+    is_off: bool = False  # or loading
     store: Store | None = None
     memory: Memory | None = None  # None: it does not cache prefixes
     operators: "Operators | None" = None  # None: one layer of one

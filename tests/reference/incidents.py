@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from .engines import Engine
 from .log import Move
-from .requests import Request
+from .requests import INF, Request
 
 if TYPE_CHECKING:
     from .simulation import Simulation
@@ -86,9 +86,21 @@ def take_back_kv(sim: "Simulation", engine: Engine, now_s: float) -> None:
     engine.on_their_way = {}
 
 
+def stop(sim: "Simulation", engine: Engine, now_s: float) -> None:
+    """It is off from now on."""
+    sim.moves.append(Move("off", now_s, -1, engine.index))
+    engine.is_off, engine.ready_s = True, INF
+    if engine.up:
+        lose_everything(sim, engine, now_s)
+
+
 def fail(sim: "Simulation", engine: Engine, now_s: float) -> None:
     engine.failures += 1
     engine.up = False
+    lose_everything(sim, engine, now_s)
+
+
+def lose_everything(sim: "Simulation", engine: Engine, now_s: float) -> None:
     if engine.store is not None:
         engine.store.empty()
     if len(sim.engines) > 1:

@@ -239,7 +239,21 @@ class PolyServeScaler(Scaler):
         for tier in range(len(self.tiers)):
             for role in ("both", "prefill", "decode"):
                 self.look_at_last(tier, [v for v in self.snapshots if self.is_of(v, tier, role, changes)], now, changes)
+        for number, line in enumerate(self.lines):
+            if line:
+                self.start_one(min(number, len(self.tiers) - 1), line[0].kv_at is not None, now, changes)
         return changes
+
+    def start_one(self, tier: int, for_decode: bool, now: list[Change], changes: list[Change]) -> None:
+        """An engine that is off, unless one is loading."""
+        could = [v for v in self.snapshots if v.off and v.up and (v.role == "decode") == for_decode]
+        for snapshot in could:
+            to = changes[snapshot.index][0]
+            if to == tier or (to is not None and snapshot.role == "prefill"):
+                return
+        stopped = [v for v in could if changes[v.index][0] is None and now[v.index][0] is None]
+        if stopped:
+            changes[stopped[0].index] = (tier, False)
 
     def is_of(self, snapshot: EngineSnapshot, tier: int, role: str, changes: list[Change]) -> bool:
         if snapshot.role != role or snapshot.tier is None or changes[snapshot.index][1]:

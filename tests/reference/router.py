@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .incidents import take_back_all
+from .incidents import stop, take_back_all
 from .log import Move
 from .requests import Request
 
@@ -105,9 +105,22 @@ class RouterAtWork:
             return
         was, machine.tier = machine.tier, tier
         self.sim.moves.append(Move("moved", now_s, -1, engine))
-        self.changed(engine)
-        if was is None and machine.up:
+        if machine.startup_s is not None and tier is None:
+            stop(self.sim, machine, now_s)
+        elif machine.startup_s is not None and was is None:
+            machine.ready_s = now_s + machine.startup_s
+            machine.is_off = machine.ready_s > now_s
+        elif was is None and machine.up:
             take_back_all(self.sim, machine, now_s)
+        self.changed(engine)
+
+    def ready(self, now_s: float) -> None:
+        """Engines have been loaded."""
+        for machine in self.sim.engines:
+            if machine.is_off and machine.ready_s <= now_s:
+                machine.is_off = False
+                self.sim.moves.append(Move("started", now_s, -1, machine.index))
+                self.changed(machine.index)
 
     def close(self, engine: int, closed: bool) -> None:
         machine = self.sim.engines[engine]
@@ -118,8 +131,10 @@ class RouterAtWork:
     def changed(self, engine: int) -> None:
         """The router knows at once."""
         machine, snapshot = self.sim.engines[engine], self.sim.router_state.snapshots[engine]
-        snapshot.up, snapshot.closed, snapshot.tier = machine.up, machine.closed or machine.drained, machine.tier
-        snapshot.pending = machine.up and machine.closed and not machine.drained
+        snapshot.up, snapshot.tier = machine.up, machine.tier
+        snapshot.closed = machine.closed or machine.drained or machine.is_off
+        snapshot.pending = machine.up and machine.closed and not machine.drained and not machine.is_off
+        snapshot.off = machine.is_off
         self.held_dirty = True
 
     def scale(self, now_s: float) -> None:

@@ -65,6 +65,7 @@ class Simulation:
         fit = engine.kind.fit
         snapshot = EngineSnapshot(engine.index, engine.role, engine.total_blocks, fit, free_blocks=engine.total_blocks)
         snapshot.pool, snapshot.block_tokens, snapshot.tier = engine.pool, engine.block_tokens, engine.tier
+        snapshot.closed = snapshot.off = engine.is_off
         snapshot.store = None if engine.store is None else Store(engine.store.size, engine.store.chunk_tokens)
         return snapshot
 
@@ -96,6 +97,7 @@ class Simulation:
             + [engine.suspension_s for engine in self.engines]
             + [transfer.arrival_s for transfer in self.lines.sent]
             + [incident.time_s for incident in self.incidents[:1]]
+            + [engine.ready_s for engine in self.engines if engine.is_off]
             + [self.front.next_s()]
             + [self.router_state.next_heard_s() if self.routing.held else INF]
         )
@@ -127,6 +129,7 @@ class Simulation:
             self.receive(transfer, now_s)
         while self.incidents and self.incidents[0].time_s == now_s:
             apply_incident(self, self.incidents.pop(0))
+        self.routing.ready(now_s)
         if self.check_s == now_s:
             self.check_s += self.scaler.interval_s
             self.routing.scale(now_s)

@@ -40,6 +40,7 @@ class Pool:
     operators: Operators | None = None
     prefix_store: PrefixStore | None = None
     prefix_caching: bool = False
+    startup: tuple[float, int] | None = None  # seconds, and how many serve from the beginning
 
 
 def simulate(
@@ -71,6 +72,15 @@ def simulate(
     )  # fmt: skip
 
 
+def set_off(machine: Engine, startup_s: float, started: int, place_in_pool: int) -> None:
+    """At first it is in a tier, or off."""
+    machine.startup_s = startup_s
+    if place_in_pool < started:
+        machine.tier = machine.tier or 0
+    else:
+        machine.tier, machine.is_off, machine.ready_s = None, True, INF
+
+
 def simulate_cluster(
     requests: list[dict],
     pools: list[Pool],
@@ -95,13 +105,15 @@ def simulate_cluster(
     machines: list[Engine] = []
     for place, pool in enumerate(pools):
         kind = Kind(pool.scheduler, pool.device, pool.estimator)
-        for _ in range(pool.engines):
+        for place_in_pool in range(pool.engines):
             machine = Engine(
                 len(machines), pool.block_tokens, pool.total_blocks, math.floor(pool.watermark * pool.total_blocks)
             )
             machine.role, machine.kind, machine.host = pool.role, kind, pool.host or HostMemory()
             machine.corrector = None if correction is None else Corrector(*correction)
             machine.pool, machine.tier, machine.operators = place, pool.tier, pool.operators
+            if pool.startup is not None and scaler is not None and sum(pool.engines for pool in pools) > 1:
+                set_off(machine, *pool.startup, place_in_pool)
             machine.store = None if pool.prefix_store is None else Store(pool.prefix_store, chunk_tokens)
             if pool.prefix_caching and pool.role != "decode":
                 machine.memory = Memory(pool.total_blocks, pool.block_tokens, chunk_tokens)

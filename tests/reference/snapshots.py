@@ -30,6 +30,7 @@ class EngineSnapshot:
     up: bool = True
     closed: bool = False
     pending: bool = False  # by a scaler, and up: a router that moves it into a tier opens it
+    off: bool = False  # or, in a tier, loading
     tier: int | None = None
     pool: int = 0
     block_tokens: int = 1

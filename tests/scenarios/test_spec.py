@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import servegym
-from servegym.errors import SpecError
+from servegym.errors import DeploymentError, SpecError
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.documents import BEGIN, END, load_spec, load_words, schema, tables, to_yaml
 from servegym.scenarios.episodes import EPISODES
@@ -20,7 +20,9 @@ from servegym.scenarios.pools import Pool
 from servegym.scenarios.ranges import Range
 from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec, said_over
 from servegym.simulator.cluster import Cluster
+from servegym.simulator.costs import Costs
 from servegym.simulator.incidents import Incident
+from servegym.simulator.startup import Startup
 from servegym.traces.workloads import build_workload
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -179,6 +181,27 @@ def test_what_does_not_go_together(words, says):
     with pytest.raises(SpecError, match=says) as error:
         ServingSpec().replaced(**words)
     assert "\n" not in str(error.value)
+
+
+def test_engines_that_take_time_to_start_and_what_they_cost():
+    spec = SMALL.replaced(engines=3, startup_s=40, started=1, scaler="target-utilisation", price_per_hour=2, busy_w=500)
+    pool = spec.build().deployment.pools[0]
+    assert pool.startup == Startup(40.0, 1)
+    assert pool.costs == Costs(price_per_hour=2, busy_w=500, most_w=400)  # what is known of an A100 beside
+    assert SMALL.build().deployment.costs == Costs(most_w=400) and SMALL.build().deployment.startup is None
+    with pytest.raises(DeploymentError, match="4 engines are to be started at first; there are 3"):
+        spec.replaced(started=4).build()
+    for words, says in (
+        ({"scaler": None}, "nothing starts them; say which scaler does"),
+        ({"engines": 1}, "it should be 2 engines or more"),
+        ({"startup_s": None}, "none is ever off; say startup_s"),
+        ({"startup_s": -1}, "a number of 0 or more"), ({"startup_s": float("inf")}, "a number of 0 or more"),
+        ({"price_per_hour": -1}, "a number of 0 or more"), ({"idle_w": float("nan")}, "a number of 0 or more"),
+        ({"started": 0.5}, "a whole number"),
+    ):  # fmt: skip
+        with pytest.raises(SpecError, match=says) as error:
+            spec.replaced(**words)
+        assert "\n" not in str(error.value)
 
 
 def test_prefix_stores_need_prompts_that_begin_alike():

@@ -13,6 +13,7 @@ from servegym.simulator.operators import Operators
 from servegym.simulator.policies import Policy
 from servegym.simulator.prefixes import PrefixStore, Prompts
 from servegym.simulator.scenario import Scenario
+from servegym.simulator.startup import Startup
 from servegym.simulator.types import INCIDENTS
 from servegym.simulator.workload import Workload
 from tests.simulator.random_policies import RANDOM_ROUTER, RANDOM_SCALER, RANDOM_SCHEDULER
@@ -42,6 +43,10 @@ def incidents(draw: st.DrawFn, engines: int, all_return: bool) -> tuple[Incident
     return (*drawn, *(Incident(after_s, e, "return") for e in range(engines) if all_return))
 
 
+def startups(engines: int) -> st.SearchStrategy[Startup]:
+    return st.builds(Startup, st.one_of(st.just(0.0), seconds(0, 4.0)), st.integers(0, engines))
+
+
 @st.composite
 def with_prompts(draw: st.DrawFn, workload: Workload) -> Workload:
     """Each prompt begins as one of two do, for as long as it is; or nothing is known of prompts."""
@@ -58,8 +63,9 @@ def with_prompts(draw: st.DrawFn, workload: Workload) -> Workload:
 
 
 @st.composite
-def troubled_pools(draw: st.DrawFn, pool: Deployment, workload: Workload, tiers: int) -> Deployment:
-    """A pool in a tier or not, with boundaries to suspend batches at, and prefix store or cache."""
+def troubled_pools(draw: st.DrawFn, pool: Deployment, workload: Workload, tiers: int, starts: bool) -> Deployment:
+    """A pool in a tier or not, with boundaries to suspend batches at, and prefix store or cache; starts: or off at
+    first."""
     table = workload.table
     needed = int((table["prompt_tokens"] + table["output_tokens"] - 1).max())
     blocks = max(pool.total_blocks, -(-needed // pool.block_tokens))  # what is taken back is prefilled with its answer
@@ -77,6 +83,7 @@ def troubled_pools(draw: st.DrawFn, pool: Deployment, workload: Workload, tiers:
         tier=draw(st.one_of(st.none(), st.integers(0, tiers - 1))),
         operators=draw(st.one_of(st.none(), operators)),
         prefix_caching=draw(st.sampled_from([None, True, False])),
+        startup=draw(st.one_of(st.none(), startups(pool.engines))) if starts else None,
         prefix_store=draw(st.one_of(st.none(), st.builds(PrefixStore, st.integers(1, 400), st.just(load_s)))),
         scheduler=draw(st.one_of(st.just(pool.scheduler), any_settings(RANDOM_SCHEDULER))),
     )
@@ -96,7 +103,7 @@ def incident_scenarios(draw: st.DrawFn, name: str, all_return: bool = True, engi
         pool = dataclasses.replace(cluster.pools[0], engines=1, role="both")
         cluster = dataclasses.replace(cluster, pools=(pool,))
     count = len(cluster.tiers_for(workload))
-    pools = tuple(draw(troubled_pools(pool, workload, count)) for pool in cluster.pools)
+    pools = tuple(draw(troubled_pools(pool, workload, count, not all_return)) for pool in cluster.pools)
     cluster = Cluster(pools, cluster.link, cluster.signal_delay_s, tiers=tiers)
     scheduler = draw(st.one_of(any_settings(RANDOM_SCHEDULER), st.sampled_from(scheduler_names()).flatmap(policies)))
     return dataclasses.replace(

@@ -23,6 +23,7 @@ from servegym.simulator.types import (
     HELD,
     LOADED,
     MOVED,
+    OFF,
     POOL,
     RECALLED,
     RECEIVED,
@@ -30,6 +31,7 @@ from servegym.simulator.types import (
     RETURNED,
     SCHEDULED,
     SENT,
+    STARTED,
     STOPPED,
     SUSPENDED,
     TOKEN,
@@ -43,8 +45,8 @@ ENDS, SUSPENSIONS, RECEIPTS, ROUTING, STARTS = range(5)
 PART_OF_INSTANT = {
     TOKEN: ENDS, FINISH: ENDS, BATCH_END: ENDS, DEPARTED: ENDS, SUSPENDED: SUSPENSIONS, RECEIVED: RECEIPTS,
     FAILED: ROUTING, RETURNED: ROUTING, DRAINED: ROUTING, MOVED: ROUTING, RECALLED: ROUTING, HELD: ROUTING,
-    ARRIVAL: ROUTING, EVICTED: STARTS, FOUND: STARTS, LOADED: STARTS, BATCH_START: STARTS, SCHEDULED: STARTS,
-    RESUMED: STARTS,
+    OFF: ROUTING, STARTED: ROUTING, ARRIVAL: ROUTING, EVICTED: STARTS, FOUND: STARTS, LOADED: STARTS,
+    BATCH_START: STARTS, SCHEDULED: STARTS, RESUMED: STARTS,
 }  # fmt: skip
 
 
@@ -108,7 +110,7 @@ class Replay:
     lost_at: list[int]  # tokens lost by being taken back
     failures_at: list[int]
     suspensions_at: list[int]
-    moves_at: list[int]  # out of the common pool
+    moves_at: list[int]  # out of the common pool, or off
     busy_at: list[float]
     up_at: list[float]  # time up to the last line; and of that, in a tier
     in_tier_at: list[float]
@@ -145,6 +147,20 @@ class _Replayer:
         self.queues: list[list[int]] = [[] for _ in range(self.engines)]
         self.up, self.drained = [True] * self.engines, [False] * self.engines
         self.tier = [POOL if pool.tier is None else pool.tier for pool in self.pools]
+        # When an engine is ready; inf: it is off. Of engines that are never off 0, and no start-up time.
+        starts = simulation.scenario.check_interval_s > 0
+        self.startups = [pool.startup if starts else None for pool in self.pools]
+        self.ready_at = [0.0] * self.engines
+        for e, startup in enumerate(self.startups):
+            if startup is not None:
+                self.tier[e], self.ready_at[e] = POOL, np.inf
+        first = 0
+        for pool in deployment.pools:
+            if pool.startup is not None and starts:
+                for e in range(first, first + pool.startup.started):
+                    self.tier[e], self.ready_at[e] = pool.tier or 0, 0.0
+            first += pool.engines
+        self.off = [ready_s == np.inf for ready_s in self.ready_at]
         # Blocks that each request holds at an engine: those on their way hold some at two.
         self.blocks: list[dict[int, int]] = [{} for _ in range(self.engines)]
         link = deployment.link if isinstance(deployment, Cluster) else AT_ONCE
@@ -174,7 +190,7 @@ class _Replayer:
             DEPARTED: self.depart, RECEIVED: self.receive, SUSPENDED: self.suspend, RESUMED: self.resume,
             FAILED: self.fail,
             RETURNED: self.come_back, DRAINED: self.drain, MOVED: self.move, RECALLED: self.recall, HELD: self.hold,
-            SENT: self.send, STOPPED: self.stop_sending,
+            SENT: self.send, STOPPED: self.stop_sending, OFF: self.go_off, STARTED: self.end_loading,
         }  # fmt: skip
         assert (np.diff(self.lines["time_s"]) >= 0).all(), "time went backward"
         check_order_within_instants(self.lines)
@@ -237,7 +253,7 @@ class _Replayer:
         self.comes_from_router(r, float(line.time_s))
         assert r not in self.source and self.computed[r] == self.kept[r] == 0, "its KV is elsewhere"
         assert self.pools[e].role != "decode", "a decode engine takes no prompts"
-        assert (self.up[e] and not self.drained[e]) or self.engines == 1
+        assert (self.up[e] and not self.drained[e] and not self.off[e]) or self.engines == 1
         assert not self.in_turn or e == r % self.engines
         del self.at_router[r]
         self.held.discard(r)
@@ -432,7 +448,7 @@ class _Replayer:
 
     def send(self, line: np.record) -> None:
         d, r = int(line.engine), int(line.request)
-        assert r in self.source and self.pools[d].role == "decode" and self.up[d]
+        assert r in self.source and self.pools[d].role == "decode" and self.up[d] and not self.off[d]
         self.link.begins(r, d, self.computed[r], int(line.tokens), float(line.value), float(line.time_s))
         assert self.blocks_in_use(d) <= self.pools[d].total_blocks
 
@@ -455,9 +471,12 @@ class _Replayer:
         assert line.tokens == len(self.queues[e])
         if not self.up[e]:
             return
-        self.take_back_all(e, float(line.time_s))
+        self.lose_all(e, float(line.time_s))
         self.up[e] = False
         self.log.failures_at[e] += 1
+
+    def lose_all(self, e: int, now_s: float) -> None:
+        self.take_back_all(e, now_s)
         self.recalling += [(e, r) for r in sorted(self.source) if self.source[r] == e]
         if self.stores[e] is not None:
             self.stores[e].clear()
@@ -495,10 +514,26 @@ class _Replayer:
     def move(self, line: np.record) -> None:
         e = int(line.engine)
         assert self.tier[e] != line.tokens
-        if self.tier[e] == POOL and self.up[e]:
+        if self.startups[e] is not None:
+            if self.tier[e] == POOL:
+                self.ready_at[e] = line.time_s + self.startups[e].seconds
+                self.off[e] = self.ready_at[e] > line.time_s
+        elif self.tier[e] == POOL and self.up[e]:
             self.log.moves_at[e] += 1
             self.take_back_all(e, float(line.time_s))
         self.tier[e] = int(line.tokens)
+
+    def go_off(self, line: np.record) -> None:
+        e = int(line.engine)
+        assert self.startups[e] is not None and self.tier[e] == POOL and line.tokens == len(self.queues[e])
+        self.ready_at[e], self.off[e] = np.inf, True
+        if self.up[e]:
+            self.log.moves_at[e] += 1
+            self.lose_all(e, float(line.time_s))
+
+    def end_loading(self, line: np.record) -> None:
+        assert self.off[line.engine] and self.ready_at[line.engine] == line.time_s, "it is not ready"
+        self.off[line.engine] = False
 
     def recall(self, line: np.record) -> None:
         e, r = int(line.engine), int(line.request)

@@ -15,6 +15,7 @@ from servegym.cli import (
     evaluate,
     export,
     goodput,
+    plan,
     profile,
     proxy,
     replay,
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.command("simulate", epilog=simulate.EXAMPLES)(simulate.simulate)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("goodput", epilog=goodput.EXAMPLES)(goodput.goodput)
+app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.command("tune", epilog=tune.EXAMPLES)(tune.tune)
 app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)

@@ -179,4 +179,16 @@ def asked_for(document: dict[str, Any]) -> dict[str, str]:
             f"{number(document['reroutes'])}, with {number(document['lost_tokens'])} tokens of KV"
         )
         figures["engines in service"] = f"{number(document['cost_engine_s'], 1)} s in all"
-    return figures
+    return figures | costs(document)
+
+
+def costs(document: dict[str, Any]) -> dict[str, str]:
+    """Where prices or power are said."""
+    words = {"cost": ("price_per_hour", ""), "energy_kwh": ("busy_w", " kWh")}
+    return {
+        f"{figure.partition('_')[0]} (a million tokens)": (
+            f"{number(document[figure])}{unit} ({number(document[f'{figure}_per_million_tokens'])})"
+        )
+        for figure, (said, unit) in words.items()
+        if document["arguments"][said] is not None and figure in document
+    }

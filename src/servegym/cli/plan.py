@@ -1,0 +1,224 @@
+"""`servegym plan`: how many engines of which device, found by bisection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from servegym.cli import options
+from servegym.cli.compare import bar_of
+from servegym.cli.comparison_tables import with_interval
+from servegym.cli.interruption import Interrupted
+from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
+from servegym.cli.runners import runner_of
+from servegym.cli.spec_options import Words, spec_options
+from servegym.cli.user_policies import load_policy_files
+from servegym.errors import ExperimentError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+    from servegym.evaluation.plan import Plan
+    from servegym.evaluation.running import Runner
+
+EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym plan --rate 40 --router min-load --device a100-llama3-8b --device h100-llama3-8b
+
+servegym plan --rate 40 --device a100-llama3-8b --device h100-llama3-8b --price a100-llama3-8b=2 \
+--price h100-llama3-8b=4.5
+
+servegym plan --engines 4 --router min-load --target violations=0.01 --scheduler edf --scheduler vllm-v1
+"""
+# What is searched or the same for all, and what a steady state has not.
+LEFT_OUT = (
+    "load", "requests", "incidents", "seed", "split", "keep_slos", "price_per_hour", "prefill", "decode",
+    "decode_scheduler", "link_gb_per_s", "scaler", "startup_s", "started",
+)  # fmt: skip
+SHOWN = {
+    "engines": "1, or with --rate as few as suffice", "rate_per_s": "the highest that the engines serve",
+    "router": options.ROUTER,
+}  # fmt: skip
+
+
+@spec_options(
+    many=("device", "scheduler"),
+    without=LEFT_OUT,
+    shown=SHOWN,
+    help_texts={
+        "rate_per_s": "Rate to be served, requests per second: the fewest engines that do are looked for.",
+        "engines": "Engines, of which the highest rate is looked for.",
+    },
+)
+def plan(
+    words: Words,
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="MEASURE=SHARE",
+            help="What a rate has to be served with: attainment=0.99, at least that share of the requests within their "
+            "SLOs; violations=0.01, at most that share with a late token.",
+            rich_help_panel=options.ON_WHAT,
+        ),
+    ] = "attainment=0.99",
+    price: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DEVICE=PER_HOUR",
+            help="Price of an engine-hour of a device, in any currency. Repeatable.",
+            show_default="not known",
+            rich_help_panel=options.ON_WHAT,
+        ),
+    ] = None,
+    load_policies: options.LoadPolicies = None,
+    check: options.Check = None,
+    duration: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long requests arrive. Those of the second half are judged, but for the last tenth.",
+            show_default="600, or 8 times the longest SLO",
+            rich_help_panel=options.HOW_MUCH,
+        ),
+    ] = None,
+    precision: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="How far above the highest rate a rate may be that is too much.",
+            rich_help_panel=options.HOW_MUCH,
+        ),
+    ] = 0.02,
+    seeds: options.Seeds = 5,
+    jobs: options.Jobs = None,
+    ray: options.Ray = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar=options.OUT_METAVAR,
+            help="Where results are kept and found again.",
+            show_default="results/plan-TRACE-..., one for each plan",
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = None,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Start over: forget what --out holds.", rich_help_panel=options.OUTPUT),
+    ] = False,
+    json: options.Json = None,
+) -> None:
+    """Find the fewest engines of each device that serve a rate with a target met, or the highest rate of N engines.
+
+    By bisection, for each seed on the same requests for all devices, in steady state and to completion. SLOs are those
+    of the recipe, the same for all devices. With prices the table says what it costs.
+    """
+    if out is not None:
+        check_output_folder(out)
+    load_policy_files(load_policies, check)
+
+    from servegym.evaluation.goodput import parse_target
+    from servegym.evaluation.plan import Plan
+    from servegym.evaluation.plan_plot import plot_plan
+    from servegym.evaluation.plan_summary import summarise_plan
+    from servegym.scenarios.parts import Policies
+    from servegym.scenarios.spec import ServingSpec
+
+    if "rate_per_s" in words and "engines" in words:
+        raise ExperimentError("--rate and --engines are both given; one is given, and the other is looked for")
+    spec = ServingSpec(policies=Policies(router=options.ROUTER)).with_words(words)
+    asked = Plan(spec, parse_target(target), seeds, duration, precision, prices_of(price or []))
+    directory = out or asked.default_directory
+    with runner_of(jobs, ray, load_policies) as runner:
+        rows = plan_with_progress(asked, directory, runner, fresh)
+    summary = summarise_plan(rows, {device: asked.price_per_hour(device) for device in asked.devices})
+    files = [directory / "plan.csv", directory / "searches.csv"]
+    for table, path in zip((summary, rows), files, strict=True):
+        table.to_csv(path, index=False)
+    files.append(plot_plan(summary, asked.rate_per_s is not None, asked.title, directory / "plan.png"))
+    console = console_for(json)
+    show(asked, summary, console)
+    console.print("Written:", ", ".join(str(path) for path in files))
+    if json is not None:
+        write_json(document(asked, summary, rows, files), json)
+
+
+def prices_of(texts: list[str]) -> dict[str, float]:
+    """Prices by device. Raises ExperimentError."""
+    prices: dict[str, float] = {}
+    for text in texts:
+        device, _, value = text.rpartition("=")
+        try:
+            price = float(value)
+        except ValueError:
+            device = ""
+        if not device:
+            raise ExperimentError(f"a price of {text!r}: it should be DEVICE=PER_HOUR, such as a100-llama3-8b=2")
+        if device in prices:
+            raise ExperimentError(f"two prices of {device}; there should be one")
+        prices[device] = price
+    return prices
+
+
+def plan_with_progress(asked: Plan, directory: Path, runner: Runner, fresh: bool) -> pd.DataFrame:
+    """The rows of a plan, with a progress bar on standard error."""
+    from servegym.evaluation.plan import ROWS_FILE, make_plan
+
+    with bar_of("searches") as (done, progress):
+        try:
+            return make_plan(asked, directory, progress, runner=runner, fresh=fresh)
+        except KeyboardInterrupt:
+            kept = f"{done[0]} of {len(asked.cells)} searches are kept in {directory / ROWS_FILE}"
+            raise Interrupted(f"{kept}; the same command{' without --fresh' * fresh} goes on from there") from None
+
+
+def show(asked: Plan, summary: pd.DataFrame, console: Console) -> None:
+    """A table, and what keeps its figures from being the whole truth."""
+    console.print(asked.title)
+    several = len(summary["scheduler"].unique()) > 1
+    counts = asked.rate_per_s is not None
+    measured = ("engines", "mean over seeds", "requests/s an engine") if counts else ("requests/s", "an engine")
+    priced = summary["cost_per_hour"].notna().any()
+    costs = ("cost an hour", "a million tokens") if priced else ()
+    table = new_table("device", *(["scheduler"] if several else []), *measured, asked.target.measure, *costs)
+    for _, row in summary.iterrows():
+        if row["missing"]:
+            cells = [missing(row, counts), *[""] * (len(measured) - 1)]
+        elif counts:
+            each = number(row["rate_per_s"] / row["mean_engines"])
+            cells = [number(int(row["engines"])), with_interval(row, "mean_engines", 2), each]
+        else:
+            cells = [with_interval(row, "rate_per_s", 3), number(row["rate_per_s"] / row["engines"])]
+        paid = [number(row["cost_per_hour"], 2), number(row["cost_per_million_tokens"])] if priced else []
+        label = [row["device"], *([row["scheduler"]] if several else [])]
+        table.add_row(*label, *cells, number(row["share"], 4), *paid)
+    console.print(table)
+    if counts:
+        console.print("Engines: enough in every seed; mean over seeds of the fewest, ± 95 % interval (Student's t)")
+    else:
+        console.print("± 95 % interval over seeds (Student's t)")
+    for _, row in summary[~summary["settled"]].iterrows():
+        console.print(
+            f"{row['device']} is in no steady state: answers take longer (p99) than the "
+            f"{number(0.5 * asked.lasting_s, 0)} s of arrivals before those that are judged; give a longer --duration"
+        )
+
+
+def missing(row: pd.Series, counts: bool) -> str:
+    """Why there is no number."""
+    seeds = f"in {row['missing']} of {row['seeds']} seed{'s' * (row['seeds'] > 1)}"
+    return f"no number is enough {seeds}" if counts else f"{row['found']} the rates tried {seeds}"
+
+
+def document(asked: Plan, summary: pd.DataFrame, rows: pd.DataFrame, files: list[Path]) -> dict[str, Any]:
+    """What was asked and what was found."""
+    return {
+        "plan": asked.identity,
+        "prices_per_hour": {device: asked.price_per_hour(device) for device in asked.devices},
+        "summary": summary.to_dict("records"),
+        "searches": rows.to_dict("records"),
+        "files": files,
+    }

@@ -1,0 +1,138 @@
+"""Engines that take time to start, and what engines cost: small cases by hand. An iteration takes 1 s + 1 s a token."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from servegym.baselines.registry import scaler
+from servegym.errors import DeploymentError
+from servegym.simulator.costs import Costs
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.startup import Startup
+from servegym.simulator.types import POOL
+from tests.simulator.forming import SECONDS
+from tests.simulator.scenes import requests
+from tests.simulator.test_incidents import FIRST, back, drain, fail, lines, run
+from tests.simulator.test_incidents import scaler as to_tier
+
+pytestmark = pytest.mark.nojit
+
+
+def pool(engines: int, seconds: float, started: int = 0, **more) -> Deployment:
+    return Deployment(SECONDS, SECONDS, 1000, engines, 1, 0.0, startup=Startup(seconds, started), **more)
+
+
+def test_from_zero():
+    """The check at 2 s starts engine 0, which is ready at 5 s: requests wait for it, and it costs from 2 s on."""
+    simulation = run(requests(prompt_tokens=[1, 1]), pool(2, 3.0), routing=FIRST, tiers=(1.0,), scaler=to_tier(0))
+    assert lines(simulation, "held", "moved", "started", "off") == [
+        (0.0, "held", -1, 0, 0), (0.0, "held", -1, 1, 0), (2.0, "moved", 0, -1, 0), (5.0, "started", 0, -1, 0),
+    ]  # fmt: skip
+    assert simulation.arrays.outcomes["finish_s"].tolist() == [8.0, 8.0]  # in one batch
+    assert simulation.result().engines["service_s"].tolist() == [6.0, 0.0]
+
+
+def test_at_once():
+    simulation = run(requests(prompt_tokens=[1]), pool(2, 0.0), routing=FIRST, tiers=(1.0,), scaler=to_tier(0))
+    assert lines(simulation, "held", "moved", "started") == [(0.0, "held", -1, 0, 0), (2.0, "moved", 0, -1, 0)]
+    assert simulation.arrays.outcomes["finish_s"].tolist() == [4.0]
+
+
+def test_an_engine_that_goes_off_gives_back_what_it_has():
+    """Engine 0 serves from the beginning, and is off at 2 s: its request (3 tokens, to 4 s) waits for engine 0, which
+    nobody starts any more."""
+    simulation = run(
+        requests(prompt_tokens=[3]), pool(2, 1.0, 1), routing=FIRST, tiers=(1.0,), scaler=to_tier(POOL),
+        all_served=False,
+    )  # fmt: skip
+    assert lines(simulation, "moved", "off", "recalled", "held") == [
+        (2.0, "moved", 0, -1, POOL), (2.0, "off", 0, -1, 1), (2.0, "recalled", 0, 0, 0), (2.0, "held", -1, 0, 0),
+    ]  # fmt: skip
+    assert simulation.result().engines["service_s"].tolist() == [2.0, 0.0]
+
+
+@pytest.mark.parametrize(("incidents", "finish_s"), [
+    ((fail(3.0), back(4.0)), 7.0), ((fail(3.0), back(6.0)), 8.0), ((fail(1.0), back(6.0)), 8.0),
+    ((drain(3.0), back(6.0)), 8.0),
+])  # fmt: skip
+def test_an_engine_that_fails_while_it_is_loading_serves_when_it_is_back_and_ready(incidents, finish_s):
+    """It is loading from 2 to 5 s, and the request then takes 2 s."""
+    simulation = run(
+        requests(prompt_tokens=[1]), pool(2, 3.0), routing=FIRST, tiers=(1.0,), scaler=to_tier(0),
+        incidents=incidents,
+    )  # fmt: skip
+    assert simulation.arrays.outcomes["finish_s"].tolist() == [finish_s]
+
+
+def test_without_a_scaler_all_are_up():
+    simulation = run(requests(prompt_tokens=[1, 1]), pool(2, 3.0), routing="round-robin")
+    assert simulation.arrays.outcomes["finish_s"].tolist() == [2.0, 2.0]
+    assert simulation.result().summary["cost_engine_s"] == 4.0
+
+
+def test_target_utilisation_starts_and_stops():
+    """A request an engine: two of the four are wanted at 1 s, for two requests; they are ready at 3 s and end at 5 s.
+    They go off when nobody was wanted for 10 s. For the request at 20.5 s the check at 21 s starts one again."""
+    policy = scaler("target-utilisation").with_settings(
+        interval_s=1.0, most_requests=1.0, utilisation=1.0, tolerance=0.0, window_s=10.0
+    )
+    workload = requests(arrival_s=[0.0, 0.0, 20.5], prompt_tokens=1)
+    simulation = run(workload, pool(4, 2.0), routing="min-load", tiers=(1.0,), scaler=policy)
+    moves = lines(simulation, "moved", "started")
+    assert moves[:4] == [
+        (1.0, "moved", 0, -1, 0), (1.0, "moved", 1, -1, 0), (3.0, "started", 0, -1, 0), (3.0, "started", 1, -1, 0),
+    ]  # fmt: skip
+    # Wanted last at 4 s (at 5 s the requests have gone): the first check that is more than 10 s later is that at 15 s.
+    assert moves[4:] == [
+        (15.0, "moved", 0, -1, POOL), (15.0, "moved", 1, -1, POOL), (21.0, "moved", 0, -1, 0),
+        (23.0, "started", 0, -1, 0),
+    ]  # fmt: skip
+    assert simulation.arrays.outcomes["finish_s"].tolist() == [5.0, 5.0, 25.0]
+    assert simulation.result().summary["cost_engine_s"] == 14.0 + 14.0 + 4.0
+
+
+def test_costs():
+    """6 engine-seconds, of them 3 busy, and 2 tokens."""
+    costs = Costs(price_per_hour=1800.0, idle_w=100.0, busy_w=300.0, most_w=400.0)
+    scene = {"routing": FIRST, "tiers": (1.0,), "scaler": to_tier(0)}
+    simulation = run(requests(prompt_tokens=[1, 1]), pool(2, 3.0, costs=costs), **scene)
+    summary = simulation.result().summary
+    assert summary["cost"] == 3.0 and summary["cost_per_million_tokens"] == 1.5e6
+    assert summary["energy_kwh"] == pytest.approx((3 * 100 + 3 * 300) / 3.6e6)
+    assert summary["energy_kwh_at_most"] == pytest.approx(6 * 400 / 3.6e6)
+    assert summary["energy_kwh_per_million_tokens"] == pytest.approx(summary["energy_kwh"] * 5e5)
+    for unknown in (None, Costs(), Costs(idle_w=100.0)):
+        other = run(requests(prompt_tokens=[1, 1]), pool(2, 3.0, costs=unknown), **scene).result().summary
+        assert not [name for name in other if name.startswith(("cost_per", "energy"))] and "cost" not in other
+        assert other["cost_engine_s"] == summary["cost_engine_s"] == 6.0
+
+
+def test_costs_of_several_pools_are_known_where_all_are():
+    workload = requests(prompt_tokens=[1, 1])
+    known, unknown = (
+        Deployment(SECONDS, SECONDS, 1000, 1, 1, 0.0, costs=costs) for costs in (Costs(price_per_hour=3600.0), None)
+    )
+    dear = dataclasses.replace(known, costs=Costs(price_per_hour=7200.0, most_w=1.0))
+    assert run(workload, known, dear, routing="round-robin").result().summary["cost"] == 2.0 + 4.0
+    for pools in ((known, unknown), (unknown, known)):
+        assert "cost" not in run(workload, *pools, routing="round-robin").result().summary
+
+
+def test_nothing_came_out():
+    costs = Costs(price_per_hour=3600.0)
+    scenario = run(requests(prompt_tokens=[1]), pool(2, 3.0, costs=costs), routing=FIRST, tiers=(1.0,),
+                   scaler=to_tier(0), all_served=False, until_s=4.0)  # fmt: skip
+    summary = scenario.result().summary
+    assert summary["cost"] == 2.0 and summary["cost_per_million_tokens"] is None
+
+
+@pytest.mark.parametrize("wrong", [
+    lambda: Startup(-1.0), lambda: Startup(np.inf), lambda: Startup(np.nan), lambda: Startup(1.0, -1),
+    lambda: Startup(1.0, 1.5), lambda: pool(2, 1.0, 3), lambda: Costs(price_per_hour=-1.0),
+    lambda: Costs(idle_w=np.nan), lambda: Costs(busy_w=np.inf),
+])  # fmt: skip
+def test_what_cannot_be(wrong):
+    with pytest.raises(DeploymentError, match=r"should be|there are 2") as error:
+        wrong()
+    assert len(str(error.value).splitlines()) == 1
