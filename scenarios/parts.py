@@ -89,7 +89,7 @@ class Demand:
         None, WHOLE,
         "A closed loop: so many clients, each of which sends its next request, or begins its next session, when the "
         "last has ended. Instead of a load, a rate or arrivals.",
-        metavar="C", least=1, shown="requests come by themselves", first=True,
+        metavar="C", least=1, shown="requests come by themselves",
     )  # fmt: skip
     max_concurrency: Numbers | None = option(
         None, WHOLE,
