@@ -514,10 +514,8 @@ TIMELINE = record(
         ("kind", "i4"),
         ("engine", "i4"),
         ("request", "i4"),  # -1: the engine as a whole
-        (
-            "tokens",
-            "i4",
-        ),  # SCHEDULED: chunk; BATCH_START: queue length; BATCH_END: blocks used; EVICTED: kept
+        # SCHEDULED: chunk; BATCH_START: queue length; BATCH_END: blocks used; EVICTED: kept
+        ("tokens", "i4"),
     ]
 )
 TIMELINE_KINDS = (

@@ -419,8 +419,8 @@ def test_records_that_a_policy_sees_have_no_hidden_field():
     assert hidden & set(layout.REQUEST.names) == {"first_token_s"}
     for seen in (layout.RANK, layout.LIMITS):
         assert not hidden & set(seen.names)
-    # An engine counts evictions too, and what was found.
-    assert hidden & names_of(layout.ENGINE) == {"evictions", "cached_tokens"}
+    # An engine counts evictions too, and what was found; its ready_s is when it has started.
+    assert hidden & names_of(layout.ENGINE) == {"evictions", "cached_tokens", "ready_s"}
 
 
 def names_of(record):
