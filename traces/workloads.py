@@ -72,7 +72,9 @@ def build_workload(
     if alone:
         loaded = loaded.alone()
     built = build_trace(loaded, rate_per_s=rate_per_s, slo=slo, arrivals=arrivals, seed=seed, idle_tpot_s=idle_tpot_s)
-    if built.turns is not None:  # sessions in a row become requests in order of arrival, and after them the turns
+    if (
+        built.turns is not None and built.arrival_s is not None
+    ):  # sessions in a row become requests in order of arrival, and after them the turns
         built = built.take(built.turns.order(built.arrival_s))
     workload = Workload.from_columns(
         {

@@ -156,7 +156,7 @@ def token_ids(workload: Workload, index: int) -> list[int]:
         size = prompts.chunk_tokens
         for place, chunk in enumerate(prompts.chunks[prompts.offsets[index] : prompts.offsets[index + 1]].tolist()):
             ids[place * size : (place + 1) * size] = np.random.default_rng((1, chunk)).integers(MOST_ID, size=size)
-    return ids.tolist()  # type: ignore[no-any-return]
+    return ids.tolist()
 
 
 def block_hasher(block_tokens: int) -> Any:

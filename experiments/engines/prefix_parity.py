@@ -52,13 +52,13 @@ def sessions(seed: int, count: int, rate_per_s: float, think_s: float = 2.0, sys
             now_s += float(random.exponential(think_s))
     rows.sort(key=lambda row: row[0])
     numbers: dict[tuple[str, int, int], int] = {}
-    chunks = [[numbers.setdefault(chunk, len(numbers)) for chunk in row[3]] for row in rows]
+    numbered = [[numbers.setdefault(chunk, len(numbers)) for chunk in row[3]] for row in rows]
     columns = {name: np.array([row[i] for row in rows]) for i, name in enumerate(("arrival_s", "prompt_tokens"))}
     workload = Workload.from_columns(
         columns | {"output_tokens": np.array([row[2] for row in rows]), "priority": random.integers(0, 3, len(rows))},
         name="sessions",
     )
-    prompts = Prompts(CHUNK_TOKENS, np.cumsum([0, *map(len, chunks)]), np.concatenate(chunks))
+    prompts = Prompts(CHUNK_TOKENS, np.cumsum([0, *map(len, numbered)]), np.concatenate(numbered))
     return Workload(workload.table, "sessions", {}, prompts)
 
 

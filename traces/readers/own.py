@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from servegym.errors import WorkloadError
@@ -25,8 +27,8 @@ class OwnReader(Reader):
     """
 
     name = "own"
-    needs = ("prompt_tokens", "output_tokens")
-    optional = (
+    needs: ClassVar[tuple[str, ...]] = ("prompt_tokens", "output_tokens")
+    optional: ClassVar[tuple[str, ...]] = (
         "arrival_s",
         "priority",
         "weight",
