@@ -40,9 +40,9 @@ WRONG = {
     "no concurrency": (["compare", "--max-concurrency", "0"], "a whole number of 1 or more"),
     "clients and a rate": (["simulate", "--clients", "4", *ONE_RUN], "clients and rate_per_s are given"),
     "clients to compare": (["compare", "--clients", "4"], "simulate serves a closed loop"),
-    "clients of a live endpoint": (["replay", "http://127.0.0.1:1", "--clients", "4"], "times that are known"),
+    "clients of a live endpoint": (["replay", "--endpoint", "http://127.0.0.1:1", "--clients", "4"], "No such option"),
     "sessions of a live endpoint": (
-        ["replay", "http://127.0.0.1:1", "--trace", "chat-sessions", "--model", "m", *ONE_RUN],
+        ["replay", "--endpoint", "http://127.0.0.1:1", "--trace", "chat-sessions", "--model", "m", *ONE_RUN],
         "has sessions",
     ),
     "rate and load": (["simulate", "--rate", "5", "--load", "1"], "--rate and --load"),
