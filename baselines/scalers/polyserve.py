@@ -39,13 +39,14 @@ def own_requests(context, e):
 @kernel
 def last_of(tier, role, snapshots, moves):
     """The open engine of a tier and role with the fewest requests, the highest index of several; -1: there is none.
+    One that is loading is not open yet: sent back at once, it would never serve.
 
     Prefill engines in use are of no tier: all of them are looked at together, with tier 0.
     """
     last = -1
     for e in range(snapshots.shape[0]):
         snapshot = snapshots[e]
-        if snapshot.role != role or snapshot.tier == POOL or moves[e].closed == 1:
+        if snapshot.role != role or snapshot.tier == POOL or moves[e].closed == 1 or snapshot.off == 1:
             continue
         of_tier = (0 if role == ROLE_PREFILL else snapshot.tier) == tier
         if of_tier and (last < 0 or snapshot.requests <= snapshots[last].requests):

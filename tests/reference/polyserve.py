@@ -256,7 +256,7 @@ class PolyServeScaler(Scaler):
             changes[stopped[0].index] = (tier, False)
 
     def is_of(self, snapshot: EngineSnapshot, tier: int, role: str, changes: list[Change]) -> bool:
-        if snapshot.role != role or snapshot.tier is None or changes[snapshot.index][1]:
+        if snapshot.role != role or snapshot.tier is None or changes[snapshot.index][1] or snapshot.off:
             return False
         return tier == (0 if role == "prefill" else snapshot.tier)
 
