@@ -241,10 +241,20 @@ def handle_event(run, router_state, functions):
     return GOING_ON
 
 
+@kernel
+def next_to_route(run, router_state, held_queue):
+    """The first request of a held queue, or the next that is ready."""
+    decided = run.status[0].router.decided
+    if held_queue != READY:
+        return np.int64(router_state.known.tiers[held_queue].first)
+    # The one that was asked about before the caller came back has arrived, and is not the one that came first any more.
+    return np.int64(decided) if decided >= 0 else np.int64(next_to_send(run, router_state)[0])
+
+
 @inlined_kernel
 def route_one(run, router_state, held_queue, alone, stop_at):
     """Route the first request of a held queue, or the next that is ready. Returns GOING_ON, or why it has not."""
-    status, tiers, route, now_s = run.status[0], router_state.known.tiers, router_state.route[0], run.status[0].now_s
+    status, route, now_s = run.status[0], router_state.route[0], run.status[0].now_s
     if alone:
         if run.engines[0].queue_length == run.queues.shape[1]:
             return QUEUE_FULL
@@ -257,7 +267,7 @@ def route_one(run, router_state, held_queue, alone, stop_at):
         if run.engines[0].drained == 1:
             count_service(status, router_state, run.engines[0], status.now_s)
         return GOING_ON
-    r = next_to_send(run, router_state)[0] if held_queue == READY else tiers[held_queue].first
+    r = next_to_route(run, router_state, held_queue)
     request = run.requests[r]
     if status.router.decided != r:
         if held_queue == READY:

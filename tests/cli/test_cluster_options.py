@@ -98,6 +98,7 @@ def test_a_scaler_is_asked_for_by_name(servegym):
 def test_prefix_stores(servegym, alike):
     arguments = ("simulate", "--trace", alike, "--engines", "2", "--router", "prefix-affinity")
     store = ("--prefix-store-tokens", "100000", "--host-bandwidth", "5")
+    without = ("--prefix-caching", "off")
     document = document_of(servegym(*arguments, *store, "--json", "-"))
     deployment = dataclasses.replace(
         PROFILE.deployment(2), prefix_store=PrefixStore(100_000, PROFILE.kv.bytes_per_token / 5e9)
@@ -105,7 +106,7 @@ def test_prefix_stores(servegym, alike):
     workload = build_workload(alike, idle_tpot_s=PROFILE.idle_tpot_s)
     assert_is(document, simulate(workload, deployment=deployment, router="prefix-affinity").summary)
     assert document["cached_tokens"] >= 30 * 600
-    assert document["ttft_s"]["p50"] < document_of(servegym(*arguments, "--json", "-"))["ttft_s"]["p50"]
+    assert document["ttft_s"]["p50"] < document_of(servegym(*arguments, *without, "--json", "-"))["ttft_s"]["p50"]
     assert "tokens from prefix caches" in servegym(*arguments, *store).stdout
 
 

@@ -115,7 +115,7 @@ def test_hidden_lengths_change_nothing_before_an_answer_ends(name, data):
     table = scenario.workload.table.copy()
     more = data.draw(st.lists(st.integers(0, 3), min_size=len(table), max_size=len(table)), label="longer by")
     table["output_tokens"] += more
-    longer = Workload(table, "longer", {})
+    longer = dataclasses.replace(scenario.workload, table=table)
     roomy = tuple(dataclasses.replace(pool, total_blocks=pool.total_blocks + 9) for pool in scenario.deployment.pools)
     scenario = dataclasses.replace(scenario, deployment=dataclasses.replace(scenario.deployment, pools=roomy))
     one, other = (
