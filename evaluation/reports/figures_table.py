@@ -31,7 +31,7 @@ UNITS = {
     "energy_kwh_per_million_tokens": "kWh",
     "energy_kwh_at_most_per_million_tokens": "kWh",
 }
-SHARES = ("gain_ratio", "tdg_ratio", "slo_attainment", "violations", "on_time_token_share", "kv_use")
+SHARES = ("gain_ratio", "tdg_ratio", "slo_attainment", "violations", "on_time_token_share", "kv_use", "cached_share")
 
 
 def unit_of(name: str) -> str:

@@ -81,7 +81,7 @@ def test_sharegpt_keeps_to_its_context():
 
 
 def test_unknown_family():
-    with pytest.raises(WorkloadError, match="unknown family 'gpt'; there are: .*azure-code"):
+    with pytest.raises(WorkloadError, match=r"unknown family 'gpt'; there are: .*azure-code"):
         generate("gpt", 10)
 
 
