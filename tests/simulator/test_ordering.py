@@ -80,10 +80,12 @@ def queues(draw):
 
 
 def may_get_something(request, packing) -> bool:
-    decoding = request.emitted_tokens == 1 and request.blocks > 0
-    return bool(
-        (packing.admitting or request.blocks > 0) and (packing.decodes_fit if decoding else packing.prefills_fit)
-    )
+    if not packing.admitting and request.blocks == 0:
+        return False
+    if request.emitted_tokens == 0:
+        return bool(packing.prefills_fit)
+    # Without memory it prefills, or decodes where it finds all but a token of its context.
+    return bool(packing.decodes_fit or (packing.prefills_fit and request.blocks == 0))
 
 
 @settings(max_examples=60)
