@@ -58,12 +58,13 @@ def error_of(run: Stopped, reason: int) -> ServegymError:
         )
     if reason == THRASHING:
         engine = starting_engine(run)
-        policy = run.settings.schedulers[engine.kind].name
+        policy, leaving = run.settings.schedulers[engine.kind].name, engine.transfers.leaving_blocks
+        kept = f"{leaving} of its {engine.total_blocks} blocks hold KV that no decode engine takes, and "
         return PolicyError(
             f"{where} engine {engine.index} ({run.settings.cluster.pools[engine.kind].name}) has computed "
-            f"{layout.MOST_FILLINGS} times what its memory holds since a token came out: under scheduler {policy} "
-            "requests take memory from each other again and again; it should leave one what it has until it has a "
-            "token"
+            f"{layout.MOST_FILLINGS} times what its memory holds since a token came out: "
+            f"{kept if leaving else ''}under scheduler {policy} requests take memory from each other again and again; "
+            "it should leave one what it has until it has a token"
         )
     if reason == TOO_OFTEN:
         status = run.arrays.status[0]

@@ -87,6 +87,15 @@ def test_without_return_its_requests_wait_in_vain():
     assert simulation.result().summary["tokens_emitted"] == 2
 
 
+def test_kv_that_nobody_takes_leaves_too_little_for_a_prompt():
+    """Request 0 keeps 1 block of 2, for a decode engine that is gone; request 1 needs both. vLLM's holders evict
+    themselves: it computes one token of two, loses it, and is first in the queue again."""
+    message = "1 of its 2 blocks hold KV that no decode engine takes, and under scheduler vllm-v1 requests take memory"
+    workload = requests(prompt_tokens=[1, 2], output_tokens=[2, 1])
+    with pytest.raises(PolicyError, match=message):
+        run(workload, pool("prefill", total_blocks=2), pool("decode"), incidents=(fail(0.0, 1),))
+
+
 def test_what_a_failed_engine_had_is_sent_to_the_others_at_once():
     """Requests 0 and 2 on engine 0 (2 + 3 tokens, to 6 s); at 4 s it fails, and they go to engine 1, which has
     request 1 (4 tokens) until 5 s, when it takes both: 5 tokens, to 11 s."""

@@ -4,10 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import router_names
+from servegym.errors import PolicyError
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import DRAINED, ROLE_DECODE
@@ -98,7 +99,11 @@ def test_everybody_is_served_once_all_engines_are_back(name, data):
 @given(data=st.data())
 def test_where_engines_stay_away_nobody_is_in_two_places_or_in_none(name, data):
     scenario = data.draw(incident_scenarios(name, all_return=False))
-    simulation = finished(scenario)
+    try:
+        simulation = finished(scenario)
+    except PolicyError as error:  # a prefill engine full of KV for engines that are gone: see test_incidents.py
+        assert "blocks hold KV that no decode engine takes" in str(error)
+        reject()
     log = replay(simulation)
     assert simulation.arrays.status[0].finished == sum(log.finished)
     assert_tokens_are_conserved(log, scenario)
