@@ -141,9 +141,13 @@ def all_reduce(tables: str, devices: int) -> Curve:
 
 
 def nccl_of(tables: str, devices: int) -> Curve:
-    """NCCL's all-reduce of the same table, s over the bytes of the message."""
-    seconds = all_reduces(tables, devices)
-    return Curve.of(seconds[seconds.index >= OWN_ALL_REDUCE_BYTES])
+    """NCCL's all-reduce, s over the bytes of the message: of the same table, or of RTX PRO 6000s of NCCL's own."""
+    if "rtx_pro_6000" not in tables:
+        seconds = all_reduces(tables, devices)
+        return Curve.of(seconds[seconds.index >= OWN_ALL_REDUCE_BYTES])
+    table = read_table("aiconfigurator_nccl_all_reduce")
+    table = table[(table["system"] == "rtx_pro_6000_server") & (table["num_gpus"] == devices)]
+    return Curve.of(table.set_index(table["message_size"] * ALL_REDUCED_BYTES)["latency"] * 1e-3)
 
 
 def all_reduces(tables: str, devices: int) -> pd.Series:

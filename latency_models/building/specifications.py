@@ -56,9 +56,9 @@ def kv_cache(
     blocks = usable // (BLOCK_TOKENS * shape.kv_bytes_per_token)
     if blocks < 1:
         raise ProfileError(
-            f"{devices} x {memory_gib} GiB at {utilisation_percent / 100:g} hold {share / 1e9:.1f} GB; the weights take "
-            f"{shape.weight_bytes / 1e9:.1f} GB of it and {reserve / 1e9:.1f} GB are reserved: nothing is left for keys "
-            "and values"
+            f"{devices} x {memory_gib} GiB at {utilisation_percent / 100:g} hold {share / 1e9:.1f} GB; the weights "
+            f"take {shape.weight_bytes / 1e9:.1f} GB of it and {reserve / 1e9:.1f} GB are reserved: nothing is left "
+            "for keys and values"
         )
     counted = f"{devices} x " if devices > 1 else ""
     return {
