@@ -25,6 +25,7 @@ LAYERS = {  # gpu, model -> the tables of its layers
     ("rtxpro6000", "Qwen/Qwen3-32B"): "rtxpro6000_qwen3_32b",
     ("rtxpro6000", "Qwen/Qwen3-30B-A3B-Instruct-2507"): "rtxpro6000_qwen3_30b_a3b",
 }
+ROOFLINE, LONG_BY_VLLM = "roofline", "long all-reduces by vLLM's table"
 FIELDS = {
     "hidden": "hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads",
     "kv_heads": "num_key_value_heads", "head_dim": "head_dim", "vocab": "vocab_size",
@@ -49,7 +50,10 @@ def model_named(name: str, folder: Path) -> Model:
 
 
 def profile_of(run: Run, folder: Path, by: str | None = None) -> Profile:
-    """Without the CPU's time of a step: an engine's terms have that. by: `roofline`, instead of tables."""
+    """Without the CPU's time of a step: an engine's terms have that.
+
+    by: ROOFLINE, instead of tables; or LONG_BY_VLLM.
+    """
     return _profile(run.gpu, run.model, run.tensor_parallel, run.engines, run.expert_parallel, folder, by)
 
 
@@ -64,8 +68,9 @@ def _profile(
         raise ProfileError(f"{measured_gpu}: no data sheet of this GPU is known; known: {', '.join(GPUS)}")
     known, model = gpu(GPUS[measured_gpu]), model_named(name, folder)
     tables = LAYERS.get((known.name, name))
-    if tables is None or by is not None:
+    if tables is None or by == ROOFLINE:
         document = from_config.build(known, model, devices, 1, by, cpu_overhead_s=0.0)
     else:
-        document = from_config.build_of_layers(known, model, tables, devices, experts if engines > 1 else 1)
+        ranks = experts if engines > 1 else 1
+        document = from_config.build_of_layers(known, model, tables, devices, ranks, by == LONG_BY_VLLM)
     return parse_profile(document, document["name"])

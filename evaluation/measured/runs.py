@@ -30,6 +30,7 @@ class Run:
     requests: a table in order of arrival with stage, arrival_s, prompt_tokens, output_tokens, failed, and ttft_s, itl_s
     and e2e_s as measured, from the arrival. prefixes: which prompts begin alike; None: not known.
     timeout_s: after which the client gave up. over_http: whether times hold a server's front end.
+    asynchronous: whether it is recorded that scheduling was so.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Run:
     prefixes: Prompts | None = None
     timeout_s: float = np.inf
     over_http: bool = True
+    asynchronous: bool = False
 
     @property
     def overloaded(self) -> bool:
@@ -118,6 +120,7 @@ def _run(row: dict[str, Any], requests: pd.DataFrame) -> Run:
         prefixes=prefixes,
         timeout_s=np.inf if np.isnan(row["client_timeout_s"]) else float(row["client_timeout_s"]),
         over_http=not in_process,
+        asynchronous="async scheduling on" in str(row["note"]),
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from servegym.evaluation.measured.engine_terms import FRONT_END, SYNCHRONOUS, EngineTerms, default_terms
 from servegym.evaluation.measured.figures import METRICS, compare
-from servegym.evaluation.measured.profiles import profile_of
+from servegym.evaluation.measured.profiles import LONG_BY_VLLM, ROOFLINE, profile_of
 from servegym.evaluation.measured.runs import Run
 from servegym.evaluation.measured.serving import simulated
 
@@ -23,7 +23,7 @@ HEADLINE = "headline"
 
 @dataclass(frozen=True)
 class Case:
-    """One set of assumptions. terms: of a run's engine. by: `roofline` instead of tables.
+    """One set of assumptions. terms: of a run's engine. by: what its profile rests on instead of the tables.
 
     what: for readers. applies: to which runs.
     """
@@ -52,9 +52,21 @@ def with_front_end(run: Run) -> EngineTerms:
 CASES = (
     Case(HEADLINE, "tables, prefix caching, asynchronous scheduling as the version has it; no front end", of_version),
     Case("front end", "the source's constants of HTTP added", with_front_end, applies=lambda run: run.over_http),
-    Case("synchronous", "0.9 ms of CPU time a step, no step ahead", lambda run: SYNCHRONOUS),
+    Case(
+        "synchronous",
+        "0.9 ms of CPU time a step, no step ahead",
+        lambda run: SYNCHRONOUS,
+        applies=lambda run: not run.asynchronous,
+    ),
     Case("no caching", "prefix caching off", of_version, caching=False),
-    Case("roofline", "the GPU's data sheet instead of tables", of_version, by="roofline"),
+    Case("roofline", "the GPU's data sheet instead of tables", of_version, by=ROOFLINE),
+    Case(
+        "vLLM's all-reduce",
+        "messages from 8 MiB by vLLM's table of RTX PRO 6000s, not NCCL's",
+        of_version,
+        by=LONG_BY_VLLM,
+        applies=lambda run: run.gpu.startswith("RTX-PRO") and run.tensor_parallel * run.engines > 1,
+    ),
 )
 
 

@@ -141,12 +141,15 @@ def all_reduce(tables: str, devices: int) -> Curve:
 
 
 def nccl_of(tables: str, devices: int) -> Curve:
-    """NCCL's all-reduce, s over the bytes of the message: of the same table, or of RTX PRO 6000s of NCCL's own."""
-    if "rtx_pro_6000" not in tables:
-        seconds = all_reduces(tables, devices)
-        return Curve.of(seconds[seconds.index >= OWN_ALL_REDUCE_BYTES])
+    """What vLLM's all-reduce takes from 8 MiB, where it calls NCCL; s over the bytes of the message, same table."""
+    seconds = all_reduces(tables, devices)
+    return Curve.of(seconds[seconds.index >= OWN_ALL_REDUCE_BYTES])
+
+
+def nccl_alone(system: str, devices: int) -> Curve:
+    """NCCL's all-reduce outside vLLM, s over the bytes of the message, on `a100_sxm`, `rtx_pro_6000_server`, ..."""
     table = read_table("aiconfigurator_nccl_all_reduce")
-    table = table[(table["system"] == "rtx_pro_6000_server") & (table["num_gpus"] == devices)]
+    table = table[(table["system"] == system) & (table["num_gpus"] == devices)]
     return Curve.of(table.set_index(table["message_size"] * ALL_REDUCED_BYTES)["latency"] * 1e-3)
 
 

@@ -75,13 +75,15 @@ def reduced(linear: Mapping[str, Seconds], reduce_s: Seconds) -> Mapping[str, Se
     return {name: then_reduced(seconds) if name in REDUCED else seconds for name, seconds in linear.items()}
 
 
-def all_reduce_s(tables: str, shape: ModelShape, devices: int) -> Seconds:
+def all_reduce_s(tables: str, shape: ModelShape, devices: int, nccl: Curve | None = None) -> Seconds:
     """Seconds of an all-reduce of the hidden states over tokens: vLLM's own while it is short enough, else NCCL's.
 
-    NCCL's are Vidur's for A100s, and of the same table for others. Raises ProfileError where there is none.
+    nccl: NCCL's; None: Vidur's for A100s, and of the same table for others. Raises ProfileError where there is none.
     """
     own = aiconfigurator.all_reduce(tables, devices)
-    nccl = nccl_all_reduce(devices) if tables == aiconfigurator.A100 else aiconfigurator.nccl_of(tables, devices)
+    if nccl is None:
+        a100s = tables == aiconfigurator.A100
+        nccl = nccl_all_reduce(devices) if a100s else aiconfigurator.nccl_of(tables, devices)
 
     def seconds(tokens: np.ndarray) -> np.ndarray:
         message_bytes = tokens * shape.hidden * 2

@@ -124,10 +124,13 @@ LAYERS_METHOD = (
 NO_OVERHEAD = "Nothing is known of it."
 
 
-def build_of_layers(gpu: Gpu, model: Model, name: str, devices: int = 1, expert_ranks: int = 1) -> dict[str, Any]:
+def build_of_layers(
+    gpu: Gpu, model: Model, name: str, devices: int = 1, expert_ranks: int = 1, long_by_vllm: bool = False
+) -> dict[str, Any]:
     """The profile of a model whose layers were measured on this GPU, in tables `llmservingsim_<name>_...`.
 
-    expert_ranks: data-parallel engines that share the experts; the profile is of one of them.
+    expert_ranks: data-parallel engines that share the experts; the profile is of one of them. long_by_vllm: see
+    `layers`.
     """
     experts = isinstance(model.shape, MixtureShape)
     shape = model.shape
@@ -144,7 +147,7 @@ def build_of_layers(gpu: Gpu, model: Model, name: str, devices: int = 1, expert_
         specification=gpu.name,
         model=f"{model.name} (bfloat16)",
         shape=shape,
-        make=partial(composed, lambda: layers(name, shape, devices, expert_ranks), ()),
+        make=partial(composed, lambda: layers(name, shape, devices, expert_ranks, long_by_vllm), ()),
         basis=OPERATOR_TABLES,
         statement=f"Error class {TABLES}. {STATEMENT}",
         method=f"{LAYERS_METHOD}.",

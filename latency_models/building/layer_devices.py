@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from servegym.latency_models.building import aiconfigurator
 from servegym.latency_models.building.composed_devices import all_reduce_s, reduced
 from servegym.latency_models.building.composition import Composition, Seconds
 from servegym.latency_models.building.data_sheet import Attention, added, used_experts
@@ -32,12 +33,20 @@ LONG_CHUNK = 512  # tokens of a chunk that fills the device
 RTX_PRO_6000 = "aiconfigurator_rtx_pro_6000_vllm0.19.0"  # its all-reduces
 
 
-def layers(name: str, shape: ModelShape, devices: int = 1, expert_ranks: int = 1) -> Composition:
+def layers(
+    name: str, shape: ModelShape, devices: int = 1, expert_ranks: int = 1, long_by_vllm: bool = False
+) -> Composition:
     """A decoder by the tables `llmservingsim_<name>_...` on tensor-parallel devices.
 
     expert_ranks: data-parallel engines that hold each a share of the experts, and send each other their tokens; taken
-    to have equally many tokens.
+    to have equally many tokens. long_by_vllm: all-reduces from 8 MiB by vLLM's table, not NCCL's; the two are a factor
+    of two apart, and the machine's links are not known.
     """
+
+    def reduce_s(ranks: int) -> Seconds:
+        nccl = None if long_by_vllm else aiconfigurator.nccl_alone("rtx_pro_6000_server", ranks)
+        return all_reduce_s(RTX_PRO_6000, shape, ranks, nccl)
+
     table = read_table(f"llmservingsim_{name}_layers")
     table = table[table["tp"] == devices]
     curves = {one: Curve.of(rows.set_index("n")["time_us"] * 1e-6).at for one, rows in table.groupby("layer")}
@@ -49,9 +58,9 @@ def layers(name: str, shape: ModelShape, devices: int = 1, expert_ranks: int = 1
     }
     if isinstance(shape, MixtureShape):
         linear["gate"] = curves["layernorm"]  # the gate's product is part of the experts' table
-        linear["experts"] = _experts(name, shape, expert_ranks)
+        linear["experts"] = _experts(name, shape, expert_ranks, reduce_s)
     if devices > 1:
-        linear = dict(reduced(linear, all_reduce_s(RTX_PRO_6000, shape, devices)))
+        linear = dict(reduced(linear, reduce_s(devices)))
     attention = read_table(f"llmservingsim_{name}_attention")
     attention = attention[attention["tp"] == devices]
     prefill, decode, slope_s = _attention(attention)
@@ -100,7 +109,7 @@ def _mixed(
     return seconds
 
 
-def _experts(name: str, shape: MixtureShape, ranks: int) -> Seconds:
+def _experts(name: str, shape: MixtureShape, ranks: int, reduce_s: Callable[[int], Seconds]) -> Seconds:
     """Fused experts of one of the ranks over its tokens: a rank holds a share of the experts, for the tokens of all."""
     table = read_table(f"llmservingsim_{name}_moe")
     surface = Surface.of(
@@ -115,5 +124,5 @@ def _experts(name: str, shape: MixtureShape, ranks: int) -> Seconds:
 
     if ranks == 1:
         return seconds
-    sent_s = all_reduce_s(RTX_PRO_6000, shape, ranks)  # all-gather before and reduce-scatter after: its two halves
+    sent_s = reduce_s(ranks)  # all-gather before and reduce-scatter after: its two halves
     return lambda tokens: seconds(tokens) + sent_s(tokens * ranks)
