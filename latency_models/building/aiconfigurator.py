@@ -19,7 +19,6 @@ A100 = "aiconfigurator_a100_sxm_vllm0.14.0"
 H100 = "aiconfigurator_h100_sxm_vllm0.24.0"
 H200 = "aiconfigurator_h200_sxm_vllm0.24.0"
 ALL_REDUCED_BYTES = 2  # of a number: all of them were measured in bfloat16
-Attention = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (requests, tokens of each) -> s
 OWN_ALL_REDUCE_BYTES = 8 * 2**20  # vLLM's limit for its own all-reduce; NCCL's from there
 
 
@@ -62,7 +61,7 @@ def head(measured: pd.DataFrame, shape: ModelShape, devices: int = 1) -> Callabl
     return lambda rows: seconds(rows) * (shape.vocabulary / devices / widest)
 
 
-def attention(tables: str, shape: ModelShape, devices: int = 1) -> tuple[Surface, Attention]:
+def attention(tables: str, shape: ModelShape, devices: int = 1) -> tuple[Surface, Surface]:
     """Prefill over (requests, chunk tokens) and decode over (requests, cached tokens), s per layer.
 
     Of the heads that one of the devices has: nothing is scaled. Decodes with more key heads than were measured are
@@ -76,7 +75,7 @@ def attention(tables: str, shape: ModelShape, devices: int = 1) -> tuple[Surface
     decode = _attention(decodes, "step", narrow, devices)
     return (
         _attention(read_table(f"{tables}_context_attention_perf"), "isl", shape, devices),
-        lambda requests, cached: decode.at(requests * fold, cached),
+        Surface(decode.parameters / fold, decode.curves),
     )
 
 

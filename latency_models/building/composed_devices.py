@@ -53,7 +53,7 @@ def a100(linear_table: str, shape: ModelShape, devices: int = 1) -> Composition:
     slope = a100_cached_slope_s(shape, devices)
     if devices > 1:
         linear = reduced(linear, all_reduce_s(aiconfigurator.A100, shape, devices))
-    return Composition(shape.layers, linear, head, prefill.at, decode, slope)
+    return Composition(shape.layers, linear, head, prefill.at, decode.at, slope)
 
 
 def vidur_linear(linear_table: str, devices: int) -> Mapping[str, Seconds]:

@@ -58,9 +58,9 @@ class KernelTables:
         except IndexError:
             return self._by_data_sheet("attention", self.sheet.attention(shape, devices))
         if self.tables == aiconfigurator.A100:
-            return prefill.at, decode, a100_cached_slope_s(shape, devices)
+            return prefill.at, decode.at, a100_cached_slope_s(shape, devices)
         longest = prefill.curves[0]
-        return prefill.at, decode, float(longest.y[-1] / (longest.x[-1] ** 2 / 2))
+        return prefill.at, decode.at, float(longest.y[-1] / (longest.x[-1] ** 2 / 2))
 
     def experts(self, shape: MixtureShape, tensor_parallel: int, expert_parallel: int) -> Seconds:
         if self.measured_experts and self.sheet.number_bytes in (1, 2):

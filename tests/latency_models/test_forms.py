@@ -188,12 +188,12 @@ def models(draw):
     form = draw(st.sampled_from(sorted(VALUES)))
     if form in ("roofline", "table"):
         return LatencyModel.from_values(form, VALUES[form])
-    if form != "piecewise":
+    if not form.startswith("piecewise"):
         return LatencyModel.from_values(form, {name: draw(scale) for name in VALUES[form]})
-    values = {name: draw(scale) for name in PIECEWISE if name not in ("knots_tokens", "base_s")}
+    values = {name: draw(scale) for name in VALUES[form] if name not in ("knots_tokens", "base_s")}
     knots = sorted(draw(st.sets(st.integers(1, 20000), min_size=2, max_size=8)))
     steps = draw(st.lists(scale, min_size=len(knots), max_size=len(knots)))
-    return LatencyModel.from_values("piecewise", values | {"knots_tokens": knots, "base_s": np.cumsum(steps).tolist()})
+    return LatencyModel.from_values(form, values | {"knots_tokens": knots, "base_s": np.cumsum(steps).tolist()})
 
 
 @settings(deadline=None, max_examples=60)

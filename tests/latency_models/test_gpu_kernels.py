@@ -70,7 +70,7 @@ def test_many_key_heads_are_many_requests():
     requests, cached = np.array([1.0, 5.0, 64.0]), np.array([100.0, 1000.0, 2000.0])
     _, decode = aiconfigurator.attention(aiconfigurator.H100, many)
     _, narrow = aiconfigurator.attention(aiconfigurator.H100, few)
-    assert decode(requests, cached) == pytest.approx(narrow(4 * requests, cached))
+    assert decode.at(requests, cached) == pytest.approx(narrow.at(4 * requests, cached))
 
 
 def test_a_product_between_two_widths_and_two_depths():
