@@ -45,7 +45,7 @@ METHODS = {
 }
 ROOFLINE_STATEMENT = (
     "No operator was measured: the device form is compared with batch times from the data sheet. On GPUs with tables "
-    "these are 5 to 17 % shorter on average than times from the tables, and up to 33 % off for a model on so many "
+    "these are 8 to 17 % shorter on average than times from the tables, and up to 33 % off for a model on so many "
     "devices (building/roofline_error.py)."
 )
 MOST_CACHED = 2_000_000
