@@ -85,6 +85,18 @@ def test_the_next_turn_is_sent_when_the_client_has_the_last():
         assert served(columns, front_end, **limits).result().requests["arrival_s"].tolist() == [0.0, 4.0]
 
 
+@pytest.mark.nojit
+def test_what_is_ready_at_one_instant_comes_as_it_was_sent():
+    # Two at a time, batches of 1 s from 1 on: request 0 ends at 2, 1 and 2 (sent at 2) at 5. By then request 4 has
+    # come, at 3, and request 3, at 4: both are sent at 5 and ready at 6.
+    columns = {"arrival_s": [0, 0, 0.5, 4.0, 0], "prompt_tokens": 4, "output_tokens": [1, 4, 2, 1, 1]}
+    turns = Turns(np.array([-1, -1, -1, -1, 0]), np.full(5, 1.0))
+    simulation = served(columns, FrontEnd(1.0), turns=turns, max_concurrency=2)
+    timeline = simulation.result().timeline
+    came = timeline[timeline["kind"] == "arrival"]
+    assert came["request"].tolist() == [0, 1, 2, 4, 3] and came["time_s"].tolist() == [1.0, 1.0, 3.0, 6.0, 6.0]
+
+
 # What holds for all
 
 seconds = st.one_of(st.just(0.0), ticks, st.floats(0, 3))
