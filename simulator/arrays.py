@@ -10,6 +10,7 @@ from servegym.simulator import types as layout
 from servegym.simulator.deployment import Deployment, EstimatorModel
 from servegym.simulator.fields import fresh, zeros
 from servegym.simulator.front import front_of
+from servegym.simulator.front_end import NO_FRONT_END
 from servegym.simulator.memory import empty_blocks
 from servegym.simulator.named_blocks import NAMED_BLOCK, Cache, empty_named_blocks
 from servegym.simulator.operators import WHOLE
@@ -66,6 +67,9 @@ def fresh_simulation_state(scenario: Scenario, settings: Settings, recording: bo
     status[0].buffered_first_token = scenario.gain.buffered_first_token
     workload = scenario.workload
     status["front"] = front_of(requests, workload.turns, scenario.clients, scenario.max_concurrency)
+    front_end = scenario.front_end or NO_FRONT_END
+    status["front_end"] = front_end.to_array()
+    sizes["deliveries"] = requests if front_end.takes_time and scenario.arrivals_depend else 0
     return engines_state(
         pools,
         sizes,
@@ -82,7 +86,8 @@ def fresh_simulation_state(scenario: Scenario, settings: Settings, recording: bo
 
 
 def engines_state(pools: tuple[Deployment, ...], sizes: dict[str, int], **given: Any) -> SimulationState:
-    """The arrays of engines. sizes: requests, engines, capacity, timeline, scratch. given: those with contents."""
+    """The arrays of engines. sizes: requests, engines, capacity, timeline, scratch; deliveries, if there are any.
+    given: those with contents."""
     of_pools = {
         "blocks": empty_blocks([pool.total_blocks for pool in pools for _ in range(pool.engines)]),
         "cache": Cache(np.zeros((0, 0), NAMED_BLOCK), np.zeros(0, "i4"), 0, np.zeros(1, "i8"), np.zeros(0, "i4")),
@@ -92,7 +97,7 @@ def engines_state(pools: tuple[Deployment, ...], sizes: dict[str, int], **given:
     }
     return fresh(
         SimulationState,
-        sizes | {"events": 2 * sizes["engines"], "tbt_bins": layout.TBT_BINS},
+        sizes | {"events": 2 * sizes["engines"] + sizes.get("deliveries", 0), "tbt_bins": layout.TBT_BINS},
         **(of_pools | given),
     )
 
@@ -109,6 +114,7 @@ def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Setti
         "router_fields": len(settings.router.state.engine),
         "scaler_fields": len(settings.scaler.state.engine),
         "followings": len(following),
+        "entering": len(run.requests) if run.status[0].front_end.delays else 0,
     }
     return fresh(
         RouterState,
@@ -208,6 +214,8 @@ def fresh_requests(scenario: Scenario, settings: Settings) -> np.ndarray:
     if predictions is not None:
         requests["urgency"] = predictions.urgency
         requests["predicted_output_tokens"] = predictions.predicted_output_tokens
+    if scenario.front_end is not None:
+        requests["arrival_s"] -= scenario.front_end.way_back_s
     begin_requests(requests)
     return requests
 
@@ -219,7 +227,7 @@ def fresh_outcomes(scenario: Scenario, predictions: Predictions | None) -> np.nd
     outcomes["output_tokens"] = table["output_tokens"]
     outcomes["table"] = np.cumsum(cells) - cells
     outcomes["ready_s"] = table["arrival_s"] if predictions is None else predictions.ready_s
-    for field in ("admitted_s", "first_token_s", "last_token_s", "finish_s"):
+    for field in ("admitted_s", "first_token_s", "last_token_s", "finish_s", "engine_finish_s"):
         outcomes[field] = np.nan
     for field in ("decode_engine", "source", "source_block", "next_in_queue"):
         outcomes[field] = -1

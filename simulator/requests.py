@@ -20,10 +20,12 @@ def begin_requests(requests: Any) -> None:
 
 
 @kernel
-def arrive_now(request, outcome, now_s):
-    """The request arrives at a time that was not known beforehand: its deadlines count from it."""
-    request.arrival_s = outcome.ready_s = now_s
-    request.first_deadline_s = now_s + (request.ttlt_slo_s if request.ttlt_slo_s < np.inf else request.ttft_slo_s)
+def arrive_now(request, outcome, now_s, way_back_s):
+    """The request arrives at a time that was not known beforehand: its deadlines count from it, less the way back."""
+    outcome.ready_s = now_s
+    request.arrival_s = now_s - way_back_s
+    slo_s = request.ttlt_slo_s if request.ttlt_slo_s < np.inf else request.ttft_slo_s
+    request.first_deadline_s = request.arrival_s + slo_s
 
 
 @kernel

@@ -26,7 +26,7 @@ from tests.cluster_scenes import (
     with_prefixes,
     with_startup,
 )
-from tests.random_scenarios import random_limits, with_turns
+from tests.random_scenarios import random_front_end, random_limits, with_turns
 from tests.reference.requests import INF
 from tests.reference.routers import ROUTERS
 from tests.reference.simulator import Pool
@@ -236,6 +236,36 @@ def test_agrees_with_sessions_and_closed_loops(seed: int) -> None:
     if random.random() < 0.4:
         scene.incidents = random_incidents(random, scene.engines, 1.0, scene.exact)
     run_both(scene)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_agrees_behind_a_front_end(seed: int) -> None:
+    """With everything else at once; half of the times with sessions and closed loops."""
+    random = np.random.default_rng([seed, 15])
+    routing = any_routing(random, holds=bool(random.random() < 0.3))
+    scene = random_scene(random, *routing, any_preemptible_scheduler, until_s=2.5, prefixes=True)
+    scene = dataclasses.replace(scene, predictor=None, front_end=random_front_end(random))
+    if random.random() < 0.5:
+        scene.workload = with_prefixes(random, with_turns(random, scene.workload))
+        scene.limits = random_limits(random)
+    tiers = tiers_of(scene)
+    scene.pools = [with_extras(random, pool, scene.workload, scene.exact, tiers, True) for pool in scene.pools]
+    if random.random() < 0.4:
+        add_scaler(scene, random)
+    if random.random() < 0.4:
+        scene.incidents = random_incidents(random, scene.engines, 1.0, scene.exact)
+    run_both(scene)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("name", "settings"), CASES_OF_ROUTERS)
+def test_routers_agree_behind_a_front_end(name: str, settings: dict[str, Any], seed: int) -> None:
+    random = np.random.default_rng([seed, len(name), len(settings), 16])
+    scene = random_scene(random, *both_routers(name, settings), sensible_scheduler)
+    scene = dataclasses.replace(scene, predictor=None, front_end=random_front_end(random))
+    if seed:
+        scene = dataclasses.replace(scene, workload=with_turns(random, scene.workload), limits=random_limits(random))
+    check_all_served(scene)
 
 
 @pytest.mark.parametrize("seed", range(4))
