@@ -45,6 +45,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "silo": [{}, {"bound_1_s": 0.03, "bound_2_s": 0.5, "bound_3_s": 1.0}],
     "llumnix": [{}],
     "prefix-affinity": [{}],
+    "kv-aware": [{}, {"overlap_weight": 3.0}, {"overlap_weight": 0.25, "temperature": 0.5, "seed": 5}],
+    "session-hash": [{}, {"seed": 3}],
     "min-cycle-time": [{"token_budget": 100}, {"token_budget": 2}],
     "gorouting": [
         {},

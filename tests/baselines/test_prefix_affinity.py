@@ -31,6 +31,7 @@ def engines_of(
     *prompts: tuple[float, int, list[int]],
     stores: tuple[PrefixStore | None, ...] = (ROOMY, ROOMY),
     models: tuple[LatencyModel, ...] = (A_TOKEN_A_SECOND, A_TOKEN_A_SECOND),
+    kv_memory: bool = False,
     **columns: Any,
 ) -> list[int]:
     """Where each request ends: requests are (arrival, prompt tokens, chunks of 4 tokens), one engine a pool."""
@@ -39,7 +40,7 @@ def engines_of(
     )
     workload = requests(arrival_s=[p[0] for p in prompts], prompt_tokens=[p[1] for p in prompts], **columns)
     pools = tuple(
-        Deployment(model, model, 1000, block_tokens=1, watermark=0.0, prefix_store=store)
+        Deployment(model, model, 1000, block_tokens=1, watermark=0.0, prefix_store=store, prefix_caching=kv_memory)
         for store, model in zip(stores, models, strict=True)
     )
     scenario = Scenario(
@@ -71,6 +72,14 @@ def test_an_engine_without_a_store_has_nothing():
     # Without any, engines are alike, and engine 0 was sent a request longest ago.
     for stores, named in (((ROOMY, None), 0), ((None, ROOMY), 1), ((None, None), 0)):
         assert engines_of((0, 8, [0, 1]), (0, 8, [0, 1]), (16, 8, [0, 1]), stores=stores)[2] == named
+
+
+@pytest.mark.nojit
+def test_kv_memory_that_is_shared_has_what_was_sent_there():
+    sent = (0, 8, [0, 1]), (0, 8, [5, 6]), (1, 12, [0, 1, 2]), (2, 12, [0, 1, 9]), (3, 8, [0, 7])
+    assert engines_of(*sent, stores=(None, None), kv_memory=True) == [0, 1, 0, 0, 1]  # as with stores
+    # Without: 19 and 19 s; 20 - 1 + 12 = 31 and 8 - 2 + 12 = 18 s; 20 - 2 + 8 = 26 and 20 - 1 + 8 = 27 s.
+    assert engines_of(*sent, stores=(None, None)) == [0, 1, 0, 1, 0]
 
 
 @pytest.mark.nojit

@@ -32,6 +32,8 @@ class Request:
     ready_s: float = math.nan  # when it joins its engine's queue; nan: at its arrival
     after: int = -1  # the request that it follows
     think_s: float = 0.0  # after the end of that
+    session: int = -1  # its first request; -1: it is in none
+    beginning: int | None = None  # the first chunk of its prompt
     chunks: list[int] = field(default_factory=list)  # of its prompt (and answer), full ones, by number
     tier: int = 0
 
