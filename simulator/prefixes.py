@@ -1,6 +1,8 @@
 """Prompts that begin alike, and the stores in host memory that keep the KV of such beginnings.
 
-What a router has sent to an engine it notes in a store of the same kind, its index of that engine. A store is sets of 16 places; in a set the chunk used least recently goes. (Sets and not one list: a look-up is a scan
+What a router has sent to an engine it notes in a store of the same kind, its index of that engine.
+
+A store is sets of 16 places; in a set the chunk used least recently goes. (Sets and not one list: a look-up is a scan
 of 16 numbers, and nothing is linked.)
 """
 

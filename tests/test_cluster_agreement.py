@@ -246,7 +246,12 @@ def test_routers_agree_with_sessions_and_closed_loops(name: str, settings: dict[
     random = np.random.default_rng([seed, len(name), len(settings), 14])
     scene = random_scene(random, *both_routers(name, settings), sensible_scheduler)
     workload = with_turns(random, scene.workload)
-    check_all_served(dataclasses.replace(scene, predictor=None, workload=workload, limits=random_limits(random)))
+    scene = dataclasses.replace(scene, predictor=None, workload=workload, limits=random_limits(random))
+    if seed % 2:
+        scene.workload = with_prefixes(random, workload)
+        tiers = tiers_of(scene)
+        scene.pools = [with_extras(random, pool, scene.workload, scene.exact, tiers, True) for pool in scene.pools]
+    check_all_served(scene)
 
 
 def test_queues_and_records_grow() -> None:
