@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,17 +13,16 @@ from servegym.baselines.registry import scaler as find_scaler
 from servegym.errors import ExperimentError
 from servegym.evaluation.candidates import ROUTER, Candidate, find_candidates, find_schedulers
 from servegym.evaluation.figures import FIGURES, class_figures, figures
-from servegym.evaluation.identity import code_digests, deployment_digest, versions
+from servegym.evaluation.identity import code_digests, deployment_digest, document_digest, versions
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
 from servegym.evaluation.running import Runner, ThreadRunner
 from servegym.latency_models.profile import Profile
 from servegym.scenarios.building import gain_in, saturation_of, scenario_of, workload_of
-from servegym.scenarios.checks import check
 from servegym.scenarios.fleets import deployment_of, profile_of, title_of
 from servegym.scenarios.load import LOADS
 from servegym.scenarios.parts import Demand, Policies
 from servegym.scenarios.ranges import listed
-from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec
+from servegym.scenarios.spec import ServingSpec
 from servegym.scenarios.values import fixed, plain
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
@@ -169,8 +166,7 @@ class Comparison:
         """The spec under a candidate: with its own scheduler of the decode engines, where it has one."""
         own = self.spec.policies.decode_scheduler
         one = self.spec.with_values(candidate._asdict() | {"decode_scheduler": candidate.decode_scheduler or own})
-        check(one, PARTS, LEAVES)
-        return one
+        return one.checked()
 
     def deployment_of(self, candidate: Candidate) -> Deployment | Cluster:
         """What serves under a candidate."""
@@ -284,8 +280,7 @@ class Comparison:
     @property
     def default_directory(self) -> Path:
         """A folder of its own for each identity, so that the same comparison finds its results again."""
-        digest = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:8]
-        return Path("results") / f"compare-{Path(self.trace).stem}-{digest}"
+        return Path("results") / f"compare-{Path(self.trace).stem}-{document_digest(self.identity)}"
 
     def run(self, cell: Cell) -> Row:
         """The row of a cell."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +13,7 @@ import numpy as np
 from servegym.errors import ExperimentError
 from servegym.evaluation.bisection import Failed, failed_counts, highest_rate
 from servegym.evaluation.comparison import Comparison, Progress, compile_kernels
+from servegym.evaluation.identity import document_digest
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
 from servegym.evaluation.running import Runner, ThreadRunner
 from servegym.scenarios.building import scenario_of, workload_of
@@ -214,8 +213,7 @@ class GoodputSearch:
     @property
     def default_directory(self) -> Path:
         """A folder of its own for each identity."""
-        digest = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:8]
-        return Path("results") / f"goodput-{Path(self.setup.trace).stem}-{digest}"
+        return Path("results") / f"goodput-{Path(self.setup.trace).stem}-{document_digest(self.identity)}"
 
     def row_problem(self, row: Row) -> str | None:
         """What is wrong with a row that should be one of this search's; None if nothing is."""

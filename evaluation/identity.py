@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 from collections.abc import Iterable
+from typing import Any
 
 import numba
 import numpy as np
@@ -15,6 +17,11 @@ from servegym.simulator.compilation import Compiled, source_digest
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.loop import advance
 from servegym.simulator.policies import Policy
+
+
+def document_digest(document: Any, digits: int = 8) -> str:
+    """So many hexadecimal digits of a JSON document's SHA-256, whatever the order of its keys: a name for it."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:digits]
 
 
 def versions() -> dict[str, str]:

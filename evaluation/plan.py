@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +13,7 @@ from servegym.errors import ExperimentError
 from servegym.evaluation.bisection import fewest
 from servegym.evaluation.comparison import Comparison, Progress, compile_kernels
 from servegym.evaluation.goodput import ABOVE, WITHIN, GoodputSearch, SearchCell, Target
+from servegym.evaluation.identity import document_digest
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
 from servegym.evaluation.running import Runner, ThreadRunner
 from servegym.scenarios.ranges import listed
@@ -179,8 +178,8 @@ class Plan:
     @property
     def default_directory(self) -> Path:
         """A folder of its own for each identity."""
-        digest = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:8]
-        return Path("results") / f"plan-{Path(self.by_device[self.devices[0]].setup.trace).stem}-{digest}"
+        trace = Path(self.by_device[self.devices[0]].setup.trace).stem
+        return Path("results") / f"plan-{trace}-{document_digest(self.identity)}"
 
     def row_problem(self, row: Row) -> str | None:
         """What is wrong with a row that should be one of this plan's; None if nothing is."""

@@ -61,7 +61,12 @@ class ServingSpec:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
+        self.checked()
+
+    def checked(self) -> ServingSpec:
+        """This spec, once its values are seen to be in range and to go together. Raises SpecError."""
         checks.check(self, PARTS, LEAVES)
+        return self
 
     def build(
         self,

@@ -76,7 +76,7 @@ def _uses(kernel: Any, given: dict[str, str], has_tables: bool, seen: set[Any]) 
     seen.add(key)
     code = kernel.__code__
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(kernel)))
+        tree = _tree(kernel)
     except OSError:  # typed at a prompt
         yield from _uses_in_code(code, has_tables)
         return
@@ -89,11 +89,19 @@ def _uses(kernel: Any, given: dict[str, str], has_tables: bool, seen: set[Any]) 
                 names = called.__code__.co_varnames
                 handed = {names[i]: _kind(value, known) for i, value in enumerate(node.args)}
                 handed |= {word.arg: _kind(word.value, known) for word in node.keywords if word.arg}
-                yield from _uses(called, {name: what for name, what in handed.items() if what}, has_tables, seen)
+                handed = {name: what for name, what in handed.items() if what}
+                if handed:
+                    yield from _uses(called, handed, has_tables, seen)
         elif isinstance(node, ast.Attribute | ast.Subscript) and _kind(node.value, known) == STATE:
             table = node.attr if has_tables and isinstance(node, ast.Attribute) else "engines"
             if table in DECLARED_BY:
                 yield table, code, before + node.lineno
+
+
+@functools.cache
+def _tree(kernel: Any) -> ast.AST:
+    """The source of a kernel, parsed once for all policies that reach it. Raises OSError where it has none."""
+    return ast.parse(textwrap.dedent(inspect.getsource(kernel)))
 
 
 def _locals(tree: ast.AST, given: dict[str, str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ two thirds of a first compile went into code that nobody ran. Here an inner kern
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -144,7 +145,11 @@ class InnerKernel(CPUDispatcher):
     def __init__(self, function: Callable, options: Mapping[str, Any]):
         inner = {"nopython": True, "boundscheck": None, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         super().__init__(function, targetoptions={**options, **inner}, pipeline_class=InnerCompiler)
-        self._entered = numba.njit(pipeline_class=OuterCompiler, **options)(function)
+        self._options = options
+
+    @functools.cached_property
+    def _entered(self) -> Any:
+        return numba.njit(pipeline_class=OuterCompiler, **self._options)(self.py_func)
 
     def __call__(self, *arguments: Any) -> Any:
         return self._entered(*arguments)

@@ -82,6 +82,13 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"variant": "xllm", "hopeless": "include", "deadlines": "slo", "eta": 0.02},
         {"density_exponent": 0.5, "gamma": 3.0},
     ],
+    "expected-gain": [
+        {},
+        {"gamma": 0.2, "eta": 0.02},
+        {"eta": 0.006, "deadlines": "slo"},
+        {"eta": 0.5, "output_tokens": 3.0},
+        {"deadlines": "first-token", "output_tokens": 20.0, "gamma": 10.0},
+    ],
     "fairbatching": [{}, {"near": 0.0}, {"near": 1.0, "eta": 0.03}, {"near": 1000.0, "eta": 0.006}],
     "fastserve-mlfq": [
         {},

@@ -4,11 +4,12 @@ first, with a boundary between the two that slides with the load.
 
 import numpy as np
 
+from servegym.baselines.deadlines import DEADLINES, counted_deadline_s
 from servegym.simulator.batches import EMPTY_BATCH
 from servegym.simulator.compilation import kernel
 from servegym.simulator.ordering import sort
 from servegym.simulator.policies import ByWord, Fact, Parameter, Parameters, Policy, Scratch, register
-from servegym.simulator.requests import is_decoding, next_deadline_s
+from servegym.simulator.requests import is_decoding
 from servegym.simulator.signatures import scheduler
 from servegym.simulator.types import MISFIT_STOP
 
@@ -20,8 +21,6 @@ HOPELESS = ("exclude", "include")
 INCLUDE = 1
 VARIANTS = ("paper", "xllm")
 XLLM = 1
-DEADLINES = ("slo", "early-first-token", "first-token")
-FROM_SLO, FROM_EARLY_FIRST_TOKEN, FROM_FIRST_TOKEN = range(3)
 XLLM_SMALLEST_CHUNK_TOKENS = 51  # "a chunk <= 50 tokens ends the batch"
 XLLM_BATCH_TOKENS = 10240  # its default of max_tokens_per_batch
 SCRATCH = Scratch(indices=("order",))
@@ -52,18 +51,6 @@ P = Parameters(
               "what later deadlines count from, for the scheduler alone", choices=DEADLINES,
               source="ProServe, section 2; early-first-token: its footnote 2; first-token: xLLM"),
 )  # fmt: skip
-
-
-@kernel
-def counted_deadline_s(request, counted):
-    """Deadline of the next token, where the later ones may count from the first token. While that is under way (an
-    engine that runs ahead of its tokens) from the TTFT SLO; a TTLT is one deadline for all."""
-    if counted == FROM_SLO or request.ttlt_slo_s < np.inf:
-        return next_deadline_s(request)
-    base_s, first_s = request.first_deadline_s, request.first_token_s  # nan before the first token
-    if first_s < base_s or (counted == FROM_FIRST_TOKEN and not np.isnan(first_s)):
-        base_s = first_s
-    return base_s + request.emitted_tokens * request.token_interval_s
 
 
 @kernel

@@ -15,6 +15,7 @@ import scipy
 
 from servegym.evaluation.bounds import clairvoyant
 from servegym.evaluation.bounds.clairvoyant import FINENESS, Bound
+from servegym.evaluation.identity import document_digest
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.scenario import Scenario
 
@@ -49,7 +50,7 @@ def cached_bound(
     """
     clairvoyant.check_scenario(scenario)
     asked = json.loads(json.dumps(identity(scenario, bin_s, fineness)))
-    digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
+    digest = document_digest(asked, 16)
     path = Path(directory) / f"bound-{digest}.json"
     found = _read(path, asked)
     if found is None:

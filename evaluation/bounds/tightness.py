@@ -5,6 +5,7 @@ python -m servegym.evaluation.bounds.tightness --requests 1000 --load 0.7 --load
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,11 +13,8 @@ import typer
 
 from servegym.baselines.registry import scheduler, scheduler_names
 from servegym.evaluation.bounds.cache import DEFAULT_DIRECTORY, cached_bound
-from servegym.latency_models.profile import load_profile
-from servegym.scenarios.saturation import saturation_rate_per_s
-from servegym.simulator.scenario import Scenario
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.simulation import Simulation
-from servegym.traces.workloads import build_workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,18 +35,13 @@ def shares(
     """One row a load and scheduler: gain, tdg_ratio, share of the bound; bound_ratio is the bound over the ideal."""
     import pandas as pd
 
-    profile = load_profile(device)
-    deployment = profile.deployment(engines)
-    saturation = saturation_rate_per_s(trace, profile, engines, slo)
+    spec = ServingSpec().replaced(trace=trace, slo=slo, device=device, engines=engines, requests=requests, seed=seed)
     rows = []
     for load in loads:
-        workload = build_workload(
-            trace, requests=requests, rate_per_s=load * saturation, slo=slo, seed=seed, window="seed",
-            idle_tpot_s=profile.idle_tpot_s,
-        )  # fmt: skip
-        bound = cached_bound(Scenario(workload, deployment, scheduler("edf")), directory)
+        scenario = spec.replaced(load=load, scheduler="edf").build()
+        bound = cached_bound(scenario, directory)
         for name in scheduler_names():
-            gain = Simulation(Scenario(workload, deployment, scheduler(name))).run().summary["gain"]
+            gain = Simulation(dataclasses.replace(scenario, scheduler=scheduler(name))).run().summary["gain"]
             rows.append({
                 "load": load, "scheduler": name, "gain": gain, "tdg_ratio": gain / bound.ideal_gain,
                 "bound_ratio": bound.ratio, "share_of_bound": bound.share(gain), "solve_s": bound.solve_s,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +11,7 @@ from servegym.baselines.artifact import Artifact, load_artifact
 from servegym.errors import ExperimentError
 from servegym.evaluation.candidates import Candidate, find_candidates
 from servegym.evaluation.comparison import Progress, run_comparison
-from servegym.evaluation.identity import code_digests, versions
+from servegym.evaluation.identity import code_digests, document_digest, versions
 from servegym.evaluation.panels import provenance
 from servegym.evaluation.panels.panel import FIRST_SEED, Panel
 from servegym.evaluation.panels.part import Part, parts_of
@@ -201,8 +199,7 @@ class Evaluation:
     @property
     def default_directory(self) -> Path:
         """A folder of its own for each identity, so that the same evaluation finds its runs again."""
-        digest = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:8]
-        return Path("results") / f"evaluate-{self.panel.name}-{digest}"
+        return Path("results") / f"evaluate-{self.panel.name}-{document_digest(self.identity)}"
 
 
 def judged(candidate: Candidate, kind: str) -> Policy:

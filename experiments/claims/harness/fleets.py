@@ -24,15 +24,15 @@ from servegym.experiments.claims.harness.cells import Cell, serving, spec_of
 from servegym.experiments.claims.harness.goodput import arrivals
 from servegym.experiments.claims.harness.rows import select
 from servegym.experiments.claims.harness.served import begin
-from servegym.experiments.claims.harness.settings import Setting, idle_prefill_s, idle_tpot_s, profile
+from servegym.experiments.claims.harness.settings import Setting, idle_prefill_s, idle_tpot_s, profile, words_of
 from servegym.experiments.claims.harness.violations import violated
 from servegym.scenarios.fleets import deployment_of
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.cluster import cluster_of
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import BATCH
 from servegym.simulator.workload import Workload
-from servegym.traces.workloads import build_workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,8 +122,8 @@ def optimum(setting: Setting, engines: int, is_disaggregated: bool) -> Optimal:
 @functools.cache
 def sample_of(setting: Setting) -> Workload:
     """Lengths and SLOs of a trace, for what is computed of it."""
-    slo = slo_of(setting.device)
-    return build_workload(setting.family, requests=SAMPLE, rate_per_s=1.0, slo=slo, seed=SAMPLE_SEED)
+    demand = words_of(setting, slo_of(setting.device))
+    return ServingSpec().replaced(**demand, requests=SAMPLE, rate_per_s=1.0).workload(SAMPLE_SEED)
 
 
 def optimal_per_s(cell: Cell) -> float:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from servegym.baselines.registry import router as find_router
 from servegym.baselines.registry import scheduler as find_scheduler
-from servegym.evaluation.identity import code_digests, deployment_digest, versions
+from servegym.evaluation.identity import code_digests, deployment_digest, document_digest, versions
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
 from servegym.evaluation.running import Runner, ThreadRunner
 from servegym.experiments.claims.harness.cells import Cell, cell_of, deployment_of
@@ -50,7 +48,7 @@ class Study:
         return {
             "claim": self.claim.id,
             "seeds": list(self.size.seeds),
-            "cells": _digest([list(cell) for cell in self.cells]),
+            "cells": document_digest([list(cell) for cell in self.cells], 16),
             "measure": self.claim.measure_digest,
             "versions": versions(),
             "code": {name: code_digests(policies, deployment) for name, deployment in deployments.items()},
@@ -66,7 +64,7 @@ class Study:
     def ledger_path(self, directory: Path) -> Path:
         """A file of its own for each identity: what was measured by other code, at another size or of other seeds is
         left alone. It is named by the first seed too."""
-        name = f"{self.claim.id}-{self.size.name}-{self.size.seeds[0]}-{_digest(self.identity)[:8]}.jsonl"
+        name = f"{self.claim.id}-{self.size.name}-{self.size.seeds[0]}-{document_digest(self.identity)}.jsonl"
         return directory / "cells" / name
 
     def row_problem(self, row: Row) -> str | None:
@@ -127,7 +125,3 @@ class Study:
 
 def _workload_of(cell: Cell) -> tuple[str | float, ...]:
     return (*cell.setting, cell.engines, cell.arrivals, cell.slo, cell.load, cell.seed)
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.baselines.registry import scheduler as find_scheduler
-from servegym.experiments.claims.harness.cells import Cell
+from servegym.experiments.claims.harness.cells import Cell, spec_of
 from servegym.experiments.claims.harness.rows import values
 from servegym.experiments.claims.harness.served import begin
 from servegym.experiments.claims.harness.settings import (
@@ -18,15 +17,12 @@ from servegym.experiments.claims.harness.settings import (
     profile,
     saturation_per_s,
     seed_of,
-    slo_recipe,
 )
 from servegym.simulator.deployment import HostMemory
 from servegym.simulator.predictors import Predictor
-from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 from servegym.traces.recipes import URGENCY_LEVELS
-from servegym.traces.workloads import build_workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,20 +99,14 @@ def _value(text: str) -> int | float | str:
 
 def simulation(cell: Cell, seed: int) -> Simulation:
     """A run of a cell with a seed of its own, of lengths, arrivals, urgencies and errors."""
-    requests = build_workload(
-        cell.family,
-        requests=cell.requests,
-        slo=cell.slo or slo_recipe(cell.device, cell.family),
-        arrivals=cell.arrivals,
-        seed=seed_of(cell.family, seed),
-    )
     deployment = profile(cell.device).deployment()
     if cell.host:
         deployment = dataclasses.replace(deployment, host=HostMemory(**settings_of(cell.host)))
     chosen = settings_of(cell.predictor)
     kind = PublicCodePredictor if chosen.pop("clip", "") == "public-code" else Predictor
     predictor = kind(**chosen, seed=seed)
-    return begin(Scenario(requests, deployment, find_scheduler(cell.scheduler), predictor=predictor))
+    scenario = spec_of(cell).build(seed_of(cell.family, seed), deployment=deployment)
+    return begin(dataclasses.replace(scenario, predictor=predictor))
 
 
 def serve_waiting(cell: Cell, requests_at_least: int) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +11,7 @@ from servegym.cli import options
 from servegym.cli.comparison_tables import show_comparison
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, progress_console, write_json
+from servegym.cli.progress import bar_of, kept_work
 from servegym.cli.runners import runner_of
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.user_policies import load_policy_files
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from servegym.evaluation.bounds.shares import Bounds
-    from servegym.evaluation.comparison import Comparison, Progress
-    from servegym.evaluation.running import Runner
+    from servegym.evaluation.comparison import Comparison
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -103,7 +101,7 @@ def compare(
     load_policy_files(load_policies, check)
 
     from servegym.evaluation.bounds.shares import why_no_bounds, with_shares
-    from servegym.evaluation.comparison import COMPARED, Comparison
+    from servegym.evaluation.comparison import CELLS_FILE, COMPARED, Comparison, run_comparison
     from servegym.evaluation.plots import plot_comparison
     from servegym.evaluation.summary import check_baseline, save_tables, summarise
 
@@ -114,8 +112,11 @@ def compare(
     no_bounds = why_no_bounds(comparison) if bound else None
     if no_bounds is not None:
         progress_console().print(f"No share of the bound: {no_bounds}.")
-    with runner_of(jobs, ray, load_policies) as runner:
-        cells = run_with_progress(comparison, directory, runner, fresh)
+    with (
+        runner_of(jobs, ray, load_policies) as runner,
+        kept_work("runs", len(comparison.cells), directory / CELLS_FILE, fresh) as progress,
+    ):
+        cells = run_comparison(comparison, directory, progress, runner=runner, fresh=fresh)
     if bound and no_bounds is None:
         # One folder for all comparisons that are not told where to be: other schedulers have the same bounds.
         found, no_bounds = bounds_with_progress(comparison, (out or directory.parent) / "bounds")
@@ -135,18 +136,6 @@ def compare(
         write_json({**document(comparison, summary, files), "no_bound": no_bounds}, json)
 
 
-def run_with_progress(comparison: Comparison, directory: Path, runner: Runner, fresh: bool) -> pd.DataFrame:
-    """The cells of a comparison, with a progress bar on standard error."""
-    from servegym.evaluation.comparison import CELLS_FILE, run_comparison
-
-    with bar_of("runs") as (done, progress):
-        try:
-            return run_comparison(comparison, directory, progress, runner=runner, fresh=fresh)
-        except KeyboardInterrupt:
-            kept = f"{done[0]} of {len(comparison.cells)} runs are kept in {directory / CELLS_FILE}"
-            raise Interrupted(f"{kept}; the same command{' without --fresh' * fresh} goes on from there") from None
-
-
 def bounds_with_progress(comparison: Comparison, directory: Path) -> tuple[Bounds, str | None]:
     """The bounds of a comparison's workloads; or none, and why."""
     from servegym.errors import ExperimentError
@@ -161,34 +150,6 @@ def bounds_with_progress(comparison: Comparison, directory: Path) -> tuple[Bound
         except KeyboardInterrupt:
             kept = f"all runs, and {done[0]} of {len(comparison.workloads)} bounds, are kept"
             raise Interrupted(f"{kept}; the same command goes on from there") from None
-
-
-@contextlib.contextmanager
-def bar_of(what: str) -> Iterator[tuple[list[int], Progress]]:
-    """A progress bar on standard error: how many are done, and what to call with that and how many there are."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    done = [0]
-    bar = Bar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=progress_console(),
-    )
-    task = bar.add_task(what, total=None)
-
-    def progress(now: int, in_all: int) -> None:
-        done[0] = now
-        bar.start()  # now that nothing is wrong with the comparison; once started it does nothing
-        bar.update(task, completed=now, total=in_all)
-
-    try:
-        yield done, progress
-    finally:
-        if bar.live.is_started:
-            bar.stop()
 
 
 def document(comparison: Comparison, summary: pd.DataFrame, files: list[Path]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from servegym.cli.output import new_table, number
@@ -80,6 +81,15 @@ def show_classes(summary: pd.DataFrame, console: Console) -> None:
     for _, row in summary.iterrows():
         table.add_row(row["scheduler"], load_title(row["load"]), *(number(row[name]) for name in classes))
     console.print(table)
+
+
+def show_unsettled(labels: Iterable[str], lasting_s: float, console: Console) -> None:
+    """Whose rates were judged before the steady state. lasting_s: how long requests arrive, of which half is judged."""
+    for label in labels:
+        console.print(
+            f"{label} is in no steady state: answers take longer (p99) than the {number(0.5 * lasting_s, 0)} s of "
+            "arrivals before those that are judged; give a longer --duration"
+        )
 
 
 def with_interval(row: pd.Series, name: str, digits: int, sign: str = "") -> str:

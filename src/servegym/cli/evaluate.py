@@ -11,10 +11,10 @@ import typer
 
 from servegym.cli import evaluation_options as panels
 from servegym.cli import options
-from servegym.cli.compare import bar_of
 from servegym.cli.evaluation_tables import show_evaluation
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, progress_console, write_json
+from servegym.cli.progress import bar_of, kept_work
 from servegym.cli.runners import runner_of
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.user_policies import load_policy_files
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from servegym.evaluation.panels.evaluation import Evaluation
     from servegym.evaluation.panels.panel import Panel
-    from servegym.evaluation.running import Runner
 
 ENGINES = ("engines", "prefill", "decode", "pools")
 EXAMPLES = """\
@@ -89,7 +88,7 @@ def evaluate(
         check_output_folder(out)
     load_policy_files(load_policies, check)
 
-    from servegym.evaluation.panels.evaluation import Evaluation
+    from servegym.evaluation.panels.evaluation import RUNS_FOLDER, Evaluation, run_evaluation
 
     named = {kind: texts_of(words.pop(kind, None)) for kind in ("scheduler", "router", "scaler")}
     decoding = texts_of(words.get("decode_scheduler"))
@@ -109,8 +108,11 @@ def evaluate(
         allow_seen,
     )
     directory = out or evaluation.default_directory
-    with runner_of(jobs, ray, load_policies) as runner:
-        runs = run_with_progress(evaluation, directory, runner, fresh)
+    with (
+        runner_of(jobs, ray, load_policies) as runner,
+        kept_work("runs", evaluation.runs, directory / RUNS_FOLDER, fresh) as progress,
+    ):
+        runs = run_evaluation(evaluation, directory, progress, runner=runner, fresh=fresh)
     no_bound = None
     if bound:
         runs, no_bound = bounds_with_progress(evaluation, runs, (out or directory.parent) / "bounds")
@@ -188,18 +190,6 @@ def texts_of(said: Any) -> list[str]:
     from servegym.scenarios.ranges import listed
 
     return [str(text) for text in listed(said)]
-
-
-def run_with_progress(evaluation: Evaluation, directory: Path, runner: Runner, fresh: bool) -> pd.DataFrame:
-    """The runs of an evaluation, with a progress bar on standard error."""
-    from servegym.evaluation.panels.evaluation import RUNS_FOLDER, run_evaluation
-
-    with bar_of("runs") as (done, progress):
-        try:
-            return run_evaluation(evaluation, directory, progress, runner=runner, fresh=fresh)
-        except KeyboardInterrupt:
-            kept = f"{done[0]} of {evaluation.runs} runs are kept in {directory / RUNS_FOLDER}"
-            raise Interrupted(f"{kept}; the same command{' without --fresh' * fresh} goes on from there") from None
 
 
 def bounds_with_progress(

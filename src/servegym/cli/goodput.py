@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from servegym.cli import options
-from servegym.cli.compare import SHOWN, bar_of
-from servegym.cli.comparison_tables import with_interval
-from servegym.cli.interruption import Interrupted
+from servegym.cli.compare import SHOWN
+from servegym.cli.comparison_tables import show_unsettled, with_interval
 from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
+from servegym.cli.progress import kept_work
 from servegym.cli.runners import runner_of
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.user_policies import load_policy_files
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from servegym.evaluation.goodput import GoodputSearch
-    from servegym.evaluation.running import Runner
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -43,15 +42,7 @@ servegym goodput --trace my.csv --arrivals gamma:cv=3 --seeds 10 --jobs 4 --out 
 )
 def goodput(
     words: Words,
-    target: Annotated[
-        str,
-        typer.Option(
-            metavar="MEASURE=SHARE",
-            help="What a rate has to be served with: attainment=0.99, at least that share of the requests within their "
-            "SLOs; violations=0.01, at most that share with a late token.",
-            rich_help_panel=options.ON_WHAT,
-        ),
-    ] = "attainment=0.99",
+    target: options.Target = "attainment=0.99",
     load_policies: options.LoadPolicies = None,
     check: options.Check = None,
     baseline: Annotated[
@@ -63,23 +54,8 @@ def goodput(
             rich_help_panel=options.WHAT,
         ),
     ] = None,
-    duration: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="How long requests arrive. Those of the second half are judged, but for the last tenth.",
-            show_default="600, or 8 times the longest SLO",
-            rich_help_panel=options.HOW_MUCH,
-        ),
-    ] = None,
-    precision: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE",
-            help="How far above the goodput a rate may be that is too much.",
-            rich_help_panel=options.HOW_MUCH,
-        ),
-    ] = 0.02,
+    duration: options.Duration = None,
+    precision: options.Precision = 0.02,
     seeds: options.Seeds = 5,
     jobs: options.Jobs = None,
     ray: options.Ray = None,
@@ -105,7 +81,7 @@ def goodput(
     load_policy_files(load_policies, check)
 
     from servegym.evaluation.comparison import COMPARED, Comparison
-    from servegym.evaluation.goodput import GoodputSearch, parse_target
+    from servegym.evaluation.goodput import SEARCHES_FILE, GoodputSearch, parse_target, search_goodput
     from servegym.evaluation.goodput_summary import summarise_goodput
     from servegym.evaluation.summary import check_baseline
 
@@ -114,8 +90,11 @@ def goodput(
     if baseline is not None:
         check_baseline(baseline, list(setup.candidates))
     directory = out or search.default_directory
-    with runner_of(jobs, ray, load_policies) as runner:
-        rows = search_with_progress(search, directory, runner, fresh)
+    with (
+        runner_of(jobs, ray, load_policies) as runner,
+        kept_work("searches", len(search.cells), directory / SEARCHES_FILE, fresh) as progress,
+    ):
+        rows = search_goodput(search, directory, progress, runner=runner, fresh=fresh)
     summary = summarise_goodput(rows, setup.saturation_rate_per_s, baseline)
     files = [directory / "goodput.csv", directory / "searches.csv"]
     for table, path in zip((summary, rows), files, strict=True):
@@ -125,18 +104,6 @@ def goodput(
     console.print("Written:", ", ".join(str(path) for path in files))
     if json is not None:
         write_json(document(search, summary, rows, files), json)
-
-
-def search_with_progress(search: GoodputSearch, directory: Path, runner: Runner, fresh: bool) -> pd.DataFrame:
-    """The rows of a search, with a progress bar on standard error."""
-    from servegym.evaluation.goodput import SEARCHES_FILE, search_goodput
-
-    with bar_of("searches") as (done, progress):
-        try:
-            return search_goodput(search, directory, progress, runner=runner, fresh=fresh)
-        except KeyboardInterrupt:
-            kept = f"{done[0]} of {len(search.cells)} searches are kept in {directory / SEARCHES_FILE}"
-            raise Interrupted(f"{kept}; the same command{' without --fresh' * fresh} goes on from there") from None
 
 
 def show(search: GoodputSearch, summary: pd.DataFrame, console: Console) -> None:
@@ -165,11 +132,7 @@ def show(search: GoodputSearch, summary: pd.DataFrame, console: Console) -> None
         f"Saturation: {number(saturation)} requests/s; ± 95 % interval over seeds (Student's t; differences paired by "
         f"seed); a rate {100 * search.precision:g} % higher is too much"
     )
-    for label in summary["scheduler"][~summary["settled"]]:
-        console.print(
-            f"{label} is in no steady state: answers take longer (p99) than the {number(0.5 * search.lasting_s, 0)} s "
-            "of arrivals before those that are judged; give a longer --duration"
-        )
+    show_unsettled(summary["scheduler"][~summary["settled"]], search.lasting_s, console)
 
 
 def missing(row: pd.Series, low: str, high: str) -> str:

@@ -106,6 +106,32 @@ Seeds = Annotated[
         min=1, metavar="N", help="How many seeds: each run is repeated for 0 to N - 1.", rich_help_panel=HOW_MUCH
     ),
 ]
+Target = Annotated[
+    str,
+    typer.Option(
+        metavar="MEASURE=SHARE",
+        help="What a rate has to be served with: attainment=0.99, at least that share of the requests within their "
+        "SLOs; violations=0.01, at most that share with a late token.",
+        rich_help_panel=ON_WHAT,
+    ),
+]
+Duration = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="How long requests arrive. Those of the second half are judged, but for the last tenth.",
+        show_default="600, or 8 times the longest SLO",
+        rich_help_panel=HOW_MUCH,
+    ),
+]
+Precision = Annotated[
+    float,
+    typer.Option(
+        metavar="SHARE",
+        help="How far above the rate that is found one may be that is too much.",
+        rich_help_panel=HOW_MUCH,
+    ),
+]
 Json = Annotated[
     str | None,
     typer.Option(

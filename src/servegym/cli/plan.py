@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from servegym.cli import options
-from servegym.cli.compare import bar_of
-from servegym.cli.comparison_tables import with_interval
-from servegym.cli.interruption import Interrupted
+from servegym.cli.comparison_tables import show_unsettled, with_interval
 from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
+from servegym.cli.progress import kept_work
 from servegym.cli.runners import runner_of
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.user_policies import load_policy_files
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from servegym.evaluation.plan import Plan
-    from servegym.evaluation.running import Runner
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -56,15 +54,7 @@ SHOWN = {
 )
 def plan(
     words: Words,
-    target: Annotated[
-        str,
-        typer.Option(
-            metavar="MEASURE=SHARE",
-            help="What a rate has to be served with: attainment=0.99, at least that share of the requests within their "
-            "SLOs; violations=0.01, at most that share with a late token.",
-            rich_help_panel=options.ON_WHAT,
-        ),
-    ] = "attainment=0.99",
+    target: options.Target = "attainment=0.99",
     price: Annotated[
         list[str] | None,
         typer.Option(
@@ -76,23 +66,8 @@ def plan(
     ] = None,
     load_policies: options.LoadPolicies = None,
     check: options.Check = None,
-    duration: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="How long requests arrive. Those of the second half are judged, but for the last tenth.",
-            show_default="600, or 8 times the longest SLO",
-            rich_help_panel=options.HOW_MUCH,
-        ),
-    ] = None,
-    precision: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE",
-            help="How far above the highest rate a rate may be that is too much.",
-            rich_help_panel=options.HOW_MUCH,
-        ),
-    ] = 0.02,
+    duration: options.Duration = None,
+    precision: options.Precision = 0.02,
     seeds: options.Seeds = 5,
     jobs: options.Jobs = None,
     ray: options.Ray = None,
@@ -105,10 +80,7 @@ def plan(
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
-    fresh: Annotated[
-        bool,
-        typer.Option("--fresh", help="Start over: forget what --out holds.", rich_help_panel=options.OUTPUT),
-    ] = False,
+    fresh: options.Fresh = False,
     json: options.Json = None,
 ) -> None:
     """Find the fewest engines of each device that serve a rate with a target met, or the highest rate of N engines.
@@ -121,7 +93,7 @@ def plan(
     load_policy_files(load_policies, check)
 
     from servegym.evaluation.goodput import parse_target
-    from servegym.evaluation.plan import Plan
+    from servegym.evaluation.plan import ROWS_FILE, Plan, make_plan
     from servegym.evaluation.plan_plot import plot_plan
     from servegym.evaluation.plan_summary import summarise_plan
     from servegym.scenarios.parts import Policies
@@ -132,8 +104,11 @@ def plan(
     spec = ServingSpec(policies=Policies(router=options.ROUTER)).with_words(words)
     asked = Plan(spec, parse_target(target), seeds, duration, precision, prices_of(price or []))
     directory = out or asked.default_directory
-    with runner_of(jobs, ray, load_policies) as runner:
-        rows = plan_with_progress(asked, directory, runner, fresh)
+    with (
+        runner_of(jobs, ray, load_policies) as runner,
+        kept_work("searches", len(asked.cells), directory / ROWS_FILE, fresh) as progress,
+    ):
+        rows = make_plan(asked, directory, progress, runner=runner, fresh=fresh)
     summary = summarise_plan(rows, {device: asked.price_per_hour(device) for device in asked.devices})
     files = [directory / "plan.csv", directory / "searches.csv"]
     for table, path in zip((summary, rows), files, strict=True):
@@ -163,18 +138,6 @@ def prices_of(texts: list[str]) -> dict[str, float]:
     return prices
 
 
-def plan_with_progress(asked: Plan, directory: Path, runner: Runner, fresh: bool) -> pd.DataFrame:
-    """The rows of a plan, with a progress bar on standard error."""
-    from servegym.evaluation.plan import ROWS_FILE, make_plan
-
-    with bar_of("searches") as (done, progress):
-        try:
-            return make_plan(asked, directory, progress, runner=runner, fresh=fresh)
-        except KeyboardInterrupt:
-            kept = f"{done[0]} of {len(asked.cells)} searches are kept in {directory / ROWS_FILE}"
-            raise Interrupted(f"{kept}; the same command{' without --fresh' * fresh} goes on from there") from None
-
-
 def show(asked: Plan, summary: pd.DataFrame, console: Console) -> None:
     """A table, and what keeps its figures from being the whole truth."""
     console.print(asked.title)
@@ -200,11 +163,7 @@ def show(asked: Plan, summary: pd.DataFrame, console: Console) -> None:
         console.print("Engines: enough in every seed; mean over seeds of the fewest, ± 95 % interval (Student's t)")
     else:
         console.print("± 95 % interval over seeds (Student's t)")
-    for _, row in summary[~summary["settled"]].iterrows():
-        console.print(
-            f"{row['device']} is in no steady state: answers take longer (p99) than the "
-            f"{number(0.5 * asked.lasting_s, 0)} s of arrivals before those that are judged; give a longer --duration"
-        )
+    show_unsettled(summary["device"][~summary["settled"]], asked.lasting_s, console)
 
 
 def missing(row: pd.Series, counts: bool) -> str:

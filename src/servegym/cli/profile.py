@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from servegym.cli import options
-from servegym.cli.compare import bar_of
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
+from servegym.cli.progress import bar_of
 from servegym.errors import ServegymError
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from servegym.cli import options
-from servegym.cli.compare import bar_of
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
+from servegym.cli.progress import bar_of
 from servegym.cli.simulate import by_priority, violations_by_class
 from servegym.cli.spec_options import Words, spec_options
 from servegym.errors import ServegymError

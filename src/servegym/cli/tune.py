@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json as json_module
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,8 +160,10 @@ def parse_constraints(texts: list[str]) -> dict[str, float]:
 
 def digest(config: TuningConfig) -> str:
     """Of what makes it the same tuning: with other trials to do it goes on in the same folder."""
+    from servegym.evaluation.identity import document_digest
+
     document = {key: value for key, value in config.to_json().items() if key not in NOT_IDENTITY}
-    return hashlib.sha256(json_module.dumps(document, sort_keys=True).encode()).hexdigest()[:8]
+    return document_digest(document)
 
 
 def run_with_progress(

@@ -2,6 +2,7 @@
 
 from .base import Custom, Scheduler
 from .distserve import DistServe, DistServeChunks, DistServeChunks8K
+from .expected_gain import ExpectedGain
 from .fairbatching import FairBatching
 from .fastserve import FastserveMlfq
 from .flow_prefill import FlowPrefill
@@ -35,6 +36,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "semantic": Semantic,
     "sjf": Sjf,
     "slide-batching": SlideBatching,
+    "expected-gain": ExpectedGain,
     "slots-fcfs": Slots,
     "slots-sjf": SlotsSjf,
     "vllm-fcfs": VllmFcfs,

@@ -1,0 +1,56 @@
+"""Progress of long work on standard error, and what Ctrl-C says of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from servegym.cli.interruption import Interrupted
+from servegym.cli.output import progress_console
+
+if TYPE_CHECKING:
+    from servegym.evaluation.comparison import Progress
+
+
+@contextlib.contextmanager
+def kept_work(what: str, count: int, path: Path, fresh: bool) -> Iterator[Progress]:
+    """A progress bar of work that is kept in a file or folder as it is done; Ctrl-C says how to go on.
+
+    what: "runs", say. fresh: the command was given --fresh.
+    """
+    with bar_of(what) as (done, progress):
+        try:
+            yield progress
+        except KeyboardInterrupt:
+            kept = f"{done[0]} of {count} {what} are kept in {path}"
+            raise Interrupted(f"{kept}; the same command{' without --fresh' * fresh} goes on from there") from None
+
+
+@contextlib.contextmanager
+def bar_of(what: str) -> Iterator[tuple[list[int], Progress]]:
+    """A progress bar on standard error: how many are done, and what to call with that and how many there are."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    done = [0]
+    bar = Bar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=progress_console(),
+    )
+    task = bar.add_task(what, total=None)
+
+    def progress(now: int, in_all: int) -> None:
+        done[0] = now
+        bar.start()  # now that nothing is wrong with what is asked; once started it does nothing
+        bar.update(task, completed=now, total=in_all)
+
+    try:
+        yield done, progress
+    finally:
+        if bar.live.is_started:
+            bar.stop()

@@ -1,0 +1,107 @@
+"""Expected gain by hand (docs/systems/expected_gain.md).
+
+A batch takes t_c = 0.25 s and 1 s a token, and eta is 0.5 s. Answers are expected to be 10 tokens long, and a decode
+has weight 1.
+"""
+
+import math
+
+import pytest
+
+from servegym.baselines.registry import scheduler
+from servegym.baselines.schedulers.expected_gain import tokens_in_time
+from servegym.simulator.simulation import Simulation
+from tests.simulator.forming import decode, formed, linear, ranked, state
+from tests.simulator.scenes import requests, scene
+
+pytestmark = pytest.mark.nojit
+
+MODEL = linear(c_p=1, b_d=1, t_c=0.25)
+ALL = {"gamma": 10.0}  # everybody is urgent
+
+
+def policy(**settings):
+    return scheduler("expected-gain").with_settings(**({"eta": 0.5, "output_tokens": 10.0} | settings))
+
+
+def ranks(*queue: dict, model=MODEL, **settings) -> list[tuple[int, float]]:
+    return ranked(policy(**settings), *queue, model=model).ranks
+
+
+def first_of(*queue: dict, **settings) -> int:
+    return formed(policy(**settings), *queue, model=MODEL).batch[0][0]
+
+
+@pytest.mark.parametrize(
+    ("slack_s", "gained_s", "tokens"),
+    [
+        (0.0, 1.0, 10.0),
+        (5.0, 1.0, 10.0),
+        (-5.0, 1.0, 10 * math.exp(-0.5)),  # 5 tokens are late, and it has more than 5 with the chance exp(-5 / 10)
+        (-5.0, 0.5, 10 * math.exp(-1.0)),
+        (5.0, -0.5, 10 * (1 - math.exp(-1.0))),  # the first 10 are in time
+        (0.0, -0.5, 0.0),
+        (-5.0, -0.5, 0.0),
+        (5.0, 0.0, 10.0),
+        (0.0, 0.0, 0.0),
+        (-1e12, 1e-12, 0.0),
+        (math.inf, math.inf, 10.0),
+        (math.inf, -0.5, 10.0),
+    ],
+)
+def test_tokens_expected_in_time(slack_s, gained_s, tokens):
+    assert tokens_in_time(slack_s, gained_s, 10.0) == pytest.approx(tokens, rel=1e-12)
+
+
+def test_a_prompt_in_time_is_worth_its_first_token_and_an_answer():
+    # 4 s and t_c of 4.25 s: slack 0. With a TPOT SLO of 1.5 s a token gains 1 s.
+    prompt = state(4, ttft_slo_s=4.25, tpot_slo_s=1.5, first_token_gain=6.0)
+    assert ranks(prompt, **ALL) == [(0, pytest.approx(-(6 + 10) / 4))]
+
+
+def test_a_late_prompt_is_worth_what_comes_after_it_has_caught_up():
+    # slack -5: 5 tokens are late, and the first of them is the first token.
+    prompt = state(4, ttft_slo_s=4.25, arrival_s=-5.0, tpot_slo_s=1.5, first_token_gain=6.0)
+    assert ranks(prompt, **ALL) == [(0, pytest.approx(-10 * math.exp(-0.5) / 4))]
+
+
+def test_hopeless_requests_go_behind_those_that_can_be_in_time():
+    late = state(1, ttft_slo_s=1, arrival_s=-300.0, tpot_slo_s=1.5)
+    long = state(40, ttft_slo_s=50, tpot_slo_s=1.5)
+    assert first_of(late, long, **ALL) == 1
+
+
+def test_with_a_ttlt_slo_what_comes_before_it_counts():
+    # Slack 20 - 4.25 s, and a token takes 0.5 s.
+    prompt = state(4, ttlt_slo_s=20.0, first_token_gain=1.0)
+    assert ranks(prompt, **ALL) == [(0, pytest.approx(-(1 + 10 * (1 - math.exp(-15.75 / 5))) / 4))]
+
+
+def test_later_deadlines_count_from_an_early_first_token():
+    # Token 2 is due at 100 + 1.5 s by the SLOs, at 1 + 1.5 s by the first token, which came at 1 s.
+    running = decode(ttft_slo_s=100, tpot_slo_s=1.5, first_token_s=1.0)
+    assert ranks(running, gamma=0.1, deadlines="slo") == [(1, 101.5)]
+    assert ranks(running, gamma=0.1) == [(1, 2.5)]
+
+
+def test_where_there_is_time_the_earliest_deadline_goes_first():
+    # 3 s of work are 6 s of batches, half of which is their constant part.
+    far, near = state(2, ttft_slo_s=200), state(1, ttft_slo_s=100)
+    assert ranks(far, near) == [(1, 200.0), (1, 100.0)] and first_of(far, near) == 1
+    assert [tier for tier, _ in ranks(far, state(1, ttft_slo_s=5.9))] == [1, 0]
+    assert [tier for tier, _ in ranks(far, state(1, ttft_slo_s=6.1))] == [1, 1]
+
+
+def test_work_that_takes_no_time_has_a_rank():
+    ((tier, key),) = ranks(state(4, ttft_slo_s=0.5, arrival_s=-1.0), model=linear(t_c=0.25), **ALL)
+    assert tier == 0 and math.isfinite(key)
+
+
+def test_answers_are_taken_to_be_as_long_as_those_that_have_ended():
+    """A first request has 4 tokens; the next one of its application is expected to have 4, not 10."""
+    workload = requests(arrival_s=[0, 50], prompt_tokens=[1, 4], output_tokens=[4, 2], ttft_slo_s=5.0, tpot_slo_s=1.5)
+    simulation = Simulation(scene(workload, policy(**ALL), MODEL))
+    while simulation.arrays.status[0].now_s < 50:
+        assert simulation.step()
+    simulation.step()
+    assert simulation.arrays.ranks[0].key == pytest.approx(-(1 + 4) / 4)
