@@ -149,9 +149,9 @@ def in_words(interval: Interval, sign: str = "") -> str:
 def page(rows: pd.DataFrame, families: Sequence[Family], picture: str) -> str:
     """The page in Markdown. picture: its path from the page."""
     seeds = sorted(rows["seed"].unique())
-    words, _, reading = WORDS.read_text(encoding="utf-8").partition("## Reading\n")
+    hypotheses, _, reading = WORDS.read_text(encoding="utf-8").partition("## Reading\n")
     lines = [
-        words,
+        hypotheses,
         "Measured by `python -m servegym.experiments.cache_routing docs/results/cache-routing.md`: "
         f"seeds {seeds[0]} to {seeds[-1]}, {ENGINES} engines, scheduler `{SCHEDULER}`, SLOs of ProServe. Means and "
         "95 % intervals over seeds; differences are paired by seed. A hit rate is the share of prompt tokens that were "
@@ -177,8 +177,8 @@ def page(rows: pd.DataFrame, families: Sequence[Family], picture: str) -> str:
         if claim.family in names:
             interval = difference(rows, claim.family, claim.one, claim.other, claim.figure, claim.cached)
             what = f"{FIGURES[claim.figure]}, `{claim.one}` - `{claim.other}`{'' if claim.cached else ', not cached'}"
-            said = [claim.family, what, claim.says(), in_words(interval, "+"), claim.verdict(interval)]
-            lines.append(row(str(claim.number), *said))
+            measurement = [claim.family, what, claim.says(), in_words(interval, "+"), claim.verdict(interval)]
+            lines.append(row(str(claim.number), *measurement))
     return "\n".join([*lines, "", "## Reading", reading]).rstrip() + "\n"
 
 
