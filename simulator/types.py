@@ -67,6 +67,7 @@ REQUEST = record(
         ("application", "i4"),
         ("urgency", "i4"),
         ("first_token_s", "f8"),  # when its first token came out; nan: it has not
+        ("session", "i4"),  # it is a turn of: the session's first request; -1: it is by itself
     ],
     lines_of=64,
 )
@@ -242,8 +243,8 @@ ENGINE_SNAPSHOT = record(
         ("decodes", "i8"),  # n_d: with a token since
         ("finished", "i8"),  # requests that have finished there
         ("finished_tokens", "i8"),  # and their output tokens
-        ("store_sets", "i8"),  # of its prefix store; 0: it has none
-        ("store_uses", "i8"),  # of chunks sent there
+        ("index_sets", "i8"),  # of the router's index of what it has sent there; 0: nothing sent there is kept there
+        ("index_uses", "i8"),  # of chunks sent there
         ("version", "i8"),  # grows with each request sent there, and with each first and last token heard of
         ("changed_s", "f8"),  # when the queue record changed last
         ("busy_until_s", "f8"),  # as reported: estimated end of its iteration

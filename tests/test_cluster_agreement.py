@@ -45,6 +45,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "silo": [{}, {"bound_1_s": 0.03, "bound_2_s": 0.5, "bound_3_s": 1.0}],
     "llumnix": [{}],
     "prefix-affinity": [{}],
+    "kv-aware": [{}, {"overlap_weight": 3.0}, {"overlap_weight": 0.25, "temperature": 0.5, "seed": 5}],
+    "session-hash": [{}, {"seed": 3}],
     "min-cycle-time": [{"token_budget": 100}, {"token_budget": 2}],
     "gorouting": [
         {},
@@ -274,7 +276,12 @@ def test_routers_agree_with_sessions_and_closed_loops(name: str, settings: dict[
     random = np.random.default_rng([seed, len(name), len(settings), 14])
     scene = random_scene(random, *both_routers(name, settings), sensible_scheduler)
     workload = with_turns(random, scene.workload)
-    check_all_served(dataclasses.replace(scene, predictor=None, workload=workload, limits=random_limits(random)))
+    scene = dataclasses.replace(scene, predictor=None, workload=workload, limits=random_limits(random))
+    if seed % 2:
+        scene.workload = with_prefixes(random, workload)
+        tiers = tiers_of(scene)
+        scene.pools = [with_extras(random, pool, scene.workload, scene.exact, tiers, True) for pool in scene.pools]
+    check_all_served(scene)
 
 
 def test_queues_and_records_grow() -> None:

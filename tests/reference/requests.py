@@ -33,6 +33,8 @@ class Request:
     comes_s: float = math.nan  # when it could be sent, if it follows none: when it arrives, or has been predicted
     after: int = -1  # the request that it follows
     think_s: float = 0.0  # after the end of that
+    session: int = -1  # its first request; -1: it is in none
+    beginning: int | None = None  # the first chunk of its prompt
     chunks: list[int] = field(default_factory=list)  # of its prompt (and answer), full ones, by number
     tier: int = 0
 

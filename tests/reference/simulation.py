@@ -15,7 +15,7 @@ from .routers import RoundRobin, Router
 from .running import Running
 from .scalers import Scaler
 from .snapshots import EngineSnapshot, RouterState
-from .stores import Store
+from .stores import index_of
 from .transfers import Lines, Link, Transfer
 
 MOST_TIERS = 8
@@ -70,7 +70,7 @@ class Simulation:
         snapshot = EngineSnapshot(engine.index, engine.role, engine.total_blocks, fit, free_blocks=engine.total_blocks)
         snapshot.pool, snapshot.block_tokens, snapshot.tier = engine.pool, engine.block_tokens, engine.tier
         snapshot.closed = snapshot.off = engine.is_off
-        snapshot.store = None if engine.store is None else Store(engine.store.size, engine.store.chunk_tokens)
+        snapshot.beginnings = index_of(engine)
         return snapshot
 
     # In time

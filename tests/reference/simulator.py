@@ -105,6 +105,13 @@ def simulate_cluster(
     everyone = [
         Request(index=i, **{key: value for key, value in row.items() if key in known}) for i, row in enumerate(requests)
     ]
+    for request, row in zip(everyone, requests, strict=True):
+        if request.prompt_tokens >= chunk_tokens and request.chunks:
+            request.beginning = request.chunks[0]
+        if "after" in row:
+            request.session = request.index
+            while everyone[request.session].after >= 0:
+                request.session = everyone[request.session].after
     machines: list[Engine] = []
     for place, pool in enumerate(pools):
         kind = Kind(pool.scheduler, pool.device, pool.estimator)
