@@ -105,6 +105,19 @@ class Profile:
         )
 
 
+ERROR_CLASSES = {
+    "measured batches": "measured",
+    "operator tables": "tables",
+    "operator tables, partly derived": "tables",
+    "approximate: chip specification": "roofline",
+}
+
+
+def error_class(profile: Profile) -> str:
+    """In a word, what its device model rests on: measured, tables, roofline; else as `basis`."""
+    return ERROR_CLASSES.get(profile.basis, profile.basis)
+
+
 def profile_names() -> list[str]:
     """Names of the profiles that ship, in alphabetical order."""
     return sorted(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.latency_models.building.shapes import ModelShape
+from servegym.errors import ProfileError
+from servegym.latency_models.building.shapes import MixtureShape, ModelShape
 from servegym.latency_models.building.tables import Curve, Surface, read_table
 
 if TYPE_CHECKING:
@@ -20,23 +22,36 @@ ALL_REDUCED_BYTES = 2  # of a number: all of them were measured in bfloat16
 OWN_ALL_REDUCE_BYTES = 8 * 2**20  # vLLM's limit for its own all-reduce; NCCL's from there
 
 
-def products(tables: str) -> pd.DataFrame:
-    """The 16-bit matrix products, one row a measured (m, n, k)."""
+def products(tables: str, dtype: str = "bfloat16") -> pd.DataFrame:
+    """The matrix products with weights of this type, one row a measured (m, n, k)."""
     table = read_table(f"{tables}_gemm_perf")
-    return table[table["gemm_dtype"] == "bfloat16"]
+    return table[table["gemm_dtype"] == dtype]
 
 
 def product(measured: pd.DataFrame, n: int, k: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Seconds of an [m, k] x [k, n] product over m, where n or k alone may lie between two measured ones."""
+    """Seconds of an [m, k] x [k, n] product over m, where n, k or both may lie between two measured ones.
+
+    What is narrower than all measured ones takes as long as the narrowest. Raises ProfileError for what is wider.
+    """
+    if k not in set(measured["k"]) and n not in set(measured["n"]):
+        low, high, share = _between(np.array(sorted(set(measured["k"]))), k, "deep")
+        shallow, deep = product(measured, n, low), product(measured, n, high)
+        return lambda m: shallow(m) * (1.0 - share) + deep(m) * share
     between = "n" if k in set(measured["k"]) else "k"
     other, wanted = ("k", n) if between == "n" else ("n", k)
     rows = measured[measured[other] == (k if other == "k" else n)]
-    widths = np.array(sorted(set(rows[between])))
-    low = widths[widths <= wanted][-1]
-    high = widths[widths >= wanted][0]
+    low, high, share = _between(np.array(sorted(set(rows[between]))), wanted, "wide" if between == "n" else "deep")
     below, above = (Curve.of(rows[rows[between] == width].set_index("m")["latency"] * 1e-3) for width in (low, high))
-    share = (wanted - low) / (high - low) if high > low else 0.0
     return lambda m: below.at(m) * (1.0 - share) + above.at(m) * share
+
+
+def _between(measured: np.ndarray, wanted: int, what: str) -> tuple[int, int, float]:
+    """The measured ones about the wanted, and the share of the higher."""
+    if wanted > measured[-1]:
+        raise ProfileError(f"a product {wanted} {what} is not in the tables, which end at {measured[-1]}")
+    high = measured[measured >= wanted][0]
+    low = measured[measured <= wanted][-1] if wanted >= measured[0] else high
+    return low, high, (wanted - low) / (high - low) if high > low else 0.0
 
 
 def head(measured: pd.DataFrame, shape: ModelShape, devices: int = 1) -> Callable[[np.ndarray], np.ndarray]:
@@ -49,18 +64,25 @@ def head(measured: pd.DataFrame, shape: ModelShape, devices: int = 1) -> Callabl
 def attention(tables: str, shape: ModelShape, devices: int = 1) -> tuple[Surface, Surface]:
     """Prefill over (requests, chunk tokens) and decode over (requests, cached tokens), s per layer.
 
-    Of the heads that one of the devices has: nothing is scaled.
+    Of the heads that one of the devices has: nothing is scaled. Decodes with more key heads than were measured are
+    looked up as that many times the requests: a kernel works on each request and key head by itself. Raises IndexError
+    where a table has no such heads.
     """
+    decodes = read_table(f"{tables}_generation_attention_perf")
+    key_heads, most = max(1, shape.kv_heads // devices), int(decodes["num_key_value_heads"].max())
+    fold = max(1, key_heads // most)
+    narrow = dataclasses.replace(shape, heads=shape.heads // fold, kv_heads=max(1, shape.kv_heads // fold))
+    decode = _attention(decodes, "step", narrow, devices)
     return (
         _attention(read_table(f"{tables}_context_attention_perf"), "isl", shape, devices),
-        _attention(read_table(f"{tables}_generation_attention_perf"), "step", shape, devices),
+        Surface(decode.parameters / fold, decode.curves),
     )
 
 
 def _attention(table: pd.DataFrame, length: str, shape: ModelShape, devices: int) -> Surface:
     """Linear between the two nearest numbers of query heads, where that of a device was not measured."""
     table = table[
-        (table["num_key_value_heads"] == shape.kv_heads // devices)
+        (table["num_key_value_heads"] == max(1, shape.kv_heads // devices))
         & (table["head_dim"] == shape.head_dim)
         & (table["kv_cache_dtype"] == "bfloat16")
     ]
@@ -86,6 +108,27 @@ def _of_heads(table: pd.DataFrame, length: str) -> Surface:
     )
 
 
+def experts(tables: str, shape: MixtureShape, tensor_parallel: int, expert_parallel: int, dtype: str) -> Curve | None:
+    """Fused experts of a layer, s over tokens, routed evenly (where that was not measured: as evenly as was)."""
+    try:
+        table = read_table(f"{tables}_moe_perf")
+    except ProfileError:
+        return None
+    table = table[
+        (table["hidden_size"] == shape.hidden)
+        & (table["inter_size"] == shape.intermediate)
+        & (table["num_experts"] == shape.experts)
+        & (table["topk"] == shape.chosen)
+        & (table["moe_tp_size"] == tensor_parallel)
+        & (table["moe_ep_size"] == expert_parallel)
+        & (table["moe_dtype"] == dtype)
+    ]
+    if not len(table):
+        return None
+    evenest = min(table["distribution"])  # balanced, power_law_1.01, power_law_1.2
+    return Curve.of(table[table["distribution"] == evenest].set_index("num_tokens")["latency"] * 1e-3)
+
+
 def all_reduce(tables: str, devices: int) -> Curve:
     """vLLM's own all-reduce inside a CUDA graph, s over the bytes of the message.
 
@@ -96,6 +139,19 @@ def all_reduce(tables: str, devices: int) -> Curve:
     return Curve.of(seconds[seconds.index < OWN_ALL_REDUCE_BYTES])
 
 
+def nccl_of(tables: str, devices: int) -> Curve:
+    """What vLLM's all-reduce takes from 8 MiB, where it calls NCCL; s over the bytes of the message, same table."""
+    seconds = all_reduces(tables, devices)
+    return Curve.of(seconds[seconds.index >= OWN_ALL_REDUCE_BYTES])
+
+
+def nccl_alone(system: str, devices: int) -> Curve:
+    """NCCL's all-reduce outside vLLM, s over the bytes of the message, on `a100_sxm`, `rtx_pro_6000_server`, ..."""
+    table = read_table("aiconfigurator_nccl_all_reduce")
+    table = table[(table["system"] == system) & (table["num_gpus"] == devices)]
+    return Curve.of(table.set_index(table["message_size"] * ALL_REDUCED_BYTES)["latency"] * 1e-3)
+
+
 def all_reduces(tables: str, devices: int) -> pd.Series:
     """Seconds of an all-reduce inside a CUDA graph, vLLM's own or NCCL's, by the bytes of the message.
 
@@ -104,4 +160,6 @@ def all_reduces(tables: str, devices: int) -> pd.Series:
     """
     table = read_table(f"{tables}_custom_allreduce_perf")
     table = table[(table["num_gpus"] == devices) & (table["backend"] == "vllm_graph")]
+    if not len(table):
+        raise ProfileError(f"{tables} has no all-reduce of {devices} devices")
     return (table.set_index(table["message_size"] * ALL_REDUCED_BYTES)["latency"] * 1e-3).sort_index()

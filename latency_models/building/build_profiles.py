@@ -6,7 +6,7 @@ python -m servegym.latency_models.building.build_profiles [FOLDER]
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,18 @@ RECIPES = tuple(
 
 def build_profile(recipe: Recipe) -> dict[str, Any]:
     """The profile as a JSON document. Raises ProfileError where a table is absent."""
+    kv = kv_cache(recipe.shape, device(recipe.specification).memory_gib, recipe.tensor_parallel)
+    if not recipe.overhead:
+        return document_of(recipe, kv, 0.0, NO_OVERHEAD_SOURCE)
+    return document_of(recipe, kv, cpu_overhead_s(), CPU_OVERHEAD_SOURCE, (ENGINE_POINTS,))
+
+
+def document_of(
+    recipe: Recipe, kv: Mapping[str, Any], overhead_s: float, overhead_source: str,
+    overhead_tables: tuple[Mapping[str, str], ...] = (), command: str = COMMAND,
+) -> dict[str, Any]:  # fmt: skip
+    """The profile of a recipe with this KV cache and this CPU's overhead, s an iteration, as a JSON document."""
     batches = random_batches(BATCHES, SEED, recipe.limits)
-    overhead_s = cpu_overhead_s() if recipe.overhead else 0.0
     made = recipe.make(batches, SEED, overhead_s)
     table = pd.DataFrame({name: batches[name] for name in BATCH_COLUMNS})
     with_overhead = made.model.plus_constant(overhead_s)
@@ -55,11 +65,11 @@ def build_profile(recipe: Recipe) -> dict[str, Any]:
         "tensor_parallel": recipe.tensor_parallel,
         "basis": recipe.basis,
         "cpu_overhead_s": overhead_s,
-        "cpu_overhead_source": CPU_OVERHEAD_SOURCE if recipe.overhead else NO_OVERHEAD_SOURCE,
+        "cpu_overhead_source": overhead_source,
         "device": latency(made.model),
         "estimator": latency(estimator.model),
         **({"operators": operators} if operators else {}),
-        "kv": kv_cache(recipe.shape, device(recipe.specification).memory_gib, recipe.tensor_parallel),
+        "kv": dict(kv),
         "valid": {
             "batch_tokens": [1, recipe.limits.batch_tokens],
             "sequences": [1, recipe.limits.decode_requests],
@@ -70,11 +80,11 @@ def build_profile(recipe: Recipe) -> dict[str, Any]:
         "provenance": {
             "method": f"{recipe.method} Estimator: non-negative least squares on relative error over random batches; "
             "its errors are of held-out ones.",
-            "command": COMMAND,
+            "command": command,
             "seed": SEED,
             "train_batches": estimator.train_batches,
             "held_out_batches": estimator.held_out_batches,
-            "sources": [dict(source) for source in (*recipe.sources, *([ENGINE_POINTS] * recipe.overhead))],
+            "sources": [dict(source) for source in (*recipe.sources, *overhead_tables)],
         },
     }
 

@@ -51,7 +51,9 @@ def a100(linear_table: str, shape: ModelShape, devices: int = 1) -> Composition:
     head = aiconfigurator.head(aiconfigurator.products(aiconfigurator.A100), shape, devices)
     prefill, decode = aiconfigurator.attention(aiconfigurator.A100, shape, devices)
     slope = a100_cached_slope_s(shape, devices)
-    return Composition(shape.layers, reduced(linear, shape, devices), head, prefill.at, decode.at, slope)
+    if devices > 1:
+        linear = reduced(linear, all_reduce_s(aiconfigurator.A100, shape, devices))
+    return Composition(shape.layers, linear, head, prefill.at, decode.at, slope)
 
 
 def vidur_linear(linear_table: str, devices: int) -> Mapping[str, Seconds]:
@@ -64,11 +66,8 @@ def vidur_linear(linear_table: str, devices: int) -> Mapping[str, Seconds]:
     }
 
 
-def reduced(linear: Mapping[str, Seconds], shape: ModelShape, devices: int) -> Mapping[str, Seconds]:
-    """The operators of a layer on A100s; on several each projection back to the hidden states ends in an all-reduce."""
-    if devices == 1:
-        return linear
-    reduce_s = _all_reduce(shape, devices)
+def reduced(linear: Mapping[str, Seconds], reduce_s: Seconds) -> Mapping[str, Seconds]:
+    """The operators of a layer on several devices: each projection back to the hidden states ends in an all-reduce."""
 
     def then_reduced(seconds: Seconds) -> Seconds:
         return lambda tokens: seconds(tokens) + reduce_s(tokens)
@@ -76,9 +75,15 @@ def reduced(linear: Mapping[str, Seconds], shape: ModelShape, devices: int) -> M
     return {name: then_reduced(seconds) if name in REDUCED else seconds for name, seconds in linear.items()}
 
 
-def _all_reduce(shape: ModelShape, devices: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Seconds of an all-reduce of the hidden states over tokens: vLLM's own while it is short enough, else NCCL's."""
-    own, nccl = aiconfigurator.all_reduce(aiconfigurator.A100, devices), nccl_all_reduce(devices)
+def all_reduce_s(tables: str, shape: ModelShape, devices: int, nccl: Curve | None = None) -> Seconds:
+    """Seconds of an all-reduce of the hidden states over tokens: vLLM's own while it is short enough, else NCCL's.
+
+    nccl: NCCL's; None: Vidur's for A100s, and of the same table for others. Raises ProfileError where there is none.
+    """
+    own = aiconfigurator.all_reduce(tables, devices)
+    if nccl is None:
+        a100s = tables == aiconfigurator.A100
+        nccl = nccl_all_reduce(devices) if a100s else aiconfigurator.nccl_of(tables, devices)
 
     def seconds(tokens: np.ndarray) -> np.ndarray:
         message_bytes = tokens * shape.hidden * 2

@@ -62,11 +62,11 @@ A6000_METHOD = (
 def composed(
     compose: Callable[[], Composition], derived: tuple[str, ...], batches: np.ndarray, seed: int, overhead_s: float
 ) -> DeviceModel:
-    """The form `piecewise`, fitted to the composed times of the batches, and the operators of a layer."""
+    """The composition's form, fitted to the composed times of the batches, and the operators of a layer."""
     composition = compose()
     table = pd.DataFrame({name: batches[name] for name in BATCH_COLUMNS})
     table["duration_s"] = composition.duration_s(batches)
-    fitted = fit("piecewise", table, seed)
+    fitted = fit(composition.form, table, seed)
     operators = fit_operators(composition, batches, seed, derived)
     return DeviceModel(fitted.model, {"device_vs_composition": fitted.error}, operators)
 

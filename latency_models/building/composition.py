@@ -24,6 +24,8 @@ class Composition:
     are part of the operator beside them; of `attention` it is what goes with the tokens, such as the rotary embedding.
     head_s: (rows) -> s, one row a request. prefill_attention_s: (requests, chunk tokens) -> s, nothing cached.
     decode_attention_s: (requests, cached tokens) -> s. cached_slope_s: per chunk token and token cached before it.
+    mixed_attention_s: (prefill tokens, decodes, cached tokens of each) -> s that a batch of both kinds takes beyond the
+    two alone; None: not known, and taken to be 0.
     """
 
     layers: int
@@ -32,6 +34,12 @@ class Composition:
     prefill_attention_s: Callable[[np.ndarray, np.ndarray], np.ndarray]
     decode_attention_s: Callable[[np.ndarray, np.ndarray], np.ndarray]
     cached_slope_s: float
+    mixed_attention_s: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray] | None = None
+
+    @property
+    def form(self) -> str:
+        """The latency form that can follow these times."""
+        return "piecewise" if self.mixed_attention_s is None else "piecewise-mixed"
 
     def linear_s(self, tokens: np.ndarray) -> np.ndarray:
         """All of a layer but attention over its pairs of tokens, s."""
@@ -47,6 +55,12 @@ class Composition:
         some = decodes > 0
         length = batches["decode_cached_tokens"][some] / decodes[some]
         attention[some] += self.decode_attention_s(decodes[some], length)
+        if self.mixed_attention_s is not None:
+            both = batches[some & (prefills > 0)]
+            length = both["decode_cached_tokens"] / both["decode_requests"]
+            attention[some & (prefills > 0)] += self.mixed_attention_s(
+                both["prefill_tokens"], both["decode_requests"], length
+            )
         return attention
 
     def operators_s(self, batches: np.ndarray) -> dict[str, np.ndarray]:

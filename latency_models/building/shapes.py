@@ -1,12 +1,14 @@
 """Shapes of the models whose batch times are composed: what they compute and what they keep in memory."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class ModelShape:
-    """A dense decoder with grouped-query attention, a gated MLP and 16-bit weights and cache.
+    """A dense decoder with grouped-query attention and a gated MLP.
 
+    number_bytes: of a weight of the layers' products; embeddings, the LM head, norms and activations have 16 bits.
+    kv_number_bytes: of a cached key or value. tied: the LM head is the input embedding.
     Biases of projections and norms inside attention are not counted: they are below 0.01 % of the weights.
     """
 
@@ -17,6 +19,9 @@ class ModelShape:
     head_dim: int
     intermediate: int
     vocabulary: int
+    number_bytes: float = field(default=2, kw_only=True)
+    kv_number_bytes: int = field(default=2, kw_only=True)
+    tied: bool = field(default=False, kw_only=True)
 
     @property
     def qkv_width(self) -> int:
@@ -25,24 +30,37 @@ class ModelShape:
     @property
     def kv_bytes_per_token(self) -> int:
         """Key and value of every layer."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * 2
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.kv_number_bytes
+
+    @property
+    def mlp_weights(self) -> int:
+        """Of a layer, those that one token goes through."""
+        return 3 * self.hidden * self.intermediate
+
+    @property
+    def used_weights(self) -> int:
+        """Of all layers' products, those that one token goes through."""
+        attention = self.hidden * (self.qkv_width + self.heads * self.head_dim)
+        return self.layers * (attention + self.mlp_weights)
+
+    @property
+    def norm_weights(self) -> int:
+        return self.layers * 2 * self.hidden + self.hidden
 
     @property
     def weight_bytes(self) -> int:
-        """Input and output embeddings (untied), projections and norms."""
-        return self.read_bytes + 2 * self.vocabulary * self.hidden
+        """Input and output embeddings, projections and norms."""
+        return self.read_bytes + (0 if self.tied else 2 * self.vocabulary * self.hidden)
 
     @property
     def read_bytes(self) -> int:
         """Weights that a batch of one token reads: all but the input embedding."""
-        projections = self.hidden * (self.qkv_width + self.heads * self.head_dim + 3 * self.intermediate)
-        layers = self.layers * (projections + 2 * self.hidden)
-        return 2 * (self.vocabulary * self.hidden + layers + self.hidden)
+        return 2 * (self.vocabulary * self.hidden + self.norm_weights) + int(self.number_bytes * self.used_weights)
 
     @property
     def token_flop(self) -> int:
         """Linear operators of a token: two a weight of the layers. The LM head runs once a request, not a token."""
-        return self.read_bytes - 2 * self.vocabulary * self.hidden
+        return 2 * (self.used_weights + self.norm_weights)
 
     @property
     def pair_flop(self) -> int:
@@ -52,25 +70,27 @@ class ModelShape:
 
 @dataclass(frozen=True)
 class MixtureShape(ModelShape):
-    """A decoder whose MLPs are mixtures: a token goes to `chosen` of `experts` gated MLPs of `intermediate` width."""
+    """A decoder whose MLPs are mixtures: a token goes to `chosen` of `experts` gated MLPs of `intermediate` width.
+
+    shared: width of an MLP beside them that all tokens go through; 0: there is none.
+    """
 
     experts: int
     chosen: int
+    shared: int = field(default=0, kw_only=True)
+
+    @property
+    def mlp_weights(self) -> int:
+        return self.hidden * (3 * self.chosen * self.intermediate + 3 * self.shared + self.experts)
 
     @property
     def expert_bytes(self) -> int:
         """Weights of one expert of one layer."""
-        return 2 * 3 * self.hidden * self.intermediate
+        return int(self.number_bytes * 3 * self.hidden * self.intermediate)
 
     @property
     def weight_bytes(self) -> int:
         return super().weight_bytes + self.layers * (self.experts - self.chosen) * self.expert_bytes
-
-    @property
-    def read_bytes(self) -> int:
-        """As of a dense decoder, but with the chosen experts and the gate."""
-        gate_bytes = 2 * self.hidden * self.experts
-        return super().read_bytes + self.layers * ((self.chosen - 1) * self.expert_bytes + gate_bytes)
 
 
 LLAMA_3_8B = ModelShape(32, 4096, 32, 8, 128, 14336, 128256)  # and Llama-3.1-8B

@@ -43,19 +43,32 @@ def device(name: str) -> Device:
     )
 
 
-def kv_cache(shape: ModelShape, memory_gib: int, devices: int) -> dict[str, Any]:
-    """The part `kv` of a profile: what the devices' memory holds beside the weights."""
-    share = devices * memory_gib * GIB * UTILISATION_PERCENT // 100
+def kv_cache(
+    shape: ModelShape, memory_gib: int, devices: int, utilisation_percent: float = UTILISATION_PERCENT
+) -> dict[str, Any]:
+    """The part `kv` of a profile: what the devices' memory holds beside the weights.
+
+    Raises ProfileError where they leave no room.
+    """
+    share = int(devices * memory_gib * GIB * utilisation_percent // 100)
     reserve = devices * RESERVE_BYTES
     usable = share - shape.weight_bytes - reserve
+    blocks = usable // (BLOCK_TOKENS * shape.kv_bytes_per_token)
+    if blocks < 1:
+        raise ProfileError(
+            f"{devices} x {memory_gib} GiB at {utilisation_percent / 100:g} hold {share / 1e9:.1f} GB; the weights "
+            f"take {shape.weight_bytes / 1e9:.1f} GB of it and {reserve / 1e9:.1f} GB are reserved: nothing is left "
+            "for keys and values"
+        )
     counted = f"{devices} x " if devices > 1 else ""
     return {
         "bytes_per_token": shape.kv_bytes_per_token,
         "block_tokens": BLOCK_TOKENS,
         "usable_bytes": usable,
-        "total_blocks": usable // (BLOCK_TOKENS * shape.kv_bytes_per_token),
-        "arithmetic": f"{counted}{memory_gib} GiB x {UTILISATION_PERCENT / 100} = {share} bytes "
+        "total_blocks": blocks,
+        "arithmetic": f"{counted}{memory_gib} GiB x {utilisation_percent / 100} = {share} bytes "
         f"- weights {shape.weight_bytes} - {reserve} ({counted}2.5 GiB, assumed, for activations, graphs and the "
         f"driver) = {usable}; / ({BLOCK_TOKENS} tokens x {shape.kv_bytes_per_token} bytes). "
-        f"A token: 2 (K, V) x {shape.layers} layers x {shape.kv_heads} heads x {shape.head_dim} x 2 bytes.",
+        f"A token: 2 (K, V) x {shape.layers} layers x {shape.kv_heads} heads x {shape.head_dim} x "
+        f"{shape.kv_number_bytes} bytes.",
     }

@@ -1,4 +1,4 @@
-"""Operator tables under $SERVEGYM_DATA/profiles, and interpolation in them."""
+"""Operator tables under $SERVEGYM_DATA/profiles and /measured/profiles, and interpolation in them."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ def read_table(name: str, suffix: str = ".parquet") -> pd.DataFrame:
     if not root:
         raise ProfileError("SERVEGYM_DATA is not set; it must name the folder that holds profiles/")
     path = Path(root) / "profiles" / f"{name}{suffix}"
+    other = Path(root) / "measured" / "profiles" / path.name
+    path = other if other.exists() and not path.exists() else path
     if not path.exists():
         raise ProfileError(f"{path} does not exist; composing batch times needs this table")
     return pd.read_csv(path) if suffix == ".csv" else pd.read_parquet(path)

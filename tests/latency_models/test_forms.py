@@ -22,6 +22,10 @@ PIECEWISE = {
     "a_p": 1e-9, "b_p": 2e-9, "f_p": 1e-4, "a_d": 4e-8, "f_d": 2e-4, "t_c": 1e-3,
     "knots_tokens": [1.0, 101.0, 201.0], "base_s": [0.01, 0.01, 0.03],
 }  # fmt: skip
+MIXED = {
+    "a_p": 1e-9, "b_p": 2e-9, "f_p": 1e-4, "a_d": 4e-8, "f_d": 2e-4, "a_m": 5e-8, "b_m": 1e-5, "t_c": 1e-3,
+    "knots_tokens": [1.0, 101.0, 201.0], "base_s": [0.01, 0.01, 0.03],
+}  # fmt: skip
 TABLE = {
     "t_c": 1e-3, "tokens": [1.0, 11.0, 21.0], "cached_tokens": [0.0, 100.0],
     "table_s": [0.01, 0.02, 0.03, 0.05, 0.04, 0.10],
@@ -34,8 +38,8 @@ ROOFLINE = {
     "compute_efficiency": 0.5, "prefix_efficiency": 0.25, "memory_efficiency": 0.8, "t_c": 1e-3,
 }  # fmt: skip
 VALUES = {
-    "linear": LINEAR, "piecewise": PIECEWISE, "polynomial": POLYNOMIAL, "roofline": ROOFLINE, "slowest": SLOWEST,
-    "table": TABLE,
+    "linear": LINEAR, "piecewise": PIECEWISE, "piecewise-mixed": MIXED, "polynomial": POLYNOMIAL, "roofline": ROOFLINE,
+    "slowest": SLOWEST, "table": TABLE,
 }  # fmt: skip
 
 
@@ -184,12 +188,12 @@ def models(draw):
     form = draw(st.sampled_from(sorted(VALUES)))
     if form in ("roofline", "table"):
         return LatencyModel.from_values(form, VALUES[form])
-    if form != "piecewise":
+    if not form.startswith("piecewise"):
         return LatencyModel.from_values(form, {name: draw(scale) for name in VALUES[form]})
-    values = {name: draw(scale) for name in PIECEWISE if name not in ("knots_tokens", "base_s")}
+    values = {name: draw(scale) for name in VALUES[form] if name not in ("knots_tokens", "base_s")}
     knots = sorted(draw(st.sets(st.integers(1, 20000), min_size=2, max_size=8)))
     steps = draw(st.lists(scale, min_size=len(knots), max_size=len(knots)))
-    return LatencyModel.from_values("piecewise", values | {"knots_tokens": knots, "base_s": np.cumsum(steps).tolist()})
+    return LatencyModel.from_values(form, values | {"knots_tokens": knots, "base_s": np.cumsum(steps).tolist()})
 
 
 @settings(deadline=None, max_examples=60)
@@ -344,3 +348,13 @@ def test_a_missing_coefficient_and_an_unknown_form():
 def test_packed_coefficients_of_another_length(name, packed):
     with pytest.raises(ProfileError, match=f"form '{name}': {len(packed)} packed numbers do not hold"):
         LatencyModel(name, np.array(packed))
+
+
+def test_decodes_cost_more_beside_prefills_by_hand():
+    alone = {"prefills": [(50, 10)], "decodes": []}
+    assert seconds("piecewise-mixed", **alone) == seconds("piecewise", **alone)
+    alone = {"prefills": [], "decodes": [100, 300]}
+    assert seconds("piecewise-mixed", **alone) == seconds("piecewise", **alone)
+    both = {"prefills": [(50, 10)], "decodes": [100, 300]}
+    more = seconds("piecewise-mixed", **both) - seconds("piecewise", **both)
+    assert more == pytest.approx(5e-8 * 400 + 2 * 1e-5)

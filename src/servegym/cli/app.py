@@ -12,6 +12,7 @@ from servegym.cli import (
     bench,
     calibrate,
     compare,
+    devices,
     evaluate,
     export,
     goodput,
@@ -24,6 +25,7 @@ from servegym.cli import (
     trace,
     train,
     tune,
+    validate,
 )  # fmt: skip
 from servegym.cli.interruption import INTERRUPTED, Interrupted
 from servegym.errors import ServegymError
@@ -49,7 +51,9 @@ app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("reproduce", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 app.add_typer(trace.app, name="trace")
-app.command("profile", epilog=profile.EXAMPLES)(profile.profile)
+app.add_typer(profile.app, name="profile")
+app.command("devices", epilog=devices.EXAMPLES)(devices.devices)
+app.command("validate", epilog=validate.EXAMPLES)(validate.validate)
 app.command("calibrate", epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 app.command("replay", epilog=replay.EXAMPLES)(replay.replay)
 app.command("proxy", epilog=proxy.EXAMPLES)(proxy.proxy)

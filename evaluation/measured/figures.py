@@ -1,0 +1,70 @@
+"""The figures of a run, measured and simulated, and the errors between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from servegym.evaluation.measured.runs import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+METRICS = ("e2e", "itl", "ttft")
+STATISTICS = ("mean", "p50", "p90", "p99")
+COLUMNS = ("run", "stage", "metric", "measured", "simulated", "error_percent")
+THROUGHPUT = "output_tokens_per_s"
+
+
+def figures_of(requests: pd.DataFrame, run: Run, stage: str) -> dict[str, float]:
+    """METRIC_STATISTIC in seconds of the requests that did not fail when they were measured, and their throughput.
+
+    requests: with ttft_s, itl_s and e2e_s, in the order of the run. Throughput: over the whole stage with its tail.
+    """
+    served = run.of_stage(stage) & ~run.requests["failed"].to_numpy()
+    figures = {}
+    for metric in METRICS:
+        seconds = requests[f"{metric}_s"].to_numpy()[served]
+        seconds = seconds[np.isfinite(seconds)]
+        figures[f"{metric}_mean"] = float(seconds.mean())
+        for statistic in STATISTICS[1:]:
+            figures[f"{metric}_{statistic}"] = float(np.percentile(seconds, int(statistic[1:])))
+    arrival_s = run.requests["arrival_s"].to_numpy()[served]
+    span_s = (arrival_s + requests["e2e_s"].to_numpy()[served]).max() - arrival_s.min()
+    figures[THROUGHPUT] = float(run.requests["output_tokens"].to_numpy()[served].sum() / span_s)
+    return figures
+
+
+def compare(run: Run, simulated: pd.DataFrame) -> pd.DataFrame:
+    """One row a stage and figure, COLUMNS; error_percent is signed, of the measured."""
+    import pandas as pd
+
+    rows = []
+    for stage in run.stages:
+        measured, found = (figures_of(requests, run, stage) for requests in (run.requests, simulated))
+        for metric, value in measured.items():
+            rows.append((run.name, stage, metric, value, found[metric], 100 * (found[metric] / value - 1)))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def headline(errors: pd.DataFrame, statistic: str = "mean", runs: Iterable[str] | None = None) -> dict[str, float]:
+    """Median over runs (stage `all`) of the absolute error of each metric, percent."""
+    rows = errors[(errors["stage"] == "all") & (True if runs is None else errors["run"].isin(list(runs)))]
+    return {
+        metric: float(rows[rows["metric"] == f"{metric}_{statistic}"]["error_percent"].abs().median())
+        for metric in METRICS
+    }
+
+
+def peers(table: pd.DataFrame) -> pd.DataFrame:
+    """run, stage, simulator, metric and error_percent of means, of peers.csv; ITL with the true output lengths.
+
+    Where a simulator has several versions for a run, the first counts.
+    """
+    table = table[table["metric"].isin([f"{metric}_mean" for metric in METRICS])]
+    error = table["itl_error_pct_corrected"].fillna(table["error_pct"])
+    table = table.assign(error_percent=error).rename(columns={"run_id": "run"})
+    table = table.drop_duplicates(["run", "stage", "simulator", "metric"])
+    return table[["run", "stage", "simulator", "metric", "error_percent"]]

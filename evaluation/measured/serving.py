@@ -1,0 +1,57 @@
+"""A measured run simulated: the same requests, the engine as it was set, vLLM's scheduler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from servegym.baselines.registry import router, scheduler
+from servegym.evaluation.measured.engine_terms import EngineTerms
+from servegym.evaluation.measured.runs import BLOCK_TOKENS, Run
+from servegym.latency_models.profile import Profile
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEDULER = "vllm-v1"
+ROUTER = "min-load"  # of data-parallel engines; vLLM counts what waits and runs
+
+
+def simulated(run: Run, profile: Profile, terms: EngineTerms, caching: bool = True) -> pd.DataFrame:
+    """ttft_s, itl_s and e2e_s of each request, from its arrival to what the client sees, in the order of the run.
+
+    profile: without the CPU's time of a step. KV blocks are those that the engine logged, else the profile's.
+    """
+    deployment = Deployment(
+        profile.device.plus_constant(terms.step_cpu_s),
+        profile.estimator,
+        run.kv_blocks or profile.kv.total_blocks,
+        run.engines,
+        BLOCK_TOKENS,
+        name=run.name,
+        prefix_caching=caching and run.prefixes is not None,
+    )
+    settings = {"token_budget": run.max_num_batched_tokens, "max_sequences": run.max_num_seqs}
+    scenario = Scenario(
+        run.workload(),
+        deployment,
+        scheduler(SCHEDULER).with_settings(**settings),
+        router=router(ROUTER) if run.engines > 1 else None,
+    )
+    requests = Simulation(scenario).run().requests
+    return with_terms(requests[["ttft_s", "tpot_s", "ttlt_s", "output_tokens", "cached_tokens"]], terms)
+
+
+def with_terms(requests: pd.DataFrame, terms: EngineTerms) -> pd.DataFrame:
+    """What an engine adds to each request beside its batches. A step is the request's own mean time between tokens."""
+    step_s = np.nan_to_num(requests["tpot_s"].to_numpy())
+    before_s = terms.before_s + terms.lookahead_steps * step_s
+    tokens = requests["output_tokens"].to_numpy()
+    ttft_s = requests["ttft_s"] + before_s + terms.after_s + terms.after_s_per_token
+    e2e_s = requests["ttlt_s"] + before_s + terms.after_s + terms.after_s_per_token * tokens
+    itl_s = (e2e_s - ttft_s) / np.where(tokens > 1, tokens - 1, np.nan)
+    return requests.assign(ttft_s=ttft_s, itl_s=itl_s, e2e_s=e2e_s)[["ttft_s", "itl_s", "e2e_s", "cached_tokens"]]

@@ -1,0 +1,102 @@
+"""Measured runs under several assumptions: the headline, and each term of it changed alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from servegym.evaluation.measured.engine_terms import FRONT_END, SYNCHRONOUS, EngineTerms, default_terms
+from servegym.evaluation.measured.figures import METRICS, compare
+from servegym.evaluation.measured.profiles import LONG_BY_VLLM, ROOFLINE, profile_of
+from servegym.evaluation.measured.runs import Run
+from servegym.evaluation.measured.serving import simulated
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HEADLINE = "headline"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set of assumptions. terms: of a run's engine. by: what its profile rests on instead of the tables.
+
+    what: for readers. applies: to which runs.
+    """
+
+    name: str
+    what: str
+    terms: Callable[[Run], EngineTerms]
+    by: str | None = None
+    caching: bool = True
+    applies: Callable[[Run], bool] = lambda run: True
+
+
+def of_version(run: Run) -> EngineTerms:
+    """What the engine's version has by default, and the client's side where there is one."""
+    return default_terms(run.engine_version)
+
+
+def with_front_end(run: Run) -> EngineTerms:
+    terms = of_version(run)
+    return EngineTerms(
+        "with front end", f"{terms.source}; {FRONT_END.source}", terms.step_cpu_s, terms.lookahead_steps,
+        FRONT_END.before_s, FRONT_END.after_s, FRONT_END.after_s_per_token,
+    )  # fmt: skip
+
+
+CASES = (
+    Case(HEADLINE, "tables, prefix caching, asynchronous scheduling as the version has it; no front end", of_version),
+    Case("front end", "the source's constants of HTTP added", with_front_end, applies=lambda run: run.over_http),
+    Case(
+        "synchronous",
+        "0.9 ms of CPU time a step, no step ahead",
+        lambda run: SYNCHRONOUS,
+        applies=lambda run: not run.asynchronous,
+    ),
+    Case("no caching", "prefix caching off", of_version, caching=False),
+    Case("roofline", "the GPU's data sheet instead of tables", of_version, by=ROOFLINE),
+    Case(
+        "vLLM's all-reduce",
+        "messages from 8 MiB by vLLM's table of RTX PRO 6000s, not NCCL's",
+        of_version,
+        by=LONG_BY_VLLM,
+        applies=lambda run: run.gpu.startswith("RTX-PRO") and run.tensor_parallel * run.engines > 1,
+    ),
+)
+
+
+def study(runs: Iterable[Run], folder: Path, cases: Iterable[Case] = CASES) -> Iterator[tuple[Run, Case, pd.DataFrame]]:
+    """(run, case, simulated requests), run by run."""
+    cases = tuple(cases)
+    for run in runs:
+        for case in cases:
+            if case.applies(run):
+                profile = profile_of(run, folder, case.by)
+                yield run, case, simulated(run, profile, case.terms(run), case.caching)
+
+
+def errors_of(served: Iterable[tuple[Run, Case, pd.DataFrame]]) -> pd.DataFrame:
+    """The errors of a study: COLUMNS of `figures`, with case, gpu, model and overloaded."""
+    import pandas as pd
+
+    parts = [
+        compare(run, requests).assign(case=case.name, gpu=run.gpu, model=run.model, overloaded=run.overloaded)
+        for run, case, requests in served
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def by_request(run: Run, requests: pd.DataFrame) -> dict[str, float]:
+    """Median over the requests that did not fail of the absolute error of each metric, percent."""
+    served = ~run.requests["failed"].to_numpy()
+    figures = {}
+    for metric in METRICS:
+        measured, found = (table[f"{metric}_s"].to_numpy()[served] for table in (run.requests, requests))
+        percent = 100 * np.abs(found / measured - 1)
+        figures[metric] = float(np.median(percent[np.isfinite(percent)]))
+    return figures

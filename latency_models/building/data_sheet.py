@@ -1,0 +1,106 @@
+"""Operators by a GPU's data sheet: FLOP and bytes at a share of the peaks.
+
+The shares are medians over A100, H100, H200 and L40S of what aiconfigurator's tables reach
+(tests/latency_models/test_gpu_kernels.py measures them again), so of kernels alone on an idle GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from servegym.latency_models.building.composition import Seconds
+from servegym.latency_models.building.shapes import MixtureShape, ModelShape
+from servegym.latency_models.building.specifications import Device
+
+LAUNCH_S = 2e-6
+TRAFFIC_EFFICIENCY = 0.8  # of memory, in norms and activations: assumed
+NUMBER_BYTES = 2  # of an activation
+PRODUCT_EFFICIENCY = 0.78  # products of 4096 rows, columns and depth or more
+FP8_EFFICIENCY = 0.53
+READ_EFFICIENCY = 0.83  # products of one row
+PREFILL_EFFICIENCY = 0.54  # attention of 2048 tokens or more to themselves
+CACHE_EFFICIENCY = 0.76  # decodes that read more than 256 MB of keys and values
+ATTENTION_S = 1e-5  # of one token to itself
+LINK_EFFICIENCY = 0.66  # all-reduces of 64 MiB
+ALL_REDUCE_S = 4.6e-6  # of the shortest message
+REDUCED_BYTES = 2  # of an activation that is all-reduced
+Attention = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (requests, tokens of each) -> s
+
+
+def elementwise(chip: Device, numbers: float) -> Seconds:
+    """A kernel that reads or writes so many numbers a token."""
+    token_s = NUMBER_BYTES * numbers / (chip.memory_bytes_per_s * TRAFFIC_EFFICIENCY)
+    return lambda tokens: LAUNCH_S + tokens * token_s
+
+
+def added(*parts: Seconds) -> Seconds:
+    return lambda tokens: sum((part(tokens) for part in parts), np.zeros(len(tokens)))
+
+
+def used_experts(shape: MixtureShape, tokens: np.ndarray) -> np.ndarray:
+    """How many experts some token goes to, on average, when each token's choice is uniform."""
+    return shape.experts * (1.0 - (1.0 - shape.chosen / shape.experts) ** tokens)
+
+
+class DataSheet:
+    """The operators of a layer, s on each of the devices. number_bytes: of a weight; flop_per_s: its products' peak."""
+
+    def __init__(self, chip: Device, flop_per_s: float, number_bytes: float = 2):
+        self.chip = chip
+        self.number_bytes = number_bytes
+        efficiency = FP8_EFFICIENCY if number_bytes == 1 and flop_per_s > chip.peak_flop_per_s else PRODUCT_EFFICIENCY
+        self.flop_per_s = flop_per_s * efficiency
+        self.read_bytes_per_s = chip.memory_bytes_per_s * READ_EFFICIENCY
+
+    def product(self, n: int, k: int, number_bytes: float | None = None) -> Seconds:
+        """[m, k] x [k, n] over m: the longer of its FLOP and of reading and writing."""
+        weight_bytes = n * k * (self.number_bytes if number_bytes is None else number_bytes)
+        row_s = NUMBER_BYTES * (n + k) / self.read_bytes_per_s
+        flop_s = 2.0 * n * k / self.flop_per_s
+        return lambda m: LAUNCH_S + np.maximum(m * flop_s, weight_bytes / self.read_bytes_per_s + m * row_s)
+
+    def head(self, shape: ModelShape, devices: int) -> Seconds:
+        """The LM head over its rows, in 16 bits."""
+        return DataSheet(self.chip, self.chip.peak_flop_per_s).product(shape.vocabulary // devices, shape.hidden)
+
+    def attention(self, shape: ModelShape, devices: int) -> tuple[Attention, Attention, float]:
+        """Prefill and decode of a layer, and the slope of a chunk's token with one cached before it."""
+        pair_s = 4.0 * shape.heads / devices * shape.head_dim / (self.chip.peak_flop_per_s * PREFILL_EFFICIENCY)
+        kv_heads = max(1, shape.kv_heads // devices)
+        token_bytes = 2 * kv_heads * shape.head_dim * shape.kv_number_bytes
+        token_s = token_bytes / (self.chip.memory_bytes_per_s * CACHE_EFFICIENCY)
+
+        def prefill(requests: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+            return ATTENTION_S + requests * tokens**2 / 2 * pair_s
+
+        def decode(requests: np.ndarray, cached: np.ndarray) -> np.ndarray:
+            return ATTENTION_S + requests * cached * token_s
+
+        return prefill, decode, pair_s
+
+    def experts(self, shape: MixtureShape, tensor_parallel: int, expert_parallel: int) -> Seconds:
+        """The longer of the products and of reading the experts that some token goes to; then what goes with tokens."""
+        numbers = 3 * shape.hidden * shape.intermediate / (tensor_parallel * expert_parallel)
+        read_s = numbers * self.number_bytes / self.read_bytes_per_s
+        token_s = 2.0 * shape.chosen * numbers / self.flop_per_s
+
+        def products(tokens: np.ndarray) -> np.ndarray:
+            return 2 * LAUNCH_S + np.maximum(tokens * token_s, used_experts(shape, tokens) * read_s)
+
+        return added(products, *around_experts(self.chip, shape, tensor_parallel * expert_parallel))
+
+    def all_reduce(self, shape: ModelShape, devices: int) -> Seconds:
+        """Of the hidden states over tokens: each device sends 2 (n - 1) / n of the message."""
+        sent = 2 * (devices - 1) / devices * shape.hidden * REDUCED_BYTES
+        token_s = sent / (self.chip.link_bytes_per_s * LINK_EFFICIENCY) if devices > 1 else 0.0
+        return lambda tokens: ALL_REDUCE_S + tokens * token_s
+
+
+def around_experts(chip: Device, shape: MixtureShape, devices: int) -> tuple[Seconds, Seconds]:
+    """The activation and the weighted sum of experts."""
+    return (
+        elementwise(chip, 3 * shape.intermediate * shape.chosen / devices),
+        elementwise(chip, (shape.chosen + 1) * shape.hidden),
+    )

@@ -1,0 +1,179 @@
+"""A profile of any decoder on any GPU that is known: composed of operators of its tables, or of its data sheet."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from servegym.errors import ProfileError
+from servegym.latency_models.building.build_profiles import document_of
+from servegym.latency_models.building.composed_devices import VIDUR_ALL_REDUCE, VIDUR_ATTENTION
+from servegym.latency_models.building.composed_recipes import (
+    AICONFIGURATOR,
+    LLMSERVINGSIM,
+    STATEMENT,
+    VIDUR,
+    VIDUR_COPY,
+    composed,
+)
+from servegym.latency_models.building.data_sheet import DataSheet
+from servegym.latency_models.building.gpus import Gpu
+from servegym.latency_models.building.huggingface import Model
+from servegym.latency_models.building.kernel_tables import KernelTables
+from servegym.latency_models.building.layer_devices import RTX_PRO_6000, layers
+from servegym.latency_models.building.product_devices import Kernels, check_cut, decoder
+from servegym.latency_models.building.recipe import APPROXIMATE, OPERATOR_TABLES, PARTLY_DERIVED, Recipe
+from servegym.latency_models.building.shapes import MixtureShape, ModelShape
+from servegym.latency_models.building.specifications import UTILISATION_PERCENT, kv_cache
+from servegym.latency_models.sampling import BatchRange
+
+SYNCHRONOUS_S = 0.0009
+SYNCHRONOUS_SOURCE = (
+    "What vLLM 0.11.0 took for Qwen3-8B on an H100 beyond the composed device time (engine_overhead.py; gpustack): the "
+    "loop waits for a step before it schedules the next."
+)
+TABLES, ROOFLINE = "tables", "roofline"
+METHODS = {
+    TABLES: "aiconfigurator's matrix products, attention, experts, all-reduces and LM head; norms, rotary "
+    "embedding and activation from memory traffic",
+    ROOFLINE: "FLOP and bytes of each operator at shares of the peaks that A100, H100, H200 and L40S reach on average "
+    "in aiconfigurator's tables (building/data_sheet.py)",
+}
+ROOFLINE_STATEMENT = (
+    "No operator was measured: the device form is compared with batch times from the data sheet. On GPUs with tables "
+    "these are 5 to 17 % shorter on average than times from the tables, and up to 33 % off for a model on so many "
+    "devices (building/roofline_error.py)."
+)
+MOST_CACHED = 2_000_000
+
+
+def kernels_of(gpu: Gpu, model: Model, by: str | None = None) -> tuple[Kernels, str]:
+    """The operators, and the error class: `tables` where there are any, else `roofline`. by: one of the two, forced.
+
+    Raises ProfileError where tables are asked for and there are none.
+    """
+    number_bytes = model.shape.number_bytes
+    sheet = DataSheet(gpu.chip, gpu.flop_per_s(number_bytes), number_bytes)
+    if by == TABLES and (gpu.tables is None or not os.environ.get("SERVEGYM_DATA")):
+        raise ProfileError(
+            f"there are no operator tables of {gpu.name}"
+            if gpu.tables is None
+            else "SERVEGYM_DATA is not set; it must name the folder that holds the operator tables"
+        )
+    if by == ROOFLINE or gpu.tables is None or not os.environ.get("SERVEGYM_DATA"):
+        return sheet, ROOFLINE
+    return KernelTables(gpu.tables, sheet), TABLES
+
+
+def profile_name(gpu: Gpu, model: Model, devices: int) -> str:
+    """gpu-model-tpN, as profiles are named."""
+    words = re.sub(r"[^a-z0-9.]+", "-", model.name.split("/")[-1].lower()).strip("-.")
+    precision = "" if model.precision == "bf16" else f"-{model.precision}"
+    return f"{gpu.name}-{words or 'model'}{precision}" + (f"-tp{devices}" if devices > 1 else "")
+
+
+def build(
+    gpu: Gpu, model: Model, devices: int = 1, expert_parallel: int = 1, by: str | None = None,
+    cpu_overhead_s: float = SYNCHRONOUS_S, utilisation_percent: float = UTILISATION_PERCENT,
+) -> dict[str, Any]:  # fmt: skip
+    """The profile as a JSON document. Raises ProfileError where the model does not fit."""
+    check_cut(model.shape, devices, expert_parallel)
+    kv = kv_cache(model.shape, gpu.chip.memory_gib, devices, utilisation_percent)
+    kernels, error_class = kernels_of(gpu, model, by)
+    decoder(kernels, gpu.chip, model.shape, devices, expert_parallel)  # says what is derived
+    derived = tuple(getattr(kernels, "derived", ()))
+    of_layers = tuple(name for name in derived if name in ("experts", "attention"))
+    statement = f"Error class {error_class}. {STATEMENT if error_class == TABLES else ROOFLINE_STATEMENT}"
+    if derived:
+        statement += f" By the data sheet, not measured: {', '.join(derived)}."
+    if model.left_out:
+        statement += f" Left out: {'; '.join(model.left_out)}."
+    name = profile_name(gpu, model, devices)
+    recipe = Recipe(
+        name=name,
+        title=f"{model.name} on {'one' if devices == 1 else f'{devices} x'} {gpu.hardware}",
+        hardware=gpu.hardware,
+        specification=gpu.name,
+        model=f"{model.name} ({'bfloat16' if model.precision == 'bf16' else model.precision})",
+        shape=model.shape,
+        make=partial(composed, lambda: decoder(kernels, gpu.chip, model.shape, devices, expert_parallel), of_layers),
+        basis=APPROXIMATE if error_class == ROOFLINE else PARTLY_DERIVED if derived else OPERATOR_TABLES,
+        statement=statement,
+        method=f"{METHODS[error_class]}. Random batches, decodes at their mean cached length, prefills at the root "
+        "mean square of their chunks.",
+        sources=_sources(gpu, error_class, devices, isinstance(model.shape, MixtureShape)),
+        tensor_parallel=devices,
+        limits=BatchRange(cached_tokens_in_batch=min(MOST_CACHED, kv["total_blocks"] * kv["block_tokens"])),
+        estimator="table" if isinstance(model.shape, MixtureShape) else "linear",
+    )
+    source = SYNCHRONOUS_SOURCE if cpu_overhead_s == SYNCHRONOUS_S else "As given."
+    parallel = f" --ep {expert_parallel}" if expert_parallel > 1 else ""
+    command = f"servegym profile from-config CONFIG.json --gpu {gpu.name} --tp {devices}{parallel} --by {error_class}"
+    return document_of(recipe, kv, cpu_overhead_s, source, command=command)
+
+
+LAYERS_METHOD = (
+    "LLMServingSim's operators of a layer, experts, attention, LM head and sampler (inside vLLM 0.19.0, eager); "
+    "decodes at their mean cached length, prefills one after the other; cached-prefix slope from chunks of 512 "
+    "tokens and more"
+)
+NO_OVERHEAD = "Nothing is known of it."
+
+
+def build_of_layers(
+    gpu: Gpu, model: Model, name: str, devices: int = 1, expert_ranks: int = 1, long_by_vllm: bool = False
+) -> dict[str, Any]:
+    """The profile of a model whose layers were measured on this GPU, in tables `llmservingsim_<name>_...`.
+
+    expert_ranks: data-parallel engines that share the experts; the profile is of one of them. long_by_vllm: see
+    `layers`.
+    """
+    experts = isinstance(model.shape, MixtureShape)
+    shape = model.shape
+    held = kv_cache(_share_of_experts(shape, expert_ranks), gpu.chip.memory_gib, devices)
+    kinds = ("layers", "attention", *(("moe",) if experts else ()))
+    sources = [{"table": f"llmservingsim_{name}_{kind}", **LLMSERVINGSIM} for kind in kinds]
+    if devices * expert_ranks > 1:
+        sources.append({"table": f"{RTX_PRO_6000}_custom_allreduce_perf", **AICONFIGURATOR})
+    title = profile_name(gpu, model, devices) + (f"-ep{expert_ranks}" if expert_ranks > 1 else "")
+    recipe = Recipe(
+        name=title,
+        title=f"{model.name} on {'one' if devices == 1 else f'{devices} x'} {gpu.hardware}",
+        hardware=gpu.hardware,
+        specification=gpu.name,
+        model=f"{model.name} (bfloat16)",
+        shape=shape,
+        make=partial(composed, lambda: layers(name, shape, devices, expert_ranks, long_by_vllm), ()),
+        basis=OPERATOR_TABLES,
+        statement=f"Error class {TABLES}. {STATEMENT}",
+        method=f"{LAYERS_METHOD}.",
+        sources=tuple(sources),
+        tensor_parallel=devices,
+        limits=BatchRange(2048, 8, 256, 8192, min(MOST_CACHED, held["total_blocks"] * held["block_tokens"])),
+        estimator="table" if experts else "linear",
+    )
+    return document_of(recipe, held, 0.0, NO_OVERHEAD, command="servegym validate")
+
+
+def _share_of_experts(shape: ModelShape, ranks: int) -> ModelShape:
+    """What one of the ranks holds."""
+    if not isinstance(shape, MixtureShape) or ranks == 1:
+        return shape
+    return dataclasses.replace(shape, experts=shape.experts // ranks)
+
+
+def _sources(gpu: Gpu, error_class: str, devices: int, experts: bool) -> tuple[Mapping[str, str], ...]:
+    sheet = {"table": "gpus.json", "repository": gpu.source, "commit": "-", "licence": "facts"}
+    if error_class == ROOFLINE:
+        return (sheet,)
+    kinds = ["gemm", "context_attention", "generation_attention"]
+    kinds += ["custom_allreduce"] * (devices > 1) + ["moe"] * experts
+    tables = tuple({"table": f"{gpu.tables}_{kind}_perf", **AICONFIGURATOR} for kind in kinds)
+    if gpu.name == "a100":
+        tables += ({"table": VIDUR_ATTENTION, **VIDUR_COPY},)
+        tables += ({"table": VIDUR_ALL_REDUCE, **VIDUR},) * (devices > 1)
+    return (*tables, sheet)

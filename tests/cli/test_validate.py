@@ -1,0 +1,83 @@
+"""`servegym profile from-config`, `servegym devices` and `servegym validate`."""
+
+import json
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from servegym.latency_models.profile import load_profile, profile_names
+
+CONFIG = {
+    "num_hidden_layers": 4, "hidden_size": 1024, "num_attention_heads": 8, "num_key_value_heads": 8,
+    "intermediate_size": 2816, "vocab_size": 32000,
+}  # fmt: skip
+
+
+def test_a_profile_of_a_config_serves(servegym, tmp_path, monkeypatch):
+    monkeypatch.delenv("SERVEGYM_DATA", raising=False)
+    (tmp_path / "small.json").write_text(json.dumps(CONFIG))
+    done = servegym("profile", "from-config", "small.json", "--gpu", "h100", "--out", "mine.json", "--json", "-")
+    assert done.status == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["error_class"] == "roofline"
+    assert load_profile(tmp_path / "mine.json").name == document["name"] == "h100-small"
+    served = servegym("simulate", "--device", "mine.json", "--requests", "20", "--json", "-")
+    assert served.status == 0, served.stderr
+    assert json.loads(served.stdout)["finished"] == 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("profile", "from-config", "nothing.json", "--gpu", "h100"), ("nothing.json", "cannot be read")),
+        (("profile", "from-config", "small.json", "--gpu", "tpu"), ("unknown GPU 'tpu'", "h100")),
+        (("profile", "from-config", "small.json", "--gpu", "h100", "--tp", "3"), ("3 devices cannot share",)),
+        (("profile", "from-config", "small.json", "--gpu", "h100", "--by", "guess"), ("--by guess",)),
+        (("profile", "from-config", "small.json", "--gpu", "h100", "--precision", "fp2"), ("fp2",)),
+        (("validate", "requests.csv"), ("--profile",)),
+        (("validate", "requests.csv", "--profile", "a100-llama3-8b"), ("requests.csv", "cannot be read")),
+        (("validate",), ("SERVEGYM_DATA is not set",)),
+    ],
+)
+def test_wrong_values_are_told_on_one_line(servegym, tmp_path, monkeypatch, arguments, words):
+    monkeypatch.delenv("SERVEGYM_DATA", raising=False)
+    (tmp_path / "small.json").write_text(json.dumps(CONFIG))
+    done = servegym(*arguments)
+    assert (done.status, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+def test_devices_lists_all_that_ship(servegym):
+    done = servegym("devices", "--json", "-")
+    assert done.status == 0, done.stderr
+    rows = json.loads(done.stdout)["profiles"]
+    assert [row["name"] for row in rows] == profile_names()
+    assert {row["error_class"] for row in rows} >= {"tables", "roofline"}
+    assert all(row["error_percent"] is None or row["error_percent"] > 0 for row in rows)
+    assert "h100-llama3-8b" in servegym("devices").stdout
+
+
+def test_validate_on_requests_of_ones_own(servegym, tmp_path):
+    table = pd.DataFrame({"arrival_s": 0.3 * np.arange(20), "prompt_tokens": 200, "output_tokens": 10,
+                          "ttft_s": 0.05, "e2e_s": 0.2})  # fmt: skip
+    table.to_csv(tmp_path / "mine.csv", index=False)
+    done = servegym("validate", "mine.csv", "--profile", "a100-llama3-8b", "--json", "-")
+    assert done.status == 0, done.stderr
+    document = json.loads(done.stdout)
+    by_metric = {row["metric"]: row for row in document["errors"]}
+    one = by_metric["e2e_mean"]
+    assert one["error_percent"] == pytest.approx(100 * (one["simulated"] / 0.2 - 1))
+    assert (tmp_path / "results/validate/scatter.png").exists()
+    assert len(pd.read_csv(tmp_path / "results/validate/errors.csv")) == len(document["errors"])
+
+
+@pytest.mark.skipif("SERVEGYM_DATA" not in os.environ, reason="SERVEGYM_DATA names no measured runs")
+def test_validate_on_a_measured_run(servegym):
+    done = servegym("validate", "--run", "rtx4090", "--json", "-")
+    assert done.status == 0, done.stderr
+    assert {row["case"] for row in json.loads(done.stdout)["errors"]} == {"headline", "no caching", "roofline"}
+    assert servegym("validate", "--run", "no-such-run").status == 2

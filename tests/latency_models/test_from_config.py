@@ -1,0 +1,192 @@
+"""Profiles made of a config.json: what is read, what is counted, and that the times are possible on the GPU."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from servegym.errors import ProfileError
+from servegym.latency_models.building import from_config
+from servegym.latency_models.building.ascend_points import decodes, prefills
+from servegym.latency_models.building.gpus import gpu, gpus
+from servegym.latency_models.building.huggingface import Model, model_of, read_model
+from servegym.latency_models.building.shapes import LLAMA_3_8B, LLAMA_3_70B, QWEN3_30B_A3B, MixtureShape, ModelShape
+from servegym.latency_models.building.specifications import device
+from servegym.latency_models.profile import error_class, load_profile, parse_profile
+
+needs_data = pytest.mark.skipif("SERVEGYM_DATA" not in os.environ, reason="SERVEGYM_DATA names no operator tables")
+CONFIG = {
+    "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "intermediate_size": 14336, "vocab_size": 128256, "tie_word_embeddings": False,
+}  # fmt: skip
+MIXTRAL = CONFIG | {"vocab_size": 32000, "num_local_experts": 8, "num_experts_per_tok": 2}
+MIXTRAL_SHAPE = MixtureShape(32, 4096, 32, 8, 128, 14336, 32000, 8, 2)
+LLAMA_2_7B = ModelShape(32, 4096, 32, 32, 128, 11008, 32000)
+
+
+@pytest.fixture
+def no_data(monkeypatch):
+    monkeypatch.delenv("SERVEGYM_DATA", raising=False)
+
+
+def test_shapes_of_configs():
+    assert model_of(CONFIG, "m").shape == LLAMA_3_8B
+    assert model_of(CONFIG | {"num_key_value_heads": None}, "m").shape.kv_heads == 32
+    assert model_of(MIXTRAL, "m").shape == MIXTRAL_SHAPE
+    qwen = CONFIG | {
+        "num_hidden_layers": 48, "hidden_size": 2048, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936,
+        "intermediate_size": 6144, "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8,
+    }  # fmt: skip
+    assert model_of(qwen, "m").shape == QWEN3_30B_A3B
+    assert model_of({"text_config": CONFIG, "vision_config": {}}, "m").shape == LLAMA_3_8B
+
+
+@pytest.mark.parametrize(
+    ("quantisation", "precision"),
+    [
+        (None, "bf16"), ({"quant_method": "fp8"}, "fp8"), ({"quant_method": "awq", "bits": 4}, "int4"),
+        ({"quant_method": "mxfp4"}, "int4"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 8, "type": "float"}}}},
+         "fp8"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4, "type": "int"}}}},
+         "int4"),
+    ],
+)  # fmt: skip
+def test_precision_of_configs(quantisation, precision):
+    assert model_of(CONFIG | {"quantization_config": quantisation}, "m").precision == precision
+    assert model_of(CONFIG | {"quantization_config": quantisation}, "m", "bf16").precision == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"hidden_size": None}, "hidden_size is None"), ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        ({"num_key_value_heads": 5}, "do not share 5"), ({"kv_lora_rank": 512}, "latent attention"),
+        ({"quantization_config": {"quant_method": "other"}}, "give --precision"),
+    ],
+)  # fmt: skip
+def test_what_is_no_such_model(change, words):
+    with pytest.raises(ProfileError, match=words):
+        model_of(CONFIG | change, "m")
+
+
+def test_files(tmp_path):
+    file = tmp_path / "some-model" / "config.json"
+    with pytest.raises(ProfileError, match="cannot be read"):
+        read_model(file)
+    file.parent.mkdir()
+    file.write_text("[1")
+    with pytest.raises(ProfileError, match="no JSON"):
+        read_model(file)
+    file.write_text(json.dumps(CONFIG | {"sliding_window": 4096}))
+    model = read_model(file)
+    assert model.name == "some-model"
+    assert "sliding window" in model.left_out[0]
+    with pytest.raises(ProfileError, match="precision 'fp4'"):
+        read_model(file, "fp4")
+
+
+def test_weights_by_precision_and_ties():
+    """Embeddings stay in 16 bits; tied ones are there once."""
+    eight = ModelShape(32, 4096, 32, 8, 128, 14336, 128256, number_bytes=1)
+    embeddings, norms = 2 * 2 * 128256 * 4096, 2 * (32 * 2 + 1) * 4096
+    assert eight.weight_bytes - embeddings - norms == (LLAMA_3_8B.weight_bytes - embeddings - norms) / 2
+    assert eight.token_flop == LLAMA_3_8B.token_flop
+    tied = ModelShape(32, 4096, 32, 8, 128, 14336, 128256, tied=True)
+    assert LLAMA_3_8B.weight_bytes - tied.weight_bytes == embeddings / 2
+
+
+def built(name, shape, devices=1, precision="bf16", **words):
+    document = from_config.build(gpu(name), Model("org/Some Model", shape, precision), devices, **words)
+    return parse_profile(document, "built"), document
+
+
+def test_a_roofline_needs_no_data(no_data):
+    profile, document = built("b200", LLAMA_3_70B, 4)
+    assert profile.name == "b200-some-model-tp4"
+    assert error_class(profile) == "roofline"
+    assert "Error class roofline" in document["error"]["statement"]
+    assert document["error"]["device_vs_composition"]["mape_percent"] < 5
+    assert profile.kv.total_blocks * 16 * 327_680 <= profile.kv.usable_bytes
+    with pytest.raises(ProfileError, match="no operator tables of b200"):
+        built("b200", LLAMA_3_70B, 4, by="tables")
+    with pytest.raises(ProfileError, match="SERVEGYM_DATA is not set"):
+        built("h100", LLAMA_3_8B, by="tables")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"shape": LLAMA_3_70B}, "nothing is left for keys"),
+        ({"shape": LLAMA_3_8B, "devices": 3}, "cannot share 32 attention heads"),
+        ({"shape": LLAMA_3_8B, "devices": 2, "expert_parallel": 2}, "has no experts"),
+        ({"shape": MIXTRAL_SHAPE, "devices": 4, "expert_parallel": 2}, "expert parallel 2"),
+    ],
+)
+def test_what_does_not_fit(no_data, words, message):
+    with pytest.raises(ProfileError, match=message):
+        built("h100", **words)
+    with pytest.raises(ProfileError, match="unknown GPU 'h1000'"):
+        gpu("h1000")
+
+
+CASES = [
+    (name, by, shape, devices)
+    for name, by in (("a100", "tables"), ("h100", "tables"), ("h100", "roofline"), ("l40s", "tables"),
+                     ("rtx4090", "roofline"))
+    for shape, devices in ((LLAMA_2_7B, 1), (LLAMA_3_70B, 4), (MIXTRAL_SHAPE, 2))
+    if devices == 1 or name in ("a100", "h100")
+]  # fmt: skip
+
+
+@needs_data
+@pytest.mark.parametrize(("name", "by", "shape", "devices"), CASES)
+def test_times_are_possible(name, by, shape, devices):
+    """A token reads its weights, decodes their keys, prefills compute: at less than the peak, and not far below."""
+    profile, _ = built(name, shape, devices, by=by, cpu_overhead_s=0.0)
+    chip = gpu(name).chip
+    one_s = profile.device.evaluate(decodes(1, 16))[0]
+    assert 0.3 < shape.read_bytes / devices / chip.memory_bytes_per_s / one_s < 1
+    cached = profile.kv.total_blocks * 16 // 64
+    read = shape.weight_bytes - 2 * shape.vocabulary * shape.hidden + 64 * cached * shape.kv_bytes_per_token
+    many_s = profile.device.evaluate(decodes(64, cached))[0]
+    assert 0.4 < read / devices / chip.memory_bytes_per_s / many_s < 1
+    flop = shape.token_flop * 8192 + shape.pair_flop * 8192**2 / 2
+    prefill_s = profile.device.evaluate(prefills(1, 8192))[0]
+    assert 0.3 < flop / devices / chip.peak_flop_per_s / prefill_s < 1
+
+
+@needs_data
+def test_eight_bits_read_half_and_compute_faster():
+    eight = ModelShape(32, 4096, 32, 8, 128, 14336, 128256, number_bytes=1)
+    (wide, _), (narrow, document) = built("h100", LLAMA_3_8B), built("h100", eight, precision="fp8")
+    assert document["name"].endswith("-fp8")
+    for batch, low, high in ((decodes(1, 512), 0.5, 0.8), (prefills(1, 8192), 0.5, 0.95)):
+        assert low < narrow.device.evaluate(batch)[0] / wide.device.evaluate(batch)[0] < high
+    assert narrow.kv.total_blocks > wide.kv.total_blocks
+
+
+@needs_data
+def test_what_no_table_has_is_said_to_be_derived():
+    odd = MixtureShape(32, 4096, 32, 8, 128, 1024, 32000, 60, 4)
+    four = ModelShape(32, 4096, 32, 8, 128, 14336, 128256, number_bytes=0.5)
+    for shape, precision, what in ((odd, "bf16", "experts"), (four, "int4", "products")):
+        profile, document = built("h100", shape, precision=precision)
+        assert f"By the data sheet, not measured: {what}" in document["error"]["statement"]
+        assert profile.basis == "operator tables, partly derived"
+
+
+@needs_data
+def test_data_sheets_are_those_of_the_table():
+    for name, row in (("a100", "A100-SXM4"), ("h100", "H100-SXM"), ("h200", "H200-SXM"), ("a6000", "RTX-A6000")):
+        known, sheet = gpu(name).chip, device(row)
+        assert known.peak_flop_per_s == sheet.peak_flop_per_s
+        assert known.memory_gib == sheet.memory_gib
+        assert known.memory_bytes_per_s == pytest.approx(sheet.memory_bytes_per_s)
+
+
+def test_error_classes_of_what_ships():
+    assert error_class(load_profile("h100-llama3-8b")) == "tables"
+    assert error_class(load_profile("ascend910b-qwen2-7b")) == "roofline"
+    assert all(np.isfinite(one.chip.memory_bytes_per_s) and one.source for one in gpus().values())
