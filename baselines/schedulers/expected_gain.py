@@ -10,16 +10,17 @@ from servegym.baselines.deadlines import DEADLINES, counted_deadline_s
 from servegym.simulator.batches import EMPTY_BATCH
 from servegym.simulator.compilation import kernel
 from servegym.simulator.policies import Fact, Parameter, Parameters, Policy, StateFields, register
+from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.signatures import scheduler
 
 LEAST_WORK_S = 1e-9  # so that work that takes no time is no division by 0
 
 P = Parameters(
-    Parameter("gamma", 1.0, "aggressiveness: above 1 more requests count as urgent", 0.1, 10, log=True),
-    Parameter("eta", Fact("min_tpot_slo_s", 0.9), "latency budget of a batch", 0.005, 0.5, "s", log=True),
+    Parameter("gamma", 2.0, "aggressiveness: above 1 more requests count as urgent", 0.1, 10, log=True),
+    Parameter("eta", Fact("min_tpot_slo_s", 0.9), "least latency budget of a batch", 0.005, 0.5, "s", log=True),
     Parameter("output_tokens", 200.0, "tokens that a request is expected to have left, before any of its application "
               "has finished", 1, 2**20, "tokens", log=True),
-    Parameter("deadlines", "early-first-token", "what later deadlines count from, for the scheduler alone",
+    Parameter("deadlines", "early-first-token", "what later deadlines count from in ranks",
               choices=DEADLINES, source="ProServe, section 2, footnote 2"),
 )  # fmt: skip
 
@@ -54,12 +55,14 @@ def expected_gain(context, ranks, limits):
     requests, queue, groups = context.requests, context.queue, context.state.by_application
     constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
     estimator.exec_s(requests, queue, estimator.coefficients, ranks)
-    limits.time_budget_s = p.eta
-    total_s = 0.0
+    total_s, budget_s = 0.0, np.inf
     for position in range(queue.shape[0]):
         total_s += ranks[position].exec_s
+        budget_s = min(budget_s, next_deadline_s(requests[queue[position]]) - now_s)
+    limits.time_budget_s = budget_s = max(budget_s, p.eta)
     # Urgent is what the work in the queue could make late: ProServe's phi_a (Eq. 8).
-    bound_s = np.inf if p.eta <= constant_s else p.gamma * (p.eta / (p.eta - constant_s) * total_s)
+    share = budget_s / (budget_s - constant_s) if constant_s < budget_s < np.inf else 1.0
+    bound_s = np.inf if budget_s <= constant_s else p.gamma * (share * total_s)
     for position in range(queue.shape[0]):
         request, rank = requests[queue[position]], ranks[position]
         remain_s = counted_deadline_s(request, p.deadlines) - now_s

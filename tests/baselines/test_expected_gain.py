@@ -21,7 +21,7 @@ ALL = {"gamma": 10.0}  # everybody is urgent
 
 
 def policy(**settings):
-    return scheduler("expected-gain").with_settings(**({"eta": 0.5, "output_tokens": 10.0} | settings))
+    return scheduler("expected-gain").with_settings(**({"gamma": 1.0, "eta": 0.5, "output_tokens": 10.0} | settings))
 
 
 def ranks(*queue: dict, model=MODEL, **settings) -> list[tuple[int, float]]:
@@ -85,11 +85,18 @@ def test_later_deadlines_count_from_an_early_first_token():
 
 
 def test_where_there_is_time_the_earliest_deadline_goes_first():
-    # 3 s of work are 6 s of batches, half of which is their constant part.
     far, near = state(2, ttft_slo_s=200), state(1, ttft_slo_s=100)
     assert ranks(far, near) == [(1, 200.0), (1, 100.0)] and first_of(far, near) == 1
-    assert [tier for tier, _ in ranks(far, state(1, ttft_slo_s=5.9))] == [1, 0]
-    assert [tier for tier, _ in ranks(far, state(1, ttft_slo_s=6.1))] == [1, 1]
+    # 3 s of work take 3 x 3.2 / (3.2 - 0.25) = 3.25 s in batches of 3.2 s, and 3.24 s in those of 3.3 s.
+    assert [tier for tier, _ in ranks(far, state(1, ttft_slo_s=3.2))] == [1, 0]
+    assert [tier for tier, _ in ranks(far, state(1, ttft_slo_s=3.3))] == [1, 1]
+
+
+def test_a_batch_lasts_until_the_next_deadline_but_at_least_eta():
+    # By the SLOs, whenever the first token came.
+    running = decode(ttft_slo_s=100, tpot_slo_s=1.5, first_token_s=1.0)
+    assert ranked(policy(), state(2, ttft_slo_s=200), running, model=MODEL).limits.time_budget_s == 101.5
+    assert ranked(policy(), state(2, ttft_slo_s=0.3), running, model=MODEL).limits.time_budget_s == 0.5
 
 
 def test_work_that_takes_no_time_has_a_rank():

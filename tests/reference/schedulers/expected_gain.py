@@ -3,32 +3,29 @@
 import math
 from typing import Any
 
-from ..latency import Latency
 from ..packer import Limits, Rank
 from ..requests import Request
 from .proserve import SlideBatching
 
 
 class ExpectedGain(SlideBatching):
-    """What counts as urgent is SlideBatching's, with a budget of eta."""
+    """The budget is SlideBatching's, and what counts as urgent within it."""
 
-    def __init__(self, output_tokens: float = 200.0, deadlines: str = "early-first-token", **options: Any) -> None:
-        super().__init__(deadlines=deadlines, **options)
+    def __init__(
+        self, gamma: float = 2.0, output_tokens: float = 200.0, deadlines: str = "early-first-token", **options: Any
+    ) -> None:
+        super().__init__(gamma=gamma, deadlines=deadlines, **options)
         self.output_tokens = output_tokens
 
-    def prepare(self, requests: list[Request], estimator: Latency) -> None:
-        super().prepare(requests, estimator)
-        self.eta = self.floor_s
-
     def t_budget(self, queue: list[Request], now_s: float) -> float:
-        return self.eta
+        return max(min(r.remain(now_s) for r in queue), self.floor_s)
 
     def in_time(self, r: Request, slack_s: float) -> float:
         """Tokens expected in time."""
         group = self.engine.by_application[r.application]
         left = group.mean_output_tokens if group.outputs else self.output_tokens
         interval_s = r.tpot_slo_s if r.interactive else 0.0
-        gained_s = interval_s - self.eta
+        gained_s = interval_s - self.floor_s
         until = math.exp(-abs(slack_s) / (abs(gained_s) * left)) if gained_s else 0.0  # it catches up, or is late
         if slack_s >= 0 and gained_s >= 0:
             return left if slack_s > 0 or gained_s > 0 else 0.0
@@ -42,11 +39,11 @@ class ExpectedGain(SlideBatching):
         return r.weight_of(2) * self.in_time(r, slack_s) + first
 
     def ranks(self, queue: list[Request], now_s: float) -> list[Rank]:
-        urgent = self.urgent(queue, now_s, self.eta)
+        urgent = self.urgent(queue, now_s, self.t_budget(queue, now_s))
         return [
             (0, -self.gain(r, now_s) / max(self.exec(r), 1e-9)) if hurried else (1, self.remain(r, now_s))
             for r, hurried in zip(queue, urgent, strict=True)
         ]
 
     def limits(self, queue: list[Request], now_s: float) -> Limits:
-        return Limits(time_budget_s=self.eta)
+        return Limits(time_budget_s=self.t_budget(queue, now_s))
