@@ -193,7 +193,7 @@ def end_batch(run, router_state, gain, e, now_s):
                 count_blocks(engine, now_s)
             finished += 1
             count_finished(run.state, e, request)
-            outcome.finish_s, outcome.engine_finish_s = out_s, now_s
+            outcome.finish_s, outcome.last_token_s = out_s, now_s
             deliver_last(run, router_state, r, out_s)
             give_up(run, e, r)
             if status.recording:

@@ -94,10 +94,11 @@ class Result:
             return {}
         table, outcomes = self.scenario.workload.table, self.arrays.outcomes
         ready_s, first_token_s = outcomes["ready_s"], self.arrays.requests["first_token_s"]
-        latencies = latencies_of(table, ready_s, first_token_s, outcomes["engine_finish_s"])
+        finish_s = np.where(np.isfinite(outcomes["finish_s"]), outcomes["last_token_s"], np.nan)
+        latencies = latencies_of(table, ready_s, first_token_s, finish_s)
         columns = {
             "engine_first_token_s": first_token_s,
-            "engine_finish_s": outcomes["engine_finish_s"],
+            "engine_finish_s": finish_s,
             **{f"engine_{name}": latency for name, latency in zip(LATENCIES, latencies, strict=True)},
             "engine_attained": within_slos(table, *latencies),
         }

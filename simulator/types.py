@@ -96,9 +96,8 @@ OUTCOME = record(
         ),  # when it joins a queue: its arrival, or when it is through the front end or predicted; nan: unknown
         ("admitted_s", "f8"),  # first time it was given memory; nan: never
         ("first_token_s", "f8"),  # when it set out for the client (front_end.py); nan: none yet
-        ("last_token_s", "f8"),
+        ("last_token_s", "f8"),  # the same of its last one so far; when it has finished, when that left the engine
         ("finish_s", "f8"),  # when its last token set out; nan: not finished
-        ("engine_finish_s", "f8"),  # when that came out of the engine
         ("longest_tbt_s", "f8"),
         ("gain", "f8"),
     ]

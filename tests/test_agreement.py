@@ -19,7 +19,7 @@ from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import BATCH_END, EVICTED, LOADED
 from tests import random_scheduler
-from tests.cluster_log import compare_caches, compare_clients
+from tests.cluster_log import compare_caches, compare_clients, engine_finish_s
 from tests.random_scenarios import (
     RandomPredictor,
     random_device,
@@ -305,7 +305,7 @@ def check(
                 assert ours.end_s == pytest.approx(theirs.end_s, abs=1e-9), where
         assert len(ours_here) == len(theirs_here)
     outcomes, engine_rows = result.arrays.outcomes, result.arrays.engines
-    assert outcomes["engine_finish_s"] == pytest.approx(np.array(log.finish_s, dtype=float), abs=1e-9, nan_ok=True)
+    assert engine_finish_s(result) == pytest.approx(np.array(log.finish_s, dtype=float), abs=1e-9, nan_ok=True)
     compare_clients(result, log)
     assert outcomes["gain"] == pytest.approx(np.array(log.gains), abs=1e-9)
     assert result.summary["preemptions"] == log.evictions
