@@ -17,7 +17,7 @@ from servegym.evaluation.identity import code_digests, deployment_digest, docume
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
 from servegym.evaluation.running import Runner, ThreadRunner
 from servegym.latency_models.profile import Profile
-from servegym.scenarios.building import gain_in, saturation_of, scenario_of, workload_of
+from servegym.scenarios.building import front_end_in, gain_in, saturation_of, scenario_of, workload_of
 from servegym.scenarios.fleets import deployment_of, profile_of, title_of
 from servegym.scenarios.load import LOADS
 from servegym.scenarios.parts import Demand, Policies
@@ -255,6 +255,7 @@ class Comparison:
         """All that the results depend on. Two comparisons with the same identity have the same results."""
         return {
             **self.settings,
+            "front_end": plain(front_end_in(self.spec)),
             "trace": self.trace_name,
             "gain": dataclasses.asdict(self.gain),
             "device": self.profile.name,

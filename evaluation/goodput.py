@@ -154,7 +154,7 @@ class GoodputSearch:
         if counts is None:
             return None
         failed = float(counts[0] / judged.sum())
-        ttlt_s = (run.arrays.outcomes["finish_s"] - arrival_s)[judged]
+        ttlt_s = (run.arrays.outcomes["finish_s"] - run.arrays.requests["arrival_s"])[judged]
         return {
             "share": 1 - failed if self.target.measure == "attainment" else failed,
             "ttlt_p99_s": float(np.quantile(ttlt_s, 0.99)),

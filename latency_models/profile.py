@@ -23,6 +23,7 @@ from servegym.latency_models.forms import estimator_forms
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.operators import Operators
 from servegym.simulator.deployment import Deployment, HostMemory
+from servegym.simulator.front_end import FrontEnd
 from servegym.simulator.types import BATCH
 
 FOLDER = resources.files("servegym.latency_models.profiles")
@@ -50,6 +51,7 @@ class Profile:
     kv: the KV cache. valid: lowest and highest batch_tokens, sequences, cached_tokens (of a request) and
         cached_tokens_in_batch that the errors were measured for. error, provenance: as in the file.
     operators: of a layer, and their times in a batch of prefills; None: not known.
+    front_end: what lies between clients and the engine; None: not known, and taken for nothing.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Profile:
     error: Mapping[str, Any]
     provenance: Mapping[str, Any]
     operators: Operators | None = None
+    front_end: FrontEnd | None = None
 
     @functools.cached_property
     def idle_tpot_s(self) -> float:
@@ -180,6 +183,7 @@ def parse_profile(document: Any, where: str) -> Profile:
         raise ProfileError(f"{where}: kv: total_blocks is {kv['total_blocks']}; usable_bytes hold {most} at most")
     return Profile(
         operators=_operators(document["operators"], where) if "operators" in document else None,
+        front_end=_front_end(document["front_end"], where) if "front_end" in document else None,
         **{field: document[field] for field in ("name", "title", "hardware", "model", "tensor_parallel", "basis")},
         device=device.plus_constant(document["cpu_overhead_s"]),
         estimator=estimator,
@@ -200,6 +204,13 @@ def _operators(part: Mapping[str, Any], where: str) -> Operators:
         raise ProfileError(f"{where}: operators: {empty[0]} takes no time; one of its coefficients must be above 0")
     coefficients = np.array(rows, dtype=np.float64)
     return Operators(part["layers"], coefficients, tuple(names), tuple(part.get("derived", ())), part.get("error", {}))
+
+
+def _front_end(part: Mapping[str, Any], where: str) -> FrontEnd:
+    try:
+        return FrontEnd(**{name: value for name, value in part.items() if name not in ("source", "error")})
+    except DeploymentError as error:
+        raise ProfileError(f"{where}: {error}") from None
 
 
 def _check_shape(document: Any, where: str) -> None:

@@ -13,10 +13,11 @@ from servegym.scenarios.load import LOADS
 from servegym.scenarios.parts import STEADY
 from servegym.scenarios.sampling import SLO_FIELDS, arrivals_s, draw_episode
 from servegym.scenarios.saturation import saturation_rate_per_s
-from servegym.scenarios.values import fixed, profiles_of
+from servegym.scenarios.values import fixed, front_end_from, profiles_of
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction, Disturbance
+from servegym.simulator.front_end import FrontEnd
 from servegym.simulator.gains import Gain, gain_of
 from servegym.simulator.predictors import Predictor, predictor_of
 from servegym.simulator.scenario import Scenario
@@ -79,6 +80,7 @@ def scenario_of(
         incidents=incidents_of(spec.fleet),
         clients=whole_in(spec, "clients"),
         max_concurrency=whole_in(spec, "max_concurrency"),
+        front_end=front_end_in(spec),
     )
 
 
@@ -86,6 +88,13 @@ def whole_in(spec: ServingSpec, name: str) -> int | None:
     """A whole number of the spec; None: it has none."""
     number = fixed(name, spec[name])
     return None if number is None else int(number)
+
+
+def front_end_in(spec: ServingSpec) -> FrontEnd | None:
+    """What is said, or what the profile has, of several the first pool's; None: nothing that takes time."""
+    given = spec.fleet.front_end
+    found: FrontEnd | None = profile_of(spec).front_end if given is None else front_end_from(given)
+    return found if found is not None and found.takes_time else None
 
 
 def gain_in(spec: ServingSpec) -> Gain:

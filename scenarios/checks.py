@@ -13,6 +13,7 @@ from servegym.scenarios.fields import (
     CHOICE,
     CORRECTION,
     FLAG,
+    FRONT_END,
     INCIDENTS,
     LOAD_PROFILE,
     NAME,
@@ -64,6 +65,8 @@ def check_value(name: str, option: Option, value: Any) -> None:
         raise SpecError(f"{name} is {value!r}; it should be a list of incidents")
     elif kind == WINDOW and value not in ("seed", "first") and not _is_number(value, True):
         raise SpecError(f"{name} is {value!r}; it should be seed, first or a whole number of 0 or more")
+    elif kind == FRONT_END:
+        values.front_end_from(value)
     elif kind == FLAG and not isinstance(value, bool):
         raise SpecError(f"{name} is {value!r}; it should be true or false")
     elif kind == CORRECTION and not isinstance(value, bool) and not hasattr(value, "theta"):

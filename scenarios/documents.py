@@ -1,10 +1,11 @@
 """Specs as files: YAML or JSON in and out, and the JSON Schema of what they may say.
 
-python -m servegym.scenarios.documents     writes docs/spec.schema.json and the tables of docs/spec.md anew
+python -m servegym.scenarios.documents     writes docs/spec.schema.json and the tables of docs/ anew
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ import yaml
 from servegym.errors import SpecError
 from servegym.scenarios import fields, values
 from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec
+from servegym.simulator.front_end import FrontEnd
 
 Schema = dict[str, Any]
 TEXT: Schema = {"type": "string"}
@@ -136,12 +138,32 @@ def _kinds(option: fields.Option) -> list[dict[str, Any]]:
         fields.PREDICTOR: [TEXT, OBJECT],
         fields.FLAG: [{"type": "boolean"}],
         fields.CORRECTION: [{"type": "boolean"}, OBJECT],
+        fields.FRONT_END: [TEXT, front_end_schema()],
         fields.INCIDENTS: [{"type": "array", "items": {"anyOf": [TEXT, INCIDENT]}}],
         fields.LOAD_PROFILE: [TEXT, profile, {"type": "array", "items": profile, "minItems": 1}],
         fields.POOLS: [{"type": "array", "items": POOL}],
         fields.WINDOW: [{"enum": ["seed", "first"]}, WHOLE_NUMBER | {"minimum": 0}],
     }
     return kinds[kind]
+
+
+def front_end_schema() -> Schema:
+    """Of `front_end`, where it is keys with values."""
+    properties: dict[str, Schema] = {}
+    for field in dataclasses.fields(FrontEnd):
+        kind: Schema = {"type": "boolean"} if field.default is False else {"type": "number", "minimum": 0}
+        unit = {"x-unit": field.metadata["unit"]} if field.metadata["unit"] else {}
+        properties[field.name] = {"description": field.metadata["help"], "default": field.default} | unit | kind
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def front_end_table() -> str:
+    """Markdown: the fields of `front_end`."""
+    lines = ["| number | unit | default | time |", "|---|---|---|---|"]
+    for field in dataclasses.fields(FrontEnd):
+        default = "no" if field.default is False else f"{field.default:g}"
+        lines.append(f"| `{field.name}` | {field.metadata['unit']} | {default} | {field.metadata['help']} |")
+    return "\n".join(lines) + "\n"
 
 
 def tables() -> str:
@@ -165,14 +187,16 @@ def tables() -> str:
 
 
 def write(folder: Path) -> None:
-    """Write the schema, and the tables of the page between its marks."""
+    """Write the schema, and the tables of the pages between their marks."""
     (folder / "spec.schema.json").write_text(json.dumps(schema(), indent=1) + "\n", encoding="utf-8")
-    page = folder / "spec.md"
-    head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    page.write_text(f"{head}{BEGIN}\n{tables()}{END}{rest.partition(END)[2]}", encoding="utf-8")
+    for name, table in PAGES.items():
+        page = folder / name
+        head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+        page.write_text(f"{head}{BEGIN}\n{table()}{END}{rest.partition(END)[2]}", encoding="utf-8")
 
 
 BEGIN, END = "<!-- fields: written by servegym.scenarios.documents -->", "<!-- end of fields -->"
+PAGES = {"spec.md": tables, "front_end.md": front_end_table}
 
 if __name__ == "__main__":
     write(Path(__file__).resolve().parent.parent / "docs")

@@ -10,6 +10,7 @@ from servegym.scenarios.fields import (
     CHOICE,
     CORRECTION,
     FLAG,
+    FRONT_END,
     INCIDENTS,
     LOAD,
     LOAD_PROFILE,
@@ -28,6 +29,7 @@ from servegym.scenarios.ranges import Numbers
 if TYPE_CHECKING:
     from servegym.latency_models.profile import Profile
     from servegym.simulator.disturbances import Correction
+    from servegym.simulator.front_end import FrontEnd
     from servegym.simulator.incidents import Incident
     from servegym.simulator.policies import Policy
     from servegym.simulator.predictors import Predictor
@@ -198,6 +200,12 @@ class Fleet:
     busy_w: Numbers | None = option(
         None, NUMBER, "Power of an engine that runs an iteration; with --idle-power.", unit="W", name="busy-power",
         metavar="WATTS", least=0, shown="not known",
+    )  # fmt: skip
+    front_end: str | FrontEnd | None = option(
+        None, FRONT_END,
+        "What lies between clients and engines, HTTP, tokenising and streaming: request_s, prompt_s_per_token, "
+        "streamed_s_per_token, back_s, one_process=yes. none: nothing that takes time.",
+        metavar="KEY=VALUE,...", shown="as the profile has it: none that ships has any",
     )  # fmt: skip
     incidents: tuple[str | Incident, ...] = option(
         (), INCIDENTS,

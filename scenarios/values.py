@@ -7,9 +7,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from servegym.errors import SpecError
+from servegym.errors import DeploymentError, SpecError
 from servegym.scenarios.fields import (
     CORRECTION,
+    FRONT_END,
     GAIN,
     INCIDENTS,
     LOAD,
@@ -164,6 +165,20 @@ def _correction(given: Any) -> Any:
     return bool(given) if given is None else given
 
 
+def front_end_from(given: Any) -> Any:
+    """A front end from a text, a mapping, or as it is. Raises SpecError."""
+    from servegym.simulator.front_end import FrontEnd, front_end_of
+
+    if given is None or isinstance(given, FrontEnd):
+        return given
+    if not isinstance(given, str | Mapping):
+        raise SpecError(f"front_end is {given!r}; it should be keys with values, or none")
+    try:
+        return front_end_of(given)
+    except DeploymentError as error:
+        raise SpecError(str(error)) from None
+
+
 def _incidents(given: Any) -> Any:
     if isinstance(given, list | tuple):
         return tuple(incident_of(item) if isinstance(item, Mapping) else item for item in given)
@@ -172,7 +187,6 @@ def _incidents(given: Any) -> Any:
 
 def incident_of(given: Any) -> Incident:
     """An incident from "fail:ENGINE@SECONDS" (or return, drain), a mapping, or as it is. Raises SpecError."""
-    from servegym.errors import DeploymentError
     from servegym.simulator.incidents import Incident
     from servegym.simulator.types import INCIDENTS as KINDS
 
@@ -226,5 +240,5 @@ def _as_tuples(value: Any) -> Any:
 
 OF_KIND: dict[str, Callable[[Any], Any]] = {
     GAIN: _gain, PREDICTOR: _predictor, CORRECTION: _correction, INCIDENTS: _incidents, LOAD_PROFILE: _load_profile,
-    POOLS: _pools, WINDOW: _window,
+    POOLS: _pools, WINDOW: _window, FRONT_END: front_end_from,
 }  # fmt: skip

@@ -10,12 +10,13 @@ from servegym.simulator import types as layout
 from servegym.simulator.deployment import Deployment, EstimatorModel
 from servegym.simulator.fields import fresh, zeros
 from servegym.simulator.front import front_of
+from servegym.simulator.front_end import NO_FRONT_END
 from servegym.simulator.memory import empty_blocks
 from servegym.simulator.named_blocks import NAMED_BLOCK, Cache, empty_named_blocks
 from servegym.simulator.operators import WHOLE
 from servegym.simulator.policies import Policy, StateFields
 from servegym.simulator.predictors import Predictions
-from servegym.simulator.prefixes import Prompts, empty_stores
+from servegym.simulator.prefixes import Prompts, empty_stores, sets_of
 from servegym.simulator.requests import begin_requests
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.settings import Settings, by_engine
@@ -66,6 +67,9 @@ def fresh_simulation_state(scenario: Scenario, settings: Settings, recording: bo
     status[0].buffered_first_token = scenario.gain.buffered_first_token
     workload = scenario.workload
     status["front"] = front_of(requests, workload.turns, scenario.clients, scenario.max_concurrency)
+    front_end = scenario.front_end or NO_FRONT_END
+    status["front_end"] = front_end.to_array()
+    sizes["deliveries"] = requests if front_end.takes_time and scenario.arrivals_depend else 0
     return engines_state(
         pools,
         sizes,
@@ -82,7 +86,8 @@ def fresh_simulation_state(scenario: Scenario, settings: Settings, recording: bo
 
 
 def engines_state(pools: tuple[Deployment, ...], sizes: dict[str, int], **given: Any) -> SimulationState:
-    """The arrays of engines. sizes: requests, engines, capacity, timeline, scratch. given: those with contents."""
+    """The arrays of engines. sizes: requests, engines, capacity, timeline, scratch; deliveries, if there are any.
+    given: those with contents."""
     of_pools = {
         "blocks": empty_blocks([pool.total_blocks for pool in pools for _ in range(pool.engines)]),
         "cache": Cache(np.zeros((0, 0), NAMED_BLOCK), np.zeros(0, "i4"), 0, np.zeros(1, "i8"), np.zeros(0, "i4")),
@@ -92,7 +97,7 @@ def engines_state(pools: tuple[Deployment, ...], sizes: dict[str, int], **given:
     }
     return fresh(
         SimulationState,
-        sizes | {"events": 2 * sizes["engines"], "tbt_bins": layout.TBT_BINS},
+        sizes | {"events": 2 * sizes["engines"] + sizes.get("deliveries", 0), "tbt_bins": layout.TBT_BINS},
         **(of_pools | given),
     )
 
@@ -100,7 +105,8 @@ def engines_state(pools: tuple[Deployment, ...], sizes: dict[str, int], **given:
 def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Settings) -> RouterState:
     """What the router and the scaler know and keep, and what is between engines, at the start of a run."""
     cluster, (engines, capacity) = settings.cluster, run.queues.shape
-    following = following_of(scenario.workload.turns)
+    following, snapshots = following_of(scenario.workload.turns), fresh_snapshots(run.engines)
+    snapshots["index_sets"] = index_sets(cluster.pools, scenario.workload)
     sizes = {
         "engines": engines,
         "capacity": capacity,
@@ -109,6 +115,7 @@ def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Setti
         "router_fields": len(settings.router.state.engine),
         "scaler_fields": len(settings.scaler.state.engine),
         "followings": len(following),
+        "entering": len(run.requests) if run.status[0].front_end.delays else 0,
     }
     return fresh(
         RouterState,
@@ -121,9 +128,9 @@ def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Setti
         known=fresh(
             Known,
             sizes,
-            snapshots=fresh_snapshots(run.engines),
+            snapshots=snapshots,
             tiers=fresh_tiers(settings.tiers),
-            prefixes=fresh_prefixes(scenario.workload, run.engines),
+            prefixes=fresh_prefixes(scenario.workload, snapshots["index_sets"]),
         ),
         reports=fresh_reports(run.engines),
         link=cluster.link.to_array(),
@@ -152,8 +159,16 @@ def fresh_tiers(tpot_slo_s: np.ndarray) -> np.ndarray:
     return tiers
 
 
-def fresh_prefixes(workload: Workload, engines: np.ndarray) -> Prefixes:
-    prompts, sent = workload.prefixes, empty_stores(engines["store_sets"])
+def index_sets(pools: tuple[Deployment, ...], workload: Workload) -> list[int]:
+    """Of the router's index of each engine: room for as much as the engine keeps."""
+    prompts = workload.prefixes
+    rooms = [0 if prompts is None else sets_of(pool.kept_tokens(workload), prompts.chunk_tokens) for pool in pools]
+    return [sets for pool, sets in zip(pools, rooms, strict=True) for _ in range(pool.engines)]
+
+
+def fresh_prefixes(workload: Workload, sets: np.ndarray) -> Prefixes:
+    """sets: int64[engines], of the router's index of each."""
+    prompts, sent = workload.prefixes, empty_stores(sets)
     if prompts is None:
         return Prefixes(0, np.zeros(1, "i8"), np.zeros(0, "i4"), sent)
     return Prefixes(prompts.chunk_tokens, *prompts.of_prompts(workload.table["prompt_tokens"]), sent)
@@ -208,7 +223,11 @@ def fresh_requests(scenario: Scenario, settings: Settings) -> np.ndarray:
     if predictions is not None:
         requests["urgency"] = predictions.urgency
         requests["predicted_output_tokens"] = predictions.predicted_output_tokens
+    if scenario.front_end is not None:
+        requests["arrival_s"] -= scenario.front_end.way_back_s
     begin_requests(requests)
+    if scenario.workload.turns is not None:
+        requests["session"] = scenario.workload.turns.session
     return requests
 
 
@@ -285,7 +304,6 @@ def fresh_snapshots(engines: np.ndarray) -> np.ndarray:
         "block_tokens",
         "total_blocks",
         "free_blocks",
-        "store_sets",
     ):
         snapshots[field] = engines[field]
     return snapshots

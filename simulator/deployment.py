@@ -153,6 +153,11 @@ class Deployment:
             return workload.prefixes is not None and self.prefix_store is None
         return self.prefix_caching
 
+    def kept_tokens(self, workload: Workload) -> int:
+        """Room in one of these engines for beginnings of prompts: its prefix store, and KV memory that is shared."""
+        in_store = 0 if self.prefix_store is None or self.role == "decode" else int(self.prefix_store.tokens)
+        return in_store + self.total_blocks * self.block_tokens * self.caches_prefixes(workload)
+
     def check_fits(self, workload: Workload, again: bool = False) -> None:
         """Raise DeploymentError if some request could never be held in an engine's KV memory.
 

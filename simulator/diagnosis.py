@@ -11,6 +11,7 @@ from servegym.simulator import types as layout
 from servegym.simulator.compilation import Compiled, plain_function
 from servegym.simulator.failures import Failure, culprit
 from servegym.simulator.front import next_to_send
+from servegym.simulator.front_end import next_ready
 from servegym.simulator.refusals import what_is_wrong, why_not
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.settings import Settings
@@ -152,15 +153,23 @@ def starting_engine(run: Stopped) -> np.record:
     return run.arrays.engines[run.arrays.due[run.arrays.status[0].starting]]
 
 
+WHAT_COMES = {
+    layout.EVENT_KV_ARRIVAL: "the KV of request",
+    layout.EVENT_DELIVERY: "the last token to the client of request",
+}
+
+
 def next_thing(run: Stopped) -> str:
     """What would happen next, and when."""
     arrays, status, incidents = run.arrays, run.arrays.status[0], run.router_state.incidents
     coming: list[tuple[float, str]] = []
     if status.events > 0:
         event = arrays.events[0]
-        what = "the KV of request" if event.kind == layout.EVENT_KV_ARRIVAL else "an end of an iteration of engine"
+        what = WHAT_COMES.get(int(event.kind), "an end of an iteration of engine")
         coming.append((float(event.time_s), f"{what} {event.index} comes"))
-    r, comes_s = plain_function(next_to_send)(arrays, run.router_state)
+    r, comes_s = min(
+        (plain_function(find)(arrays, run.router_state) for find in (next_ready, next_to_send)), key=lambda one: one[1]
+    )
     if r != NOBODY:
         coming.append((float(comes_s), f"request {r} comes"))
     if status.next_incident < len(incidents):

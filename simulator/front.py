@@ -37,7 +37,8 @@ def came_s(run: SimulationState, workload: Workload) -> np.ndarray:
     """float64[requests], s: when each came to the front; NaN: it has not."""
     if workload.turns is None:
         return workload.table["arrival_s"].copy()
-    after_s = run.outcomes["finish_s"][workload.turns.after] + workload.turns.think_s
+    ended_s = run.outcomes["finish_s"][workload.turns.after] + run.status[0].front_end.way_back_s
+    after_s = ended_s + workload.turns.think_s
     return np.where(workload.turns.after == NOBODY, workload.table["arrival_s"], after_s)
 
 
@@ -58,8 +59,9 @@ def next_to_send(run, router_state):
 @kernel
 def appear(run, r):
     """Request r has come and may be sent: where that is not known beforehand, this is when it arrives."""
-    if run.status[0].front.depends == 1:
-        arrive_now(run.requests[r], run.outcomes[r], run.status[0].now_s)
+    status = run.status[0]
+    if status.front.depends == 1:
+        arrive_now(run.requests[r], run.outcomes[r], status.now_s, status.front_end.way_back_s)
 
 
 @kernel
@@ -76,7 +78,7 @@ def leave_front(run, router_state, r):
 
 @kernel
 def end_request(run, router_state, r, now_s):
-    """Request r has finished: who follows it comes when there has been time to think."""
+    """Request r has ended for its client: who follows it comes when there has been time to think."""
     front, following = run.status[0].front, router_state.following
     front.requests -= 1
     if following.shape[0] == 0:

@@ -5,7 +5,7 @@ and after them the inbox: requests to be routed now.
 """
 
 from servegym.simulator.compilation import inlined_kernel, kernel
-from servegym.simulator.front import leave_front, next_to_send
+from servegym.simulator.front_end import leave_front_end, next_ready
 from servegym.simulator.routing import catch_up, may_decode, takers, takes, would_take
 from servegym.simulator.signatures import RouterContext
 from servegym.simulator.timeline import note
@@ -76,7 +76,7 @@ def next_held_queue(run, router_state, alone):
                 return status.router.held_cursor
             status.router.held_cursor += 1
         status.router.held_dirty, status.router.held_cursor = 0, 0
-    if next_to_send(run, router_state)[1] <= status.now_s:
+    if next_ready(run, router_state)[1] <= status.now_s:
         return READY
     return NO_REQUEST
 
@@ -147,7 +147,7 @@ def take_from(run, router_state, held_queue, r):
     """Request r, the first of a held queue or the one that is ready, is on its way somewhere."""
     status, tiers = run.status[0], router_state.known.tiers
     if held_queue == READY:
-        leave_front(run, router_state, r)
+        leave_front_end(run, router_state, r)
         return
     drop_first(tiers[held_queue], run.outcomes)
     if held_queue != inbox_of(tiers):

@@ -14,6 +14,7 @@ from servegym.simulator.held_queues import drop_from, inbox_of, to_router
 from servegym.simulator.memory import count_blocks, give_up_kept, release
 from servegym.simulator.named_blocks import lose_names
 from servegym.simulator.prefix_caching import give_up
+from servegym.simulator.prefixes import forget
 from servegym.simulator.routing import catch_up, clear_snapshot, take_off
 from servegym.simulator.startup import goes_off, load, show_state
 from servegym.simulator.statistics import clear_state, count_departed
@@ -110,10 +111,8 @@ def lose_all(run, router_state, e, now_s):
     catch_up(run, router_state, now_s)  # what has come is known; only what is on its way is lost
     take_back_all(run, router_state, e, now_s)
     engine.free_host_blocks = engine.host_blocks
-    for s in range(engine.store_sets):
-        for way in range(router_state.stores.shape[2]):
-            router_state.stores[e, s, way].used = 0
-            router_state.known.prefixes.sent[e, s, way].used = 0
+    forget(router_state.stores[e], engine.store_sets)
+    forget(router_state.known.prefixes.sent[e], router_state.known.snapshots[e].index_sets)
     if run.engines.shape[0] > 1:
         for r in range(run.requests.shape[0]):
             if run.outcomes[r].source == e:

@@ -5,7 +5,7 @@ import numpy as np
 from servegym.simulator.compilation import inlined_kernel, kernel
 from servegym.simulator.disturbances import correct, disturbed
 from servegym.simulator.events import push
-from servegym.simulator.front import end_request
+from servegym.simulator.front_end import deliver_all, deliver_last, set_out
 from servegym.simulator.memory import count_blocks
 from servegym.simulator.ordering import first_ranked
 from servegym.simulator.packer import REFUSED, RESUME, TIMELINE_SHORT, WAITING, form_batch, rank_queue
@@ -174,8 +174,11 @@ def end_batch(run, router_state, gain, e, now_s):
         if entry.emitted == 0:
             continue
         outcome = outcomes[r]
-        earned = gain(request, outcome, now_s)
-        emit(request, outcome, status, histogram, earned, now_s)
+        out_s = set_out(status.front_end, now_s)
+        earned = gain(request, outcome, out_s)
+        if request.emitted_tokens == 0:
+            request.first_token_s = now_s
+        emit(request, outcome, status, histogram, earned, out_s)
         engine.totals.emitted_tokens += 1
         engine.totals.scheduled_before = engine.scheduled_tokens
         if counting:
@@ -190,8 +193,8 @@ def end_batch(run, router_state, gain, e, now_s):
                 count_blocks(engine, now_s)
             finished += 1
             count_finished(run.state, e, request)
-            outcome.finish_s = now_s
-            end_request(run, router_state, r, now_s)
+            outcome.finish_s, outcome.last_token_s = out_s, now_s
+            deliver_last(run, router_state, r, out_s)
             give_up(run, e, r)
             if status.recording:
                 note(run, FINISH, e, r, 0, 0.0)
@@ -200,18 +203,20 @@ def end_batch(run, router_state, gain, e, now_s):
     engine.batch_length = 0
     if finished > 0:
         status.finished += finished
+        if status.front.depends == 1 and status.finished == requests.shape[0]:
+            deliver_all(run, router_state)
         leave(engine, run.queues[e], requests, outcomes)
 
 
 @kernel
 def emit(request, outcome, status, histogram, earned, now_s):
-    """A token of the request comes out and earns its gain."""
+    """A token of the request sets out for the client and earns its gain."""
     outcome.gain += earned
     status.gain += earned
     if now_s < next_deadline_s(request):
         outcome.on_time_tokens += 1
     if request.emitted_tokens == 0:
-        outcome.first_token_s = request.first_token_s = now_s
+        outcome.first_token_s = now_s
         if status.buffered_first_token == 0 and request.ttlt_slo_s == np.inf:
             request.first_deadline_s = min(request.first_deadline_s, now_s)
     else:

@@ -4,7 +4,8 @@ import numpy as np
 
 from servegym.simulator.compilation import compiled, inlined_kernel, kernel
 from servegym.simulator.events import make_due, pop
-from servegym.simulator.front import appear, leave_front, next_to_send
+from servegym.simulator.front import appear, end_request, next_to_send
+from servegym.simulator.front_end import leave_front_end, next_ready, take_in
 from servegym.simulator.held_queues import (
     NO_REQUEST,
     READY,
@@ -57,6 +58,7 @@ from servegym.simulator.transfers import depart, leave_source, next_transfer, qu
 from servegym.simulator.turns import NOBODY
 from servegym.simulator.types import (
     ARRIVAL,
+    EVENT_DELIVERY,
     EVENT_KV_ARRIVAL,
     EVENT_SUSPENSION,
     FIRST_TOKEN,
@@ -118,6 +120,8 @@ def advance(run, router_state, functions, stop_at, until_s):
             catch_up(run, router_state, status.now_s)
         elif status.signals.delay_s > 0.0 and is_heard_now(status, router_state.signals):
             status.router.held_dirty = 1  # for those who went to the router just now, if it holds them
+        if status.front_end.delays == 1:
+            take_in(run, router_state)
         status.router.routing = 1
         while True:
             held_queue = next_held_queue(run, router_state, alone)
@@ -159,6 +163,8 @@ def next_known_s(run, router_state):
     if status.events > 0:
         next_s = run.events[0].time_s
     next_s = min(next_s, next_to_send(run, router_state)[1])
+    if status.front_end.delays == 1:
+        next_s = min(next_s, next_ready(run, router_state)[1])
     if status.finished < run.requests.shape[0]:
         next_s = min(next_s, status.scaler.next_ready_s)
     if status.next_incident < router_state.incidents.shape[0] and status.finished < run.requests.shape[0]:
@@ -218,6 +224,11 @@ def handle_event(run, router_state, functions):
         pop(run.events, status)
         receive(run, router_state, r, status.now_s)
         return GOING_ON
+    if kind == EVENT_DELIVERY:
+        r = run.events[0].index
+        pop(run.events, status)
+        end_request(run, router_state, r, status.now_s)
+        return GOING_ON
     e = run.events[0].index
     engine = run.engines[e]
     length = engine.batch_length
@@ -248,7 +259,7 @@ def next_to_route(run, router_state, held_queue):
     if held_queue != READY:
         return np.int64(router_state.known.tiers[held_queue].first)
     # The one that was asked about before the caller came back has arrived, and is not the one that came first any more.
-    return np.int64(decided) if decided >= 0 else np.int64(next_to_send(run, router_state)[0])
+    return np.int64(decided) if decided >= 0 else np.int64(next_ready(run, router_state)[0])
 
 
 @inlined_kernel
@@ -260,9 +271,10 @@ def route_one(run, router_state, held_queue, alone, stop_at):
             return QUEUE_FULL
         if status.recording and events_left(run) < 1:
             return TIMELINE_FULL
-        r = next_to_send(run, router_state)[0]
-        leave_front(run, router_state, r)
-        appear(run, r)
+        r = next_ready(run, router_state)[0]
+        leave_front_end(run, router_state, r)
+        if status.front_end.delays == 0:
+            appear(run, r)
         arrive(run, router_state, 0, r)
         if run.engines[0].drained == 1:
             count_service(status, router_state, run.engines[0], status.now_s)
@@ -270,7 +282,7 @@ def route_one(run, router_state, held_queue, alone, stop_at):
     r = next_to_route(run, router_state, held_queue)
     request = run.requests[r]
     if status.router.decided != r:
-        if held_queue == READY:
+        if held_queue == READY and status.front_end.delays == 0:
             appear(run, r)
         undecided = route_request(run, router_state, r, held_queue, now_s)
         status.router.decided = r

@@ -1,5 +1,7 @@
 """Prompts that begin alike, and the stores in host memory that keep the KV of such beginnings.
 
+What a router has sent to an engine it notes in a store of the same kind, its index of that engine.
+
 A store is sets of 16 places; in a set the chunk used least recently goes. (Sets and not one list: a look-up is a scan
 of 16 numbers, and nothing is linked.)
 """
@@ -33,7 +35,7 @@ class PrefixStore:
 
     def sets(self, chunk_tokens: int) -> int:
         """How many sets of 16 chunks it has."""
-        return max(1, int(self.tokens) // (WAYS * chunk_tokens))
+        return sets_of(int(self.tokens), chunk_tokens)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +78,11 @@ class Prompts:
         rows = [self.chunks[self.offsets[r] : self.offsets[r + 1]] for r in keep]
         offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
         return Prompts(self.chunk_tokens, offsets, np.concatenate([*rows, np.zeros(0, "i4")]))
+
+
+def sets_of(tokens: int, chunk_tokens: int) -> int:
+    """How many sets of 16 chunks there are in room for so many tokens; 0: there is no room."""
+    return max(1, tokens // (WAYS * chunk_tokens)) if tokens > 0 else 0
 
 
 def empty_stores(sets: np.ndarray) -> np.ndarray:
@@ -123,6 +130,24 @@ def leading_chunks(prefixes, store, sets, r):
             break
         count += 1
     return count
+
+
+@kernel
+def forget(store, sets):
+    """A store of so many sets is empty."""
+    for s in range(sets):
+        for way in range(WAYS):
+            store[s, way].used = 0
+
+
+@kernel
+def known_tokens(known, request, r, e):
+    """The tokens of request r that engine e has, as far as the router knows; at least one is left to compute."""
+    snapshot, prefixes = known.snapshots[e], known.prefixes
+    if snapshot.index_sets == 0:
+        return 0
+    count = leading_chunks(prefixes, prefixes.sent[e], snapshot.index_sets, r)
+    return min(count * prefixes.chunk_tokens, request.prompt_tokens + request.emitted_tokens - 1)
 
 
 @kernel

@@ -15,15 +15,17 @@ def begin_requests(requests: Any) -> None:
     )
     requests["token_interval_s"] = np.where(by_ttlt, 0.0, requests["tpot_slo_s"])
     requests["first_token_s"] = np.nan
-    for name in ("last_block", "engine", "task"):
+    for name in ("last_block", "engine", "task", "session"):
         requests[name] = -1
 
 
 @kernel
-def arrive_now(request, outcome, now_s):
-    """The request arrives at a time that was not known beforehand: its deadlines count from it."""
-    request.arrival_s = outcome.ready_s = now_s
-    request.first_deadline_s = now_s + (request.ttlt_slo_s if request.ttlt_slo_s < np.inf else request.ttft_slo_s)
+def arrive_now(request, outcome, now_s, way_back_s):
+    """The request arrives at a time that was not known beforehand: its deadlines count from it, less the way back."""
+    outcome.ready_s = now_s
+    request.arrival_s = now_s - way_back_s
+    slo_s = request.ttlt_slo_s if request.ttlt_slo_s < np.inf else request.ttft_slo_s
+    request.first_deadline_s = request.arrival_s + slo_s
 
 
 @kernel

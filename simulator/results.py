@@ -12,7 +12,7 @@ import numpy as np
 from servegym.simulator.costs import costs_of_pools
 from servegym.simulator.front import came_s, has_arrived
 from servegym.simulator.scenario import Scenario
-from servegym.simulator.slos import attained, slo_classes, violated
+from servegym.simulator.slos import LATENCIES, attained, latencies_of, slo_classes, violated, within_slos
 from servegym.simulator.state import SimulationState
 from servegym.simulator.types import (
     ROLE_PREFILL,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+ENGINE_LATENCIES = tuple(f"engine_{name}" for name in LATENCIES)
 
 
 class Result:
@@ -46,21 +47,20 @@ class Result:
         arrived = self.arrived
         table = self.scenario.workload.table[arrived]
         outcome = self.arrays.outcomes[arrived]
-        arrival_s = self.arrays.requests["arrival_s"][arrived]  # of a run: a table has those that are known beforehand
-        ttft_s = outcome["first_token_s"] - arrival_s
-        later_tokens = np.where(table["output_tokens"] > 1, table["output_tokens"] - 1, np.nan)
-        tpot_s = (outcome["finish_s"] - outcome["first_token_s"]) / later_tokens
-        ttlt_s = outcome["finish_s"] - arrival_s
+        # Of a run: a table has those that are known beforehand. Less the way back, so that a latency is the client's.
+        arrival_s = self.arrays.requests["arrival_s"][arrived]
+        back_s = self.arrays.status[0].front_end.way_back_s
+        ttft_s, tpot_s, ttlt_s = latencies_of(table, arrival_s, outcome["first_token_s"], outcome["finish_s"])
         run, workload = self.arrays, self.scenario.workload
         return {
             **{field: table[field] for field in FIELDS},
-            "arrival_s": arrival_s,
+            "arrival_s": arrival_s + back_s,
             "engine": self.arrays.requests["engine"][arrived],
             "emitted_tokens": self.arrays.requests["emitted_tokens"][arrived],
             "ready_s": outcome["ready_s"],
             "admitted_s": outcome["admitted_s"],
-            "first_token_s": outcome["first_token_s"],
-            "finish_s": outcome["finish_s"],
+            "first_token_s": outcome["first_token_s"] + back_s,
+            "finish_s": outcome["finish_s"] + back_s,
             "ttft_s": ttft_s,
             "tpot_s": tpot_s,
             "ttlt_s": ttlt_s,
@@ -75,6 +75,7 @@ class Result:
             "gain": outcome["gain"],
             "ideal_gain": self.scenario.gain.ideal(self.scenario.workload.table)[arrived],
             **self._of_sessions(),
+            **self._at_engines(),
         }
 
     def _of_sessions(self) -> dict[str, np.ndarray]:
@@ -85,6 +86,22 @@ class Result:
         turns, columns = workload.turns, {"request": np.arange(len(workload)), "came_s": came_s(self.arrays, workload)}
         if turns is not None:
             columns |= {"session": turns.session, "after": turns.after}
+        return {name: column[self.arrived] for name, column in columns.items()}
+
+    def _at_engines(self) -> dict[str, np.ndarray]:
+        """What engines would report, where there is a front end between them and clients."""
+        if self.scenario.front_end is None or not self.scenario.front_end.takes_time:
+            return {}
+        table, outcomes = self.scenario.workload.table, self.arrays.outcomes
+        ready_s, first_token_s = outcomes["ready_s"], self.arrays.requests["first_token_s"]
+        finish_s = np.where(np.isfinite(outcomes["finish_s"]), outcomes["last_token_s"], np.nan)
+        latencies = latencies_of(table, ready_s, first_token_s, finish_s)
+        columns = {
+            "engine_first_token_s": first_token_s,
+            "engine_finish_s": finish_s,
+            **{f"engine_{name}": latency for name, latency in zip(LATENCIES, latencies, strict=True)},
+            "engine_attained": within_slos(table, *latencies),
+        }
         return {name: column[self.arrived] for name, column in columns.items()}
 
     @functools.cached_property
@@ -100,7 +117,8 @@ class Result:
 
         Where arrivals depend on completions also: request, its number (not all may have arrived); came_s, when it could
         have been sent if nothing had kept it. Of sessions: session, the request each begins with; after, the one that
-        a request follows (-1: none).
+        a request follows (-1: none). Where there is a front end, times are those of the client, and beside them stand
+        engine_...: when tokens came out of engines, and latencies from when these got the request (ready_s).
         """
         import pandas as pd
 
@@ -224,6 +242,12 @@ class Result:
             "tpot_s": quantiles(columns["tpot_s"]),
             "tbt_s": histogram_quantiles(self.arrays.tbt_histogram),
             "ttlt_s": quantiles(columns["ttlt_s"]),
+            **{name: quantiles(columns[name]) for name in ENGINE_LATENCIES if name in columns},
+            **(
+                {"engine_slo_attainment": float(columns["engine_attained"].mean()) if came else None}
+                if "engine_attained" in columns
+                else {}
+            ),
             "span_s": span_s,
             "throughput_tokens_per_s": per_s(emitted),
             "throughput_requests_per_s": per_s(status.finished),

@@ -80,9 +80,9 @@ def send(known, e, r, request, outcome, now_s):
     snapshot.prefills += 1
     snapshot.prefill_tokens += request.prompt_tokens + request.emitted_tokens
     snapshot.changed_s = now_s
-    if snapshot.store_sets > 0:
+    if snapshot.index_sets > 0:
         prefixes = known.prefixes
-        snapshot.store_uses = use_chunks(prefixes, prefixes.sent[e], snapshot.store_sets, r, snapshot.store_uses)
+        snapshot.index_uses = use_chunks(prefixes, prefixes.sent[e], snapshot.index_sets, r, snapshot.index_uses)
 
 
 @kernel

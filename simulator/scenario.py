@@ -12,6 +12,7 @@ from servegym.simulator import types as layout
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment, EstimatorModel
 from servegym.simulator.disturbances import Correction, Disturbance
+from servegym.simulator.front_end import FrontEnd
 from servegym.simulator.gains import Gain
 from servegym.simulator.incidents import Incident
 from servegym.simulator.policies import Policy
@@ -31,6 +32,7 @@ class Scenario:
     incidents: engines that fail, return, or are drained.
     clients: a session (a request that follows none, and those that follow it) begins only when fewer than so many are
         under way. max_concurrency: a request is sent only when fewer than so many are unfinished. None: no limit.
+    front_end: what lies between clients and engines; None: nothing that takes time.
     """
 
     workload: Workload
@@ -46,6 +48,7 @@ class Scenario:
     incidents: tuple[Incident, ...] = ()
     clients: int | None = None
     max_concurrency: int | None = None
+    front_end: FrontEnd | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.deployment, Deployment) and self.deployment.role != "both":
@@ -57,10 +60,12 @@ class Scenario:
             most = getattr(self, name)
             if most is not None and not (isinstance(most, int | np.integer) and most >= 1):
                 raise WorkloadError(f"{name} is {most!r}; it should be a whole number of 1 or more")
-        if self.arrivals_depend and self.predictor is not None and getattr(self.predictor, "takes_time", False):
+        delayed = self.front_end is not None and self.front_end.delays_requests
+        waits = self.predictor is not None and getattr(self.predictor, "takes_time", False)
+        if waits and (self.arrivals_depend or delayed):
             raise PredictorError(
                 "a predictor that takes time, or waits for a full batch, needs arrivals that are known beforehand; "
-                "those of sessions, clients and max_concurrency are not"
+                f"those {'behind a front end' if delayed else 'of sessions, clients and max_concurrency'} are not"
             )
 
     @property

@@ -77,7 +77,7 @@ class Prefixes(NamedTuple):
     chunks: Annotated[np.ndarray, Field("i4", ("chunks",), "equal numbers, equal prompts up to the end of the chunk")]
     sent: Annotated[
         np.ndarray,
-        Field(layout.STORED_CHUNK, ("engines", "sets", layout.WAYS), "stores, as the router takes them to be"),
+        Field(layout.STORED_CHUNK, ("engines", "sets", layout.WAYS), "the router's index of what it sent to each"),
     ]
 
 

@@ -15,18 +15,28 @@ from servegym.simulator.workload import Workload
 
 MOST_CLASSES = 16
 SLOS = ("ttlt_slo_s", "ttft_slo_s", "tpot_slo_s")
+LATENCIES = ("ttft_s", "tpot_s", "ttlt_s")
 
 
 def attained(run: SimulationState, workload: Workload) -> np.ndarray:
     """bool[requests]: which have finished within their SLOs. An answer of one token has no TPOT."""
     outcomes, table, arrival_s = run.outcomes, workload.table, run.requests["arrival_s"]
-    ttft_s = outcomes["first_token_s"] - arrival_s
+    return within_slos(table, *latencies_of(table, arrival_s, outcomes["first_token_s"], outcomes["finish_s"]))
+
+
+def latencies_of(
+    table: np.ndarray, arrival_s: np.ndarray, first_token_s: np.ndarray, finish_s: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """float64[requests] each: TTFT, TPOT (nan: an answer of one token has none) and TTLT; nan: not yet."""
     later_tokens = np.where(table["output_tokens"] > 1, table["output_tokens"] - 1, np.nan)
-    tpot_s = (outcomes["finish_s"] - outcomes["first_token_s"]) / later_tokens
-    ttlt_s = outcomes["finish_s"] - arrival_s
+    return first_token_s - arrival_s, (finish_s - first_token_s) / later_tokens, finish_s - arrival_s
+
+
+def within_slos(table: np.ndarray, ttft_s: np.ndarray, tpot_s: np.ndarray, ttlt_s: np.ndarray) -> np.ndarray:
+    """bool[requests]: which latencies are within the SLOs of requests that have finished."""
     interactive = (ttft_s < table["ttft_slo_s"]) & ((tpot_s < table["tpot_slo_s"]) | (table["output_tokens"] == 1))
     within = np.where(np.isfinite(table["ttlt_slo_s"]), ttlt_s < table["ttlt_slo_s"], interactive)
-    return np.isfinite(outcomes["finish_s"]) & within
+    return np.isfinite(ttlt_s) & within
 
 
 def missed(run: SimulationState, workload: Workload, now_s: float) -> np.ndarray:

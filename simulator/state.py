@@ -107,6 +107,9 @@ class RouterState(NamedTuple):
     ]
     following: Annotated[np.ndarray, Field(layout.FOLLOWING, ("followings",), "who follows each request, if any do")]
     thinking: Annotated[np.ndarray, Field(layout.EVENT, ("followings",), "a heap: when those that follow others come")]
+    entering: Annotated[
+        np.ndarray, Field(layout.EVENT, ("entering",), "a heap: when those the front end has are ready")
+    ]
     tasks: Annotated[np.ndarray, Field(layout.RUNNING, ("engines", "slots"), "what no policy sees of state.tasks")]
     operators: Annotated[
         np.ndarray, Field("f8", ("kinds", "operators", 4), "s per layer for (tokens, tokens^2, tokens x cached, 1)")

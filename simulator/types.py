@@ -42,8 +42,8 @@ WORKLOAD = record(
 # A request as a policy sees it: 192 bytes, and the first 64, one cache line, are what a rank pass reads.
 REQUEST = record(
     [
-        ("arrival_s", "f8"),
-        ("first_deadline_s", "f8"),  # absolute: arrival + TTFT SLO (or TTLT SLO)
+        ("arrival_s", "f8"),  # less the way of a token back to the client (front_end.py)
+        ("first_deadline_s", "f8"),  # absolute: that + TTFT SLO (or TTLT SLO)
         ("token_interval_s", "f8"),  # between the deadlines of later tokens: TPOT SLO (0 for a TTLT class)
         ("first_token_gain", "f8"),  # weight of token 1, w_r(1)
         ("decode_token_gain", "f8"),  # weight of every later token, w_r(i)
@@ -67,6 +67,7 @@ REQUEST = record(
         ("application", "i4"),
         ("urgency", "i4"),
         ("first_token_s", "f8"),  # when its first token came out; nan: it has not
+        ("session", "i4"),  # it is a turn of: the session's first request; -1: it is by itself
     ],
     lines_of=64,
 )
@@ -89,11 +90,14 @@ OUTCOME = record(
         ("borrowed", "i4"),  # 1: what it keeps is in the prefix store, and takes no host memory of its own
         ("counted", "i4"),  # 1: its prompt counts among those admitted where it is
         ("reroutes", "i4"),  # times it was taken back from an engine
-        ("ready_s", "f8"),  # when it joins a queue: its arrival, or when it has been predicted; nan: not known yet
+        (
+            "ready_s",
+            "f8",
+        ),  # when it joins a queue: its arrival, or when it is through the front end or predicted; nan: unknown
         ("admitted_s", "f8"),  # first time it was given memory; nan: never
-        ("first_token_s", "f8"),  # nan: none yet
-        ("last_token_s", "f8"),
-        ("finish_s", "f8"),  # nan: not finished
+        ("first_token_s", "f8"),  # when it set out for the client (front_end.py); nan: none yet
+        ("last_token_s", "f8"),  # the same of its last one so far; when it has finished, when that left the engine
+        ("finish_s", "f8"),  # when its last token set out; nan: not finished
         ("longest_tbt_s", "f8"),
         ("gain", "f8"),
     ]
@@ -238,8 +242,8 @@ ENGINE_SNAPSHOT = record(
         ("decodes", "i8"),  # n_d: with a token since
         ("finished", "i8"),  # requests that have finished there
         ("finished_tokens", "i8"),  # and their output tokens
-        ("store_sets", "i8"),  # of its prefix store; 0: it has none
-        ("store_uses", "i8"),  # of chunks sent there
+        ("index_sets", "i8"),  # of the router's index of what it has sent there; 0: nothing sent there is kept there
+        ("index_uses", "i8"),  # of chunks sent there
         ("version", "i8"),  # grows with each request sent there, and with each first and last token heard of
         ("changed_s", "f8"),  # when the queue record changed last
         ("busy_until_s", "f8"),  # as reported: estimated end of its iteration
@@ -421,7 +425,7 @@ MOST_CHECKS = 1_000_000
 
 # An event of the future. Order: time, then kind, then index (an engine, or a request).
 EVENT = record([("time_s", "f8"), ("kind", "i8"), ("index", "i8")])
-EVENT_BATCH_END, EVENT_SUSPENSION, EVENT_KV_ARRIVAL = range(3)  # of an engine, twice; of a request
+EVENT_BATCH_END, EVENT_SUSPENSION, EVENT_KV_ARRIVAL, EVENT_DELIVERY = range(4)  # of an engine, twice; of a request
 # How KV is sent from prefill to decode engines. shared: one transfer at a time in all, else one to each engine.
 LINK = record([("s_per_token", "f8"), ("latency_s", "f8"), ("shared", "i8"), ("busy", "i8")])
 
@@ -468,6 +472,20 @@ FRONT = record(
         ("depends", "i8"),  # 1: arrivals depend on completions
     ]
 )
+# What lies between clients and engines, beside their waiting (front_end.py).
+FRONT_END = record(
+    [
+        ("delays", "i8"),  # 1: a request may be ready later than it is sent
+        ("events", "i8"),  # requests that have been sent and are not ready
+        ("sent", "i8"),  # so far
+        ("request_s", "f8"),
+        ("prompt_s_per_token", "f8"),
+        ("streamed_s_per_token", "f8"),
+        ("way_back_s", "f8"),  # of a token: streaming, and what is the same for all
+        ("one_process", "i8"),
+        ("free_s", "f8"),  # when it has done all that has come to it so far
+    ]
+)
 # Who follows a request, and in which session it is.
 FOLLOWING = record(
     [
@@ -503,6 +521,7 @@ RUN_STATUS = record(
         ("signals", SIGNAL_COUNTS),
         ("scaler", SCALER_CHECKS),
         ("front", FRONT),
+        ("front_end", FRONT_END),
     ]
 )
 

@@ -71,7 +71,7 @@ def nth_that_takes(snapshots, decoding, n, opens=False):
 def any_engine(context, request, route):
     requests, known, parameters = context.requests, context.known, context.parameters
     snapshots, tiers = known.snapshots, known.tiers.shape[0] - 2
-    total = all_known(known) + requests[request].emitted_tokens
+    total = all_known(known) + requests[request].emitted_tokens + 67 * (requests[request].session + 1)
     decoding = requests[request].computed_tokens > 0
     taking, decode_engines = 0, 0
     moving = (total // 11) % 6 < int(parameters[2])
@@ -133,9 +133,9 @@ def everything(policy: Router | Scaler) -> int:
         here += sum((place + 2) * r.index for place, r in enumerate(snapshot.record))
         here += sum((place + 3) * r.index for place, r in enumerate(snapshot.decoding))
         total += (snapshot.index + 1) * here
-        if snapshot.store is not None:
+        if snapshot.beginnings is not None:
             total += sum(
-                (snapshot.index + 2) * (chunk + 1) for places in snapshot.store.sets.values() for chunk in places
+                (snapshot.index + 2) * (chunk + 1) for places in snapshot.beginnings.sets.values() for chunk in places
             )
     return total + sum((place + 53) * len(line) for place, line in enumerate(policy.lines))
 
@@ -152,7 +152,7 @@ class AnyEngine(Router):
 
     def route(self, r: Request, taking: list[EngineSnapshot], now_s: float) -> Route:
         tiers = len(self.tiers)
-        total = everything(self) + r.emitted
+        total = everything(self) + r.emitted + 67 * (r.session + 1)
         if total % 7 < self.holds:
             return Route(None, line=(total // 21) % (tiers + 1) if (total // 7) % 3 > 0 else None)
         moving = (total // 11) % 6 < self.moves

@@ -123,7 +123,8 @@ def compare_iterations(result: Result, log: reference.Log, exact: bool, same: An
 
 def compare_counts(result: Result, log: reference.Log) -> None:
     outcomes, rows = result.arrays.outcomes, result.arrays.engines
-    assert outcomes["finish_s"] == pytest.approx(np.array(log.finish_s, dtype=float), abs=1e-9, nan_ok=True)
+    assert engine_finish_s(result) == pytest.approx(np.array(log.finish_s, dtype=float), abs=1e-9, nan_ok=True)
+    compare_clients(result, log)
     assert outcomes["gain"] == pytest.approx(np.array(log.gains), abs=1e-9)
     compare_caches(result, log)
     assert outcomes["reroutes"].tolist() == log.reroutes
@@ -153,3 +154,20 @@ def compare_caches(result: Result, log: reference.Log) -> None:
         if theirs.memory is not None:
             for field in ("admitted_tokens", "cached_tokens", "regained_tokens", "overwritten_blocks"):
                 assert engine.totals[field] == getattr(theirs.memory, field), field
+
+
+def engine_finish_s(result: Result) -> np.ndarray:
+    """float64[requests]: when the last token of each came out of its engine; nan: it has not."""
+    outcomes = result.arrays.outcomes
+    return np.where(np.isfinite(outcomes["finish_s"]), outcomes["last_token_s"], np.nan)
+
+
+def compare_clients(result: Result, log: reference.Log) -> None:
+    """When requests were ready, and clients had their first and last tokens."""
+    table = result.requests
+    which = table.get("request", table.index)
+    for row, r in zip(table.itertuples(), which, strict=True):
+        tokens, nan = log.client_s[r], float("nan")
+        done = log.finish_s[r] is not None
+        theirs = [log.ready_s[r] or 0.0, tokens[0] if tokens else nan, tokens[-1] if done else nan]
+        assert [row.ready_s, row.first_token_s, row.finish_s] == pytest.approx(theirs, abs=1e-9, nan_ok=True)

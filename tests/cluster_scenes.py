@@ -17,6 +17,7 @@ from servegym.latency_models.model import LatencyModel
 from servegym.simulator.cluster import AT_ONCE, Cluster, Link
 from servegym.simulator.deployment import Deployment, HostMemory
 from servegym.simulator.disturbances import Correction, Disturbance
+from servegym.simulator.front_end import FrontEnd
 from servegym.simulator.gains import Gain
 from servegym.simulator.incidents import Incident
 from servegym.simulator.operators import Operators
@@ -38,6 +39,7 @@ from tests.random_scenarios import (
     reference_rows,
     with_prefixes,
 )
+from tests.reference import front_end as reference_front_end
 from tests.reference import simulator as reference
 from tests.reference import stores, work
 from tests.reference.disturbances import Drift
@@ -218,6 +220,7 @@ class Scene:
     reference_scaler: Scaler | None = None
     incidents: tuple[Incident, ...] = ()
     limits: dict[str, int | None] = dataclasses.field(default_factory=dict)  # clients, max_concurrency
+    front_end: FrontEnd | None = None
 
     @property
     def engines(self) -> int:
@@ -261,7 +264,7 @@ def run_both(scene: Scene) -> tuple[Any, reference.Log] | None:
     drift, correction = scene.drift, scene.correction
     scenario = Scenario(
         scene.workload, cluster, scheduler("edf"), gain, scene.until_s, drift, correction, scene.predictor,
-        scene.routing, scaler=scene.scaling, incidents=scene.incidents, **scene.limits,
+        scene.routing, scaler=scene.scaling, incidents=scene.incidents, front_end=scene.front_end, **scene.limits,
     )  # fmt: skip
     prefixes = scene.workload.prefixes
     try:
@@ -277,6 +280,9 @@ def run_both(scene: Scene) -> tuple[Any, reference.Log] | None:
             scene.reference_scaler,
             [ReferenceIncident(**dataclasses.asdict(incident)) for incident in scene.incidents],
             chunk_tokens=1 if prefixes is None else prefixes.chunk_tokens,
+            front_end=None
+            if scene.front_end is None
+            else reference_front_end.FrontEnd(**dataclasses.asdict(scene.front_end)),
             **scene.limits,
         )
     except StuckError:

@@ -8,6 +8,7 @@ import numpy as np
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.deployment import HostMemory
 from servegym.simulator.disturbances import Correction, Disturbance
+from servegym.simulator.front_end import FrontEnd
 from servegym.simulator.gains import Gain
 from servegym.simulator.prefixes import Prompts
 from servegym.simulator.turns import Turns
@@ -136,6 +137,13 @@ def random_limits(random: np.random.Generator) -> dict[str, int | None]:
     """clients and max_concurrency."""
     clients, most = random.choice([0, 1, 3, 10], 2)
     return {"clients": int(clients) or None, "max_concurrency": int(most) or None}
+
+
+def random_front_end(random: np.random.Generator) -> FrontEnd:
+    """Next to nothing, as much as an iteration, or a bottleneck; whole numbers of 2^-26 s, some of them 0."""
+    scale_s = np.array([2.0**-7, 2.0**-14, 2.0**-13, 2.0**-7]) * random.choice([2.0**-7, 1, 1, 8])
+    times = (scale_s * random.choice([0, 1, 3], 4)).tolist()
+    return FrontEnd(*times, one_process=bool(random.random() < 0.5))
 
 
 def turns_of(workload: Workload) -> dict[str, np.ndarray]:

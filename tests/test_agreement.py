@@ -19,11 +19,12 @@ from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import BATCH_END, EVICTED, LOADED
 from tests import random_scheduler
-from tests.cluster_log import compare_caches
+from tests.cluster_log import compare_caches, compare_clients, engine_finish_s
 from tests.random_scenarios import (
     RandomPredictor,
     random_device,
     random_drift,
+    random_front_end,
     random_host,
     random_latency,
     random_limits,
@@ -32,6 +33,7 @@ from tests.random_scenarios import (
     with_prefixes,
     with_turns,
 )
+from tests.reference import front_end as reference_front_end
 from tests.reference import simulator as reference
 from tests.reference.disturbances import Drift
 from tests.reference.engines import HostMemory as ReferenceHostMemory
@@ -227,6 +229,18 @@ def test_agrees_with_prefix_caching_under_any_limits(seed: int) -> None:
     check(random, random_scheduler.POLICY.with_settings(**settings), lambda _: theirs, until_s=1.5, caching=True)
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("name", "settings"), CASES, ids=[f"{name}-{i}" for i, (name, _) in enumerate(CASES)])
+def test_agrees_behind_a_front_end(name: str, settings: dict[str, Any], seed: int) -> None:
+    check(
+        np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 4]),
+        scheduler(name).with_settings(**settings),
+        lambda total_blocks: reference_scheduler(name, settings, total_blocks),
+        sessions=seed > 0,
+        behind=True,
+    )
+
+
 def check(
     random: np.random.Generator,
     policy: Policy,
@@ -234,8 +248,9 @@ def check(
     until_s: float = 4.0,
     sessions: bool = False,
     caching: bool = False,
+    behind: bool = False,
 ) -> None:
-    """Run a random scenario in both simulators and compare all that happens."""
+    """Run a random scenario in both simulators and compare all that happens. behind: a front end."""
     workload, limits = random_workload(random), {}
     if sessions:
         workload, limits = with_turns(random, workload), random_limits(random)
@@ -253,10 +268,13 @@ def check(
     drift, correction = random_drift(random)
     host = random_host(random, total_blocks)
     predictor = RandomPredictor(int(random.integers(1000))) if random.random() < 0.5 and not sessions else None
+    front_end = random_front_end(random) if behind else None
+    if front_end is not None and front_end.delays_requests:
+        predictor = None
 
     deployment = Deployment(device, estimator, total_blocks, engines, block_tokens, watermark, host=host)
     scenario = Scenario(
-        workload, deployment, policy, gain, until_s, drift, correction, predictor, **limits
+        workload, deployment, policy, gain, until_s, drift, correction, predictor, front_end=front_end, **limits
     )  # fmt: skip
     result = Simulation(scenario, record_timeline=True).run()
 
@@ -268,6 +286,7 @@ def check(
         correction=None if correction is None else dataclasses.astuple(correction),
         host=None if host is None else ReferenceHostMemory(**dataclasses.asdict(host)), **limits,
         prefix_caching=caching, chunk_tokens=1 if workload.prefixes is None else workload.prefixes.chunk_tokens,
+        front_end=None if front_end is None else reference_front_end.FrontEnd(**dataclasses.asdict(front_end)),
     )  # fmt: skip
 
     # Engine by engine: two that end iterations within a rounding error of each other have no common order.
@@ -286,7 +305,8 @@ def check(
                 assert ours.end_s == pytest.approx(theirs.end_s, abs=1e-9), where
         assert len(ours_here) == len(theirs_here)
     outcomes, engine_rows = result.arrays.outcomes, result.arrays.engines
-    assert outcomes["finish_s"] == pytest.approx(np.array(log.finish_s, dtype=float), abs=1e-9, nan_ok=True)
+    assert engine_finish_s(result) == pytest.approx(np.array(log.finish_s, dtype=float), abs=1e-9, nan_ok=True)
+    compare_clients(result, log)
     assert outcomes["gain"] == pytest.approx(np.array(log.gains), abs=1e-9)
     assert result.summary["preemptions"] == log.evictions
     compare_caches(result, log)

@@ -26,7 +26,7 @@ from tests.cluster_scenes import (
     with_prefixes,
     with_startup,
 )
-from tests.random_scenarios import random_limits, with_turns
+from tests.random_scenarios import random_front_end, random_limits, with_turns
 from tests.reference.requests import INF
 from tests.reference.routers import ROUTERS
 from tests.reference.simulator import Pool
@@ -45,6 +45,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "silo": [{}, {"bound_1_s": 0.03, "bound_2_s": 0.5, "bound_3_s": 1.0}],
     "llumnix": [{}],
     "prefix-affinity": [{}],
+    "kv-aware": [{}, {"overlap_weight": 3.0}, {"overlap_weight": 0.25, "temperature": 0.5, "seed": 5}],
+    "session-hash": [{}, {"seed": 3}],
     "min-cycle-time": [{"token_budget": 100}, {"token_budget": 2}],
     "gorouting": [
         {},
@@ -238,13 +240,48 @@ def test_agrees_with_sessions_and_closed_loops(seed: int) -> None:
     run_both(scene)
 
 
+@pytest.mark.parametrize("seed", range(100))
+def test_agrees_behind_a_front_end(seed: int) -> None:
+    """With everything else at once; half of the times with sessions and closed loops."""
+    random = np.random.default_rng([seed, 15])
+    routing = any_routing(random, holds=bool(random.random() < 0.3))
+    scene = random_scene(random, *routing, any_preemptible_scheduler, until_s=2.5, prefixes=True)
+    scene = dataclasses.replace(scene, predictor=None, front_end=random_front_end(random))
+    if random.random() < 0.5:
+        scene.workload = with_prefixes(random, with_turns(random, scene.workload))
+        scene.limits = random_limits(random)
+    tiers = tiers_of(scene)
+    scene.pools = [with_extras(random, pool, scene.workload, scene.exact, tiers, True) for pool in scene.pools]
+    if random.random() < 0.4:
+        add_scaler(scene, random)
+    if random.random() < 0.4:
+        scene.incidents = random_incidents(random, scene.engines, 1.0, scene.exact)
+    run_both(scene)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("name", "settings"), CASES_OF_ROUTERS)
+def test_routers_agree_behind_a_front_end(name: str, settings: dict[str, Any], seed: int) -> None:
+    random = np.random.default_rng([seed, len(name), len(settings), 16])
+    scene = random_scene(random, *both_routers(name, settings), sensible_scheduler)
+    scene = dataclasses.replace(scene, predictor=None, front_end=random_front_end(random))
+    if seed:
+        scene = dataclasses.replace(scene, workload=with_turns(random, scene.workload), limits=random_limits(random))
+    check_all_served(scene)
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("name", "settings"), CASES_OF_ROUTERS)
 def test_routers_agree_with_sessions_and_closed_loops(name: str, settings: dict[str, Any], seed: int) -> None:
     random = np.random.default_rng([seed, len(name), len(settings), 14])
     scene = random_scene(random, *both_routers(name, settings), sensible_scheduler)
     workload = with_turns(random, scene.workload)
-    check_all_served(dataclasses.replace(scene, predictor=None, workload=workload, limits=random_limits(random)))
+    scene = dataclasses.replace(scene, predictor=None, workload=workload, limits=random_limits(random))
+    if seed % 2:
+        scene.workload = with_prefixes(random, workload)
+        tiers = tiers_of(scene)
+        scene.pools = [with_extras(random, pool, scene.workload, scene.exact, tiers, True) for pool in scene.pools]
+    check_all_served(scene)
 
 
 def test_queues_and_records_grow() -> None:

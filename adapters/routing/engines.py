@@ -56,8 +56,8 @@ def known_of(
         snapshot.tier = POOL if engine.tier is None else engine.tier
         snapshot.total_blocks = snapshot.free_blocks = engine.total_blocks
         snapshot.block_tokens = engine.block_tokens
-        snapshot.store_sets = 0 if engine.prefix_store is None else engine.prefix_store.sets(chunk_tokens)
-    prefixes = Prefixes(chunk_tokens, offsets, np.zeros(0, "i4"), empty_stores(snapshots["store_sets"]))
+        snapshot.index_sets = 0 if engine.prefix_store is None else engine.prefix_store.sets(chunk_tokens)
+    prefixes = Prefixes(chunk_tokens, offsets, np.zeros(0, "i4"), empty_stores(snapshots["index_sets"]))
     sizes = {"engines": len(engines), "capacity": capacity}
     return fresh(
         Known, sizes, snapshots=snapshots, tiers=fresh_tiers(np.array(tiers or (math.inf,))), prefixes=prefixes

@@ -23,7 +23,7 @@ from servegym.baselines.observations.scales import (
 from servegym.simulator import batches
 from servegym.simulator.compilation import kernel
 from servegym.simulator.held_queues import tier_of
-from servegym.simulator.prefixes import leading_chunks
+from servegym.simulator.prefixes import known_tokens
 from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.routing import takes
 from servegym.simulator.types import POOL, ROLE_DECODE, ROLE_PREFILL, TIERS
@@ -190,10 +190,7 @@ def observe_record(context, r, e, batch_s, span_s, slack_s, out, at):
     """
     now_s, requests, known, estimates = context.now_s, context.requests, context.known, context.estimates
     snapshot, request, record = known.snapshots[e], requests[r], known.prefilling[e]
-    tokens, cached = request.prompt_tokens + request.emitted_tokens, 0
-    if snapshot.store_sets > 0:
-        found = leading_chunks(known.prefixes, known.prefixes.sent[e], snapshot.store_sets, r)
-        cached = min(found * known.prefixes.chunk_tokens, tokens - 1)
+    tokens, cached = request.prompt_tokens + request.emitted_tokens, known_tokens(known, request, r, e)
     exec_s, work_s, before_s, gain = 0.0, 0.0, 0.0, 0.0
     if snapshot.role != ROLE_DECODE:
         exec_s = estimates.request_s[snapshot.kind](tokens - cached, cached, False, estimates.coefficients[e])

@@ -4,11 +4,12 @@ come first, the queue and the part of the prompt whose KV the engine already has
 The steps are those of "Rule, exactly" in docs/systems/routers.md.
 """
 
+from servegym.baselines.routers.queued import take_off_left
 from servegym.baselines.routers.ties import FIELDS, MEASURE, send_to_least
 from servegym.simulator import batches
 from servegym.simulator.compilation import kernel
 from servegym.simulator.policies import Policy, StateFields, register
-from servegym.simulator.prefixes import leading_chunks
+from servegym.simulator.prefixes import known_tokens
 from servegym.simulator.routing import takes
 from servegym.simulator.signatures import router
 
@@ -32,12 +33,9 @@ def decodes_s(context, e, more, more_tokens):
 
 @kernel
 def prefill_s(context, request, e):
-    """Estimated time of what engine e, as the router takes its store to be, does not have of the request."""
-    snapshot, prefixes, record = context.known.snapshots[e], context.known.prefixes, context.requests[request]
-    estimates, tokens, cached = context.estimates, record.prompt_tokens + record.emitted_tokens, 0
-    if snapshot.store_sets > 0:
-        cached = leading_chunks(prefixes, prefixes.sent[e], snapshot.store_sets, request) * prefixes.chunk_tokens
-        cached = min(cached, tokens - 1)
+    """Estimated time of what engine e does not have of the request, as far as the router knows."""
+    estimates, snapshot, record = context.estimates, context.known.snapshots[e], context.requests[request]
+    tokens, cached = record.prompt_tokens + record.emitted_tokens, known_tokens(context.known, record, request, e)
     return estimates.request_s[snapshot.kind](tokens - cached, cached, False, estimates.coefficients[e])
 
 
@@ -52,9 +50,7 @@ def prefix_affinity(context, request, route):
         if decoding:
             state[e, MEASURE] = decodes_s(context, e, 1, tokens)
             continue
-        if state[e, OF_TOKENS] > 0:  # of the requests that have left the list, their share by tokens
-            state[e, WORK_S] *= snapshot.prefill_tokens / state[e, OF_TOKENS]
-        state[e, OF_TOKENS] = snapshot.prefill_tokens
+        take_off_left(snapshot, state, e, WORK_S, OF_TOKENS)
         state[e, OWN_S] = prefill_s(context, request, e)
         queue_s = max(0.0, state[e, WORK_S] - (context.now_s - snapshot.changed_s))
         state[e, MEASURE] = queue_s + state[e, OWN_S] + decodes_s(context, e, 0, 0)

@@ -10,7 +10,6 @@ from servegym.baselines.deadlines import DEADLINES, counted_deadline_s
 from servegym.simulator.batches import EMPTY_BATCH
 from servegym.simulator.compilation import kernel
 from servegym.simulator.policies import Fact, Parameter, Parameters, Policy, StateFields, register
-from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.signatures import scheduler
 
 LEAST_WORK_S = 1e-9  # so that work that takes no time is no division by 0
@@ -20,7 +19,7 @@ P = Parameters(
     Parameter("eta", Fact("min_tpot_slo_s", 0.9), "least latency budget of a batch", 0.005, 0.5, "s", log=True),
     Parameter("output_tokens", 200.0, "tokens that a request is expected to have left, before any of its application "
               "has finished", 1, 2**20, "tokens", log=True),
-    Parameter("deadlines", "early-first-token", "what later deadlines count from in ranks",
+    Parameter("deadlines", "early-first-token", "what later deadlines count from, for the scheduler alone",
               choices=DEADLINES, source="ProServe, section 2, footnote 2"),
 )  # fmt: skip
 
@@ -57,20 +56,20 @@ def expected_gain(context, ranks, limits):
     estimator.exec_s(requests, queue, estimator.coefficients, ranks)
     total_s, budget_s = 0.0, np.inf
     for position in range(queue.shape[0]):
-        total_s += ranks[position].exec_s
-        budget_s = min(budget_s, next_deadline_s(requests[queue[position]]) - now_s)
+        rank = ranks[position]
+        rank.tier, rank.key = 1, counted_deadline_s(requests[queue[position]], p.deadlines) - now_s
+        total_s += rank.exec_s
+        budget_s = min(budget_s, rank.key)
     limits.time_budget_s = budget_s = max(budget_s, p.eta)
     # Urgent is what the work in the queue could make late: ProServe's phi_a (Eq. 8).
     share = budget_s / (budget_s - constant_s) if constant_s < budget_s < np.inf else 1.0
     bound_s = np.inf if budget_s <= constant_s else p.gamma * (share * total_s)
     for position in range(queue.shape[0]):
         request, rank = requests[queue[position]], ranks[position]
-        remain_s = counted_deadline_s(request, p.deadlines) - now_s
-        rank.tier, rank.key = 1, remain_s
-        if remain_s < bound_s:
+        if rank.key < bound_s:
             group = groups[request.application]
             tokens = group.mean_output_tokens if group.finished > 0 else p.output_tokens
-            gain = expected_gain_of(request, remain_s - rank.exec_s - constant_s, p.eta, tokens)
+            gain = expected_gain_of(request, rank.key - rank.exec_s - constant_s, p.eta, tokens)
             rank.tier, rank.key = 0, -gain / max(rank.exec_s, LEAST_WORK_S)
 
 

@@ -31,7 +31,10 @@ UNITS = {
     "energy_kwh_per_million_tokens": "kWh",
     "energy_kwh_at_most_per_million_tokens": "kWh",
 }
-SHARES = ("gain_ratio", "tdg_ratio", "slo_attainment", "violations", "on_time_token_share", "kv_use", "cached_share")
+SHARES = (
+    "gain_ratio", "tdg_ratio", "slo_attainment", "engine_slo_attainment", "violations", "on_time_token_share", "kv_use",
+    "cached_share",
+)  # fmt: skip
 
 
 def unit_of(name: str) -> str:

@@ -1,5 +1,8 @@
-"""One routing decision from engines written by hand: what the cases worked on paper are stated in."""
+"""What cases of routers worked on paper are stated in: one decision from engines written by hand, or a short run."""
 
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -9,6 +12,7 @@ from servegym.latency_models.model import LatencyModel
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.gains import Gain
+from servegym.simulator.prefixes import PrefixStore, Prompts, use
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import ENGINE_SNAPSHOT, HOLD, STAY
@@ -16,16 +20,29 @@ from tests.simulator.forming import linear
 from tests.simulator.scenes import requests
 
 A_TOKEN_A_SECOND = linear(c_p=1, b_d=1)  # no constant part, unless a case says so
+PREFILLS = linear(c_p=1)  # decodes take no time
+ROOMY = PrefixStore(10_000)
 
 
 def waits(prompt_tokens: int, **more: Any) -> dict:
-    """A request without a token; deadlines are far off unless it says otherwise."""
+    """A request without a token; deadlines are far off unless it says otherwise. chunks: of 4 tokens, by number; of the
+    one that is asked about also its session."""
     return {"prompt_tokens": prompt_tokens, "ttft_slo_s": 1000.0, "tpot_slo_s": 1000.0, "weight": 1.0, **more}
 
 
-def engine(*record: dict, role: str = "both", model: LatencyModel = A_TOKEN_A_SECOND, **snapshot: Any) -> dict:
-    """An engine as a router knows it: its queue record, and fields of its snapshot."""
-    return {"record": record, "role": role, "model": model, "snapshot": snapshot}
+def engine(
+    *record: dict,
+    role: str = "both",
+    model: LatencyModel = A_TOKEN_A_SECOND,
+    has: int = 0,
+    state: Mapping[int, float] = MappingProxyType({}),
+    **snapshot: Any,
+) -> dict:
+    """An engine as a router knows it: its queue record, and fields of its snapshot.
+
+    has: how many of the chunks of the request that is asked about. state: numbers that the router keeps of it.
+    """
+    return {"record": record, "role": role, "model": model, "snapshot": snapshot, "has": has, "state": state}
 
 
 def asked(text: str, request: dict, *engines: dict, now_s: float = 0.0, emitted: int = 0, sent: tuple = ()) -> int:
@@ -34,6 +51,11 @@ def asked(text: str, request: dict, *engines: dict, now_s: float = 0.0, emitted:
     columns = {field: [row.get(field, 0.0) for row in rows] for field in (*waits(1), "arrival_s")}
     order = np.argsort(columns["arrival_s"], kind="stable")  # a workload is in order of arrival
     workload = requests(**{field: np.array(values)[order] for field, values in columns.items()})
+    if "chunks" in request:
+        chunks = [rows[i].get("chunks", []) for i in order]
+        workload = dataclasses.replace(
+            workload, prefixes=Prompts(4, np.cumsum([0, *map(len, chunks)]), np.concatenate(chunks))
+        )
     place = np.argsort(order)
     pools = [
         Deployment(one["model"], one["model"], 5000, block_tokens=1, watermark=0.0, role=one["role"])
@@ -50,6 +72,7 @@ def asked(text: str, request: dict, *engines: dict, now_s: float = 0.0, emitted:
     simulation = Simulation(scenario)
     router_state, run, r = simulation.router_state, simulation.arrays, int(place[-1])
     run.requests[r].emitted_tokens = emitted
+    run.requests[r].session = request.get("session", -1)
     run.requests[r].computed_tokens = request["prompt_tokens"] if emitted else 0  # its KV is on a prefill engine
     prefilling = np.zeros((len(pools), len(rows) + 1), "i4")
     nth = 0
@@ -63,6 +86,11 @@ def asked(text: str, request: dict, *engines: dict, now_s: float = 0.0, emitted:
         for field, value in one["snapshot"].items():
             assert field in ENGINE_SNAPSHOT.names
             router_state.known.snapshots[e][field] = value
+        for number, value in one["state"].items():
+            router_state.state[e, number] = value
+        prefixes, sets = router_state.known.prefixes, router_state.known.snapshots[e].index_sets
+        for chunk in prefixes.chunks[prefixes.offsets[r] :][: one["has"]] if one["has"] else ():
+            use(prefixes.sent[e, chunk % sets], chunk, 1)
     if sent:
         router_state.state[: len(sent), 0] = sent
     route = router_state.route[0]  # as `route_request` has it beforehand
@@ -74,3 +102,26 @@ def asked(text: str, request: dict, *engines: dict, now_s: float = 0.0, emitted:
     )
     policy.function.entry(context, r, route)
     return int(router_state.route[0].engine)
+
+
+def engines_of(
+    text: str,
+    *prompts: tuple[float, int, list[int]],
+    stores: tuple[PrefixStore | None, ...] = (ROOMY, ROOMY),
+    models: tuple[LatencyModel, ...] = (PREFILLS, PREFILLS),
+    kv_memory: bool = False,
+    **columns: Any,
+) -> list[int]:
+    """Where each request ends: requests are (arrival, prompt tokens, chunks of 4 tokens), one engine a pool."""
+    chunks = Prompts(
+        4, np.cumsum([0, *(len(row) for _, _, row in prompts)]), np.array([c for _, _, row in prompts for c in row])
+    )
+    workload = requests(arrival_s=[p[0] for p in prompts], prompt_tokens=[p[1] for p in prompts], **columns)
+    pools = tuple(
+        Deployment(model, model, 1000, block_tokens=1, watermark=0.0, prefix_store=store, prefix_caching=kv_memory)
+        for store, model in zip(stores, models, strict=True)
+    )
+    scenario = Scenario(
+        dataclasses.replace(workload, prefixes=chunks), Cluster(pools), scheduler("vllm-fcfs"), router=router(text)
+    )
+    return Simulation(scenario).run().requests["engine"].tolist()

@@ -93,9 +93,10 @@ def test_where_there_is_time_the_earliest_deadline_goes_first():
 
 
 def test_a_batch_lasts_until_the_next_deadline_but_at_least_eta():
-    # By the SLOs, whenever the first token came.
     running = decode(ttft_slo_s=100, tpot_slo_s=1.5, first_token_s=1.0)
-    assert ranked(policy(), state(2, ttft_slo_s=200), running, model=MODEL).limits.time_budget_s == 101.5
+    for settings, remain_s in (({}, 2.5), ({"deadlines": "slo"}, 101.5)):
+        limits = ranked(policy(**settings), state(2, ttft_slo_s=200), running, model=MODEL).limits
+        assert limits.time_budget_s == remain_s
     assert ranked(policy(), state(2, ttft_slo_s=0.3), running, model=MODEL).limits.time_budget_s == 0.5
 
 

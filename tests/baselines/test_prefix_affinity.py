@@ -3,56 +3,33 @@
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from servegym.baselines.registry import router, scheduler
-from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
-from servegym.simulator.prefixes import PrefixStore, Prompts
+from servegym.simulator.prefixes import PrefixStore
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.traces import build_workload
+from tests.baselines.router_cases import PREFILLS as A_TOKEN_A_SECOND
+from tests.baselines.router_cases import ROOMY, engines_of
 from tests.cluster_scenes import random_scene, run_both, sensible_scheduler, with_extras
 from tests.reference.routers import PrefixAffinity
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests
 
 ROUTER = "prefix-affinity"
-ROOMY = PrefixStore(10_000)
-A_TOKEN_A_SECOND = linear(c_p=1)
-
-
-def engines_of(
-    *prompts: tuple[float, int, list[int]],
-    stores: tuple[PrefixStore | None, ...] = (ROOMY, ROOMY),
-    models: tuple[LatencyModel, ...] = (A_TOKEN_A_SECOND, A_TOKEN_A_SECOND),
-    **columns: Any,
-) -> list[int]:
-    """Where each request ends: requests are (arrival, prompt tokens, chunks of 4 tokens), one engine a pool."""
-    chunks = Prompts(
-        4, np.cumsum([0, *(len(row) for _, _, row in prompts)]), np.array([c for _, _, row in prompts for c in row])
-    )
-    workload = requests(arrival_s=[p[0] for p in prompts], prompt_tokens=[p[1] for p in prompts], **columns)
-    pools = tuple(
-        Deployment(model, model, 1000, block_tokens=1, watermark=0.0, prefix_store=store)
-        for store, model in zip(stores, models, strict=True)
-    )
-    scenario = Scenario(
-        dataclasses.replace(workload, prefixes=chunks), Cluster(pools), scheduler("vllm-fcfs"), router=router(ROUTER)
-    )
-    return Simulation(scenario).run().requests["engine"].tolist()
 
 
 @pytest.mark.nojit
 def test_where_a_beginning_was_sent_until_its_queue_is_too_long():
     # Request 2: 8 - 1 + (12 - 8) = 11 s against 8 - 1 + 12 = 19 s. Request 3: 8 + 4 - 1 + 4 = 15 s against
     # 8 - 2 + 12 = 18 s. Request 4: 8 + 4 + 4 - 1 + (8 - 4) = 19 s against 8 - 3 + 8 = 13 s.
-    assert engines_of(
+    assert engines_of(ROUTER,
         (0, 8, [0, 1]), (0, 8, [5, 6]), (1, 12, [0, 1, 2]), (2, 12, [0, 1, 9]), (3, 8, [0, 7])
     ) == [0, 1, 0, 0, 1]  # fmt: skip
 
@@ -60,33 +37,41 @@ def test_where_a_beginning_was_sent_until_its_queue_is_too_long():
 @pytest.mark.nojit
 def test_only_leading_chunks_count_and_one_token_is_always_left():
     # Request 1 has 0 and 1 behind another beginning: 8 + 12 s against 12 s.
-    assert engines_of((0, 8, [0, 1]), (0, 12, [3, 0, 1])) == [0, 1]
+    assert engines_of(ROUTER, (0, 8, [0, 1]), (0, 12, [3, 0, 1])) == [0, 1]
     # Request 1 is request 0 again, and 1 of its 8 tokens is left: 8 - 7.5 + 1 = 1.5 s against 8 s, and against 1 s.
-    assert engines_of((0, 8, [0, 1]), (7.5, 8, [0, 1])) == [0, 0]
-    assert engines_of((0, 8, [0, 1]), (7.5, 1, [])) == [0, 1]
+    assert engines_of(ROUTER, (0, 8, [0, 1]), (7.5, 8, [0, 1])) == [0, 0]
+    assert engines_of(ROUTER, (0, 8, [0, 1]), (7.5, 1, [])) == [0, 1]
 
 
 @pytest.mark.nojit
 def test_an_engine_without_a_store_has_nothing():
     # Without any, engines are alike, and engine 0 was sent a request longest ago.
     for stores, named in (((ROOMY, None), 0), ((None, ROOMY), 1), ((None, None), 0)):
-        assert engines_of((0, 8, [0, 1]), (0, 8, [0, 1]), (16, 8, [0, 1]), stores=stores)[2] == named
+        assert engines_of(ROUTER, (0, 8, [0, 1]), (0, 8, [0, 1]), (16, 8, [0, 1]), stores=stores)[2] == named
+
+
+@pytest.mark.nojit
+def test_kv_memory_that_is_shared_has_what_was_sent_there():
+    sent = (0, 8, [0, 1]), (0, 8, [5, 6]), (1, 12, [0, 1, 2]), (2, 12, [0, 1, 9]), (3, 8, [0, 7])
+    assert engines_of(ROUTER, *sent, stores=(None, None), kv_memory=True) == [0, 1, 0, 0, 1]  # as with stores
+    # Without: 19 and 19 s; 20 - 1 + 12 = 31 and 8 - 2 + 12 = 18 s; 20 - 2 + 8 = 26 and 20 - 1 + 8 = 27 s.
+    assert engines_of(ROUTER, *sent, stores=(None, None)) == [0, 1, 0, 1, 0]
 
 
 @pytest.mark.nojit
 def test_what_leaves_the_record_takes_its_share_by_tokens():
     # Engine 0: 6 and 2 tokens, 8 s; engine 1: 10. The first is done at 6: 2 of 8 tokens are left, 2 s.
     # At 7: 2 - 1 + 3 = 4 s against 10 - 7 + 3 = 6 s; with 8 s still in the record it were 7 + 3.
-    assert engines_of((0, 6, []), (0, 10, []), (0, 2, []), (7, 3, [])) == [0, 1, 0, 0]
+    assert engines_of(ROUTER, (0, 6, []), (0, 10, []), (0, 2, []), (7, 3, [])) == [0, 1, 0, 0]
 
 
 @pytest.mark.nojit
 def test_decodes_are_a_batch_of_their_own():
     # A decode takes 5 s on engine 0, and request 0 decodes there: 5 + 4 s against 8 s; and 5 + 2 against 8 s.
     slow = linear(c_p=1, b_d=5), linear(c_p=2)
-    assert engines_of((0, 2, []), (3, 4, []), models=slow, output_tokens=[9, 1]) == [0, 1]
-    assert engines_of((0, 2, []), (3, 2, []), models=slow, output_tokens=[9, 1]) == [0, 1]
-    assert engines_of((0, 2, []), (3, 6, []), models=slow, output_tokens=[9, 1]) == [0, 0]
+    assert engines_of(ROUTER, (0, 2, []), (3, 4, []), models=slow, output_tokens=[9, 1]) == [0, 1]
+    assert engines_of(ROUTER, (0, 2, []), (3, 2, []), models=slow, output_tokens=[9, 1]) == [0, 1]
+    assert engines_of(ROUTER, (0, 2, []), (3, 6, []), models=slow, output_tokens=[9, 1]) == [0, 0]
 
 
 @pytest.mark.nojit

@@ -11,6 +11,7 @@ from servegym.errors import ProfileError
 from servegym.latency_models.building.specifications import GIB
 from servegym.latency_models.profile import FOLDER, load_profile, parse_profile, profile_names
 from servegym.latency_models.sampling import BatchRange, random_batches
+from servegym.simulator.front_end import FrontEnd
 
 # Tokens the KV cache holds, in thousands: memory x 0.9 less weights and 2.5 GiB, over the bytes of a token.
 CACHE = {
@@ -113,6 +114,23 @@ def test_a_file_of_ones_own(document, tmp_path):
     path.write_text(json.dumps(document | {"name": "mine"}))
     assert load_profile(path).name == "mine"
     assert load_profile(str(path)).name == "mine"
+
+
+def test_a_front_end_has_a_source_and_an_error(document):
+    part = {"request_s": 0.0093, "back_s": 0.0018, "source": "measured", "error": "means, 10 %"}
+    assert parse_profile(document | {"front_end": part}, "x").front_end == FrontEnd(0.0093, back_s=0.0018)
+    for key in ("source", "error"):
+        without = {name: value for name, value in part.items() if name != key}
+        with pytest.raises(ProfileError, match=f"mine: front_end: '{key}' is a required property"):
+            parse_profile(document | {"front_end": without}, "mine")
+    for key, value, message in (
+        ("back_s", -1.0, "front_end.back_s: -1.0 is less than the minimum of 0"),
+        ("back_s", float("inf"), "front_end.back_s is inf; it must be a finite number"),
+        ("back_s", 1e20, r"front end: back_s is 1e\+20; it should be a time"),
+        ("speed", 1, "front_end: .*'speed' was unexpected"),
+    ):
+        with pytest.raises(ProfileError, match=f"mine: {message}"):
+            parse_profile(document | {"front_end": part | {key: value}}, "mine")
 
 
 def test_unknown_names_and_absent_files(tmp_path):

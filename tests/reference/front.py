@@ -1,15 +1,27 @@
-"""What comes and when it is sent: docs/sessions.md."""
+"""What comes, when it is sent, when it is ready and when it has ended: docs/sessions.md and docs/front_end.md."""
 
+from .front_end import FrontEnd
 from .requests import INF, Request
 
 
 class Front:
     """max_concurrency, clients: None: any number."""
 
-    def __init__(self, requests: list[Request], clients: int | None, max_concurrency: int | None) -> None:
+    def __init__(
+        self,
+        requests: list[Request],
+        clients: int | None,
+        max_concurrency: int | None,
+        front_end: FrontEnd,
+    ) -> None:
         self.requests, self.clients, self.max_concurrency = requests, clients, max_concurrency
         self.depends = not (clients is None and max_concurrency is None and all(r.after < 0 for r in requests))
         self.sent: set[int] = set()
+        self.front_end = front_end
+        self.entering: list[Request] = []  # sent and not ready, in the order sent
+        self.now_s = 0.0
+        for r in requests:
+            r.arrival_s -= front_end.way_back_s
 
     def session_of(self, r: Request) -> int:
         """The index of the request with which it begins."""
@@ -17,15 +29,16 @@ class Front:
             r = self.requests[r.after]
         return r.index
 
+    def ends_s(self, r: Request) -> float:
+        """When the client has its last token."""
+        return INF if r.finish_s is None else r.set_out_s[-1] + self.front_end.way_back_s
+
     def comes_s(self, r: Request) -> float:
-        if r.after < 0:
-            return r.ready_s
-        finish_s = self.requests[r.after].finish_s
-        return INF if finish_s is None else finish_s + r.think_s
+        return r.comes_s if r.after < 0 else self.ends_s(self.requests[r.after]) + r.think_s
 
     def next(self) -> Request | None:
         """The one that is sent next of all that may be."""
-        unfinished = {r.index for r in self.requests if r.finish_s is None}
+        unfinished = {r.index for r in self.requests if self.ends_s(r) > self.now_s}
         if self.max_concurrency is not None and len(unfinished & self.sent) >= self.max_concurrency:
             return None
         begins = True  # whether another session may
@@ -37,15 +50,24 @@ class Front:
         return min(may_be_sent, key=lambda r: (self.comes_s(r), r.index), default=None)
 
     def next_s(self) -> float:
+        """When the next request is sent, is ready, or has ended."""
         r = self.next()
-        return INF if r is None else self.comes_s(r)
+        return min(
+            [INF if r is None else self.comes_s(r)]
+            + [r.ready_s for r in self.entering]
+            + [s for r in self.requests if self.depends and self.now_s < (s := self.ends_s(r))]
+        )
 
     def send(self, now_s: float) -> Request | None:
-        """The next one that has come arrives."""
-        r = self.next()
-        if r is None or self.comes_s(r) > now_s:
+        """All that have come are sent. The next one that is ready."""
+        while (r := self.next()) is not None and self.comes_s(r) <= now_s:
+            self.sent.add(r.index)
+            if self.depends:
+                r.arrival_s = now_s - self.front_end.way_back_s
+            r.ready_s = self.front_end.request(r, now_s)
+            self.entering.append(r)
+        r = min(self.entering, key=lambda r: r.ready_s, default=None)
+        if r is None or r.ready_s > now_s:
             return None
-        self.sent.add(r.index)
-        if self.depends:
-            r.arrival_s = now_s
+        self.entering.remove(r)
         return r

@@ -105,7 +105,7 @@ def lose_everything(sim: "Simulation", engine: Engine, now_s: float) -> None:
         engine.store.empty()
     if len(sim.engines) > 1:
         take_back_all(sim, engine, now_s, failed=True)
-        sim.router_state.clear_store(engine.index)
+        sim.router_state.clear_index(engine.index)
         lose_names(engine)
         return
     sim.running.stop(engine, now_s)

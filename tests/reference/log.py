@@ -64,6 +64,8 @@ class Log:
     engines: list[EngineLog] = field(default_factory=list)
     cached_tokens: list[int] = field(default_factory=list)
     reroutes: list[int] = field(default_factory=list)
+    client_s: list[list[float]] = field(default_factory=list)  # token by token: when the client has it
+    ready_s: list[float | None] = field(default_factory=list)  # None: not sent
 
 
 class StuckError(Exception):

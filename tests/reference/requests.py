@@ -30,8 +30,11 @@ class Request:
     application: int = 0
     urgency: int = 0
     ready_s: float = math.nan  # when it joins its engine's queue; nan: at its arrival
+    comes_s: float = math.nan  # when it could be sent, if it follows none: when it arrives, or has been predicted
     after: int = -1  # the request that it follows
     think_s: float = 0.0  # after the end of that
+    session: int = -1  # its first request; -1: it is in none
+    beginning: int | None = None  # the first chunk of its prompt
     chunks: list[int] = field(default_factory=list)  # of its prompt (and answer), full ones, by number
     tier: int = 0
 
@@ -45,7 +48,8 @@ class Request:
     found_tokens: int = 0
     admitted: int = 0  # number of its last admission, counted over the run; 0: never
     evicted: int = 0  # number of its last eviction, counted over the run; 0: never
-    emission_s: list[float] = field(default_factory=list)
+    emission_s: list[float] = field(default_factory=list)  # when each token came out of an engine
+    set_out_s: list[float] = field(default_factory=list)  # and set out for the client
     finish_s: float | None = None
     gain: float = 0.0
     task: "Work | None" = None  # it is a member of
@@ -58,6 +62,7 @@ class Request:
     def __post_init__(self) -> None:
         if math.isnan(self.ready_s):
             self.ready_s = self.arrival_s
+        self.comes_s = self.ready_s
 
     @property
     def context(self) -> int:

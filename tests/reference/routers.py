@@ -1,21 +1,17 @@
 """The routers of docs/systems/routers.md, written from that page alone."""
 
-import itertools
 import math
 from collections.abc import Callable
 
 from servegym.simulator.random import uniform
 
+from .cache_routers import KvAware, PrefixAffinity, SessionHash
 from .polyserve import PolyServe
 from .requests import INF, Request
 from .routing import Route as Route
 from .routing import Router as Router
+from .routing import smallest
 from .snapshots import EngineSnapshot
-
-
-def smallest(snapshots: list[EngineSnapshot], key: Callable[[EngineSnapshot], float]) -> EngineSnapshot:
-    """Ties: sent a request longest ago, then the lower index."""
-    return min(snapshots, key=lambda snapshot: (key(snapshot), snapshot.sent, snapshot.index))
 
 
 class RoundRobin(Router):
@@ -185,44 +181,9 @@ class Llumnix(Router):
         return (snapshot.free_blocks - waiting) / snapshot.requests
 
 
-class PrefixAffinity(Router):
-    def prepare(self, requests: list[Request], snapshots: list[EngineSnapshot]) -> None:
-        super().prepare(requests, snapshots)
-        self.work_s = dict.fromkeys((snapshot.index for snapshot in snapshots), 0.0)
-        self.of_tokens = dict.fromkeys((snapshot.index for snapshot in snapshots), 0)
-
-    def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
-        if r.kv_at is not None:
-            return smallest(
-                snapshots,
-                lambda snapshot: self.batch_s(snapshot, snapshot.decodes + 1, snapshot.decode_tokens + r.context),
-            )
-        for snapshot in snapshots:
-            if self.of_tokens[snapshot.index] > 0:
-                self.work_s[snapshot.index] *= snapshot.record_tokens / self.of_tokens[snapshot.index]
-            self.of_tokens[snapshot.index] = snapshot.record_tokens
-        chosen = smallest(snapshots, lambda snapshot: self.ttft_s(r, snapshot, now_s))
-        self.work_s[chosen.index] += self.own_s(r, chosen)
-        self.of_tokens[chosen.index] += r.context
-        return chosen
-
-    def ttft_s(self, r: Request, snapshot: EngineSnapshot, now_s: float) -> float:
-        queue_s = max(0.0, self.work_s[snapshot.index] - (now_s - snapshot.changed_s))
-        return queue_s + self.own_s(r, snapshot) + self.batch_s(snapshot, snapshot.decodes, snapshot.decode_tokens)
-
-    def own_s(self, r: Request, snapshot: EngineSnapshot) -> float:
-        cached = 0
-        if snapshot.store is not None:
-            there = itertools.takewhile(snapshot.store.has, snapshot.store.of_prompt(r))
-            cached = min(snapshot.store.chunk_tokens * len(list(there)), r.context - 1)
-        return snapshot.fit.exec(r.context - cached, cached, False)
-
-    def batch_s(self, snapshot: EngineSnapshot, decodes: int, tokens: int) -> float:
-        return snapshot.fit.batch([(1, tokens / decodes, True) for _ in range(decodes)])
-
-
 ROUTERS: dict[str, type[Router]] = {
     "gorouting": GoRouting,
+    "kv-aware": KvAware,
     "llumnix": Llumnix,
     "min-cycle-time": MinCycleTime,
     "min-load": MinLoad,
@@ -231,5 +192,6 @@ ROUTERS: dict[str, type[Router]] = {
     "prefix-affinity": PrefixAffinity,
     "random": Random,
     "round-robin": RoundRobin,
+    "session-hash": SessionHash,
     "silo": Silo,
 }

@@ -1,5 +1,6 @@
 """What routers of the reference simulator have in common."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .requests import Request
@@ -14,6 +15,11 @@ class Route:
     decode_engine: int | None = None
     line: int | None = None  # where it is held; None: in the line of its tier
     tier: int | None = None  # into which the engine is moved first; None: it stays where it is
+
+
+def smallest(snapshots: list[EngineSnapshot], key: Callable[[EngineSnapshot], float]) -> EngineSnapshot:
+    """Ties: sent a request longest ago, then the lower index."""
+    return min(snapshots, key=lambda snapshot: (key(snapshot), snapshot.sent, snapshot.index))
 
 
 class Router:

@@ -5,6 +5,7 @@ from typing import Any
 from .disturbances import Drift
 from .engines import Engine, Kind
 from .front import Front
+from .front_end import FrontEnd
 from .incidents import Incident, apply_incident, in_service
 from .log import EngineLog, Iteration, Log, Move, StuckError
 from .packer import Counts, Formation
@@ -14,7 +15,7 @@ from .routers import RoundRobin, Router
 from .running import Running
 from .scalers import Scaler
 from .snapshots import EngineSnapshot, RouterState
-from .stores import Store
+from .stores import index_of
 from .transfers import Lines, Link, Transfer
 
 MOST_TIERS = 8
@@ -35,6 +36,7 @@ class Simulation:
         tiers: list[float] | None = None,
         clients: int | None = None,
         max_concurrency: int | None = None,
+        front_end: FrontEnd | None = None,
     ) -> None:
         self.requests, self.engines, self.drift = requests, engines, drift or Drift()
         for engine in engines:
@@ -47,7 +49,9 @@ class Simulation:
             r.tier = max([tier for tier, tpot_s in enumerate(self.tiers) if tpot_s <= r.tpot_slo_s], default=0)
         self.routing = RouterAtWork(self, len(self.tiers))
         self.running = Running(self)
-        self.front, self.incidents = Front(requests, clients, max_concurrency), list(incidents or [])
+        self.front_end = front_end or FrontEnd()
+        self.front = Front(requests, clients, max_concurrency, self.front_end)
+        self.incidents = list(incidents or [])
         self.check_s = INF if scaler is None else scaler.interval_s  # when it is asked next
         self.counts = Counts()
         self.iterations: list[Iteration] = []
@@ -66,7 +70,7 @@ class Simulation:
         snapshot = EngineSnapshot(engine.index, engine.role, engine.total_blocks, fit, free_blocks=engine.total_blocks)
         snapshot.pool, snapshot.block_tokens, snapshot.tier = engine.pool, engine.block_tokens, engine.tier
         snapshot.closed = snapshot.off = engine.is_off
-        snapshot.store = None if engine.store is None else Store(engine.store.size, engine.store.chunk_tokens)
+        snapshot.beginnings = index_of(engine)
         return snapshot
 
     # In time
@@ -106,7 +110,7 @@ class Simulation:
         """All that happens now, round after round; engines start when nothing else is left."""
         for engine in self.engines:
             engine.service_s += (now_s - self.now_s) * engine.serving
-        self.now_s = now_s
+        self.now_s = self.front.now_s = now_s
         while True:
             self.events(now_s)
             self.routing.work(now_s)
@@ -207,7 +211,8 @@ class Simulation:
         is_first = not r.prefilled and engine.role != "decode"  # since it was sent here
         r.emitted += 1
         r.emission_s.append(now_s)
-        if now_s < r.deadline(r.emitted):
+        r.set_out_s.append(self.front_end.token(now_s))
+        if r.set_out_s[-1] < r.deadline(r.emitted):
             r.gain += r.weight_of(r.emitted)
         for group in engine.groups_of(r):
             group.emitted_tokens += 1
@@ -230,6 +235,8 @@ class Simulation:
             iterations=self.iterations,
             emission_s=[r.emission_s for r in self.requests],
             finish_s=[r.finish_s for r in self.requests],
+            client_s=[[at_s + self.front_end.way_back_s for at_s in r.set_out_s] for r in self.requests],
+            ready_s=[r.ready_s if r.index in self.front.sent else None for r in self.requests],
             gains=[r.gain for r in self.requests],
             gain=sum(r.gain for r in self.requests),
             evictions=self.counts.evictions,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 
 from .disturbances import Corrector, Drift
 from .engines import Engine, HostMemory, Kind
+from .front_end import FrontEnd
 from .incidents import Incident
 from .latency import Latency
 from .log import EngineLog, Iteration, Log, Move, StuckError
@@ -60,6 +61,7 @@ def simulate(
     max_concurrency: int | None = None,
     prefix_caching: bool = False,
     chunk_tokens: int = 1,  # of the chunks of prompts
+    front_end: FrontEnd | None = None,
 ) -> Log:
     """Serve `requests` (dicts with the fields of `Request`, in order of arrival; other keys are ignored)."""
     pool = Pool(
@@ -68,7 +70,7 @@ def simulate(
     )  # fmt: skip
     return simulate_cluster(
         requests, [pool], until_s=until_s, drift=drift, correction=correction, clients=clients,
-        max_concurrency=max_concurrency, chunk_tokens=chunk_tokens,
+        max_concurrency=max_concurrency, chunk_tokens=chunk_tokens, front_end=front_end,
     )  # fmt: skip
 
 
@@ -96,12 +98,20 @@ def simulate_cluster(
     chunk_tokens: int = 1,  # of the chunks of prompts
     clients: int | None = None,
     max_concurrency: int | None = None,
+    front_end: FrontEnd | None = None,
 ) -> Log:
     """The same in a cluster. Raises StuckError if the router holds requests for good."""
     known = {f.name for f in fields(Request)}
     everyone = [
         Request(index=i, **{key: value for key, value in row.items() if key in known}) for i, row in enumerate(requests)
     ]
+    for request, row in zip(everyone, requests, strict=True):
+        if request.prompt_tokens >= chunk_tokens and request.chunks:
+            request.beginning = request.chunks[0]
+        if "after" in row:
+            request.session = request.index
+            while everyone[request.session].after >= 0:
+                request.session = everyone[request.session].after
     machines: list[Engine] = []
     for place, pool in enumerate(pools):
         kind = Kind(pool.scheduler, pool.device, pool.estimator)
@@ -120,13 +130,14 @@ def simulate_cluster(
             machines.append(machine)
     simulation = Simulation(
         everyone, machines, drift=drift, router=router, link=link, signal_delay_s=signal_delay_s, scaler=scaler,
-        incidents=incidents, tiers=tiers, clients=clients, max_concurrency=max_concurrency,
+        incidents=incidents, tiers=tiers, clients=clients, max_concurrency=max_concurrency, front_end=front_end,
     )  # fmt: skip
     return simulation.run(until_s)
 
 
 __all__ = [
     "EngineLog",
+    "FrontEnd",
     "Iteration",
     "Log",
     "Move",

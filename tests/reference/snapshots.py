@@ -34,7 +34,7 @@ class EngineSnapshot:
     tier: int | None = None
     pool: int = 0
     block_tokens: int = 1
-    store: Store | None = None  # of what it was sent
+    beginnings: Store | None = None  # the router's index of what it was sent
 
     @property
     def requests(self) -> int:
@@ -104,8 +104,8 @@ class RouterState:
         snapshot.record.append(r)
         snapshot.out.append(r.emitted)
         snapshot.changed_s = now_s
-        if snapshot.store is not None:
-            snapshot.store.put(snapshot.store.of_prompt(r))
+        if snapshot.beginnings is not None:
+            snapshot.beginnings.put(snapshot.beginnings.of_prompt(r))
 
     def first_token(self, r: Request, engine: int, now_s: float) -> None:
         snapshot = self.snapshots[engine]
@@ -151,10 +151,10 @@ class RouterState:
         self.forget_reports(engine)
         snapshot.free_blocks, self.last[engine] = free_blocks, (free_blocks, 0)
 
-    def clear_store(self, engine: int) -> None:
-        store = self.snapshots[engine].store
-        if store is not None:
-            store.empty()
+    def clear_index(self, engine: int) -> None:
+        beginnings = self.snapshots[engine].beginnings
+        if beginnings is not None:
+            beginnings.empty()
 
     def forget_reports(self, engine: int) -> None:
         snapshot = self.snapshots[engine]

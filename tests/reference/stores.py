@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .engines import Engine
     from .requests import Request
 
 WAYS = 16  # chunks in a set
@@ -65,3 +66,15 @@ class Store:
 
     def empty(self) -> None:
         self.sets = {}
+
+
+def index_of(engine: "Engine") -> Store | None:
+    """The router's, of an engine: a store with room for as much as its prefix store and KV memory keep."""
+    rooms = []
+    if engine.store is not None:
+        rooms.append((engine.store.size.tokens, engine.store.chunk_tokens))
+    if engine.memory is not None:
+        rooms.append((engine.total_blocks * engine.block_tokens, engine.memory.chunk_tokens))
+    if not rooms:
+        return None
+    return Store(PrefixStore(sum(tokens for tokens, _ in rooms), 0.0), rooms[0][1])

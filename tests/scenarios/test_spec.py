@@ -1,5 +1,6 @@
 """Specs: what they build, what they read and write, and what they refuse."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -12,7 +13,7 @@ import yaml
 import servegym
 from servegym.errors import DeploymentError, SpecError
 from servegym.latency_models.profile import load_profile
-from servegym.scenarios.documents import BEGIN, END, load_spec, load_words, schema, tables, to_yaml
+from servegym.scenarios.documents import BEGIN, END, PAGES, load_spec, load_words, schema, to_yaml
 from servegym.scenarios.episodes import EPISODES
 from servegym.scenarios.fleets import deployment_of, title_of
 from servegym.scenarios.parts import BURST, Demand, Fleet, Imperfection, Policies
@@ -21,6 +22,7 @@ from servegym.scenarios.ranges import Range
 from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec, said_over
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.costs import Costs
+from servegym.simulator.front_end import FrontEnd
 from servegym.simulator.incidents import Incident
 from servegym.simulator.startup import Startup
 from servegym.traces.workloads import build_workload
@@ -33,7 +35,10 @@ RICH = ServingSpec(
         trace=("azure-conv", "sharegpt"), load=Range(0.3, 1.6), requests=Range(20, 40), slo_scale=(0.5, 2.0), cv=2.0,
         load_profile=BURST,
     ),
-    Fleet(prefill=2, decode=1, link_gb_per_s=10.0, incidents=("fail:1@3", Incident(9.0, 1, "return"))),
+    Fleet(
+        prefill=2, decode=1, link_gb_per_s=10.0, incidents=("fail:1@3", Incident(9.0, 1, "return")),
+        front_end=FrontEnd(0.1, 0.25, 1 / 3, one_process=True),
+    ),
     Policies(scheduler=("edf", "sjf"), router="min-load", decode_scheduler="vllm-v1"),
     Imperfection(noise=0.1, correction=True, predictor="length_error=0.2"),
     gain="ta-slo:first_weight=2",
@@ -204,6 +209,39 @@ def test_engines_that_take_time_to_start_and_what_they_cost():
         assert "\n" not in str(error.value)
 
 
+def test_a_front_end_is_said_or_is_that_of_the_profile():
+    front_end = FrontEnd(0.01, 1e-6, one_process=True)
+    words = {"request_s": 0.01, "prompt_s_per_token": 1e-6, "one_process": True}
+    said = SMALL.replaced(front_end="request_s=0.01,prompt_s_per_token=1e-6,one_process=yes")
+    assert said == SMALL.replaced(front_end=words) == SMALL.replaced(front_end=front_end)
+    assert said.build().front_end == front_end and SMALL.build().front_end is None
+    assert said.to_json()["fleet"]["front_end"] == "request_s=0.01,prompt_s_per_token=1e-06,one_process=yes"
+    device = dataclasses.replace(PROFILE, front_end=front_end)
+    of_device = SMALL.replaced(device=device)
+    assert of_device.build().front_end == front_end
+    assert of_device.replaced(front_end="none").build().front_end is None
+    assert of_device.replaced(front_end="back_s=1").build().front_end == FrontEnd(back_s=1.0)
+    assert dataclasses.replace(SMALL, fleet=Fleet(front_end="back_s=1")).build().front_end == FrontEnd(back_s=1.0)
+    for document in (words, {}, {"back_s": 1}):
+        jsonschema.validate({"front_end": document}, schema())
+
+
+@pytest.mark.parametrize("front_end", [{"request_s": -1}, {"speed": 1}, {"one_process": 1}, {"back_s": "soon"}, 3])
+def test_a_front_end_that_cannot_be(front_end):
+    with pytest.raises(SpecError) as error:
+        SMALL.replaced(front_end=front_end)
+    assert "\n" not in str(error.value)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"front_end": front_end}, schema())
+
+
+@pytest.mark.parametrize("text", ["back_s=-1", "back_s=nan", "back_s=inf", "speed=1", "back_s"])
+def test_a_text_of_a_front_end_that_cannot_be(text):
+    with pytest.raises(SpecError, match="front end") as error:
+        ServingSpec(fleet=Fleet(front_end=text))
+    assert "\n" not in str(error.value)
+
+
 def test_prefix_stores_need_prompts_that_begin_alike():
     with pytest.raises(SpecError, match="prefix blocks"):
         SMALL.replaced(prefix_store_tokens=1000).build()
@@ -218,8 +256,9 @@ def test_names_of_fields_are_unique_and_have_help():
 
 def test_the_page_and_the_schema_are_written_anew():
     assert json.loads((DOCS / "spec.schema.json").read_text()) == schema(), "make docs"
-    page = (DOCS / "spec.md").read_text("utf-8")
-    assert page.partition(BEGIN)[2].partition(END)[0].strip() == tables().strip(), "make docs"
+    for name, table in PAGES.items():
+        page = (DOCS / name).read_text("utf-8")
+        assert page.partition(BEGIN)[2].partition(END)[0].strip() == table().strip(), "make docs"
 
 
 def test_what_the_page_says_runs():

@@ -16,9 +16,9 @@ from servegym.evaluation.figures import figures
 from servegym.evaluation.identity import code_digests, deployment_digest
 from servegym.evaluation.panels.panel import Panel
 from servegym.evaluation.panels.part import Part, parts_of
-from servegym.scenarios.building import scenario_of
+from servegym.scenarios.building import front_end_in, scenario_of
 from servegym.scenarios.fleets import DECODE_SCHEDULER, deployment_of
-from servegym.scenarios.values import fixed
+from servegym.scenarios.values import fixed, plain
 from servegym.simulator.policies import Policy
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
@@ -101,6 +101,7 @@ class Instances:
             "panel": self.panel.to_json(),
             "workloads": [self.workload(index).digest for index in range(len(self))],
             "deployments": [deployment_digest(part.deployment) for part in self.parts],
+            "front_ends": [plain(front_end_in(part.spec)) for part in self.parts],
             "code": code_digests(policies.values(), self.parts[0].deployment),
         }
 

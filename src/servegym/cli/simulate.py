@@ -153,6 +153,9 @@ def show(document: dict[str, Any], console: Console) -> None:
     latencies = new_table("seconds", "p50", "p90", "p99")
     for name in ("ttft", "tpot", "tbt", "ttlt"):
         latencies.add_row(name.upper(), *(number(value, 4) for value in document[f"{name}_s"].values()))
+        if f"engine_{name}_s" in document:  # there is a front end
+            of_engine = (number(value, 4) for value in document[f"engine_{name}_s"].values())
+            latencies.add_row(f"  at the engine {name.upper()}", *of_engine)
     console.print(figures, latencies)
 
 

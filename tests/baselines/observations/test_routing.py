@@ -189,7 +189,7 @@ def test_a_beginning_that_the_engine_has():
     )  # fmt: skip
     simulation = Simulation(Scenario(workload, pool, scheduler("edf"), router=router("min-load")))
     known = simulation.router_state.known
-    use_chunks(known.prefixes, known.prefixes.sent[1], int(known.snapshots[1].store_sets), 0, 0)
+    use_chunks(known.prefixes, known.prefixes.sent[1], int(known.snapshots[1].index_sets), 0, 0)
     got = of_routing(simulation, 1, 0.0, -1, 0, 2)
     assert of_engines(got, "prefix", 2) == pytest.approx([0, 0.4])
     assert of_engines(got, "exec", 2) == pytest.approx([5 / 1005, 3 / 1003], rel=2e-3)

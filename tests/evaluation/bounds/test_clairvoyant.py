@@ -19,6 +19,7 @@ from servegym.latency_models.profile import load_profile
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Disturbance
+from servegym.simulator.front_end import FrontEnd
 from servegym.simulator.gains import Gain
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
@@ -165,6 +166,19 @@ def test_no_run_of_a_cluster_exceeds_it(data):
     """Pools of all roles, links and delays, each engine kind with its device, under any router and scheduler."""
     scenario = data.draw(cluster_scenarios(data.draw(st.sampled_from(router_names()))))
     scenario = dataclasses.replace(scenario, disturbance=dataclasses.replace(scenario.disturbance, noise=0.0))
+    assert gain_of(scenario) <= tdg_upper_bound(scenario, data.draw(BIN_S)).gain * (1 + 1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_no_client_behind_a_front_end_gains_more(data):
+    scenario = data.draw(cluster_scenarios(data.draw(st.sampled_from(router_names()))))
+    scenario = dataclasses.replace(
+        scenario,
+        disturbance=dataclasses.replace(scenario.disturbance, noise=0.0),
+        predictor=None,
+        front_end=FrontEnd(*(data.draw(st.floats(0, 1)) for _ in range(4)), one_process=data.draw(st.booleans())),
+    )
     assert gain_of(scenario) <= tdg_upper_bound(scenario, data.draw(BIN_S)).gain * (1 + 1e-12)
 
 

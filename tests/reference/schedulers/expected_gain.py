@@ -17,9 +17,6 @@ class ExpectedGain(SlideBatching):
         super().__init__(gamma=gamma, deadlines=deadlines, **options)
         self.output_tokens = output_tokens
 
-    def t_budget(self, queue: list[Request], now_s: float) -> float:
-        return max(min(r.remain(now_s) for r in queue), self.floor_s)
-
     def in_time(self, r: Request, slack_s: float) -> float:
         """Tokens expected in time."""
         group = self.engine.by_application[r.application]

@@ -1,0 +1,53 @@
+"""Consistent hashing: all turns of a session on one engine, whatever the load; when an engine goes only its sessions
+move.
+
+Each engine has a number for each session, and the highest one has the session (Thaler and Ravishankar's rendezvous
+hashing). It moves as little as Karger's ring does, and needs no ring.
+"""
+
+import numpy as np
+
+from servegym.simulator.compilation import kernel
+from servegym.simulator.policies import Parameter, Parameters, Policy, register
+from servegym.simulator.random import uniform
+from servegym.simulator.routing import takes
+from servegym.simulator.signatures import router
+
+# Streams of random numbers, of engine e the e-th after these: of sessions, beginnings of prompts, requests.
+BY_SESSION, BY_BEGINNING, BY_REQUEST = 0x73650000, 0x73660000, 0x73670000
+P = Parameters(Parameter("seed", 0, "of the hash", 0, 2**31 - 1, integer=True))
+
+
+@kernel
+def key_of(context, request):
+    """(stream, number): what is hashed."""
+    prefixes, session = context.known.prefixes, context.requests[request].session
+    if session >= 0:
+        return BY_SESSION, np.int64(session)
+    if prefixes.chunk_tokens > 0 and prefixes.offsets[request] < prefixes.offsets[request + 1]:
+        return BY_BEGINNING, np.int64(prefixes.chunks[prefixes.offsets[request]])
+    return BY_REQUEST, np.int64(request)
+
+
+@router
+def session_hash(context, request, route):
+    snapshots, seed = context.known.snapshots, P.read(context).seed
+    stream, number = key_of(context, request)
+    highest = -1.0
+    for e in range(snapshots.shape[0]):
+        if takes(snapshots[e], context.requests[request]):
+            drawn = uniform(seed, stream + snapshots[e].index, number)
+            if drawn > highest:
+                highest, route.engine = drawn, e
+
+
+register(
+    Policy(
+        "session-hash",
+        "router",
+        "The engine that a hash of the session says; when an engine goes only its sessions move.",
+        "Karger et al., STOC 1997; Thaler and Ravishankar, 1998",
+        session_hash,
+        parameters=P,
+    )
+)

@@ -1,0 +1,109 @@
+"""Routers that know what engines keep of beginnings of prompts, or keep sessions together: docs/systems/routers.md."""
+
+import itertools
+import math
+
+from servegym.simulator.random import uniform
+
+from .requests import Request
+from .routing import Router, smallest
+from .snapshots import EngineSnapshot
+
+
+def known_tokens(r: Request, snapshot: EngineSnapshot) -> int:
+    """Of r, at an engine, by the router's index."""
+    if snapshot.beginnings is None:
+        return 0
+    there = itertools.takewhile(snapshot.beginnings.has, snapshot.beginnings.of_prompt(r))
+    return min(snapshot.beginnings.chunk_tokens * len(list(there)), r.context - 1)
+
+
+class PrefixAffinity(Router):
+    def prepare(self, requests: list[Request], snapshots: list[EngineSnapshot]) -> None:
+        super().prepare(requests, snapshots)
+        self.work_s = dict.fromkeys((snapshot.index for snapshot in snapshots), 0.0)
+        self.of_tokens = dict.fromkeys((snapshot.index for snapshot in snapshots), 0)
+
+    def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
+        if r.kv_at is not None:
+            return smallest(
+                snapshots,
+                lambda snapshot: self.batch_s(snapshot, snapshot.decodes + 1, snapshot.decode_tokens + r.context),
+            )
+        for snapshot in snapshots:
+            if self.of_tokens[snapshot.index] > 0:
+                self.work_s[snapshot.index] *= snapshot.record_tokens / self.of_tokens[snapshot.index]
+            self.of_tokens[snapshot.index] = snapshot.record_tokens
+        chosen = smallest(snapshots, lambda snapshot: self.ttft_s(r, snapshot, now_s))
+        self.work_s[chosen.index] += self.own_s(r, chosen)
+        self.of_tokens[chosen.index] += r.context
+        return chosen
+
+    def ttft_s(self, r: Request, snapshot: EngineSnapshot, now_s: float) -> float:
+        queue_s = max(0.0, self.work_s[snapshot.index] - (now_s - snapshot.changed_s))
+        return queue_s + self.own_s(r, snapshot) + self.batch_s(snapshot, snapshot.decodes, snapshot.decode_tokens)
+
+    def own_s(self, r: Request, snapshot: EngineSnapshot) -> float:
+        cached = known_tokens(r, snapshot)
+        return snapshot.fit.exec(r.context - cached, cached, False)
+
+    def batch_s(self, snapshot: EngineSnapshot, decodes: int, tokens: int) -> float:
+        return snapshot.fit.batch([(1, tokens / decodes, True) for _ in range(decodes)])
+
+
+class KvAware(Router):
+    def __init__(self, overlap_weight: float = 1.0, temperature: float = 0.0, seed: int = 0) -> None:
+        self.overlap_weight, self.temperature, self.seed = overlap_weight, temperature, seed
+
+    def prepare(self, requests: list[Request], snapshots: list[EngineSnapshot]) -> None:
+        super().prepare(requests, snapshots)
+        self.uncached = dict.fromkeys((snapshot.index for snapshot in snapshots), 0.0)
+        self.of_tokens = dict.fromkeys((snapshot.index for snapshot in snapshots), 0)
+
+    def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
+        if r.kv_at is None:
+            for snapshot in snapshots:
+                if self.of_tokens[snapshot.index] > 0:
+                    self.uncached[snapshot.index] *= snapshot.record_tokens / self.of_tokens[snapshot.index]
+                self.of_tokens[snapshot.index] = snapshot.record_tokens
+        costs = {snapshot.index: self.cost(r, snapshot) for snapshot in snapshots}
+        if self.temperature == 0:
+            chosen = smallest(snapshots, lambda snapshot: costs[snapshot.index])
+        else:
+            chosen = self.drawn(r, snapshots, costs)
+        if r.kv_at is None:
+            self.uncached[chosen.index] += r.context - known_tokens(r, chosen)
+            self.of_tokens[chosen.index] += r.context
+        return chosen
+
+    def cost(self, r: Request, snapshot: EngineSnapshot) -> float:
+        to_prefill = 0.0
+        if r.kv_at is None:
+            to_prefill = self.uncached[snapshot.index] + (r.context - known_tokens(r, snapshot))
+        in_use = snapshot.record_tokens + snapshot.decode_tokens + r.context
+        return (self.overlap_weight * to_prefill + in_use) / snapshot.block_tokens
+
+    def drawn(self, r: Request, snapshots: list[EngineSnapshot], costs: dict[int, float]) -> EngineSnapshot:
+        least, most = min(costs.values()), max(costs.values())
+        shares = [
+            math.exp(-((costs[snapshot.index] - least) / (most - least) if most > least else 0.0) / self.temperature)
+            for snapshot in snapshots
+        ]
+        up_to = list(itertools.accumulate(shares))
+        u = uniform(self.seed, 0x6B766177, r.index)
+        return next(snapshot for snapshot, share in zip(snapshots, up_to, strict=True) if share >= u * up_to[-1])
+
+
+class SessionHash(Router):
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
+        return max(snapshots, key=lambda snapshot: self.number(r, snapshot))
+
+    def number(self, r: Request, snapshot: EngineSnapshot) -> float:
+        if r.session >= 0:
+            return uniform(self.seed, 0x73650000 + snapshot.index, r.session)
+        if r.beginning is not None:
+            return uniform(self.seed, 0x73660000 + snapshot.index, r.beginning)
+        return uniform(self.seed, 0x73670000 + snapshot.index, r.index)
