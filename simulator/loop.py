@@ -195,7 +195,20 @@ def next_time_s(run, router_state, alone):
     if status.router.held > 0 and status.router.final_retry == 0:  # a last check, and they are asked about a last time
         status.router.final_retry, status.router.held_dirty, status.router.held_cursor = 1, 1, 0
         return max(status.now_s, status.scaler.next_check_s) if status.scaler.interval_s > 0.0 else status.now_s
+    believed_s = latest_end_s(router_state.known.snapshots)
+    if status.router.held > 0 and believed_s > status.now_s:  # the router may take an engine to be busy that is not
+        status.router.held_dirty, status.router.held_cursor = 1, 0
+        return min(believed_s, status.scaler.next_check_s)
     return np.inf
+
+
+@kernel
+def latest_end_s(snapshots):
+    """When all engines have ended their iterations, as far as the router knows."""
+    last_s = -np.inf
+    for e in range(snapshots.shape[0]):
+        last_s = max(last_s, snapshots[e].busy_until_s)
+    return last_s
 
 
 @kernel

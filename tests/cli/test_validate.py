@@ -51,7 +51,8 @@ def test_wrong_values_are_told_on_one_line(servegym, tmp_path, monkeypatch, argu
         assert word in done.stderr
 
 
-def test_devices_lists_all_that_ship(servegym):
+def test_devices_lists_all_that_ship(servegym, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")  # a narrow terminal folds names
     done = servegym("devices", "--json", "-")
     assert done.status == 0, done.stderr
     rows = json.loads(done.stdout)["profiles"]

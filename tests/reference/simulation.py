@@ -57,6 +57,7 @@ class Simulation:
         self.iterations: list[Iteration] = []
         self.moves: list[Move] = []
         self.now_s = 0.0
+        self.retried = False  # those who are held have been asked about, and nothing is to happen
         for policy in [self.router, *([scaler] if scaler else [])]:
             policy.lines, policy.tiers = self.routing.lines, self.tiers
             policy.prepare(requests, self.router_state.snapshots)
@@ -81,18 +82,26 @@ class Simulation:
             only_checks = next_s == INF
             if only_checks and not self.routing.held:
                 break
-            if only_checks and self.scaler is None:
+            if only_checks and self.retried:  # when the router has to see that no engine is busy
+                next_s, self.routing.held_dirty = self.believed_s, True
+            elif only_checks and self.scaler is None:
                 next_s, self.routing.held_dirty = self.now_s, True  # they are asked about a last time
             now_s = min(next_s, self.check_s)
             if now_s > until_s:
                 break
             held = self.routing.held
             self.instant(now_s)
-            if only_checks and self.routing.held == held and self.next_s() == INF:
+            self.retried = only_checks and self.routing.held == held and self.next_s() == INF
+            if self.retried and self.believed_s <= now_s:
                 if self.routing.somebody_takes_a_first():
                     raise StuckError(f"{held} requests are held at {now_s}")
                 break
         return self.log()
+
+    @property
+    def believed_s(self) -> float:
+        """When all engines have ended their iterations, as far as the router knows."""
+        return max(snapshot.busy_until_s for snapshot in self.router_state.snapshots)
 
     def next_s(self) -> float:
         """When something happens next, a check of the scaler apart."""

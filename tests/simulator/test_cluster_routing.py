@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from servegym.baselines.registry import router, scheduler
 from servegym.simulator.cluster import Cluster, Link
 from servegym.simulator.deployment import Deployment
+from servegym.simulator.disturbances import Disturbance
 from servegym.simulator.gains import Gain
 from servegym.simulator.incidents import Incident
 from servegym.simulator.routing import takers
@@ -191,3 +192,22 @@ def test_permuting_engines_permutes_the_results(roles, name, data):
         np.testing.assert_array_equal(busy[field], busy_other[field])
     for field in ("emitted_tokens", "peak_blocks", "failures", "recalled", "lost_tokens", "service_s"):
         np.testing.assert_array_equal(busy["totals"][field], busy_other["totals"][field])
+
+
+def test_a_router_that_takes_an_engine_to_be_busy_is_asked_when_that_should_be_over():
+    """Iterations take half of what is estimated. PolyServe holds a request while an engine is busy as far as it knows;
+    that engine waits for memory, which KV of this request takes, and nothing else is to happen."""
+    second = 1 / 64
+    model = linear(c_p=second, b_d=second, t_c=second)
+    workload = Workload.from_columns({
+        "arrival_s": 0.0, "prompt_tokens": [1] * 11 + [35], "output_tokens": [1] * 9 + [2, 2, 1],
+        "ttft_slo_s": [second] * 8 + [1.0] + [second] * 3, "tpot_slo_s": [second] * 9 + [1.375, 0.5, second],
+        "ttlt_slo_s": [np.inf] * 9 + [0.109375, 11.75, 11.75],
+    })  # fmt: skip
+    pool = Deployment(model, model, 35, block_tokens=1, watermark=0.0)
+    pools = tuple(dataclasses.replace(pool, role=role) for role in ("prefill", "decode", "both"))
+    scenario = Scenario(
+        workload, Cluster(pools, Link(0.0, np.inf), second), scheduler("distserve-cp2k"), router=router("polyserve"),
+        disturbance=Disturbance(shift_s=0.0, shift_ratio=0.5),
+    )  # fmt: skip
+    assert Simulation(scenario).run().summary["finished"] == len(workload)

@@ -4,11 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler, scheduler_names
-from servegym.errors import WorkloadError
+from servegym.errors import PolicyError, WorkloadError
 from servegym.simulator.cluster import cluster_of
 from servegym.simulator.deployment import Deployment, HostMemory
 from servegym.simulator.prefixes import Prompts
@@ -179,8 +179,12 @@ def test_memory_is_whole_when_engines_fail(data):
     simulation = Simulation(
         dataclasses.replace(scenario, deployment=dataclasses.replace(cluster, pools=pools)), record_timeline=True
     )
-    while simulation.step():
-        for e, engine in enumerate(simulation.arrays.engines):
-            if engine.cache.on:
-                assert_memory_is_whole(simulation, e)
+    try:
+        while simulation.step():
+            for e, engine in enumerate(simulation.arrays.engines):
+                if engine.cache.on:
+                    assert_memory_is_whole(simulation, e)
+    except PolicyError as error:  # so a run may end: see test_thrashing.py
+        assert "requests take memory from each other again and again" in str(error)
+        reject()
     replay(simulation)
