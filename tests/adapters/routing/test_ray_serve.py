@@ -53,9 +53,8 @@ def served(handle: Any, count: int, **more: Any) -> list[Any]:
 
 def test_requests_go_to_the_replica_with_fewest_and_its_record_is_kept(handle: Any, tmp_path: Path) -> None:
     watch = tmp_path / "watch"
-    streams = served(
-        handle, 12, max_tokens=200, token_s=0.1, watch=str(watch)
-    )  # longer than the test, shorter than `until`
+    # Longer than this test takes, and shorter than `until` waits in the next one.
+    streams = served(handle, 12, max_tokens=200, token_s=0.1, watch=str(watch))
 
     def seen() -> list[Any]:
         return [json.loads(line) for line in watch.read_text().splitlines()] if watch.exists() else []
