@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 from servegym.errors import ProfilingError
+from servegym.latency_models.building.huggingface import read_config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,14 +51,7 @@ def read_shape(path: Path) -> ModelShape:
 
     Raises ProfilingError for a file that is none, and a field that is missing or out of range.
     """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ProfilingError(f"{path} cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise ProfilingError(f"{path} is no JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise ProfilingError(f"{path} is no JSON object; it should be a model's config.json")
+    document = read_config(path, ProfilingError)
     heads, hidden = document.get("num_attention_heads"), document.get("hidden_size")
     if isinstance(heads, int) and heads > 0 and isinstance(hidden, int):
         document = {"head_dim": hidden // heads, "num_key_value_heads": heads} | {

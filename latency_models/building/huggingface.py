@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from servegym.errors import ProfileError
+from servegym.errors import ProfileError, ServegymError
 from servegym.latency_models.building.shapes import MixtureShape, ModelShape
 
 PRECISIONS = {"bf16": 2.0, "fp8": 1.0, "int4": 0.5}  # bytes of a weight of the layers
@@ -35,16 +35,22 @@ def read_model(path: Path, precision: str | None = None) -> Model:
 
     Raises ProfileError for a file that is none, a field that is missing or out of range, and a model of another kind.
     """
+    document = read_config(path, ProfileError)
+    name = str(document.get("_name_or_path") or (path.parent.name if path.name == "config.json" else path.stem))
+    return model_of(document, name, precision, str(path))
+
+
+def read_config(path: Path, error_type: type[ServegymError]) -> dict[str, Any]:
+    """The JSON object in a model's config.json. Raises error_type for a file that is none."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ProfileError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise error_type(f"{path} cannot be read: {error.strerror or error}") from None
     except ValueError as error:
-        raise ProfileError(f"{path} is no JSON: {error}") from None
+        raise error_type(f"{path} is no JSON: {error}") from None
     if not isinstance(document, dict):
-        raise ProfileError(f"{path} is no JSON object; it should be a model's config.json")
-    name = str(document.get("_name_or_path") or (path.parent.name if path.name == "config.json" else path.stem))
-    return model_of(document, name, precision, str(path))
+        raise error_type(f"{path} is no JSON object; it should be a model's config.json")
+    return document
 
 
 def model_of(document: Mapping[str, Any], name: str, precision: str | None = None, where: str = "config") -> Model:

@@ -4,6 +4,9 @@ The time of a matrix product over N tokens is flat while it reads weights, then 
 waves of thread blocks; attention adds its own work, and a constant for each kind of attention present.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 
 from servegym.errors import ProfileError
@@ -38,10 +41,11 @@ def interpolate(x, numbers, first_knot, count):
     return below + slope * (x - left)
 
 
-@latency
-def batch_s(batch, coefficients):
+@kernel
+def piecewise_s(batch, coefficients, t_c, knots):
+    """t_c, knots: where these are among the coefficients; those of attention come first."""
     tokens = batch.prefill_tokens + batch.decode_requests
-    seconds = coefficients[T_C] + interpolate(tokens, coefficients, KNOTS + 1, int(coefficients[KNOTS]))
+    seconds = coefficients[t_c] + interpolate(tokens, coefficients, knots + 1, int(coefficients[knots]))
     if batch.prefill_requests > 0:
         seconds += (
             coefficients[A_P] * batch.prefill_tokens_squared
@@ -51,6 +55,11 @@ def batch_s(batch, coefficients):
     if batch.decode_requests > 0:
         seconds += coefficients[A_D] * batch.decode_cached_tokens + coefficients[F_D]
     return seconds
+
+
+@latency
+def batch_s(batch, coefficients):
+    return piecewise_s(batch, coefficients, T_C, KNOTS)
 
 
 def knots_reached(tokens: np.ndarray) -> np.ndarray:
@@ -66,30 +75,26 @@ def knots_reached(tokens: np.ndarray) -> np.ndarray:
     return knots[: max(kept, 2)]
 
 
-def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
-    attention = np.column_stack(
-        [
-            batches["prefill_tokens_squared"],
-            batches["prefill_tokens_cached"],
-            batches["prefill_requests"] > 0,
-            batches["decode_cached_tokens"],
-            batches["decode_requests"] > 0,
-        ]
-    )
+def fit_terms(
+    batches: np.ndarray, duration_s: np.ndarray, more: Mapping[str, np.ndarray] = MappingProxyType({})
+) -> Values:
+    """more: by their coefficients, what is added to attention, float64[n] each."""
+    terms = {
+        "a_p": batches["prefill_tokens_squared"],
+        "b_p": batches["prefill_tokens_cached"],
+        "f_p": batches["prefill_requests"] > 0,
+        "a_d": batches["decode_cached_tokens"],
+        "f_d": batches["decode_requests"] > 0,
+        **more,
+    }
     tokens = batches["prefill_tokens"] + batches["decode_requests"]
     knots = knots_reached(tokens)
-    ramps = rising(tokens, knots)
-    weights = fit_relative(np.hstack([attention, ramps]), duration_s)
-    a_p, b_p, f_p, a_d, f_d = weights[:5].tolist()
+    weights = fit_relative(np.hstack([np.column_stack([*terms.values()]), rising(tokens, knots)]), duration_s)
     return {
-        "a_p": a_p,
-        "b_p": b_p,
-        "f_p": f_p,
-        "a_d": a_d,
-        "f_d": f_d,
+        **dict(zip(terms, weights[: len(terms)].tolist(), strict=True)),
         "t_c": 0.0,
         "knots_tokens": knots.tolist(),
-        "base_s": np.cumsum(weights[5:]).tolist(),
+        "base_s": np.cumsum(weights[len(terms) :]).tolist(),
     }
 
 
@@ -126,6 +131,6 @@ FORM = LatencyForm(
     scaled=("a_p", "b_p", "f_p", "a_d", "f_d", "t_c", "base_s"),
     cannot="how attention's time depends on how lengths are spread over the requests of a batch, beyond these sums; "
     "a request's share of base(N)",
-    fit=_fit,
+    fit=fit_terms,
     check=_check,
 )

@@ -8,53 +8,24 @@ import numpy as np
 
 from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.latency_models.forms import piecewise
-from servegym.latency_models.least_squares import fit_relative, rising
 from servegym.simulator.signatures import latency
 
-interpolate = piecewise.interpolate
-A_P, B_P, F_P, A_D, F_D, A_M, B_M, T_C, KNOTS = range(9)
+piecewise_s = piecewise.piecewise_s
+A_M, B_M, T_C, KNOTS = range(5, 9)  # behind piecewise's coefficients of attention
 
 
 @latency
 def batch_s(batch, coefficients):
-    tokens = batch.prefill_tokens + batch.decode_requests
-    seconds = coefficients[T_C] + interpolate(tokens, coefficients, KNOTS + 1, int(coefficients[KNOTS]))
-    if batch.prefill_requests > 0:
-        seconds += (
-            coefficients[A_P] * batch.prefill_tokens_squared
-            + coefficients[B_P] * batch.prefill_tokens_cached
-            + coefficients[F_P]
-        )
-    if batch.decode_requests > 0:
-        seconds += coefficients[A_D] * batch.decode_cached_tokens + coefficients[F_D]
-        if batch.prefill_requests > 0:
-            seconds += coefficients[A_M] * batch.decode_cached_tokens + coefficients[B_M] * batch.decode_requests
+    seconds = piecewise_s(batch, coefficients, T_C, KNOTS)
+    if batch.decode_requests > 0 and batch.prefill_requests > 0:
+        seconds += coefficients[A_M] * batch.decode_cached_tokens + coefficients[B_M] * batch.decode_requests
     return seconds
 
 
 def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
-    prefills, decodes = batches["prefill_requests"] > 0, batches["decode_requests"] > 0
-    attention = np.column_stack(
-        [
-            batches["prefill_tokens_squared"],
-            batches["prefill_tokens_cached"],
-            prefills,
-            batches["decode_cached_tokens"],
-            decodes,
-            prefills * batches["decode_cached_tokens"],
-            prefills * batches["decode_requests"],
-        ]
-    )
-    tokens = batches["prefill_tokens"] + batches["decode_requests"]
-    knots = piecewise.knots_reached(tokens)
-    weights = fit_relative(np.hstack([attention, rising(tokens, knots)]), duration_s)
-    names = ("a_p", "b_p", "f_p", "a_d", "f_d", "a_m", "b_m")
-    return {
-        **dict(zip(names, weights[:7].tolist(), strict=True)),
-        "t_c": 0.0,
-        "knots_tokens": knots.tolist(),
-        "base_s": np.cumsum(weights[7:]).tolist(),
-    }
+    prefills = batches["prefill_requests"] > 0
+    more = {"a_m": prefills * batches["decode_cached_tokens"], "b_m": prefills * batches["decode_requests"]}
+    return piecewise.fit_terms(batches, duration_s, more)
 
 
 FORM = LatencyForm(
