@@ -17,13 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.console import Console
 from rich.progress import track
 
-from servegym.baselines.registry import router, scheduler
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import header, row
-from servegym.latency_models.profile import load_profile
-from servegym.simulator.scenario import Scenario
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.simulation import Simulation
-from servegym.traces import build_workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,13 +62,11 @@ FAR = 0.3
 
 def measured(family: Family, routing: str, cached: bool, seed: int) -> dict[str, Any]:
     """The figures of a run."""
-    profile = load_profile(family.device)
-    workload = build_workload(
-        family.name, requests=family.requests, rate_per_s=family.rate_per_s, seed=seed, idle_tpot_s=profile.idle_tpot_s
-    )
-    engines = dataclasses.replace(profile.deployment(ENGINES), prefix_caching=cached)
-    until_s = family.requests / family.rate_per_s
-    scenario = Scenario(workload, engines, scheduler(SCHEDULER), until_s=until_s, router=router(routing))
+    spec = ServingSpec().replaced(
+        trace=family.name, requests=family.requests, rate_per_s=family.rate_per_s, device=family.device,
+        engines=ENGINES, prefix_caching="on" if cached else "off", scheduler=SCHEDULER, router=routing,
+    )  # fmt: skip
+    scenario = dataclasses.replace(spec.build(seed), until_s=family.requests / family.rate_per_s)
     summary = Simulation(scenario).run().summary
     return {
         "family": family.name,

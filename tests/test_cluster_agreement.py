@@ -207,18 +207,23 @@ def test_agrees_with_one_engine(seed: int) -> None:
     run_both(scene)
 
 
+def run_both_with_everything(scene: Scene, random: np.random.Generator, scaled: float, troubled: float) -> None:
+    """With what pools may have; scaled, troubled: the chances of a scaler and of incidents."""
+    tiers = tiers_of(scene)
+    scene.pools = [with_extras(random, pool, scene.workload, scene.exact, tiers, True) for pool in scene.pools]
+    if random.random() < scaled:
+        add_scaler(scene, random)
+    if random.random() < troubled:
+        scene.incidents = random_incidents(random, scene.engines, 1.0, scene.exact)
+    run_both(scene)
+
+
 @pytest.mark.parametrize("seed", range(100))
 def test_agrees_with_everything_at_once(seed: int) -> None:
     random = np.random.default_rng([seed, 10])
     routing = any_routing(random, holds=bool(random.random() < 0.5))
     scene = random_scene(random, *routing, any_preemptible_scheduler, until_s=1.5, prefixes=True)
-    tiers = tiers_of(scene)
-    scene.pools = [with_extras(random, pool, scene.workload, scene.exact, tiers, True) for pool in scene.pools]
-    if random.random() < 0.6:
-        add_scaler(scene, random)
-    if random.random() < 0.7:
-        scene.incidents = random_incidents(random, scene.engines, 1.0, scene.exact)
-    run_both(scene)
+    run_both_with_everything(scene, random, scaled=0.6, troubled=0.7)
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -231,13 +236,7 @@ def test_agrees_with_sessions_and_closed_loops(seed: int) -> None:
     scene = dataclasses.replace(scene, predictor=None, workload=workload, limits=random_limits(random))
     if random.random() < 0.5:
         scene.workload = with_prefixes(random, scene.workload)
-    tiers = tiers_of(scene)
-    scene.pools = [with_extras(random, pool, scene.workload, scene.exact, tiers, True) for pool in scene.pools]
-    if random.random() < 0.3:
-        add_scaler(scene, random)
-    if random.random() < 0.4:
-        scene.incidents = random_incidents(random, scene.engines, 1.0, scene.exact)
-    run_both(scene)
+    run_both_with_everything(scene, random, scaled=0.3, troubled=0.4)
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -250,13 +249,7 @@ def test_agrees_behind_a_front_end(seed: int) -> None:
     if random.random() < 0.5:
         scene.workload = with_prefixes(random, with_turns(random, scene.workload))
         scene.limits = random_limits(random)
-    tiers = tiers_of(scene)
-    scene.pools = [with_extras(random, pool, scene.workload, scene.exact, tiers, True) for pool in scene.pools]
-    if random.random() < 0.4:
-        add_scaler(scene, random)
-    if random.random() < 0.4:
-        scene.incidents = random_incidents(random, scene.engines, 1.0, scene.exact)
-    run_both(scene)
+    run_both_with_everything(scene, random, scaled=0.4, troubled=0.4)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from servegym.errors import ServegymError
+from servegym.evaluation.markdown import row
 from servegym.evaluation.measured.engine_terms import ASYNCHRONOUS, FRONT_END_SOURCE, SYNCHRONOUS
 from servegym.evaluation.measured.figures import METRICS, headline, peers
 from servegym.evaluation.measured.plot import plot
@@ -100,8 +101,7 @@ HYPOTHESES = """## Stated before
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table, the first column text."""
-    lines = [columns, ["---", *["--:"] * (len(columns) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    return "\n".join(row(*line) for line in [columns, ["---", *["--:"] * (len(columns) - 1)], *rows]) + "\n"
 
 
 def signed(value: float) -> str:
