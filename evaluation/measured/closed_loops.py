@@ -25,11 +25,11 @@ REQUESTS_PER_CLIENT = 10
 SHORTEST_SHARE = 0.8  # InferenceX: lengths are uniform from so much of isl and osl
 BATCH_TOKENS, SEQUENCES = 8192, 1024
 SETTINGS = {
-    "InferenceX": "benchmarks/70b_fp8_h100_slurm.sh and 70b_fp8_h200_slurm.sh of SemiAnalysisAI/InferenceX (409e9a4 and "
-    "the fork faradawn/InferenceMAX, c198b20): 8-bit keys and values, asynchronous scheduling, no prefix caching, "
+    "InferenceX": "benchmarks/70b_fp8_h100_slurm.sh and 70b_fp8_h200_slurm.sh (SemiAnalysisAI/InferenceX 409e9a4, and "
+    "its fork faradawn/InferenceMAX c198b20): 8-bit keys and values, asynchronous scheduling, no prefix caching, "
     "max_num_batched_tokens 8192, max_num_seqs the number of clients, 10 requests a client, lengths uniform from 80 % "
     "of isl and osl. Whether exactly these ran on the day is not recorded",
-    "NVIDIA": "nothing but vLLM 0.12.0, tensor parallelism and lengths is stated: vLLM's defaults for a server on these "
+    "NVIDIA": "nothing but vLLM 0.12.0, tensor parallelism and lengths is stated: vLLM's defaults for a server on such "
     "GPUs (max_num_batched_tokens 8192, max_num_seqs 1024; EngineArgs), weights as the checkpoint of that name has "
     "them, keys and values in 16 bits, fixed lengths, 10 requests a client",
 }

@@ -57,7 +57,7 @@ def columns_of(metric: str) -> tuple[str, str]:
 def configurations(points: pd.DataFrame) -> Iterator[tuple[tuple[object, ...], pd.DataFrame]]:
     """Groups of two and more configurations with the same model, lengths and number of clients."""
     for key, group in with_throughput(points).groupby(list(SAME), sort=False):
-        if group["configuration"].nunique() > 1:
+        if len(set(group["configuration"])) > 1:
             yield tuple(key), group
 
 
