@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from servegym.evaluation.measured.runs import BLOCK_TOKENS
+from servegym.simulator.prefixes import Prompts
+from servegym.simulator.turns import NOBODY, Turns
 from servegym.simulator.workload import Workload
 
 if TYPE_CHECKING:
@@ -40,7 +43,9 @@ class Loop:
     """A measured point, and its engine as it is taken to have been.
 
     engine_version: "": not stated. asynchronous: stated to be scheduled so. precision, kv_precision: of weights, and of
-    keys and values; stated: whether both are. shortest_share: lengths are uniform from so much of isl and osl.
+    keys and values; precision_stated: whether both are. shortest_share: lengths are uniform from so much of isl and
+    osl. prompts: how many different ones are sent in turn, and found in the cache; 0: all differ. apart_s: mean of the
+    time from a client to the queue, exponential; 0: it takes none, so that clients stay in step.
     """
 
     name: str
@@ -62,6 +67,8 @@ class Loop:
     batch_tokens: int
     sequences: int
     shortest_share: float
+    prompts: int = 0
+    apart_s: float = 0.0
 
     @property
     def configuration(self) -> str:
@@ -69,13 +76,37 @@ class Loop:
         return f"{self.gpu} tp{self.tensor_parallel} {self.precision}"
 
     def workload(self, seed: int = 0) -> Workload:
-        """All requests at time 0, in the order in which clients send them."""
+        """All requests at time 0, in the order in which clients send them.
+
+        With apart_s each client's requests follow each other: request i the one of i - clients, so much later. (Then
+        the first ones have arrival times, in order.)
+        """
         random = np.random.default_rng(seed)
-        lengths = {
-            name: random.integers(int(self.shortest_share * most), most + 1, REQUESTS_PER_CLIENT * self.clients)
+        count = REQUESTS_PER_CLIENT * self.clients
+        columns = {
+            name: random.integers(int(self.shortest_share * most), most + 1, count)
             for name, most in (("prompt_tokens", self.isl), ("output_tokens", self.osl))
         }
-        return Workload.from_columns({"arrival_s": 0.0, **lengths}, self.name)
+        turns = None
+        if self.apart_s:
+            later_s = self.later_s()
+            after = np.arange(count) - self.clients
+            turns = Turns(np.where(after < 0, NOBODY, after), later_s)
+            columns["arrival_s"] = np.where(after < 0, later_s, np.nan)
+        table = Workload.from_columns({"arrival_s": 0.0, **columns}, self.name, turns=turns)
+        return Workload(table.table, self.name, {}, self._prefixes(), table.turns) if self.prompts else table
+
+    def later_s(self) -> np.ndarray:
+        """From a client to the queue, of each request; those of the first ones in order."""
+        later_s = np.random.default_rng(1).exponential(self.apart_s, REQUESTS_PER_CLIENT * self.clients)
+        later_s[: self.clients].sort()
+        return later_s
+
+    def _prefixes(self) -> Prompts:
+        blocks = self.isl // BLOCK_TOKENS
+        numbers = np.arange(REQUESTS_PER_CLIENT * self.clients) % self.prompts
+        offsets = np.arange(len(numbers) + 1) * blocks
+        return Prompts(BLOCK_TOKENS, offsets, (numbers[:, None] * blocks + np.arange(blocks)).ravel())
 
 
 CLAUSES: tuple[tuple[str, Callable[[pd.DataFrame], pd.Series]], ...] = (
