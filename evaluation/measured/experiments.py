@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from servegym.evaluation.measured.closed_loops import MODELS, Loop
+from servegym.evaluation.measured.few_points import DRAWS, curves
 from servegym.evaluation.measured.page import table
 from servegym.evaluation.measured.profiles import model_named
 from servegym.evaluation.measured.study import HEADLINE
@@ -53,6 +54,16 @@ are nearly equal: of the {wrong} pairs in the wrong order {near} differ by less 
 measurement. Most are H100 against H200 with as many GPUs: the measured H100s answer sooner, which no table
 of kernels says. Nothing is known of their hosts.
 """
+
+
+CALIBRATED = """## Calibrated to a few points of its own
+
+What one's own measurements would give. Of each configuration with ten points and more, so many drawn at random are
+fitted, and the others are judged: a factor of the simulated TPOT (from one point on) and a time a client (from two on),
+neither negative. Median absolute error of TPOT, percent, mean over {draws} draws. These figures are apart from all
+others on this page, in which nothing is fitted.
+"""
+ENOUGH = "Of {count} configurations with so many fitted: 5 % or less left in {within}; worse than without in {worse}."
 
 
 def paragraph(template: str, **values: float) -> str:
@@ -123,6 +134,24 @@ def shares(loops: Sequence[Loop], folder: Path) -> str:
     return table(("point", "share of the peak"), rows)
 
 
+def few_points(errors: pd.DataFrame) -> str:
+    """What is left after a calibration to a few points of a configuration, and how many points 5 % take."""
+    left = curves(errors[errors["case"] == HEADLINE])
+    rows = [
+        [f"{model.split('/')[-1]}, {configuration}", *(f"{one:.1f}" for one in line)]
+        for (model, configuration), line in zip(left.index, left.to_numpy(), strict=True)
+    ]
+    rows.append(["median", *(f"{one:.1f}" for one in left.median())])
+    within, worse = ((left <= 5).sum(), left.gt(left[0], axis=0).sum())
+    said = ENOUGH.format(
+        count=len(left),
+        within=", ".join(f"{count} ({fitted})" for fitted, count in within.items()),
+        worse=", ".join(f"{count} ({fitted})" for fitted, count in worse.items() if fitted),
+    )
+    heads = ("configuration", *(f"{fitted} fitted" for fitted in left.columns))
+    return f"{table(heads, rows)}\n{said}\n"
+
+
 def _median(errors: pd.DataFrame, case: str, metric: str, query: str, absolute: bool = False) -> float:
     found = errors[errors["case"] == case].query(query)[f"{metric}_error"]
     return float((found.abs() if absolute else found).median())
@@ -167,4 +196,5 @@ def section(errors: pd.DataFrame, loops: Sequence[Loop], folder: Path) -> str:
         paragraph(INTRODUCTION), residuals(errors), paragraph(CPU, **(cpu | {"slope": 1e6 * cpu["slope"]})),
         paragraph(KEYS, **tpot), keys(errors), paragraph(PROMPTS, least=SHARE_SHOWN, **tpot), shares(loops, folder),
         paragraph(STEP, **step), paragraph(TTFT, wrong=wrong, near=near),
+        CALIBRATED.format(draws=DRAWS), few_points(errors),
     ])  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from servegym.evaluation.measured import closed_page, experiments, ranking
+from servegym.evaluation.measured import closed_page, experiments, few_points, ranking
 from servegym.evaluation.measured.closed_loops import CLAUSES, Loop, loop_of, read_loops, select
 from servegym.evaluation.measured.closed_study import CASES, figures_of, medians, profile_of, served, study, terms_of
 from servegym.evaluation.measured.engine_terms import ASYNCHRONOUS, SYNCHRONOUS
@@ -111,11 +111,11 @@ def test_tau_pairs_and_regret_by_hand():
 
 
 def points(simulated_tpot_s, tpot_s=(0.010, 0.018, 0.028)):
-    """One series: three numbers of clients; TTFT takes no time."""
+    """One series: three numbers of clients; TTFT takes next to no time."""
     return pd.DataFrame({
         "case": HEADLINE, "point": ["a", "b", "c"], "series": "s", "source": "NVIDIA", "gpu": "h100", "model": "m/m",
         "tp": 2, "precision": "bf16", "configuration": "h100 tp2 bf16", "isl": 1024, "osl": 101, "clients": [8, 16, 32],
-        "tpot_s": tpot_s, "simulated_tpot_s": simulated_tpot_s, "ttft_s": 0.0, "simulated_ttft_s": 0.0,
+        "tpot_s": tpot_s, "simulated_tpot_s": simulated_tpot_s, "ttft_s": 1e-9, "simulated_ttft_s": 1e-9,
     })  # fmt: skip
 
 
@@ -154,6 +154,20 @@ def test_the_cpu_time_of_a_request_is_found_where_it_was_put():
     assert found["slope"] == pytest.approx(50e-6)
     assert (found["fitted"], found["judged"]) == (3, 3)
     assert found["after"] == pytest.approx(0, abs=1e-9) and found["before"] > 3
+
+
+def test_a_calibration_finds_what_was_put_in():
+    simulated, clients = np.array([0.010, 0.012, 0.020]), np.array([4.0, 64.0, 16.0])
+    measured = 1.1 * simulated + 40e-6 * clients
+    assert few_points.calibration(measured, simulated, clients) == pytest.approx((1.1, 40e-6))
+    assert few_points.calibration(measured[:1], simulated[:1], clients[:1]) == pytest.approx((1.1 + 0.016, 0.0))
+    assert few_points.calibration(measured[:0], simulated[:0], clients[:0]) == (1.0, 0.0)
+    assert few_points.calibration(0.9 * simulated, simulated, clients) == pytest.approx((0.9, 0.0))
+    rows = pd.concat([points(simulated, measured)] * 4).assign(clients=np.tile(clients, 4), configuration="h100")
+    (left,) = few_points.curves(rows).to_numpy()
+    assert left[0] > 10
+    assert left[-1] < 1  # five of twelve rows, of three kinds: at least two kinds are among them
+    assert not len(few_points.curves(rows[:9]))
 
 
 @needs_data
