@@ -37,7 +37,8 @@ KEY = "OPENAI_API_KEY"
 
 @spec_options(
     only=(
-        "trace", "slo", "slo_scale", "keep_slos", "arrivals", "load_profile", "cv", "max_total_tokens", "window",
+        "trace", "slo", "slo_scale", "keep_slos", "arrivals", "load_profile", "cv", "max_total_tokens",
+        "max_prompt_tokens", "window",
         "device", "engines", "rate_per_s", "load", "requests", "seed",
     ),
     help_texts={
