@@ -59,7 +59,7 @@ def plot_slices(results: StudyResults, path: Path) -> Path:
     panel, set at the height of the winner's own difference to the defaults there. Returns `path`.
     """
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     rows = results.parameters.drop_duplicates("variable").to_dict("records")
     columns = min(COLUMNS, len(rows))
@@ -97,7 +97,9 @@ def plot_slices(results: StudyResults, path: Path) -> Path:
             axes.set_xticks(list(order.values()), list(order))
         elif row["log"]:
             axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter(NullFormatter())
         unit = f", {row['unit']}" if isinstance(row["unit"], str) and row["unit"] else ""
         axes.set_xlabel(f"{name}{unit}", fontsize=9)
         axes.axhline(0, color="0.3", linewidth=0.8)
