@@ -272,8 +272,6 @@ def test_drafts_never_shorten_a_batch(form, data):
     times = []
     decodes = data.draw(st.lists(st.tuples(st.integers(0, one.k), st.integers(0, 200)), min_size=1, max_size=4))
     prefills = data.draw(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 50)), max_size=2))
-    engine = np.zeros(1, [("speculation", [("k", "i8")])]).view(np.recarray)
-    engine["speculation"]["k"] = one.k
     for share in (1, 0):
         batch = np.zeros(1, BATCH)
         batch["drafts"]["known"] = 1.0
