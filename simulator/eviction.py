@@ -128,17 +128,16 @@ def take_memory(run, e, position):
     """
     r = run.queues[e][position]
     request, engine, status, packing = run.requests[r], run.engines[e], run.status[0], run.packing[0]
-    unfilled = give_up(run, e, r)
+    decoding, unfilled = is_decoding(request), give_up(run, e, r)
     save(request, engine, run.ranks[position].keep_tokens)
     entries = run.entries[e]
     kept, in_batch = 0, False
     for k in range(packing.length):
         if entries[k].request == r:
-            packing.tokens -= counted_tokens(entries[k], engine)
+            packing.tokens -= counted_tokens(entries[k].tokens, decoding, engine)
             in_batch = True
         else:
             entries[kept].request, entries[kept].tokens = entries[k].request, entries[k].tokens
-            entries[kept].drafted = entries[k].drafted
             kept += 1
     packing.length = kept
     request.admitted = 0

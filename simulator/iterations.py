@@ -12,7 +12,7 @@ from servegym.simulator.packer import REFUSED, RESUME, TIMELINE_SHORT, WAITING, 
 from servegym.simulator.prefix_caching import give_up, name_filled
 from servegym.simulator.prefixes import use_chunks
 from servegym.simulator.refusals import are_numbers
-from servegym.simulator.requests import next_deadline_s
+from servegym.simulator.requests import is_decoding, next_deadline_s
 from servegym.simulator.routing import report_busy
 from servegym.simulator.signatures import Estimator
 from servegym.simulator.speculation import accept
@@ -162,16 +162,17 @@ def end_batch(run, router_state, gain, e, now_s):
         correct(engine, run.correction[0], ran_before_s + now_s - engine.batch_start_s - engine.moving_s)
     engine.moving_s, engine.preemption.owed_s = engine.preemption.owed_s, 0.0
     used_blocks = engine.total_blocks - engine.free_blocks
-    counting = counts(run.state)
+    counting, speculating = counts(run.state), engine.speculation.k > 0
     finished = 0
     for k in range(engine.batch_length):
         entry = entries[k]
         r = entry.request
         request = requests[r]
-        accepted = 0
-        if entry.drafted > 0:
-            accepted = accept(r, request, engine, run.device[e], entry.drafted)
-        request.computed_tokens += entry.tokens - entry.drafted + accepted
+        accepted, rejected = 0, 0
+        if entry.tokens > 1 and speculating and is_decoding(request):
+            accepted = accept(r, request, engine, run.device[e], entry.tokens - 1)
+            rejected = entry.tokens - 1 - accepted
+        request.computed_tokens += entry.tokens - rejected
         if engine.cache.on:
             name_filled(r, outcomes[r], engine, run.cache, request.computed_tokens)
         entry.emitted = 0

@@ -267,9 +267,8 @@ def take(request, r, entry, chunk, decoding, engine, packing, sums):
         packing.decoding = decoding
     entry.request = r
     entry.tokens = chunk
-    entry.drafted = chunk - 1 if decoding else 0
     packing.length += 1
-    packing.tokens += counted_tokens(entry, engine)
+    packing.tokens += counted_tokens(chunk, decoding, engine)
     batches.add(sums, chunk, request.computed_tokens, decoding)
 
 

@@ -130,11 +130,11 @@ def decode_chunk(request, outcome, engine, limits, packing):
 
 
 @kernel
-def counted_tokens(entry, engine):
+def counted_tokens(chunk, decoding, engine):
     """Of a chunk, what counts in budgets."""
-    if engine.speculation.free == 1:
-        return entry.tokens - entry.drafted
-    return entry.tokens
+    if decoding and chunk > 1 and engine.speculation.free == 1:
+        return 1
+    return chunk
 
 
 @kernel

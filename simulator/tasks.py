@@ -68,7 +68,7 @@ def resume(run, router_state, e, slot):
         r = queue[position]
         if run.requests[r].task == slot:
             entry = entries[run.outcomes[r].task_position]
-            entry.request, entry.tokens, entry.drafted = r, run.outcomes[r].task_tokens, 0
+            entry.request, entry.tokens = r, run.outcomes[r].task_tokens
     engine.batch_length = task.length
     engine.running_task = slot
     engine.suspended -= 1

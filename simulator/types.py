@@ -404,7 +404,7 @@ BATCH_SUMS = tuple(name for name in BATCH.names or () if name != "drafts")  # by
 
 # One request in a batch.
 # tokens: its chunk, drafts included. emitted: tokens that it had at the end of the iteration.
-ENTRY = record([("request", "i4"), ("tokens", "i4"), ("drafted", "i4"), ("emitted", "i4")])
+ENTRY = record([("request", "i4"), ("tokens", "i4"), ("emitted", "i4")])
 
 # The batch being formed.
 PACKING = record(
