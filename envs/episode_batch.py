@@ -73,7 +73,7 @@ class EpisodeBatch:
 
     def start(self, i: int, scenario: Scenario) -> None:
         """Begin a new episode in place i, and go on to its first decision."""
-        simulation = Simulation(self.interface.prepare(scenario))
+        simulation = Simulation(self.interface.prepare(scenario), watched=True)
         self.simulations[i] = simulation
         episode = self.episodes[i]
         self.interface.begin(simulation, episode)

@@ -9,7 +9,7 @@ from servegym.simulator.results import QUANTILES, Result
 
 SCALARS = (
     "requests", "finished", "tokens_emitted", "gain", "ideal_gain", "tdg_ratio", "gain_ratio", "slo_attainment",
-    "violations", "on_time_token_share", "span_s", "throughput_tokens_per_s", "throughput_requests_per_s",
+    "violations", "starved", "on_time_token_share", "span_s", "throughput_tokens_per_s", "throughput_requests_per_s",
     "slo_throughput_per_s", "preemptions", "iterations", "kv_use_mean", "kv_use_peak", "cost_engine_s",
 )  # fmt: skip
 CLASS_VIOLATIONS = "violations "  # and the class

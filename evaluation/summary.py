@@ -19,7 +19,7 @@ RATIO_TITLES = {TDG: "TDG ratio", GAIN_RATIO: "gain ratio"}
 WITH_INTERVAL = ("slo_attainment", "violations")  # and the ratio of gains
 MEANS = (
     "slo_attainment_high_priority", "slo_attainment_low_priority", "violations_high_priority",
-    "violations_low_priority", "ttft_p99_s", "preemptions",
+    "violations_low_priority", "starved", "ttft_p99_s", "preemptions",
 )  # fmt: skip
 SHARE_OF_BOUND = "share_of_bound"  # a column where there are bounds
 

@@ -11,9 +11,9 @@ from servegym.errors import SpecError
 from servegym.scenarios.fleets import deployment_of, incidents_of, policy_of, profile_of
 from servegym.scenarios.load import LOADS
 from servegym.scenarios.parts import STEADY
-from servegym.scenarios.sampling import SLO_FIELDS, arrivals_s, draw_episode
+from servegym.scenarios.sampling import LENGTH_LIMITS, SLO_FIELDS, arrivals_s, draw_episode
 from servegym.scenarios.saturation import saturation_rate_per_s
-from servegym.scenarios.values import fixed, front_end_from, profiles_of
+from servegym.scenarios.values import fixed, front_end_from, profiles_of, whole
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction, Disturbance
@@ -87,8 +87,7 @@ def scenario_of(
 
 def whole_in(spec: ServingSpec, name: str) -> int | None:
     """A whole number of the spec; None: it has none."""
-    number = fixed(name, spec[name])
-    return None if number is None else int(number)
+    return whole(name, spec[name])
 
 
 def front_end_in(spec: ServingSpec) -> FrontEnd | None:
@@ -134,17 +133,17 @@ def workload_of(spec: ServingSpec, seed: int, rate_per_s: float | None = None, r
     demand = spec.demand
     if rate_per_s is None:
         rate_per_s = rate_of(spec)
-    most = fixed("max_total_tokens", demand.max_total_tokens)
     if requests is None:
-        requests = fixed("requests", demand.requests)
+        requests = whole_in(spec, "requests")
     workload = build_workload(
         fixed("trace", demand.trace),
-        requests=None if requests is None else int(requests),
+        requests=requests,
         rate_per_s=rate_per_s,
         slo=fixed("slo", demand.slo),
         arrivals="at-once" if demand.clients is not None else fixed("arrivals", demand.arrivals),
         seed=seed,
-        max_total_tokens=None if most is None else int(most),
+        max_prompt_tokens=whole_in(spec, "max_prompt_tokens"),
+        max_total_tokens=whole_in(spec, "max_total_tokens"),
         window=demand.window,
         idle_tpot_s=None if demand.keep_slos else profile_of(spec).idle_tpot_s,
     )
@@ -201,8 +200,7 @@ def saturation_of(spec: ServingSpec) -> float:
     if len({profile_of(spec, pool.device).name for pool in spec.fleet.pools}) > 1:
         raise SpecError("a load of engines of several devices; say rate_per_s (--rate)")
     demand = spec.demand
-    most = fixed("max_total_tokens", demand.max_total_tokens)
     return saturation_rate_per_s(
         fixed("trace", demand.trace), profile_of(spec), spec.fleet.total, fixed("slo", demand.slo),
-        None if most is None else int(most),
+        *(whole_in(spec, name) for name in LENGTH_LIMITS),
     )  # fmt: skip

@@ -114,6 +114,15 @@ class Demand:
         None, WHOLE, "Requests with more prompt and output tokens are left out.", unit="tokens", metavar="N", least=2,
         shown="none are",
     )  # fmt: skip
+    max_prompt_tokens: Numbers | None = option(
+        None,
+        WHOLE,
+        "Requests with a longer prompt are left out.",
+        unit="tokens",
+        metavar="N",
+        least=1,
+        shown="none are",
+    )
     window: str | int = option(
         "seed", WINDOW,
         "Which requests of a file: seed (each seed others, in a row), first, or the number of the first one.",

@@ -13,7 +13,7 @@ from servegym.scenarios.fields import EARLY
 from servegym.scenarios.load import LOADS
 from servegym.scenarios.parts import STEADY, Part
 from servegym.scenarios.saturation import known_saturation_rate_per_s
-from servegym.scenarios.values import fixed, profiles_of
+from servegym.scenarios.values import fixed, profiles_of, whole
 from servegym.simulator.types import TIERS, WORKLOAD
 from servegym.simulator.workload import Workload
 from servegym.traces.families import FAMILIES
@@ -28,6 +28,7 @@ SPLITS = {"train": range(FIRST_TEST_SEED), "test": range(FIRST_TEST_SEED, 2**31)
 
 SAMPLE_ROWS = 32_768  # of a family; an episode takes some of them in a row
 TRAIN_SHARE = 0.7  # of a file, from its beginning; the rest is the test's
+LENGTH_LIMITS = ("max_total_tokens", "max_prompt_tokens")  # fields of a spec, in the order that functions take them
 SLO_FIELDS = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s")
 
 
@@ -62,9 +63,8 @@ def draw_episode(spec: ServingSpec, rng: np.random.Generator) -> Episode:
     trace, slo, device = (fixed(name, one[name]) for name in ("trace", "slo", "device"))
     if isinstance(device, Profile):
         raise SpecError(f"device {device.name} is a profile; where there is a split it should be a name or a file")
-    most = fixed("max_total_tokens", demand.max_total_tokens)
     split = str(demand.split)
-    sample = sample_of(trace, slo, device, split, None if most is None else int(most))
+    sample = sample_of(trace, slo, device, split, *(whole(name, one[name]) for name in LENGTH_LIMITS))
     requests = len(sample.table) if demand.requests is None else max(1, round(fixed("requests", demand.requests)))
     if requests > len(sample.table):
         raise SpecError(f"trace {trace}: an episode of {requests} requests; its {split} part has {len(sample.table)}")
@@ -87,7 +87,14 @@ def draw_episode(spec: ServingSpec, rng: np.random.Generator) -> Episode:
 
 
 @functools.cache
-def sample_of(trace: str, slo: str, device: str, split: str, max_total_tokens: int | None) -> Sample:
+def sample_of(
+    trace: str,
+    slo: str,
+    device: str,
+    split: str,
+    max_total_tokens: int | None = None,
+    max_prompt_tokens: int | None = None,
+) -> Sample:
     """Requests of a trace with a recipe's SLOs, without those that an engine of the device cannot hold.
 
     Of a family the splits have requests of different seeds; of a file one has the first 70 %, the other the rest.
@@ -102,6 +109,7 @@ def sample_of(trace: str, slo: str, device: str, split: str, max_total_tokens: i
         arrivals="at-once",
         seed=SPLITS[split].start,
         max_total_tokens=capacity if max_total_tokens is None else min(max_total_tokens, capacity),
+        max_prompt_tokens=max_prompt_tokens,
         idle_tpot_s=profile.idle_tpot_s,
     )
     if workload.turns is not None:
@@ -115,7 +123,11 @@ def sample_of(trace: str, slo: str, device: str, split: str, max_total_tokens: i
     tiers = np.unique(table["tpot_slo_s"])
     if len(tiers) > TIERS:
         tiers = tiers[np.arange(TIERS) * (len(tiers) - 1) // (TIERS - 1)]
-    return Sample(table, known_saturation_rate_per_s(trace, device, slo, max_total_tokens), tuple(tiers.tolist()))
+    return Sample(
+        table,
+        known_saturation_rate_per_s(trace, device, slo, max_total_tokens, max_prompt_tokens),
+        tuple(tiers.tolist()),
+    )
 
 
 def arrivals_s(

@@ -33,25 +33,39 @@ TABLE_SLOS = ("polyserve", "proserve", "qoserve")
 
 
 def saturation_rate_per_s(
-    trace: str, profile: Profile, engines: int = 1, slo: str = "proserve", max_total_tokens: int | None = None
+    trace: str,
+    profile: Profile,
+    engines: int = 1,
+    slo: str = "proserve",
+    max_total_tokens: int | None = None,
+    max_prompt_tokens: int | None = None,
 ) -> float:
     """Requests per second of sarathi-fcfs when all requests are there at time 0, to the end of the last.
 
     Served are `SATURATION_REQUESTS` an engine: of a family those of seed 0; of a file that has more, as many
     evenly spaced over it, so that a trace whose lengths drift through the day is represented as a whole.
     The recipe matters too: Sarathi-Serve sizes its batches to the smallest TPOT SLO.
-    max_total_tokens: requests with more prompt and output tokens are left out.
+    max_total_tokens, max_prompt_tokens: requests with more prompt and output tokens, or a longer prompt, are left out.
 
     Raises WorkloadError for an unknown trace or recipe, DeploymentError for a request that fits no engine.
     """
     deployment = profile.deployment(engines)
-    workload = _all_at_once(trace, slo, SATURATION_REQUESTS * engines, profile.idle_tpot_s, max_total_tokens)
+    limits = max_prompt_tokens, max_total_tokens
+    workload = _all_at_once(trace, slo, SATURATION_REQUESTS * engines, profile.idle_tpot_s, *limits)
     result = Simulation(Scenario(workload, deployment, scheduler(SATURATION_SCHEDULER))).run()
     return result.summary["throughput_requests_per_s"]
 
 
-def _all_at_once(trace: str, slo: str, requests: int, idle_tpot_s: float, max_total_tokens: int | None) -> Workload:
-    loaded = load_trace(trace, seed=SATURATION_SEED, default_requests=requests, max_total_tokens=max_total_tokens)
+def _all_at_once(
+    trace: str, slo: str, requests: int, idle_tpot_s: float, max_prompt_tokens: int | None, max_total_tokens: int | None
+) -> Workload:
+    loaded = load_trace(
+        trace,
+        seed=SATURATION_SEED,
+        default_requests=requests,
+        max_prompt_tokens=max_prompt_tokens,
+        max_total_tokens=max_total_tokens,
+    )
     available = len(loaded)
     workload = build_workload(
         trace,
@@ -59,9 +73,10 @@ def _all_at_once(trace: str, slo: str, requests: int, idle_tpot_s: float, max_to
         slo=slo,
         arrivals="at-once",
         seed=SATURATION_SEED,
-        max_total_tokens=max_total_tokens,
         idle_tpot_s=idle_tpot_s,
         alone=True,
+        max_prompt_tokens=max_prompt_tokens,
+        max_total_tokens=max_total_tokens,
     )
     if available <= requests:
         return workload
@@ -70,7 +85,9 @@ def _all_at_once(trace: str, slo: str, requests: int, idle_tpot_s: float, max_to
 
 
 @functools.cache
-def known_saturation_rate_per_s(trace: str, device: str, slo: str, max_total_tokens: int | None = None) -> float:
+def known_saturation_rate_per_s(
+    trace: str, device: str, slo: str, max_total_tokens: int | None = None, max_prompt_tokens: int | None = None
+) -> float:
     """`saturation_rate_per_s` of one engine, for the requests of a trace that it can hold.
 
     From the table, where that has it for this very profile; else measured, once in a process. Raises as
@@ -78,15 +95,18 @@ def known_saturation_rate_per_s(trace: str, device: str, slo: str, max_total_tok
     """
     measured = measured_saturations().get(device, {"profile_sha256": "", "rates_per_s": {}})
     rate_per_s = measured["rates_per_s"].get(slo, {}).get(trace)
-    if max_total_tokens is None and rate_per_s is not None and measured["profile_sha256"] == profile_sha256(device):
+    unlimited = max_total_tokens is None and max_prompt_tokens is None
+    if unlimited and rate_per_s is not None and measured["profile_sha256"] == profile_sha256(device):
         return float(rate_per_s)
-    return _held_rate_per_s(trace, load_profile(device), slo, max_total_tokens)
+    return _held_rate_per_s(trace, load_profile(device), slo, max_total_tokens, max_prompt_tokens)
 
 
-def _held_rate_per_s(trace: str, profile: Profile, slo: str, max_total_tokens: int | None = None) -> float:
+def _held_rate_per_s(
+    trace: str, profile: Profile, slo: str, max_total_tokens: int | None = None, max_prompt_tokens: int | None = None
+) -> float:
     capacity = profile.kv.total_blocks * profile.kv.block_tokens
     limit = capacity if max_total_tokens is None else min(max_total_tokens, capacity)
-    return saturation_rate_per_s(trace, profile, slo=slo, max_total_tokens=limit)
+    return saturation_rate_per_s(trace, profile, slo=slo, max_total_tokens=limit, max_prompt_tokens=max_prompt_tokens)
 
 
 @functools.cache

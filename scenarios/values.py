@@ -116,6 +116,12 @@ def fixed(name: str, value: Any) -> Any:
     return value[0] if isinstance(value, tuple) else value
 
 
+def whole(name: str, value: Any) -> int | None:
+    """The whole number of a field that has one; None: it has none. Raises SpecError for several."""
+    number = fixed(name, value)
+    return None if number is None else int(number)
+
+
 def profiles_of(value: Any) -> tuple[Any, ...]:
     """The load profiles of a field, which has one or several."""
     one = isinstance(value, tuple) and value and isinstance(value[0], tuple) and not isinstance(value[0][0], tuple)

@@ -106,7 +106,8 @@ def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Setti
     """What the router and the scaler know and keep, and what is between engines, at the start of a run."""
     cluster, (engines, capacity) = settings.cluster, run.queues.shape
     following, snapshots = following_of(scenario.workload.turns), fresh_snapshots(run.engines)
-    snapshots["index_sets"] = index_sets(cluster.pools, scenario.workload)
+    if settings.indexed:
+        snapshots["index_sets"] = index_sets(cluster.pools, scenario.workload)
     sizes = {
         "engines": engines,
         "capacity": capacity,

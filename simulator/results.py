@@ -12,7 +12,7 @@ import numpy as np
 from servegym.simulator.costs import costs_of_pools
 from servegym.simulator.front import came_s, has_arrived
 from servegym.simulator.scenario import Scenario
-from servegym.simulator.slos import LATENCIES, attained, latencies_of, slo_classes, violated, within_slos
+from servegym.simulator.slos import LATENCIES, attained, latencies_of, slo_classes, starved, violated, within_slos
 from servegym.simulator.state import SimulationState
 from servegym.simulator.types import (
     ROLE_PREFILL,
@@ -73,6 +73,7 @@ class Result:
             "cached_tokens": outcome["cached_tokens"],
             "attained": attained(run, workload)[arrived],
             "violated": violated(run, workload, float(run.status[0].now_s))[arrived],
+            "starved": starved(table, ttft_s, ttlt_s),
             "gain": outcome["gain"],
             "ideal_gain": self.scenario.gain.ideal(self.scenario.workload.table)[arrived],
             **self._of_sessions(),
@@ -249,6 +250,8 @@ class Result:
             "violations": float(columns["violated"].mean()) if came else None,
             "violations_by_priority": by_priority(columns["violated"]),
             "violations_by_class": {name: float(columns["violated"][those].mean()) for name, those in classes.items()},
+            "starved": float(columns["starved"].mean()) if came else None,
+            "starved_by_priority": by_priority(columns["starved"]),
             "on_time_token_share": float(columns["on_time_tokens"].sum() / columns["output_tokens"].sum())
             if came
             else None,

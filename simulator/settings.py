@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from servegym.simulator.cluster import Cluster, cluster_of
+from servegym.simulator.compilation import JIT_DISABLED, reached_kernels
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.incidents import to_array as incidents_as_array
 from servegym.simulator.policies import Policy
@@ -37,9 +39,11 @@ class Settings(NamedTuple):
     # Numbered from 0 without gaps: a table by client or by application has no rows for numbers that nobody has.
     clients: np.ndarray  # int64[requests]
     applications: np.ndarray  # int64[requests]
+    indexed: bool  # whether somebody reads what the router notes of the prompts it has sent (Prefixes.sent)
 
 
-def settings_of(scenario: Scenario) -> Settings:
+def settings_of(scenario: Scenario, watched: bool) -> Settings:
+    """watched: whether others than the policies read what the router knows."""
     cluster, table = speculating(cluster_of(scenario.deployment)), scenario.workload.table
     pools = cluster.pools
     schedulers = [pool.scheduler or scenario.scheduler for pool in pools]
@@ -61,7 +65,14 @@ def settings_of(scenario: Scenario) -> Settings:
         None if scenario.predictor is None else scenario.predictor.predict(scenario.workload),
         np.unique(table["client"], return_inverse=True)[1],
         np.unique(table["application"], return_inverse=True)[1],
+        watched or any(names_prefixes(policy.function) for policy in (router, scaler)),
     )
+
+
+@functools.lru_cache(maxsize=1024)
+def names_prefixes(function: Any) -> bool:
+    """Whether a policy can read `known.prefixes`. (An index that nobody reads takes a tenth of a run's time.)"""
+    return JIT_DISABLED or any("prefixes" in one.__code__.co_names for one in reached_kernels(function))
 
 
 def by_engine(pools: tuple[Deployment, ...], numbers: list[np.ndarray]) -> np.ndarray:

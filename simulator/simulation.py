@@ -43,14 +43,16 @@ class Simulation:
     Both ways give the same bytes for the same decisions. Raises DeploymentError if a request does not fit the KV
     memory, PolicyError if a policy cannot be compiled. Running raises PolicyError where a policy writes what is refused
     (`refusals`), or it, or another function of the scenario, raises an exception.
+
+    watched: `router_state.known.prefixes.sent` is read by the caller, and is kept even if no policy reads it.
     """
 
-    def __init__(self, scenario: Scenario, record_timeline: bool = False):
+    def __init__(self, scenario: Scenario, record_timeline: bool = False, watched: bool = False):
         self.scenario = scenario
         self.record_timeline = record_timeline
         deployment = scenario.deployment
         deployment.check_fits(scenario.workload, again=scenario.takes_back)
-        self.settings = settings_of(scenario)
+        self.settings = settings_of(scenario, watched)
         for who, function in policy_functions(self.settings):
             ensure_compiled(who, function)
         self.functions = functions_of(scenario, self.settings)

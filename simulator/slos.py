@@ -4,6 +4,9 @@ Attainment: TTFT and mean TPOT, or TTLT, are strictly within the SLOs. Violation
 strictly before its deadline, which is arrival + TTFT SLO for the first and a TPOT SLO more for each one after it; with
 a TTLT SLO, the last is not out before arrival + TTLT SLO. An answer whose first token was early may be slow for a while
 and violate nothing; one stall violates where the mean TPOT attains. Source of the second: QoServe, Eq. 1 to 3.
+
+Starved: never served to the end, or so late that nobody waits for it any more. Gain and attainment can both be had by
+starving some: a request that is late anyway is worth nothing to either.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from servegym.simulator.workload import Workload
 
 MOST_CLASSES = 16
 SLOS = ("ttlt_slo_s", "ttft_slo_s", "tpot_slo_s")
+STARVED_TIMES = 10.0  # a request that waits for more than so many times its SLO has been starved
 LATENCIES = ("ttft_s", "tpot_s", "ttlt_s")
 
 
@@ -65,6 +69,13 @@ def violated(run: SimulationState, workload: Workload, now_s: float) -> np.ndarr
     late_token = outcomes["on_time_tokens"] < requests["emitted_tokens"]
     late = np.where(np.isfinite(table["ttlt_slo_s"]), latency_s >= table["ttlt_slo_s"], late_token)
     return late | (~finished & (next_deadline_s <= now_s))
+
+
+def starved(table: np.ndarray, ttft_s: np.ndarray, ttlt_s: np.ndarray) -> np.ndarray:
+    """bool[requests]: which have not finished, or had a TTFT (with a TTLT SLO: a TTLT) of over 10 times the SLO."""
+    by_ttlt = np.isfinite(table["ttlt_slo_s"])
+    latency_s, slo_s = np.where(by_ttlt, ttlt_s, ttft_s), np.where(by_ttlt, table["ttlt_slo_s"], table["ttft_slo_s"])
+    return ~np.isfinite(ttlt_s) | (latency_s > STARVED_TIMES * slo_s)
 
 
 def slo_classes(table: np.ndarray) -> dict[str, np.ndarray]:

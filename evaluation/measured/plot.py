@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 DOTS_PER_INCH = 150
 TITLES = {"e2e": "end to end", "itl": "between tokens", "ttft": "to the first token"}
-MARKERS = "os^DvPX*<>"
+MARKERS = "os^DvPX*<>dhp"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARGIN = 1.4
 
@@ -39,6 +39,35 @@ def plot(errors: pd.DataFrame, path: Path) -> Path:
             label = f"{str(model).split('/')[-1]}, {str(gpu).split('-80')[0]}"
             axes.scatter([], [], s=42, marker=marker, color=colour, label=label)
         axes.set_title(f"Mean time {TITLES[metric]}", fontsize=11, loc="left")
+        axes.set_xlabel("measured, s")
+    panels[0].set_ylabel("simulated, s")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.savefig(path, dpi=DOTS_PER_INCH)
+    return path
+
+
+def plot_loops(errors: pd.DataFrame, path: Path) -> Path:
+    """TPOT and TTFT of closed loops, one panel each; hollow: NVIDIA's, with few settings stated. Returns `path`."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.6, 5.2), layout="constrained")
+    panels = figure.subplots(1, 2)
+    kinds = list(errors.groupby(["model", "gpu", "tp"]).groups)
+    for axes, metric, title in zip(panels, ("tpot", "ttft"), ("itl", "ttft"), strict=True):
+        rows = errors.assign(measured=errors[f"{metric}_s"], simulated=errors[f"simulated_{metric}_s"])
+        _lines(axes, rows)
+        for index, kind in enumerate(kinds):
+            model, gpu, tp = kind
+            part = rows[(rows["model"] == model) & (rows["gpu"] == gpu) & (rows["tp"] == tp)]
+            colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+            face = "none" if (part["source"] == "NVIDIA").all() else colour
+            label = f"{str(model).split('/')[-1].removesuffix('-Instruct-FP8')}, {str(gpu).upper()} x {tp}"
+            axes.scatter(
+                part["measured"], part["simulated"], s=26, marker=marker, edgecolors=colour, facecolors=face,
+                linewidths=1.0, zorder=3, label=label,
+            )  # fmt: skip
+        axes.set_title(f"Time {TITLES[title]}", fontsize=11, loc="left")
         axes.set_xlabel("measured, s")
     panels[0].set_ylabel("simulated, s")
     handles, labels = panels[0].get_legend_handles_labels()

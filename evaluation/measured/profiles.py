@@ -1,4 +1,4 @@
-"""The profile of what served a measured run: from kernel tables of its GPU, or layer tables of GPU and model."""
+"""The profile of what was measured: from kernel tables of its GPU, or layer tables of GPU and model."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ FIELDS = {
 }  # fmt: skip
 
 
-def model_named(name: str, folder: Path) -> Model:
-    """The shape that models.csv states. Raises ProfileError where it has none."""
+def model_named(name: str, folder: Path, precision: str = "bf16", kv_precision: str = "bf16") -> Model:
+    """The shape that models.csv states, with weights and cached keys of a precision. Raises ProfileError for others."""
     import pandas as pd
 
     from servegym.latency_models.building.huggingface import model_of
@@ -46,7 +46,17 @@ def model_named(name: str, folder: Path) -> Model:
     row = table.loc[name]
     document: dict[str, Any] = {FIELDS[key]: int(row[key]) for key in FIELDS if not pd.isna(row[key])}
     document["tie_word_embeddings"] = row["tied_embeddings"] is True
-    return model_of(document, name, where=f"models.csv, {name}")
+    return model_of(document, name, precision, f"models.csv, {name}", kv_precision)
+
+
+@functools.cache
+def composed_profile(gpu_name: str, model: Model, devices: int, by: str | None = None) -> Profile:
+    """By kernel tables of the GPU, or its data sheet (by: ROOFLINE); without the CPU's time of a step."""
+    from servegym.latency_models.building import from_config
+    from servegym.latency_models.building.gpus import gpu
+
+    document = from_config.build(gpu(gpu_name), model, devices, 1, by, cpu_overhead_s=0.0)
+    return parse_profile(document, document["name"])
 
 
 def profile_of(run: Run, folder: Path, by: str | None = None) -> Profile:
@@ -69,8 +79,7 @@ def _profile(
     known, model = gpu(GPUS[measured_gpu]), model_named(name, folder)
     tables = LAYERS.get((known.name, name))
     if tables is None or by == ROOFLINE:
-        document = from_config.build(known, model, devices, 1, by, cpu_overhead_s=0.0)
-    else:
-        ranks = experts if engines > 1 else 1
-        document = from_config.build_of_layers(known, model, tables, devices, ranks, by == LONG_BY_VLLM)
+        return composed_profile(known.name, model, devices, by)
+    ranks = experts if engines > 1 else 1
+    document = from_config.build_of_layers(known, model, tables, devices, ranks, by == LONG_BY_VLLM)
     return parse_profile(document, document["name"])

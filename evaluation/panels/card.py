@@ -11,8 +11,8 @@ from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.evaluation.markdown import header, row
 from servegym.evaluation.panels.evaluation import Evaluation, judged_policies
 from servegym.evaluation.panels.provenance import SEEN, UNKNOWN, TrainedOn
-from servegym.evaluation.panels.tables import ALL, TDG, scores_in, select
-from servegym.evaluation.panels.wording import SCORES, limits, mean_of, percent, range_of
+from servegym.evaluation.panels.tables import ALL, TDG, accounts, scores_in, select
+from servegym.evaluation.panels.wording import SCORES, STARVED, limits, mean_of, percent, range_of
 from servegym.evaluation.reports.notes import profile_notes
 from servegym.evaluation.reports.page import flat, text_of
 from servegym.evaluation.summary import BETTER, REFERENCE, SAME, WORSE
@@ -44,7 +44,7 @@ def model_card(evaluation: Evaluation, label: str, cells: pd.DataFrame, groups: 
         "What it is": _what(evaluation, label),
         "What it was trained on": _training(evaluation, label),
         "How it was evaluated": _bullets([f"{evaluation.title}.", *_cases(evaluation, own), *limits(evaluation)]),
-        "Results": _results(evaluation, groups),
+        "Results": _results(evaluation, cells, groups),
         "Where it loses": _losses(evaluation, label, own, groups),
         "Limits of use": _bullets(_limits_of_use(evaluation, label)),
     }
@@ -118,8 +118,8 @@ def _cases(evaluation: Evaluation, own: pd.DataFrame) -> list[str]:
     return lines
 
 
-def _results(evaluation: Evaluation, groups: pd.DataFrame) -> str:
-    """Tables over all cells and by load, of every policy, for each score."""
+def _results(evaluation: Evaluation, cells: pd.DataFrame, groups: pd.DataFrame) -> str:
+    """Tables over all cells and by load, of every policy, for each score; and at whose cost."""
     parts = []
     for score in scores_in(groups):
         parts.append(SCORES[score] + f" Differences are to {evaluation.baseline_label}.")
@@ -128,6 +128,8 @@ def _results(evaluation: Evaluation, groups: pd.DataFrame) -> str:
                 lines = header(f"{group}", "mean", "IQM", "difference, 95 % interval", "better in")
                 lines += [_result(line) for _, line in rows.iterrows()]
                 parts.append("\n".join(lines))
+    rows = accounts(cells)
+    parts += [STARVED, "\n".join([*header(*rows[0]), *(row(*line.values()) for line in rows)])]
     return "\n\n".join(parts)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.panels.provenance import SEEN, UNKNOWN
-from servegym.evaluation.panels.tables import GROUPS, TDG, conclusions, select
-from servegym.evaluation.panels.wording import SCORES, limits, mean_of, percent, range_of
+from servegym.evaluation.panels.tables import GROUPS, TDG, accounts, conclusions, select
+from servegym.evaluation.panels.wording import SCORES, STARVED, limits, mean_of, percent, range_of
 from servegym.evaluation.reports import page
 from servegym.evaluation.reports.notes import profile_notes
 from servegym.evaluation.summary import REFERENCE
@@ -52,12 +52,19 @@ def evaluation_report(
             page.figure(page.inline_png(profile, PROFILE_CAPTION), PROFILE_CAPTION),
         ),
         page.section("Cells together", *_groups(groups)),
+        page.section("At whose cost", page.paragraph(STARVED), page.table(_frame(accounts(cells)), "whole")),
         page.section("Every cell", *_cells(cells)),
         page.section("What these figures are not", page.bullets([*limits(evaluation), *_devices(evaluation)])),
         page.section("What was run", page.facts(evaluation.identity)),
     ]
     path.write_text(page.page(evaluation.title, body), encoding="utf-8")
     return path
+
+
+def _frame(rows: list[dict[str, str]]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(rows)
 
 
 def _held_out(evaluation: Evaluation, cells: pd.DataFrame) -> list[str]:

@@ -16,15 +16,16 @@ from servegym.scenarios.load import load_title
 if TYPE_CHECKING:
     import pandas as pd
 
-TDG = "tdg_ratio"
+TDG, ATTAINMENT = "tdg_ratio", "slo_attainment"
 ALL = "all"
 GROUPS = (ALL, "load", "trace", "device")
 RUNS_FILE, CELLS_FILE, GROUPS_FILE = "runs.parquet", "cells.csv", "groups.csv"
 
 
 def scores_of(runs: pd.DataFrame) -> list[str]:
-    """The columns policies are judged by: the TDG ratio, and its share of the bound where every run has one."""
-    return [TDG] + [SHARE_OF_BOUND] * (SHARE_OF_BOUND in runs and not runs[SHARE_OF_BOUND].isna().any())
+    """The columns policies are judged by: the TDG ratio, its share of the bound where every run has one, attainment."""
+    bounded = SHARE_OF_BOUND in runs and not runs[SHARE_OF_BOUND].isna().any()
+    return [TDG, *[SHARE_OF_BOUND] * bounded, ATTAINMENT]
 
 
 def cells_table(evaluation: Evaluation, runs: pd.DataFrame) -> pd.DataFrame:
@@ -146,6 +147,16 @@ def _conclusion(evaluation: Evaluation, rows: pd.DataFrame) -> str:
             parts.append(f"{word}: {named}")
     title = rows["group"].iloc[0]
     return f"{title[0].upper()}{title[1:]}, against {evaluation.baseline_label}: {'; '.join(parts)}."
+
+
+def accounts(cells: pd.DataFrame) -> list[dict[str, str]]:
+    """What gain and attainment do not show: a row a policy, by load in words; means over the cells of a load."""
+    means = cells.groupby(["policy", "load"], sort=False)[["starved", "ttft_p99_s"]].mean()
+    rows: dict[str, dict[str, str]] = {}
+    for (policy, load), of in means.iterrows():
+        words = f"{of['starved']:.4f}, {of['ttft_p99_s']:.2f} s"
+        rows.setdefault(policy, {"policy": policy})[f"load {load_title(load)}"] = words
+    return list(rows.values())
 
 
 def save_tables(runs: pd.DataFrame, cells: pd.DataFrame, groups: pd.DataFrame, directory: Path) -> list[Path]:

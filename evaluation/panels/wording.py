@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from servegym.evaluation.panels.evaluation import Evaluation
-from servegym.evaluation.panels.tables import TDG
+from servegym.evaluation.panels.tables import ATTAINMENT, TDG
 from servegym.evaluation.summary import SHARE_OF_BOUND
 from servegym.scenarios.load import load_title
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 SCORES = {
     TDG: "TDG ratio: gain over ideal gain.",
     SHARE_OF_BOUND: "Share of the bound: gain over what no policy can exceed, even one that knows the future.",
+    ATTAINMENT: "SLO attainment: share of the requests that met their SLOs.",
 }
+STARVED = "Starved: share of the requests never served, or over 10 times late; and the p99 of TTFT in seconds."
 
 
 def mean_of(row: pd.Series, name: str, sign: str = "") -> str:

@@ -64,6 +64,7 @@ def _load_section(load: Any, at_load: pd.DataFrame) -> str:
             "of low priority": row["slo_attainment_low_priority"],
             "violations": with_interval(row, "violations"),
             **{name: row[name] for name in classes_of(at_load)},
+            "starved": row["starved"],
             "TTFT p99 (s)": row["ttft_p99_s"],
             "evictions": row["preemptions"],
         }

@@ -32,8 +32,8 @@ UNITS = {
     "energy_kwh_at_most_per_million_tokens": "kWh",
 }
 SHARES = (
-    "gain_ratio", "tdg_ratio", "slo_attainment", "engine_slo_attainment", "violations", "on_time_token_share", "kv_use",
-    "cached_share",
+    "gain_ratio", "tdg_ratio", "slo_attainment", "engine_slo_attainment", "violations", "starved",
+    "on_time_token_share", "kv_use", "cached_share",
 )  # fmt: skip
 
 

@@ -86,6 +86,7 @@ def _headline(summary: Mapping[str, Any]) -> dict[str, str]:
         "TDG ratio" if summary["tdg_ratio"] is not None else "gain / ideal gain": text(summary["gain_ratio"]),
         "SLO attainment": text(summary["slo_attainment"]),
         "violations": text(summary["violations"]),
+        "starved": text(summary["starved"]),
         "tokens in time": text(summary["on_time_token_share"]),
         "within SLO": f"{text(summary['slo_throughput_per_s'])} requests/s",
         "throughput": f"{text(summary['throughput_tokens_per_s'])} tokens/s",
@@ -106,6 +107,7 @@ def _by_priority(result: Result) -> pd.DataFrame:
             "finished": int(of["finish_s"].notna().sum()),
             "SLO attainment (share)": of["attained"].mean(),
             "violations (share)": of["violated"].mean(),
+            "starved (share)": of["starved"].mean(),
             "gain / ideal gain": of["gain"].sum() / of["ideal_gain"].sum(),
             **{
                 f"{name.upper()} {quantile} (s)": value

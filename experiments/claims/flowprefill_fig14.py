@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.baselines.registry import scheduler as find_scheduler
-from servegym.experiments.claims.harness.cells import Cell, deployment_of
+from servegym.experiments.claims.harness.cells import Cell, deployment_of, spec_of
 from servegym.experiments.claims.harness.checks import Check, Range
 from servegym.experiments.claims.harness.claim import claim
 from servegym.experiments.claims.harness.first_tokens import ONE_AND_ONE, missed
 from servegym.experiments.claims.harness.rows import over_loads
 from servegym.experiments.claims.harness.served import begin
 from servegym.experiments.claims.harness.settings import FULL_SEED, Setting, Size, idle_prefill_s, seed_of
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.workload import Workload
-from servegym.traces.workloads import build_workload
+from servegym.scenarios.spec import ServingSpec
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,30 +42,31 @@ def cells(setting: Setting, size: Size) -> Iterator[Cell]:
                     yield free._replace(operators=COSTLY)
 
 
-def prompts(cell: Cell, requests: int, rate_per_s: float, seed: int) -> Workload:
-    return build_workload(
-        cell.family, requests=requests, rate_per_s=rate_per_s, slo=cell.slo,
-        seed=seed_of(cell.family, seed), max_prompt_tokens=MOST_PROMPT_TOKENS,
+def served(cell: Cell, requests: int, rate_per_s: float, seed: int) -> ServingSpec:
+    """What a cell serves, of short prompts only; SLOs are the recipe's."""
+    return spec_of(cell).replaced(
+        load=None, rate_per_s=rate_per_s, requests=requests, seed=seed_of(cell.family, seed), slo=cell.slo,
+        max_prompt_tokens=MOST_PROMPT_TOKENS, keep_slos=True,
     )  # fmt: skip
 
 
 @functools.cache
 def capacity_per_s(setting: Setting) -> float:
     """Prompts per second that a prefill engine serves whole, one at a time, never idle."""
-    table = prompts(Cell(*setting, "", 1.0, 0, 0, slo="flowprefill"), 1000, 1.0, FULL_SEED).table
+    cell = Cell(*setting, SCHEDULERS["FlowPrefill"], 1.0, 0, 1, slo="flowprefill")
+    table = served(cell, 1000, 1.0, FULL_SEED).workload().table
     return 1 / float(idle_prefill_s(setting.device, table).mean())
 
 
 def measure(cell: Cell) -> dict[str, Any]:
     requests = max(40, REQUESTS * min(cell.requests, 1000) // 1000)
-    workload = prompts(cell, requests, cell.load * capacity_per_s(cell.setting), cell.seed)
-    deployment = deployment_of(cell.device, cell.engines, cell.operators)
-    run = begin(Scenario(workload, deployment, find_scheduler(cell.scheduler)))
+    spec = served(cell, requests, cell.load * capacity_per_s(cell.setting), cell.seed)
+    run = begin(spec.build(deployment=deployment_of(cell.device, cell.engines, cell.operators)))
     run.run()
     first_s = run.arrays.outcomes["first_token_s"]
     return {
         "attainment": float(1 - missed(run.arrays, np.inf).mean()),
-        "first_tokens_per_s": float(requests / (first_s.max() - workload.table["arrival_s"][0])),
+        "first_tokens_per_s": float(requests / (first_s.max() - run.scenario.workload.table["arrival_s"][0])),
         "preemptions_per_request": float(run.arrays.engines[0].totals.preemptions / requests),
     }
 

@@ -84,7 +84,7 @@ def _attention(table: pd.DataFrame, length: str, shape: ModelShape, devices: int
     table = table[
         (table["num_key_value_heads"] == max(1, shape.kv_heads // devices))
         & (table["head_dim"] == shape.head_dim)
-        & (table["kv_cache_dtype"] == "bfloat16")
+        & (table["kv_cache_dtype"] == ("bfloat16" if shape.kv_number_bytes == 2 else "fp8"))
     ]
     heads = shape.heads // devices
     measured = np.array(sorted(set(table["num_heads"])))

@@ -70,10 +70,11 @@ def kernels_of(gpu: Gpu, model: Model, by: str | None = None) -> tuple[Kernels, 
 
 
 def profile_name(gpu: Gpu, model: Model, devices: int) -> str:
-    """gpu-model-tpN, as profiles are named."""
+    """gpu-model-tpN, as profiles are named; with the precision where it is not 16 bits."""
     words = re.sub(r"[^a-z0-9.]+", "-", model.name.split("/")[-1].lower()).strip("-.")
     precision = "" if model.precision == "bf16" else f"-{model.precision}"
-    return f"{gpu.name}-{words or 'model'}{precision}" + (f"-tp{devices}" if devices > 1 else "")
+    cached = "-kv8" if model.shape.kv_number_bytes == 1 else ""
+    return f"{gpu.name}-{words or 'model'}{precision}{cached}" + (f"-tp{devices}" if devices > 1 else "")
 
 
 def build(
@@ -112,6 +113,7 @@ def build(
     )
     source = SYNCHRONOUS_SOURCE if cpu_overhead_s == SYNCHRONOUS_S else "As given."
     parallel = f" --ep {expert_parallel}" if expert_parallel > 1 else ""
+    parallel += " --kv-precision fp8" if model.shape.kv_number_bytes == 1 else ""
     command = f"servegym profile from-config CONFIG.json --gpu {gpu.name} --tp {devices}{parallel} --by {error_class}"
     return document_of(recipe, kv, cpu_overhead_s, source, command=command)
 

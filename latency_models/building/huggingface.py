@@ -12,6 +12,7 @@ from servegym.errors import ProfileError, ServegymError
 from servegym.latency_models.building.shapes import MixtureShape, ModelShape
 
 PRECISIONS = {"bf16": 2.0, "fp8": 1.0, "int4": 0.5}  # bytes of a weight of the layers
+KV_PRECISIONS = {"bf16": 2, "fp8": 1}  # bytes of a cached key or value
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 UNKNOWN_KINDS = {
     "kv_lora_rank": "latent attention (MLA)",
@@ -30,14 +31,14 @@ class Model:
     left_out: tuple[str, ...] = ()
 
 
-def read_model(path: Path, precision: str | None = None) -> Model:
-    """The model in a config.json; precision: instead of the file's own.
+def read_model(path: Path, precision: str | None = None, kv_precision: str = "bf16") -> Model:
+    """The model in a config.json; precision: instead of the file's own. kv_precision: of cached keys and values.
 
     Raises ProfileError for a file that is none, a field that is missing or out of range, and a model of another kind.
     """
     document = read_config(path, ProfileError)
     name = str(document.get("_name_or_path") or (path.parent.name if path.name == "config.json" else path.stem))
-    return model_of(document, name, precision, str(path))
+    return model_of(document, name, precision, str(path), kv_precision)
 
 
 def read_config(path: Path, error_type: type[ServegymError]) -> dict[str, Any]:
@@ -53,7 +54,10 @@ def read_config(path: Path, error_type: type[ServegymError]) -> dict[str, Any]:
     return document
 
 
-def model_of(document: Mapping[str, Any], name: str, precision: str | None = None, where: str = "config") -> Model:
+def model_of(
+    document: Mapping[str, Any], name: str, precision: str | None = None, where: str = "config",
+    kv_precision: str = "bf16",
+) -> Model:  # fmt: skip
     """The model that a config describes. Raises as `read_model`."""
     quantisation = document.get("quantization_config")
     if isinstance(document.get("text_config"), dict):  # a model of several modalities
@@ -65,6 +69,8 @@ def model_of(document: Mapping[str, Any], name: str, precision: str | None = Non
     precision = precision or precision_of(quantisation, where)
     if precision not in PRECISIONS:
         raise ProfileError(f"precision '{precision}' is not known; there is {', '.join(PRECISIONS)}")
+    if kv_precision not in KV_PRECISIONS:
+        raise ProfileError(f"KV precision '{kv_precision}' is not known; there is {', '.join(KV_PRECISIONS)}")
     heads, hidden = (_number(document, field, where) for field in ("num_attention_heads", "hidden_size"))
     numbers: dict[str, Any] = {
         "layers": _number(document, "num_hidden_layers", where),
@@ -74,6 +80,7 @@ def model_of(document: Mapping[str, Any], name: str, precision: str | None = Non
         "head_dim": _number(document, "head_dim", where, hidden // heads),
         "vocabulary": _number(document, "vocab_size", where),
         "number_bytes": PRECISIONS[precision],
+        "kv_number_bytes": KV_PRECISIONS[kv_precision],
         "tied": bool(document.get("tie_word_embeddings", False)),
     }
     if heads % numbers["kv_heads"]:

@@ -50,7 +50,7 @@ def test_json_is_all_there_is_on_standard_output_and_the_same_again(servegym, tm
 def test_the_share_of_the_bound(servegym, tmp_path):
     document = json.loads(servegym(*ARGUMENTS, "--bound", "--json", "-").stdout)
     assert document["no_bound"] is None
-    assert {row["score"] for row in document["groups"]} == {"tdg_ratio", "share_of_bound"}
+    assert {row["score"] for row in document["groups"]} == {"tdg_ratio", "share_of_bound", "slo_attainment"}
     runs = pd.read_parquet(tmp_path / "out/runs.parquet")
     assert runs["share_of_bound"].between(0, 1).all()
     assert (runs["share_of_bound"] >= runs["tdg_ratio"] * (1 - 1e-6)).all()

@@ -39,6 +39,9 @@ def test_a_profile_of_a_config_serves(servegym, tmp_path, monkeypatch):
         (("validate", "requests.csv"), ("--profile",)),
         (("validate", "requests.csv", "--profile", "a100-llama3-8b"), ("requests.csv", "cannot be read")),
         (("validate",), ("SERVEGYM_DATA is not set",)),
+        (("validate", "--closed-loops"), ("SERVEGYM_DATA is not set",)),
+        (("validate", "--closed-loops", "--run", "llama"), ("--closed-loops", "--run")),
+        (("profile", "from-config", "small.json", "--gpu", "h100", "--kv-precision", "int4"), ("int4", "fp8")),
     ],
 )
 def test_wrong_values_are_told_on_one_line(servegym, tmp_path, monkeypatch, arguments, words):

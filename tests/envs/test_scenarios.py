@@ -209,6 +209,18 @@ def test_requests_that_are_too_long_are_left_out():
     assert shorter > 2 * all_of_it
 
 
+def test_prompts_too_long_are_left_out_of_episodes_and_of_the_load():
+    one = {"requests": 2000, "load": 1.0, "load_profile": (STEADY,), "engines": 1, "router": None}
+    source = EPISODES.replaced(trace=("sharegpt",), max_prompt_tokens=100, **one)
+    workload = source(np.random.default_rng(0)).workload
+    assert workload.table["prompt_tokens"].max() <= 100 < workload.table["output_tokens"].max()
+    limited, all_of_them = (
+        saturation.known_saturation_rate_per_s("sharegpt", DEVICE, "proserve", max_prompt_tokens=limit)
+        for limit in (100, None)
+    )
+    assert limited > 1.2 * all_of_them and workload.rate_per_s == pytest.approx(limited, rel=0.1)
+
+
 def test_a_scenario_is_made_in_much_less_time_than_its_requests_alone_take_anew():
     source, generator = EPISODES, rng()
 

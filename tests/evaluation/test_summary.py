@@ -33,6 +33,7 @@ def cells_of(tdg: dict[str, list[float]], load: float = 1.0) -> pd.DataFrame:
             "slo_attainment_low_priority": None,
             "ttft_p99_s": 1.0,
             "preemptions": seed,
+            "starved": 0.0,
         }
         for scheduler, values in tdg.items()
         for seed, value in enumerate(values)

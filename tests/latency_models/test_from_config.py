@@ -85,6 +85,9 @@ def test_files(tmp_path):
     assert "sliding window" in model.left_out[0]
     with pytest.raises(ProfileError, match="precision 'fp4'"):
         read_model(file, "fp4")
+    with pytest.raises(ProfileError, match="KV precision 'int4'"):
+        read_model(file, kv_precision="int4")
+    assert read_model(file, kv_precision="fp8").shape.kv_number_bytes == 1
 
 
 def test_weights_by_precision_and_ties():
@@ -165,6 +168,20 @@ def test_eight_bits_read_half_and_compute_faster():
     for batch, low, high in ((decodes(1, 512), 0.5, 0.8), (prefills(1, 8192), 0.5, 0.95)):
         assert low < narrow.device.evaluate(batch)[0] / wide.device.evaluate(batch)[0] < high
     assert narrow.kv.total_blocks > wide.kv.total_blocks
+
+
+@needs_data
+def test_keys_of_eight_bits_are_read_in_less_time_and_take_half_the_memory():
+    small = ModelShape(32, 4096, 32, 8, 128, 14336, 128256, kv_number_bytes=1)
+    (wide, _), (narrow, document) = built("h100", LLAMA_3_8B), built("h100", small)
+    assert document["name"].endswith("-kv8")
+    assert "--kv-precision fp8" in document["provenance"]["command"]
+    assert narrow.kv.usable_bytes == wide.kv.usable_bytes
+    assert narrow.kv.total_blocks - 2 * wide.kv.total_blocks in (0, 1)
+    long, short = decodes(64, 8192), decodes(1, 16)
+    assert 0.5 < narrow.device.evaluate(long)[0] / wide.device.evaluate(long)[0] < 0.85
+    assert 0.9 < narrow.device.evaluate(short)[0] / wide.device.evaluate(short)[0] < 1.1
+    assert "attention" in built("a100", small)[1]["error"]["statement"]  # that table has no such keys
 
 
 @needs_data

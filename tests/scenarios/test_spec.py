@@ -306,3 +306,12 @@ def test_what_the_page_says_runs():
     first, pools = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL))
     assert ServingSpec.from_json(first) == names["spec"]
     assert servegym.ServingSpec.from_json(pools).fleet.total == 6
+
+
+def test_longer_prompts_are_left_out_of_the_requests_and_of_what_the_load_is_relative_to():
+    spec = ServingSpec().with_words({"trace": "sharegpt", "requests": 200, "load": 1.0, "max_prompt_tokens": 100})
+    short, all_of_them = spec.workload(), spec.replaced(max_prompt_tokens=None).workload()
+    assert short.table["prompt_tokens"].max() <= 100 < all_of_them.table["prompt_tokens"].max()
+    assert short.rate_per_s > 1.2 * all_of_them.rate_per_s
+    with pytest.raises(SpecError, match="max_prompt_tokens is 0; it should be a whole number of 1 or more"):
+        spec.replaced(max_prompt_tokens=0)

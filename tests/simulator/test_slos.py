@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from servegym.simulator.simulation import Simulation
-from servegym.simulator.slos import MOST_CLASSES, attained, missed, slo_classes, violated
+from servegym.simulator.slos import MOST_CLASSES, attained, missed, slo_classes, starved, violated
 from tests.simulator.scenes import requests, scene
 
 pytestmark = pytest.mark.nojit
@@ -37,6 +37,21 @@ def test_one_stall_violates_where_the_mean_attains():
     summary = ran(pair).result().summary
     assert summary["slo_attainment"] == 1 and summary["violations"] == 0.5
     assert ran(pair).result().requests["violated"].tolist() == [True, False]
+
+
+def test_starved_are_those_over_ten_times_late_and_those_never_served():
+    # One at a time: a token of prompt or answer takes a second. Request 1 waits for request 0: its TTFT is 20 - 1 + 1.
+    rows = requests(
+        prompt_tokens=[10, 1, 1], output_tokens=[10, 1, 1], arrival_s=[0.0, 1.0, 100.0], ttft_slo_s=[1.0, 1.9, 2.1],
+        tpot_slo_s=99.0,
+    )  # fmt: skip
+    table = rows.table
+    ttft_s, ttlt_s = np.array([10.0, 20.0, np.nan]), np.array([20.0, 20.0, np.nan])
+    assert starved(table, ttft_s, ttlt_s).tolist() == [False, True, True]  # ten times is not over ten times
+    by_ttlt = requests(prompt_tokens=[1, 1], ttft_slo_s=0.1, ttlt_slo_s=[3.0, 1.0]).table
+    assert starved(by_ttlt, np.array([9.0, 9.0]), np.array([29.0, 11.0])).tolist() == [False, True]
+    result = ran(rows).result()
+    assert result.summary["starved"] == result.requests["starved"].mean()
 
 
 def test_by_class_and_priority():

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 def show_evaluation(evaluation: Evaluation, cells: pd.DataFrame, groups: pd.DataFrame, console: Console) -> None:
     """Tables of each score, and what the TDG ratios say in words."""
     from servegym.evaluation.panels.tables import conclusions, scores_in
-    from servegym.evaluation.panels.wording import SCORES
+    from servegym.evaluation.panels.wording import SCORES, STARVED
 
     console.print(evaluation.title)
     for score in scores_in(groups):
         console.print(SCORES[score])
         _over_all(evaluation, groups, score, console)
         _by_load(evaluation, groups, score, console)
+    console.print(STARVED)
+    _accounts(cells, console)
     console.print(
         f"Differences are to {evaluation.baseline_label}, on the same requests; intervals are 95 % of a stratified "
         "bootstrap over seeds. Better in: share of the runs above the baseline's."
@@ -70,6 +72,16 @@ def _by_load(evaluation: Evaluation, groups: pd.DataFrame, score: str, console: 
             for title in titles
         ]
         table.add_row(label, *cells)
+    console.print(table)
+
+
+def _accounts(cells: pd.DataFrame, console: Console) -> None:
+    from servegym.evaluation.panels.tables import accounts
+
+    rows = accounts(cells)
+    table = new_table(*rows[0], title="Starved, and p99 of TTFT")
+    for row in rows:
+        table.add_row(*row.values())
     console.print(table)
 
 

@@ -231,6 +231,9 @@ def from_config(
         typer.Option(metavar="bf16|fp8|int4", help="Weights of the layers.", show_default="the config's",
                      rich_help_panel=options.WHAT),
     ] = None,
+    kv_precision: Annotated[
+        str, typer.Option(metavar="bf16|fp8", help="Cached keys and values.", rich_help_panel=options.WHAT)
+    ] = "bf16",
     by: Annotated[
         str | None,
         typer.Option(metavar="tables|roofline", help="What the times rest on.",
@@ -266,7 +269,7 @@ def from_config(
 
     if by not in (None, building.TABLES, building.ROOFLINE):
         raise ServegymError(f"--by {by} is not known; there is {building.TABLES} and {building.ROOFLINE}")
-    model = read_model(config, precision)
+    model = read_model(config, precision, kv_precision)
     document = building.build(
         gpu_named(gpu), model, tp, ep, by, cpu_overhead_s=cpu_overhead_ms * 1e-3, utilisation_percent=100 * utilisation
     )

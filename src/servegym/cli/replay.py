@@ -37,7 +37,8 @@ KEY = "OPENAI_API_KEY"
 
 @spec_options(
     only=(
-        "trace", "slo", "slo_scale", "keep_slos", "arrivals", "load_profile", "cv", "max_total_tokens", "window",
+        "trace", "slo", "slo_scale", "keep_slos", "arrivals", "load_profile", "cv", "max_total_tokens",
+        "max_prompt_tokens", "window",
         "device", "engines", "rate_per_s", "load", "requests", "seed",
     ),
     help_texts={
@@ -220,6 +221,7 @@ def show(document: dict[str, Any], console: Console) -> None:
         "SLO attainment": f"{number(document['slo_attainment'])} ({by_priority(document, 'slo_attainment')})",
         "violations": f"{number(document['violations'])} ({by_priority(document, 'violations')})",
         **violations_by_class(document),
+        "starved": f"{number(document['starved'])} ({by_priority(document, 'starved')})",
         "tokens in time": number(document["on_time_token_share"]),
         "time": f"{number(document['span_s'], 1)} s",
         "throughput": f"{number(document['throughput_tokens_per_s'], 1)} tokens/s, "

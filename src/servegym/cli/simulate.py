@@ -139,6 +139,7 @@ def show(document: dict[str, Any], console: Console) -> None:
         "SLO attainment": f"{number(document['slo_attainment'])} ({by_priority(document, 'slo_attainment')})",
         "violations": f"{number(document['violations'])} ({by_priority(document, 'violations')})",
         **violations_by_class(document),
+        "starved": f"{number(document['starved'])} ({by_priority(document, 'starved')})",
         "tokens in time": number(document["on_time_token_share"]),
         "simulated time": f"{number(document['span_s'], 1)} s",
         "throughput": f"{number(document['throughput_tokens_per_s'], 1)} tokens/s, "

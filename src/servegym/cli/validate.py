@@ -22,6 +22,8 @@ SERVEGYM_DATA=data servegym validate
 
 servegym validate --run llama-2-7b --run mixtral
 
+servegym validate --closed-loops
+
 servegym validate my_requests.csv --profile results/calibrate/mine.json --max-sequences 128
 """
 SHOWN = ("e2e", "itl", "ttft")
@@ -44,6 +46,12 @@ def validate(
         list[str] | None,
         typer.Option(metavar="WORD", help="Only runs whose name has it. Repeatable.", rich_help_panel=options.ON_WHAT),
     ] = None,
+    closed_loops: Annotated[
+        bool,
+        typer.Option(
+            "--closed-loops", help="The measured closed loops instead of the runs.", rich_help_panel=options.ON_WHAT
+        ),
+    ] = False,
     max_sequences: Annotated[
         int,
         typer.Option(min=1, metavar="N", help="max_num_seqs of REQUESTS' engine.", rich_help_panel=options.WHAT),
@@ -65,9 +73,13 @@ def validate(
     """Simulate runs that were measured on real engines, and show how far off the simulation is.
 
     Writes errors.csv, every figure measured and simulated under every assumption, and scatter.png. Nothing is fitted to
-    the runs, and none is left out.
+    the runs, and none is left out. Of closed loops it also says how well a simulation chooses among configurations.
     """
     check_output_folder(out)
+    if closed_loops:
+        if file is not None or profile is not None or run:
+            raise ServegymError("--closed-loops takes no requests, --profile or --run")
+        return _closed_loops(out, json)
     if (file is None) != (profile is None):
         raise ServegymError("requests of one's own take --profile, what served them; measured runs have their own")
     errors, requests = _own(file, profile, max_sequences, batch_tokens) if file and profile else _runs(run)
@@ -84,6 +96,37 @@ def validate(
     if json is not None:
         rows: list[dict[str, Any]] = errors.to_dict("records")
         write_json({"errors": rows, "by_request_percent": requests, "files": [path, picture]}, json)
+
+
+def _closed_loops(out: Path, json: str | None) -> None:
+    from servegym.evaluation.measured import ranking
+    from servegym.evaluation.measured.closed_loops import read_loops
+    from servegym.evaluation.measured.closed_study import medians, study
+    from servegym.evaluation.measured.plot import plot_loops
+    from servegym.evaluation.measured.runs import folder_of_runs
+    from servegym.evaluation.measured.study import HEADLINE
+
+    folder = folder_of_runs()
+    errors = study(read_loops(folder)[0], folder)
+    out.mkdir(parents=True, exist_ok=True)
+    path, picture = out / "errors.csv", out / "scatter.png"
+    errors.to_csv(path, index=False)
+    headlined = errors[errors["case"] == HEADLINE]
+    plot_loops(headlined, picture)
+    cases = new_table("median |error|, %", "points", "TPOT", "TTFT")
+    for name, rows in errors.groupby("case", sort=False):
+        found = medians(rows)
+        cases.add_row(str(name), number(len(rows)), number(found["tpot"], 1), number(found["ttft"], 1))
+    orders = ranking.orders(headlined)
+    order = new_table("order of configurations", "pairs right", "mean regret, %")
+    for metric, rows in orders.groupby("metric", sort=False):
+        order.add_row(str(metric), f"{rows['right'].sum()} of {rows['pairs'].sum()}", number(rows["regret"].mean(), 1))
+    console = console_for(json)
+    console.print(cases, order)
+    console.print(f"written: {path}, {picture}", soft_wrap=True)
+    if json is not None:
+        points: list[dict[str, Any]] = errors.to_dict("records")
+        write_json({"errors": points, "orders": orders.to_dict("records"), "files": [path, picture]}, json)
 
 
 def _own(

@@ -187,7 +187,7 @@ def test_a_beginning_that_the_engine_has():
     pool = Deployment(
         A_TOKEN_A_SECOND, A_TOKEN_A_SECOND, 100, 2, block_tokens=1, watermark=0.0, prefix_store=PrefixStore(64)
     )  # fmt: skip
-    simulation = Simulation(Scenario(workload, pool, scheduler("edf"), router=router("min-load")))
+    simulation = Simulation(Scenario(workload, pool, scheduler("edf"), router=router("min-load")), watched=True)
     known = simulation.router_state.known
     use_chunks(known.prefixes, known.prefixes.sent[1], int(known.snapshots[1].index_sets), 0, 0)
     got = of_routing(simulation, 1, 0.0, -1, 0, 2)

@@ -12,6 +12,7 @@ from servegym.evaluation.panels.panel import SERVED, Panel
 from servegym.evaluation.panels.plots import plot_differences, plot_profile
 from servegym.evaluation.panels.report import evaluation_report
 from servegym.evaluation.panels.tables import (
+    accounts,
     cells_table,
     conclusions,
     groups_table,
@@ -46,7 +47,7 @@ def runs_of(labels: list[str], seeds: int = 3) -> pd.DataFrame:
                         "trace": "azure-code", "device": device, "policy": label, "load": load,
                         "seed": 1_000_000 + 3 * cell + seed, "rate_per_s": 5.0, "tdg_ratio": tdg, "slo_attainment": tdg,
                         "slo_attainment_high_priority": tdg, "slo_attainment_low_priority": tdg, "ttft_p99_s": 1.0,
-                        "preemptions": 0, "violations": 1 - tdg, "violations_high_priority": 1 - tdg,
+                        "preemptions": 0, "starved": 0.0, "violations": 1 - tdg, "violations_high_priority": 1 - tdg,
                         "violations_low_priority": 1 - tdg,
                     }
                 )  # fmt: skip
@@ -106,13 +107,21 @@ def test_in_words(evaluation, runs):
 
 
 def test_the_bound_is_a_second_score(evaluation, runs):
-    assert scores_of(runs) == ["tdg_ratio"]
+    assert scores_of(runs) == ["tdg_ratio", "slo_attainment"]
     bounded = runs.assign(share_of_bound=runs["tdg_ratio"] / 0.95)
     groups = groups_table(evaluation, bounded)
     both = [select(groups, score=score).set_index("policy").loc["sjf", "mean"] for score in scores_of(bounded)]
     assert both[1] == pytest.approx(both[0] / 0.95)
     bounded.loc[3, "share_of_bound"] = math.nan
-    assert scores_of(bounded) == ["tdg_ratio"]
+    assert scores_of(bounded) == ["tdg_ratio", "slo_attainment"]
+
+
+def test_at_whose_cost(evaluation, runs):
+    told = accounts(cells_table(evaluation, runs.assign(starved=np.where(runs["policy"] == "sjf", 0.25, 0.0))))
+    by_policy = {row.pop("policy"): row for row in told}
+    assert list(by_policy) == list(evaluation.candidates)
+    assert {words.split(",")[0] for words in by_policy["sjf"].values()} == {"0.2500"}
+    assert {words.split(",")[0] for words in by_policy["edf"].values()} == {"0.0000"}
 
 
 def test_tables_are_written(evaluation, runs, tmp_path):

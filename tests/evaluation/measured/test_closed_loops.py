@@ -1,0 +1,196 @@
+"""Measured closed loops: which are taken, what is simulated of them, and what choosing by simulation costs."""
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from servegym.evaluation.measured import closed_page, experiments, few_points, ranking
+from servegym.evaluation.measured.closed_loops import CLAUSES, Loop, loop_of, read_loops, select
+from servegym.evaluation.measured.closed_study import CASES, figures_of, medians, profile_of, served, study, terms_of
+from servegym.evaluation.measured.engine_terms import ASYNCHRONOUS, SYNCHRONOUS
+from servegym.evaluation.measured.plot import plot_loops
+from servegym.evaluation.measured.runs import folder_of_runs
+from servegym.evaluation.measured.study import HEADLINE
+from servegym.latency_models.profile import load_profile
+from servegym.simulator.types import BATCH
+
+needs_data = pytest.mark.skipif("SERVEGYM_DATA" not in os.environ, reason="SERVEGYM_DATA names no measured loops")
+ROW = {
+    "id": "a", "series": "s", "collection": "2026-04-06.csv", "backend": "vllm", "backend_version": np.nan,
+    "kind": "dense", "mode": "agg", "gpu": "h200_sxm", "model": "meta-llama/Llama-3.1-70B", "precision": "fp8",
+    "wip": False, "isl": 1024, "osl": 128, "concurrency": 4, "gpus": 2, "tp_size": 2, "pp_size": 1,
+    "attention_dp_size": 1, "ttft_s": 0.1, "tpot_s": 0.01,
+}  # fmt: skip
+LOOP = Loop(
+    "point", "series", "NVIDIA", "h100", "Qwen/Qwen3-32B", 1, "bf16", "bf16", False, 320, 20, 2, 0.1, 0.01, "0.12.0",
+    False, 8192, 1024, 1.0,
+)  # fmt: skip
+
+
+def test_each_clause_leaves_out_its_own():
+    others = [
+        {"backend": "sglang"}, {"kind": "moe"}, {"mode": "disagg"}, {"gpu": "b200_sxm"}, {"wip": True},
+        {"concurrency": None}, {"gpus": 4}, {"model": "other"}, {"precision": "fp4"},
+    ]  # fmt: skip
+    table = pd.DataFrame(
+        [ROW, *(ROW | other for other in others), ROW | {"precision": None, "attention_dp_size": None}]
+    )
+    chosen, counts = select(table)
+    assert [out for _, out, _ in counts] == [1] * len(CLAUSES) == [1] * len(others)
+    assert counts[-1][2] == len(chosen) == 2
+
+
+def test_what_is_stated_of_an_engine():
+    of_scripts = loop_of(ROW)
+    assert (of_scripts.sequences, of_scripts.batch_tokens, of_scripts.kv_precision) == (4, 8192, "fp8")
+    assert terms_of(of_scripts) is ASYNCHRONOUS
+    lengths = of_scripts.workload().table
+    assert len(lengths) == 40
+    assert lengths["prompt_tokens"].min() >= 819 and lengths["prompt_tokens"].max() <= 1024
+    assert lengths["output_tokens"].min() >= 102 and lengths["output_tokens"].max() <= 128
+    unstated = loop_of(ROW | {"collection": "aic-auto-gap-analysis x", "precision": None, "backend_version": "0.12.0"})
+    assert (unstated.sequences, unstated.precision, unstated.kv_precision) == (1024, "bf16", "bf16")
+    assert terms_of(unstated) is SYNCHRONOUS
+    assert set(unstated.workload().table["prompt_tokens"]) == {1024}
+
+
+def test_a_closed_loop_by_hand():
+    """Two clients in step: each round is one prefill of both prompts and 19 decodes of both."""
+    profile = load_profile("a100-llama3-8b")
+    requests = served(LOOP, profile, 0.0)
+    assert len(requests) == 20
+    prefills = np.zeros(1, BATCH)
+    prefills["prefill_requests"], prefills["prefill_tokens"] = 2, 640
+    prefills["prefill_tokens_squared"], prefills["longest_prefill_tokens"] = 2 * 320**2, 320
+    assert requests["ttft_s"].to_numpy() == pytest.approx(float(profile.device.evaluate(prefills)[0]))
+    assert requests["tpot_s"].std() < 1e-9
+    arrivals = np.sort(requests["arrival_s"].to_numpy()).reshape(10, 2)
+    assert np.ptp(arrivals, axis=1).max() < 1e-9  # both send at the same time
+    round_s = requests["ttft_s"].iloc[0] + 19 * requests["tpot_s"].iloc[0]
+    assert np.diff(arrivals[:, 0]) == pytest.approx(round_s, abs=1e-6)
+    slower = served(LOOP, profile, 0.005)
+    assert (slower["tpot_s"] - requests["tpot_s"]).to_numpy() == pytest.approx(0.005)
+
+
+def test_clients_apart_and_prompts_in_the_cache():
+    profile = load_profile("a100-llama3-8b")
+    plain = served(LOOP, profile, 0.0)
+    apart = replace(LOOP, apart_s=0.01)
+    later = served(apart, profile, 0.0)
+    assert later["request"].tolist() == list(range(20))
+    assert later["ttft_s"].std() > 1e-4
+    assert (later["ttft_s"] - apart.later_s()).min() > 0
+    assert later["ttft_s"].mean() - plain["ttft_s"].mean() > -0.01
+    cached = served(replace(LOOP, prompts=2), profile, 0.0)
+    assert cached["cached_tokens"].tolist() == [0, 0] + [304] * 18  # of 320 tokens at least one is computed
+    assert cached["ttft_s"].iloc[2:].max() < plain["ttft_s"].min()
+
+
+def test_figures_are_means_or_medians_with_or_without_the_burst():
+    requests = pd.DataFrame({
+        "ttft_s": [9.0, 9.0, 1.0, 2.0, 6.0], "tpot_s": 0.1, "ttlt_s": 0.0, "output_tokens": 11, "cached_tokens": 0
+    })  # fmt: skip
+    requests["ttlt_s"] = requests["ttft_s"] + 1.0
+    headline, median, warm = CASES[:3]
+    assert figures_of(requests, LOOP, headline) == pytest.approx({"ttft": 27 / 5, "tpot": 0.1})
+    assert figures_of(requests, LOOP, median)["ttft"] == pytest.approx(6.0)
+    assert figures_of(requests, LOOP, warm)["ttft"] == pytest.approx(3.0)
+
+
+def test_tau_pairs_and_regret_by_hand():
+    measured, simulated = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.1, 3.1, 2.9, 5.0])
+    assert ranking.tau(measured, simulated) == pytest.approx((5 - 1) / 6)
+    assert ranking.pairs(measured, simulated) == (5, 6)
+    assert ranking.pairs(np.array([1.0, 1.0, 2.0]), np.array([1.0, 2.0, 3.0])) == (2, 2)  # a tie has no order
+    assert ranking.regret(measured, simulated, higher=True) == 0.0
+    assert ranking.regret(np.array([10.0, 8.0]), np.array([1.0, 2.0]), higher=True) == pytest.approx(20.0)
+    assert ranking.regret(np.array([10.0, 8.0]), np.array([1.0, 2.0]), higher=False) == pytest.approx(25.0)
+
+
+def points(simulated_tpot_s, tpot_s=(0.010, 0.018, 0.028)):
+    """One series: three numbers of clients; TTFT takes next to no time."""
+    return pd.DataFrame({
+        "case": HEADLINE, "point": ["a", "b", "c"], "series": "s", "source": "NVIDIA", "gpu": "h100", "model": "m/m",
+        "tp": 2, "precision": "bf16", "configuration": "h100 tp2 bf16", "isl": 1024, "osl": 101, "clients": [8, 16, 32],
+        "tpot_s": tpot_s, "simulated_tpot_s": simulated_tpot_s, "ttft_s": 1e-9, "simulated_ttft_s": 1e-9,
+    })  # fmt: skip
+
+
+def test_choices_under_a_limit_by_hand():
+    right = ranking.with_throughput(points((0.011, 0.019, 0.029)))
+    assert right["throughput"].tolist() == pytest.approx([8 / 1.0 / 2, 16 / 1.8 / 2, 32 / 2.8 / 2])
+    assert ranking.choose(right, 0.020) == ranking.Choice(0.020, True, 0.0, 0.0, False)
+    assert ranking.choose(right, 0.005) is None
+    short = ranking.choose(ranking.with_throughput(points((0.011, 0.019, 0.019))), 0.020)
+    assert (short.right, short.none) == (False, False)
+    assert short.over == pytest.approx(40.0) and np.isnan(short.regret)
+    long = ranking.choose(ranking.with_throughput(points((0.011, 0.021, 0.030))), 0.020)
+    assert long.regret == pytest.approx(100 * (1 - 8 / (16 / 1.8)))
+    assert ranking.choose(ranking.with_throughput(points((0.021, 0.021, 0.030))), 0.020).none
+    assert [choice.limit_s for choice in ranking.choices(points((0.011, 0.019, 0.029)), ["series"])] == [0.015, 0.020]
+
+
+def test_groups_are_configurations_of_the_same_work():
+    one = points((0.011, 0.019, 0.029))
+    other = one.assign(configuration="h200 tp1 bf16", tp=1, tpot_s=one["tpot_s"] * 1.5, simulated_tpot_s=0.02)
+    groups = dict(ranking.configurations(pd.concat([one, other, one.assign(isl=4096)], ignore_index=True)))
+    assert set(groups) == {("m/m", 1024, 101, clients) for clients in (8, 16, 32)}
+    orders = ranking.orders(pd.concat([one, other], ignore_index=True))
+    by_tpot = orders[orders["metric"] == "tpot"]
+    assert by_tpot["tau"].tolist() == [1.0, 1.0, -1.0]
+    assert by_tpot["regret"].tolist() == pytest.approx([0.0, 0.0, 50.0])
+
+
+def test_the_cpu_time_of_a_request_is_found_where_it_was_put():
+    """Measured: simulated and 50 us a client, on two GPUs and on eight."""
+    two = points(simulated := np.array([0.010, 0.011, 0.012]), simulated + 50e-6 * np.array([8, 16, 32]))
+    two = two.assign(osl=1024)
+    errors = pd.concat([two, two.assign(tp=8, point=["d", "e", "f"])], ignore_index=True)
+    errors["tpot_error"] = 100 * (errors["simulated_tpot_s"] / errors["tpot_s"] - 1)
+    found = experiments.cpu_of_requests(errors)
+    assert found["slope"] == pytest.approx(50e-6)
+    assert (found["fitted"], found["judged"]) == (3, 3)
+    assert found["after"] == pytest.approx(0, abs=1e-9) and found["before"] > 3
+
+
+def test_a_calibration_finds_what_was_put_in():
+    simulated, clients = np.array([0.010, 0.012, 0.020]), np.array([4.0, 64.0, 16.0])
+    measured = 1.1 * simulated + 40e-6 * clients
+    assert few_points.calibration(measured, simulated, clients) == pytest.approx((1.1, 40e-6))
+    assert few_points.calibration(measured[:1], simulated[:1], clients[:1]) == pytest.approx((1.1 + 0.016, 0.0))
+    assert few_points.calibration(measured[:0], simulated[:0], clients[:0]) == (1.0, 0.0)
+    assert few_points.calibration(0.9 * simulated, simulated, clients) == pytest.approx((0.9, 0.0))
+    rows = pd.concat([points(simulated, measured)] * 4).assign(clients=np.tile(clients, 4), configuration="h100")
+    (left,) = few_points.curves(rows).to_numpy()
+    assert left[0] > 10
+    assert left[-1] < 1  # five of twelve rows, of three kinds: at least two kinds are among them
+    assert not len(few_points.curves(rows[:9]))
+
+
+@needs_data
+def test_the_selection_has_what_the_page_says():
+    loops, counts = read_loops(folder_of_runs())
+    assert len(loops) == counts[-1][2] == 144
+    assert sum(loop.source == "InferenceX" for loop in loops) == 70
+    assert len({loop.name for loop in loops}) == 144
+
+
+@needs_data
+def test_a_measured_point_comes_out(tmp_path):
+    """Llama-3.1-70B on eight H200s, 1024 / 1024, 4 clients: the page says 2.1 % of TPOT; nothing is fitted to it."""
+    folder = folder_of_runs()
+    (loop,) = (
+        one for one in read_loops(folder)[0]
+        if (one.gpu, one.tensor_parallel, one.isl, one.osl, one.clients) == ("h200", 8, 1024, 1024, 4)
+    )  # fmt: skip
+    errors = study([loop], folder, CASES)
+    applied = set(errors["case"])
+    assert {"headline", "16-bit keys", "roofline"} <= applied and "100 prompts" not in applied
+    assert medians(errors[errors["case"] == HEADLINE])["tpot"] < 4
+    assert profile_of(loop, folder).name == "h200-llama-3.1-70b-instruct-fp8-kv8-tp8"
+    assert plot_loops(errors[errors["case"] == HEADLINE], tmp_path / "loops.png").stat().st_size > 10_000
+    assert f"| {HEADLINE} |" in closed_page.by_case(errors)
+    assert 0 < experiments.compute_share(loop, folder) < 0.1
