@@ -17,6 +17,7 @@ from servegym.simulator.compilation import Compiled, source_digest
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.loop import advance
 from servegym.simulator.policies import Policy
+from servegym.simulator.speculating import speculating_pool
 
 
 def document_digest(document: Any, digits: int = 8) -> str:
@@ -40,7 +41,7 @@ def code_digests(policies: Iterable[Policy], deployment: Deployment | Cluster) -
     A version says too little while code is being written: results of an edited policy are other results.
     None for what was typed at a prompt and has no source to read.
     """
-    pools = deployment.pools
+    pools = [speculating_pool(pool) for pool in deployment.pools]
     kernels: dict[str, tuple[Compiled, ...]] = {
         "loop": (advance,),
         "latency": tuple(
@@ -59,7 +60,7 @@ def code_digests(policies: Iterable[Policy], deployment: Deployment | Cluster) -
 def deployment_digest(deployment: Deployment | Cluster) -> str:
     """Digest of the numbers of a deployment: coefficients, memory, roles and settings of its pools, and the link."""
     digest = hashlib.sha256()
-    for pool in deployment.pools:
+    for pool in map(speculating_pool, deployment.pools):
         for coefficients in (pool.device.coefficients, pool.estimator.coefficients):
             digest.update(np.ascontiguousarray(coefficients, "f8").tobytes())
         numbers = (pool.engines, pool.total_blocks, pool.block_tokens, pool.watermark, pool.role, pool.host)

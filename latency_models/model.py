@@ -13,12 +13,12 @@ from servegym.latency_models.form import LatencyForm, Values
 from servegym.latency_models.forms import estimator_forms, get_form
 from servegym.simulator.compilation import Compiled
 from servegym.simulator.signatures import Estimator
-from servegym.simulator.types import BATCH
+from servegym.simulator.types import BATCH, BATCH_SUMS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-BATCH_COLUMNS: tuple[str, ...] = tuple(BATCH.names or ())
+BATCH_COLUMNS: tuple[str, ...] = BATCH_SUMS
 
 
 @dataclass(frozen=True, eq=False)

@@ -81,6 +81,7 @@ def scenario_of(
         clients=whole_in(spec, "clients"),
         max_concurrency=whole_in(spec, "max_concurrency"),
         front_end=front_end_in(spec),
+        draft_seed=0 if spec.fleet.speculation is None else _seed_of_noise(spec, noise_seed),
     )
 
 
@@ -113,8 +114,14 @@ def disturbance_in(spec: ServingSpec, seed: int) -> Disturbance:
     names = ("noise", "drift_per_s", "shift_s", "shift_ratio")
     return Disturbance(
         **{name: fixed(name, getattr(one, name)) for name in names},
-        seed=seed if one.noise_seed is None else one.noise_seed,
+        seed=_seed_of_noise(spec, seed),
     )
+
+
+def _seed_of_noise(spec: ServingSpec, seed: int) -> int:
+    """seed: where the spec has none."""
+    given = spec.imperfection.noise_seed
+    return seed if given is None else given
 
 
 def workload_of(spec: ServingSpec, seed: int, rate_per_s: float | None = None, requests: int | None = None) -> Workload:

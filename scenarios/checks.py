@@ -19,6 +19,7 @@ from servegym.scenarios.fields import (
     NAME,
     NUMERIC,
     POLICY,
+    SPECULATION,
     WHOLE,
     WINDOW,
     Option,
@@ -67,6 +68,8 @@ def check_value(name: str, option: Option, value: Any) -> None:
         raise SpecError(f"{name} is {value!r}; it should be seed, first or a whole number of 0 or more")
     elif kind == FRONT_END:
         values.front_end_from(value)
+    elif kind == SPECULATION:
+        values.speculation_from(value)
     elif kind == FLAG and not isinstance(value, bool):
         raise SpecError(f"{name} is {value!r}; it should be true or false")
     elif kind == CORRECTION and not isinstance(value, bool) and not hasattr(value, "theta"):

@@ -17,6 +17,7 @@ from servegym.errors import SpecError
 from servegym.scenarios import fields, values
 from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec
 from servegym.simulator.front_end import FrontEnd
+from servegym.simulator.speculation import MOST_DRAFTS, Speculation
 
 Schema = dict[str, Any]
 TEXT: Schema = {"type": "string"}
@@ -139,6 +140,7 @@ def _kinds(option: fields.Option) -> list[dict[str, Any]]:
         fields.FLAG: [{"type": "boolean"}],
         fields.CORRECTION: [{"type": "boolean"}, OBJECT],
         fields.FRONT_END: [TEXT, front_end_schema()],
+        fields.SPECULATION: [TEXT, speculation_schema()],
         fields.INCIDENTS: [{"type": "array", "items": {"anyOf": [TEXT, INCIDENT]}}],
         fields.LOAD_PROFILE: [TEXT, profile, {"type": "array", "items": profile, "minItems": 1}],
         fields.POOLS: [{"type": "array", "items": POOL}],
@@ -162,6 +164,35 @@ def front_end_table() -> str:
     lines = ["| number | unit | default | time |", "|---|---|---|---|"]
     for field in dataclasses.fields(FrontEnd):
         default = "no" if field.default is False else f"{field.default:g}"
+        lines.append(f"| `{field.name}` | {field.metadata['unit']} | {default} | {field.metadata['help']} |")
+    return "\n".join(lines) + "\n"
+
+
+def speculation_schema() -> Schema:
+    """Of `speculation`, where it is keys with values."""
+    rate: Schema = {"type": "number", "minimum": 0, "maximum": 1}
+    kinds: dict[str, Schema] = {
+        "k": {"type": "integer", "minimum": 1, "maximum": MOST_DRAFTS},
+        "acceptance": {"anyOf": [rate, {"type": "array", "items": rate, "minItems": 1}]},
+        "draft_s": {"type": "number", "minimum": 0, "default": 0.0},
+        "draft_s_per_request": {"type": "number", "minimum": 0, "default": 0.0},
+        "free_verification": {"type": "boolean", "default": False},
+    }
+    properties = {
+        field.name: {"description": field.metadata["help"]} | kinds[field.name]
+        for field in dataclasses.fields(Speculation)
+    }
+    return {
+        "type": "object", "properties": properties, "required": ["k", "acceptance"], "additionalProperties": False,
+    }  # fmt: skip
+
+
+def speculation_table() -> str:
+    """Markdown: the fields of `speculation`."""
+    lines = ["| number | unit | default | what |", "|---|---|---|---|"]
+    shown: dict[Any, str] = {None: "must be said", 0.0: "0"}
+    for field in dataclasses.fields(Speculation):
+        default = "no" if field.default is False else shown[field.default]
         lines.append(f"| `{field.name}` | {field.metadata['unit']} | {default} | {field.metadata['help']} |")
     return "\n".join(lines) + "\n"
 
@@ -196,7 +227,7 @@ def write(folder: Path) -> None:
 
 
 BEGIN, END = "<!-- fields: written by servegym.scenarios.documents -->", "<!-- end of fields -->"
-PAGES = {"spec.md": tables, "front_end.md": front_end_table}
+PAGES = {"spec.md": tables, "front_end.md": front_end_table, "speculation.md": speculation_table}
 
 if __name__ == "__main__":
     write(Path(__file__).resolve().parent.parent / "docs")

@@ -10,7 +10,7 @@ from servegym.errors import SpecError
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.scenarios.parts import Fleet
 from servegym.scenarios.pools import Pool
-from servegym.scenarios.values import fixed, incident_of
+from servegym.scenarios.values import fixed, incident_of, speculation_from
 from servegym.simulator.cluster import AT_ONCE, Cluster, Link
 from servegym.simulator.costs import Costs
 from servegym.simulator.deployment import Deployment
@@ -136,6 +136,7 @@ def _pool(spec: ServingSpec, pool: Pool) -> Deployment:
         prefix_caching=CACHING[fleet.prefix_caching],
         scheduler=scheduler,
         tier=pool.tier,
+        speculation=speculation_from(fleet.speculation),
     )
 
 

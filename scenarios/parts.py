@@ -19,6 +19,7 @@ from servegym.scenarios.fields import (
     POLICY,
     POOLS,
     PREDICTOR,
+    SPECULATION,
     WHOLE,
     WINDOW,
     option,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from servegym.simulator.incidents import Incident
     from servegym.simulator.policies import Policy
     from servegym.simulator.predictors import Predictor
+    from servegym.simulator.speculation import Speculation
 
     PolicyNames = str | Policy | tuple[str | Policy, ...]
 
@@ -209,6 +211,12 @@ class Fleet:
     busy_w: Numbers | None = option(
         None, NUMBER, "Power of an engine that runs an iteration; with --idle-power.", unit="W", name="busy-power",
         metavar="WATTS", least=0, shown="not known",
+    )  # fmt: skip
+    speculation: str | Speculation | None = option(
+        None, SPECULATION,
+        "Speculative decoding: k, acceptance (one rate, or one for each position, 0.8/0.6/0.4), draft_s, "
+        "draft_s_per_request, free_verification=yes.",
+        metavar="KEY=VALUE,...", shown="no tokens are drafted",
     )  # fmt: skip
     front_end: str | FrontEnd | None = option(
         None, FRONT_END,

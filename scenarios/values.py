@@ -19,6 +19,7 @@ from servegym.scenarios.fields import (
     POOLS,
     PREDICTOR,
     SEVERAL,
+    SPECULATION,
     WHOLE,
     WINDOW,
     Option,
@@ -185,6 +186,20 @@ def front_end_from(given: Any) -> Any:
         raise SpecError(str(error)) from None
 
 
+def speculation_from(given: Any) -> Any:
+    """Speculation from a text, a mapping, or as it is; None: there is none. Raises SpecError."""
+    from servegym.simulator.speculation import Speculation, speculation_of
+
+    if given is None or isinstance(given, Speculation):
+        return given
+    if not isinstance(given, str | Mapping):
+        raise SpecError(f"speculation is {given!r}; it should be keys with values, or none")
+    try:
+        return speculation_of(given)
+    except DeploymentError as error:
+        raise SpecError(str(error)) from None
+
+
 def _incidents(given: Any) -> Any:
     if isinstance(given, list | tuple):
         return tuple(incident_of(item) if isinstance(item, Mapping) else item for item in given)
@@ -246,5 +261,5 @@ def _as_tuples(value: Any) -> Any:
 
 OF_KIND: dict[str, Callable[[Any], Any]] = {
     GAIN: _gain, PREDICTOR: _predictor, CORRECTION: _correction, INCIDENTS: _incidents, LOAD_PROFILE: _load_profile,
-    POOLS: _pools, WINDOW: _window, FRONT_END: front_end_from,
+    POOLS: _pools, WINDOW: _window, FRONT_END: front_end_from, SPECULATION: speculation_from,
 }  # fmt: skip

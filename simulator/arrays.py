@@ -76,7 +76,7 @@ def fresh_simulation_state(scenario: Scenario, settings: Settings, recording: bo
         status=status,
         requests=fresh_requests(scenario, settings),
         outcomes=fresh_outcomes(scenario, settings.predictions),
-        engines=fresh_engines(pools, settings.interval_s, scenario.workload),
+        engines=fresh_engines(pools, settings.interval_s, scenario.workload, scenario.draft_seed),
         cache=fresh_cache(pools, scenario.workload),
         parameters=settings.parameters.copy(),
         state=fresh(StateTables, tables),
@@ -246,10 +246,12 @@ def fresh_outcomes(scenario: Scenario, predictions: Predictions | None) -> np.nd
     return outcomes
 
 
-def fresh_engines(pools: tuple[Deployment, ...], interval_s: float, workload: Workload | None) -> np.ndarray:
+def fresh_engines(
+    pools: tuple[Deployment, ...], interval_s: float, workload: Workload | None, draft_seed: int = 0
+) -> np.ndarray:
     """ENGINE[engines] of pools. interval_s: between the scaler's being asked; 0: it is not, and all are in service.
 
-    workload: None: nothing is known of prompts that begin alike.
+    workload: None: nothing is known of prompts that begin alike. draft_seed: of which drafts are accepted.
     """
     prompts = None if workload is None else workload.prefixes
     rows = []
@@ -274,6 +276,9 @@ def fresh_engines(pools: tuple[Deployment, ...], interval_s: float, workload: Wo
         engine["total_blocks"] = engine["free_blocks"] = pool.total_blocks
         engine["cache"]["on"] = workload is not None and pool.caches_prefixes(workload)
         engine["cache"]["considered"], engine["cache"]["last_free"] = -1, pool.total_blocks - 1
+        if pool.speculation is not None:
+            engine["speculation"]["k"], engine["speculation"]["seed"] = pool.speculation.k, draft_seed
+            engine["speculation"]["free"] = pool.speculation.free_verification
         engine["estimate_scale"] = engine["correction"]["beta"] = 1.0
         engine["watermark_blocks"] = int(pool.watermark * pool.total_blocks)
         if pool.host is not None:

@@ -20,6 +20,20 @@ def clear(sums):
     sums.decode_requests = 0.0
     sums.decode_cached_tokens = 0.0
     sums.longest_decode_cached = 0.0
+    sums.drafts.known = 0.0
+
+
+@kernel
+def begin(sums, engine):
+    """An empty batch of the packer's, which says how many drafts each decode has (speculation.py)."""
+    clear(sums)
+    if engine.speculation.k > 0:
+        sums.drafts.known = 1.0
+        sums.drafts.requests = 0.0
+        sums.drafts.tokens = 0.0
+        sums.drafts.tokens_squared = 0.0
+        sums.drafts.tokens_cached = 0.0
+        sums.drafts.longest = 0.0
 
 
 @kernel
@@ -33,16 +47,30 @@ def copy(sums, source):
     sums.decode_requests = source.decode_requests
     sums.decode_cached_tokens = source.decode_cached_tokens
     sums.longest_decode_cached = source.longest_decode_cached
+    sums.drafts.known = source.drafts.known
+    if source.drafts.known != 0.0:
+        sums.drafts.requests = source.drafts.requests
+        sums.drafts.tokens = source.drafts.tokens
+        sums.drafts.tokens_squared = source.drafts.tokens_squared
+        sums.drafts.tokens_cached = source.drafts.tokens_cached
+        sums.drafts.longest = source.drafts.longest
 
 
 @kernel
 def add(sums, tokens, cached, decoding):
-    """Add a request that computes `tokens` with `cached` tokens held before."""
+    """Add a request that computes `tokens` with `cached` tokens held before; a decode one, and the others as drafts."""
     lq, lkv = float(tokens), float(cached)
     if decoding:
         sums.decode_requests += 1.0
         sums.decode_cached_tokens += lkv
         sums.longest_decode_cached = max(sums.longest_decode_cached, lkv)
+        if tokens > 1:
+            drafted = lq - 1.0
+            sums.drafts.requests += 1.0
+            sums.drafts.tokens += drafted
+            sums.drafts.tokens_squared += drafted * drafted
+            sums.drafts.tokens_cached += drafted * (lkv + 1.0)
+            sums.drafts.longest = max(sums.drafts.longest, drafted)
     else:
         sums.prefill_requests += 1.0
         sums.prefill_tokens += lq

@@ -13,6 +13,7 @@ from servegym.simulator.costs import Costs
 from servegym.simulator.operators import Operators
 from servegym.simulator.policies import Policy
 from servegym.simulator.prefixes import PrefixStore
+from servegym.simulator.speculation import Speculation
 from servegym.simulator.startup import Startup
 from servegym.simulator.types import ROLES
 from servegym.simulator.workload import Workload
@@ -100,6 +101,7 @@ class Deployment:
         is no prefix store. Engines with role decode never do.
     startup: engines of the common pool are off, and take time to start; None: they are up.
     costs: of each engine; None: nothing is known of them.
+    speculation: how they draft tokens and what that takes; None: they do not.
     """
 
     device: LatencyModel
@@ -118,6 +120,7 @@ class Deployment:
     prefix_caching: bool | None = None
     startup: Startup | None = None
     costs: Costs | None = None
+    speculation: Speculation | None = None
 
     def __post_init__(self) -> None:
         for field, most in (("engines", MAX_ENGINES), ("total_blocks", 2**31 - 1), ("block_tokens", 2**20)):

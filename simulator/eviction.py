@@ -9,6 +9,7 @@ from servegym.simulator.prefix_caching import consider, give_up, look_away, who_
 from servegym.simulator.refusals import are_legal_victims
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.signatures import SchedulerContext, state_of
+from servegym.simulator.speculation import counted_tokens
 from servegym.simulator.timeline import note
 from servegym.simulator.types import EVICTED
 
@@ -127,13 +128,13 @@ def take_memory(run, e, position):
     """
     r = run.queues[e][position]
     request, engine, status, packing = run.requests[r], run.engines[e], run.status[0], run.packing[0]
-    unfilled = give_up(run, e, r)
+    decoding, unfilled = is_decoding(request), give_up(run, e, r)
     save(request, engine, run.ranks[position].keep_tokens)
     entries = run.entries[e]
     kept, in_batch = 0, False
     for k in range(packing.length):
         if entries[k].request == r:
-            packing.tokens -= entries[k].tokens
+            packing.tokens -= counted_tokens(entries[k].tokens, decoding, engine)
             in_batch = True
         else:
             entries[kept].request, entries[kept].tokens = entries[k].request, entries[k].tokens
@@ -147,7 +148,7 @@ def take_memory(run, e, position):
     if in_batch:
         packing.decodes_fit = 1
         packing.prefills_fit = 1
-        batches.clear(run.sums[0])
+        batches.begin(run.sums[0], engine)
         for k in range(kept):
             other = run.requests[entries[k].request]
             batches.add(run.sums[0], entries[k].tokens, other.computed_tokens, is_decoding(other))

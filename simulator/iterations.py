@@ -12,9 +12,10 @@ from servegym.simulator.packer import REFUSED, RESUME, TIMELINE_SHORT, WAITING, 
 from servegym.simulator.prefix_caching import give_up, name_filled
 from servegym.simulator.prefixes import use_chunks
 from servegym.simulator.refusals import are_numbers
-from servegym.simulator.requests import next_deadline_s
+from servegym.simulator.requests import is_decoding, next_deadline_s
 from servegym.simulator.routing import report_busy
 from servegym.simulator.signatures import Estimator
+from servegym.simulator.speculation import accept
 from servegym.simulator.state import Decider
 from servegym.simulator.statistics import count_emitted, count_finished, counts
 from servegym.simulator.statuses import (
@@ -161,30 +162,37 @@ def end_batch(run, router_state, gain, e, now_s):
         correct(engine, run.correction[0], ran_before_s + now_s - engine.batch_start_s - engine.moving_s)
     engine.moving_s, engine.preemption.owed_s = engine.preemption.owed_s, 0.0
     used_blocks = engine.total_blocks - engine.free_blocks
-    counting = counts(run.state)
+    counting, speculating = counts(run.state), engine.speculation.k > 0
     finished = 0
     for k in range(engine.batch_length):
         entry = entries[k]
         r = entry.request
         request = requests[r]
-        request.computed_tokens += entry.tokens
+        accepted, rejected = 0, 0
+        if entry.tokens > 1 and speculating and is_decoding(request):
+            accepted = accept(r, request, engine, run.device[e], entry.tokens - 1)
+            rejected = entry.tokens - 1 - accepted
+        request.computed_tokens += entry.tokens - rejected
         if engine.cache.on:
             name_filled(r, outcomes[r], engine, run.cache, request.computed_tokens)
-        entry.emitted = request.computed_tokens == request.prompt_tokens + request.emitted_tokens
-        if entry.emitted == 0:
+        entry.emitted = 0
+        if request.computed_tokens < request.prompt_tokens + request.emitted_tokens:
             continue
+        entry.emitted = 1 + accepted
         outcome = outcomes[r]
-        out_s = set_out(status.front_end, now_s)
-        earned = gain(request, outcome, out_s)
-        if request.emitted_tokens == 0:
-            request.first_token_s = now_s
-        emit(request, outcome, status, histogram, earned, out_s)
-        engine.totals.emitted_tokens += 1
+        out_s = now_s
+        for _ in range(1 + accepted):
+            out_s = set_out(status.front_end, now_s)
+            earned = gain(request, outcome, out_s)
+            if request.emitted_tokens == 0:
+                request.first_token_s = now_s
+            emit(request, outcome, status, histogram, earned, out_s)
+            if counting:
+                count_emitted(run.state, e, request)
+            if status.recording:
+                note(run, TOKEN, e, r, 1, earned)
+        engine.totals.emitted_tokens += 1 + accepted
         engine.totals.scheduled_before = engine.scheduled_tokens
-        if counting:
-            count_emitted(run.state, e, request)
-        if status.recording:
-            note(run, TOKEN, e, r, 1, earned)
         if engine.store_sets > 0 and request.emitted_tokens == outcome.sent_tokens + 1:
             prefixes = router_state.known.prefixes
             engine.store_uses = use_chunks(prefixes, router_state.stores[e], engine.store_sets, r, engine.store_uses)

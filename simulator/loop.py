@@ -245,7 +245,7 @@ def handle_event(run, router_state, functions):
     e = run.events[0].index
     engine = run.engines[e]
     length = engine.batch_length
-    if status.recording and events_left(run) < 3 * length + 1 + run.engines.shape[0]:
+    if status.recording and events_left(run) < (3 + engine.speculation.k) * length + 1 + run.engines.shape[0]:
         return TIMELINE_FULL
     if not signals_fit(run, router_state, length):
         return SIGNALS_FULL
@@ -381,7 +381,7 @@ def tell_router(run, router_state, e, length, now_s):
             continue
         r = run.entries[e, k].request
         request, outcome = run.requests[r], run.outcomes[r]
-        engine.decode_tokens += 1
+        engine.decode_tokens += run.entries[e, k].emitted
         if engine.role != ROLE_DECODE and request.emitted_tokens == outcome.sent_tokens + 1:
             engine.decode_tokens += request.prompt_tokens + outcome.sent_tokens
             emit_signal(run, router_state, e, r, FIRST_TOKEN, now_s)

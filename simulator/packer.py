@@ -21,6 +21,7 @@ from servegym.simulator.ordering import (
 from servegym.simulator.prefix_caching import consider, look_away
 from servegym.simulator.refusals import are_legal_limits
 from servegym.simulator.requests import cached_of, is_decoding, left_of
+from servegym.simulator.speculation import counted_tokens, decode_chunk
 from servegym.simulator.tasks import blocks_in_tasks, see_tasks
 from servegym.simulator.timeline import events_left
 from servegym.simulator.types import (
@@ -82,7 +83,7 @@ def pack(run, decider, e, now_s):
     packing.gave_up = 0
     packing.decodes_fit = 1
     packing.prefills_fit = 1
-    batches.clear(run.sums[0])
+    batches.begin(run.sums[0], run.engines[e])
     fill(run, decider, e, now_s)
     if run.engines[e].cache.on:
         look_away(run, e)
@@ -123,6 +124,7 @@ def open_limits(limits, engine):
     limits.time_budget_s = np.inf
     limits.smallest_chunk_tokens = 1
     limits.untimed_prefill_tokens = 0
+    limits.most_drafts = NO_LIMIT
     limits.untimed_decodes = 0
     limits.watermark_blocks = engine.watermark_blocks
     limits.whole_prompts = 0
@@ -177,6 +179,8 @@ def fill(run, decider, e, now_s):
         if limits.phase == PHASE_FIRST_DECIDES and packing.length > 0 and decoding != (packing.decoding == 1):
             continue
         chunk = chunk_of(request, decoding, limits, packing)
+        if decoding and holder and engine.speculation.k > 0:
+            chunk = decode_chunk(request, run.outcomes[r], engine, limits, packing)
         if timed and chunk > 0 and not (decoding and limits.untimed_decodes):
             chunk = cut_to_time(request, decoding, chunk, engine, limits, sums, scratch, estimator)
         if chunk == 0:
@@ -217,7 +221,7 @@ def fill(run, decider, e, now_s):
             if not holder:
                 admit(run, e, r, now_s)
             grow(request, engine, blocks, need)
-        take(request, r, entries[packing.length], chunk, decoding, packing, sums)
+        take(request, r, entries[packing.length], chunk, decoding, engine, packing, sums)
 
 
 @kernel
@@ -257,14 +261,14 @@ def cut_to_time(request, decoding, chunk, engine, limits, sums, scratch, estimat
 
 
 @kernel
-def take(request, r, entry, chunk, decoding, packing, sums):
+def take(request, r, entry, chunk, decoding, engine, packing, sums):
     """Put request r into the batch with its chunk (rule 6); it has the blocks."""
     if packing.length == 0:
         packing.decoding = decoding
     entry.request = r
     entry.tokens = chunk
     packing.length += 1
-    packing.tokens += chunk
+    packing.tokens += counted_tokens(chunk, decoding, engine)
     batches.add(sums, chunk, request.computed_tokens, decoding)
 
 
@@ -314,5 +318,5 @@ def run_first(run, decider, e, now_s):
         if request.blocks == 0:
             admit(run, e, r, now_s)
         grow(request, engine, run.blocks[e], need)
-    take(request, r, run.entries[e][packing.length], chunk, decoding, packing, sums)
+    take(request, r, run.entries[e][packing.length], chunk, decoding, engine, packing, sums)
     return True

@@ -22,7 +22,7 @@ from servegym.simulator.types import (
 
 AT_LEAST_0 = (
     "token_budget", "chunk_tokens", "sequence_budget", "holder_budget", "smallest_chunk_tokens",
-    "untimed_prefill_tokens", "watermark_blocks",
+    "untimed_prefill_tokens", "watermark_blocks", "most_drafts",
 )  # fmt: skip
 HIGHEST = {"phase": PHASE_FIRST_DECIDES, "misfit": MISFIT_STOP, "evict_for": EVICT_FOR_ALL, "preemptible": AT_LAYERS}
 
@@ -32,6 +32,7 @@ def are_legal_limits(limits):
     """Whether the limits of a batch are what the packer can work with."""
     signs = limits.token_budget | limits.chunk_tokens | limits.sequence_budget | limits.holder_budget
     signs |= limits.smallest_chunk_tokens | limits.untimed_prefill_tokens | limits.watermark_blocks
+    signs |= limits.most_drafts
     # Differences of what is allowed and what there is, and what there is, all have the sign of 0 or more.
     signs |= limits.phase | (PHASE_FIRST_DECIDES - limits.phase) | limits.misfit | (MISFIT_STOP - limits.misfit)
     signs |= (

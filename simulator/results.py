@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+DRAFTING = ("drafted_tokens", "accepted_tokens")
 ENGINE_LATENCIES = tuple(f"engine_{name}" for name in LATENCIES)
 
 
@@ -88,6 +89,18 @@ class Result:
         if turns is not None:
             columns |= {"session": turns.session, "after": turns.after}
         return {name: column[self.arrived] for name, column in columns.items()}
+
+    @property
+    def speculates(self) -> bool:
+        """Whether engines draft tokens."""
+        return any(pool.speculation is not None for pool in self.scenario.deployment.pools)
+
+    def _of_speculation(self) -> dict[str, int | float | None]:
+        """Figures of the run, where engines draft tokens."""
+        if not self.speculates:
+            return {}
+        drafted, accepted = (int(self.arrays.engines["totals"][name].sum()) for name in DRAFTING)
+        return {"drafted_tokens": drafted, "accepted_share": accepted / drafted if drafted else None}
 
     def _at_engines(self) -> dict[str, np.ndarray]:
         """What engines would report, where there is a front end between them and clients."""
@@ -158,6 +171,7 @@ class Result:
                 **{name: totals[name] for name in ("peak_blocks", "saved_tokens", "loaded_tokens")},
                 **{name: totals[name] for name in ("cached_tokens", "regained_tokens", "overwritten_blocks")},
                 "cached_share": share_of(totals["cached_tokens"], totals["admitted_tokens"]),
+                **({name: totals[name] for name in DRAFTING} if self.speculates else {}),
                 **{name: totals[name] for name in ("failures", "recalled", "lost_tokens")},
                 "rounds": engines["rounds"],
                 "preemptions": times,
@@ -260,6 +274,7 @@ class Result:
             "loaded_tokens": int(engines["totals"]["loaded_tokens"].sum()),
             "cached_tokens": int(columns["cached_tokens"].sum()),
             "cached_share": found / admitted if admitted else None,
+            **self._of_speculation(),
             "reroutes": int(columns["reroutes"].sum()),
             "lost_tokens": int(engines["totals"]["lost_tokens"].sum()),
             "iterations": int(engines["iterations"].sum()),

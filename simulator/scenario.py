@@ -33,6 +33,7 @@ class Scenario:
     clients: a session (a request that follows none, and those that follow it) begins only when fewer than so many are
         under way. max_concurrency: a request is sent only when fewer than so many are unfinished. None: no limit.
     front_end: what lies between clients and engines; None: nothing that takes time.
+    draft_seed: of which drafts are accepted, where engines speculate.
     """
 
     workload: Workload
@@ -49,6 +50,7 @@ class Scenario:
     clients: int | None = None
     max_concurrency: int | None = None
     front_end: FrontEnd | None = None
+    draft_seed: int = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.deployment, Deployment) and self.deployment.role != "both":

@@ -16,6 +16,7 @@ from servegym.simulator.predictors import Predictions
 from servegym.simulator.routing import in_turn
 from servegym.simulator.scaling import stay
 from servegym.simulator.scenario import Scenario
+from servegym.simulator.speculating import speculating
 
 IN_TURN = Policy("in-turn", "router", "Request i goes to engine i mod n.", "", in_turn)
 STATIC = Policy("static", "scaler", "Engines stay in their tiers.", "", stay)
@@ -43,7 +44,7 @@ class Settings(NamedTuple):
 
 def settings_of(scenario: Scenario, watched: bool) -> Settings:
     """watched: whether others than the policies read what the router knows."""
-    cluster, table = cluster_of(scenario.deployment), scenario.workload.table
+    cluster, table = speculating(cluster_of(scenario.deployment)), scenario.workload.table
     pools = cluster.pools
     schedulers = [pool.scheduler or scenario.scheduler for pool in pools]
     router, scaler = scenario.router or IN_TURN, scenario.scaler or STATIC

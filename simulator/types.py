@@ -126,6 +126,15 @@ PREEMPTION = record(
     ]
 )
 
+# How an engine drafts tokens of decodes; see speculation.py.
+ENGINE_SPECULATION = record(
+    [
+        ("k", "i8"),  # most drafts of a request; 0: none has any
+        ("free", "i8"),  # 1: they take no time and no tokens of budgets
+        ("seed", "i8"),  # of which are accepted
+    ]
+)
+
 # What online correction of its estimator has come to at an engine.
 ENGINE_CORRECTION = record(
     [
@@ -155,6 +164,8 @@ TOTALS = record(
         ("evictions", "i8"),
         ("scheduled_before", "i8"),  # of scheduled_tokens, up to the last token that came out, or all being taken back
         ("emitted_tokens", "i8"),
+        ("drafted_tokens", "i8"),  # in iterations that have ended
+        ("accepted_tokens", "i8"),
         ("saved_tokens", "i8"),  # moved to host memory so far, and back
         ("loaded_tokens", "i8"),
         ("preemptions", "i8"),  # rounds that ended in a suspension
@@ -217,6 +228,7 @@ ENGINE = record(
         ("transfers", TRANSFERS),
         ("preemption", PREEMPTION),
         ("cache", ENGINE_CACHE),
+        ("speculation", ENGINE_SPECULATION),
         ("correction", ENGINE_CORRECTION),
         ("totals", TOTALS),
     ]
@@ -343,6 +355,7 @@ LIMITS = record(
         ("smallest_chunk_tokens", "i8"),  # a prefill cut below this does not fit
         ("untimed_prefill_tokens", "i8"),  # so many prefill tokens need no time
         ("watermark_blocks", "i8"),  # blocks kept free at an admission while others hold memory
+        ("most_drafts", "i8"),  # of a decode, of the k that its engine would make (speculation.py)
         ("untimed_decodes", "i1"),  # a decode fits whatever the time
         ("whole_prompts", "i1"),  # prefills are not chunked
         ("reserve_context", "i1"),  # admit only what fits whole in free memory, not just its first chunk
@@ -359,6 +372,18 @@ MISFIT_PASS_OVER, MISFIT_STOP = 0, 1  # what does not fit the budgets is passed 
 # Who may evict: decodes only, running prefills too, or newcomers too (of those who would give up memory before them).
 EVICT_FOR_DECODES, EVICT_FOR_HOLDERS, EVICT_FOR_ALL = 0, 1, 2
 
+# Drafts of a batch's decodes: tokens that are computed beside the one of each.
+DRAFTS = record(
+    [
+        ("known", "f8"),  # 0: each decode has as many as it may, and what follows means nothing
+        ("requests", "f8"),  # with drafts
+        ("tokens", "f8"),  # sum of d, the drafts of a request
+        ("tokens_squared", "f8"),  # sum of d * d
+        ("tokens_cached", "f8"),  # sum of d * (lkv + 1)
+        ("longest", "f8"),  # max d
+    ]
+)
+
 # A batch in the sums that latency models need. lq: tokens computed now; lkv: tokens cached before.
 BATCH = record(
     [
@@ -368,21 +393,24 @@ BATCH = record(
         ("prefill_tokens_cached", "f8"),  # sum of lq * lkv over prefills
         ("prefill_cached_tokens", "f8"),  # sum of lkv over prefills
         ("longest_prefill_tokens", "f8"),  # max lq over prefills
-        ("decode_requests", "f8"),  # a decode computes one token
+        ("decode_requests", "f8"),  # a decode computes one token, and its drafts
         ("decode_cached_tokens", "f8"),  # sum of lkv over decodes
         ("longest_decode_cached", "f8"),  # max lkv over decodes
+        ("drafts", DRAFTS),
     ]
 )
 
+BATCH_SUMS = tuple(name for name in BATCH.names or () if name != "drafts")  # by which batches are measured
+
 # One request in a batch.
-# emitted: whether the request had a token at the end of the iteration.
+# tokens: its chunk, drafts included. emitted: tokens that it had at the end of the iteration.
 ENTRY = record([("request", "i4"), ("tokens", "i4"), ("emitted", "i4")])
 
 # The batch being formed.
 PACKING = record(
     [
         ("length", "i8"),  # requests taken
-        ("tokens", "i8"),  # tokens taken
+        ("tokens", "i8"),  # tokens taken, those left out that count in no budget
         ("decoding", "i1"),  # phase of the first request taken
         ("resumed_task", "i8"),  # the task to be resumed, if no batch is formed; -1: none
         ("admitting", "i1"),  # requests without memory may still be admitted

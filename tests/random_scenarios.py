@@ -11,8 +11,10 @@ from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.front_end import FrontEnd
 from servegym.simulator.gains import Gain
 from servegym.simulator.prefixes import Prompts
+from servegym.simulator.speculation import Speculation
 from servegym.simulator.turns import Turns
 from servegym.simulator.workload import Workload
+from tests.reference import speculation as reference
 from tests.reference.latency import Linear, Piecewise
 
 
@@ -144,6 +146,22 @@ def random_front_end(random: np.random.Generator) -> FrontEnd:
     scale_s = np.array([2.0**-7, 2.0**-14, 2.0**-13, 2.0**-7]) * random.choice([2.0**-7, 1, 1, 8])
     times = (scale_s * random.choice([0, 1, 3], 4)).tolist()
     return FrontEnd(*times, one_process=bool(random.random() < 0.5))
+
+
+def random_speculation(random: np.random.Generator) -> Speculation:
+    """A few drafts or many, next to all or none of them accepted."""
+    k = int(random.choice([1, 2, 4, 9]))
+    rates = random.choice([0.0, 0.3, 0.7, 0.95, 1.0], k + int(random.integers(0, 2)))
+    acceptance = tuple(rates.tolist()) if random.random() < 0.5 else float(rates[0])
+    costs = (np.array([2e-3, 2e-4]) * random.choice([0, 1, 5], 2)).tolist()
+    return Speculation(k, acceptance, *costs, free_verification=bool(random.random() < 0.25))
+
+
+def reference_speculation(one: Speculation | None, seed: int) -> reference.Speculation | None:
+    if one is None:
+        return None
+    said = dataclasses.asdict(one) | {"acceptance": tuple(one.by_position.tolist())}
+    return reference.Speculation(**said, seed=seed)
 
 
 def turns_of(workload: Workload) -> dict[str, np.ndarray]:

@@ -69,6 +69,8 @@ def random_scheduler(context, ranks, limits):
     limits.preemptible = int(parameters[17])
     if parameters[18] >= 0:
         limits.slice_s = parameters[18]
+    if parameters[20] >= 0:
+        limits.most_drafts = int(parameters[20])
 
 
 @victims
@@ -94,7 +96,7 @@ POLICY = Policy(
         parameter("smallest_chunk_tokens", 1), parameter("untimed_prefill_tokens", 0),
         *(parameter(name, 0, 1) for name in ("untimed_decodes", "whole_prompts")), parameter("reserve_context", 1, 1),
         *(parameter(name, 0, 2) for name in ("first_decides", "misfit_ends_filling", "evict_for", "preemptible")),
-        parameter("slice_s", ABSENT), parameter("looks", 0, 1),
+        parameter("slice_s", ABSENT), parameter("looks", 0, 1), parameter("most_drafts", ABSENT),
     ),
     state=StateFields(tasks=True),
 )  # fmt: skip
@@ -178,7 +180,7 @@ def reference_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """As the reference takes them."""
     absent = dict.fromkeys(("token_budget", "chunk_tokens", "sequence_budget", "holder_budget", "time_budget_s"), INF)
     absent["watermark_blocks"] = None  # type: ignore[assignment]
-    absent["slice_s"] = INF
+    absent["slice_s"] = absent["most_drafts"] = INF
     given = {name: absent[name] if name in absent and value < 0 else value for name, value in settings.items()}
     if "preemptible" in settings:
         given["preemptible"] = (None, "operators", "layers")[settings["preemptible"]]

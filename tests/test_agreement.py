@@ -28,8 +28,10 @@ from tests.random_scenarios import (
     random_host,
     random_latency,
     random_limits,
+    random_speculation,
     random_workload,
     reference_rows,
+    reference_speculation,
     with_prefixes,
     with_turns,
 )
@@ -241,6 +243,28 @@ def test_agrees_behind_a_front_end(name: str, settings: dict[str, Any], seed: in
     )
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("name", "settings"), CASES, ids=[f"{name}-{i}" for i, (name, _) in enumerate(CASES)])
+def test_agrees_with_speculation(name: str, settings: dict[str, Any], seed: int) -> None:
+    check(
+        np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 5]),
+        scheduler(name).with_settings(**settings),
+        lambda total_blocks: reference_scheduler(name, settings, total_blocks),
+        caching=seed == 1,
+        behind=seed == 2,
+        speculating=True,
+    )
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_agrees_with_speculation_under_any_limits(seed: int) -> None:
+    random = np.random.default_rng([seed, 6])
+    settings = random_scheduler.random_settings(random) | {"most_drafts": int(random.choice([-1, 0, 1, 5]))}
+    theirs = random_scheduler.RandomScheduler(**random_scheduler.reference_settings(settings))
+    policy = random_scheduler.POLICY.with_settings(**settings)
+    check(random, policy, lambda _: theirs, until_s=1.5, caching=seed % 3 == 0, speculating=True)
+
+
 def check(
     random: np.random.Generator,
     policy: Policy,
@@ -249,6 +273,7 @@ def check(
     sessions: bool = False,
     caching: bool = False,
     behind: bool = False,
+    speculating: bool = False,
 ) -> None:
     """Run a random scenario in both simulators and compare all that happens. behind: a front end."""
     workload, limits = random_workload(random), {}
@@ -272,9 +297,13 @@ def check(
     if front_end is not None and front_end.delays_requests:
         predictor = None
 
-    deployment = Deployment(device, estimator, total_blocks, engines, block_tokens, watermark, host=host)
+    speculation, draft_seed = (random_speculation(random), int(random.integers(2**31))) if speculating else (None, 0)
+    deployment = Deployment(
+        device, estimator, total_blocks, engines, block_tokens, watermark, host=host, speculation=speculation
+    )
     scenario = Scenario(
-        workload, deployment, policy, gain, until_s, drift, correction, predictor, front_end=front_end, **limits
+        workload, deployment, policy, gain, until_s, drift, correction, predictor, front_end=front_end,
+        draft_seed=draft_seed, **limits,
     )  # fmt: skip
     result = Simulation(scenario, record_timeline=True).run()
 
@@ -287,6 +316,7 @@ def check(
         host=None if host is None else ReferenceHostMemory(**dataclasses.asdict(host)), **limits,
         prefix_caching=caching, chunk_tokens=1 if workload.prefixes is None else workload.prefixes.chunk_tokens,
         front_end=None if front_end is None else reference_front_end.FrontEnd(**dataclasses.asdict(front_end)),
+        speculation=reference_speculation(speculation, draft_seed),
     )  # fmt: skip
 
     # Engine by engine: two that end iterations within a rounding error of each other have no common order.

@@ -10,11 +10,11 @@ import numpy as np
 
 from servegym.adapters.emulation.clock import VIRTUAL_CLOCK, Clock, RealClock
 from servegym.adapters.emulation.settings import Settings
-from servegym.simulator.types import BATCH
+from servegym.simulator.types import BATCH_SUMS
 
 # Seconds of the device: when a step was handed over, when it began and should have ended, and when its result was
 # taken, all by the device's clock from its first step on; how long the profile says it takes; the sums of its batch.
-LOG_COLUMNS = ("handed_over_s", "start_s", "end_s", "taken_s", "duration_s", *(BATCH.names or ()))
+LOG_COLUMNS = ("handed_over_s", "start_s", "end_s", "taken_s", "duration_s", *BATCH_SUMS)
 
 
 class Device:
@@ -54,7 +54,9 @@ class Device:
 
     def _write(self, times_s: Iterable[float], duration_s: float, sums: np.ndarray) -> None:
         assert self._log is not None
-        self._log.write(",".join(f"{value:.9g}" for value in (*times_s, duration_s, *sums[0].tolist())) + "\n")
+        self._log.write(
+            ",".join(f"{value:.9g}" for value in (*times_s, duration_s, *sums[0][list(BATCH_SUMS)].tolist())) + "\n"
+        )
 
     def close(self) -> None:
         if self._log is not None:

@@ -17,7 +17,7 @@ from servegym.adapters.profiling.design import design
 from servegym.adapters.profiling.meter import Measurement, Meter
 from servegym.errors import ProfilingError
 from servegym.latency_models.measured_batches import DURATION
-from servegym.simulator.types import BATCH
+from servegym.simulator.types import BATCH_SUMS
 
 Progress = Callable[[int, int], None]  # (batches measured, batches in all)
 BATCHES, RECORD = "batches.csv", "profile.json"
@@ -40,7 +40,7 @@ class Plan:
 def measure(meter: Meter, plan: Plan, folder: Path, progress: Progress | None = None) -> Path:
     """Measure the batches of the plan; returns the table, FOLDER/batches.csv.
 
-    A row is the batch that ran (the columns of BATCH), `duration_s` (the median of the repeats), `fastest_s`,
+    A row is the batch that ran (its BATCH_SUMS), `duration_s` (the median of the repeats), `fastest_s`,
     `slowest_s`, `repeats` and `scene`, its place in the design. Each is written when it has been measured. Where the
     folder has rows of the same plan on the same thing already, the rest is measured. profile.json beside it says what
     was measured, with what. Raises ProfilingError for a folder with rows of something else.
@@ -98,7 +98,7 @@ def append(table: Path, scene: int, measured: Measurement) -> None:
         "fastest_s": float(measured.seconds.min()),
         "slowest_s": float(measured.seconds.max()),
         "repeats": len(measured.seconds),
-        **{name: float(measured.batch[name][0]) for name in BATCH.names or ()},
+        **{name: float(measured.batch[name][0]) for name in BATCH_SUMS},
         **measured.parts,
     }
     new = not table.exists()

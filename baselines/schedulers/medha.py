@@ -6,6 +6,7 @@ Chunks shrink as the context grows, so that the time between tokens stays what i
 from servegym.simulator.policies import Fact, Parameter, Parameters, Policy, register
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.signatures import scheduler
+from servegym.simulator.speculation import tokens_of_decode
 from servegym.simulator.types import MISFIT_STOP
 
 P = Parameters(
@@ -32,7 +33,7 @@ def medha(context, ranks, limits):
     limits.time_budget_s = p.tbt_s / p.safety
     limits.untimed_decodes = 1
     limits.misfit = MISFIT_STOP
-    limits.token_budget = decodes + p.largest_chunk_tokens
+    limits.token_budget = decodes * tokens_of_decode(context.engine) + p.largest_chunk_tokens
     limits.holder_budget = p.max_sequences
 
 

@@ -9,6 +9,7 @@ from servegym.simulator.ordering import ranks_before
 from servegym.simulator.policies import Parameter, Parameters, Policy, register
 from servegym.simulator.requests import cached_of, is_decoding, left_of, next_deadline_s
 from servegym.simulator.signatures import scheduler
+from servegym.simulator.speculation import tokens_of_decode
 from servegym.simulator.types import MISFIT_STOP, ROLE_PREFILL
 
 DECODES, IN_TIME, LATE = range(3)
@@ -46,7 +47,7 @@ def polyserve(context, ranks, limits):
             rank.key = request.arrival_s
         elif first < 0 or ranks_before(ranks, position, first):
             first = position
-    limits.token_budget = max(budget, decodes)
+    limits.token_budget = max(budget, decodes * tokens_of_decode(context.engine))
     limits.time_budget_s = tpot_s
     limits.untimed_decodes = 1
     limits.misfit = MISFIT_STOP

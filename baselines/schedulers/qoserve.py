@@ -26,6 +26,7 @@ from servegym.simulator.compilation import kernel
 from servegym.simulator.policies import Parameter, Parameters, Policy, Scratch, StateFields, register
 from servegym.simulator.requests import cached_of, is_decoding, left_of, next_deadline_s
 from servegym.simulator.signatures import scheduler
+from servegym.simulator.speculation import tokens_of_decode
 from servegym.simulator.types import MISFIT_STOP
 
 DYNAMIC = ("paper", "code", "off")
@@ -86,12 +87,12 @@ def slack_of(request, now_s, p, groups):
 
 
 @kernel
-def code_tokens(sums, scratch, decodes, slack_s, free_blocks, estimator):
+def code_tokens(sums, scratch, decode_tokens, slack_s, free_blocks, estimator):
     """Tokens of a batch by the public code: the largest of a few sizes within the slack, with a margin."""
     for size in CODE_SIZES:
         if size > CODE_SHORT_OF_MEMORY and free_blocks < CODE_FREE_BLOCKS:
             continue
-        if slack_s > 0 and CODE_SAFETY * time_with(sums, scratch, size - decodes, estimator) <= slack_s:
+        if slack_s > 0 and CODE_SAFETY * time_with(sums, scratch, size - decode_tokens, estimator) <= slack_s:
             return size
     return CODE_SIZES[-1]
 
@@ -153,7 +154,7 @@ def qoserve(context, ranks, limits):
                     positions[begun] = position
                     begun += 1
     # 3: what the slack leaves for prefills.
-    budget_s = np.inf
+    decode_tokens, budget_s = decodes * tokens_of_decode(context.engine), np.inf
     limits.holder_budget = p.max_sequences
     if p.dynamic_chunking == PAPER:
         budget_s = slack_s / p.safety
@@ -161,13 +162,14 @@ def qoserve(context, ranks, limits):
         limits.untimed_decodes = 1
         limits.untimed_prefill_tokens = p.least_chunk_tokens
         limits.misfit = MISFIT_STOP
-        limits.token_budget = decodes + p.largest_chunk_tokens
+        limits.token_budget = decode_tokens + p.largest_chunk_tokens
     elif p.dynamic_chunking == CODE:
         free_blocks = context.engine.free_blocks
-        limits.token_budget = max(decodes, code_tokens(sums, scratch, decodes, slack_s, free_blocks, estimator))
+        tokens = code_tokens(sums, scratch, decode_tokens, slack_s, free_blocks, estimator)
+        limits.token_budget = max(decode_tokens, tokens)
     else:
         limits.token_budget = p.token_budget
-    room = max(0, limits.token_budget - decodes)
+    room = max(0, limits.token_budget - decode_tokens)
     # Selective preemption: what has begun and cannot wait for an iteration goes first.
     if p.selective_preemption == SELECTIVE and begun > 0:
         iteration_s = time_with(sums, scratch, room, estimator)

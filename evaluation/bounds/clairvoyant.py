@@ -116,6 +116,11 @@ def check_scenario(scenario: Scenario) -> None:
             "requests that begin alike share KV memory, and cost less than the bound charges; there is a bound without "
             "prefix caching only (--prefix-caching off)"
         )
+    if any(pool.speculation is not None for pool in pools):
+        raise ExperimentError(
+            "engines speculate, and may emit several tokens of a request in an iteration, where the bound counts one; "
+            "there is a bound without speculation only"
+        )
     if scenario.incidents:
         raise ExperimentError(
             "engines fail, return or are drained; there is a bound for engines that are there all the time only"

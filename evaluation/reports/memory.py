@@ -38,6 +38,9 @@ def kv_blocks(result: Result) -> list[tuple[np.ndarray, np.ndarray]]:
     after = computed + np.where(np.isin(events["kind"], TAKE), events["tokens"], 0)
     held = np.where(np.isin(events["kind"], GIVE_BACK), 0, -(-after // block_tokens))
     same = np.r_[False, events["request"][1:] == events["request"][:-1]][: len(events)]
+    # Blocks of drafts that were rejected stay the request's.
+    anew = np.cumsum(~same | np.isin(events["kind"], (*GIVE_BACK, DEPARTED, RECEIVED))) * (int(held.max(initial=0)) + 1)
+    held = np.maximum.accumulate(held + anew) - anew
     before = np.where(same, np.r_[0, held[:-1]][: len(held)], 0)
     # With its arrival the blocks are free where it came from; where it goes they were taken when it was sent.
     received = events["kind"] == RECEIVED

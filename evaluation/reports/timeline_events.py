@@ -11,6 +11,7 @@ from servegym.simulator.types import (
     EVICTED,
     FAILED,
     FINISH,
+    FOUND,
     LOADED,
     RECALLED,
     RESUMED,
@@ -61,7 +62,23 @@ def emitted_tokens(events: np.ndarray) -> np.ndarray:
 def computed_tokens(events: np.ndarray) -> np.ndarray:
     """int64[events]: tokens computed (of the batch that runs: those it will) before each event."""
     tokens = np.where(np.isin(events["kind"], (SCHEDULED, LOADED)), events["tokens"], 0).astype("i8")
+    tokens = np.where(_is_decode(events), np.minimum(tokens, _tokens_after(events)), tokens)
     return _sum_before(tokens, _first(events) | np.isin(events["kind"], (EVICTED, RECALLED)))
+
+
+def _is_decode(events: np.ndarray) -> np.ndarray:
+    """bool[events]: a request is scheduled that has had nothing computed or taken since its last token."""
+    changes = _first(events) | np.isin(events["kind"], (TOKEN, SCHEDULED, EVICTED, RECALLED, LOADED, FOUND))
+    last = np.maximum.accumulate(np.where(changes, np.arange(len(events)), 0))
+    before = np.r_[0, last[:-1]][: len(events)]
+    return (events["kind"] == SCHEDULED) & ~_first(events) & (events["kind"][before] == TOKEN)
+
+
+def _tokens_after(events: np.ndarray) -> np.ndarray:
+    """int64[events]: at least 1, and tokens out from an event up to the request's being scheduled again: of a decode's
+    chunk that is what was no draft, or accepted."""
+    turn = np.cumsum(_first(events) | (events["kind"] == SCHEDULED)) - 1
+    return np.maximum(1, np.bincount(turn[events["kind"] == TOKEN], minlength=turn[-1] + 1 if len(turn) else 0)[turn])
 
 
 def _first(events: np.ndarray) -> np.ndarray:

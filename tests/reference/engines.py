@@ -8,6 +8,7 @@ from .disturbances import Corrector
 from .latency import Latency
 from .memory import Memory
 from .requests import INF, Request
+from .speculation import Speculation
 from .stores import Store
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class Engine:
     is_off: bool = False  # or loading
     store: Store | None = None
     memory: Memory | None = None  # None: it does not cache prefixes
+    speculation: Speculation = field(default_factory=Speculation)  # of no drafts
     operators: "Operators | None" = None  # None: one layer of one
     rounds: int = 0
     blocking_s: list[float] = field(default_factory=list)  # of each preemption: a suspension that a round wanted
@@ -101,6 +103,11 @@ class Engine:
     lost_tokens: int = 0
     serving: bool = False
     service_s: float = 0.0
+
+    @property
+    def decode_tokens(self) -> int:
+        """What a decode takes of a budget, for all that a policy knows."""
+        return self.speculation.counted(1 + self.speculation.k, decoding=True)
 
     @property
     def all_holders(self) -> int:

@@ -30,6 +30,7 @@ class Limits:
     evict_for: str = "decodes"  # EVICT_FOR_DECODES, EVICT_FOR_HOLDERS or EVICT_FOR_ALL: decodes, holders, all
     untimed_decodes: bool = False
     untimed_prefill_tokens: int = 0
+    most_drafts: float = INF
     watermark_blocks: int | None = None  # None: the engine's
     preemptible: str | None = None  # at the ends of "operators" or of "layers"; None: not
     slice_s: float = INF
@@ -174,7 +175,7 @@ class Formation:
 
     @property
     def tokens(self) -> int:
-        return sum(tokens for _, tokens in self.batch)
+        return sum(self.engine.speculation.counted(tokens, r.decoding) for r, tokens in self.batch)
 
     @property
     def prefill_tokens(self) -> int:
@@ -184,7 +185,7 @@ class Formation:
         """Rule 3: the tokens r would compute in this batch, 0 if it does not fit."""
         limits = self.limits
         if r.decoding:
-            want = 1
+            want = 1 + self.drafts(r)
         elif limits.whole_prompts:
             want = r.left
             if self.batch and self.tokens + want > limits.token_budget:
@@ -197,6 +198,16 @@ class Formation:
         if not r.decoding and limits.whole_prompts and chunk < r.left:
             return 0
         return chunk
+
+    def drafts(self, r: Request) -> int:
+        """The drafts that a decode wants."""
+        speculation, limits = self.engine.speculation, self.limits
+        if not r.holder:
+            return 0
+        most = min(speculation.drafts_of(r), limits.most_drafts)
+        if not speculation.free_verification:
+            most = min(most, limits.chunk_tokens - 1, limits.token_budget - self.tokens - 1)
+        return int(max(0, most))
 
     def largest_in_time(self, r: Request, want: int) -> int:
         """The largest c <= want that there is time for, 0 if there is none."""
@@ -290,8 +301,8 @@ class Formation:
         if engine.memory is not None:
             engine.memory.grow(r, r.computed + chunk)
             if self.limits.preemptible is None:
-                engine.memory.name(r, r.computed + chunk)
-        r.blocks = engine.blocks_for(r.computed + chunk)
+                engine.memory.name(r, min(r.computed + chunk, r.context))
+        r.blocks = max(r.blocks, engine.blocks_for(r.computed + chunk))
         self.batch.append((r, chunk))
 
     def progress(self) -> None:

@@ -6,9 +6,11 @@ from servegym.simulator.random import uniform
 
 from .disturbances import Scaled
 from .engines import Engine
+from .latency import Latency
 from .log import Iteration, Move
 from .packer import Formation
 from .requests import INF
+from .speculation import expecting
 from .work import Operators, Work
 
 if TYPE_CHECKING:
@@ -26,12 +28,17 @@ class Running:
     def ask(self, engine: Engine) -> None:
         """The scheduler is about to be asked."""
         kind = engine.kind
-        kind.scheduler.estimator = kind.fit if engine.corrector is None else Scaled(kind.fit, engine.corrector.scale)
+        kind.scheduler.estimator = expecting(self.estimator_of(engine))
+
+    @staticmethod
+    def estimator_of(engine: Engine) -> Latency:
+        fit = engine.kind.fit
+        return fit if engine.corrector is None else Scaled(fit, engine.corrector.scale)
 
     def form_batch(self, engine: Engine, now_s: float) -> Formation:
         self.ask(engine)
         scheduler = engine.kind.scheduler
-        formation = Formation(engine, scheduler, scheduler.estimator, now_s, self.sim.counts)
+        formation = Formation(engine, scheduler, self.estimator_of(engine), now_s, self.sim.counts)
         for attempt in engine.moved_in_vain:  # to form this very batch
             formation.evicted += attempt.evicted
             formation.saved += attempt.saved

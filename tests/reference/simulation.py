@@ -15,6 +15,7 @@ from .routers import RoundRobin, Router
 from .running import Running
 from .scalers import Scaler
 from .snapshots import EngineSnapshot, RouterState
+from .speculation import expecting
 from .stores import index_of
 from .transfers import Lines, Link, Transfer
 
@@ -62,12 +63,12 @@ class Simulation:
             policy.lines, policy.tiers = self.routing.lines, self.tiers
             policy.prepare(requests, self.router_state.snapshots)
         for engine in engines:
-            engine.kind.scheduler.prepare(requests, engine.kind.fit)
+            engine.kind.scheduler.prepare(requests, expecting(engine.kind.fit))
             engine.serving = in_service(self, engine)
 
     @staticmethod
     def snapshot_of(engine: Engine) -> EngineSnapshot:
-        fit = engine.kind.fit
+        fit = expecting(engine.kind.fit)
         snapshot = EngineSnapshot(engine.index, engine.role, engine.total_blocks, fit, free_blocks=engine.total_blocks)
         snapshot.pool, snapshot.block_tokens, snapshot.tier = engine.pool, engine.block_tokens, engine.tier
         snapshot.closed = snapshot.off = engine.is_off
@@ -207,11 +208,14 @@ class Simulation:
         for r, tokens in work.batch:
             r.task = None
             engine.computed_tokens += tokens
-            r.computed += tokens
+            drafted = tokens - 1 if r.decoding else 0
+            accepted = engine.speculation.accepted(r, drafted)
+            r.computed += tokens - drafted + accepted
             if engine.memory is not None:
                 engine.memory.name(r, r.computed)
-            if r.left == 0:
-                self.emit(r, engine, now_s)
+            if r.left <= 0:
+                for _ in range(1 + accepted):
+                    self.emit(r, engine, now_s)
         self.lines.try_first([engine], now_s)
         context = sum(r.context for r in engine.queue if r.prefilled)
         self.router_state.report(engine.index, now_s, now_s, (engine.free_blocks, context))

@@ -19,6 +19,7 @@ from .requests import INF, Request
 from .routers import Router
 from .scalers import Scaler
 from .simulation import Simulation
+from .speculation import Speculating, Speculation
 from .stores import PrefixStore, Store
 from .transfers import Link
 from .work import Operators
@@ -42,6 +43,7 @@ class Pool:
     prefix_store: PrefixStore | None = None
     prefix_caching: bool = False
     startup: tuple[float, int] | None = None  # seconds, and how many serve from the beginning
+    speculation: Speculation | None = None
 
 
 def simulate(
@@ -62,11 +64,12 @@ def simulate(
     prefix_caching: bool = False,
     chunk_tokens: int = 1,  # of the chunks of prompts
     front_end: FrontEnd | None = None,
+    speculation: Speculation | None = None,
 ) -> Log:
     """Serve `requests` (dicts with the fields of `Request`, in order of arrival; other keys are ignored)."""
     pool = Pool(
         engines, block_tokens, total_blocks, watermark, scheduler, device, estimator, host=host,
-        prefix_caching=prefix_caching,
+        prefix_caching=prefix_caching, speculation=speculation,
     )  # fmt: skip
     return simulate_cluster(
         requests, [pool], until_s=until_s, drift=drift, correction=correction, clients=clients,
@@ -114,11 +117,13 @@ def simulate_cluster(
                 request.session = everyone[request.session].after
     machines: list[Engine] = []
     for place, pool in enumerate(pools):
-        kind = Kind(pool.scheduler, pool.device, pool.estimator)
+        one = pool.speculation or Speculation()
+        kind = Kind(pool.scheduler, Speculating(pool.device, one), Speculating(pool.estimator, one))
         for place_in_pool in range(pool.engines):
             machine = Engine(
                 len(machines), pool.block_tokens, pool.total_blocks, math.floor(pool.watermark * pool.total_blocks)
             )
+            machine.speculation = one
             machine.role, machine.kind, machine.host = pool.role, kind, pool.host or HostMemory()
             machine.corrector = None if correction is None else Corrector(*correction)
             machine.pool, machine.tier, machine.operators = place, pool.tier, pool.operators

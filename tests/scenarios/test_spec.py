@@ -24,6 +24,7 @@ from servegym.simulator.cluster import Cluster
 from servegym.simulator.costs import Costs
 from servegym.simulator.front_end import FrontEnd
 from servegym.simulator.incidents import Incident
+from servegym.simulator.speculation import Speculation
 from servegym.simulator.startup import Startup
 from servegym.traces.workloads import build_workload
 
@@ -240,6 +241,42 @@ def test_a_text_of_a_front_end_that_cannot_be(text):
     with pytest.raises(SpecError, match="front end") as error:
         ServingSpec(fleet=Fleet(front_end=text))
     assert "\n" not in str(error.value)
+
+
+def test_speculation_is_of_every_engine():
+    one = Speculation(3, (0.75, 0.5, 0.25), draft_s=0.001)
+    words = {"k": 3, "acceptance": [0.75, 0.5, 0.25], "draft_s": 0.001}
+    said = SMALL.replaced(speculation="k=3,acceptance=0.75/0.5/0.25,draft_s=0.001")
+    assert said == SMALL.replaced(speculation=words) == SMALL.replaced(speculation=one)
+    assert said.build().deployment.speculation == one and SMALL.build().deployment.speculation is None
+    assert said.to_json()["fleet"]["speculation"] == "k=3,acceptance=0.75/0.5/0.25,draft_s=0.001"
+    assert said.replaced(speculation="none").build().deployment.speculation is None
+    several = said.replaced(prefill=1, decode=2).build(seed=4)
+    assert {pool.speculation for pool in several.deployment.pools} == {one}
+    assert (several.draft_seed, said.replaced(noise_seed=7).build(seed=4).draft_seed, SMALL.build(4).draft_seed) == (
+        4,
+        7,
+        0,
+    )
+    for document in (words, {"k": 1, "acceptance": 0.5, "free_verification": True}):
+        jsonschema.validate({"speculation": document}, schema())
+
+
+@pytest.mark.parametrize(
+    "speculation",
+    [{"k": 2}, {"acceptance": 0.5}, {"k": 0, "acceptance": 1}, {"k": 2, "acceptance": 1.5}, {"k": 2, "depth": 3}, 3],
+)
+def test_speculation_that_cannot_be(speculation):
+    with pytest.raises(SpecError) as error:
+        SMALL.replaced(speculation=speculation)
+    assert "\n" not in str(error.value)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"speculation": speculation}, schema())
+
+
+def test_a_text_of_speculation_that_cannot_be():
+    with pytest.raises(SpecError, match="acceptance has 2 positions, and k is 3"):
+        ServingSpec(fleet=Fleet(speculation="k=3,acceptance=0.5/0.5"))
 
 
 def test_prefix_stores_need_prompts_that_begin_alike():

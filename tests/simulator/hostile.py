@@ -6,7 +6,7 @@ from servegym.simulator.signatures import gain, router, scaler, scheduler, victi
 
 LIMITS = (
     "token_budget", "chunk_tokens", "sequence_budget", "holder_budget", "smallest_chunk_tokens",
-    "untimed_prefill_tokens", "watermark_blocks",
+    "untimed_prefill_tokens", "watermark_blocks", "most_drafts",
 )  # fmt: skip
 FLAGS = ("phase", "misfit", "evict_for", "preemptible")
 WAYS = (
@@ -14,8 +14,8 @@ WAYS = (
     "assert", "raise_in_helper", "raise_in_victims", "leave_out",
 )  # fmt: skip
 (
-    TOKENS, CHUNK, SEQUENCES, HOLDERS, SMALLEST, UNTIMED, WATERMARK, PHASE, MISFIT, EVICT_FOR, PREEMPTIBLE, TIME, SLICE,
-    KEY, HEADROOM, VICTIM_KEY, KEEP, RAISE, ASSERT, HELPER, VICTIMS, LEAVE,
+    TOKENS, CHUNK, SEQUENCES, HOLDERS, SMALLEST, UNTIMED, WATERMARK, DRAFTS, PHASE, MISFIT, EVICT_FOR, PREEMPTIBLE,
+    TIME, SLICE, KEY, HEADROOM, VICTIM_KEY, KEEP, RAISE, ASSERT, HELPER, VICTIMS, LEAVE,
 ) = range(len(WAYS))  # fmt: skip
 WAY, VALUE, NUMBER, SINCE = range(4)  # of the parameters: a whole number, any number, and the iteration of the first
 
@@ -43,6 +43,8 @@ def set_limit(limits, way, value, number):
         limits.untimed_prefill_tokens = value
     elif way == WATERMARK:
         limits.watermark_blocks = value
+    elif way == DRAFTS:
+        limits.most_drafts = value
     elif way == PHASE:
         limits.phase = value
     elif way == MISFIT:

@@ -30,7 +30,7 @@ def test_sums(batch):
     add_all(sums[0], batch)
     prefills = [(lq, lkv) for lq, lkv, decoding in batch if not decoding]
     decodes = [lkv for _, lkv, decoding in batch if decoding]
-    assert sums[0].tolist() == (
+    assert sums[0][list(layout.BATCH_SUMS)].tolist() == (
         len(prefills),
         sum(lq for lq, _ in prefills),
         sum(lq * lq for lq, _ in prefills),
@@ -41,6 +41,29 @@ def test_sums(batch):
         sum(decodes),
         max(decodes, default=0),
     )
+    assert sums[0].drafts.known == 0.0
+    copy = np.ones(1, layout.BATCH)
+    batches.copy(copy[0], sums[0])
+    assert copy.tobytes() == sums.tobytes()
+
+
+@given(batch=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 90)), max_size=6), k=st.integers(1, 9))
+def test_sums_of_drafts(batch, k):
+    sums, engine = np.ones(1, layout.BATCH), np.zeros(1, layout.ENGINE)
+    engine[0].speculation.k = k
+    batches.begin(sums[0], engine[0])
+    for drafts, cached in batch:
+        batches.add(sums[0], 1 + drafts, cached, True)
+    having = [(drafts, cached) for drafts, cached in batch if drafts > 0]
+    assert sums[0].drafts.tolist() == (
+        1,
+        len(having),
+        sum(drafts for drafts, _ in having),
+        sum(drafts * drafts for drafts, _ in having),
+        sum(drafts * (cached + 1) for drafts, cached in having),
+        max((drafts for drafts, _ in having), default=0),
+    )
+    assert (sums[0].decode_requests, sums[0].prefill_tokens) == (len(batch), 0)
     copy = np.zeros(1, layout.BATCH)
     batches.copy(copy[0], sums[0])
     assert copy.tobytes() == sums.tobytes()

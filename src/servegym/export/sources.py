@@ -99,6 +99,11 @@ def _of_study(path: Path) -> Artifact:
         document = json.loads(path.read_text(encoding="utf-8"))
         config = document["config"]
         panel = config["panel"]
+        if panel.get("speculation") is not None:
+            raise ExportError(
+                f"{path}: the engines of this study speculate, and an artifact's estimator does not know of drafts; "
+                "tune without speculation to export"
+            )
         policies = {
             role: _study_policy(role, one, config, document["study"], path)
             for role, one in document["winner"]["policies"].items()

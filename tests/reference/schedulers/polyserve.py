@@ -22,7 +22,7 @@ class PolyServe(Scheduler):
     def limits(self, queue: list[Request], now_s: float) -> Limits:
         decodes = [r for r in queue if r.decoding]
         prefills = [r for r in queue if not r.decoding]
-        budget = max(self.budget, len(decodes))
+        budget = max(self.budget, len(decodes) * self.engine.decode_tokens)
         if self.engine.role == "prefill" and prefills:
             left = min(prefills, key=lambda r: self.rank(r, now_s)).left
             if left < 2 * self.budget:

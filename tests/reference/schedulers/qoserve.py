@@ -38,7 +38,7 @@ class Medha(Scheduler):
         return Limits(
             time_budget_s=self.tbt_s / self.safety,
             untimed_decodes=True,
-            token_budget=sum(r.decoding for r in queue) + self.largest_chunk_tokens,
+            token_budget=sum(r.decoding for r in queue) * self.engine.decode_tokens + self.largest_chunk_tokens,
             misfit_ends_filling=True,
             holder_budget=self.max_sequences,
         )
@@ -105,7 +105,7 @@ class Qoserve(Scheduler):
         decodes = [r for r in engine.queue if r.decoding]
         prefills = [r for r in engine.queue if not r.decoding]
         limits = dataclasses.replace(self.limits_for(decodes, now_s), **self.overrides)
-        room = max(0, int(limits.token_budget) - len(decodes))
+        room = max(0, int(limits.token_budget) - len(decodes) * engine.decode_tokens)
         call = Call(engine, now_s, limits, decodes, prefills, room, INF, self.alpha_for(prefills))
         call.longest_s = self.decodes_and_prefill_s(call.decode_shapes, room)
         if self.dynamic_chunking == "paper":
@@ -148,17 +148,17 @@ class Qoserve(Scheduler):
         if self.dynamic_chunking == "off":
             return Limits(holder_budget=self.max_sequences, token_budget=self.token_budget)
         if self.dynamic_chunking == "code":
-            shapes = [r.shape(1) for r in decodes]
-            fitting = [s for s in SIZES if 1.2 * self.decodes_and_prefill_s(shapes, s - len(decodes)) <= slack_s]
+            shapes, taken = [r.shape(1) for r in decodes], len(decodes) * self.engine.decode_tokens
+            fitting = [s for s in SIZES if 1.2 * self.decodes_and_prefill_s(shapes, s - taken) <= slack_s]
             size = max(fitting) if fitting and slack_s > 0 else 128
             if self.engine.free_blocks < 1000:
                 size = min(size, 512)
-            return Limits(holder_budget=self.max_sequences, token_budget=max(size, len(decodes)))
+            return Limits(holder_budget=self.max_sequences, token_budget=max(size, taken))
         return Limits(
             holder_budget=self.max_sequences,
             time_budget_s=slack_s / self.safety,
             untimed_decodes=True,
-            token_budget=len(decodes) + self.largest_chunk_tokens,
+            token_budget=len(decodes) * self.engine.decode_tokens + self.largest_chunk_tokens,
             untimed_prefill_tokens=self.least_chunk_tokens,
             misfit_ends_filling=True,
         )
