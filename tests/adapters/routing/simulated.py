@@ -79,7 +79,7 @@ def scenario(router: Policy, served: Workload, incidents: tuple[Incident, ...] =
 
 def recorded(of: Scenario) -> list[Any]:
     """What happened, in order: (time, kind, engine, request) lines and decisions."""
-    simulation = Simulation(of, record_timeline=True)
+    simulation = Simulation(of, record_timeline=True, watched=True)
     items: list[Any] = []
     seen = 0
 
