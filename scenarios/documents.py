@@ -6,8 +6,9 @@ python -m servegym.scenarios.documents     writes docs/spec.schema.json and the 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -159,15 +160,6 @@ def front_end_schema() -> Schema:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def front_end_table() -> str:
-    """Markdown: the fields of `front_end`."""
-    lines = ["| number | unit | default | time |", "|---|---|---|---|"]
-    for field in dataclasses.fields(FrontEnd):
-        default = "no" if field.default is False else f"{field.default:g}"
-        lines.append(f"| `{field.name}` | {field.metadata['unit']} | {default} | {field.metadata['help']} |")
-    return "\n".join(lines) + "\n"
-
-
 def speculation_schema() -> Schema:
     """Of `speculation`, where it is keys with values."""
     rate: Schema = {"type": "number", "minimum": 0, "maximum": 1}
@@ -187,12 +179,12 @@ def speculation_schema() -> Schema:
     }  # fmt: skip
 
 
-def speculation_table() -> str:
-    """Markdown: the fields of `speculation`."""
-    lines = ["| number | unit | default | what |", "|---|---|---|---|"]
-    shown: dict[Any, str] = {None: "must be said", 0.0: "0"}
-    for field in dataclasses.fields(Speculation):
-        default = "no" if field.default is False else shown[field.default]
+def numbers_table(kind: type, what: str) -> str:
+    """Markdown: the fields of a part that is keys with values. what: the heading of what they are."""
+    lines = [f"| number | unit | default | {what} |", "|---|---|---|---|"]
+    for field in dataclasses.fields(kind):
+        one = field.default
+        default = "must be said" if one is None else "no" if one is False else f"{one:g}"
         lines.append(f"| `{field.name}` | {field.metadata['unit']} | {default} | {field.metadata['help']} |")
     return "\n".join(lines) + "\n"
 
@@ -227,7 +219,11 @@ def write(folder: Path) -> None:
 
 
 BEGIN, END = "<!-- fields: written by servegym.scenarios.documents -->", "<!-- end of fields -->"
-PAGES = {"spec.md": tables, "front_end.md": front_end_table, "speculation.md": speculation_table}
+PAGES: dict[str, Callable[[], str]] = {
+    "spec.md": tables,
+    "front_end.md": functools.partial(numbers_table, FrontEnd, "time"),
+    "speculation.md": functools.partial(numbers_table, Speculation, "what"),
+}
 
 if __name__ == "__main__":
     write(Path(__file__).resolve().parent.parent / "docs")

@@ -176,26 +176,23 @@ def front_end_from(given: Any) -> Any:
     """A front end from a text, a mapping, or as it is. Raises SpecError."""
     from servegym.simulator.front_end import FrontEnd, front_end_of
 
-    if given is None or isinstance(given, FrontEnd):
-        return given
-    if not isinstance(given, str | Mapping):
-        raise SpecError(f"front_end is {given!r}; it should be keys with values, or none")
-    try:
-        return front_end_of(given)
-    except DeploymentError as error:
-        raise SpecError(str(error)) from None
+    return _numbers_from("front_end", given, FrontEnd, front_end_of)
 
 
 def speculation_from(given: Any) -> Any:
     """Speculation from a text, a mapping, or as it is; None: there is none. Raises SpecError."""
     from servegym.simulator.speculation import Speculation, speculation_of
 
-    if given is None or isinstance(given, Speculation):
+    return _numbers_from("speculation", given, Speculation, speculation_of)
+
+
+def _numbers_from(name: str, given: Any, kind: type, read: Callable[[Any], Any]) -> Any:
+    if given is None or isinstance(given, kind):
         return given
     if not isinstance(given, str | Mapping):
-        raise SpecError(f"speculation is {given!r}; it should be keys with values, or none")
+        raise SpecError(f"{name} is {given!r}; it should be keys with values, or none")
     try:
-        return speculation_of(given)
+        return read(given)
     except DeploymentError as error:
         raise SpecError(str(error)) from None
 

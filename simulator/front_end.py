@@ -16,32 +16,33 @@ from servegym.errors import DeploymentError
 from servegym.simulator.compilation import kernel
 from servegym.simulator.events import pop, push
 from servegym.simulator.front import appear, end_request, leave_front, next_to_send
+from servegym.simulator.key_values import (
+    NONE,
+    YES_OR_NO,
+    check_flag,
+    check_keys,
+    check_time,
+    described,
+    key_values,
+)
 from servegym.simulator.turns import NOBODY
-from servegym.simulator.types import EVENT_DELIVERY, FRONT_END, LATEST_S
-
-
-def _part(default: float | bool, help: str, unit: str = "s") -> Any:
-    return dataclasses.field(default=default, metadata={"help": help, "unit": unit})
+from servegym.simulator.types import EVENT_DELIVERY, FRONT_END
 
 
 @dataclasses.dataclass(frozen=True)
 class FrontEnd:
     """What a client sees beside the engine. Raises DeploymentError for what is no time, or too long."""
 
-    request_s: float = _part(0.0, "of each request, before an engine sees it")
-    prompt_s_per_token: float = _part(0.0, "and of each token of its prompt", "s/token")
-    streamed_s_per_token: float = _part(0.0, "of each token, after it has come out of an engine", "s/token")
-    back_s: float = _part(0.0, "and until the client has it, in which nobody waits for it")
-    one_process: bool = _part(False, "does all this but `back_s`, one thing after another", "")
+    request_s: float = described(0.0, "of each request, before an engine sees it", "s")
+    prompt_s_per_token: float = described(0.0, "and of each token of its prompt", "s/token")
+    streamed_s_per_token: float = described(0.0, "of each token, after it has come out of an engine", "s/token")
+    back_s: float = described(0.0, "and until the client has it, in which nobody waits for it", "s")
+    one_process: bool = described(False, "does all this but `back_s`, one thing after another")
 
     def __post_init__(self) -> None:
         for name in TIMES:
-            value = getattr(self, name)
-            number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-            if not number or not 0 <= value <= LATEST_S:
-                raise DeploymentError(f"front end: {name} is {value!r}; it should be a time from 0 to {LATEST_S:g} s")
-        if not isinstance(self.one_process, bool | np.bool_):
-            raise DeploymentError(f"front end: one_process is {self.one_process!r}; it should be true or false")
+            check_time("front end", name, getattr(self, name))
+        check_flag("front end", "one_process", self.one_process)
 
     @property
     def label(self) -> str:
@@ -81,26 +82,18 @@ class FrontEnd:
         return row
 
 
-TIMES = tuple(field.name for field in dataclasses.fields(FrontEnd) if field.name != "one_process")
-YES_OR_NO = {"yes": True, "no": False}
-NONE = "none"
+FIELDS = tuple(field.name for field in dataclasses.fields(FrontEnd))
+TIMES = tuple(name for name in FIELDS if name != "one_process")
 
 
 def front_end_of(given: str | Mapping[str, Any]) -> FrontEnd:
     """A front end from "key=value,key=value", "none", or a mapping. Raises DeploymentError."""
-    known = [field.name for field in dataclasses.fields(FrontEnd)]
     if isinstance(given, Mapping):
-        if strange := [key for key in given if key not in known]:
-            raise DeploymentError(f"front end: unknown {strange[0]!r}; it has {', '.join(known)}")
+        check_keys(given, "front end", FIELDS)
         return FrontEnd(**given)
     found: dict[str, Any] = {}
-    for pair in filter(None, ("" if given == NONE else given).split(",")):
-        key, equals, value = (part.strip() for part in pair.partition("="))
-        if not equals or key not in known:
-            raise DeploymentError(
-                f"front end {given!r}: {pair!r} should be key=value, the key one of {', '.join(known)} "
-                f"({NONE}: there is none)"
-            )
+    pairs = filter(None, ("" if given == NONE else given).split(","))
+    for key, value in key_values(pairs, f"front end {given!r}", FIELDS, DeploymentError, f" ({NONE}: there is none)"):
         try:
             found[key] = YES_OR_NO[value] if key == "one_process" else float(value)
         except (KeyError, ValueError):

@@ -9,6 +9,7 @@ import numpy as np
 
 from servegym.errors import GainError
 from servegym.simulator.compilation import Compiled, kernel
+from servegym.simulator.key_values import YES_OR_NO, key_values
 from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.signatures import gain
 
@@ -121,10 +122,7 @@ def gain_of(text: str) -> Gain:
     """
     name, _, rest = text.partition(":")
     settings: dict[str, float | bool] = {}
-    for pair in filter(None, rest.split(",")):
-        key, equals, value = (part.strip() for part in pair.partition("="))
-        if not equals or key not in SETTINGS:
-            raise GainError(f"gain {text!r}: {pair!r} should be key=value, the key one of {', '.join(SETTINGS)}")
+    for key, value in key_values(filter(None, rest.split(",")), f"gain {text!r}", SETTINGS, GainError):
         if key == BUFFERED:
             if value not in YES_OR_NO:
                 raise GainError(f"gain {text!r}: {key} is {value!r}; it should be yes or no")
@@ -139,4 +137,3 @@ def gain_of(text: str) -> Gain:
 
 BUFFERED = "buffered_first_token"
 SETTINGS = tuple(field.name for field in dataclasses.fields(Gain) if field.name != "name")
-YES_OR_NO = {"yes": True, "no": False}

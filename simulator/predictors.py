@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from servegym.errors import PredictorError
+from servegym.simulator.key_values import key_values
 from servegym.simulator.workload import Workload
 
 IMMEDIATE, FULL_BATCH = "immediate", "full-batch"
@@ -152,12 +153,7 @@ def predictor_of(text: str) -> Predictor:
     """A predictor from "key=value,key=value". Raises PredictorError for an unknown key or a wrong value."""
     fields = {field.name: field.default for field in dataclasses.fields(Predictor)}
     settings: dict[str, object] = {}
-    for pair in filter(None, text.split(",")):
-        key, equals, value = (part.strip() for part in pair.partition("="))
-        if not equals or key not in fields:
-            raise PredictorError(
-                f"predictor {text!r}: {pair!r} should be key=value, the key one of {', '.join(fields)}"
-            )
+    for key, value in key_values(filter(None, text.split(",")), f"predictor {text!r}", fields, PredictorError):
         try:
             settings[key] = value if isinstance(fields[key], str) else _number(value)
         except ValueError:

@@ -13,8 +13,17 @@ import numpy as np
 
 from servegym.errors import DeploymentError
 from servegym.simulator.compilation import kernel
+from servegym.simulator.key_values import (
+    NONE,
+    YES_OR_NO,
+    check_flag,
+    check_keys,
+    check_time,
+    described,
+    is_number,
+    key_values,
+)
 from servegym.simulator.random import uniform
-from servegym.simulator.types import LATEST_S
 
 MOST_DRAFTS = 64
 STREAM = 0x64726166  # the random numbers of drafts are no others' with the same seed
@@ -23,29 +32,25 @@ STREAM = 0x64726166  # the random numbers of drafts are no others' with the same
 START, K, DRAFT_S, DRAFT_S_PER_REQUEST, VERIFIED, ACCEPTANCE = range(6)
 
 
-def _part(default: Any, help: str, unit: str = "") -> Any:
-    return dataclasses.field(default=default, metadata={"help": help, "unit": unit})
-
-
 @dataclasses.dataclass(frozen=True)
 class Speculation:
     """How engines draft tokens. Raises DeploymentError for what cannot be."""
 
-    k: int = _part(None, "most tokens drafted of a request in an iteration", "tokens")
-    acceptance: float | tuple[float, ...] = _part(
+    k: int = described(None, "most tokens drafted of a request in an iteration", "tokens")
+    acceptance: float | tuple[float, ...] = described(
         None, "the probability that a draft is accepted when all before it are: one, or one for each position"
     )
-    draft_s: float = _part(0.0, "of each position drafted, for the whole batch", "s")
-    draft_s_per_request: float = _part(0.0, "and of each request that has a draft there", "s")
-    free_verification: bool = _part(False, "drafts are checked in no time, and count in no budget of tokens")
+    draft_s: float = described(0.0, "of each position drafted, for the whole batch", "s")
+    draft_s_per_request: float = described(0.0, "and of each request that has a draft there", "s")
+    free_verification: bool = described(False, "drafts are checked in no time, and count in no budget of tokens")
 
     def __post_init__(self) -> None:
-        if not _is_number(self.k) or not 1 <= self.k <= MOST_DRAFTS or self.k != int(self.k):
+        if not is_number(self.k) or not 1 <= self.k <= MOST_DRAFTS or self.k != int(self.k):
             raise DeploymentError(f"speculation: k is {self.k!r}; it should be a whole number from 1 to {MOST_DRAFTS}")
         several = isinstance(self.acceptance, list | tuple)
         rates: tuple[Any, ...] = tuple(self.acceptance) if several else (self.acceptance,)  # type: ignore[arg-type]
         for rate in rates:
-            if not _is_number(rate) or not 0 <= rate <= 1:
+            if not is_number(rate) or not 0 <= rate <= 1:
                 raise DeploymentError(f"speculation: acceptance is {rate!r}; it should be a probability, from 0 to 1")
         if several and len(rates) < self.k:
             raise DeploymentError(
@@ -53,13 +58,8 @@ class Speculation:
                 "of the k, or be one number"
             )
         for name in ("draft_s", "draft_s_per_request"):
-            value = getattr(self, name)
-            if not _is_number(value) or not 0 <= value <= LATEST_S:
-                raise DeploymentError(f"speculation: {name} is {value!r}; it should be a time from 0 to {LATEST_S:g} s")
-        if not isinstance(self.free_verification, bool | np.bool_):
-            raise DeploymentError(
-                f"speculation: free_verification is {self.free_verification!r}; it should be true or false"
-            )
+            check_time("speculation", name, getattr(self, name))
+        check_flag("speculation", "free_verification", self.free_verification)
         object.__setattr__(self, "acceptance", rates if several else self.acceptance)
 
     @property
@@ -78,31 +78,19 @@ class Speculation:
         return np.array(rates[: int(self.k)], "f8")
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
-
-
 FIELDS = tuple(field.name for field in dataclasses.fields(Speculation))
-YES_OR_NO = {"yes": True, "no": False}
-NONE = "none"
 
 
 def speculation_of(given: str | Mapping[str, Any]) -> Speculation | None:
     """From "k=4,acceptance=0.7", "none", or a mapping. Raises DeploymentError."""
     if isinstance(given, Mapping):
-        if strange := [key for key in given if key not in FIELDS]:
-            raise DeploymentError(f"speculation: unknown {strange[0]!r}; it has {', '.join(FIELDS)}")
+        check_keys(given, "speculation", FIELDS)
         return Speculation(**given)
     if given == NONE:
         return None
     found: dict[str, Any] = {}
-    for pair in given.split(","):
-        key, equals, value = (part.strip() for part in pair.partition("="))
-        if not equals or key not in FIELDS:
-            raise DeploymentError(
-                f"speculation {given!r}: {pair!r} should be key=value, the key one of {', '.join(FIELDS)} "
-                f"({NONE}: there is none)"
-            )
+    named, none = f"speculation {given!r}", f" ({NONE}: there is none)"
+    for key, value in key_values(given.split(","), named, FIELDS, DeploymentError, none):
         try:
             found[key] = _value(key, value)
         except (KeyError, ValueError):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from servegym.errors import WorkloadError
 from servegym.evaluation.measured.runs import BLOCK_TOKENS
 from servegym.simulator.prefixes import Prompts
 from servegym.simulator.turns import NOBODY, Turns
@@ -138,9 +139,14 @@ def select(table: pd.DataFrame) -> tuple[pd.DataFrame, list[tuple[str, int, int]
 
 
 def read_loops(folder: Path) -> tuple[list[Loop], list[tuple[str, int, int]]]:
-    """The selected points of a folder, in the order of the file, and the counts of `select`."""
+    """The selected points of a folder, in the order of the file, and the counts of `select`.
+
+    Raises WorkloadError where the folder has no such file.
+    """
     import pandas as pd
 
+    if not (folder / FILE).exists():
+        raise WorkloadError(f"{folder} has no {FILE}")
     chosen, counts = select(pd.read_parquet(folder / FILE))
     return [loop_of(row) for row in chosen.to_dict("records")], counts
 

@@ -13,6 +13,7 @@ from servegym.evaluation.measured.closed_loops import MODELS, Loop
 from servegym.evaluation.measured.few_points import DRAWS, curves
 from servegym.evaluation.measured.page import table
 from servegym.evaluation.measured.profiles import model_named
+from servegym.evaluation.measured.ranking import apart, columns_of, configurations
 from servegym.evaluation.measured.study import HEADLINE
 from servegym.latency_models.building.gpus import gpu
 
@@ -159,15 +160,13 @@ def _median(errors: pd.DataFrame, case: str, metric: str, query: str, absolute: 
 
 def wrong_pairs(errors: pd.DataFrame, metric: str = "ttft", near: float = 0.1) -> tuple[int, int]:
     """Pairs of configurations in the wrong order, and those of them whose measured values are so near."""
-    from servegym.evaluation.measured.ranking import columns_of, configurations
-
     count = close = 0
     for _, group in configurations(errors[errors["case"] == HEADLINE]):
         measured, simulated = (group[column].to_numpy() for column in columns_of(metric))
+        wrong = apart(measured) * apart(simulated) < 0
         first, second = np.triu_indices(len(group), 1)
-        wrong = (measured[first] - measured[second]) * (simulated[first] - simulated[second]) < 0
-        apart = np.abs(measured[first] - measured[second]) / np.minimum(measured[first], measured[second])
-        count, close = count + int(wrong.sum()), close + int((wrong & (apart < near)).sum())
+        share = np.abs(apart(measured)) / np.minimum(measured[first], measured[second])
+        count, close = count + int(wrong.sum()), close + int((wrong & (share < near)).sum())
     return count, close
 
 

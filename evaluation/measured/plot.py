@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from servegym.evaluation.measured.figures import METRICS
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 DOTS_PER_INCH = 150
 TITLES = {"e2e": "end to end", "itl": "between tokens", "ttft": "to the first token"}
@@ -39,12 +41,7 @@ def plot(errors: pd.DataFrame, path: Path) -> Path:
             label = f"{str(model).split('/')[-1]}, {str(gpu).split('-80')[0]}"
             axes.scatter([], [], s=42, marker=marker, color=colour, label=label)
         axes.set_title(f"Mean time {TITLES[metric]}", fontsize=11, loc="left")
-        axes.set_xlabel("measured, s")
-    panels[0].set_ylabel("simulated, s")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    figure.savefig(path, dpi=DOTS_PER_INCH)
-    return path
+    return _save(figure, panels, path)
 
 
 def plot_loops(errors: pd.DataFrame, path: Path) -> Path:
@@ -68,6 +65,12 @@ def plot_loops(errors: pd.DataFrame, path: Path) -> Path:
                 linewidths=1.0, zorder=3, label=label,
             )  # fmt: skip
         axes.set_title(f"Time {TITLES[title]}", fontsize=11, loc="left")
+    return _save(figure, panels, path)
+
+
+def _save(figure: Figure, panels: Sequence[Axes], path: Path) -> Path:
+    """With what both axes are, and one legend below all panels."""
+    for axes in panels:
         axes.set_xlabel("measured, s")
     panels[0].set_ylabel("simulated, s")
     handles, labels = panels[0].get_legend_handles_labels()

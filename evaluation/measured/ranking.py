@@ -33,11 +33,15 @@ def tau(measured: Sequence[float] | np.ndarray, simulated: Sequence[float] | np.
     return float(kendalltau(measured, simulated).statistic)
 
 
+def apart(values: np.ndarray) -> np.ndarray:
+    """Of each pair of n values the first less the second, float64[n (n - 1) / 2]."""
+    first, second = np.triu_indices(len(values), 1)
+    return np.asarray(values)[first] - np.asarray(values)[second]
+
+
 def pairs(measured: np.ndarray, simulated: np.ndarray) -> tuple[int, int]:
     """Of all pairs that differ in what was measured: how many the simulation puts in the same order, and how many."""
-    first, second = np.triu_indices(len(measured), 1)
-    order = np.sign(np.asarray(measured)[first] - np.asarray(measured)[second])
-    found = np.sign(np.asarray(simulated)[first] - np.asarray(simulated)[second])
+    order, found = np.sign(apart(measured)), np.sign(apart(simulated))
     return int(((order == found) & (order != 0)).sum()), int((order != 0).sum())
 
 
