@@ -153,20 +153,26 @@ def decisions_for(
     block_tokens: int,
     watermark_blocks: int,
     warn: Callable[[str], None],
+    chunks: bool = True,
 ) -> Decisions:
-    """The settings' artifact, ready to decide for an engine. Raises ServegymError for what cannot."""
+    """The settings' artifact, ready to decide for an engine. chunks: it can compute a prompt in parts.
+
+    Raises ServegymError for what cannot.
+    """
     artifact = load_artifact(settings.policy)
     policy, estimator = scheduler_of(artifact), estimator_of(artifact, settings)
     defaults = Defaults.of_workload(artifact.workload)
     if policy.state.tasks:
         warn(f"{policy.label} suspends batches, which vLLM cannot; they run to their ends")
+    if not chunks:
+        warn("this vLLM does not chunk prefills: prompts run whole in their turn, those above the policy's budget too")
     reader, numbers = TermsReader(defaults), policy.numbers(facts_of(defaults, estimator))
     correction = Correction() if settings.correct else None
 
     def mirror() -> Mirror:
         return Mirror(
             policy, numbers, estimator, total_blocks, block_tokens, watermark_blocks, correction,
-            defaults.first_token_weight,
+            defaults.first_token_weight, chunks,
         )  # fmt: skip
 
     warm_up(mirror(), reader.read(None, 0))

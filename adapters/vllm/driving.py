@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from servegym.adapters.vllm.cached_blocks import Name, PoolWatch, names_by_key
+from servegym.errors import VllmError
 from servegym.simulator.batches import add
 from servegym.simulator.deployment import LatencyModel
 from servegym.simulator.gains import Gain
@@ -37,6 +39,7 @@ MODEL = {
     "head_dim": 32, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float16",
 }  # fmt: skip
 MOST_ID = 2**31 - 1  # nobody has weights for these
+MOST_IDLE_STEPS = 200  # in a row, on a clock that stands still: a policy that fails leaves few
 SLOS = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "weight")
 
 
@@ -53,13 +56,16 @@ class Limits:
     max_model_len: int = 32768
     async_scheduling: bool = False
     prefix_caching: bool = False
+    chunked_prefill: bool = True
 
 
 @dataclasses.dataclass
 class Step:
     """One step that scheduled something: (request, tokens) in vLLM's order, and who was preempted.
 
-    cached_tokens: of each request scheduled, what it had before; overwritten_blocks: with names, in all steps so far.
+    cached_tokens: of each request scheduled, what it had before. Where prefixes are cached, the names of contents:
+    free, of the free blocks before the step, in the order in which they will be taken (None: no content); overwritten,
+    in that order.
     """
 
     start_s: float
@@ -68,7 +74,8 @@ class Step:
     preempted: set[int]
     used_blocks: int
     cached_tokens: dict[int, int] = dataclasses.field(default_factory=dict, compare=False)
-    overwritten_blocks: int = dataclasses.field(default=0, compare=False)
+    free: list[Name | None] = dataclasses.field(default_factory=list, compare=False)
+    overwritten: list[Name] = dataclasses.field(default_factory=list, compare=False)
 
 
 @dataclasses.dataclass
@@ -116,7 +123,7 @@ def make_scheduler(scheduler_cls: Any, limits: Limits, additional_config: dict[s
         "max_num_seqs": limits.max_num_seqs,
         "max_model_len": limits.max_model_len,
         "watermark": limits.watermark,
-        "enable_chunked_prefill": True,
+        "enable_chunked_prefill": limits.chunked_prefill,
         "async_scheduling": limits.async_scheduling,
         "is_encoder_decoder": False,
     }
@@ -169,19 +176,6 @@ def block_hasher(block_tokens: int) -> Any:
     return get_request_block_hasher(block_tokens, function)
 
 
-def count_overwritten(pool: Any) -> list[int]:
-    """A list whose only number is of the blocks with names that this pool of vLLM has overwritten from now on."""
-    count, evict = [0], pool._maybe_evict_cached_block
-
-    def counted(block: Any) -> bool:
-        evicted = bool(evict(block))
-        count[0] += evicted
-        return evicted
-
-    pool._maybe_evict_cached_block = counted
-    return count
-
-
 def make_request(
     row: np.record, index: int, prompt_ids: list[int] | None = None, hasher: Any = None, **extra_args: Any
 ) -> Any:
@@ -206,7 +200,10 @@ def make_request(
 
 
 def drive(scheduler: Any, workload: Workload, device: LatencyModel, most_steps: int = 10**6) -> Drive:
-    """Serve a workload, every step taking what the device model says. A step that schedules nothing takes no time."""
+    """Serve a workload, every step taking what the device model says. A step that schedules nothing takes no time.
+
+    Raises VllmError where requests wait and nothing is ever scheduled.
+    """
     from vllm.v1.outputs import ModelRunnerOutput
 
     table, now_s, arrived = workload.table, 0.0, 0
@@ -219,24 +216,31 @@ def drive(scheduler: Any, workload: Workload, device: LatencyModel, most_steps: 
     caching = scheduler.kv_cache_manager.enable_caching
     hasher = block_hasher(scheduler.block_size) if caching else None
     ids_of = [token_ids(workload, index) for index in range(len(table))] if caching else None
-    overwritten = count_overwritten(pool)
+    watch, requests = PoolWatch(pool), list[Any]()
+    kept: list[tuple[list[bytes | None], list[bytes]]] = []  # of each step: the free blocks before it, and overwritten
+    idle_steps = 0
     while arrived < len(table) or scheduler.has_unfinished_requests():
         if not scheduler.has_unfinished_requests():
             now_s = max(now_s, float(table["arrival_s"][arrived]))
         while arrived < len(table) and table["arrival_s"][arrived] <= now_s:
             prompt = None if ids_of is None else ids_of[arrived][: int(table["prompt_tokens"][arrived])]
-            scheduler.add_request(make_request(table[arrived], arrived, prompt, hasher))
+            requests.append(make_request(table[arrived], arrived, prompt, hasher))
+            scheduler.add_request(requests[-1])
             arrived += 1
+        free = watch.free() if caching else []
         output = scheduler.schedule()
         scheduled = output.num_scheduled_tokens
         used = usable - pool.get_num_free_blocks()
+        idle_steps = 0 if scheduled else idle_steps + 1
+        if idle_steps > MOST_IDLE_STEPS:
+            raise VllmError(f"{len(scheduler.requests)} requests wait, and {idle_steps} steps have scheduled nothing")
         start_s = now_s
         if scheduled:
             now_s += float(device.batch_s(batch_of(scheduler, scheduled), device.coefficients))
-        ids, requests = list(scheduled), scheduler.requests
-        had = {int(i): int(requests[i].num_computed_tokens) - n for i, n in scheduled.items()}
-        next_ids = [7 if ids_of is None else ids_of[int(i)][requests[i].num_tokens] for i in ids]
-        tokens = [[] if requests[i].is_prefill_chunk else [one] for i, one in zip(ids, next_ids, strict=True)]
+        ids, present = list(scheduled), scheduler.requests
+        had = {int(i): int(present[i].num_computed_tokens) - n for i, n in scheduled.items()}
+        next_ids = [7 if ids_of is None else ids_of[int(i)][present[i].num_tokens] for i in ids]
+        tokens = [[] if present[i].is_prefill_chunk else [one] for i, one in zip(ids, next_ids, strict=True)]
         results = scheduler.update_from_output(
             output, ModelRunnerOutput(req_ids=ids, req_id_to_index={i: n for n, i in enumerate(ids)},
                                       sampled_token_ids=tokens)
@@ -247,9 +251,15 @@ def drive(scheduler: Any, workload: Workload, device: LatencyModel, most_steps: 
         if scheduled:
             batch = [(int(i), n) for i, n in scheduled.items()]
             preempted = {int(i) for i in output.preempted_req_ids or ()}
-            steps.append(Step(start_s, now_s, batch, preempted, used, had, overwritten[0]))
+            steps.append(Step(start_s, now_s, batch, preempted, used, had))
+            kept.append((free, watch.overwritten()))
             if len(steps) >= most_steps:
                 break
+    if caching:
+        names = names_by_key(requests, workload, scheduler.block_size)
+        for step, (free, overwritten) in zip(steps, kept, strict=True):
+            step.free = [None if key is None else names[key] for key in free]
+            step.overwritten = [names[key] for key in overwritten]
     return Drive(steps, token_s)
 
 

@@ -19,19 +19,23 @@ from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.signatures import NUMBERS, QUEUE
 from servegym.simulator.state import FUNCTIONS, SIMULATION_STATE
 from servegym.simulator.statistics import count_admitted, count_departed, count_emitted, count_finished
+from servegym.simulator.types import MISFIT_STOP
 
 FORMED, NOTHING, REFUSED, BAD_CORRECTION = range(4)
 
-plan_signature = types.int64(SIMULATION_STATE, FUNCTIONS, types.float64, types.int64, types.int64, types.int64)
+plan_signature = types.int64(
+    SIMULATION_STATE, FUNCTIONS, types.float64, types.int64, types.int64, types.int64, types.boolean
+)
 
 
 @compiled(plan_signature)
-def plan_batch(run, functions, now_s, most_tokens, most_chunk_tokens, most_holders):
+def plan_batch(run, functions, now_s, most_tokens, most_chunk_tokens, most_holders, chunks):
     """Form the batch that the policy wants now, within vLLM's own limits, in run.entries[0].
 
     FORMED; NOTHING: no request can run; REFUSED: the policy wrote limits or ranks that are refused; BAD_CORRECTION:
     what the estimator is multiplied by is none.
-    The same steps as the simulator's `form_batch`, but that vLLM's limits come in between.
+    The same steps as the simulator's `form_batch`, but that vLLM's limits come in between. An engine that cannot chunk
+    (not chunks) takes prompts whole, and nobody behind one that does not fit: else it would never have its turn.
     """
     engine, packing, limits = run.engines[0], run.packing[0], run.limits[0]
     packing.length = 0
@@ -49,6 +53,9 @@ def plan_batch(run, functions, now_s, most_tokens, most_chunk_tokens, most_holde
         limits.token_budget = min(limits.token_budget, most_tokens)
         limits.chunk_tokens = min(limits.chunk_tokens, most_chunk_tokens)
         limits.holder_budget = min(limits.holder_budget, most_holders)
+        if not chunks:
+            limits.whole_prompts = 1
+            limits.misfit = MISFIT_STOP
         attempted = pack(run, decider, 0, now_s)
         if attempted == PACKING_REFUSED:
             return REFUSED

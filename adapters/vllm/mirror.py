@@ -56,6 +56,7 @@ class Mirror:
 
     numbers: float64[...], as `Policy.numbers` gives them. total_blocks: of the engine, each of block_tokens tokens.
     watermark_blocks: kept free by vLLM at an admission beside others. correction: of the estimator; None: none.
+    chunks: whether the engine can compute a prompt in parts.
     """
 
     def __init__(
@@ -68,8 +69,10 @@ class Mirror:
         watermark_blocks: int = 0,
         correction: Correction | None = None,
         first_token_weight: float = 1.0,
+        chunks: bool = True,
     ):
         self.policy, self.total_blocks, self.first_token_weight = policy, total_blocks, first_token_weight
+        self.chunks = chunks
         self.ids = SPARE_BLOCKS * total_blocks
         self.free_slots: list[int] = []
         self.sums = np.zeros(4)  # gain, ideal gain, tokens on time, tokens delivered
@@ -151,7 +154,7 @@ class Mirror:
         failures: list[Failure] = []
         status = call(
             failures.append, kernels.plan_batch.entry, scratch, self.functions, now_s, most_tokens, most_chunk_tokens,
-            most_holders,
+            most_holders, self.chunks,
         )  # fmt: skip
         evicted = self._evicted() if self._evictions[1][0] > self._evictions[0][0] else NO_SLOTS
         if failures:
@@ -192,6 +195,10 @@ class Mirror:
         kernels.settle_batch.entry(self.run, self.functions, evicted, slots, tokens, computed, emitted, now_s)
         engine = self.run.engines[0]
         return float(engine.batch_estimate_s), float(engine.correction.batch_scale)
+
+    def count_on(self, slots: list[int], emitted: list[int]) -> None:
+        """A policy is to count on so many tokens of these requests, those under way included."""
+        self.run.requests["emitted_tokens"][slots] = emitted
 
     def correct(self, estimate_s: float, scale: float, real_s: float) -> None:
         """A step took real_s; estimate_s and scale are what `settle` gave for it."""

@@ -74,7 +74,8 @@ class Plugin:
         manager = scheduler.kv_cache_manager
         watermark = getattr(manager, "watermark_blocks", 0)
         blocks = (manager.block_pool.num_gpu_blocks - 1) // groups
-        return decisions_for(settings, self.metrics, blocks, scheduler.block_size, watermark // groups, warn)
+        chunks = bool(scheduler.scheduler_config.enable_chunked_prefill)
+        return decisions_for(settings, self.metrics, blocks, scheduler.block_size, watermark // groups, warn, chunks)
 
     def now_s(self) -> float:
         return self.clock() - self.origin_s
@@ -160,12 +161,15 @@ class Plugin:
         slots = [self.slot_of[request_id] for request_id in scheduled]
         requests = [self.request_of[slot] for slot in slots]
         preempted = self._in_order(output.preempted_req_ids or (), plan)
+        evicted = [self.slot_of[i] for i in preempted if i in self.slot_of]
+        if evicted:
+            self.mirror.count_on(evicted, [self._counted_on(slot) for slot in evicted])
         estimate_s, scale = self.mirror.settle(
-            np.array([self.slot_of[i] for i in preempted if i in self.slot_of], "i4"),
+            np.array(evicted, "i4"),
             np.array(slots, "i4"),
             np.array(list(scheduled.values()), "i4"),
             np.array([r.num_computed_tokens for r in requests], "i4"),
-            np.array([r.num_output_tokens + r.num_output_placeholders for r in requests], "i4"),
+            np.array([self._counted_on(slot) for slot in slots], "i4"),
             now_s,
         )
         if scheduled:
@@ -183,6 +187,17 @@ class Plugin:
                 ids = [self.request_of[slot].request_id for slot in plan.slots.tolist()]
                 wanted = list(zip(ids, plan.tokens.tolist(), strict=True))
             self.step_log.write(now_s, wanted, scheduled, preempted, self.last_decision_s)
+
+    def _counted_on(self, slot: int) -> int:
+        """Tokens of a request that are out or under way.
+
+        vLLM no longer counts what was under way when the request was preempted, though it delivers it ("stale"), unless
+        it is to be dropped. The mirror's own number includes it, and stands until all of it has come.
+        """
+        request = self.request_of[slot]
+        if request.num_stale_output_tokens > 0 and not request.drop_stale_output:
+            return int(self.mirror.run.requests["emitted_tokens"][slot])
+        return int(request.num_output_tokens + request.num_output_placeholders)
 
     def _in_order(self, preempted: Iterable[str], plan: Plan | None) -> list[str]:
         """Preempted requests in the order in which they lost their memory, as far as that is known."""
@@ -210,10 +225,9 @@ class Plugin:
                 if slot is None:
                     continue
                 if output.new_token_ids:
-                    request = self.request_of[slot]
                     slots.append(slot)
                     new_tokens.append(len(output.new_token_ids))
-                    emitted.append(request.num_output_tokens + request.num_output_placeholders)
+                    emitted.append(self._counted_on(slot))
                 if output.finish_reason is not None:
                     finished.append(output.request_id)
         if slots:

@@ -1,24 +1,31 @@
-"""vLLM's own V1 scheduler and the simulator's, both with prefix caching, on sessions (docs/vllm.md).
+"""vLLM's own V1 scheduler and the simulator's, both with prefix caching, on sessions: the same at every step?
 
-    python -m servegym.experiments.engines.prefix_parity [--blocks 700] [--seeds 5] [--queueing fcfs]
+    python -m servegym.experiments.engines.prefix_parity [--page docs/vllm_prefix_parity.md]
 
-Runs where vLLM is installed. Compared at each step: the tokens scheduled of each request and those it had before (what
-it found among them), who was preempted, the blocks in use, the blocks overwritten so far, and the clock. Printed for
-each seed: steps, the first that differs ("none"), preemptions, blocks overwritten, share of tokens found by each.
+Runs where vLLM is installed, and takes some minutes. Compared at each step: the tokens scheduled of each request and
+those it had before (what it found among them), who was preempted, the blocks in use, what the free blocks hold in the
+order in which they will be taken, what was overwritten in which order, and the clock. Printed is a table, a line for
+each of CASES; --page puts it into a page in the place of what that says of this version.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from servegym.adapters.vllm.cached_blocks import Name
 from servegym.adapters.vllm.driving import Drive, Limits, Step, drive, make_scheduler
+from servegym.adapters.vllm.versions import installed_version
 from servegym.baselines import registry
+from servegym.errors import ExperimentError
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.deployment import Deployment
+from servegym.simulator.named_blocks import NAMES_OF_A_CHUNK
 from servegym.simulator.policies import Policy, get_policy
 from servegym.simulator.prefixes import Prompts
 from servegym.simulator.results import Result
@@ -62,18 +69,54 @@ def sessions(seed: int, count: int, rate_per_s: float, think_s: float = 2.0, sys
     return Workload(workload.table, "sessions", {}, prompts)
 
 
+class Memory(NamedTuple):
+    """KV blocks of a simulated engine: their names as the simulator has them, which are free, in order, and how many
+    with names were overwritten so far."""
+
+    names: list[int]
+    free: list[int]
+    overwritten: int
+
+
+def memory_of(simulation: Simulation) -> Memory:
+    engine, blocks = simulation.arrays.engines[0], simulation.arrays.cache.blocks[0]
+    after, free, block = blocks["after"].tolist(), [], int(engine.cache.first_free)
+    while block >= 0:
+        free.append(block)
+        block = after[block]
+    return Memory(blocks["name"].tolist(), free, int(engine.totals.overwritten_blocks))
+
+
+def plain_name(name: int) -> Name:
+    """As `adapters.vllm.cached_blocks` has it."""
+    number, i = divmod(abs(name), NAMES_OF_A_CHUNK)
+    return (number - 1 if name > 0 else -number), i
+
+
+def overwritten_between(before: Memory, now: Memory) -> list[Name]:
+    """Names lost in a step: of blocks that were free before it, in their order; then of those that were not."""
+    free = set(before.free)
+    order = [*before.free, *(block for block in range(len(before.names)) if block not in free)]
+    lost = [before.names[b] for b in order if before.names[b] != 0 and before.names[b] != now.names[b]]
+    return [plain_name(name) for name in lost]
+
+
 def simulate(workload: Workload, limits: Limits, policy: Policy, profile: Profile) -> tuple[Result, list[Step]]:
-    """The run, and its iterations as the steps of an engine."""
+    """The run, and its iterations as the steps of an engine.
+
+    Raises ExperimentError where a block got its old name again in the step in which it was overwritten: what was lost
+    cannot be told then.
+    """
     deployment = Deployment(
         profile.device, profile.estimator, limits.blocks, block_tokens=limits.block_tokens, watermark=limits.watermark,
         prefix_caching=limits.prefix_caching,
     )  # fmt: skip
     simulation = Simulation(Scenario(workload, deployment, policy), record_timeline=True)
-    overwritten = []  # before each batch
+    memory = []  # before each batch
     while simulation.step():
-        overwritten.append(int(simulation.arrays.engines[0].totals.overwritten_blocks))
+        memory.append(memory_of(simulation))
     result = simulation.result()
-    overwritten.append(int(simulation.arrays.engines[0].totals.overwritten_blocks))
+    memory.append(memory_of(simulation))
     steps: list[Step] = []
     computed, evicted = np.zeros(len(workload), "i8"), set[int]()
     for line in result.arrays.timeline[: result.arrays.status[0].timeline_used]:
@@ -83,7 +126,7 @@ def simulate(workload: Workload, limits: Limits, policy: Policy, profile: Profil
         elif line.kind == FOUND:
             computed[line.request] = line.tokens
         elif line.kind == BATCH_START:
-            steps.append(Step(float(line.time_s), 0.0, [], evicted, 0, {}, overwritten[len(steps) + 1]))
+            steps.append(Step(float(line.time_s), 0.0, [], evicted, 0))
             evicted = set()
         elif line.kind == SCHEDULED:
             steps[-1].scheduled.append((int(line.request), int(line.tokens)))
@@ -91,7 +134,19 @@ def simulate(workload: Workload, limits: Limits, policy: Policy, profile: Profil
             computed[line.request] += line.tokens
         elif line.kind == BATCH_END:
             steps[-1].end_s, steps[-1].used_blocks = float(line.time_s), int(line.tokens)
+    for step, before, now in zip(steps, memory, memory[1:], strict=True):
+        step.free = [plain_name(before.names[b]) if before.names[b] != 0 else None for b in before.free]
+        step.overwritten = overwritten_between(before, now)
+        if len(step.overwritten) != now.overwritten - before.overwritten:
+            raise ExperimentError(f"at {step.start_s} s a block was overwritten by what it held")
     return result, steps
+
+
+def in_order(step: Step) -> list[Name]:
+    """What was overwritten: of what was free before the step, in order; then what was freed in the step itself, of
+    which the simulator's order is not recorded, sorted."""
+    free = set(step.free)
+    return [n for n in step.overwritten if n in free] + sorted(n for n in step.overwritten if n not in free)
 
 
 def first_difference(served: Drive, steps: list[Step]) -> int | None:
@@ -100,7 +155,7 @@ def first_difference(served: Drive, steps: list[Step]) -> int | None:
     def parts(step: Step) -> tuple[Any, ...]:
         times_s = (step.start_s, step.end_s)
         return (*times_s, sorted(step.scheduled), step.preempted, step.used_blocks, step.cached_tokens,
-                step.overwritten_blocks)  # fmt: skip
+                step.free, in_order(step))  # fmt: skip
 
     differing = (n for n, (a, b) in enumerate(zip(served.steps, steps, strict=False)) if parts(a) != parts(b))
     return next(differing, None if len(served.steps) == len(steps) else min(len(served.steps), len(steps)))
@@ -127,36 +182,92 @@ def compared(workload: Workload, limits: Limits, profile: Profile) -> tuple[Driv
     return drive(make_scheduler(Scheduler, limits), workload, profile.device), steps, result
 
 
+@dataclass(frozen=True)
+class Case:
+    """Settings, and sessions for them, in each of which several turns share what was said."""
+
+    label: str
+    limits: Limits
+    seed: int
+    sessions: int = 60
+    rate_per_s: float = 4.0
+
+
+def _limits(blocks: int, budget: int, **others: Any) -> Limits:
+    return Limits(blocks, max_num_batched_tokens=budget, prefix_caching=True, **others)
+
+
+CASES = (
+    Case("roomy", _limits(4000, 1024), 1),
+    Case("overwriting", _limits(900, 1024), 2),
+    Case("pressure", _limits(400, 1024), 3),
+    Case("pressure, other sessions", _limits(350, 512), 6),
+    Case("small chunks", _limits(500, 200, max_num_seqs=128), 4),
+    Case("small chunks, pressure", _limits(350, 128, max_num_seqs=64), 7),
+    Case("few sequences", _limits(450, 1024, max_num_seqs=8), 8),
+    Case("watermark", _limits(500, 1024, watermark=0.05), 5),
+    Case("blocks of 32 tokens", _limits(200, 512, block_tokens=32), 9),
+    Case("many sessions", _limits(400, 768), 10, sessions=90, rate_per_s=8.0),
+)
+
+
+def row_of(case: Case, profile: Profile) -> tuple[str, np.ndarray]:
+    """A line of the table, and what is counted: steps, tokens scheduled and found, preemptions, overwritten blocks."""
+    workload = sessions(case.seed, case.sessions, case.rate_per_s)
+    served, steps, _ = compared(workload, case.limits, profile)
+    first, scheduled, found = first_difference(served, steps), 0, 0
+    computed = dict.fromkeys(range(len(workload)), 0)
+    for step in served.steps:
+        for request in step.preempted:
+            computed[request] = 0
+        for request, tokens in step.scheduled:
+            found += step.cached_tokens[request] - computed[request]
+            computed[request] = step.cached_tokens[request] + tokens
+            scheduled += tokens
+    counts = np.array([
+        len(served.steps), scheduled, found, sum(len(step.preempted) for step in served.steps),
+        sum(len(step.overwritten) for step in served.steps),
+    ])  # fmt: skip
+    limits = case.limits
+    shape = f"{limits.blocks} of {limits.block_tokens} | {limits.max_num_batched_tokens} | {limits.max_num_seqs}"
+    equal = "all equal" if first is None else f"differ from step {first}"
+    return f"| {case.label} | {shape} | {equal} | {' | '.join(f'{n:,}' for n in counts)} |", counts
+
+
+def section_of(version: str, profile: Profile, cases: Sequence[Case] = CASES) -> str:
+    """What the page says of a version."""
+    lines = [
+        f"## vLLM {version}", "",
+        "| | blocks | tokens in a batch | sequences | steps of both | steps | tokens scheduled | tokens found | preemptions "
+        "| blocks overwritten |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    total = np.zeros(5, "i8")
+    for case in cases:
+        line, counts = row_of(case, profile)
+        total += counts
+        lines.append(line)
+        print(line, flush=True)
+    lines.append(f"| in all | | | | | {' | '.join(f'{n:,}' for n in total)} |")
+    return "\n".join(lines) + "\n"
+
+
+def page_with(page: str, version: str, section: str) -> str:
+    """The page with this section in the place of the one of this version, or where it belongs."""
+    head, *sections = page.split("\n## vLLM ")
+    others = {one.split("\n")[0]: f"## vLLM {one}".rstrip("\n") + "\n" for one in sections}
+    return "\n".join([head.rstrip("\n") + "\n", *(text for _, text in sorted((others | {version: section}).items()))])
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--queueing", choices=("fcfs", "priority"), default="fcfs")
-    parser.add_argument("--blocks", type=int, default=700)
-    parser.add_argument("--budget", type=int, default=1024)
-    parser.add_argument("--sequences", type=int, default=256)
-    parser.add_argument("--watermark", type=float, default=0.0)
-    parser.add_argument("--sessions", type=int, default=60)
-    parser.add_argument("--rate", type=float, default=4.0)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--page", type=Path, help="a page to put the table into")
     given = parser.parse_args(arguments)
     registry.load()
-    profile = load_profile("a100-llama3-8b")
-    limits = Limits(
-        given.blocks, max_num_batched_tokens=given.budget, max_num_seqs=given.sequences,
-        scheduling_policy=given.queueing, watermark=given.watermark, prefix_caching=True,
-    )  # fmt: skip
-    print("| seed | steps | first difference | preemptions | blocks overwritten | found, vLLM | found, simulated |")
-    print("|---|---|---|---|---|---|---|")
-    for seed in range(given.seeds):
-        workload = sessions(seed, given.sessions, given.rate)
-        served, steps, _ = compared(workload, limits, profile)
-        first, last = first_difference(served, steps), served.steps[-1]
-        preemptions = sum(len(step.preempted) for step in served.steps)
-        shares = [f"{found_share(those, workload):.4f}" for those in (served.steps, steps)]
-        print(
-            f"| {seed} | {len(served.steps)} | {'none' if first is None else first} | {preemptions} | "
-            f"{last.overwritten_blocks} | {' | '.join(shares)} |",
-            flush=True,
-        )
+    version = str(installed_version())
+    section = section_of(version, load_profile("a100-llama3-8b"))
+    if given.page is not None:
+        given.page.write_text(page_with(given.page.read_text(encoding="utf-8"), version, section), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from servegym.adapters.vllm.mirror import Mirror
 from servegym.baselines import registry
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction
@@ -86,3 +87,32 @@ def test_a_prefix_that_requests_share_takes_fewer_blocks_than_they_hold() -> Non
     assert engine.free_blocks == mirror.ids
     free = mirror.run.blocks[0]["free"]
     assert sorted(free.tolist()) == list(range(mirror.ids))
+
+
+def test_an_engine_that_cannot_chunk_takes_prompts_whole_and_each_has_its_turn() -> None:
+    """A prompt above the policy's budget runs when nothing is before it in the batch; what is behind it waits."""
+    scenario = scenario_of(3, "sarathi-fcfs")
+    row = scenario.workload.table[0]
+    plans = {}
+    for chunks in (True, False):
+        mirror = Mirror(
+            get_policy("scheduler", "sarathi-fcfs:token_budget=100"),
+            get_policy("scheduler", "sarathi-fcfs:token_budget=100").numbers(scenario.fact),
+            scenario.deployment.estimator,
+            1000,
+            16,
+            chunks=chunks,
+        )
+        slots = [mirror.add(0.001 * n, tokens, 5, 0, terms_of(row)) for n, tokens in enumerate([30, 250, 40])]
+        for slot in slots:
+            mirror.join(slot)
+        plans[chunks] = []
+        for _ in range(3):
+            plan = mirror.plan(1.0, 1000, MOST, MOST, MOST)
+            assert plan is not None
+            plans[chunks].append([(slots.index(s), n) for s, n in zip(plan.slots, plan.tokens, strict=True)])
+            mirror.leave(plan.slots.tolist(), finished=True)
+            if mirror.queue_length == 0:
+                break
+    assert plans[True] == [[(0, 30), (1, 70)], [(2, 40)]]
+    assert plans[False] == [[(0, 30)], [(1, 250)], [(2, 40)]]

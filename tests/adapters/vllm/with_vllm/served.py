@@ -2,10 +2,11 @@
 
 import dataclasses
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from servegym.adapters.vllm.driving import Drive, Limits, Step, drive, make_scheduler
+from servegym.adapters.vllm.driving import MOST_IDLE_STEPS, Drive, Limits, Step, drive, make_request, make_scheduler
 from servegym.baselines import registry
 from servegym.baselines.artifact import Artifact, save_artifact
 from servegym.evaluation.assumptions import estimator_of
@@ -79,6 +80,51 @@ def assert_same(served: Drive, result: Result) -> None:
     assert len(served.steps) == len(expected)
 
 
+UnderWay = list[tuple[Any, dict[str, list[int]]]]  # what was scheduled, and the tokens that will come of it
+
+
+def drive_async(
+    made: Any, workload: Workload, depth: int, look: Callable[[UnderWay], None] = lambda steps: None
+) -> list[int]:
+    """Serve a workload with up to so many steps under way at once, each of 0.02 s. Gives the tokens of each request.
+
+    look: sees the steps under way, oldest first, after each call of the scheduler.
+    """
+    from vllm.v1.outputs import ModelRunnerOutput
+
+    now_s, added, idle_steps = [0.0], 0, 0
+    under_way: UnderWay = []
+    tokens_of = [0] * len(workload)
+    made.use_clock(lambda: now_s[0])
+    while added < len(workload) or made.has_unfinished_requests() or under_way:
+        while added < len(workload) and workload.table["arrival_s"][added] <= now_s[0]:
+            made.add_request(make_request(workload.table[added], added))
+            added += 1
+        output = made.schedule()
+        if output.total_num_scheduled_tokens:
+            sampled = {i: [] if made.requests[i].is_prefill_chunk else [7] for i in output.num_scheduled_tokens}
+            under_way.append((output, sampled))
+        look(under_way)
+        if len(under_way) == depth or (under_way and not output.total_num_scheduled_tokens):
+            output, sampled = under_way.pop(0)
+            ids = list(sampled)
+            ran = ModelRunnerOutput(
+                req_ids=ids, req_id_to_index={i: n for n, i in enumerate(ids)},
+                sampled_token_ids=[list(tokens) for tokens in sampled.values()],
+            )  # fmt: skip
+            now_s[0] += 0.02
+            for outputs in made.update_from_output(output, ran).values():
+                for result in outputs.outputs:
+                    tokens_of[int(result.request_id)] += len(result.new_token_ids)
+            look(under_way)
+            idle_steps = 0
+        elif not under_way:
+            now_s[0] += 0.02
+            idle_steps += made.has_unfinished_requests()
+            assert idle_steps < MOST_IDLE_STEPS
+    return tokens_of
+
+
 def v1_policy(limits: Limits) -> Policy:
     """The simulator's vllm-v1 with vLLM's settings."""
     return get_policy("scheduler", "vllm-v1").with_settings(
@@ -89,4 +135,15 @@ def v1_policy(limits: Limits) -> Policy:
     )
 
 
-__all__ = ["assert_same", "drive", "plugged", "saved", "simulated", "stock", "v1_policy", "workload_of"]
+__all__ = [
+    "UnderWay",
+    "assert_same",
+    "drive",
+    "drive_async",
+    "plugged",
+    "saved",
+    "simulated",
+    "stock",
+    "v1_policy",
+    "workload_of",
+]

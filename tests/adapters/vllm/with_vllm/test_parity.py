@@ -72,6 +72,15 @@ def test_plugged_in_decides_as_simulated(policy: str, limits: Limits, rate_per_s
     assert gain == pytest.approx(result.arrays.status[0].gain, rel=1e-12)
 
 
+def test_without_chunked_prefill_a_policy_of_whole_prompts_decides_as_simulated(tmp_path: Path) -> None:
+    """vllm-fcfs takes prompts whole anyway, also those above its budget; vLLM takes none in parts here."""
+    chosen, workload = get_policy("scheduler", "vllm-fcfs:token_budget=1024"), workload_of(7, 60, 20.0, output=100)
+    limits = dataclasses.replace(CRAMPED, chunked_prefill=False)
+    served = drive(plugged(limits, saved(chosen, workload, tmp_path / "p.json")), workload, PROFILE.device)
+    assert (workload.table["prompt_tokens"] > 1024).any()
+    assert_same(served, simulated(workload, limits, chosen, Correction()))
+
+
 def test_vllms_own_policy_does_not_matter(tmp_path: Path) -> None:
     """With --scheduling-policy priority vLLM keeps heaps; the plug-in decides all the same."""
     chosen, workload = get_policy("scheduler", "slide-batching"), workload_of(2, 100, 60.0)

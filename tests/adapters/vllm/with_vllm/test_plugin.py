@@ -12,7 +12,16 @@ from servegym.adapters.vllm.driving import Limits, make_request, make_scheduler
 from servegym.errors import ServegymError, VllmError
 from servegym.simulator.policies import Policy, get_policy
 from servegym.simulator.signatures import scheduler
-from tests.adapters.vllm.with_vllm.served import PROFILE, drive, plugged, saved, stock, workload_of
+from tests.adapters.vllm.with_vllm.served import (
+    PROFILE,
+    UnderWay,
+    drive,
+    drive_async,
+    plugged,
+    saved,
+    stock,
+    workload_of,
+)
 
 SLIDE = get_policy("scheduler", "slide-batching")
 CRAMPED = Limits(400, max_num_batched_tokens=2048)
@@ -149,34 +158,10 @@ def test_malformed_xargs_are_defaults_and_counted(policy: Path, extra_args: dict
 
 def test_async_scheduling_serves_all(policy: Path, tmp_path: Path) -> None:
     """Two steps under way: the next is planned before the last one's tokens are known."""
-    from vllm.v1.outputs import ModelRunnerOutput
-
     log = tmp_path / "steps.jsonl"
     limits = dataclasses.replace(CRAMPED, async_scheduling=True)
     made = plugged(limits, policy, "AsyncScheduler", step_log=str(log))
-    now_s, added, under_way, tokens_of = [0.0], 0, [], dict.fromkeys(range(len(WORKLOAD)), 0)
-    made.use_clock(lambda: now_s[0])
-    while added < len(WORKLOAD) or made.has_unfinished_requests() or under_way:
-        while added < len(WORKLOAD) and WORKLOAD.table["arrival_s"][added] <= now_s[0]:
-            made.add_request(make_request(WORKLOAD.table[added], added))
-            added += 1
-        output = made.schedule()
-        if output.total_num_scheduled_tokens:
-            sampled = {i: [] if made.requests[i].is_prefill_chunk else [7] for i in output.num_scheduled_tokens}
-            under_way.append((output, sampled))
-        if len(under_way) == 2 or (under_way and not output.total_num_scheduled_tokens):
-            output, sampled = under_way.pop(0)
-            now_s[0] += 0.02
-            ids = list(sampled)
-            ran = ModelRunnerOutput(
-                req_ids=ids, req_id_to_index={i: n for n, i in enumerate(ids)}, sampled_token_ids=list(sampled.values())
-            )
-            for outputs in made.update_from_output(output, ran).values():
-                for result in outputs.outputs:
-                    tokens_of[int(result.request_id)] += len(result.new_token_ids)
-        elif not under_way:
-            now_s[0] += 0.02
-    assert list(tokens_of.values()) == WORKLOAD.table["output_tokens"].tolist()
+    assert drive_async(made, WORKLOAD, 2) == WORKLOAD.table["output_tokens"].tolist()
     counts = made.servegym.metrics.counts
     assert counts["tokens"] == WORKLOAD.table["output_tokens"].sum()
     assert counts["fallback_steps"] == 0
@@ -186,6 +171,61 @@ def test_async_scheduling_serves_all(policy: Path, tmp_path: Path) -> None:
     assert counts["deviating_steps"] <= 0.05 * len(lines)
     assert made.servegym.slot_of == made.servegym.steps == {}
     assert made.servegym.mirror.run.engines[0].holders == 0
+
+
+def tokens_to_come(request: Any, under_way: UnderWay) -> int:
+    """Those of the steps under way, but for those that were under way at a preemption after which they are dropped."""
+    stale, to_come = request.num_stale_output_tokens, 0
+    for output, sampled in under_way:
+        scheduled = output.num_scheduled_tokens.get(request.request_id, 0)
+        if scheduled and not (stale > 0 and request.drop_stale_output):
+            to_come += len(sampled[request.request_id])
+        stale -= scheduled
+    return to_come
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("name", ["slide-batching", "vllm-v1:token_budget=300"])
+def test_the_mirror_counts_each_token_that_is_out_or_under_way(name: str, depth: int, tmp_path: Path) -> None:
+    """Also of requests that are preempted with tokens under way, at every moment of random runs with little memory."""
+    chosen, preempted = get_policy("scheduler", name), set()
+    for seed, (blocks, prompt, output) in enumerate([(30, 200, 200), (60, 300, 100)]):
+        workload = workload_of(seed, 14, 60.0, prompt, output)
+        limits = Limits(blocks, max_num_batched_tokens=2048, async_scheduling=True)
+        made = plugged(limits, saved(chosen, workload, tmp_path / "policy.json"), "AsyncScheduler")
+        plugin = made.servegym
+
+        def look(under_way: UnderWay, made: Any = made, plugin: Any = plugin, seed: int = seed) -> None:
+            counted = plugin.mirror.run.requests["emitted_tokens"]
+            for request_id, slot in plugin.slot_of.items():
+                request = made.requests[request_id]
+                assert counted[slot] == request.num_output_tokens + tokens_to_come(request, under_way), request_id
+                if request.num_stale_output_tokens > 0:
+                    preempted.add((seed, request_id))
+
+        assert drive_async(made, workload, depth, look) == workload.table["output_tokens"].tolist()
+        assert not plugin.broken
+    assert (len(preempted) >= 5) == (depth > 1)
+
+
+@pytest.mark.parametrize("enforce", ["exact", "order"])
+def test_where_vllm_cannot_chunk_long_prompts_run_whole(enforce: str, tmp_path: Path) -> None:
+    """Prompts longer than the policy's budget come to their turn all the same."""
+    chosen, workload = get_policy("scheduler", "sarathi-fcfs:token_budget=512"), workload_of(6, 40, 20.0, 3000, 60)
+    limits = Limits(900, max_num_batched_tokens=2**16, chunked_prefill=False)
+    made = plugged(limits, saved(chosen, workload, tmp_path / "policy.json"), enforce=enforce)
+    served = drive(made, workload, PROFILE.device)
+    outputs, prompts = workload.table["output_tokens"], workload.table["prompt_tokens"]
+    assert [len(times) for times in served.token_s] == outputs.tolist()
+    first: dict[int, int] = {}
+    for step in served.steps:
+        for request, tokens in step.scheduled:
+            first.setdefault(request, tokens)
+        if len(step.scheduled) > 1:
+            assert sum(tokens for _, tokens in step.scheduled) <= 512
+    assert [first[request] for request in range(len(workload))] == prompts.tolist()
+    assert (prompts > 512).sum() > 20
+    assert made.servegym.metrics.counts["fallback_steps"] == 0
 
 
 def test_what_it_cannot_work_with_stops_the_start(
