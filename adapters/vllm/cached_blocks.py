@@ -1,4 +1,4 @@
-"""What vLLM's block pool keeps of requests that are gone, and what it overwrites: for comparing it with the simulator's.
+"""What vLLM's block pool keeps of requests that are gone, and what it overwrites, to compare with the simulator's.
 
 Contents of blocks have the names of docs/prefix_caching.md: (number of a chunk, i) or (-1 - request, i), of block i.
 """
@@ -47,7 +47,8 @@ class PoolWatch:
     def __init__(self, pool: Any):
         from vllm.v1.core.kv_cache_utils import get_block_hash
 
-        self.pool, self.lost, self.hash_of = pool, [], get_block_hash
+        self.pool, self.hash_of = pool, get_block_hash
+        self.lost: list[bytes] = []
         self.evict = pool._maybe_evict_cached_block
         pool._maybe_evict_cached_block = self._evict
 

@@ -238,8 +238,8 @@ def section_of(version: str, profile: Profile, cases: Sequence[Case] = CASES) ->
     """What the page says of a version."""
     lines = [
         f"## vLLM {version}", "",
-        "| | blocks | tokens in a batch | sequences | steps of both | steps | tokens scheduled | tokens found | preemptions "
-        "| blocks overwritten |",
+        "| | blocks | tokens in a batch | sequences | steps of both | steps | tokens scheduled | found | preemptions |"
+        " blocks overwritten |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     total = np.zeros(5, "i8")
