@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -134,7 +135,7 @@ def simulate(workload: Workload, limits: Limits, policy: Policy, profile: Profil
             computed[line.request] += line.tokens
         elif line.kind == BATCH_END:
             steps[-1].end_s, steps[-1].used_blocks = float(line.time_s), int(line.tokens)
-    for step, before, now in zip(steps, memory, memory[1:], strict=True):
+    for step, (before, now) in zip(steps, pairwise(memory), strict=True):
         step.free = [plain_name(before.names[b]) if before.names[b] != 0 else None for b in before.free]
         step.overwritten = overwritten_between(before, now)
         if len(step.overwritten) != now.overwritten - before.overwritten:

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.adapters.vllm.cached_blocks import name_of, names_by_key
-from servegym.adapters.vllm.driving import Step
+from servegym.adapters.vllm.driving import Drive, Step
 from servegym.errors import VllmError
 from servegym.experiments.engines.prefix_parity import (
     Memory,
+    first_difference,
     in_order,
     overwritten_between,
     page_with,
@@ -59,6 +60,19 @@ def test_what_is_overwritten_is_told_from_the_blocks_before_and_after_in_the_ord
     assert overwritten_between(before, now) == [(2, 0), (0, 0), (3, 0)]
     step = Step(0.0, 1.0, [], set(), 0, free=[(2, 0), None, (0, 0)], overwritten=[(2, 0), (9, 9), (0, 0), (3, 0)])
     assert in_order(step) == [(2, 0), (0, 0), (3, 0), (9, 9)]
+
+
+def test_a_step_differs_where_only_the_order_of_free_blocks_or_of_what_is_lost_does() -> None:
+    def step(free: list[tuple[int, int] | None], overwritten: list[tuple[int, int]]) -> Step:
+        return Step(0.0, 1.0, [(0, 5)], set(), 3, {0: 0}, free, overwritten)
+
+    a, b = (1, 0), (2, 0)
+    same, turned = step([a, b, None], [a, b]), step([b, a, None], [a, b])
+    late = step([a, b, None], [b, a])
+    assert first_difference(Drive([same, same], []), [same, same]) is None
+    assert first_difference(Drive([same, turned], []), [same, same]) == 1
+    assert first_difference(Drive([late], []), [same]) == 0
+    assert first_difference(Drive([same], []), [same, same]) == 1
 
 
 def test_a_version_takes_its_own_place_in_the_page() -> None:
