@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +23,8 @@ from servegym.evaluation.running import ThreadRunner
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
+
+PAGE = Path(__file__).parents[3] / "docs/headroom.md"
 
 
 def without_noise(scenario: Scenario) -> Scenario:
@@ -120,6 +124,15 @@ def test_what_is_no_ledger_of_it(case, tmp_path):
         search_all([case], tmp_path, 1)
     search_all([case], tmp_path, 1, fresh=True)
     assert kept_best(case, tmp_path).evaluations == len(STARTS)
+
+
+def test_the_lines_of_python_on_the_page_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL)
+    names: dict = {}
+    exec(code, names)
+    assert names["result"].summary["gain"] == pytest.approx(names["found"].gain)
+    assert len(list((tmp_path / "results/headroom").iterdir())) == 1
 
 
 def test_without_end_and_the_same_again(case):
