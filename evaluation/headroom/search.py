@@ -79,6 +79,12 @@ def run_of(scenario: Scenario, point: Point) -> Simulation:
 
 def rounds(scenario: Scenario, seed: int = SEED) -> Rounds:
     """Points to be run, round by round, without end. Raises ExperimentError where cmaes is not installed."""
+    try:
+        import cmaes  # noqa: F401 (said here, before anything is run)
+    except ModuleNotFoundError:
+        raise ExperimentError(
+            "the search takes a package that is not installed (cmaes): pip install 'servegym[tune]'"
+        ) from None
     best = Best()
     best.see(STARTS, (yield list(STARTS)))
     turn = 0
@@ -90,12 +96,8 @@ def rounds(scenario: Scenario, seed: int = SEED) -> Rounds:
 
 def over_family(best: Best, turn: int, seed: int) -> Rounds:
     """A turn of CMA-ES from the best point."""
-    try:
-        from cmaes import CMA
-    except ModuleNotFoundError:
-        raise ExperimentError(
-            "the search takes a package that is not installed (cmaes): pip install 'servegym[tune]'"
-        ) from None
+    from cmaes import CMA
+
     bounds = np.tile([0.0, 1.0], (DIMENSIONS, 1))
     step = LATER_STEP if turn else FIRST_STEP
     changes = best.point.changes

@@ -15,7 +15,7 @@ from servegym.cli.output import check_output_folder, console_for, new_table, num
 from servegym.cli.progress import bar_of, kept_work
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.user_policies import load_policy_files
-from servegym.errors import ExperimentError, ServegymError
+from servegym.errors import ExperimentError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,12 +128,6 @@ def searched(asked: Headroom, directory: Path, budget: int, runner: Runner, fres
     """The best run of each case, with progress; Ctrl-C says how to go on."""
     from servegym.evaluation.headroom.kept import search_all
 
-    try:
-        import cmaes  # noqa: F401 (said here, before anything else is done)
-    except ModuleNotFoundError:
-        raise ServegymError(
-            "the search takes a package that is not installed (cmaes): pip install 'servegym[tune]'"
-        ) from None
     with kept_work("runs of searches", budget * len(asked.cases), directory, fresh) as progress:
         return search_all(asked.cases, directory, budget, progress, runner, fresh)
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -133,6 +134,12 @@ def test_the_lines_of_python_on_the_page_run(tmp_path, monkeypatch):
     exec(code, names)
     assert names["result"].summary["gain"] == pytest.approx(names["found"].gain)
     assert len(list((tmp_path / "results/headroom").iterdir())) == 1
+
+
+def test_a_package_that_is_missing_is_said_before_anything_is_run(case, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cmaes", None)
+    with pytest.raises(ExperimentError, match="not installed .cmaes.: pip install"):
+        next(rounds(case.scenario))
 
 
 def test_without_end_and_the_same_again(case):
