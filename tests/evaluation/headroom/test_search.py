@@ -138,7 +138,7 @@ def test_the_lines_of_python_on_the_page_run(tmp_path, monkeypatch):
 
 def test_a_package_that_is_missing_is_said_before_anything_is_run(case, monkeypatch):
     monkeypatch.setitem(sys.modules, "cmaes", None)
-    with pytest.raises(ExperimentError, match="not installed .cmaes.: pip install"):
+    with pytest.raises(ExperimentError, match=r"not installed \(cmaes\): pip install"):
         next(rounds(case.scenario))
 
 
