@@ -75,6 +75,7 @@ class EpisodeBatch:
         """Begin a new episode in place i, and go on to its first decision."""
         simulation = Simulation(self.interface.prepare(scenario), watched=True)
         self.simulations[i] = simulation
+        self._handlers.provide(simulation.loop)
         episode = self.episodes[i]
         self.interface.begin(simulation, episode)
         episode.until_s = scenario.until_s

@@ -7,8 +7,8 @@ from numba import types
 
 from servegym.envs.episodes import EPISODE, act_signature, observe_signature
 from servegym.envs.work_counter import take_next
-from servegym.simulator.compilation import compiled, kernel
-from servegym.simulator.loop import advance
+from servegym.simulator.compilation import Compiled, compiled, kernel
+from servegym.simulator.loops import LOOPS
 from servegym.simulator.parking import parking, restore_run
 from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.signatures import array
@@ -121,8 +121,15 @@ def potential(run, episode):
 class Handlers:
     """The functions of a kind of environment, parked: `address`."""
 
-    def __init__(self, observe, act):
-        self._functions = (advance.value, observe.value, act.value)  # kept alive
+    def __init__(self, observe: Compiled, act: Compiled):
+        self._observe, self._act = observe, act
         self._bytes = np.zeros(handlers_bytes.entry() + 64, "u1")
         self.address = self._bytes.ctypes.data + -self._bytes.ctypes.data % 64
-        park_handlers.entry(self.address, *self._functions)
+        self._loops = 0  # of LOOPS, how many cannot do more than the one that is parked
+
+    def provide(self, loop: Compiled) -> None:
+        """Episodes that need this loop will be stepped: all are, from now on, by the one that can do most."""
+        if self._loops <= LOOPS.index(loop):
+            self._loops = LOOPS.index(loop) + 1
+            self._functions = (loop.value, self._observe.value, self._act.value)  # kept alive
+            park_handlers.entry(self.address, *self._functions)

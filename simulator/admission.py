@@ -3,6 +3,7 @@
 import numpy as np
 
 from servegym.simulator.compilation import kernel
+from servegym.simulator.features import HAS_CACHE
 from servegym.simulator.memory import blocks_for, load
 from servegym.simulator.prefix_caching import grow_named, hold_found, name_filled
 from servegym.simulator.requests import cached_of
@@ -52,7 +53,7 @@ def admit(run, e, r, now_s):
     if outcome.counted == 0:
         engine.totals.admitted_tokens += request.prompt_tokens + request.emitted_tokens
         engine.totals.cached_tokens += cached_of(request)
-    to_load = hold_found(run, e, r) if engine.cache.on else request.kept_tokens
+    to_load = hold_found(run, e, r) if HAS_CACHE and engine.cache.on else request.kept_tokens
     if outcome.counted == 0:
         outcome.counted = 1
         count_admitted(run.state, e, request)

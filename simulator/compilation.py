@@ -206,12 +206,12 @@ class Compiled(types.WrapperAddressProtocol):
         self,
         py_func: Callable,
         signature: Any,
-        made_from: tuple[Any, dict[str, Any]] | None = None,
+        made_from: tuple[Callable, tuple] | None = None,
         written: Callable | None = None,
     ):
         self.py_func = py_func
         self._signature = signature
-        self.made_from = made_from  # the template and the names it was given, of one that is `specialised`
+        self.made_from = made_from  # the function that made it, and what of; None: it is where it was written
         # What its author wrote, under whose name it is found: py_func, or what that was made of.
         self.written: Any = py_func if written is None else written
         functools.update_wrapper(self, py_func)
@@ -266,7 +266,7 @@ class Compiled(types.WrapperAddressProtocol):
     def __reduce__(self) -> Any:
         # Pickled by reference: the module's name gives it back, or what it was made from.
         if self.made_from is not None:
-            return _make, self.made_from
+            return self.made_from
         return kernel_named, (self.written.__module__, self.written.__qualname__)
 
 
@@ -305,7 +305,7 @@ def _specialise(template: Compiled, names: dict[str, Any]) -> Compiled:
     # Symbols of compiled code are named after the function: what differs must not have the same name.
     copy.__name__ = f"{original.__name__}_{(source_digest(copy) or str(len(_specialised)))[:8]}"
     copy.__qualname__, copy.__doc__ = copy.__name__, original.__doc__
-    return Compiled(copy, template.signature(), (template, names))
+    return Compiled(copy, template.signature(), (_make, (template, names)))
 
 
 def _make(template: Compiled, names: dict[str, Any]) -> Compiled:

@@ -3,6 +3,7 @@
 from servegym.simulator import batches
 from servegym.simulator.admission import blocks_lacking, has_room, room_for
 from servegym.simulator.compilation import kernel
+from servegym.simulator.features import HAS_CACHE
 from servegym.simulator.memory import save
 from servegym.simulator.ordering import gives_up_before
 from servegym.simulator.prefix_caching import consider, give_up, look_away, who_counts_on_nothing
@@ -72,7 +73,7 @@ def make_room_for_newcomer(run, decider, e, position, chunk, now_s):
         if victim == position:
             return False
         evict(run, e, victim)
-        if engine.cache.on:
+        if HAS_CACHE and engine.cache.on:
             consider(run, e, queue[position])
             need = blocks_lacking(request, chunk, engine)
     return True
@@ -98,10 +99,10 @@ def rank_victims(run, decider, e, now_s):
     for position in range(engine.queue_length):
         run.ranks[position].keep_tokens = 0
     considered = engine.cache.considered
-    if considered >= 0:  # no policy sees what it finds
+    if HAS_CACHE and considered >= 0:  # no policy sees what it finds
         look_away(run, e)
     ask_scheduler(run, decider.victims, decider.estimator, e, now_s)
-    if considered >= 0:
+    if HAS_CACHE and considered >= 0:
         consider(run, e, considered)
     packing.victims_ranked = 1
     packing.refused = run.status[0].failed == 1 or not are_legal_victims(run.ranks, engine.queue_length)
@@ -111,7 +112,7 @@ def rank_victims(run, decider, e, now_s):
 @kernel
 def evict(run, e, position):
     """Take the memory of the request at this position of the queue, and of those who count on what it was to fill."""
-    if take_memory(run, e, position) == 0:
+    if take_memory(run, e, position) == 0 or not HAS_CACHE:
         return
     position = who_counts_on_nothing(run, e)
     while position >= 0:

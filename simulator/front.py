@@ -10,6 +10,7 @@ import numpy as np
 
 from servegym.simulator.compilation import kernel
 from servegym.simulator.events import pop, push
+from servegym.simulator.features import HAS_CLIENTS
 from servegym.simulator.requests import arrive_now
 from servegym.simulator.state import SimulationState
 from servegym.simulator.turns import NOBODY, Turns
@@ -47,11 +48,11 @@ def next_to_send(run, router_state):
     """The request that is sent next if nothing ends before, and when it comes; NOBODY, inf: there is none."""
     status, r, at_s = run.status[0], NOBODY, np.inf
     front = status.front
-    if front.requests >= front.most_requests:
+    if HAS_CLIENTS and front.requests >= front.most_requests:
         return r, at_s
-    if status.next_arrival < front.known and front.sessions < front.most_sessions:
+    if status.next_arrival < front.known and not (HAS_CLIENTS and front.sessions >= front.most_sessions):
         r, at_s = status.next_arrival, run.outcomes[status.next_arrival].ready_s
-    if front.events > 0 and router_state.thinking[0].time_s < at_s:
+    if HAS_CLIENTS and front.events > 0 and router_state.thinking[0].time_s < at_s:
         r, at_s = router_state.thinking[0].index, router_state.thinking[0].time_s
     return r, at_s
 
@@ -60,7 +61,7 @@ def next_to_send(run, router_state):
 def appear(run, r):
     """Request r has come and may be sent: where that is not known beforehand, this is when it arrives."""
     status = run.status[0]
-    if status.front.depends == 1:
+    if HAS_CLIENTS and status.front.depends == 1:
         arrive_now(run.requests[r], run.outcomes[r], status.now_s, status.front_end.way_back_s)
 
 
@@ -69,7 +70,7 @@ def leave_front(run, router_state, r):
     """Request r, the next to be sent, is sent."""
     status = run.status[0]
     status.front.requests += 1
-    if r < status.front.known:
+    if not HAS_CLIENTS or r < status.front.known:
         status.next_arrival += 1
         status.front.sessions += 1
     else:
@@ -81,7 +82,7 @@ def end_request(run, router_state, r, now_s):
     """Request r has ended for its client: who follows it comes when there has been time to think."""
     front, following = run.status[0].front, router_state.following
     front.requests -= 1
-    if following.shape[0] == 0:
+    if not HAS_CLIENTS or following.shape[0] == 0:
         front.sessions -= 1
         return
     session = following[following[r].session]

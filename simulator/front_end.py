@@ -15,6 +15,7 @@ import numpy as np
 from servegym.errors import DeploymentError
 from servegym.simulator.compilation import kernel
 from servegym.simulator.events import pop, push
+from servegym.simulator.features import HAS_CLIENTS
 from servegym.simulator.front import appear, end_request, leave_front, next_to_send
 from servegym.simulator.key_values import (
     NONE,
@@ -129,7 +130,7 @@ def take_in(run, router_state):
 def next_ready(run, router_state):
     """The request that is ready next if nothing ends before, and when; NOBODY, inf: there is none."""
     front_end, entering = run.status[0].front_end, router_state.entering
-    if front_end.delays == 0:
+    if not HAS_CLIENTS or front_end.delays == 0:
         return next_to_send(run, router_state)
     if front_end.events > 0:
         return entering[0].index, entering[0].time_s
@@ -139,7 +140,7 @@ def next_ready(run, router_state):
 @kernel
 def leave_front_end(run, router_state, r):
     """Request r, the next that is ready, goes to an engine."""
-    if run.status[0].front_end.delays == 1:
+    if HAS_CLIENTS and run.status[0].front_end.delays == 1:
         pop(router_state.entering, run.status[0].front_end)
     else:
         leave_front(run, router_state, r)
@@ -148,7 +149,7 @@ def leave_front_end(run, router_state, r):
 @kernel
 def set_out(front_end, now_s):
     """When a token sets out that comes out of an engine now."""
-    if front_end.one_process == 0:
+    if not HAS_CLIENTS or front_end.one_process == 0:
         return now_s
     at_s = max(now_s, front_end.free_s)
     front_end.free_s = at_s + front_end.streamed_s_per_token
@@ -160,7 +161,7 @@ def deliver_last(run, router_state, r, at_s):
     """The last token of request r sets out at a time: when the client has it, the request has ended."""
     status = run.status[0]
     at_s += status.front_end.way_back_s
-    if status.front.depends == 1 and at_s > status.now_s:
+    if HAS_CLIENTS and status.front.depends == 1 and at_s > status.now_s:
         push(run.events, status, at_s, EVENT_DELIVERY, r)
     else:
         end_request(run, router_state, r, at_s)

@@ -5,6 +5,7 @@ and after them the inbox: requests to be routed now.
 """
 
 from servegym.simulator.compilation import inlined_kernel, kernel
+from servegym.simulator.features import HAS_CLUSTER
 from servegym.simulator.front_end import leave_front_end, next_ready
 from servegym.simulator.routing import catch_up, may_decode, takers, takes, would_take
 from servegym.simulator.signatures import RouterContext
@@ -68,9 +69,9 @@ def next_held_queue(run, router_state, alone):
     """The held queue whose first request is to be routed now; READY: what is ready next; NO_REQUEST: there is none."""
     status, tiers = run.status[0], router_state.known.tiers
     inbox = inbox_of(tiers)
-    if not alone and tiers[inbox].waiting > 0:
+    if HAS_CLUSTER and not alone and tiers[inbox].waiting > 0:
         return inbox
-    if not alone and status.router.held_dirty == 1:
+    if HAS_CLUSTER and not alone and status.router.held_dirty == 1:
         while status.router.held > 0 and status.router.held_cursor < inbox:
             if tiers[status.router.held_cursor].waiting > 0:
                 return status.router.held_cursor

@@ -5,6 +5,7 @@ import numpy as np
 from servegym.simulator.compilation import inlined_kernel, kernel
 from servegym.simulator.disturbances import correct, disturbed
 from servegym.simulator.events import push
+from servegym.simulator.features import HAS_CACHE, HAS_CLIENTS, HAS_CLUSTER, HAS_CORRECTION, HAS_DRAFTS, HAS_TASKS
 from servegym.simulator.front_end import deliver_all, deliver_last, set_out
 from servegym.simulator.memory import count_blocks
 from servegym.simulator.ordering import first_ranked
@@ -71,16 +72,16 @@ def start_engine(run, router_state, functions, e, stop_at):
     engine, status = run.engines[e], run.status[0]
     if engine.up == 0 or engine.queue_length == 0:
         return NOT_STARTED
-    if engine.batch_length > 0 and (engine.running_task < 0 or engine.preemption.suspending == 1):
+    if engine.batch_length > 0 and (not HAS_TASKS or engine.running_task < 0 or engine.preemption.suspending == 1):
         return NOT_STARTED
-    if run.correction[0].window_iterations > 0:
+    if HAS_CORRECTION and run.correction[0].window_iterations > 0:
         if not engine.estimate_scale < np.inf:
             return BAD_ESTIMATE
         correct_estimator(run, e)
     if stop_at & AT_BATCHES and status.deciding_engine != e:
         status.deciding_engine = e
         return DECISION
-    if engine.batch_length == 0:
+    if not HAS_TASKS or engine.batch_length == 0:
         return start_batch(run, router_state, functions, e, status.now_s)
     engine.rounds += 1
     if not rank_queue(run, decider_of(run, functions, e), e, status.now_s) or not are_numbers(
@@ -110,7 +111,7 @@ def start_batch(run, router_state, functions, e, now_s):
         return NOT_STARTED
     engine.batch_start_s = now_s
     ran_s = 0.0
-    if formed == RESUME:
+    if HAS_TASKS and formed == RESUME:
         ran_s = resume(run, router_state, e, run.packing[0].resumed_task)
     else:
         engine.batch_estimate_s = decider.estimator.batch_s(run.sums[0], decider.estimator.coefficients)
@@ -118,8 +119,8 @@ def start_batch(run, router_state, functions, e, now_s):
         engine.correction.batch_scale = engine.estimate_scale
         model_s = functions.devices[kind](run.sums[0], run.device[e])
         computing_s = disturbed(model_s, run.disturbance[0], engine, now_s)
-        task = becomes_task(run, engine)
-        if task:
+        task = HAS_TASKS and becomes_task(run, engine)
+        if HAS_TASKS and task:
             computing_s += engine.preemption.check_s * boundaries_of(engine, run.limits[0].preemptible)
         duration_s = computing_s + engine.moving_s
         if not 0.0 <= duration_s <= LATEST_S:
@@ -133,13 +134,13 @@ def start_batch(run, router_state, functions, e, now_s):
             note(run, BATCH_START, e, -1, engine.queue_length, engine.batch_estimate_s)
             for k in range(engine.batch_length):
                 note(run, SCHEDULED, e, run.entries[e][k].request, run.entries[e][k].tokens, 0.0)
-        if task:
+        if HAS_TASKS and task:
             open_task(run, router_state, e, computing_s)
         else:
             push(run.events, run.status[0], now_s + duration_s, EVENT_BATCH_END, e)
-    if engine.running_task >= 0:
+    if HAS_TASKS and engine.running_task >= 0:
         schedule_end(run, router_state, e, now_s)
-    if run.engines.shape[0] > 1:
+    if HAS_CLUSTER and run.engines.shape[0] > 1:
         report_busy(run, router_state, e, now_s + max(0.0, engine.batch_estimate_s - ran_s), now_s)
     return STARTED
 
@@ -157,8 +158,8 @@ def end_batch(run, router_state, gain, e, now_s):
     status, engine = run.status[0], run.engines[e]
     entries, requests, outcomes, histogram = run.entries[e], run.requests, run.outcomes, run.tbt_histogram
     engine.busy_s += now_s - engine.batch_start_s
-    ran_before_s = close_task(run, e) if engine.running_task >= 0 else 0.0
-    if run.correction[0].window_iterations > 0:
+    ran_before_s = close_task(run, e) if HAS_TASKS and engine.running_task >= 0 else 0.0
+    if HAS_CORRECTION and run.correction[0].window_iterations > 0:
         correct(engine, run.correction[0], ran_before_s + now_s - engine.batch_start_s - engine.moving_s)
     engine.moving_s, engine.preemption.owed_s = engine.preemption.owed_s, 0.0
     used_blocks = engine.total_blocks - engine.free_blocks
@@ -169,11 +170,11 @@ def end_batch(run, router_state, gain, e, now_s):
         r = entry.request
         request = requests[r]
         accepted, rejected = 0, 0
-        if entry.tokens > 1 and speculating and is_decoding(request):
+        if HAS_DRAFTS and entry.tokens > 1 and speculating and is_decoding(request):
             accepted = accept(r, request, engine, run.device[e], entry.tokens - 1)
             rejected = entry.tokens - 1 - accepted
         request.computed_tokens += entry.tokens - rejected
-        if engine.cache.on:
+        if HAS_CACHE and engine.cache.on:
             name_filled(r, outcomes[r], engine, run.cache, request.computed_tokens)
         entry.emitted = 0
         if request.computed_tokens < request.prompt_tokens + request.emitted_tokens:
@@ -193,7 +194,7 @@ def end_batch(run, router_state, gain, e, now_s):
                 note(run, TOKEN, e, r, 1, earned)
         engine.totals.emitted_tokens += 1 + accepted
         engine.totals.scheduled_before = engine.scheduled_tokens
-        if engine.store_sets > 0 and request.emitted_tokens == outcome.sent_tokens + 1:
+        if HAS_CACHE and engine.store_sets > 0 and request.emitted_tokens == outcome.sent_tokens + 1:
             prefixes = router_state.known.prefixes
             engine.store_uses = use_chunks(prefixes, router_state.stores[e], engine.store_sets, r, engine.store_uses)
         if request.emitted_tokens == outcome.output_tokens:
@@ -211,7 +212,7 @@ def end_batch(run, router_state, gain, e, now_s):
     engine.batch_length = 0
     if finished > 0:
         status.finished += finished
-        if status.front.depends == 1 and status.finished == requests.shape[0]:
+        if HAS_CLIENTS and status.front.depends == 1 and status.finished == requests.shape[0]:
             deliver_all(run, router_state)
         leave(engine, run.queues[e], requests, outcomes)
 

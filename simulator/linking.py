@@ -145,11 +145,11 @@ class InnerKernel(CPUDispatcher):
     def __init__(self, function: Callable, options: Mapping[str, Any]):
         inner = {"nopython": True, "boundscheck": None, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         super().__init__(function, targetoptions={**options, **inner}, pipeline_class=InnerCompiler)
-        self._options = options
+        self.options = options
 
     @functools.cached_property
     def _entered(self) -> Any:
-        return numba.njit(pipeline_class=OuterCompiler, **self._options)(self.py_func)
+        return numba.njit(pipeline_class=OuterCompiler, **self.options)(self.py_func)
 
     def __call__(self, *arguments: Any) -> Any:
         return self._entered(*arguments)

@@ -4,6 +4,7 @@ import numpy as np
 
 from servegym.simulator.compilation import compiled, inlined_kernel, kernel
 from servegym.simulator.events import make_due, pop
+from servegym.simulator.features import HAS_CACHE, HAS_CLIENTS, HAS_CLUSTER, HAS_TASKS
 from servegym.simulator.front import appear, end_request, next_to_send
 from servegym.simulator.front_end import leave_front_end, next_ready, take_in
 from servegym.simulator.held_queues import (
@@ -93,7 +94,7 @@ def advance(run, router_state, functions, stop_at, until_s):
             reason = handle_event(run, router_state, functions)
             if reason != GOING_ON:
                 return reason
-        if status.router.routing == 0 and status.starting == 0:
+        if HAS_CLUSTER and status.router.routing == 0 and status.starting == 0:
             while status.next_incident < router_state.incidents.shape[0] and (
                 router_state.incidents[status.next_incident].time_s <= status.now_s
             ):
@@ -116,11 +117,11 @@ def advance(run, router_state, functions, stop_at, until_s):
                 if not are_legal(router_state):
                     return BAD_MOVE
                 make_moves(run, router_state, status.now_s)
-        if status.router.held > 0:
+        if HAS_CLUSTER and status.router.held > 0:
             catch_up(run, router_state, status.now_s)
-        elif status.signals.delay_s > 0.0 and is_heard_now(status, router_state.signals):
+        elif HAS_CLUSTER and status.signals.delay_s > 0.0 and is_heard_now(status, router_state.signals):
             status.router.held_dirty = 1  # for those who went to the router just now, if it holds them
-        if status.front_end.delays == 1:
+        if HAS_CLIENTS and status.front_end.delays == 1:
             take_in(run, router_state)
         status.router.routing = 1
         while True:
@@ -151,7 +152,7 @@ def advance(run, router_state, functions, stop_at, until_s):
             return PAUSED
         if next_s > LATEST_S:
             return BAD_TIME
-        if next_s == status.scaler.next_check_s and too_often(status, min(next_known_s(run, router_state), until_s)):
+        if HAS_CLUSTER and is_asked_too_often(run, router_state, next_s, until_s):
             return TOO_OFTEN
         status.now_s = next_s
 
@@ -163,8 +164,10 @@ def next_known_s(run, router_state):
     if status.events > 0:
         next_s = run.events[0].time_s
     next_s = min(next_s, next_to_send(run, router_state)[1])
-    if status.front_end.delays == 1:
+    if HAS_CLIENTS and status.front_end.delays == 1:
         next_s = min(next_s, next_ready(run, router_state)[1])
+    if not HAS_CLUSTER:
+        return next_s
     if status.finished < run.requests.shape[0]:
         next_s = min(next_s, status.scaler.next_ready_s)
     if status.next_incident < router_state.incidents.shape[0] and status.finished < run.requests.shape[0]:
@@ -173,18 +176,23 @@ def next_known_s(run, router_state):
 
 
 @kernel
-def too_often(status, next_s):
-    """Whether the scaler would be asked too many times up to next_s, or its interval is lost in rounding."""
-    waits_s = next_s - status.scaler.next_check_s
-    lost = status.scaler.next_check_s + status.scaler.interval_s == status.scaler.next_check_s
-    return next_s < np.inf and waits_s > 0.0 and (lost or waits_s > MOST_CHECKS * status.scaler.interval_s)
+def is_asked_too_often(run, router_state, next_s, until_s):
+    """Whether the scaler, if it is asked next, would be too many times up to what happens then, or its interval is lost
+    in rounding."""
+    scaler = run.status[0].scaler
+    if next_s != scaler.next_check_s:
+        return False
+    known_s = min(next_known_s(run, router_state), until_s)
+    waits_s = known_s - scaler.next_check_s
+    lost = scaler.next_check_s + scaler.interval_s == scaler.next_check_s
+    return known_s < np.inf and waits_s > 0.0 and (lost or waits_s > MOST_CHECKS * scaler.interval_s)
 
 
 @inlined_kernel
 def next_time_s(run, router_state, alone):
     """When something happens next; inf: never."""
     status, next_s = run.status[0], next_known_s(run, router_state)
-    if alone:
+    if not HAS_CLUSTER or alone:
         return next_s
     if (
         status.router.held > 0 and status.signals.heard < status.signals.sent
@@ -228,7 +236,7 @@ def is_stuck(run, router_state):
 def handle_event(run, router_state, functions):
     """The first event happens. Returns GOING_ON, or why it has not."""
     status, kind = run.status[0], run.events[0].kind
-    if kind == EVENT_KV_ARRIVAL:
+    if HAS_CLUSTER and kind == EVENT_KV_ARRIVAL:
         r = run.events[0].index
         if run.engines[run.requests[r].engine].queue_length == run.queues.shape[1]:
             return QUEUE_FULL
@@ -237,7 +245,7 @@ def handle_event(run, router_state, functions):
         pop(run.events, status)
         receive(run, router_state, r, status.now_s)
         return GOING_ON
-    if kind == EVENT_DELIVERY:
+    if HAS_CLIENTS and kind == EVENT_DELIVERY:
         r = run.events[0].index
         pop(run.events, status)
         end_request(run, router_state, r, status.now_s)
@@ -247,18 +255,18 @@ def handle_event(run, router_state, functions):
     length = engine.batch_length
     if status.recording and events_left(run) < (3 + engine.speculation.k) * length + 1 + run.engines.shape[0]:
         return TIMELINE_FULL
-    if not signals_fit(run, router_state, length):
+    if HAS_CLUSTER and not signals_fit(run, router_state, length):
         return SIGNALS_FULL
     pop(run.events, status)
-    if kind == EVENT_SUSPENSION:
+    if HAS_TASKS and kind == EVENT_SUSPENSION:
         suspend(run, router_state, e, status.now_s)
-        if run.engines.shape[0] > 1:
+        if HAS_CLUSTER and run.engines.shape[0] > 1:
             report_busy(run, router_state, e, status.now_s, status.now_s)
     else:
         end_batch(run, router_state, functions.gain, e, status.now_s)
-        if run.engines.shape[0] > 1:
+        if HAS_CLUSTER and run.engines.shape[0] > 1:
             tell_router(run, router_state, e, length, status.now_s)
-        if engine.drained == 1:
+        if HAS_CLUSTER and engine.drained == 1:
             count_service(status, router_state, engine, status.now_s)
     if engine.queue_length > 0:
         make_due(run, e)
@@ -279,7 +287,7 @@ def next_to_route(run, router_state, held_queue):
 def route_one(run, router_state, held_queue, alone, stop_at):
     """Route the first request of a held queue, or the next that is ready. Returns GOING_ON, or why it has not."""
     status, route, now_s = run.status[0], router_state.route[0], run.status[0].now_s
-    if alone:
+    if not HAS_CLUSTER or alone:
         if run.engines[0].queue_length == run.queues.shape[1]:
             return QUEUE_FULL
         if status.recording and events_left(run) < 1:
@@ -289,7 +297,7 @@ def route_one(run, router_state, held_queue, alone, stop_at):
         if status.front_end.delays == 0:
             appear(run, r)
         arrive(run, router_state, 0, r)
-        if run.engines[0].drained == 1:
+        if HAS_CLUSTER and run.engines[0].drained == 1:
             count_service(status, router_state, run.engines[0], status.now_s)
         return GOING_ON
     r = next_to_route(run, router_state, held_queue)
@@ -334,7 +342,7 @@ def arrive(run, router_state, e, r):
     """A request without anything computed joins the queue of engine e."""
     engine, request = run.engines[e], run.requests[r]
     request.engine = e
-    if engine.store_sets > 0:
+    if HAS_CACHE and engine.store_sets > 0:
         borrow(request, run.outcomes[r], engine, router_state.known.prefixes, router_state.stores[e], r)
     join(run, e, r)
     if run.status[0].recording:
@@ -368,7 +376,7 @@ def join(run, e, r):
     run.queues[e][engine.queue_length] = r
     engine.queue_length += 1
     count_queued(run.state, e, run.requests[r])
-    if engine.batch_length == 0 or engine.running_task >= 0:
+    if engine.batch_length == 0 or (HAS_TASKS and engine.running_task >= 0):
         make_due(run, e)
 
 

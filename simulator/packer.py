@@ -9,6 +9,7 @@ from servegym.simulator import batches
 from servegym.simulator.admission import admit, blocks_lacking, give_named, has_room
 from servegym.simulator.compilation import inlined_kernel, kernel
 from servegym.simulator.eviction import ask_scheduler, make_room, make_room_for_newcomer
+from servegym.simulator.features import HAS_CACHE, HAS_CLUSTER, HAS_DRAFTS, HAS_TASKS
 from servegym.simulator.memory import count_blocks, grow, load_time_s
 from servegym.simulator.ordering import (
     FIRST_WINDOW,
@@ -54,13 +55,13 @@ def form_batch(run, decider, e, now_s):
             return TIMELINE_SHORT
         if not rank_queue(run, decider, e, now_s):
             return REFUSED
-        if engine.suspended > 0 and see_tasks(run, e):
+        if HAS_TASKS and engine.suspended > 0 and see_tasks(run, e):
             return RESUME
         attempted = pack(run, decider, e, now_s)
         if attempted == REFUSED:
             return REFUSED
         if attempted == WAITING:
-            return RESUME if engine.suspended > 0 else WAITING
+            return RESUME if HAS_TASKS and engine.suspended > 0 else WAITING
         if attempted == FORMED:
             break
     engine.batch_length = packing.length
@@ -85,7 +86,7 @@ def pack(run, decider, e, now_s):
     packing.prefills_fit = 1
     batches.begin(run.sums[0], run.engines[e])
     fill(run, decider, e, now_s)
-    if run.engines[e].cache.on:
+    if HAS_CACHE and run.engines[e].cache.on:
         look_away(run, e)
     if packing.refused == 1:
         return REFUSED
@@ -94,7 +95,7 @@ def pack(run, decider, e, now_s):
     if packing.gave_up == 1:
         return RANK_AGAIN
     ran = run_first(run, decider, e, now_s)
-    if run.engines[e].cache.on:
+    if HAS_CACHE and run.engines[e].cache.on:
         look_away(run, e)
     if packing.refused == 1:  # the ranks of victims, asked for only now
         return REFUSED
@@ -106,7 +107,7 @@ def rank_queue(run, decider, e, now_s):
     """Have the scheduler rank the queue of engine e and set limits. Returns whether that went well."""
     engine = run.engines[e]
     open_limits(run.limits[0], engine)
-    if run.engines.shape[0] > 1:  # the scheduler of another pool may have used it
+    if HAS_CLUSTER and run.engines.shape[0] > 1:  # the scheduler of another pool may have used it
         for position in range(engine.queue_length):
             run.ranks[position].headroom_blocks = 0
     ask_scheduler(run, decider.scheduler, decider.estimator, e, now_s)
@@ -173,13 +174,13 @@ def fill(run, decider, e, now_s):
         if not can_get_something(request, packing):
             continue
         holder = request.blocks > 0
-        if engine.cache.on and not holder:
+        if HAS_CACHE and engine.cache.on and not holder:
             consider(run, e, r)
         decoding = is_decoding(request)
         if limits.phase == PHASE_FIRST_DECIDES and packing.length > 0 and decoding != (packing.decoding == 1):
             continue
         chunk = chunk_of(request, decoding, limits, packing)
-        if decoding and holder and engine.speculation.k > 0:
+        if HAS_DRAFTS and decoding and holder and engine.speculation.k > 0:
             chunk = decode_chunk(request, run.outcomes[r], engine, limits, packing)
         if timed and chunk > 0 and not (decoding and limits.untimed_decodes):
             chunk = cut_to_time(request, decoding, chunk, engine, limits, sums, scratch, estimator)
@@ -215,7 +216,7 @@ def fill(run, decider, e, now_s):
                 return
             if packing.length < taken:
                 n, more = visited, True  # budget came back: look again at all that rank after this one
-        if engine.cache.on:
+        if HAS_CACHE and engine.cache.on:
             give_named(run, e, r, chunk, now_s)
         elif need > 0:
             if not holder:
@@ -284,7 +285,7 @@ def run_first(run, decider, e, now_s):
     request = run.requests[r]
     if request.task >= 0:
         return False
-    if engine.cache.on and request.blocks == 0:
+    if HAS_CACHE and engine.cache.on and request.blocks == 0:
         consider(run, e, r)
     # What is held for KV on its way and by tasks belongs to nobody here.
     lacking = blocks_lacking(request, left_of(request), engine)
@@ -307,11 +308,11 @@ def run_first(run, decider, e, now_s):
         if not fits_whole:
             return False
         make_room(run, decider, e, position, lacking, False, now_s)
-        if engine.cache.considered == r:
+        if HAS_CACHE and engine.cache.considered == r:
             consider(run, e, r)
     room = request.blocks + engine.free_blocks + engine.cache.shared_blocks
     chunk = min(chunk, room * engine.block_tokens - cached_of(request))
-    if engine.cache.on:
+    if HAS_CACHE and engine.cache.on:
         give_named(run, e, r, chunk, now_s)
     else:
         need = blocks_lacking(request, chunk, engine)

@@ -5,6 +5,7 @@ found are in its table, though it does not hold them yet. So the packer's rules 
 """
 
 from servegym.simulator.compilation import kernel
+from servegym.simulator.features import HAS_CACHE
 from servegym.simulator.memory import blocks_for, release
 from servegym.simulator.named_blocks import (
     find_block,
@@ -129,7 +130,7 @@ def give_up(run, e, r):
     """Request r gives up all its blocks, whether engine e caches or not; computed_tokens are as they were until now.
     Returns how many blocks of the batch being formed lose their names."""
     request, engine = run.requests[r], run.engines[e]
-    if engine.cache.on == 0:
+    if not HAS_CACHE or engine.cache.on == 0:
         release(request, engine, run.blocks[e])
         return 0
     if request.blocks == 0:

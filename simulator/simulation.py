@@ -13,7 +13,7 @@ from servegym.simulator.compile_errors import ensure_compiled
 from servegym.simulator.diagnosis import Stopped, error_of, policy_functions
 from servegym.simulator.failures import Failure, call
 from servegym.simulator.fields import longer
-from servegym.simulator.loop import advance
+from servegym.simulator.loops import loop_of
 from servegym.simulator.policies import Policy
 from servegym.simulator.results import Result
 from servegym.simulator.scenario import Scenario
@@ -57,6 +57,7 @@ class Simulation:
             ensure_compiled(who, function)
         self.functions = functions_of(scenario, self.settings)
         self.reset()
+        self.loop = loop_of(self.arrays, self.router_state)
 
     def reset(self) -> None:
         """Back to the start of the scenario."""
@@ -92,7 +93,7 @@ class Simulation:
         return self._advance(stop_at) == DECISION
 
     def _advance(self, stop_at: int) -> int:
-        run_on = advance.entry  # read from the cache, or compiled, before the clock starts
+        run_on = self.loop.entry  # read from the cache, or compiled, before the clock starts
         begin = time.perf_counter()
         while True:
             reason = call(

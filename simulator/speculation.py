@@ -13,6 +13,7 @@ import numpy as np
 
 from servegym.errors import DeploymentError
 from servegym.simulator.compilation import kernel
+from servegym.simulator.features import HAS_DRAFTS
 from servegym.simulator.key_values import (
     NONE,
     YES_OR_NO,
@@ -120,7 +121,7 @@ def decode_chunk(request, outcome, engine, limits, packing):
 @kernel
 def counted_tokens(chunk, decoding, engine):
     """Of a chunk, what counts in budgets."""
-    if decoding and chunk > 1 and engine.speculation.free == 1:
+    if HAS_DRAFTS and decoding and chunk > 1 and engine.speculation.free == 1:
         return 1
     return chunk
 

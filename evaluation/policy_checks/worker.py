@@ -26,9 +26,9 @@ def say(**line: str) -> None:
 
 def main(path: Path, limit_s: int) -> None:
     from servegym.simulator import compilation, policies
-    from servegym.simulator.loop import advance
+    from servegym.simulator.loops import WHOLE
 
-    advance.entry  # noqa: B018  The loop itself as it always is: its bounds are its own affair, and this is a minute less
+    WHOLE.entry  # noqa: B018  The loop itself as it always is: its bounds are its own affair, and this is a minute less
     compilation.check_bounds()
     from servegym.baselines import registry
     from servegym.evaluation.policy_checks.scenes import scenes_for
@@ -53,6 +53,7 @@ def serve(policy: Policy, scenario: Scenario, limit_s: int) -> None:
     """
     from servegym.evaluation.policy_checks.guards import check_decision
     from servegym.simulator.compile_errors import ensure_compiled
+    from servegym.simulator.loops import WHOLE
     from servegym.simulator.simulation import Simulation
     from servegym.simulator.statuses import AT_BATCHES, AT_CHECKS, AT_ROUTES
 
@@ -60,6 +61,7 @@ def serve(policy: Policy, scenario: Scenario, limit_s: int) -> None:
     for function in (policy.function, policy.victims):
         ensure_compiled(f"{policy.kind} {policy.label}", function)
     simulation = Simulation(scenario)
+    simulation.loop = WHOLE  # which is ready
     signal.alarm(limit_s)  # ends this process: a kernel that never returns cannot be interrupted otherwise
     stop_at = {"scheduler": AT_BATCHES, "router": AT_ROUTES, "scaler": AT_CHECKS}[policy.kind]
     try:

@@ -17,6 +17,7 @@ from servegym.experiments.benchmarks import (
     dynamo_clusters,
     dynamo_comparison,
     environments,
+    loops,
     machine,
     memory,
     overload,
@@ -46,6 +47,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 }
 # Asked for by name, instead of the others.
 ASKED_FOR: dict[str, Benchmark] = {
+    "loops": loops.measure,
     "schedulers": schedulers.measure,
     "routers": routers.measure_all,
     "tuning": tuning.measure,  # needs the extra tune

@@ -10,9 +10,9 @@ from servegym.evaluation.policy_checks import worker
 from servegym.evaluation.policy_checks.scenes import scenes_for
 from servegym.evaluation.policy_files import load_policy_files
 from servegym.simulator import compilation, policies
-from servegym.simulator.loop import advance
+from servegym.simulator.loops import WHOLE
 
-advance.entry  # noqa: B018
+WHOLE.entry  # noqa: B018
 compilation.check_bounds()
 registry.load()
 before = policies.registered()

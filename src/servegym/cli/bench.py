@@ -44,6 +44,10 @@ def bench(
         bool,
         typer.Option("--tuning", help="Only this: trials a minute of `servegym tune` as it is (needs servegym[tune])."),
     ] = False,
+    loops: Annotated[
+        bool,
+        typer.Option("--loops", help="Only this: the event loops side by side, and what each takes to compile."),
+    ] = False,
     load_policies: options.LoadPolicies = None,
     check: options.Check = None,
     json: options.Json = None,
@@ -52,6 +56,6 @@ def bench(
     from servegym.experiments.benchmarks import suite
 
     load_policy_files(load_policies, check)
-    wishes = {"schedulers": schedulers, "routers": routers, "tuning": tuning}
+    wishes = {"schedulers": schedulers, "routers": routers, "tuning": tuning, "loops": loops}
     asked_for = tuple(name for name, wanted in wishes.items() if wanted)
     suite.run(json, quick, dynamo, vidur, asked_for)

@@ -1,0 +1,14 @@
+"""What a run may have, and most have not. A loop is compiled with all of it, or with none (loops.py).
+
+Kernels ask `if HAS_CACHE and engine.cache.on:`. The names are true here and in the whole loop; in the kernels of the
+plain loop they are false, and what they guard is neither compiled nor asked about.
+"""
+
+HAS_CLUSTER = True  # engines beside the first, or what only happens to fleets: signals, transfers, scalers, incidents
+HAS_CACHE = True  # engines that cache prefixes in their KV memory, or in stores in host memory
+HAS_DRAFTS = True  # engines that speculate
+HAS_CLIENTS = True  # a front end; requests that come when others have ended
+HAS_TASKS = True  # batches that can be suspended
+HAS_CORRECTION = True  # estimators that are corrected while they are used
+
+FEATURES = ("HAS_CLUSTER", "HAS_CACHE", "HAS_DRAFTS", "HAS_CLIENTS", "HAS_TASKS", "HAS_CORRECTION")

@@ -1,0 +1,82 @@
+"""Event loops compiled without what a run has not: each has all that its runs need, and all give the same bytes."""
+
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from servegym.baselines.registry import router_names, scheduler_names
+from servegym.scenarios.spec import ServingSpec
+from servegym.simulator.compilation import JIT_DISABLED, Compiled, source_digest
+from servegym.simulator.loops import FLEET, LOOPS, PLAIN, WHOLE
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
+from tests import strategies
+
+pytestmark = pytest.mark.skipif(JIT_DISABLED, reason="without compilation there is one loop")
+
+SMALL: dict[str, Any] = {"trace": "azure-conv", "requests": 20, "rate_per_s": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("fields", "loop"),
+    [
+        ({}, PLAIN),
+        ({"noise": 0.1, "host_memory_gib": 4.0}, PLAIN),
+        ({"engines": 2}, FLEET),
+        ({"prefill": 1, "decode": 1}, FLEET),
+        ({"engines": 2, "incidents": ["fail:0@1"]}, FLEET),
+        ({"scheduler": "flow-prefill"}, WHOLE),
+        ({"speculation": "k=2,acceptance=0.5"}, WHOLE),
+        ({"front_end": "request_s=0.01"}, WHOLE),
+        ({"front_end": "streamed_s_per_token=1e-5,one_process=yes"}, WHOLE),
+        ({"max_concurrency": 4}, WHOLE),
+        ({"correction": True}, WHOLE),
+    ],
+)
+def test_a_run_gets_the_first_loop_that_has_all_it_has(fields: dict[str, Any], loop: Compiled) -> None:
+    assert Simulation(ServingSpec().replaced(**(SMALL | fields)).build(0)).loop is loop
+
+
+def bytes_of(scenario: Scenario, loop: Compiled) -> list[bytes]:
+    simulation = Simulation(scenario, record_timeline=True)
+    simulation.loop = loop
+    simulation.run()
+    run = simulation.arrays
+    events = run.timeline[: run.status[0].timeline_used]
+    return [table.tobytes() for table in (run.requests, run.outcomes, run.engines, events)]
+
+
+def check_loops(scenario: Scenario) -> None:
+    """All loops that have what the scenario has give the same."""
+    first = LOOPS.index(Simulation(scenario).loop)
+    given_bytes = bytes_of(scenario, LOOPS[first])
+    for other in LOOPS[first + 1 :]:
+        assert bytes_of(scenario, other) == given_bytes
+
+
+@pytest.mark.parametrize("name", scheduler_names())
+@settings(max_examples=10)
+@given(data=st.data())
+def test_the_same_bytes_on_engines(name: str, data: st.DataObject) -> None:
+    check_loops(data.draw(strategies.scenarios(name, most_engines=data.draw(st.sampled_from([1, 1, 2])))))
+
+
+@pytest.mark.parametrize("name", router_names())
+@settings(max_examples=5)
+@given(data=st.data())
+def test_the_same_bytes_on_clusters(name: str, data: st.DataObject) -> None:
+    check_loops(data.draw(strategies.cluster_scenarios(name)))
+
+
+def test_what_a_loop_leaves_out_is_not_compiled() -> None:
+    """Of LLVM code there is little more than half."""
+    code = {loop: loop.dispatcher.inspect_llvm(loop.signature().args) for loop in (PLAIN, WHOLE)}
+    assert len(code[PLAIN]) < 0.6 * len(code[WHOLE])
+
+
+def test_loops_are_apart_and_found_again() -> None:
+    assert len({source_digest(loop) for loop in LOOPS}) == len(LOOPS)
+    assert all(pickle.loads(pickle.dumps(loop)) is loop for loop in LOOPS)
