@@ -61,8 +61,8 @@ def gain_of(scenario: Scenario, point: Point) -> float:
 
 
 def last_deadline_s(scenario: Scenario) -> float:
-    """Of all tokens; inf where arrivals are not known beforehand."""
-    if scenario.arrivals_depend:
+    """Of all tokens; inf where arrivals are not known beforehand, or a gain goes by other deadlines than TDG's."""
+    if scenario.arrivals_depend or scenario.gain.name != "tdg":
         return np.inf
     table = scenario.workload.table
     later_s = (table["output_tokens"] - 1) * table["tpot_slo_s"]
