@@ -21,7 +21,7 @@ MEANS = (
     "slo_attainment_high_priority", "slo_attainment_low_priority", "violations_high_priority",
     "violations_low_priority", "starved", "ttft_p99_s", "preemptions",
 )  # fmt: skip
-SHARE_OF_BOUND = "share_of_bound"  # a column where there are bounds
+SHARE_OF_BOUND, SHARE_OF_BEST = SHARES = "share_of_bound", "share_of_best"  # columns where there are such references
 
 REFERENCE, BETTER, SAME, WORSE, UNKNOWN = "reference", "better", "not distinguishable", "worse", "one seed"
 VERDICT_WORDS = {
@@ -44,7 +44,7 @@ def summarise(cells: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
     seed by seed: both served the same requests, so what a seed adds to both does not widen the interval.
     `reference` names the scheduler compared to, `verdict` says whether the interval of the ratio's difference
     leaves out 0. The intervals are not corrected for how many schedulers there are, nor for the best being chosen from
-    the same runs. `share_of_bound` and its interval are there where the cells have it (`evaluation.bounds.shares`).
+    the same runs. `share_of_bound`, `share_of_best` and their intervals are there where the cells have them.
     Raises ExperimentError for a baseline that was not compared.
     """
     import pandas as pd
@@ -85,8 +85,9 @@ def _row(runs: pd.DataFrame, reference: pd.DataFrame, reference_label: str, rati
     for name in (ratio, *WITH_INTERVAL):
         row |= _columns(name, student_interval(runs[name]))
     row |= {name: runs[name].astype("f8").mean() for name in (*MEANS, *classes_of(runs))}
-    if SHARE_OF_BOUND in runs:
-        row |= _columns(SHARE_OF_BOUND, student_interval(runs[SHARE_OF_BOUND]))
+    for share in SHARES:
+        if share in runs:
+            row |= _columns(share, student_interval(runs[share]))
     row["reference"] = reference_label
     for name in (ratio, *WITH_INTERVAL):
         row |= _columns(f"{name}_difference", student_interval(runs[name] - reference[name]))

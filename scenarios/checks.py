@@ -132,6 +132,9 @@ def _check_fleet(fleet: Fleet, spec: ServingSpec) -> None:
     alone = not fleet.pools and not fleet.prefill and fleet.engines == 1
     if alone and fleet.signal_delay_s != 0:
         raise SpecError("a delay of signals to the router is given, and one engine, which has no router")
+    if fleet.kv_events and (alone or fleet.prefix_caching == "off"):
+        what = "of one engine, which has no router" if alone else "of engines that cache no prefixes"
+        raise SpecError(f"KV events {what}; leave kv_events (--kv-events) out")
     _check_startup(fleet, spec, alone)
     total = most_engines(fleet)
     for text in fleet.incidents:

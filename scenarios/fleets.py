@@ -137,6 +137,7 @@ def _pool(spec: ServingSpec, pool: Pool) -> Deployment:
         scheduler=scheduler,
         tier=pool.tier,
         speculation=speculation_from(fleet.speculation),
+        kv_events=fleet.kv_events,
     )
 
 

@@ -190,6 +190,11 @@ class Fleet:
         "trace has prefix blocks and engines have no prefix stores.",
         metavar="auto|on|off", choices=("auto", "on", "off"),
     )  # fmt: skip
+    kv_events: bool = option(
+        False, FLAG,
+        "Engines that cache prefixes tell routers at the end of each iteration which KV blocks they have stored and "
+        "overwritten, as vLLM's KV events do, instead of routers' going by what they sent.",
+    )  # fmt: skip
     startup_s: Numbers | None = option(
         None, NUMBER,
         "How long an engine takes from being started by the scaler until it serves. Engines that are in no tier are "

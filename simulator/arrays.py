@@ -76,7 +76,7 @@ def fresh_simulation_state(scenario: Scenario, settings: Settings, recording: bo
         status=status,
         requests=fresh_requests(scenario, settings),
         outcomes=fresh_outcomes(scenario, settings.predictions),
-        engines=fresh_engines(pools, settings.interval_s, scenario.workload, scenario.draft_seed),
+        engines=fresh_engines(pools, settings.interval_s, scenario.workload, scenario.draft_seed, settings.indexed),
         cache=fresh_cache(pools, scenario.workload),
         parameters=settings.parameters.copy(),
         state=fresh(StateTables, tables),
@@ -107,12 +107,13 @@ def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Setti
     cluster, (engines, capacity) = settings.cluster, run.queues.shape
     following, snapshots = following_of(scenario.workload.turns), fresh_snapshots(run.engines)
     if settings.indexed:
-        snapshots["index_sets"] = index_sets(cluster.pools, scenario.workload)
+        snapshots["index_sets"] = np.where(snapshots["publishes"], 0, index_sets(cluster.pools, scenario.workload))
     sizes = {
         "engines": engines,
         "capacity": capacity,
         "slots": run.state.tasks.shape[1],
         "signals": 2 * len(run.requests) if cluster.signal_delay_s else 0,
+        "kv_events": 2 * published_blocks(run.engines) if cluster.signal_delay_s else 0,
         "router_fields": len(settings.router.state.engine),
         "scaler_fields": len(settings.scaler.state.engine),
         "followings": len(following),
@@ -131,7 +132,7 @@ def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Setti
             sizes,
             snapshots=snapshots,
             tiers=fresh_tiers(settings.tiers),
-            prefixes=fresh_prefixes(scenario.workload, snapshots["index_sets"]),
+            prefixes=fresh_prefixes(scenario.workload, snapshots["index_sets"], run.engines),
         ),
         reports=fresh_reports(run.engines),
         link=cluster.link.to_array(),
@@ -167,12 +168,18 @@ def index_sets(pools: tuple[Deployment, ...], workload: Workload) -> list[int]:
     return [sets for pool, sets in zip(pools, rooms, strict=True) for _ in range(pool.engines)]
 
 
-def fresh_prefixes(workload: Workload, sets: np.ndarray) -> Prefixes:
+def fresh_prefixes(workload: Workload, sets: np.ndarray, engines: np.ndarray) -> Prefixes:
     """sets: int64[engines], of the router's index of each."""
     prompts, sent = workload.prefixes, empty_stores(sets)
+    told = empty_named_blocks([int(engine["total_blocks"] * engine["cache"]["publishes"]) for engine in engines])
     if prompts is None:
-        return Prefixes(0, np.zeros(1, "i8"), np.zeros(0, "i4"), sent)
-    return Prefixes(prompts.chunk_tokens, *prompts.of_prompts(workload.table["prompt_tokens"]), sent)
+        return Prefixes(0, np.zeros(1, "i8"), np.zeros(0, "i4"), sent, told)
+    return Prefixes(prompts.chunk_tokens, *prompts.of_prompts(workload.table["prompt_tokens"]), sent, told)
+
+
+def published_blocks(engines: np.ndarray) -> int:
+    """The most blocks that one of them tells of at a time; 0: none does."""
+    return int((engines["total_blocks"] * engines["cache"]["publishes"]).max())
 
 
 def fresh_cache(pools: tuple[Deployment, ...], workload: Workload) -> Cache:
@@ -247,11 +254,16 @@ def fresh_outcomes(scenario: Scenario, predictions: Predictions | None) -> np.nd
 
 
 def fresh_engines(
-    pools: tuple[Deployment, ...], interval_s: float, workload: Workload | None, draft_seed: int = 0
+    pools: tuple[Deployment, ...],
+    interval_s: float,
+    workload: Workload | None,
+    draft_seed: int = 0,
+    indexed: bool = False,
 ) -> np.ndarray:
     """ENGINE[engines] of pools. interval_s: between the scaler's being asked; 0: it is not, and all are in service.
 
-    workload: None: nothing is known of prompts that begin alike. draft_seed: of which drafts are accepted.
+    workload: None: nothing is known of prompts that begin alike. draft_seed: of which drafts are accepted. indexed:
+    somebody reads what routers know of the prompts that engines have.
     """
     prompts = None if workload is None else workload.prefixes
     rows = []
@@ -276,6 +288,8 @@ def fresh_engines(
         engine["total_blocks"] = engine["free_blocks"] = pool.total_blocks
         engine["cache"]["on"] = workload is not None and pool.caches_prefixes(workload)
         engine["cache"]["considered"], engine["cache"]["last_free"] = -1, pool.total_blocks - 1
+        engine["cache"]["publishes"] = pool.kv_events and indexed and prompts is not None and engine["cache"]["on"]
+        engine["cache"]["first_changed"] = -1
         if pool.speculation is not None:
             engine["speculation"]["k"], engine["speculation"]["seed"] = pool.speculation.k, draft_seed
             engine["speculation"]["free"] = pool.speculation.free_verification
@@ -312,6 +326,7 @@ def fresh_snapshots(engines: np.ndarray) -> np.ndarray:
         "free_blocks",
     ):
         snapshots[field] = engines[field]
+    snapshots["publishes"] = engines["cache"]["publishes"]
     return snapshots
 
 

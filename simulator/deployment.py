@@ -99,6 +99,7 @@ class Deployment:
     prefix_store: for the KV of beginnings of prompts, in host memory; None: there is none.
     prefix_caching: whether requests that begin alike share KV blocks; None: where the workload says which do, and there
         is no prefix store. Engines with role decode never do.
+    kv_events: where they share KV blocks, they tell the router which they have at the end of each iteration.
     startup: engines of the common pool are off, and take time to start; None: they are up.
     costs: of each engine; None: nothing is known of them.
     speculation: how they draft tokens and what that takes; None: they do not.
@@ -121,6 +122,7 @@ class Deployment:
     startup: Startup | None = None
     costs: Costs | None = None
     speculation: Speculation | None = None
+    kv_events: bool = False
 
     def __post_init__(self) -> None:
         for field, most in (("engines", MAX_ENGINES), ("total_blocks", 2**31 - 1), ("block_tokens", 2**20)):

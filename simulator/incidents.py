@@ -11,6 +11,7 @@ from servegym.errors import DeploymentError
 from servegym.simulator.compilation import kernel
 from servegym.simulator.events import make_due, remove
 from servegym.simulator.held_queues import drop_from, inbox_of, to_router
+from servegym.simulator.kv_events import forget_told
 from servegym.simulator.memory import count_blocks, give_up_kept, release
 from servegym.simulator.named_blocks import lose_names
 from servegym.simulator.prefix_caching import give_up
@@ -113,6 +114,8 @@ def lose_all(run, router_state, e, now_s):
     engine.free_host_blocks = engine.host_blocks
     forget(router_state.stores[e], engine.store_sets)
     forget(router_state.known.prefixes.sent[e], router_state.known.snapshots[e].index_sets)
+    if engine.cache.publishes == 1:
+        forget_told(run, router_state, e)
     if run.engines.shape[0] > 1:
         for r in range(run.requests.shape[0]):
             if run.outcomes[r].source == e:

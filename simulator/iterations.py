@@ -7,6 +7,7 @@ from servegym.simulator.disturbances import correct, disturbed
 from servegym.simulator.events import push
 from servegym.simulator.features import HAS_CACHE, HAS_CLIENTS, HAS_CLUSTER, HAS_CORRECTION, HAS_DRAFTS, HAS_TASKS
 from servegym.simulator.front_end import deliver_all, deliver_last, set_out
+from servegym.simulator.kv_events import publish
 from servegym.simulator.memory import count_blocks
 from servegym.simulator.ordering import first_ranked
 from servegym.simulator.packer import REFUSED, RESUME, TIMELINE_SHORT, WAITING, form_batch, rank_queue
@@ -207,6 +208,8 @@ def end_batch(run, router_state, gain, e, now_s):
             give_up(run, e, r)
             if status.recording:
                 note(run, FINISH, e, r, 0, 0.0)
+    if HAS_CACHE and engine.cache.publishes == 1:
+        publish(run, router_state, e, now_s)
     if status.recording:
         note(run, BATCH_END, e, -1, used_blocks, now_s - engine.batch_start_s)
     engine.batch_length = 0

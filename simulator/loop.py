@@ -18,6 +18,7 @@ from servegym.simulator.held_queues import (
 )
 from servegym.simulator.incidents import apply_incident, close, count_service, move
 from servegym.simulator.iterations import end_batch, leave, start_engine
+from servegym.simulator.kv_events import events_fit
 from servegym.simulator.prefixes import borrow
 from servegym.simulator.routing import (
     catch_up,
@@ -256,6 +257,8 @@ def handle_event(run, router_state, functions):
     if status.recording and events_left(run) < (3 + engine.speculation.k) * length + 1 + run.engines.shape[0]:
         return TIMELINE_FULL
     if HAS_CLUSTER and not signals_fit(run, router_state, length):
+        return SIGNALS_FULL
+    if HAS_CACHE and not events_fit(run, router_state, e):
         return SIGNALS_FULL
     pop(run.events, status)
     if HAS_TASKS and kind == EVENT_SUSPENSION:

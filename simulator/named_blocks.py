@@ -24,8 +24,13 @@ NAMED_BLOCK = record(
         ("newer", "i4"),
         ("oldest", "i4"),  # of the blocks whose names fall to the place of this number; -1: there are none
         ("newest", "i4"),
+        (
+            "changed",
+            "i4",
+        ),  # of those whose names the router has not been told the next; -1: the last; UNCHANGED
     ]
 )
+UNCHANGED = -2
 NAMES_OF_A_CHUNK = 33_554_467  # a prime above the blocks of any request: names of all chunks spread over the places
 
 
@@ -47,6 +52,7 @@ def empty_named_blocks(counts: list[int]) -> np.ndarray:
     table = np.zeros((len(counts), max(counts)), NAMED_BLOCK)
     for field in ("older", "newer", "oldest", "newest"):
         table[field] = -1
+    table["changed"] = UNCHANGED
     for row, blocks in zip(table, counts, strict=True):
         row["before"] = np.arange(-1, len(row) - 1)
         row["after"][:blocks] = np.r_[np.arange(1, blocks), -1][:blocks]
@@ -54,12 +60,15 @@ def empty_named_blocks(counts: list[int]) -> np.ndarray:
 
 
 @kernel
-def name_of(cache, r, i, block_tokens):
-    """The name of block i of request r, once it is full: by the chunk in which it ends, or its own."""
-    if cache.chunk_tokens > 0:
-        chunk = cache.offsets[r] + ((i + 1) * block_tokens - 1) // cache.chunk_tokens
-        if chunk < cache.offsets[r + 1]:
-            return (np.int64(cache.chunks[chunk]) + 1) * NAMES_OF_A_CHUNK + i
+def name_of(prompts, r, i, block_tokens):
+    """The name of block i of request r, once it is full: by the chunk in which it ends, or its own, below 0.
+
+    prompts: which chunks requests have (Cache, Prefixes).
+    """
+    if prompts.chunk_tokens > 0:
+        chunk = prompts.offsets[r] + ((i + 1) * block_tokens - 1) // prompts.chunk_tokens
+        if chunk < prompts.offsets[r + 1]:
+            return (np.int64(prompts.chunks[chunk]) + 1) * NAMES_OF_A_CHUNK + i
     return -((np.int64(r) + 1) * NAMES_OF_A_CHUNK + i)
 
 
@@ -98,6 +107,15 @@ def take_name(engine, blocks, block):
     else:
         place.newest = one.older
     one.name, one.older, one.newer = 0, -1, -1
+
+
+@kernel
+def mark_changed(engine, blocks, block):
+    """The block has got its name, or is to lose it; if others know the name the router is to be told (kv_events.py)."""
+    one, cache = blocks[block], engine.cache
+    if cache.publishes == 1 and one.name > 0 and one.changed == UNCHANGED:
+        one.changed = cache.first_changed
+        cache.first_changed = block
 
 
 @kernel
@@ -147,6 +165,7 @@ def take_first(engine, blocks):
     block = engine.cache.first_free
     leave_queue(engine, blocks, block)
     if blocks[block].name != 0:
+        mark_changed(engine, blocks, block)
         take_name(engine, blocks, block)
         engine.totals.overwritten_blocks += 1
     return block
@@ -157,4 +176,5 @@ def lose_names(engine, blocks):
     """No block has a name any more."""
     for block in range(engine.total_blocks):
         one = blocks[block]
+        one.changed = UNCHANGED
         one.name, one.older, one.newer, one.oldest, one.newest = 0, -1, -1, -1, -1

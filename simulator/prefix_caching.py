@@ -11,6 +11,7 @@ from servegym.simulator.named_blocks import (
     find_block,
     give_name,
     leave_queue,
+    mark_changed,
     name_of,
     queue_first,
     queue_last,
@@ -101,6 +102,7 @@ def name_filled(r, outcome, engine, cache, tokens):
         if blocks[block].name != 0:
             break
         give_name(engine, blocks, block, name_of(cache, r, i, engine.block_tokens))
+        mark_changed(engine, blocks, block)
         i -= 1
 
 
@@ -111,6 +113,7 @@ def let_go(outcome, engine, cache, count, computed_tokens):
     for i in range(computed_tokens // engine.block_tokens, count):
         block = cache.tables[outcome.table + i]
         if blocks[block].name != 0:
+            mark_changed(engine, blocks, block)
             take_name(engine, blocks, block)
             unfilled += 1
     for i in range(count - 1, -1, -1):

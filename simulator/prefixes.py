@@ -1,6 +1,7 @@
 """Prompts that begin alike, and the stores in host memory that keep the KV of such beginnings.
 
-What a router has sent to an engine it notes in a store of the same kind, its index of that engine.
+What a router has sent to an engine it notes in a store of the same kind, its index of that engine, unless the engine
+tells it what it has (kv_events.py).
 
 A store is sets of 16 places; in a set the chunk used least recently goes. (Sets and not one list: a look-up is a scan
 of 16 numbers, and nothing is linked.)
@@ -14,6 +15,7 @@ import numpy as np
 
 from servegym.errors import DeploymentError, WorkloadError
 from servegym.simulator.compilation import kernel
+from servegym.simulator.kv_events import told_tokens
 from servegym.simulator.types import STORED_CHUNK, WAYS
 
 
@@ -143,11 +145,12 @@ def forget(store, sets):
 @kernel
 def known_tokens(known, request, r, e):
     """The tokens of request r that engine e has, as far as the router knows; at least one is left to compute."""
-    snapshot, prefixes = known.snapshots[e], known.prefixes
-    if snapshot.index_sets == 0:
-        return 0
-    count = leading_chunks(prefixes, prefixes.sent[e], snapshot.index_sets, r)
-    return min(count * prefixes.chunk_tokens, request.prompt_tokens + request.emitted_tokens - 1)
+    snapshot, prefixes, tokens = known.snapshots[e], known.prefixes, 0
+    if snapshot.publishes == 1:
+        tokens = told_tokens(snapshot, prefixes, r, e)
+    elif snapshot.index_sets > 0:
+        tokens = prefixes.chunk_tokens * leading_chunks(prefixes, prefixes.sent[e], snapshot.index_sets, r)
+    return min(tokens, request.prompt_tokens + request.emitted_tokens - 1)
 
 
 @kernel

@@ -6,6 +6,8 @@ Never an engine's live state. With one engine there is nothing to know, and noth
 import numpy as np
 
 from servegym.simulator.compilation import kernel
+from servegym.simulator.features import HAS_CACHE
+from servegym.simulator.kv_events import hear_due
 from servegym.simulator.prefixes import use_chunks
 from servegym.simulator.signatures import router
 from servegym.simulator.types import FIRST_TOKEN, LAST_TOKEN, REPORTS, ROLE_DECODE, ROLE_PREFILL
@@ -160,6 +162,8 @@ def catch_up(run, router_state, now_s):
         apply_signal(known, signal.engine, r, run.requests[r].prompt_tokens, signal.tokens, signal.kind, heard_s)
         if status.router.held > 0:
             status.router.held_dirty = 1
+    if HAS_CACHE:
+        hear_due(run, router_state, now_s)
     for e in range(run.engines.shape[0]):
         for k in range(REPORTS):
             one = router_state.reports[e, k]

@@ -20,6 +20,7 @@ from numba import types
 from servegym.simulator import types as layout
 from servegym.simulator.compilation import compiled, kernel
 from servegym.simulator.fields import Field, Value, array, numba_type
+from servegym.simulator.named_blocks import NAMED_BLOCK
 
 KINDS = 4  # of engines in a cluster: each pool is one, with its scheduler, its device model and its estimator
 REQUEST = numba.from_dtype(layout.REQUEST)
@@ -70,7 +71,7 @@ class Estimates(NamedTuple):
 
 
 class Prefixes(NamedTuple):
-    """The chunks of prompts that can be shared, and which of them a router has sent to which engine."""
+    """The chunks of prompts that can be shared, and what a router knows of which engine has them."""
 
     chunk_tokens: Annotated[int, Value(types.int64, "tokens in a chunk; 0: no prompts are known to begin alike")]
     offsets: Annotated[np.ndarray, Field("i8", ("offsets",), "request r has chunks[offsets[r]:offsets[r + 1]]")]
@@ -78,6 +79,9 @@ class Prefixes(NamedTuple):
     sent: Annotated[
         np.ndarray,
         Field(layout.STORED_CHUNK, ("engines", "sets", layout.WAYS), "the router's index of what it sent to each"),
+    ]
+    told: Annotated[
+        np.ndarray, Field(NAMED_BLOCK, ("engines", "told_blocks"), "what engines that publish KV events have told it")
     ]
 
 

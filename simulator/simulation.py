@@ -120,7 +120,7 @@ class Simulation:
             capacity = 2 * self.arrays.queues.shape[1]
             self._lengthen(capacity=capacity, **({"slots": capacity} if self.arrays.state.tasks.shape[1] else {}))
         elif reason == SIGNALS_FULL:
-            self._lengthen(signals=2 * len(self.router_state.signals))
+            self._lengthen(signals=2 * len(self.router_state.signals), kv_events=2 * len(self.router_state.kv_events))
         elif reason == TIMELINE_FULL:
             self._lengthen(timeline=2 * len(self.arrays.timeline))
         else:

@@ -98,6 +98,7 @@ class RouterState(NamedTuple):
     moves: Annotated[np.ndarray, Field(layout.MOVE, ("engines",), "what the scaler has decided")]
     known: Annotated[Known, Value(KNOWN, "what both know")]
     signals: Annotated[np.ndarray, Field(layout.SIGNAL, ("signals",), "on their way to the router, if that takes time")]
+    kv_events: Annotated[np.ndarray, Field(layout.KV_EVENT, ("kv_events",), "the same of their blocks")]
     reports: Annotated[np.ndarray, Field(layout.REPORT, ("engines", layout.REPORTS), "the latest of each engine")]
     link: Annotated[np.ndarray, Field(layout.LINK, (1,), "over which KV is sent")]
     coming: Annotated[np.ndarray, Field(layout.HELD_QUEUE, ("engines",), "requests whose KV waits to be sent there")]

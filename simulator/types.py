@@ -155,6 +155,8 @@ ENGINE_CACHE = record(
         ("found_blocks", "i8"),  # what it finds
         ("shared_blocks", "i8"),  # of these, held by others
         ("kept_tokens", "i8"),  # what it has kept; while it is considered its own field is what would be loaded
+        ("publishes", "i8"),  # 1: it tells routers which blocks it has; see kv_events.py
+        ("first_changed", "i8"),  # block whose name has changed since it told them; -1: none
     ]
 )
 
@@ -256,6 +258,7 @@ ENGINE_SNAPSHOT = record(
         ("finished_tokens", "i8"),  # and their output tokens
         ("index_sets", "i8"),  # of the router's index of what it has sent there; 0: nothing sent there is kept there
         ("index_uses", "i8"),  # of chunks sent there
+        ("publishes", "i8"),  # 1: it tells which KV blocks it has
         ("version", "i8"),  # grows with each request sent there, and with each first and last token heard of
         ("changed_s", "f8"),  # when the queue record changed last
         ("busy_until_s", "f8"),  # as reported: estimated end of its iteration
@@ -322,6 +325,8 @@ WAYS = 16  # places in a set of a prefix store
 # A token on its way to the router.
 SIGNAL = record([("time_s", "f8"), ("request", "i4"), ("engine", "i4"), ("tokens", "i4"), ("kind", "i4")])
 FIRST_TOKEN, LAST_TOKEN = 0, 1  # the first since it was sent there
+# What a block of an engine holds now, on its way to the router; see kv_events.py.
+KV_EVENT = record([("time_s", "f8"), ("name", "i8"), ("engine", "i4"), ("block", "i4")])
 # What an engine reported, the latest few.
 REPORT = record([("time_s", "f8"), ("busy_until_s", "f8"), ("free_blocks", "i8"), ("decode_tokens", "i8")])
 REPORTS = 4
@@ -475,6 +480,8 @@ SIGNAL_COUNTS = record(
     [
         ("sent", "i8"),  # from the start, or since those that were heard were dropped
         ("heard", "i8"),  # of these
+        ("kv_sent", "i8"),  # the same of KV events
+        ("kv_heard", "i8"),
         ("delay_s", "f8"),  # from an engine to the router
     ]
 )

@@ -163,8 +163,9 @@ def with_extras(
         ours = dataclasses.replace(ours, prefix_store=PrefixStore(tokens, load_s))
         theirs = dataclasses.replace(theirs, prefix_store=stores.PrefixStore(tokens, load_s))
     caching = bool(stores_too and random.random() < 0.6)
-    ours = dataclasses.replace(ours, prefix_caching=caching)
-    theirs = dataclasses.replace(theirs, prefix_caching=caching)
+    tells = bool(caching and random.random() < 0.5)
+    ours = dataclasses.replace(ours, prefix_caching=caching, kv_events=tells)
+    theirs = dataclasses.replace(theirs, prefix_caching=caching, kv_events=tells)
     return Served(ours, theirs)
 
 

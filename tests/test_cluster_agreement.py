@@ -143,6 +143,21 @@ def test_agrees_with_prefix_stores(seed: int) -> None:
     check_all_served(scene)
 
 
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("name", ["kv-aware", "prefix-affinity"])
+def test_agrees_when_engines_tell_which_blocks_they_have(name: str, seed: int) -> None:
+    random = np.random.default_rng([seed, 14])
+    scene = random_scene(random, *both_routers(name, {}), sensible_scheduler, prefixes=True)
+    scene.pools = [
+        Served(
+            dataclasses.replace(pool.ours, prefix_caching=True, kv_events=True),
+            dataclasses.replace(pool.theirs, prefix_caching=True, kv_events=True),
+        )
+        for pool in scene.pools
+    ]
+    run_both(scene)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_agrees_when_a_router_holds_and_moves(seed: int) -> None:
     random = np.random.default_rng([seed, 7])

@@ -11,6 +11,7 @@ import numpy as np
 from servegym.simulator.arrays import fresh_estimates, fresh_tiers
 from servegym.simulator.deployment import EstimatorModel
 from servegym.simulator.fields import fresh
+from servegym.simulator.named_blocks import empty_named_blocks
 from servegym.simulator.prefixes import PrefixStore, empty_stores
 from servegym.simulator.signatures import Estimates, Known, Prefixes
 from servegym.simulator.types import ENGINE_SNAPSHOT, POOL, ROLE_BOTH
@@ -57,7 +58,8 @@ def known_of(
         snapshot.total_blocks = snapshot.free_blocks = engine.total_blocks
         snapshot.block_tokens = engine.block_tokens
         snapshot.index_sets = 0 if engine.prefix_store is None else engine.prefix_store.sets(chunk_tokens)
-    prefixes = Prefixes(chunk_tokens, offsets, np.zeros(0, "i4"), empty_stores(snapshots["index_sets"]))
+    nothing_told = empty_named_blocks([0] * len(engines))
+    prefixes = Prefixes(chunk_tokens, offsets, np.zeros(0, "i4"), empty_stores(snapshots["index_sets"]), nothing_told)
     sizes = {"engines": len(engines), "capacity": capacity}
     return fresh(
         Known, sizes, snapshots=snapshots, tiers=fresh_tiers(np.array(tiers or (math.inf,))), prefixes=prefixes

@@ -10,7 +10,7 @@ import numpy as np
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.panels import statistics
 from servegym.evaluation.panels.evaluation import Evaluation
-from servegym.evaluation.summary import BETTER, REFERENCE, SAME, SHARE_OF_BOUND, UNKNOWN, WORSE, summarise
+from servegym.evaluation.summary import BETTER, REFERENCE, SAME, SHARES, UNKNOWN, WORSE, summarise
 from servegym.scenarios.load import load_title
 
 if TYPE_CHECKING:
@@ -23,9 +23,8 @@ RUNS_FILE, CELLS_FILE, GROUPS_FILE = "runs.parquet", "cells.csv", "groups.csv"
 
 
 def scores_of(runs: pd.DataFrame) -> list[str]:
-    """The columns policies are judged by: the TDG ratio, its share of the bound where every run has one, attainment."""
-    bounded = SHARE_OF_BOUND in runs and not runs[SHARE_OF_BOUND].isna().any()
-    return [TDG, *[SHARE_OF_BOUND] * bounded, ATTAINMENT]
+    """The columns policies are judged by: the TDG ratio, shares of references where every run has one, attainment."""
+    return [TDG, *(share for share in SHARES if share in runs and not runs[share].isna().any()), ATTAINMENT]
 
 
 def cells_table(evaluation: Evaluation, runs: pd.DataFrame) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.panels.tables import ATTAINMENT, TDG
-from servegym.evaluation.summary import SHARE_OF_BOUND
+from servegym.evaluation.summary import SHARE_OF_BEST, SHARE_OF_BOUND
 from servegym.scenarios.load import load_title
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 SCORES = {
     TDG: "TDG ratio: gain over ideal gain.",
     SHARE_OF_BOUND: "Share of the bound: gain over what no policy can exceed, even one that knows the future.",
+    SHARE_OF_BEST: "Share of the best found: gain over that of the best run a search that knows the future has found.",
     ATTAINMENT: "SLO attainment: share of the requests that met their SLOs.",
 }
 STARVED = "Starved: share of the requests never served, or over 10 times late; and the p99 of TTFT in seconds."

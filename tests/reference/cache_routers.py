@@ -11,11 +11,25 @@ from .snapshots import EngineSnapshot
 
 
 def known_tokens(r: Request, snapshot: EngineSnapshot) -> int:
-    """Of r, at an engine, by the router's index."""
+    """Of r, at an engine, by the router's index or what the engine has told."""
+    if snapshot.told is not None:
+        return min(told_tokens(r, snapshot), r.context - 1)
     if snapshot.beginnings is None:
         return 0
     there = itertools.takewhile(snapshot.beginnings.has, snapshot.beginnings.of_prompt(r))
     return min(snapshot.beginnings.chunk_tokens * len(list(there)), r.context - 1)
+
+
+def told_tokens(r: Request, snapshot: EngineSnapshot) -> int:
+    """In the first blocks of its prompt that the engine has said to hold."""
+    assert snapshot.told is not None
+    size, names, found = snapshot.block_tokens, set(snapshot.told.values()), 0
+    chunks = r.chunks[: r.prompt_tokens // snapshot.chunk_tokens]
+    while True:
+        chunk = ((found + 1) * size - 1) // snapshot.chunk_tokens
+        if chunk >= len(chunks) or ("chunk", chunks[chunk], found) not in names:
+            return found * size
+        found += 1
 
 
 class PrefixAffinity(Router):

@@ -94,6 +94,7 @@ class Engine:
     is_off: bool = False  # or loading
     store: Store | None = None
     memory: Memory | None = None  # None: it does not cache prefixes
+    kv_events: bool = False  # and if it does, it tells the router what it has
     speculation: Speculation = field(default_factory=Speculation)  # of no drafts
     operators: "Operators | None" = None  # None: one layer of one
     rounds: int = 0

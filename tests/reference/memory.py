@@ -22,6 +22,7 @@ class Memory:
         self.block_tokens, self.chunk_tokens = block_tokens, chunk_tokens
         self.free = [Block() for _ in range(total_blocks)]  # the next to be taken first
         self.named: dict[Name, list[Block]] = {}  # in the order they were named
+        self.changed: dict[Block, None] = {}  # since the router was told
         self.admitted_tokens = self.cached_tokens = self.regained_tokens = self.overwritten_blocks = 0
 
     def name_of(self, r: "Request", i: int) -> Name:
@@ -60,11 +61,13 @@ class Memory:
             if block.name is None:
                 block.name = self.name_of(r, i)
                 self.named.setdefault(block.name, []).append(block)
+                self.changed[block] = None
 
     def forget(self, block: Block) -> None:
         """It has no name any more."""
         if block.name is not None:
             self.named[block.name].remove(block)
+            self.changed[block] = None
             block.name = None
 
     def give_up(self, r: "Request") -> None:
@@ -85,3 +88,4 @@ class Memory:
         for blocks in list(self.named.values()):
             for block in list(blocks):
                 self.forget(block)
+        self.changed = {}

@@ -72,7 +72,10 @@ class Simulation:
         snapshot = EngineSnapshot(engine.index, engine.role, engine.total_blocks, fit, free_blocks=engine.total_blocks)
         snapshot.pool, snapshot.block_tokens, snapshot.tier = engine.pool, engine.block_tokens, engine.tier
         snapshot.closed = snapshot.off = engine.is_off
-        snapshot.beginnings = index_of(engine)
+        if engine.kv_events and engine.memory is not None:
+            snapshot.told, snapshot.chunk_tokens = {}, engine.memory.chunk_tokens
+        else:
+            snapshot.beginnings = index_of(engine)
         return snapshot
 
     # In time
@@ -216,6 +219,8 @@ class Simulation:
             if r.left <= 0:
                 for _ in range(1 + accepted):
                     self.emit(r, engine, now_s)
+        if engine.kv_events and engine.memory is not None:
+            self.router_state.publish(engine.index, now_s, engine.memory)
         self.lines.try_first([engine], now_s)
         context = sum(r.context for r in engine.queue if r.prefilled)
         self.router_state.report(engine.index, now_s, now_s, (engine.free_blocks, context))

@@ -42,6 +42,7 @@ class Pool:
     operators: Operators | None = None
     prefix_store: PrefixStore | None = None
     prefix_caching: bool = False
+    kv_events: bool = False
     startup: tuple[float, int] | None = None  # seconds, and how many serve from the beginning
     speculation: Speculation | None = None
 
@@ -132,6 +133,7 @@ def simulate_cluster(
             machine.store = None if pool.prefix_store is None else Store(pool.prefix_store, chunk_tokens)
             if pool.prefix_caching and pool.role != "decode":
                 machine.memory = Memory(pool.total_blocks, pool.block_tokens, chunk_tokens)
+                machine.kv_events = pool.kv_events
             machines.append(machine)
     simulation = Simulation(
         everyone, machines, drift=drift, router=router, link=link, signal_delay_s=signal_delay_s, scaler=scaler,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .latency import Latency
+from .memory import Block, Memory, Name
 from .requests import INF, Request
 from .stores import Store
 
@@ -34,7 +35,9 @@ class EngineSnapshot:
     tier: int | None = None
     pool: int = 0
     block_tokens: int = 1
+    chunk_tokens: int = 1  # of prompts
     beginnings: Store | None = None  # the router's index of what it was sent
+    told: dict[Block, Name | None] | None = None  # what it has said that its blocks hold; None: it does not say
 
     @property
     def requests(self) -> int:
@@ -70,6 +73,13 @@ class Signal:
 
 
 @dataclass
+class KvEvents:
+    time_s: float
+    engine: int
+    names: dict[Block, Name | None]
+
+
+@dataclass
 class Report:
     time_s: float
     busy_until_s: float
@@ -84,6 +94,7 @@ class RouterState:
     snapshots: list[EngineSnapshot]
     signal_delay_s: float
     signals: list[Signal] = field(default_factory=list)  # not heard so far, in the order it happened
+    kv_events: list[KvEvents] = field(default_factory=list)  # the same
     reports: dict[int, list[Report]] = field(default_factory=dict)  # by engine, the latest last
     last: dict[int, tuple[int, int]] = field(default_factory=dict)  # by engine: free blocks, decode tokens reported
     sendings: int = 0
@@ -151,7 +162,15 @@ class RouterState:
         self.forget_reports(engine)
         snapshot.free_blocks, self.last[engine] = free_blocks, (free_blocks, 0)
 
+    def publish(self, engine: int, now_s: float, memory: Memory) -> None:
+        """What the blocks of an engine hold whose names have changed."""
+        self.kv_events.append(KvEvents(now_s, engine, {block: block.name for block in memory.changed}))
+        memory.changed = {}
+
     def clear_index(self, engine: int) -> None:
+        if self.snapshots[engine].told is not None:
+            self.snapshots[engine].told = {}
+            self.kv_events = [events for events in self.kv_events if events.engine != engine]
         beginnings = self.snapshots[engine].beginnings
         if beginnings is not None:
             beginnings.empty()
@@ -181,6 +200,11 @@ class RouterState:
         while self.signals and self.signals[0].time_s + self.signal_delay_s <= now_s:
             signal = self.signals.pop(0)
             signal.change(signal.time_s + self.signal_delay_s)
+        while self.kv_events and self.kv_events[0].time_s + self.signal_delay_s <= now_s:
+            events = self.kv_events.pop(0)
+            told = self.snapshots[events.engine].told
+            assert told is not None
+            told.update(events.names)
         for engine, reports in self.reports.items():
             for report in reports:
                 if report.time_s + self.signal_delay_s <= now_s:

@@ -16,6 +16,7 @@ from servegym.cli import (
     evaluate,
     export,
     goodput,
+    headroom,
     plan,
     profile,
     proxy,
@@ -48,6 +49,7 @@ app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.command("tune", epilog=tune.EXAMPLES)(tune.tune)
 app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
+app.command("headroom", epilog=headroom.EXAMPLES)(headroom.headroom)
 app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("reproduce", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 app.add_typer(trace.app, name="trace")

@@ -62,6 +62,7 @@ def evaluate(
     seeds: panels.Seeds = None,
     first_seed: panels.FirstSeed = None,
     bound: panels.Bound = False,
+    headroom: panels.Headroom = False,
     jobs: options.Jobs = None,
     ray: options.Ray = None,
     out: Annotated[
@@ -89,6 +90,7 @@ def evaluate(
     load_policy_files(load_policies, check)
 
     from servegym.evaluation.panels.evaluation import RUNS_FOLDER, Evaluation, run_evaluation
+    from servegym.evaluation.panels.headroom import check_kind
 
     named = {kind: texts_of(words.pop(kind, None)) for kind in ("scheduler", "router", "scaler")}
     decoding = texts_of(words.get("decode_scheduler"))
@@ -107,6 +109,8 @@ def evaluate(
         baseline,
         allow_seen,
     )
+    if headroom:
+        check_kind(evaluation)
     directory = out or evaluation.default_directory
     with (
         runner_of(jobs, ray, load_policies) as runner,
@@ -116,6 +120,8 @@ def evaluate(
     no_bound = None
     if bound:
         runs, no_bound = bounds_with_progress(evaluation, runs, (out or directory.parent) / "bounds")
+    if headroom:
+        runs = against_best(evaluation, runs, (out or directory.parent) / "headroom")
     write_results(evaluation, runs, directory, no_bound, json)
 
 
@@ -212,6 +218,20 @@ def bounds_with_progress(
             ) from None
     progress_console().print(f"No share of the bound: {reason}.")
     return runs, reason
+
+
+def against_best(evaluation: Evaluation, runs: pd.DataFrame, directory: Path) -> pd.DataFrame:
+    """The runs with their shares of the best found; what no search has been through is said."""
+    from servegym.evaluation.panels.headroom import with_headroom
+
+    runs, unsearched = with_headroom(evaluation, runs, directory)
+    if unsearched:
+        scenarios = evaluation.panel.cells * evaluation.panel.seeds
+        progress_console().print(
+            f"No share of the best found: of {unsearched} of {scenarios} scenarios there is no search in {directory}; "
+            "servegym headroom with the same panel makes them."
+        )
+    return runs
 
 
 def write_results(

@@ -78,3 +78,12 @@ Bound = Annotated[
         rich_help_panel=options.HOW_MUCH,
     ),
 ]
+Headroom = Annotated[
+    bool,
+    typer.Option(
+        "--headroom",
+        help="Also hold every run against the best that `servegym headroom` has found of its scenario, where its "
+        "ledgers are kept (results/headroom, or headroom in --out).",
+        rich_help_panel=options.HOW_MUCH,
+    ),
+]

@@ -76,5 +76,5 @@ def test_what_is_no_panel(tmp_path, text, problem):
 
 
 def test_a_panel_there_is_not():
-    with pytest.raises(PanelError, match="no panel 'held-in'; there are held_out, held_out_routers, or name a YAML"):
+    with pytest.raises(PanelError, match="no panel 'held-in'; there are headroom, held_out, held_out_routers, or"):
         load_panel("held-in")

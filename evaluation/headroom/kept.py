@@ -1,0 +1,151 @@
+"""Searches with a ledger each: their gains are kept round by round, so that the same command goes on from there."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from servegym.errors import ExperimentError
+from servegym.evaluation.headroom.cases import Case
+from servegym.evaluation.headroom.point import Point
+from servegym.evaluation.headroom.search import Best, gain_of, rounds, run_of
+from servegym.evaluation.ledger import Ledger, Row
+from servegym.evaluation.running import Runner, ThreadRunner, results_of
+from servegym.simulator.results import Result
+
+
+class Found(NamedTuple):
+    """The best run of a search: its gain, what fixes it, and how many were run."""
+
+    gain: float
+    point: Point
+    evaluations: int
+
+
+class KeptSearch:
+    """A search and its ledger, for one process at a time. points: what is to be run next.
+
+    Raises ExperimentError as `Ledger` does, and for rows that are not of this search.
+    """
+
+    def __init__(self, case: Case, directory: Path, fresh: bool = False):
+        self.case, self.best, self.evaluations = case, Best(), 0
+        self.ledger = Ledger(directory / case.file, case.identity, row_problem, fresh)
+
+    def __enter__(self) -> KeptSearch:
+        self.ledger.__enter__()
+        try:
+            self._rounds = rounds(self.case.scenario)
+            self.points = next(self._rounds)
+            for number, row in enumerate(self.ledger.rows, start=2):
+                if len(row["gains"]) != len(self.points):
+                    raise ExperimentError(
+                        f"{self.ledger.path}, line {number}: {len(row['gains'])} gains, where the search has "
+                        f"{len(self.points)} points; --fresh starts over"
+                    )
+                self._learn(row["gains"])
+        except BaseException:
+            self.ledger.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.ledger.__exit__(kind, error, trace)
+
+    def tell(self, gains: Sequence[float]) -> None:
+        """Keep the gains of `points`; then there are others."""
+        before, points = self.best.gain, self.points
+        improved = Best(gain=before)
+        improved.see(points, gains)
+        row: Row = {"gains": list(gains)}
+        if improved.gain > before:
+            row["best"] = improved.point.to_json()
+        self.ledger.append(row)
+        self._learn(gains)
+
+    def _learn(self, gains: Sequence[float]) -> None:
+        self.best.see(self.points, gains)
+        self.evaluations += len(gains)
+        self.points = self._rounds.send(gains)
+
+    @property
+    def found(self) -> Found:
+        return Found(self.best.gain, self.best.point, self.evaluations)
+
+
+def row_problem(row: Row) -> str | None:
+    """What is wrong with a row of a ledger; None if nothing is."""
+    gains = row.get("gains")
+    if not isinstance(gains, list) or not gains or not all(isinstance(gain, float) for gain in gains):
+        return "a round has no gains"
+    return None
+
+
+def search_all(
+    cases: Sequence[Case],
+    directory: str | Path,
+    budget: int,
+    progress: Callable[[int, int], None] = lambda done, runs: None,
+    runner: Runner | None = None,
+    fresh: bool = False,
+) -> list[Found]:
+    """Search each case until it has run `budget` points, or a few more: rounds are finished.
+
+    Rounds of all cases go side by side, so after an interrupt all are equally far. What is found does not depend on
+    the runner, on the other cases, or on how often it was interrupted. progress: told (points run, points to be run).
+    Raises ExperimentError for a budget below 1, and as `KeptSearch`.
+    """
+    if budget < 1:
+        raise ExperimentError(f"a budget of {budget} runs; it should be 1 or more")
+    runner, directory = runner or ThreadRunner(1), Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        searches = [stack.enter_context(KeptSearch(case, directory, fresh)) for case in cases]
+        while True:
+            progress(sum(min(search.evaluations, budget) for search in searches), budget * len(searches))
+            unfinished = [search for search in searches if search.evaluations < budget]
+            if not unfinished:
+                return [search.found for search in searches]
+            items = [(search.case, point) for search in unfinished for point in search.points]
+            gains = results_of(runner, functools.partial(_gain_at, items), range(len(items)))
+            at = 0
+            for search in unfinished:
+                end = at + len(search.points)
+                search.tell(gains[at:end])
+                at = end
+
+
+def _gain_at(items: Sequence[tuple[Case, Point]], index: int) -> float:
+    case, point = items[index]
+    return gain_of(case.scenario, point)
+
+
+def kept_best(case: Case, directory: str | Path) -> Found | None:
+    """The best run that the ledger of a case has; None: there is none. Nothing is run or written."""
+    path = Path(directory) / case.file
+    if not path.is_file():
+        return None
+    with Ledger(path, case.identity, row_problem) as ledger:
+        bests = [row["best"] for row in ledger.rows if "best" in row]
+        if not bests:
+            return None
+        gains = [gain for row in ledger.rows for gain in row["gains"]]
+        return Found(max(gains), Point.from_json(bests[-1]), len(gains))
+
+
+def run_again(case: Case, found: Found) -> Result:
+    """The run that was found, to its end. Raises ExperimentError if it does not gain what the ledger says."""
+    result = run_of(case.scenario, found.point).result()
+    gain = float(result.summary["gain"])
+    if not math.isclose(gain, found.gain, rel_tol=1e-12):
+        raise ExperimentError(
+            f"{case.file} says a gain of {found.gain!r}, and the run has {gain!r}; --fresh starts over"
+        )
+    return result

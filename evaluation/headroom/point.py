@@ -1,0 +1,96 @@
+"""A point of the search: numbers of the family of rankings, and what is changed for single requests. It fixes a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from servegym.evaluation.headroom.ranking import EARLIER, FORESIGHT, NOT_BEFORE, OF_REQUEST, TOKENS, P
+from servegym.simulator.policies import Parameter, Policy, Weights
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.workload import Workload
+
+SEARCHED = tuple(parameter for parameter in P if parameter.name != "slo_s")
+DIMENSIONS = len(SEARCHED)
+
+
+class Change(NamedTuple):
+    """Of one request. earlier: added to the logarithm of its worth. not_before_s: served only from then on, or when
+    there is nothing else to do; NEVER_S: only then."""
+
+    earlier: float = 0.0
+    not_before_s: float = 0.0
+
+
+NO_CHANGE = Change()
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """family: float64[DIMENSIONS], numbers of the ranking in units of their range (on a logarithmic scale where they
+    have one), 0 to 1. changes: of single requests, by their row in the workload."""
+
+    family: np.ndarray
+    changes: Mapping[int, Change] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, **settings: float) -> Point:
+        """The defaults of the ranking, with these numbers."""
+        values: dict[str, Any] = FORESIGHT.with_settings(**settings).chosen()
+        return cls(np.array([_to_unit(parameter, values[parameter.name]) for parameter in SEARCHED]))
+
+    @property
+    def settings(self) -> dict[str, float]:
+        """The numbers of the family by name, in their own units."""
+        return {
+            parameter.name: _from_unit(parameter, float(unit))
+            for parameter, unit in zip(SEARCHED, self.family, strict=True)
+        }
+
+    def changed(self, changes: Mapping[int, Change]) -> Point:
+        """With more changes; one that is none takes what there was back."""
+        together = {r: change for r, change in {**self.changes, **changes}.items() if change != NO_CHANGE}
+        return dataclasses.replace(self, changes=together)
+
+    def policy(self, workload: Workload) -> Policy:
+        """The scheduler that serves this workload so. It knows the future of this one, and is of no use on another."""
+        numbers = np.zeros((len(workload), OF_REQUEST))
+        numbers[:, TOKENS] = workload.table["output_tokens"]
+        for r, change in self.changes.items():
+            numbers[r, EARLIER], numbers[r, NOT_BEFORE] = change
+        return dataclasses.replace(FORESIGHT, settings=self.settings, weights=Weights(numbers))
+
+    def scenario(self, scenario: Scenario) -> Scenario:
+        """The scenario, served so."""
+        return dataclasses.replace(scenario, scheduler=self.policy(scenario.workload))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "family": [float(unit) for unit in self.family],
+            "changes": {str(r): list(change) for r, change in self.changes.items()},
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Point:
+        changes = {int(r): Change(*change) for r, change in document["changes"].items()}
+        return cls(np.array(document["family"], "f8"), changes)
+
+
+def _to_unit(parameter: Parameter, value: float) -> float:
+    low, high, at = parameter.low, parameter.high, value
+    if parameter.log:
+        low, high, at = math.log(low), math.log(high), math.log(value)
+    return (at - low) / (high - low)
+
+
+def _from_unit(parameter: Parameter, unit: float) -> float:
+    low, high = parameter.low, parameter.high
+    if parameter.log:
+        value = math.exp(math.log(low) + unit * (math.log(high) - math.log(low)))
+    else:
+        value = low + unit * (high - low)
+    return min(max(value, low), high)

@@ -1,0 +1,172 @@
+"""Headroom on a panel: schedulers, the best run that was found of each scenario, and what no run can exceed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from servegym.errors import ExperimentError
+from servegym.evaluation.bounds.shares import Bounds, find_bounds, why_no_bounds
+from servegym.evaluation.candidates import Candidate, find_candidates
+from servegym.evaluation.comparison import Progress, run_comparison
+from servegym.evaluation.headroom.cases import Case, case_of
+from servegym.evaluation.headroom.kept import Found, run_again
+from servegym.evaluation.identity import document_digest, versions
+from servegym.evaluation.panels.evaluation import counted_on, part_directory
+from servegym.evaluation.panels.panel import Panel
+from servegym.evaluation.panels.part import Part, parts_of
+from servegym.evaluation.running import Runner
+from servegym.scenarios.load import load_title
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+POLICIES = (
+    "slide-batching",
+    "slide-batching:hopeless=include,eta=0.044,gamma=3,density_exponent=1.5",
+    "learned:cma-engine-batching",
+    "qoserve",
+    "expected-gain",
+)  # fmt: skip  default, tuned, learned (docs/learned.md), and two others
+PANEL = "headroom"
+BUDGET = 1500  # runs of a search
+FOUND, BOUND = "best found", "bound"
+SEARCH = "search"
+CELL = ["trace", "device", "load"]
+SCORES = ("tdg_ratio", "slo_attainment")
+
+
+@dataclasses.dataclass(frozen=True)
+class Headroom:
+    """What is asked: a panel and schedulers, as `Evaluation` takes them, but one is enough.
+
+    Raises ExperimentError for a gain other than TDG, PolicyError and others for names there are not.
+    """
+
+    panel: Panel
+    policies: tuple[str, ...] = POLICIES
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            if part.gain.name != "tdg":
+                raise ExperimentError(f"headroom is of TDG; the gain is {part.gain.name}")
+
+    @functools.cached_property
+    def candidates(self) -> dict[str, Candidate]:
+        router, scaler = self.panel.spec["router"], self.panel.spec["scaler"]
+        return find_candidates(self.policies, (router,), () if scaler is None else (scaler,))
+
+    @functools.cached_property
+    def parts(self) -> list[Part]:
+        spec = self.panel.spec
+        policies = dataclasses.replace(spec.policies, scheduler=self.policies)
+        return parts_of(self.panel, dataclasses.replace(spec, policies=policies), self.candidates)
+
+    @functools.cached_property
+    def cases(self) -> list[Case]:
+        """One a cell and seed, in the order of the parts."""
+        return [case_of(part, *key) for part in self.parts for key in part.workloads]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        policies = [candidate.scheduler.to_json() for candidate in self.candidates.values()]
+        return {"panel": self.panel.to_json(), "policies": policies, "versions": versions()}
+
+    @property
+    def default_directory(self) -> Path:
+        return Path("results") / f"headroom-{self.panel.name}-{document_digest(self.identity)}"
+
+    @property
+    def runs(self) -> int:
+        """Of the schedulers."""
+        return len(self.cases) * len(self.candidates)
+
+    @property
+    def title(self) -> str:
+        panel = self.panel
+        return (
+            f"Headroom on panel {panel.name}: {panel.cells} cell{'s' * (panel.cells > 1)} x {panel.seeds} "
+            f"seed{'s' * (panel.seeds > 1)}, {panel.requests} requests a run, SLOs {panel.slo}"
+        )
+
+
+def run_schedulers(
+    asked: Headroom, directory: Path, progress: Progress, runner: Runner, fresh: bool = False
+) -> pd.DataFrame:
+    """The rows of `run_comparison` of each part; kept in folders of the directory, as those of an evaluation."""
+    import pandas as pd
+
+    tables: list[pd.DataFrame] = []
+    done = 0
+    for part in asked.parts:
+        counted = counted_on(progress, done, asked.runs)
+        rows = run_comparison(part, part_directory(directory, part), counted, runner=runner, fresh=fresh)
+        done += len(rows)
+        tables.append(rows.assign(trace=part.trace_name, device=part.profile.name))
+    return pd.concat(tables, ignore_index=True)
+
+
+def bounds_of(asked: Headroom, directory: Path, progress: Progress) -> list[Bounds]:
+    """Of each part. Raises ExperimentError where there is none, and says why."""
+    found: list[Bounds] = []
+    for part in asked.parts:
+        if (reason := why_no_bounds(part)) is not None:
+            raise ExperimentError(reason)
+    for part in asked.parts:
+        done = sum(map(len, found))
+        found.append(find_bounds(part, directory, counted_on(progress, done, len(asked.cases))))
+    return found
+
+
+def headroom_rows(
+    asked: Headroom, runs: pd.DataFrame, found: list[Found], bounds: list[Bounds] | None = None
+) -> pd.DataFrame:
+    """One row a cell, seed and who: a scheduler, `FOUND` or `BOUND` (which has no attainment).
+
+    Columns: those of `CELL`, seed, who, tdg_ratio, slo_attainment, by. What was found is run again here. Where a
+    scheduler gains more than the search found, its run is the best found; `by` says whose it is.
+    """
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    cases = iter(zip(asked.cases, found, strict=True))
+    for which, part in enumerate(asked.parts):
+        for load, seed in part.workloads:
+            case, best = next(cases)
+            cell = {"trace": part.trace_name, "device": part.profile.name, "load": load, "seed": seed}
+            here = runs[(runs[list(cell)] == pd.Series(cell)).all(axis=1)]
+            of_cell = [
+                {
+                    **cell,
+                    "who": row.scheduler,
+                    "by": "",
+                    "tdg_ratio": row.tdg_ratio,
+                    "slo_attainment": row.slo_attainment,
+                }
+                for row in here.itertuples()
+            ]
+            summary = run_again(case, best).summary
+            searched = {**cell, "who": FOUND, "by": SEARCH} | {score: summary[score] for score in SCORES}
+            highest = max([searched, *of_cell], key=lambda row: row["tdg_ratio"])
+            rows += [*of_cell, {**highest, "who": FOUND, "by": highest["by"] or highest["who"]}]
+            if bounds is not None:
+                bound = bounds[which][load, seed]
+                rows.append({**cell, "who": BOUND, "by": "", "tdg_ratio": bound.ratio, "slo_attainment": float("nan")})
+    return pd.DataFrame(rows)
+
+
+def by_load(rows: pd.DataFrame, score: str) -> pd.DataFrame:
+    """Means of a score over cells and seeds: a row a who, a column a load, and `all`."""
+    order, loads = list(dict.fromkeys(rows["who"])), list(dict.fromkeys(rows["load"]))
+    table = rows.pivot_table(index="who", columns="load", values=score, aggfunc="mean", sort=False, dropna=False)
+    table = table.reindex(index=order, columns=loads).rename(columns=load_title)
+    return table.assign(all=rows.groupby("who")[score].mean())
+
+
+def by_cell(rows: pd.DataFrame) -> pd.DataFrame:
+    """TDG ratios, means over seeds: a row a cell, a column a who."""
+    order = list(dict.fromkeys(rows["who"]))
+    table = rows.pivot_table(index=CELL, columns="who", values="tdg_ratio", aggfunc="mean", sort=False)
+    return table[order].reset_index()

@@ -1,0 +1,191 @@
+"""`servegym headroom`: schedulers beside the best run that a search can find, and what no run can exceed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from servegym.cli import evaluation_options as panels
+from servegym.cli import options
+from servegym.cli.evaluate import texts_of
+from servegym.cli.interruption import Interrupted
+from servegym.cli.output import check_output_folder, console_for, new_table, number, progress_console, write_json
+from servegym.cli.progress import bar_of, kept_work
+from servegym.cli.spec_options import Words, spec_options
+from servegym.cli.user_policies import load_policy_files
+from servegym.errors import ExperimentError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+    from servegym.evaluation.bounds.shares import Bounds
+    from servegym.evaluation.headroom.kept import Found
+    from servegym.evaluation.headroom.study import Headroom
+    from servegym.evaluation.running import Runner
+
+EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym headroom --trace azure-code --device a100-llama3-8b --load overload --budget 300
+
+servegym headroom --jobs 4 --budget 3000
+
+servegym headroom --panel mine.yaml --scheduler slide-batching --scheduler learned:runs/batching/policy.json
+"""
+ROWS_FILE = "headroom.csv"
+
+
+@spec_options(
+    many=("trace", "device", "load", "scheduler"), without=("rate_per_s", "seed", "split"),
+    help_texts={"scheduler": "What the best run is held against. learned:PATH names a learned one. Repeatable."},
+    shown=panels.PANELS,
+)  # fmt: skip
+def headroom(
+    words: Words,
+    panel: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME|FILE.yaml",
+            help="The cases: traces, devices, loads, SLOs, seeds. The options below replace what it says.",
+            rich_help_panel=options.ON_WHAT,
+        ),
+    ] = "headroom",
+    load_policies: options.LoadPolicies = None,
+    check: options.Check = None,
+    seeds: panels.Seeds = None,
+    first_seed: panels.FirstSeed = None,
+    budget: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="RUNS",
+            help="Runs that a search makes in each scenario. With a larger one the same command goes on.",
+            rich_help_panel=options.HOW_MUCH,
+        ),
+    ] = 1500,
+    bound: Annotated[
+        bool,
+        typer.Option(
+            "--bound/--no-bound",
+            help="Also what no run can exceed: seconds to a minute for each scenario.",
+            rich_help_panel=options.HOW_MUCH,
+        ),
+    ] = True,
+    jobs: options.Jobs = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar=options.OUT_METAVAR,
+            help="Where runs, ledgers of searches and the table are kept, and found again.",
+            show_default="results/headroom-PANEL-..., one for each panel; ledgers in results/headroom",
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = None,
+    fresh: options.Fresh = False,
+    json: options.Json = None,
+) -> None:
+    """How much better than the schedulers there are could one do? The best run that a search finds in each scenario.
+
+    The search knows the future: every arrival, every length, and the seed it is judged on. So what it finds is a run
+    that is possible, and a lower bound of what is; it is no scheduler that anybody could use. With the upper bound
+    it says from both sides how much there is left to gain.
+
+    Every round of a search is kept: after Ctrl-C, or with a larger --budget, the same command goes on from there.
+    """
+    if out is not None:
+        check_output_folder(out)
+    load_policy_files(load_policies, check)
+
+    from servegym.evaluation.headroom.study import POLICIES, Headroom, headroom_rows, run_schedulers
+    from servegym.evaluation.panels.panel import load_panel
+    from servegym.evaluation.running import ThreadRunner
+
+    schedulers = texts_of(words.pop("scheduler", None))
+    asked = Headroom(
+        load_panel(panel).replaced(words, seeds=seeds, first_seed=first_seed), tuple(schedulers) or POLICIES
+    )
+    directory, runner = out or asked.default_directory, ThreadRunner(jobs or 1)
+    with kept_work("runs", asked.runs, directory, fresh) as progress:
+        runs = run_schedulers(asked, directory, progress, runner, fresh)
+    found = searched(asked, (out or directory.parent) / "headroom", budget, runner, fresh)
+    bounds, no_bound = bounded(asked, (out or directory.parent) / "bounds") if bound else (None, "not asked for")
+    rows = headroom_rows(asked, runs, found, bounds)
+    path = directory / ROWS_FILE
+    rows.to_csv(path, index=False)
+    console = console_for(json)
+    show(asked, rows, found, console)
+    if bound and no_bound:
+        progress_console().print(f"No bound: {no_bound}.")
+    console.print("Written:", str(path))
+    if json is not None:
+        write_json(document(asked, rows, found, no_bound, [path]), json)
+
+
+def searched(asked: Headroom, directory: Path, budget: int, runner: Runner, fresh: bool) -> list[Found]:
+    """The best run of each case, with progress; Ctrl-C says how to go on."""
+    from servegym.evaluation.headroom.kept import search_all
+
+    with kept_work("runs of searches", budget * len(asked.cases), directory, fresh) as progress:
+        return search_all(asked.cases, directory, budget, progress, runner, fresh)
+
+
+def bounded(asked: Headroom, directory: Path) -> tuple[list[Bounds] | None, str | None]:
+    """The bounds; or none, and why."""
+    from servegym.evaluation.headroom.study import bounds_of
+
+    with bar_of("bounds") as (done, progress):
+        try:
+            return bounds_of(asked, directory, progress), None
+        except ExperimentError as error:
+            return None, str(error)
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"all runs, searches and {done[0]} bounds are kept; the same command goes on from there"
+            ) from None
+
+
+def show(asked: Headroom, rows: pd.DataFrame, found: list[Found], console: Console) -> None:
+    """Two tables of means, one by cell, and what was searched."""
+    from servegym.evaluation.headroom.study import BOUND, CELL, FOUND, SCORES, by_cell, by_load
+    from servegym.evaluation.panels.wording import SCORES as WORDS
+
+    console.print(asked.title)
+    for score in SCORES:
+        means = by_load(rows, score)
+        table = new_table("", *(f"load {load}" if load != "all" else "all" for load in means), title=WORDS[score])
+        for who, row in means.iterrows():
+            table.add_row(str(who), *(number(value, 4) for value in row), style="bold" if who == FOUND else None)
+        console.print(table)
+    cells = by_cell(rows)
+    schedulers = [who for who in cells if who not in (*CELL, FOUND, BOUND)]
+    table = new_table(*CELL, "best scheduler", FOUND, *([BOUND] if BOUND in cells else []), title="TDG ratio by cell")
+    for _, row in cells.iterrows():
+        numbers = [row[schedulers].max(), row[FOUND], *([row[BOUND]] if BOUND in cells else [])]
+        table.add_row(row["trace"], row["device"], f"{row['load']:g}", *(number(value, 4) for value in numbers))
+    console.print(table)
+    counts = sorted({one.evaluations for one in found})
+    console.print(
+        f"Best found: of {' to '.join(f'{count:,}' for count in dict.fromkeys((counts[0], counts[-1])))} runs of each "
+        "scenario by a search that knows its future. A run that is possible, and no policy: it holds for this seed."
+    )
+
+
+def document(
+    asked: Headroom, rows: pd.DataFrame, found: list[Found], no_bound: str | None, files: list[Path]
+) -> dict[str, Any]:
+    """What was asked and what was found."""
+    searches = [
+        {"gain": one.gain, "evaluations": one.evaluations, "settings": one.point.settings}
+        | {"changed_requests": len(one.point.changes)}
+        for one in found
+    ]
+    return {
+        "headroom": asked.identity,
+        "rows": rows.to_dict("records"),
+        "searches": searches,
+        "no_bound": no_bound,
+        "files": files,
+    }

@@ -1,0 +1,78 @@
+"""`servegym headroom`: what it prints and writes, how it goes on, and `evaluate --headroom` upon its ledgers."""
+
+import json
+
+import pandas as pd
+import pytest
+
+SCENARIO = (
+    "--trace", "azure-code", "--device", "a100-llama3-8b", "--load", "overload", "--load", "1.2", "--requests", "50",
+    "--seeds", "2", "--first-seed", "1000000", "--out", "out", "--scheduler", "slide-batching", "--scheduler", "edf",
+)  # fmt: skip
+
+
+def test_what_is_printed_and_written_and_that_evaluate_finds_it(servegym, tmp_path):
+    done = servegym("headroom", *SCENARIO, "--budget", "30", "--json", "one.json")
+    assert done.status == 0, done.stderr
+    printed = " ".join(done.stdout.split())
+    for words in (
+        "Headroom on panel headroom-changed: 2 cells x 2 seeds, 50 requests a run", "best found", "bound",
+        "TDG ratio by cell", "Best found: of 32 runs of each scenario", "no policy",
+    ):  # fmt: skip
+        assert words in printed
+    rows = pd.read_csv(tmp_path / "out/headroom.csv")
+    assert len(rows) == 2 * 2 * 4
+    ratios = rows.pivot_table(index=["load", "seed"], columns="who", values="tdg_ratio")
+    assert (ratios["best found"] >= ratios[["slide-batching", "edf"]].max(axis=1)).all()
+    assert (ratios["best found"] > ratios["slide-batching"]).any()
+    assert (ratios["bound"] >= ratios["best found"]).all()
+    assert set(rows[rows["who"] == "best found"]["by"]) <= {"search", "slide-batching", "edf"}
+    one = json.loads((tmp_path / "one.json").read_text())
+    assert [search["evaluations"] for search in one["searches"]] == [32] * 4 and one["no_bound"] is None
+
+    again = servegym("headroom", *SCENARIO, "--budget", "32", "--jobs", "2", "--json", "-")
+    assert json.loads(again.stdout)["rows"] == one["rows"]
+    more = json.loads(servegym("headroom", *SCENARIO, "--budget", "40", "--no-bound", "--json", "-").stdout)
+    assert [search["evaluations"] for search in more["searches"]] == [44] * 4
+    assert all(new["gain"] >= old["gain"] for new, old in zip(more["searches"], one["searches"], strict=True))
+    assert {row["who"] for row in more["rows"]} == {"slide-batching", "edf", "best found"}
+
+    judged = servegym("evaluate", "--panel", "headroom", *SCENARIO, "--headroom", "--json", "-")
+    assert judged.status == 0, judged.stderr
+    groups = json.loads(judged.stdout)["groups"]
+    assert "Share of the best found" in judged.stderr
+    means = {row["policy"]: row["mean"] for row in groups if row["score"] == "share_of_best" and row["by"] == "all"}
+    runs = pd.read_parquet(tmp_path / "out/runs.parquet").set_index(["policy", "load", "seed"])
+    found = {(row["load"], row["seed"]): row["tdg_ratio"] for row in more["rows"] if row["who"] == "best found"}
+    for (policy, *cell), run in runs.iterrows():
+        assert run["share_of_best"] == pytest.approx(run["tdg_ratio"] / found[tuple(cell)])
+        assert run["share_of_best"] <= 1 and policy in means
+
+
+def test_what_was_not_searched_is_said(servegym):
+    arguments = [word for word in SCENARIO if word != "--seeds"]
+    arguments.remove("2")
+    done = servegym("evaluate", "--panel", "headroom", *arguments, "--headroom", "--json", "-")
+    assert done.status == 0
+    assert "of 2 of 2 scenarios there is no search in out/headroom" in " ".join(done.stderr.split())
+    assert {row["score"] for row in json.loads(done.stdout)["groups"]} == {"tdg_ratio", "slo_attainment"}
+
+
+@pytest.mark.parametrize(
+    "arguments, problem",
+    [
+        (("headroom", "--budget", "0"), "--budget"),
+        (("headroom", "--panel", "nowhere"), "there is no panel 'nowhere'"),
+        (("headroom", "--scheduler", "eddf"), "unknown scheduler 'eddf'"),
+        (("headroom", "--scheduler", "edf", "--scheduler", "edf"), "two of the schedulers edf, edf are the same"),
+        (("headroom", "--gain", "ta-slo"), "headroom is of TDG; the gain is ta-slo"),
+        (
+            ("evaluate", "--engines", "2", "--router", "min-load", "--router", "round-robin", "--headroom"),
+            "headroom is of schedulers; judged are policies of kind router",
+        ),
+    ],
+)
+def test_wrong_input_is_one_line(servegym, arguments, problem):
+    done = servegym(*arguments)
+    assert done.status == 2 and done.stdout == ""
+    assert problem in done.stderr and len(done.stderr.splitlines()) == 1

@@ -1,0 +1,110 @@
+"""What engines tell routers of their KV blocks: by hand, and against their memory (docs/prefix_caching.md)."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+
+from servegym.baselines.registry import router, scheduler
+from servegym.errors import PolicyError, SpecError
+from servegym.scenarios.spec import ServingSpec
+from servegym.simulator.cluster import Cluster, cluster_of
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.kv_events import hear_due
+from servegym.simulator.named_blocks import UNCHANGED
+from servegym.simulator.prefixes import Prompts, known_tokens
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.statuses import AT_ROUTES
+from servegym.simulator.workload import Workload
+from tests.simulator.forming import linear
+from tests.simulator.incident_strategies import incident_scenarios
+
+A_SECOND = linear(c_p=1.0, b_d=1.0)  # a token
+Rows = list[tuple[float, int, int, list[int]]]
+
+
+def known_at_routes(rows: Rows, blocks: int = 100, delay_s: float = 0.0, kv_events: bool = True) -> list[list[int]]:
+    """Of each request when it is routed: the tokens that the router knows of at each of two engines.
+
+    rows: arrival, prompt, output, chunks. Blocks and chunks of 4 tokens.
+    """
+    arrival_s, prompt, output, chunks = zip(*rows, strict=True)
+    table = Workload.from_columns({
+        "arrival_s": np.array(arrival_s), "prompt_tokens": np.array(prompt), "output_tokens": np.array(output),
+    }).table  # fmt: skip
+    workload = Workload(table, prefixes=Prompts(4, np.cumsum([0, *map(len, chunks)]), np.concatenate(chunks)))
+    pool = Deployment(A_SECOND, A_SECOND, blocks, 2, block_tokens=4, watermark=0.0, kv_events=kv_events)
+    cluster = Cluster((pool,), signal_delay_s=delay_s)
+    simulation = Simulation(Scenario(workload, cluster, scheduler("vllm-v1"), router=router("kv-aware")))
+    seen = []
+    while simulation.advance_to(AT_ROUTES):
+        r, known = int(simulation.arrays.status[0].deciding_request), simulation.router_state.known
+        seen.append([int(known_tokens(known, simulation.arrays.requests[r], r, e)) for e in range(2)])
+    return seen
+
+
+TWO_TURNS: Rows = [(0.0, 8, 6, [0, 1, 2]), (100.0, 18, 1, [0, 1, 2, 3])]
+
+
+@pytest.mark.nojit
+def test_the_router_knows_of_answers_and_by_what_it_sent_it_does_not():
+    assert known_at_routes(TWO_TURNS) == [[0, 0], [12, 0]]
+    assert known_at_routes(TWO_TURNS, kv_events=False) == [[0, 0], [8, 0]]
+
+
+@pytest.mark.nojit
+def test_it_hears_of_blocks_when_the_iteration_has_ended_and_the_signal_has_come():
+    # The prompt takes 8 s, and each token 1 s; the last of 6 is out at 13 s.
+    second = (8, 1, [0, 1])
+    for at_s, delay_s, found in ((7.9, 0.0, 0), (8.0, 0.0, 7), (8.0, 2.0, 0), (9.9, 2.0, 0), (10.0, 2.0, 7)):
+        assert known_at_routes([TWO_TURNS[0], (at_s, *second)], delay_s=delay_s)[1] == [found, 0]
+    assert known_at_routes([TWO_TURNS[0], (0.1, *second)], kv_events=False)[1] == [7, 0]
+
+
+@pytest.mark.nojit
+def test_it_hears_of_what_is_overwritten():
+    # 4 blocks: the second prompt needs all of them. The router's own index has room for the chunks of both.
+    rows: Rows = [(0.0, 8, 1, [0, 1]), (50.0, 15, 1, [2, 3, 4]), (100.0, 15, 1, [5, 6, 7]), (150.0, 9, 1, [0, 1])]
+    assert known_at_routes(rows, blocks=4)[3] == [0, 0]
+    assert known_at_routes(rows, blocks=4, kv_events=False)[3] == [8, 0]
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_what_is_told_is_what_engines_hold_whatever_happens(data):
+    scenario = data.draw(incident_scenarios("kv-aware"))
+    cluster = cluster_of(scenario.deployment)
+    pools = tuple(dataclasses.replace(pool, prefix_caching=True, kv_events=True) for pool in cluster.pools)
+    deployment = dataclasses.replace(cluster, pools=pools)
+    simulation = Simulation(dataclasses.replace(scenario, deployment=deployment), watched=True)
+    try:
+        simulation.run()
+    except PolicyError as error:  # so a run may end: see test_thrashing.py
+        assert "requests take memory from each other again and again" in str(error)
+        reject()
+    run, router_state = simulation.arrays, simulation.router_state
+    hear_due(run, router_state, np.inf)
+    for e, engine in enumerate(run.engines):
+        if engine.cache.publishes:
+            own, told = (
+                table[e, : engine.total_blocks] for table in (run.cache.blocks, router_state.known.prefixes.told)
+            )
+            heard = own["changed"] == UNCHANGED
+            assert heard.all() or engine.queue_length > 0  # the others are told when its iteration ends
+            np.testing.assert_array_equal(told["name"][heard], np.maximum(own["name"], 0)[heard])
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({}, "KV events of one engine, which has no router; leave kv_events (--kv-events) out"),
+        ({"engines": 2, "prefix_caching": "off"}, "KV events of engines that cache no prefixes; leave kv_events"),
+    ],
+)
+def test_where_nobody_could_tell_or_hear(fields, line):
+    with pytest.raises(SpecError) as error:
+        ServingSpec().replaced(**fields, kv_events=True)
+    assert str(error.value).startswith(line)
