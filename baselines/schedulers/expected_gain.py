@@ -1,7 +1,7 @@
 """Expected gain: urgent requests by the gain still to be expected of them per second of work, the others by deadline.
 
-The rule of SlideBatching with another density. A request that is late is worth what it will still earn in time, and one
-that has to catch up for longer than its answer is likely to last is worth next to nothing.
+The rule of SlideBatching with another density. A request is worth what it will still earn in time, if its answer is as
+long as others were. One that has to catch up for longer than that is worth nothing, and is left out.
 """
 
 import numpy as np
@@ -10,8 +10,11 @@ from servegym.baselines.deadlines import DEADLINES, counted_deadline_s
 from servegym.simulator.batches import EMPTY_BATCH
 from servegym.simulator.compilation import kernel
 from servegym.simulator.policies import Fact, Parameter, Parameters, Policy, StateFields, register
-from servegym.simulator.signatures import scheduler
+from servegym.simulator.scratch import Scratch
+from servegym.simulator.signatures import scheduler, victims
+from servegym.simulator.types import EVICT_FOR_ALL, LEAVE_OUT
 
+URGENT, NORMAL = 0, 1  # tiers
 LEAST_WORK_S = 1e-9  # so that work that takes no time is no division by 0
 
 P = Parameters(
@@ -24,26 +27,28 @@ P = Parameters(
 )  # fmt: skip
 
 
+SCRATCH = Scratch("gain")  # expected, by position
+
+
 @kernel
 def tokens_in_time(slack_s, gained_s, tokens):
-    """Tokens of a request that are expected in time, if it runs from now on.
+    """Of so many tokens those in time, if their request runs from now on.
 
     slack_s: from its next token, run at once, to the deadline of that. gained_s: what each token gains on its deadline;
-    below 0 it loses. How many tokens are left is not known: more than k with the chance exp(-k / tokens). A request
-    that is late is in time again, and one that loses time is late, after k = -slack / gained tokens.
+    below 0 it loses. Token k, from 0 on, is in time iff slack + k gained > 0.
     """
     if gained_s > 0.0:
-        return tokens if slack_s >= 0.0 else tokens * np.exp(slack_s / (gained_s * tokens))
+        return tokens if slack_s > 0.0 else max(0.0, tokens - np.floor(-slack_s / gained_s) - 1.0)
     if slack_s <= 0.0:
         return 0.0
-    return tokens if gained_s == 0.0 else tokens * (1.0 - np.exp(slack_s / (gained_s * tokens)))
+    return tokens if gained_s == 0.0 else min(tokens, np.ceil(-slack_s / gained_s))
 
 
 @kernel
 def expected_gain_of(request, slack_s, eta_s, tokens):
     """What a request will still earn, if it runs from now on: it has a token in each batch, every eta."""
     gain = request.decode_token_gain * tokens_in_time(slack_s, request.token_interval_s - eta_s, tokens)
-    if request.emitted_tokens == 0 and slack_s >= 0.0:
+    if request.emitted_tokens == 0 and slack_s > 0.0:
         gain += request.first_token_gain
     return gain
 
@@ -52,36 +57,57 @@ def expected_gain_of(request, slack_s, eta_s, tokens):
 def expected_gain(context, ranks, limits):
     p, now_s, estimator = P.read(context), context.now_s, context.estimator
     requests, queue, groups = context.requests, context.queue, context.state.by_application
+    gains = SCRATCH.read(context).gain
     constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
     estimator.exec_s(requests, queue, estimator.coefficients, ranks)
-    total_s, budget_s = 0.0, np.inf
+    total_s, budget_s, worthy = 0.0, np.inf, 0
     for position in range(queue.shape[0]):
-        rank = ranks[position]
-        rank.tier, rank.key = 1, counted_deadline_s(requests[queue[position]], p.deadlines) - now_s
-        total_s += rank.exec_s
-        budget_s = min(budget_s, rank.key)
-    limits.time_budget_s = budget_s = max(budget_s, p.eta)
-    # Urgent is what the work in the queue could make late: ProServe's phi_a (Eq. 8).
+        request, rank = requests[queue[position]], ranks[position]
+        rank.tier, rank.key = NORMAL, counted_deadline_s(request, p.deadlines) - now_s
+        group = groups[request.application]
+        tokens = group.mean_output_tokens if group.finished > 0 else p.output_tokens
+        gains[position] = expected_gain_of(request, rank.key - rank.exec_s - constant_s, p.eta, tokens)
+        if gains[position] > 0.0:
+            worthy += 1
+            total_s += rank.exec_s
+            budget_s = min(budget_s, rank.key)
+    limits.time_budget_s = budget_s = max(budget_s if worthy > 0 else 0.0, p.eta)
+    limits.evict_for = EVICT_FOR_ALL
+    # Urgent is what the work that is worth something could make late: ProServe's phi_a (Eq. 8).
     share = budget_s / (budget_s - constant_s) if constant_s < budget_s < np.inf else 1.0
     bound_s = np.inf if budget_s <= constant_s else p.gamma * (share * total_s)
     for position in range(queue.shape[0]):
-        request, rank = requests[queue[position]], ranks[position]
-        if rank.key < bound_s:
-            group = groups[request.application]
-            tokens = group.mean_output_tokens if group.finished > 0 else p.output_tokens
-            gain = expected_gain_of(request, rank.key - rank.exec_s - constant_s, p.eta, tokens)
-            rank.tier, rank.key = 0, -gain / max(rank.exec_s, LEAST_WORK_S)
+        rank, gain = ranks[position], gains[position]
+        if gain == 0.0:
+            rank.tier = LEAVE_OUT if worthy > 0 else NORMAL
+        elif rank.key < bound_s:
+            rank.tier, rank.key = URGENT, -gain / max(rank.exec_s, LEAST_WORK_S)
+
+
+@victims
+def hopeless_first(context, ranks, limits):
+    """Who is left out gives up memory to newcomers and decodes; who is worth something does to decodes only.
+
+    A newcomer that could take memory from what has begun would lose it to the next one, without end.
+    """
+    for position in range(context.queue.shape[0]):
+        rank = ranks[position]
+        holds = context.requests[context.queue[position]].blocks > 0
+        rank.victim_tier = 2 if rank.tier == LEAVE_OUT else 0 if holds else 1
+        rank.victim_key = rank.key
 
 
 register(
     Policy(
         "expected-gain",
         "scheduler",
-        "Urgent requests by the gain still expected of them per second of work, the others by deadline.",
+        "Urgent requests by the gain still expected of them per second of work, hopeless ones last.",
         "ours; bound and budget as ProServe, Algorithm 1",
         expected_gain,
-        urgent_tier=0,
+        hopeless_first,
+        urgent_tier=URGENT,
         parameters=P,
         state=StateFields(by_application=True),
+        scratch=SCRATCH,
     )
 )

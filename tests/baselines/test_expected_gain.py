@@ -11,6 +11,7 @@ import pytest
 from servegym.baselines.registry import scheduler
 from servegym.baselines.schedulers.expected_gain import tokens_in_time
 from servegym.simulator.simulation import Simulation
+from servegym.simulator.types import LEAVE_OUT
 from tests.simulator.forming import decode, formed, linear, ranked, state
 from tests.simulator.scenes import requests, scene
 
@@ -35,11 +36,14 @@ def first_of(*queue: dict, **settings) -> int:
 @pytest.mark.parametrize(
     ("slack_s", "gained_s", "tokens"),
     [
-        (0.0, 1.0, 10.0),
+        (0.0, 1.0, 9.0),  # due when it is out is late
+        (0.1, 1.0, 10.0),
         (5.0, 1.0, 10.0),
-        (-5.0, 1.0, 10 * math.exp(-0.5)),  # 5 tokens are late, and it has more than 5 with the chance exp(-5 / 10)
-        (-5.0, 0.5, 10 * math.exp(-1.0)),
-        (5.0, -0.5, 10 * (1 - math.exp(-1.0))),  # the first 10 are in time
+        (-5.0, 1.0, 4.0),  # the first is 5 s late, the sixth due when it is out, the seventh in time
+        (-4.9, 1.0, 5.0),
+        (-5.0, 0.5, 0.0),
+        (5.0, -0.5, 10.0),
+        (4.0, -0.5, 8.0),  # the eighth is 0.5 s early
         (0.0, -0.5, 0.0),
         (-5.0, -0.5, 0.0),
         (5.0, 0.0, 10.0),
@@ -54,15 +58,15 @@ def test_tokens_expected_in_time(slack_s, gained_s, tokens):
 
 
 def test_a_prompt_in_time_is_worth_its_first_token_and_an_answer():
-    # 4 s and t_c of 4.25 s: slack 0. With a TPOT SLO of 1.5 s a token gains 1 s.
-    prompt = state(4, ttft_slo_s=4.25, tpot_slo_s=1.5, first_token_gain=6.0)
+    # 4 s and t_c are 4.25 s: slack 0.25. With a TPOT SLO of 1.5 s a token gains 1 s.
+    prompt = state(4, ttft_slo_s=4.5, tpot_slo_s=1.5, first_token_gain=6.0)
     assert ranks(prompt, **ALL) == [(0, pytest.approx(-(6 + 10) / 4))]
 
 
 def test_a_late_prompt_is_worth_what_comes_after_it_has_caught_up():
-    # slack -5: 5 tokens are late, and the first of them is the first token.
+    # slack -5: 6 tokens are late, and the first of them is the first token.
     prompt = state(4, ttft_slo_s=4.25, arrival_s=-5.0, tpot_slo_s=1.5, first_token_gain=6.0)
-    assert ranks(prompt, **ALL) == [(0, pytest.approx(-10 * math.exp(-0.5) / 4))]
+    assert ranks(prompt, **ALL) == [(0, pytest.approx(-4 / 4))]
 
 
 def test_hopeless_requests_go_behind_those_that_can_be_in_time():
@@ -72,9 +76,9 @@ def test_hopeless_requests_go_behind_those_that_can_be_in_time():
 
 
 def test_with_a_ttlt_slo_what_comes_before_it_counts():
-    # Slack 20 - 4.25 s, and a token takes 0.5 s.
-    prompt = state(4, ttlt_slo_s=20.0, first_token_gain=1.0)
-    assert ranks(prompt, **ALL) == [(0, pytest.approx(-(1 + 10 * (1 - math.exp(-15.75 / 5))) / 4))]
+    # Slack 8 - 4.25 s, and a token takes 0.5 s: the eighth is out 0.25 s before.
+    prompt = state(4, ttlt_slo_s=8.0, first_token_gain=1.0)
+    assert ranks(prompt, **ALL) == [(0, pytest.approx(-(1 + 8) / 4))]
 
 
 def test_later_deadlines_count_from_an_early_first_token():
@@ -107,9 +111,29 @@ def test_work_that_takes_no_time_has_a_rank():
 
 def test_answers_are_taken_to_be_as_long_as_those_that_have_ended():
     """A first request has 4 tokens; the next one of its application is expected to have 4, not 10."""
-    workload = requests(arrival_s=[0, 50], prompt_tokens=[1, 4], output_tokens=[4, 2], ttft_slo_s=5.0, tpot_slo_s=1.5)
+    workload = requests(arrival_s=[0, 50], prompt_tokens=[1, 4], output_tokens=[4, 2], ttft_slo_s=6.0, tpot_slo_s=1.5)
     simulation = Simulation(scene(workload, policy(**ALL), MODEL))
     while simulation.arrays.status[0].now_s < 50:
         assert simulation.step()
     simulation.step()
     assert simulation.arrays.ranks[0].key == pytest.approx(-(1 + 4) / 4)
+
+
+def test_who_is_worth_nothing_is_left_out_while_others_are_worth_something():
+    late = state(4, ttft_slo_s=4, arrival_s=-300.0, tpot_slo_s=1.5)
+    inside = state(4, ttft_slo_s=10, tpot_slo_s=1.5)
+    assert ranks(late, inside, **ALL) == [(LEAVE_OUT, -296.0), (0, pytest.approx(-11 / 4))]
+    assert formed(policy(**ALL), late, inside, model=MODEL).batch == [(1, 4)]
+    # Its deadline does not make the batch short, and its work is none that others wait for.
+    assert ranked(policy(**ALL), late, inside, model=MODEL).limits.time_budget_s == 10.0
+    assert ranks(late, state(1, ttft_slo_s=3.2), gamma=1.0)[1][0] == 1
+    # By themselves they are served by deadline.
+    assert ranks(late, late | {"ttft_slo_s": 3}, **ALL) == [(1, -296.0), (1, -297.0)]
+
+
+def test_newcomers_take_the_memory_of_those_who_are_worth_nothing_and_of_nobody_else():
+    # 4 blocks of a token, of which one that decodes holds 3: its first token was 300 s late, or came in time.
+    newcomer = state(4, ttft_slo_s=10, tpot_slo_s=1.5)
+    for arrival_s, batch in ((-300.0, [(1, 4)]), (0.0, [(0, 1)])):
+        holder = decode(ttft_slo_s=0.5, tpot_slo_s=1.5, arrival_s=arrival_s, first_token_s=0.0)
+        assert formed(policy(**ALL), holder, newcomer, model=MODEL, blocks=4).batch == batch

@@ -42,7 +42,7 @@ class Decision:
 
     ranks: list[Rank]
     limits: Limits
-    victim_ranks: list[Rank] | None = None  # None: the ranks
+    victim_ranks: list[Rank] | Callable[[], list[Rank]] | None = None  # None: the ranks; when first asked for
     keep_tokens: list[int] | None = None  # None: a victim keeps nothing
     headroom_blocks: list[int] | None = None  # None: 0 for all
 
@@ -244,8 +244,10 @@ class Formation:
 
     def victim_rank(self, r: Request) -> tuple[Rank, int]:
         """The highest gives up its memory first; ties: later place."""
-        place = self.engine.queue.index(r)
-        ranks = self.decision.ranks if self.decision.victim_ranks is None else self.decision.victim_ranks
+        place, decision = self.engine.queue.index(r), self.decision
+        if callable(decision.victim_ranks):
+            decision.victim_ranks = decision.victim_ranks()
+        ranks = decision.ranks if decision.victim_ranks is None else decision.victim_ranks
         return ranks[place], place
 
     def lacks(self, r: Request, chunk: int) -> int:

@@ -3,7 +3,8 @@
 import math
 from typing import Any
 
-from ..packer import Limits, Rank
+from ..engines import Engine
+from ..packer import LEFT_OUT, Decision, Limits, Rank
 from ..requests import Request
 from .proserve import SlideBatching
 
@@ -23,24 +24,44 @@ class ExpectedGain(SlideBatching):
         left = group.mean_output_tokens if group.outputs else self.output_tokens
         interval_s = r.tpot_slo_s if r.interactive else 0.0
         gained_s = interval_s - self.floor_s
-        until = math.exp(-abs(slack_s) / (abs(gained_s) * left)) if gained_s else 0.0  # it catches up, or is late
-        if slack_s >= 0 and gained_s >= 0:
-            return left if slack_s > 0 or gained_s > 0 else 0.0
-        if slack_s < 0:
-            return left * until if gained_s > 0 else 0.0
-        return left * (1 - until)
+        if slack_s > 0:
+            return left if gained_s >= 0 else min(left, math.ceil(slack_s / -gained_s))
+        if gained_s <= 0:
+            return 0.0
+        return max(0.0, left - math.floor(-slack_s / gained_s) - 1)
 
     def gain(self, r: Request, now_s: float) -> float:
         slack_s = self.remain(r, now_s) - self.exec(r) - self.t_c
-        first = r.weight_of(1) if r.emitted == 0 and slack_s >= 0 else 0.0
+        first = r.weight_of(1) if r.emitted == 0 and slack_s > 0 else 0.0
         return r.weight_of(2) * self.in_time(r, slack_s) + first
 
     def ranks(self, queue: list[Request], now_s: float) -> list[Rank]:
-        urgent = self.urgent(queue, now_s, self.t_budget(queue, now_s))
-        return [
-            (0, -self.gain(r, now_s) / max(self.exec(r), 1e-9)) if hurried else (1, self.remain(r, now_s))
-            for r, hurried in zip(queue, urgent, strict=True)
-        ]
+        worthy = self.worthy(queue, now_s)
+        urgent = self.urgent(worthy, now_s, self.t_budget(worthy, now_s))
+        hurried = {r.index for r, is_urgent in zip(worthy, urgent, strict=True) if is_urgent}
+        there = {r.index for r in worthy}
+        ranks: list[Rank] = []
+        for r in queue:
+            if r.index in hurried:
+                ranks.append((0, -self.gain(r, now_s) / max(self.exec(r), 1e-9)))
+            else:
+                ranks.append((1 if r.index in there or not worthy else LEFT_OUT, self.remain(r, now_s)))
+        return ranks
+
+    def worthy(self, queue: list[Request], now_s: float) -> list[Request]:
+        return [r for r in queue if self.gain(r, now_s) > 0]
 
     def limits(self, queue: list[Request], now_s: float) -> Limits:
-        return Limits(time_budget_s=self.t_budget(queue, now_s))
+        return Limits(time_budget_s=self.t_budget(self.worthy(queue, now_s), now_s), evict_for="all")
+
+    def decide(self, engine: Engine, now_s: float) -> Decision:
+        decision = super().decide(engine, now_s)
+
+        def victim_ranks() -> list[Rank]:
+            """When memory is first short: who has been admitted into this batch by then holds some."""
+            tiers = [2 if rank[0] == LEFT_OUT else 0 if r.holder else 1
+                     for r, rank in zip(engine.queue, decision.ranks, strict=True)]  # fmt: skip
+            return [(tier, rank[1]) for tier, rank in zip(tiers, decision.ranks, strict=True)]
+
+        decision.victim_ranks = victim_ranks
+        return decision
