@@ -14,7 +14,8 @@ from servegym.simulator.scratch import Scratch
 from servegym.simulator.signatures import scheduler, victims
 from servegym.simulator.types import EVICT_FOR_ALL, LEAVE_OUT
 
-URGENT, NORMAL = 0, 1  # tiers
+URGENT, NORMAL, WORTHLESS = range(3)  # tiers
+HOPELESS = ("last", "leave-out")
 LEAST_WORK_S = 1e-9  # so that work that takes no time is no division by 0
 
 P = Parameters(
@@ -24,6 +25,8 @@ P = Parameters(
               "has finished", 1, 2**20, "tokens", log=True),
     Parameter("deadlines", "early-first-token", "what later deadlines count from, for the scheduler alone",
               choices=DEADLINES, source="ProServe, section 2, footnote 2"),
+    Parameter("hopeless", "last", "who is worth nothing: goes last, and is left out while somebody is urgent; or is left "
+              "out while anybody is worth something", choices=HOPELESS),
 )  # fmt: skip
 
 
@@ -76,24 +79,27 @@ def expected_gain(context, ranks, limits):
     # Urgent is what the work that is worth something could make late: ProServe's phi_a (Eq. 8).
     share = budget_s / (budget_s - constant_s) if constant_s < budget_s < np.inf else 1.0
     bound_s = np.inf if budget_s <= constant_s else p.gamma * (share * total_s)
+    leaves_out = worthy > 0 and p.hopeless == HOPELESS.index("leave-out")
     for position in range(queue.shape[0]):
         rank, gain = ranks[position], gains[position]
-        if gain == 0.0:
-            rank.tier = LEAVE_OUT if worthy > 0 else NORMAL
-        elif rank.key < bound_s:
+        if gain > 0.0 and rank.key < bound_s:
             rank.tier, rank.key = URGENT, -gain / max(rank.exec_s, LEAST_WORK_S)
+            leaves_out = True
+    for position in range(queue.shape[0]):
+        if gains[position] == 0.0:
+            ranks[position].tier = LEAVE_OUT if leaves_out else WORTHLESS
 
 
 @victims
 def hopeless_first(context, ranks, limits):
-    """Who is left out gives up memory to newcomers and decodes; who is worth something does to decodes only.
+    """Who is worth nothing gives up memory to decodes and newcomers that are worth something; who is, to decodes only.
 
-    A newcomer that could take memory from what has begun would lose it to the next one, without end.
+    A newcomer that could take memory from one like it would lose it to the next, without end.
     """
     for position in range(context.queue.shape[0]):
         rank = ranks[position]
-        holds = context.requests[context.queue[position]].blocks > 0
-        rank.victim_tier = 2 if rank.tier == LEAVE_OUT else 0 if holds else 1
+        waits = context.requests[context.queue[position]].blocks == 0
+        rank.victim_tier = 2 * (rank.tier >= WORTHLESS) + waits
         rank.victim_key = rank.key
 
 

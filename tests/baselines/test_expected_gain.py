@@ -119,16 +119,23 @@ def test_answers_are_taken_to_be_as_long_as_those_that_have_ended():
     assert simulation.arrays.ranks[0].key == pytest.approx(-(1 + 4) / 4)
 
 
-def test_who_is_worth_nothing_is_left_out_while_others_are_worth_something():
-    late = state(4, ttft_slo_s=4, arrival_s=-300.0, tpot_slo_s=1.5)
-    inside = state(4, ttft_slo_s=10, tpot_slo_s=1.5)
+def test_who_is_worth_nothing_is_left_out_while_somebody_is_urgent():
+    late, inside = state(4, ttft_slo_s=4, arrival_s=-300.0, tpot_slo_s=1.5), state(4, ttft_slo_s=10, tpot_slo_s=1.5)
     assert ranks(late, inside, **ALL) == [(LEAVE_OUT, -296.0), (0, pytest.approx(-11 / 4))]
     assert formed(policy(**ALL), late, inside, model=MODEL).batch == [(1, 4)]
     # Its deadline does not make the batch short, and its work is none that others wait for.
     assert ranked(policy(**ALL), late, inside, model=MODEL).limits.time_budget_s == 10.0
     assert ranks(late, state(1, ttft_slo_s=3.2), gamma=1.0)[1][0] == 1
+
+
+def test_where_nobody_is_urgent_it_goes_last_or_is_left_out_all_the_same():
+    late, far = state(4, ttft_slo_s=4, arrival_s=-300.0, tpot_slo_s=1.5), state(4, ttft_slo_s=100, tpot_slo_s=1.5)
+    assert ranks(late, far) == [(2, -296.0), (1, 100.0)]
+    assert formed(policy(), late, far, model=MODEL).batch == [(1, 4), (0, 4)]
+    assert ranks(late, far, hopeless="leave-out") == [(LEAVE_OUT, -296.0), (1, 100.0)]
     # By themselves they are served by deadline.
-    assert ranks(late, late | {"ttft_slo_s": 3}, **ALL) == [(1, -296.0), (1, -297.0)]
+    for hopeless in ("last", "leave-out"):
+        assert ranks(late, late | {"ttft_slo_s": 3}, hopeless=hopeless) == [(2, -296.0), (2, -297.0)]
 
 
 def test_newcomers_take_the_memory_of_those_who_are_worth_nothing_and_of_nobody_else():
@@ -137,3 +144,12 @@ def test_newcomers_take_the_memory_of_those_who_are_worth_nothing_and_of_nobody_
     for arrival_s, batch in ((-300.0, [(1, 4)]), (0.0, [(0, 1)])):
         holder = decode(ttft_slo_s=0.5, tpot_slo_s=1.5, arrival_s=arrival_s, first_token_s=0.0)
         assert formed(policy(**ALL), holder, newcomer, model=MODEL, blocks=4).batch == batch
+
+
+def test_who_is_worth_nothing_takes_memory_from_nobody():
+    late = {"ttft_slo_s": 0.5, "tpot_slo_s": 1.5, "arrival_s": -300.0}
+    victims = ranked(policy(**ALL), decode(first_token_s=0.0, **late), state(4, **late), model=MODEL).victim_ranks
+    assert [tier for tier, _ in victims] == [2, 3]
+    there = {"ttft_slo_s": 10.0, "tpot_slo_s": 1.5}
+    victims = ranked(policy(**ALL), decode(first_token_s=0.0, **there), state(4, **there), model=MODEL).victim_ranks
+    assert [tier for tier, _ in victims] == [0, 1]

@@ -13,10 +13,15 @@ class ExpectedGain(SlideBatching):
     """The budget is SlideBatching's, and what counts as urgent within it."""
 
     def __init__(
-        self, gamma: float = 2.0, output_tokens: float = 200.0, deadlines: str = "early-first-token", **options: Any
+        self,
+        gamma: float = 2.0,
+        output_tokens: float = 200.0,
+        deadlines: str = "early-first-token",
+        hopeless: str = "last",  # leave-out
+        **options: Any,
     ) -> None:
         super().__init__(gamma=gamma, deadlines=deadlines, **options)
-        self.output_tokens = output_tokens
+        self.output_tokens, self.leave_out = output_tokens, hopeless == "leave-out"
 
     def in_time(self, r: Request, slack_s: float) -> float:
         """Tokens expected in time."""
@@ -40,12 +45,13 @@ class ExpectedGain(SlideBatching):
         urgent = self.urgent(worthy, now_s, self.t_budget(worthy, now_s))
         hurried = {r.index for r, is_urgent in zip(worthy, urgent, strict=True) if is_urgent}
         there = {r.index for r in worthy}
+        others = LEFT_OUT if hurried or (self.leave_out and worthy) else 2
         ranks: list[Rank] = []
         for r in queue:
             if r.index in hurried:
                 ranks.append((0, -self.gain(r, now_s) / max(self.exec(r), 1e-9)))
             else:
-                ranks.append((1 if r.index in there or not worthy else LEFT_OUT, self.remain(r, now_s)))
+                ranks.append((1 if r.index in there else others, self.remain(r, now_s)))
         return ranks
 
     def worthy(self, queue: list[Request], now_s: float) -> list[Request]:
@@ -59,9 +65,8 @@ class ExpectedGain(SlideBatching):
 
         def victim_ranks() -> list[Rank]:
             """When memory is first short: who has been admitted into this batch by then holds some."""
-            tiers = [2 if rank[0] == LEFT_OUT else 0 if r.holder else 1
-                     for r, rank in zip(engine.queue, decision.ranks, strict=True)]  # fmt: skip
-            return [(tier, rank[1]) for tier, rank in zip(tiers, decision.ranks, strict=True)]
+            pairs = zip(engine.queue, decision.ranks, strict=True)
+            return [((2 if rank[0] >= 2 else 0) + (0 if r.holder else 1), rank[1]) for r, rank in pairs]
 
         decision.victim_ranks = victim_ranks
         return decision
