@@ -16,6 +16,7 @@ from servegym.simulator.types import EVICT_FOR_ALL, LEAVE_OUT
 
 URGENT, NORMAL, WORTHLESS = range(3)  # tiers
 HOPELESS = ("last", "leave-out")
+ALWAYS = HOPELESS.index("leave-out")
 LEAST_WORK_S = 1e-9  # so that work that takes no time is no division by 0
 
 P = Parameters(
@@ -25,8 +26,8 @@ P = Parameters(
               "has finished", 1, 2**20, "tokens", log=True),
     Parameter("deadlines", "early-first-token", "what later deadlines count from, for the scheduler alone",
               choices=DEADLINES, source="ProServe, section 2, footnote 2"),
-    Parameter("hopeless", "last", "who is worth nothing: goes last, and is left out while somebody is urgent; or is left "
-              "out while anybody is worth something", choices=HOPELESS),
+    Parameter("hopeless", "last", "who is worth nothing goes last, and is left out while somebody is urgent; or is "
+              "left out while anybody is worth something", choices=HOPELESS),
 )  # fmt: skip
 
 
@@ -79,7 +80,7 @@ def expected_gain(context, ranks, limits):
     # Urgent is what the work that is worth something could make late: ProServe's phi_a (Eq. 8).
     share = budget_s / (budget_s - constant_s) if constant_s < budget_s < np.inf else 1.0
     bound_s = np.inf if budget_s <= constant_s else p.gamma * (share * total_s)
-    leaves_out = worthy > 0 and p.hopeless == HOPELESS.index("leave-out")
+    leaves_out = worthy > 0 and p.hopeless == ALWAYS
     for position in range(queue.shape[0]):
         rank, gain = ranks[position], gains[position]
         if gain > 0.0 and rank.key < bound_s:
