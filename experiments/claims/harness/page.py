@@ -79,7 +79,8 @@ def render_index(folder: Path) -> str:
 
 def render(outcome: Outcome, date: datetime.date, appendix: str = "") -> str:
     """The page of a claim."""
-    claim, size, seeds = outcome.claim, outcome.size, outcome.size.seeds
+    claim, size = outcome.claim, outcome.size
+    seeds = [seed for seed in size.seeds if seed in set(outcome.rows["seed"])]  # a claim may take some of them
     parts = [
         f"# {claim.id}\n",
         f"`{command(outcome)}` ({size.name} size) on {date.isoformat()}, with "
