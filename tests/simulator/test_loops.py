@@ -6,13 +6,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import types
+from numba.core.errors import TypingError
 
 from servegym.baselines.registry import router_names, scheduler_names
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.compilation import JIT_DISABLED, Compiled, source_digest
+from servegym.simulator.compilation import JIT_DISABLED, Compiled, compiled, kernel, source_digest
 from servegym.simulator.loops import FLEET, LOOPS, PLAIN, WHOLE
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
+from servegym.simulator.variants import variant
 from tests import strategies
 
 pytestmark = pytest.mark.skipif(JIT_DISABLED, reason="without compilation there is one loop")
@@ -71,10 +74,38 @@ def test_the_same_bytes_on_clusters(name: str, data: st.DataObject) -> None:
     check_loops(data.draw(strategies.cluster_scenarios(name)))
 
 
-def test_what_a_loop_leaves_out_is_not_compiled() -> None:
-    """Of LLVM code there is little more than half."""
-    code = {loop: loop.dispatcher.inspect_llvm(loop.signature().args) for loop in (PLAIN, WHOLE)}
-    assert len(code[PLAIN]) < 0.6 * len(code[WHOLE])
+PART = True
+
+
+@kernel
+def cannot_be_compiled(x):
+    return x.no_such_field
+
+
+@kernel
+def add_one(x):
+    return x + 1.0
+
+
+@kernel
+def with_part(x):
+    if PART and x > 0.0:
+        return cannot_be_compiled(x)
+    return add_one(x)
+
+
+@compiled(types.float64(types.float64))
+def template(x):
+    return with_part(x)
+
+
+def test_what_a_false_constant_guards_is_not_even_typed() -> None:
+    without = variant(template, "without", (("PART", False),))
+    assert without(1.0) == 2.0 and without is variant(template, "without", (("PART", False),))
+    with pytest.raises(TypingError, match="no_such_field"):
+        template(1.0)
+    made = without.py_func.__globals__["with_part"].py_func
+    assert made.__name__ == "with_part_without" and made.__globals__["add_one"] is add_one  # shared
 
 
 def test_loops_are_apart_and_found_again() -> None:
