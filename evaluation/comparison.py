@@ -1,4 +1,4 @@
-"""A comparison: schedulers x routers x scalers x loads x seeds; all of a load and a seed serve the same requests."""
+"""A comparison: schedulers x routers x scalers x loads (or clients) x seeds; of a seed all serve the same requests."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from servegym.evaluation.candidates import ROUTER, Candidate, find_candidates, f
 from servegym.evaluation.figures import FIGURES, class_figures, figures
 from servegym.evaluation.identity import code_digests, deployment_digest, document_digest, versions
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
+from servegym.evaluation.points import CLIENTS, LOAD, axis_of
 from servegym.evaluation.running import Runner, ThreadRunner
 from servegym.latency_models.profile import Profile
 from servegym.scenarios.building import front_end_in, gain_in, saturation_of, scenario_of, workload_of
@@ -44,7 +45,7 @@ SCHEDULERS = (
 # queue grows for 200 times the TTFT SLO, so that every scheduler has to choose whom to fail, for nearly all of a run.
 REQUESTS = 3000
 CELLS_FILE = "cells.jsonl"
-# Fields of which a comparison goes through several; the seed is the run's own.
+# Fields of which a comparison goes through several; the seed is the run's own. Or it goes through several clients.
 COMPARED_BY = ("load", "rate_per_s", "scheduler", "router", "scaler", "seed")
 DEFAULTS = ServingSpec().words()
 SAID = (*COMPARED_BY, "trace", "slo", "requests", "device", "engines", "prefill", "decode", "pools", "incidents")
@@ -53,10 +54,11 @@ Progress = Callable[[int, int], None]  # (cells done, cells in all)
 
 
 class Cell(NamedTuple):
-    """One run of a comparison. scheduler: its label, with the router's and scaler's where several are compared."""
+    """One run of a comparison. scheduler: its label, with the router's and scaler's where several are compared. point:
+    the load, or the number of clients."""
 
     scheduler: str
-    load: float
+    point: float
     seed: int
 
 
@@ -67,7 +69,8 @@ COMPARED = ServingSpec(
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What is compared, on what: a spec at each of its loads or rates, under each of its schedulers, routers, scalers.
+    """What is compared, on what: a spec at each of its loads, rates or numbers of clients, under each of its
+    schedulers, routers, scalers.
 
     spec: of all other fields it has one value. requests: of each run (None: `REQUESTS`, or all of a file with fewer).
     seeds: how many; they are 0, 1, ...
@@ -83,22 +86,17 @@ class Comparison:
         if self.seeds < 1:
             raise ExperimentError(f"{self.seeds} seeds: a comparison has at least 1")
         for name in self.spec.varied:
-            if name not in COMPARED_BY:
+            if name not in (*COMPARED_BY, CLIENTS):
                 fixed(name, self.spec[name])
         for what, values in (
             ("scheduler", self.schedulers), ("router", self.routers), ("scaler", self.scalers), ("load", self.loads),
-            ("rate", self.rates_per_s),
+            ("rate", self.rates_per_s), (CLIENTS, self.clients),
         ):  # fmt: skip
             repeated = [value for value in values if values.count(value) > 1]
             if repeated:
                 raise ExperimentError(f"{what} {repeated[0]} is named twice")
-        if self.spec.demand.clients is not None:
-            raise ExperimentError(
-                "a comparison goes through loads or rates, and clients have none; simulate serves a closed loop, and "
-                "max_concurrency limits what is under way at a rate"
-            )
-        if not self.loads and not self.rates_per_s:
-            raise ExperimentError("a comparison has at least one load or rate")
+        if not self.loads and not self.rates_per_s and not self.clients:
+            raise ExperimentError("a comparison has at least one load or rate, or a number of clients")
         if len(self.routers) > 1 and self.spec.fleet.total == 1:
             raise ExperimentError("several routers, and one engine: routers differ where there are more engines")
         if self.arrivals is not None and not takes_rate(self.arrivals):
@@ -127,6 +125,15 @@ class Comparison:
     @property
     def rates_per_s(self) -> tuple[float, ...]:
         return listed(self.spec.demand.rate_per_s)
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        return listed(self.spec.demand.clients)
+
+    @property
+    def axis(self) -> str:
+        """What it goes through: loads, or clients."""
+        return CLIENTS if self.clients else LOAD
 
     @property
     def trace(self) -> str:
@@ -184,7 +191,7 @@ class Comparison:
 
     @functools.cached_property
     def rate_of_load(self) -> dict[float, float]:
-        """Requests per second of each load, in the order they were named."""
+        """Requests per second of each load, in the order they were named; none in closed loops."""
         if self.rates_per_s:
             return {rate / self.saturation_rate_per_s: rate for rate in self.rates_per_s}
         return {load: load * self.saturation_rate_per_s for load in self.loads}
@@ -193,29 +200,37 @@ class Comparison:
     def cells(self) -> list[Cell]:
         """Every run there is to do; those of one workload are neighbours."""
         return [
-            Cell(scheduler, load, seed)
-            for load in self.rate_of_load
-            for seed in self.seeds_of(load)
+            Cell(scheduler, point, seed)
+            for point in self.points
+            for seed in self.seeds_of(point)
             for scheduler in self.candidates
         ]
 
-    def seeds_of(self, load: float) -> range:
+    @property
+    def points(self) -> tuple[float, ...]:
+        """The loads, or numbers of clients, in the order they were named."""
+        return self.clients or tuple(self.rate_of_load)
+
+    def seeds_of(self, point: float) -> range:
         return range(self.seeds)
 
     @functools.cached_property
     def workloads(self) -> dict[tuple[float, int], Workload]:
-        """What all schedulers serve, by load and seed. Of a file longer than a run every seed sees another window: else
-        a file's requests were the same for all seeds, and an interval over seeds would show the priorities only."""
+        """What all schedulers serve, by load (or clients) and seed. Of a file longer than a run every seed sees another
+        window: else a file's requests were the same for all seeds, and an interval over seeds would show the priorities
+        only."""
         return {
-            (load, seed): workload_of(self.spec, seed, rate_per_s, self.requests_per_run)
-            for load, rate_per_s in self.rate_of_load.items()
-            for seed in self.seeds_of(load)
+            (point, seed): workload_of(self.spec, seed, self.rate_of_load.get(point), self.requests_per_run)
+            for point in self.points
+            for seed in self.seeds_of(point)
         }
 
-    def scenario(self, load: float, seed: int, candidate: Candidate) -> Scenario:
+    def scenario(self, point: float, seed: int, candidate: Candidate) -> Scenario:
         """What a run is of."""
         one = self.spec_of(candidate)
-        return scenario_of(one, self.workloads[load, seed], deployment_of(one), seed)
+        if self.axis == CLIENTS:
+            one = one.with_values({CLIENTS: point})
+        return scenario_of(one, self.workloads[point, seed], deployment_of(one), seed)
 
     @functools.cached_property
     def slo_notes(self) -> list[str]:
@@ -248,7 +263,9 @@ class Comparison:
     @property
     def settings(self) -> dict[str, Any]:
         """The fields of the spec that have one value, as JSON has them."""
-        return {name: value for name, value in self.spec.words().items() if name not in COMPARED_BY}
+        return {
+            name: value for name, value in self.spec.words().items() if name not in COMPARED_BY and name != self.axis
+        }
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
@@ -264,14 +281,24 @@ class Comparison:
             "scalers": [find_scaler(text).to_json() for text in self.scalers],
             "requests": self.requests_per_run,
             "seeds": self.seeds,
-            "rate_per_s_of_load": {str(load): rate for load, rate in self.rate_of_load.items()},
-            "saturation_rate_per_s": self.saturation_rate_per_s,
+            **self._paces,
             "versions": versions(),
             "code": code_digests(
                 [policy for candidate in self.candidates.values() for policy in candidate.policies], self.deployment
             ),
             "deployment": deployment_digest(self.deployment),
-            "workloads": {f"load {load!r}, seed {seed}": digest for (load, seed), digest in self._digests.items()},
+            "workloads": {
+                f"{self.axis} {point!r}, seed {seed}": digest for (point, seed), digest in self._digests.items()
+            },
+        }
+
+    @property
+    def _paces(self) -> dict[str, Any]:
+        if self.axis == CLIENTS:
+            return {CLIENTS: list(self.clients)}
+        return {
+            "rate_per_s_of_load": {str(load): rate for load, rate in self.rate_of_load.items()},
+            "saturation_rate_per_s": self.saturation_rate_per_s,
         }
 
     @functools.cached_property
@@ -285,11 +312,14 @@ class Comparison:
 
     def run(self, cell: Cell) -> Row:
         """The row of a cell."""
-        key = cell.load, cell.seed
+        key = cell.point, cell.seed
         result = Simulation(self.scenario(*key, self.candidates[cell.scheduler])).run()
+        rate = {} if self.axis == CLIENTS else {"rate_per_s": self.rate_of_load[cell.point]}
         return {
-            **cell._asdict(),
-            "rate_per_s": self.rate_of_load[cell.load],
+            "scheduler": cell.scheduler,
+            self.axis: cell.point,
+            "seed": cell.seed,
+            **rate,
             "workload": self._digests[key],
             "reroutes": result.summary["reroutes"],
             **figures(result),
@@ -298,11 +328,11 @@ class Comparison:
 
     def row_problem(self, row: Row) -> str | None:
         """What is wrong with a row that should be one of this comparison's; None if nothing is."""
-        values: list[Any] = [row.get(field) for field in Cell._fields]
+        values: list[Any] = [row.get(field) for field in ("scheduler", self.axis, "seed")]
         cell = Cell(*values)
         if cell not in self.cells:
             return f"{cell} is not part of this comparison"
-        if row.get("workload") != self._digests[cell.load, cell.seed]:
+        if row.get("workload") != self._digests[cell.point, cell.seed]:
             return f"the workload of {cell} was another"
         bad = [name for name in FIGURES if not isinstance(row.get(name, ""), int | float | None)]
         return f"{cell} has no number for {', '.join(bad)}" if bad else None
@@ -339,7 +369,7 @@ def run_comparison(
 
 
 def cell_of(row: Row) -> Cell:
-    return Cell(*(row[field] for field in Cell._fields))
+    return Cell(row["scheduler"], row[axis_of(row)], row["seed"])
 
 
 def compile_kernels(comparison: Comparison) -> None:

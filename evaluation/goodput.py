@@ -103,6 +103,8 @@ class GoodputSearch:
             raise ExperimentError(f"a duration of {self.duration_s:g} s: it should be above 0 and finite")
         if not 0 < self.precision <= 1:
             raise ExperimentError(f"a precision of {self.precision:g}: it should be above 0 and at most 1")
+        if self.setup.clients:
+            raise ExperimentError("a goodput is a rate, and clients have none; compare serves closed loops")
         if self.setup.spec.fleet.incidents:
             raise ExperimentError("a goodput is of a steady state, in which there are no incidents")
 

@@ -1,4 +1,4 @@
-"""The picture of a comparison: how schedulers fare as load grows."""
+"""The picture of a comparison: how schedulers fare as load, or the number of clients, grows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from servegym.evaluation.summary import RATIO_TITLES, ratio_of
+from servegym.evaluation.points import LOAD, axis_of
+from servegym.evaluation.summary import RATIO_TITLES, THROUGHPUT, ratio_of
 from servegym.scenarios.load import LOADS
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 DOTS_PER_INCH = 150
 RATIO_UNIT = "share of the ideal gain"
 ATTAINMENT = ("slo_attainment", "SLO attainment", "share of the requests")
+SERVED = (THROUGHPUT, "Throughput", "requests/s")  # of closed loops
+AXES = {"load": "load (rate / saturation)", "clients": "clients"}
 # Told apart without colour too: seven colours, eight markers and five dashes make no pair alike before the 280th.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -26,17 +29,19 @@ DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (3, 1, 1, 1, 1
 def plot_comparison(summary: pd.DataFrame, title: str, path: str | Path) -> Path:
     """Draw TDG (or gain) ratio and SLO attainment against load, with the intervals of `summarise`, as a PNG.
 
-    title: what was served, on what, how often. Returns `path`.
+    In closed loops they and the throughput stand against the number of clients. title: what was served, on what, how
+    often. Returns `path`.
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 4.6), layout="constrained")
-    ratio = ratio_of(summary)
-    panels = figure.subplots(1, 2, sharex=True, sharey=True)
-    for axes, (column, name, unit) in zip(panels, ((ratio, RATIO_TITLES[ratio], RATIO_UNIT), ATTAINMENT), strict=True):
+    ratio, axis = ratio_of(summary), axis_of(summary)
+    shown = [(ratio, RATIO_TITLES[ratio], RATIO_UNIT), ATTAINMENT, *([] if axis == LOAD else [SERVED])]
+    figure = Figure(figsize=(3 + 4 * len(shown), 4.6), layout="constrained")
+    panels = figure.subplots(1, len(shown), sharex=True, sharey=axis == LOAD)
+    for axes, (column, name, unit) in zip(panels, shown, strict=True):
         _panel(axes, summary, column)
         axes.set_title(name, fontsize=11)
-        axes.set_xlabel("load (rate / saturation)")
+        axes.set_xlabel(AXES[axis])
         axes.set_ylabel(unit)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False, handlelength=3.2)
@@ -47,18 +52,22 @@ def plot_comparison(summary: pd.DataFrame, title: str, path: str | Path) -> Path
 
 
 def _panel(axes: Axes, summary: pd.DataFrame, column: str) -> None:
-    loads = sorted(summary["load"].unique())
+    axis = axis_of(summary)
+    points, is_share = sorted(summary[axis].unique()), column != THROUGHPUT
+    place = {point: point if axis == LOAD else math.log2(point) for point in points}
     schedulers = list(summary["scheduler"].unique())
-    span = loads[-1] - loads[0] or 1.0
+    first, last = place[points[0]], place[points[-1]]
+    span = last - first or 1.0
     for index, label in enumerate(schedulers):
-        rows = summary[summary["scheduler"] == label].sort_values("load")
+        rows = summary[summary["scheduler"] == label].sort_values(axis)
         # A share lies between 0 and 1, an interval of t need not; one seed has no interval.
         low = rows[f"{column}_ci_low"].clip(lower=0).fillna(rows[column])
-        high = rows[f"{column}_ci_high"].clip(upper=1).fillna(rows[column])
+        high = rows[f"{column}_ci_high"].clip(upper=1 if is_share else None).fillna(rows[column])
         axes.errorbar(
-            rows["load"] + DODGE * span * (index - (len(schedulers) - 1) / 2),
+            rows[axis].map(place) + DODGE * span * (index - (len(schedulers) - 1) / 2),
             rows[column],
-            yerr=[rows[column] - low, high - rows[column]],
+            # A mean of ones may be rounded to more than 1.
+            yerr=[(rows[column] - low).clip(lower=0), (high - rows[column]).clip(lower=0)],
             label=label,
             color=COLOURS[index % len(COLOURS)],
             marker=MARKERS[index % len(MARKERS)],
@@ -69,9 +78,9 @@ def _panel(axes: Axes, summary: pd.DataFrame, column: str) -> None:
             elinewidth=1,
             clip_on=False,
         )
-    axes.set_xticks(loads, [_tick(load) for load in loads])
-    axes.set_xlim(loads[0] - 0.07 * span, loads[-1] + 0.07 * span)
-    axes.set_ylim(0, 1)
+    axes.set_xticks(list(place.values()), [_tick(point) if axis == LOAD else f"{point:.0f}" for point in points])
+    axes.set_xlim(first - 0.07 * span, last + 0.07 * span)
+    axes.set_ylim(0, 1 if is_share else None)
     axes.grid(axis="y", color="0.9", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

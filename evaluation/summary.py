@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from servegym.errors import ExperimentError
 from servegym.evaluation.figures import CLASS_VIOLATIONS
 from servegym.evaluation.intervals import Interval, student_interval
-from servegym.scenarios.load import load_title
+from servegym.evaluation.points import CLIENTS, axis_of, point_title
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 TDG, GAIN_RATIO = "tdg_ratio", "gain_ratio"
 RATIO_TITLES = {TDG: "TDG ratio", GAIN_RATIO: "gain ratio"}
 WITH_INTERVAL = ("slo_attainment", "violations")  # and the ratio of gains
+THROUGHPUT = "throughput_requests_per_s"  # with an interval in closed loops, where no rate is given
 MEANS = (
     "slo_attainment_high_priority", "slo_attainment_low_priority", "violations_high_priority",
     "violations_low_priority", "starved", "ttft_p99_s", "preemptions",
@@ -33,7 +34,7 @@ VERDICT_WORDS = {
 
 
 def summarise(cells: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
-    """One row a load and scheduler, in the order of the cells.
+    """One row a load (or number of clients) and scheduler, in the order of the cells.
 
     cells: what `run_comparison` returns. baseline: label of the scheduler to which the others are compared
     (None: at each load the one with the best mean ratio).
@@ -49,16 +50,18 @@ def summarise(cells: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    labels, ratio = list(cells["scheduler"].unique()), ratio_of(cells)
+    labels, ratio, axis = list(cells["scheduler"].unique()), ratio_of(cells), axis_of(cells)
     if baseline is not None:
         check_baseline(baseline, labels)
     rows = []
-    for load in cells["load"].unique():
-        at_load = cells[cells["load"] == load]
-        by_seed = {label: at_load[at_load["scheduler"] == label].sort_values("seed").reset_index() for label in labels}
+    for point in cells[axis].unique():
+        at_point = cells[cells[axis] == point]
+        by_seed = {
+            label: at_point[at_point["scheduler"] == label].sort_values("seed").reset_index() for label in labels
+        }
         reference = baseline or max(labels, key=lambda label: by_seed[label][ratio].mean())
         rows += [
-            {"load": load, "scheduler": label} | _row(by_seed[label], by_seed[reference], reference, ratio)
+            {axis: point, "scheduler": label} | _row(by_seed[label], by_seed[reference], reference, ratio)
             for label in labels
         ]
     return pd.DataFrame(rows)
@@ -81,15 +84,18 @@ def check_baseline(baseline: str, labels: list[str]) -> None:
 
 
 def _row(runs: pd.DataFrame, reference: pd.DataFrame, reference_label: str, ratio: str) -> dict[str, Any]:
-    row: dict[str, Any] = {"rate_per_s": runs["rate_per_s"].iloc[0], "seeds": len(runs)}
-    for name in (ratio, *WITH_INTERVAL):
+    closed = axis_of(runs) == CLIENTS
+    row: dict[str, Any] = {} if closed else {"rate_per_s": runs["rate_per_s"].iloc[0]}
+    row["seeds"] = len(runs)
+    judged = (ratio, *WITH_INTERVAL, *([THROUGHPUT] if closed else []))
+    for name in judged:
         row |= _columns(name, student_interval(runs[name]))
     row |= {name: runs[name].astype("f8").mean() for name in (*MEANS, *classes_of(runs))}
     for share in SHARES:
         if share in runs:
             row |= _columns(share, student_interval(runs[share]))
     row["reference"] = reference_label
-    for name in (ratio, *WITH_INTERVAL):
+    for name in judged:
         row |= _columns(f"{name}_difference", student_interval(runs[name] - reference[name]))
     is_reference = runs["scheduler"].iloc[0] == reference_label
     return row | {"verdict": REFERENCE if is_reference else _verdict(row, ratio)}
@@ -106,16 +112,16 @@ def _verdict(row: dict[str, Any], ratio: str) -> str:
     return BETTER if low > 0 else WORSE if high < 0 else SAME
 
 
-def conclusion(at_load: pd.DataFrame) -> str:
-    """What the rows of a load say of their ratios, in a sentence."""
-    reference = at_load["reference"].iloc[0]
-    best = at_load["scheduler"][at_load[ratio_of(at_load)].idxmax()]
+def conclusion(at_point: pd.DataFrame) -> str:
+    """What the rows of a load (or number of clients) say of their ratios, in a sentence."""
+    axis, reference = axis_of(at_point), at_point["reference"].iloc[0]
+    best = at_point["scheduler"][at_point[ratio_of(at_point)].idxmax()]
     parts = [f"{'best is' if best == reference else 'against'} {reference}"]
     for verdict, words in VERDICT_WORDS.items():
-        schedulers = at_load["scheduler"][at_load["verdict"] == verdict]
+        schedulers = at_point["scheduler"][at_point["verdict"] == verdict]
         if len(schedulers):
             parts.append(f"{words} {', '.join(schedulers)}")
-    return f"Load {load_title(at_load['load'].iloc[0])}: {'; '.join(parts)}."
+    return f"{point_title(axis, at_point[axis].iloc[0])}: {'; '.join(parts)}."
 
 
 def save_tables(cells: pd.DataFrame, summary: pd.DataFrame, directory: Path) -> list[Path]:

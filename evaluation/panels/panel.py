@@ -49,6 +49,10 @@ class Panel:
         for name in self.spec.varied:
             if name not in GONE_THROUGH:
                 fixed(name, self.spec[name])
+        if self.spec.demand.clients is not None:
+            raise PanelError(
+                f"panel {self.name}: clients are given, and a panel has loads; compare serves closed loops"
+            )
         for what in GONE_THROUGH:
             values = listed(self.spec[what])
             if not values:

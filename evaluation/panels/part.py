@@ -30,8 +30,8 @@ class Part(Comparison):
     def candidates(self) -> dict[str, Candidate]:
         return dict(self.entrants)
 
-    def seeds_of(self, load: float) -> range:
-        first = self.first_seed + list(self.rate_of_load).index(load) * self.seeds
+    def seeds_of(self, point: float) -> range:
+        first = self.first_seed + self.points.index(point) * self.seeds
         return range(first, first + self.seeds)
 
     @functools.cached_property

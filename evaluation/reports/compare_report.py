@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.figures import FIGURES
+from servegym.evaluation.points import CLIENTS, LOAD, axis_of, point_title
 from servegym.evaluation.reports import page
 from servegym.evaluation.reports.figures_table import unit_of
-from servegym.evaluation.reports.notes import COMPARISON_NOTES, profile_notes
-from servegym.evaluation.summary import RATIO_TITLES, SHARE_OF_BOUND, classes_of, conclusion, ratio_of
-from servegym.scenarios.load import load_title
+from servegym.evaluation.reports.notes import CLOSED_LOOP_NOTE, COMPARISON_NOTES, LOAD_NOTE, profile_notes
+from servegym.evaluation.summary import RATIO_TITLES, SHARE_OF_BOUND, THROUGHPUT, classes_of, conclusion, ratio_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 CAPTION = (
-    "Higher is better: how much of the ideal gain, and how many of the requests within their SLOs, remain as load "
+    "Higher is better: how much of the ideal gain, and how many of the requests within their SLOs, remain as {} "
     "grows to the right; whether two schedulers differ is said by the paired differences in the tables, not by bars."
 )
+GROWING = {LOAD: "load", CLIENTS: "the number of clients"}
 
 
 def compare_report(
@@ -31,18 +32,21 @@ def compare_report(
 
     cells: what `run_comparison` returns; summary: of `summarise`; plot: the PNG of `plot_comparison`.
     """
-    at_loads = list(summary.groupby("load", sort=False))
+    axis = axis_of(summary)
+    at_points, caption = list(summary.groupby(axis, sort=False)), CAPTION.format(GROWING[axis])
+    lead, note = "A closed loop: each client sends when its last request, or session, has ended.", CLOSED_LOOP_NOTE
+    if axis == LOAD:
+        lead, note = f"Saturation: {page.text_of(comparison.saturation_rate_per_s)} requests/s.", LOAD_NOTE
+    notes = [*profile_notes(comparison.profile), *COMPARISON_NOTES, note]
     body = [
-        page.paragraph(f"Saturation: {page.text_of(comparison.saturation_rate_per_s)} requests/s.", "lead"),
+        page.paragraph(lead, "lead"),
         page.section(
             "In short",
-            page.bullets(conclusion(at_load) for _, at_load in at_loads),
-            page.figure(page.inline_png(plot, CAPTION), CAPTION),
+            page.bullets(conclusion(at_point) for _, at_point in at_points),
+            page.figure(page.inline_png(plot, caption), caption),
         ),
-        *(_load_section(load, at_load) for load, at_load in at_loads),
-        page.section(
-            "What these figures are not", page.bullets([*profile_notes(comparison.profile), *COMPARISON_NOTES])
-        ),
+        *(_section(point_title(axis, point), at_point) for point, at_point in at_points),
+        page.section("What these figures are not", page.bullets(notes)),
         page.section("All figures, means over seeds", *_all_figures(cells)),
         page.section("What was run", page.facts(_what_was_run(comparison))),
     ]
@@ -50,25 +54,27 @@ def compare_report(
     return Path(path)
 
 
-def _load_section(load: Any, at_load: pd.DataFrame) -> str:
+def _section(title: str, at_point: pd.DataFrame) -> str:
     import pandas as pd
 
-    first, ratio = at_load.iloc[0], ratio_of(at_load)
+    first, ratio = at_point.iloc[0], ratio_of(at_point)
+    closed = axis_of(at_point) == CLIENTS
     figures = [
         {
             "scheduler": row["scheduler"],
             RATIO_TITLES[ratio]: with_interval(row, ratio),
             **({"of the bound": with_interval(row, SHARE_OF_BOUND)} if SHARE_OF_BOUND in row else {}),
+            **({"requests/s": with_interval(row, THROUGHPUT)} if closed else {}),
             "SLO attainment": with_interval(row, "slo_attainment"),
             "of high priority": row["slo_attainment_high_priority"],
             "of low priority": row["slo_attainment_low_priority"],
             "violations": with_interval(row, "violations"),
-            **{name: row[name] for name in classes_of(at_load)},
+            **{name: row[name] for name in classes_of(at_point)},
             "starved": row["starved"],
             "TTFT p99 (s)": row["ttft_p99_s"],
             "evictions": row["preemptions"],
         }
-        for _, row in at_load.iterrows()
+        for _, row in at_point.iterrows()
     ]
     differences = [
         {
@@ -76,16 +82,18 @@ def _load_section(load: Any, at_load: pd.DataFrame) -> str:
             RATIO_TITLES[ratio]: with_interval(row, f"{ratio}_difference", "+"),
             "SLO attainment": with_interval(row, "slo_attainment_difference", "+"),
             "violations": with_interval(row, "violations_difference", "+"),
+            **({"requests/s": with_interval(row, f"{THROUGHPUT}_difference", "+")} if closed else {}),
             f"{RATIO_TITLES[ratio]} is": row["verdict"],
         }
-        for _, row in at_load[at_load["scheduler"] != first["reference"]].iterrows()
+        for _, row in at_point[at_point["scheduler"] != first["reference"]].iterrows()
     ]
+    rate = "" if closed else f"{page.text_of(first['rate_per_s'])} requests/s; "
     remark = (
-        f"{page.text_of(first['rate_per_s'])} requests/s; means over {first['seeds']} seeds ± 95 % interval. "
+        f"{rate}{'M' if closed else 'm'}eans over {first['seeds']} seeds ± 95 % interval. "
         f"The reference is {first['reference']}."
     )
     return page.section(
-        f"Load {load_title(load)}",
+        title,
         page.paragraph(remark),
         page.table(pd.DataFrame(figures), "whole"),
         *([page.table(pd.DataFrame(differences), "whole")] if differences else []),
@@ -100,13 +108,14 @@ def with_interval(row: pd.Series, name: str, sign: str = "") -> str:
 
 
 def _all_figures(cells: pd.DataFrame) -> Iterator[str]:
-    """A table for each load: a row a figure, a column a scheduler."""
-    for load, at_load in cells.groupby("load", sort=False):
-        figures = at_load.groupby("scheduler", sort=False)[[*FIGURES, *classes_of(at_load)]]
+    """A table for each load (or number of clients): a row a figure, a column a scheduler."""
+    axis = axis_of(cells)
+    for point, at_point in cells.groupby(axis, sort=False):
+        figures = at_point.groupby("scheduler", sort=False)[[*FIGURES, *classes_of(at_point)]]
         means = figures.agg(lambda runs: runs.astype("f8").mean()).T
         means.insert(0, "figure", means.index)
         means.insert(1, "unit", [unit_of(name) for name in means.index])
-        yield page.details(f"Load {load_title(load)}", page.table(means, "units"))
+        yield page.details(point_title(axis, point), page.table(means, "units"))
 
 
 def _what_was_run(comparison: Comparison) -> dict[str, Any]:

@@ -58,9 +58,15 @@ def gain_note(gain: Gain) -> str:
 
 
 COMPARISON_NOTES = [
-    "At a load and a seed all schedulers serve the same requests, so differences are taken seed by seed.",
+    "With a seed all schedulers serve the same requests, so differences are taken seed by seed.",
     "Intervals are 95 % intervals of means over seeds (Student's t). Of other traces and devices they say nothing.",
     "They are not corrected for the number of schedulers, nor for the best having been chosen from the same runs.",
-    "Load is the arrival rate over the saturation rate: the requests per second of sarathi-fcfs when all requests are "
-    "there from the start.",
 ]
+LOAD_NOTE = (
+    "Load is the arrival rate over the saturation rate: the requests per second of sarathi-fcfs when all requests are "
+    "there from the start."
+)
+CLOSED_LOOP_NOTE = (
+    "In a closed loop who serves slowly is asked less often: a TDG ratio is to be read beside the requests/s, and says "
+    "nothing of requests that come by themselves."
+)

@@ -68,6 +68,26 @@ def test_absolute_rates(servegym):
     assert document["summary"][0]["load"] == pytest.approx(2 / saturation)
 
 
+def test_closed_loops(servegym, tmp_path):
+    arguments = (
+        "compare", "--trace", "chat-sessions", "--scheduler", "edf", "--scheduler", "vllm-v1", "--requests", "40",
+        "--seeds", "2", "--out", "out",
+    )  # fmt: skip
+    done = servegym(*arguments, "--clients", "2", "--clients", "5", "--bound", "--report", "r.html", "--json", "c.json")
+    assert done.status == 0, done.stderr
+    for words in ("2 clients", "5 clients", "requests/s"):
+        assert words in done.stdout
+    assert "Saturation" not in done.stdout and "No share of the bound: arrivals depend" not in done.stdout
+    assert "Load" not in done.stdout and "arrivals depend on completions" in done.stderr
+    document = json.loads((tmp_path / "c.json").read_text())
+    assert [row["clients"] for row in document["summary"]] == [2, 2, 5, 5]
+    assert all(row["throughput_requests_per_s"] > 0 for row in document["summary"])
+    page = (tmp_path / "r.html").read_text()
+    assert "A closed loop" in page and "Load" not in page and "the number of clients grows" in page
+    paced = servegym(*arguments, "--clients", "2", "--rate", "3")
+    assert paced.status == 2 and "clients and rate_per_s are given" in paced.stderr
+
+
 def test_without_out_the_same_command_finds_its_results(servegym, tmp_path):
     arguments = ARGUMENTS[:-2]
     for seeds in ("1", "2", "1"):

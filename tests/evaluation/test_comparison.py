@@ -8,9 +8,13 @@ import pytest
 
 from servegym.api import simulate
 from servegym.errors import ExperimentError, ServegymError
+from servegym.evaluation.bounds.shares import why_no_bounds
 from servegym.evaluation.comparison import COMPARED, Comparison, run_comparison
+from servegym.evaluation.goodput import GoodputSearch, Target
+from servegym.evaluation.panels.panel import Panel
 from servegym.scenarios.ranges import Range
 from servegym.simulator.gains import Gain
+from servegym.simulator.simulation import Simulation
 from servegym.traces import build_workload
 
 SMALL = Comparison(COMPARED.replaced(scheduler=("vllm-fcfs", "edf"), load=(0.7, 1.4), requests=50), 3)
@@ -177,6 +181,45 @@ def test_the_gain_and_the_arrivals_asked_for_are_run(tmp_path):
     summary = simulate(workload, scheduler="edf", gain=Gain("ta-slo", 3.0)).summary
     assert (row["gain"], row["gain_ratio"]) == (summary["gain"], summary["gain_ratio"])
     assert row["tdg_ratio"] is None
+
+
+def test_closed_loops_of_several_sizes(tmp_path):
+    """Cells by number of clients, the same requests at each, and each is what `simulate --clients` says."""
+    spec = COMPARED.replaced(trace="chat-sessions", scheduler=("vllm-v1", "edf"), clients=(2, 5), requests=40)
+    comparison = Comparison(spec, 2)
+    cells = run_comparison(comparison, tmp_path)
+    assert list(zip(cells["scheduler"], cells["clients"], cells["seed"], strict=True)) == comparison.cells
+    assert cells["workload"].nunique() == 2 and "load" not in cells and "rate_per_s" not in cells
+    row = cells[(cells["scheduler"] == "edf") & (cells["clients"] == 5) & (cells["seed"] == 1)].iloc[0]
+    one = spec.replaced(scheduler="edf", clients=5).build(1)
+    assert row["workload"] == one.workload.digest and one.clients == 5
+    summary = Simulation(one).run().summary
+    for name in ("tdg_ratio", "throughput_requests_per_s", "span_s"):
+        assert row[name] == summary[name]
+    by_clients = cells.groupby("clients")["throughput_requests_per_s"].mean()
+    assert by_clients[5] > by_clients[2]
+    pd.testing.assert_frame_equal(run_comparison(comparison, tmp_path), cells)
+    with pytest.raises(ExperimentError, match=r"another comparison: .*clients"):
+        run_comparison(Comparison(spec.replaced(clients=(2, 6)), 2), tmp_path)
+
+
+def test_closed_loops_need_no_saturation():
+    """Pools of several devices have none; a closed loop of them is compared all the same."""
+    pools = [{"device": device} for device in ("a100-llama3-8b", "h100-llama3-8b")]
+    comparison = Comparison(COMPARED.with_words({"pools": pools, "clients": 3, "router": "min-load"}), 1)
+    assert comparison.identity["clients"] == [3] and "saturation_rate_per_s" not in comparison.identity
+    assert comparison.default_directory != Comparison(comparison.spec.replaced(clients=4), 1).default_directory
+
+
+def test_what_has_no_clients():
+    closed = Comparison(COMPARED.replaced(scheduler="edf", clients=4, requests=40), 1)
+    with pytest.raises(ExperimentError, match="a goodput is a rate, and clients have none"):
+        GoodputSearch(closed, Target("attainment", 0.9))
+    with pytest.raises(ExperimentError, match="a panel has loads; compare serves closed loops"):
+        Panel("mine", closed.spec)
+    with pytest.raises(ExperimentError, match="clients 4 is named twice"):
+        Comparison(COMPARED.replaced(clients=(4, 4)), 1)
+    assert "arrivals depend on completions" in (why_no_bounds(closed) or "")
 
 
 @pytest.mark.parametrize("arrivals", ["at-once", "waves:n=5,gap_s=0.1"])

@@ -1,4 +1,4 @@
-"""`servegym compare`: schedulers x routers x scalers x loads x seeds, with intervals."""
+"""`servegym compare`: schedulers x routers x scalers x loads (or clients) x seeds, with intervals."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ servegym compare --engines 4 --scheduler slide-batching --router round-robin --r
 
 servegym compare --trace my.csv --rate 4 --rate 8 --baseline vllm-fcfs --out results/mine
 
+servegym compare --trace agent-sessions --clients 16 --clients 64 --scheduler vllm-v1 --scheduler slide-batching
+
 servegym compare --requests 1000 --load overload --bound
 
 servegym compare --engines 4 --router min-load --router gorouting --signal-delay 0.05 --incident fail:1@20
@@ -43,7 +45,7 @@ servegym compare --seeds 50 --ray local
 """
 
 
-COMPARED_BY = ("scheduler", "router", "scaler", "load", "rate_per_s")
+COMPARED_BY = ("scheduler", "router", "scaler", "load", "rate_per_s", "clients")
 SHOWN = {
     "scheduler": "seven of them", "router": options.ROUTER, "load": "the four that have a name",
     "requests": "3000, or all of a shorter file",
@@ -89,7 +91,8 @@ def compare(
     report: options.Report = None,
     json: options.Json = None,
 ) -> None:
-    """Compare schedulers (and routers) at several loads, each over several seeds, on the same requests.
+    """Compare schedulers (and routers) at several loads or with several numbers of clients, each over several seeds, on
+    the same requests.
 
     A run serves 3000 requests unless --requests says otherwise, or all of a shorter file; of a longer one
     each seed serves another stretch. Means are over seeds, with 95 % intervals; differences are taken seed by seed.
@@ -154,11 +157,12 @@ def bounds_with_progress(comparison: Comparison, directory: Path) -> tuple[Bound
 
 def document(comparison: Comparison, summary: pd.DataFrame, files: list[Path]) -> dict[str, Any]:
     """What was compared and what came out."""
+    from servegym.evaluation.points import axis_of
     from servegym.evaluation.summary import conclusion
 
     return {
         "comparison": comparison.identity,
         "summary": summary.to_dict("records"),
-        "conclusions": [conclusion(at_load) for _, at_load in summary.groupby("load", sort=False)],
+        "conclusions": [conclusion(at_load) for _, at_load in summary.groupby(axis_of(summary), sort=False)],
         "files": files,
     }

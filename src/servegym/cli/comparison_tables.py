@@ -16,22 +16,26 @@ if TYPE_CHECKING:
 
 
 def show_comparison(comparison: Comparison, summary: pd.DataFrame, baseline: str | None, console: Console) -> None:
-    """A table for each load, the best in bold, and what it says in words."""
-    from servegym.evaluation.summary import RATIO_TITLES, SHARE_OF_BOUND, conclusion, ratio_of
-    from servegym.scenarios.load import load_title
+    """A table for each load (or number of clients), the best in bold, and what it says in words."""
+    from servegym.evaluation.points import CLIENTS, axis_of, point_title
+    from servegym.evaluation.summary import RATIO_TITLES, SHARE_OF_BOUND, THROUGHPUT, conclusion, ratio_of
 
-    bounded, ratio = SHARE_OF_BOUND in summary, ratio_of(summary)
+    bounded, ratio, axis = SHARE_OF_BOUND in summary, ratio_of(summary), axis_of(summary)
+    closed = axis == CLIENTS
 
     console.print(comparison.title)
     for note in comparison.slo_notes:
         console.print(f"SLOs: {note}")
-    console.print(f"Saturation: {number(comparison.saturation_rate_per_s)} requests/s")
-    for load, at_load in summary.groupby("load", sort=False):
-        best = at_load[ratio].idxmax()
+    if not closed:
+        console.print(f"Saturation: {number(comparison.saturation_rate_per_s)} requests/s")
+    for point, at_point in summary.groupby(axis, sort=False):
+        best = at_point[ratio].idxmax()
+        pace = "" if closed else f": {number(at_point['rate_per_s'].iloc[0])} requests/s"
         table = new_table(
             "scheduler",
             RATIO_TITLES[ratio],
             *(["% of bound"] if bounded else []),
+            *(["requests/s"] if closed else []),
             "SLO met",
             "violated",
             "high prio.",
@@ -40,14 +44,15 @@ def show_comparison(comparison: Comparison, summary: pd.DataFrame, baseline: str
             "TTFT p99 s",
             "evicted",
             f"{RATIO_TITLES[ratio].removesuffix(' ratio')} minus {'best' if baseline is None else 'baseline'}",
-            title=f"Load {load_title(load)}: {number(at_load['rate_per_s'].iloc[0])} requests/s",
+            title=f"{point_title(axis, point)}{pace}",
         )
-        for index, row in at_load.iterrows():
+        for index, row in at_point.iterrows():
             difference = with_interval(row, f"{ratio}_difference", 4, "+")
             table.add_row(
                 row["scheduler"] + " *" * (index == best),
                 with_interval(row, ratio, 4),
                 *([percent_with_interval(row, SHARE_OF_BOUND)] if bounded else []),
+                *([with_interval(row, THROUGHPUT, 3)] if closed else []),
                 with_interval(row, "slo_attainment", 3),
                 with_interval(row, "violations", 3),
                 number(row["slo_attainment_high_priority"]),
@@ -64,24 +69,26 @@ def show_comparison(comparison: Comparison, summary: pd.DataFrame, baseline: str
     console.print(f"{best}; ± 95 % interval over seeds (Student's t; differences paired by seed)")
     if bounded:
         console.print("% of bound: gain over the clairvoyant bound, which no scheduler exceeds (docs/bounds.md)")
-    for _, at_load in summary.groupby("load", sort=False):
-        console.print(conclusion(at_load))
+    for _, at_point in summary.groupby(axis, sort=False):
+        console.print(conclusion(at_point))
 
 
 def show_classes(summary: pd.DataFrame, console: Console) -> None:
     """Violations by class of SLOs, at all loads, where there are several classes."""
     from servegym.evaluation.figures import CLASS_VIOLATIONS
+    from servegym.evaluation.points import LOAD, axis_of
     from servegym.evaluation.summary import classes_of
     from servegym.scenarios.load import load_title
 
-    classes = classes_of(summary)
+    axis, classes = axis_of(summary), classes_of(summary)
     if not classes:
         return
     table = new_table(
-        "scheduler", "load", *(name.removeprefix(CLASS_VIOLATIONS) for name in classes), title="Violated, by class"
+        "scheduler", axis, *(name.removeprefix(CLASS_VIOLATIONS) for name in classes), title="Violated, by class"
     )
     for _, row in summary.iterrows():
-        table.add_row(row["scheduler"], load_title(row["load"]), *(number(row[name]) for name in classes))
+        point = load_title(row[axis]) if axis == LOAD else number(row[axis])
+        table.add_row(row["scheduler"], point, *(number(row[name]) for name in classes))
     console.print(table)
 
 
