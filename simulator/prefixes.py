@@ -63,7 +63,7 @@ class Prompts:
         if (np.diff(offsets) < 0).any():
             raise WorkloadError("prompts: offsets should not decrease")
         # Numbered 0, 1, ...: so chunks spread evenly over the sets of a store whatever numbers a trace has for them.
-        object.__setattr__(self, "chunks", np.unique(chunks, return_inverse=True)[1].astype("i4").reshape(-1))
+        object.__setattr__(self, "chunks", ranks(chunks).astype("i4"))
         object.__setattr__(self, "offsets", offsets)
 
     def of_prompts(self, prompt_tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -80,6 +80,19 @@ class Prompts:
         rows = [self.chunks[self.offsets[r] : self.offsets[r + 1]] for r in keep]
         offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
         return Prompts(self.chunk_tokens, offsets, np.concatenate([*rows, np.zeros(0, "i4")]))
+
+
+def ranks(numbers: np.ndarray) -> np.ndarray:
+    """int64[n]: the place of each whole number among all different ones, sorted.
+
+    Numbers that lie close together, as those of blocks do, are counted and not sorted: a trace has a hundred times as
+    many as requests.
+    """
+    if not len(numbers) or numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= 4 * len(numbers):
+        return np.unique(numbers, return_inverse=True)[1].astype("i8").reshape(-1)
+    there = np.zeros(int(numbers.max()) + 1, bool)
+    there[numbers] = True
+    return (np.cumsum(there) - 1)[numbers]
 
 
 def sets_of(tokens: int, chunk_tokens: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.prefixes import Prompts
+from servegym.simulator.prefixes import Prompts, ranks
 from servegym.traces.trace import PrefixBlocks, Trace
 
 
@@ -36,15 +36,35 @@ def prompts_of(trace: Trace) -> Prompts | None:
 def chained(blocks: PrefixBlocks, lengths: np.ndarray) -> np.ndarray:
     """int64[sum of lengths]: numbers of the first `lengths` blocks of each request, each with all before it."""
     offsets = np.r_[0, np.cumsum(lengths)]
-    kinds, ids = np.unique(blocks.ids, return_inverse=True)
+    ids = ranks(blocks.ids)
+    kinds = int(ids.max(initial=-1)) + 1
+    seen = np.empty(kinds, "i8")
     numbers = np.empty(offsets[-1], "i8")
     before = np.zeros(len(lengths), "i8")  # of each request: number of the block before, and one; 0: there is none
     used = 0
+    rows = np.arange(len(lengths))
     for place in range(int(lengths.max(initial=0))):
-        rows = np.flatnonzero(lengths > place)
-        pairs = before[rows] * len(kinds) + ids[blocks.offsets[rows] + place]
-        found = used + np.unique(pairs, return_inverse=True)[1]
+        rows = rows[lengths[rows] > place]
+        here = ids[blocks.offsets[rows] + place]
+        found = used + _ranks_of_pairs(before[rows], here, kinds, seen)
         numbers[offsets[rows] + place] = found
         before[rows] = found + 1
         used = int(found.max()) + 1
     return numbers
+
+
+def _ranks_of_pairs(before: np.ndarray, ids: np.ndarray, kinds: int, seen: np.ndarray) -> np.ndarray:
+    """int64[n]: the rank of each pair (block before, id) among all different ones.
+
+    Where an id stands behind one block only, as in traces that number blocks by everything up to their end, one row for
+    each id is sorted, and not all. seen: int64[kinds], to work with.
+    """
+    pairs, rows = before * kinds + ids, np.arange(len(ids))
+    seen[ids] = rows
+    last = seen[ids]  # the last row with the same id
+    if (before[last] != before).any():
+        return np.unique(pairs, return_inverse=True)[1]
+    one_each = np.flatnonzero(last == rows)
+    found = np.empty(len(ids), "i8")
+    found[one_each[np.argsort(pairs[one_each])]] = np.arange(len(one_each))
+    return found[last]

@@ -5,6 +5,7 @@ Turns, lengths and pauses are drawn independently of each other; contexts grow b
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import json
@@ -47,11 +48,11 @@ class Drawing:
     def __init__(self, table: dict[str, Any], rng: np.random.Generator, used: int = 0) -> None:
         self.table, self.rng, self.used = table, rng, used
         self.block_tokens = int(table.get("block_tokens", BLOCK_TOKENS))
-        self.levels = np.array(table["levels"])
+        self.levels: list[float] = table["levels"]
 
     def one(self, values: list[float]) -> float:
         """One of the distribution with these quantiles."""
-        return float(np.interp(self.rng.random(), self.levels, values))
+        return between(self.rng.random(), self.levels, values)
 
     def whole(self, values: list[float], least: int = 1) -> int:
         return max(least, round(self.one(values)))
@@ -61,7 +62,17 @@ class Drawing:
         known = known[: prompt // self.block_tokens]
         new = (prompt + output) // self.block_tokens - len(known)
         self.used += new
-        return Call(prompt, output, after, think_s, np.r_[known, np.arange(self.used - new, self.used)])
+        return Call(prompt, output, after, think_s, np.concatenate([known, np.arange(self.used - new, self.used)]))
+
+
+def between(x: float, xs: list[float], ys: list[float]) -> float:
+    """`numpy.interp` of one number, in the same arithmetic: sessions are drawn number by number, and for one number
+    numpy's takes many times as long."""
+    at = bisect.bisect_right(xs, x) - 1
+    if at < 0 or at == len(xs) - 1:
+        return ys[max(at, 0)]
+    slope = (ys[at + 1] - ys[at]) / (xs[at + 1] - xs[at])
+    return slope * (x - xs[at]) + ys[at]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,14 +178,14 @@ def retrieval(drawing: Drawing) -> list[Call]:
 def _document(drawing: Drawing) -> int:
     """The rank of a document, from 0, as often as it is asked for."""
     table = drawing.table
-    share = np.interp(drawing.rng.random(), [0.0, *table["draws_up_to_rank"]], [0.0, *table["rank_shares"]])
+    share = between(drawing.rng.random(), [0.0, *table["draws_up_to_rank"]], [0.0, *table["rank_shares"]])
     return min(table["documents"] - 1, int(share * table["documents"]))
 
 
 def _names_of(drawing: Drawing, document: int) -> np.ndarray:
     """A document of whole blocks; the same document has the same tokens and names."""
     level = document * 0.6180339887498949 % 1  # its length has nothing to do with its rank
-    tokens = float(np.interp(level, drawing.levels, drawing.table["document_tokens"]))
+    tokens = between(level, drawing.levels, drawing.table["document_tokens"])
     most = _blocks_of_a_document(drawing.table)
     blocks = min(most, max(1, round(tokens / BLOCK_TOKENS)))
     return drawing.table["system_tokens"] // BLOCK_TOKENS + document * most + np.arange(blocks)

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from servegym.errors import WorkloadError
+from servegym.simulator.prefixes import ranks
 from servegym.traces import build_workload, convert, read_trace, write
 from servegym.traces.loading import load_trace
-from servegym.traces.prefixes import prompts_of
+from servegym.traces.prefixes import chained, prompts_of
 from servegym.traces.trace import PrefixBlocks, Trace
 
 data = pytest.mark.skipif("SERVEGYM_DATA" not in os.environ, reason="SERVEGYM_DATA names no folder of traces")
@@ -149,3 +152,22 @@ def test_mooncake_conversations_begin_alike():
     )
     pairs = set(zip(ids.tolist(), workload.prefixes.chunks.tolist(), strict=True))
     assert len(pairs) == len(set(ids.tolist())) == len(set(workload.prefixes.chunks.tolist()))
+
+
+@given(st.lists(st.integers(-3, 40), max_size=30))
+def test_ranks_are_those_of_unique(numbers):
+    expected = np.unique(np.array(numbers, "i8"), return_inverse=True)[1]
+    assert ranks(np.array(numbers, "i8")).tolist() == expected.tolist()
+
+
+@given(st.lists(st.lists(st.integers(0, 5), max_size=5), min_size=1, max_size=12))
+def test_numbers_of_chained_blocks_go_by_place_then_by_the_block_before(rows):
+    """Whether an id stands behind one block only (all sorted by one row each) or behind several."""
+    offsets = np.r_[0, np.cumsum([len(row) for row in rows])]
+    blocks = PrefixBlocks(offsets, np.array([block for row in rows for block in row], "i8"), 4)
+    beginnings = {tuple(row[:end]) for row in rows for end in range(1, len(row) + 1)}
+    numbers: dict[tuple[int, ...], int] = {}
+    for beginning in sorted(beginnings, key=lambda one: (len(one), one)):
+        numbers[beginning] = len(numbers)
+    expected = [numbers[tuple(row[:end])] for row in rows for end in range(1, len(row) + 1)]
+    assert chained(blocks, np.diff(offsets)).tolist() == expected

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from servegym.errors import SpecError, WorkloadError
 from servegym.scenarios.building import workload_of
@@ -16,6 +18,7 @@ from servegym.traces.inspect import describe
 from servegym.traces.loading import load_trace
 from servegym.traces.readers import read_trace
 from servegym.traces.readers.ragpulse import blocks_of_parts
+from servegym.traces.session_families import between
 from servegym.traces.sessions import context_blocks, kept_tokens
 from servegym.traces.workloads import build_workload
 from servegym.traces.writing import write
@@ -235,3 +238,14 @@ def shared(trace) -> float:
             found += hit
             seen.add(before)
     return found * blocks.block_tokens / trace.prompt_tokens.sum()
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12),
+    st.lists(st.floats(-1e6, 1e6), min_size=12, max_size=12),
+    st.floats(-1.1e6, 1.1e6),
+)
+def test_between_is_numpy_interp(xs, ys, x):
+    xs, ys = sorted(xs), ys[: len(xs)]
+    for at in (x, *xs):
+        assert between(at, xs, ys) == pytest.approx(float(np.interp(at, xs, ys)), rel=1e-12, abs=1e-9)
