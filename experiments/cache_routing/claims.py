@@ -1,0 +1,71 @@
+"""Differences of two setups paired by seed, what was expected of them, and whether it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from servegym.evaluation.intervals import Interval, student_interval
+from servegym.evaluation.markdown import header, row
+from servegym.experiments.cache_routing.setups import FIGURES, Setup
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WITHIN = 0.02  # what counts as no difference of TDG ratios and hit rates
+
+
+def of(rows: pd.DataFrame, setup: Setup, figure: str) -> Any:
+    """float64[seeds]"""
+    chosen = rows
+    for name, value in setup._asdict().items():
+        chosen = chosen[chosen[name] == value]
+    return chosen.sort_values("seed")[figure].to_numpy()
+
+
+def mean_of(rows: pd.DataFrame, setup: Setup, figure: str) -> Interval:
+    return student_interval(of(rows, setup, figure))
+
+
+def difference(rows: pd.DataFrame, one: Setup, other: Setup, figure: str) -> Interval:
+    """Paired by seed."""
+    return student_interval(of(rows, one, figure) - of(rows, other, figure))
+
+
+class Claim(NamedTuple):
+    """A difference that should be above (or below) a number, or within WITHIN of 0."""
+
+    number: int
+    one: Setup
+    other: Setup
+    figure: str
+    expected: str  # "above", "below", "within"
+    bound: float = 0.0
+
+    def verdict(self, interval: Interval) -> str:
+        low, high = interval.low, interval.high
+        if self.expected == "within":
+            return "holds" if low > -WITHIN and high < WITHIN else "refuted" if low > WITHIN or high < -WITHIN else "?"
+        if self.expected == "below":
+            low, high, bound = -high, -low, -self.bound
+        else:
+            bound = self.bound
+        return "holds" if low > bound else "refuted" if high < bound else "?"
+
+    def says(self) -> str:
+        return f"within {WITHIN:g} of 0" if self.expected == "within" else f"{self.expected} {self.bound:g}"
+
+
+def table_of(rows: pd.DataFrame, claims: Sequence[Claim]) -> list[str]:
+    """Lines of Markdown: each claim, what was measured, and whether it holds."""
+    lines = header("", "family", "difference", "expected", "measured", "")
+    for claim in claims:
+        interval = difference(rows, claim.one, claim.other, claim.figure)
+        what = f"{FIGURES[claim.figure]}, {claim.one.label} - {claim.other.label}"
+        measured = in_words(interval, "+")
+        lines.append(row(str(claim.number), claim.one.family, what, claim.says(), measured, claim.verdict(interval)))
+    return lines
+
+
+def in_words(interval: Interval, sign: str = "") -> str:
+    return f"{interval.mean:{sign}.3f} ± {interval.half_width:.3f}"
