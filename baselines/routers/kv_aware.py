@@ -58,27 +58,67 @@ def any_by_cost(context, request, temperature, drawn):
     return chosen
 
 
+@kernel
+def cost_up_to_prompt(context, request, overlap_weight):
+    """MEASURE of each engine that takes the request: its cost, with all of the prompt but a token taken to be there."""
+    record, decoding = context.requests[request], context.requests[request].computed_tokens > 0
+    for e in range(context.known.snapshots.shape[0]):
+        snapshot, state = context.known.snapshots[e], context.state
+        if takes(snapshot, record):
+            if not decoding:
+                take_off_left(snapshot, state, e, UNCACHED, OF_TOKENS)
+                state[e, OWN] = 1.0
+            state[e, MEASURE] = cost(snapshot, record, overlap_weight, 0.0 if decoding else state[e, UNCACHED] + 1.0)
+
+
+@kernel
+def cost(snapshot, record, overlap_weight, to_prefill):
+    """In blocks. to_prefill: tokens."""
+    in_use = snapshot.prefill_tokens + snapshot.decode_tokens + record.prompt_tokens + record.emitted_tokens
+    return (overlap_weight * to_prefill + in_use) / snapshot.block_tokens
+
+
+@kernel
+def look_up(context, request, overlap_weight, e):
+    """OWN and MEASURE of engine e, with as much of the prompt as is there as far as the router knows."""
+    snapshot, state, record = context.known.snapshots[e], context.state, context.requests[request]
+    known = known_tokens(context.known, record, request, e)
+    state[e, OWN] = record.prompt_tokens + record.emitted_tokens - known
+    state[e, MEASURE] = cost(snapshot, record, overlap_weight, state[e, UNCACHED] + state[e, OWN])
+
+
+@kernel
+def look_up_near(context, request, overlap_weight, all_of_them):
+    """Look the prompt up at each engine that may have the least cost (or at all of them).
+
+    A prompt has a hundred blocks, and an engine in use much more than another is not the least even if it has them all.
+    """
+    snapshots, state, record, least = context.known.snapshots, context.state, context.requests[request], math.inf
+    nearest = -1
+    for e in range(snapshots.shape[0]):
+        if takes(snapshots[e], record) and (nearest < 0 or state[e, MEASURE] < state[nearest, MEASURE]):
+            nearest = e
+    for k in range(-1, snapshots.shape[0]):
+        e = nearest if k < 0 else k
+        if takes(snapshots[e], record) and k != nearest and (all_of_them or state[e, MEASURE] <= least):
+            look_up(context, request, overlap_weight, e)
+            least = min(least, state[e, MEASURE])
+
+
 @router
 def kv_aware(context, request, route):
-    p, snapshots, state, record = P.read(context), context.known.snapshots, context.state, context.requests[request]
-    tokens, decoding = record.prompt_tokens + record.emitted_tokens, record.computed_tokens > 0
-    for e in range(snapshots.shape[0]):
-        snapshot = snapshots[e]
-        if not takes(snapshot, record):
-            continue
-        in_use, to_prefill = snapshot.prefill_tokens + snapshot.decode_tokens + tokens, 0.0
-        if not decoding:
-            take_off_left(snapshot, state, e, UNCACHED, OF_TOKENS)
-            state[e, OWN] = tokens - known_tokens(context.known, record, request, e)
-            to_prefill = state[e, UNCACHED] + state[e, OWN]
-        state[e, MEASURE] = (p.overlap_weight * to_prefill + in_use) / snapshot.block_tokens
+    p, state, record = P.read(context), context.state, context.requests[request]
+    decoding = record.computed_tokens > 0
+    cost_up_to_prompt(context, request, p.overlap_weight)
+    if not decoding:
+        look_up_near(context, request, p.overlap_weight, p.temperature > 0.0)
     if p.temperature > 0.0:
         send_to(any_by_cost(context, request, p.temperature, uniform(p.seed, STREAM, request)), state, route)
     else:
         send_to_least(context, request, route)
     if not decoding:
         state[route.engine, UNCACHED] += state[route.engine, OWN]
-        state[route.engine, OF_TOKENS] += tokens
+        state[route.engine, OF_TOKENS] += record.prompt_tokens + record.emitted_tokens
 
 
 register(

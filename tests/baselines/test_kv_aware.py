@@ -4,11 +4,14 @@ import math
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from servegym.baselines.registry import router
 from servegym.baselines.routers.kv_aware import OF_TOKENS, STREAM, UNCACHED
 from servegym.errors import PolicyError
 from servegym.simulator.random import uniform
+from servegym.simulator.signatures import KINDS
 from tests.baselines.router_cases import asked, engine, engines_of, waits
 
 pytestmark = pytest.mark.nojit
@@ -44,6 +47,18 @@ def test_what_leaves_the_record_takes_its_share_by_tokens():
     for tokens, named in ((6, 1), (7, 0)):
         other = engine(waits(tokens), state={UNCACHED: float(tokens), OF_TOKENS: float(tokens)})
         assert asked(ROUTER, waits(4), left, other) == named
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10), st.integers(0, 60), st.sampled_from([1, 4])), min_size=1, max_size=KINDS),
+    st.sampled_from([0.0, 0.5, 1.0, 3.0]),
+)
+def test_where_a_prompt_is_not_looked_up_the_cost_is_not_the_least(loads, weight):
+    """The engine of the least cost by the rule, where all are looked up. loads: chunks there, decode tokens, tokens of
+    a block."""
+    engines = [engine(has=has, decode_tokens=tokens, block_tokens=size) for has, tokens, size in loads]
+    costs = [(weight * (40 - min(4 * has, 39)) + tokens + 40) / size for has, tokens, size in loads]
+    assert asked(f"{ROUTER}:overlap_weight={weight}", prompt(40, 10), *engines) == costs.index(min(costs))
 
 
 def test_one_token_is_always_left():
