@@ -27,6 +27,7 @@ class Sizes:
     cluster_requests, cluster_engines: served in one run; cluster_repetitions: runs, each in a process of its own.
     routed_engines: of the cluster in which routers are timed, routed_requests_per_engine of the run they are in the
     middle of, and routed_decisions the requests routed there.
+    session_requests, session_engines: served in one run where sessions are measured.
     compared_cluster_requests: served by us and by Dynamo with several engines.
     environment_steps: of each environment, in one repetition; routed_episode_requests: of an episode in which an agent
     routes; ppo_rollouts: that PPO collects and learns from in one repetition.
@@ -47,13 +48,15 @@ class Sizes:
     routed_engines: int = 128
     routed_requests_per_engine: int = 400
     routed_decisions: int = 1000
+    session_requests: int = 537_600
+    session_engines: int = 256
     compared_cluster_requests: int = 8000
     environment_steps: int = 2000
     routed_episode_requests: int = 1000
     ppo_rollouts: int = 4
 
 
-QUICK = Sizes(repetitions=2, process_repetitions=1, cluster_repetitions=1)
+QUICK = Sizes(repetitions=2, process_repetitions=1, cluster_repetitions=1, session_requests=53_760, session_engines=32)
 
 
 def workload(requests: int, rate_per_s: float | None = RATE_PER_S, slo: str = "proserve") -> Workload:

@@ -23,6 +23,7 @@ from servegym.experiments.benchmarks import (
     overload,
     routers,
     schedulers,
+    sessions,
     single_engine,
     startup,
     tuning,
@@ -50,6 +51,7 @@ ASKED_FOR: dict[str, Benchmark] = {
     "loops": loops.measure,
     "schedulers": schedulers.measure,
     "routers": routers.measure_all,
+    "sessions": sessions.measure,
     "tuning": tuning.measure,  # needs the extra tune
 }
 HOW_TO_GET = {

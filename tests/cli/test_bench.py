@@ -15,6 +15,7 @@ from servegym.experiments.benchmarks import suite
             ("figures.json", False, "dynamo/bin/python", "vidur", ()),
         ),
         (["--schedulers"], (None, False, None, None, ("schedulers",))),
+        (["--sessions"], (None, False, None, None, ("sessions",))),
         (["--routers", "--schedulers"], (None, False, None, None, ("schedulers", "routers"))),
     ],
 )

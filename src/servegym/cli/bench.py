@@ -19,6 +19,8 @@ servegym bench --json bench.json --dynamo dynamo-env/bin/python
 servegym bench --vidur vidur-env
 
 servegym bench --schedulers --routers
+
+servegym bench --sessions
 """
 
 
@@ -48,6 +50,10 @@ def bench(
         bool,
         typer.Option("--loops", help="Only this: the event loops side by side, and what each takes to compile."),
     ] = False,
+    sessions: Annotated[
+        bool,
+        typer.Option("--sessions", help="Only this: 537,600 requests of chat on 256 engines that cache prefixes."),
+    ] = False,
     load_policies: options.LoadPolicies = None,
     check: options.Check = None,
     json: options.Json = None,
@@ -56,6 +62,6 @@ def bench(
     from servegym.experiments.benchmarks import suite
 
     load_policy_files(load_policies, check)
-    wishes = {"schedulers": schedulers, "routers": routers, "tuning": tuning, "loops": loops}
+    wishes = {"schedulers": schedulers, "routers": routers, "sessions": sessions, "tuning": tuning, "loops": loops}
     asked_for = tuple(name for name, wanted in wishes.items() if wanted)
     suite.run(json, quick, dynamo, vidur, asked_for)

@@ -9,7 +9,7 @@ import pytest
 
 from servegym.baselines.registry import router_names, scheduler_names
 from servegym.errors import ExperimentError
-from servegym.experiments.benchmarks import cluster, overload, schedulers, startup, suite
+from servegym.experiments.benchmarks import cluster, overload, schedulers, sessions, startup, suite
 from servegym.experiments.benchmarks.figures import Figure
 from servegym.experiments.benchmarks.scenarios import Sizes, scenario, workload
 from servegym.simulator.simulation import Simulation
@@ -27,6 +27,8 @@ SIZES = Sizes(
     cluster_requests=60,
     cluster_engines=3,
     cluster_repetitions=1,
+    session_requests=600,
+    session_engines=3,
     routed_engines=4,
     routed_requests_per_engine=20,
     routed_decisions=10,
@@ -111,6 +113,18 @@ def test_every_registered_scheduler_is_compared(capsys: pytest.CaptureFixture[st
     assert set(values) == {"sarathi_fcfs_iteration_us"} | ratios | spreads
     assert all(0 < values[f"{name}_low"] <= values[name] <= values[f"{name}_high"] for name in ratios)
     assert "at most 3" in err and "dynamo_setup.sh" not in err
+
+
+def test_sessions_are_served_with_and_without_caching() -> None:
+    values = {figure.name: figure.value for figure in sessions.measure(SIZES)}
+    assert 0.5 < values["sessions_hit_rate"] < 1 and values["sessions_cache_ratio"] > 0
+    assert values["sessions_cpu_s"] > 0 and values["sessions_s"] > 0
+    assert values["sessions_rss_mib"] > 50
+
+
+def test_a_run_of_sessions_that_fails_is_an_error() -> None:
+    with pytest.raises(ExperimentError, match=r"sessions sometimes 2 20 failed \(\d+\): .*sometimes"):
+        sessions.side_by_side([("sometimes", 2, 20)])
 
 
 def test_a_scheduler_is_timed_over_the_iterations_that_were_found() -> None:
