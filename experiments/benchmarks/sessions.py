@@ -34,7 +34,8 @@ def measure(sizes: Sizes) -> list[Figure]:
     (fewer,) = side_by_side([("on", engines, requests // 3)])
     what = f"{requests:,} requests of {TRACE} on {engines} engines under {ROUTER}"
     per_million = (cached["peak_mib"] - fewer["peak_mib"]) / (requests - requests // 3) * 1e6
-    growth = (cached["peak_mib"] - fewer["peak_mib"]) / (2 * (fewer["peak_mib"] - fewer["empty_mib"]))
+    first_third = max(1.0, fewer["peak_mib"] - fewer["empty_mib"])
+    growth = (cached["peak_mib"] - fewer["peak_mib"]) / (2 * first_third)
     return [
         Figure("sessions_s", cached["loop_s"], f"{what}, event loop only", at_most=BOUND_S),
         Figure("sessions_cpu_s", cached["loop_cpu_s"], "processor time of that: less, if others use the machine"),

@@ -123,7 +123,7 @@ def test_sessions_are_served_with_and_without_caching() -> None:
 
 
 def test_a_run_of_sessions_that_fails_is_an_error() -> None:
-    with pytest.raises(ExperimentError, match=r"sessions sometimes 2 20 failed \(\d+\): .*sometimes"):
+    with pytest.raises(ExperimentError, match=r"(?s)sessions sometimes 2 20 failed \(\d+\): .*sometimes"):
         sessions.side_by_side([("sometimes", 2, 20)])
 
 
