@@ -34,8 +34,6 @@ def measure(sizes: Sizes) -> list[Figure]:
     (fewer,) = side_by_side([("on", engines, requests // 3)])
     what = f"{requests:,} requests of {TRACE} on {engines} engines under {ROUTER}"
     per_million = (cached["peak_mib"] - fewer["peak_mib"]) / (requests - requests // 3) * 1e6
-    first_third = max(1.0, fewer["peak_mib"] - fewer["empty_mib"])
-    growth = (cached["peak_mib"] - fewer["peak_mib"]) / (2 * first_third)
     return [
         Figure("sessions_s", cached["loop_s"], f"{what}, event loop only", at_most=BOUND_S),
         Figure("sessions_cpu_s", cached["loop_cpu_s"], "processor time of that: less, if others use the machine"),
@@ -46,7 +44,6 @@ def measure(sizes: Sizes) -> list[Figure]:
         Figure("sessions_hit_rate", cached["cached_share"], "of the prompt tokens"),
         Figure("sessions_rss_mib", cached["peak_mib"], "peak of the whole process"),
         Figure("sessions_rss_mib_per_million", per_million, f"growth by a million, from {requests // 3:,} on"),
-        Figure("sessions_rss_growth", growth, "of the last two thirds, over twice the first third's", at_most=1.1),
     ]
 
 
@@ -64,8 +61,7 @@ def side_by_side(runs: Sequence[Run]) -> list[dict[str, Any]]:
 def serve(caching: str, engines: int, requests: int) -> dict[str, Any]:
     """Serve the sessions to the end. Raises ExperimentError if a request is left."""
     Simulation(spec_of(caching, 2, 20).build(0)).run()  # compiles, or reads what was compiled
-    Simulation(spec_of(caching, engines, 1).build(0))
-    empty, begin_s = peak_bytes(), time.process_time()
+    begin_s = time.process_time()
     simulation = Simulation(spec_of(caching, engines, requests).build(0))
     draw_cpu_s, begin_s = time.process_time() - begin_s, time.process_time()
     summary = simulation.run().summary
@@ -79,7 +75,6 @@ def serve(caching: str, engines: int, requests: int) -> dict[str, Any]:
         "iterations": summary["iterations"],
         "cached_share": summary["cached_share"],
         "tdg_ratio": summary["tdg_ratio"],
-        "empty_mib": empty / MEBIBYTE,
         "peak_mib": peak_bytes() / MEBIBYTE,
     }
 
