@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from servegym.envs.episode_batch import EpisodeBatch
+from servegym.envs.episode_batch import EpisodeBatch, EpisodeState
 from servegym.envs.interface import Interface
 from servegym.errors import ActionError, EnvError
 from servegym.scenarios.spec import ServingSpec
@@ -112,6 +113,23 @@ class ServingEnv(gym.Env[Any, Any]):
         reward = batch.gain_reward.item(0) + batch.shaping_reward.item(0)
         return self._observation(), reward, status == DONE, status == PAUSED, self._info()
 
+    def clone_state(self) -> EpisodeState:
+        """The episode as it stands at this decision, for `restore_state`. Raises EnvError before the first."""
+        if self._episode_batch is None:
+            raise EnvError("there is no episode before the first reset")
+        return self._episode_batch.clone_state(0)
+
+    def restore_state(self, state: EpisodeState) -> tuple[Any, dict[str, Any]]:
+        """Go on from a state of this environment, or of another of its kind. Returns what its decision showed.
+
+        Raises EnvError for the state of another kind of environment.
+        """
+        if self._episode_batch is None:
+            self._episode_batch = EpisodeBatch(self.interface, 1, **self._options)
+        self._episode_batch.restore_state(0, state)
+        self._over = self._episode_batch.is_over(0)
+        return self._observation(), self._info()
+
     def _observation(self) -> Any:
         assert self._episode_batch is not None
         observation = self._episode_batch.observations[0].copy()
@@ -138,6 +156,14 @@ class ServingEnv(gym.Env[Any, Any]):
         from servegym.envs import rendering
 
         return getattr(rendering, self.render_mode)(self.simulation)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ServingEnv:
+        other = type(self).__new__(type(self))
+        memo[id(self)] = other
+        other.__dict__.update(copy.deepcopy(self.__getstate__(), memo))
+        if self._episode_batch is not None:
+            other.restore_state(self.clone_state())
+        return other
 
     def __getstate__(self) -> dict[str, Any]:
         # An episode is not pickled: addresses mean nothing elsewhere. The copy begins with a reset.

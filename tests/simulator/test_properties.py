@@ -19,7 +19,7 @@ from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import QUEUE_FULL, TIMELINE_FULL
 from servegym.simulator.workload import Workload
-from tests.simulator.arrays import as_bytes, copied
+from tests.simulator.arrays import as_bytes
 from tests.simulator.forming import SECONDS, by_place
 from tests.simulator.replay import Batch, Entry, replay
 from tests.strategies import scenarios
@@ -396,8 +396,7 @@ def test_hidden_lengths_and_the_device_do_not_change_a_decision(name, data):
     if simulation.arrays.status[0].deciding_engine < 0 and not simulation.step():
         return  # all is served
     engine = int(simulation.arrays.status[0].deciding_engine)
-    other = Simulation(scenario)
-    other.arrays = copied(simulation.arrays)
+    other = simulation.copy()
     unfinished = np.isnan(other.arrays.outcomes["finish_s"])
     emitted = other.arrays.requests["emitted_tokens"]
     more = data.draw(st.lists(st.integers(1, 50), min_size=len(emitted), max_size=len(emitted)), label="lengths")
