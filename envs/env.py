@@ -12,6 +12,7 @@ import numpy as np
 from servegym.envs.episode_batch import EpisodeBatch, EpisodeState
 from servegym.envs.interface import Interface
 from servegym.errors import ActionError, EnvError
+from servegym.scenarios.presets import words_of
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.results import Result
 from servegym.simulator.scenario import Scenario
@@ -36,7 +37,7 @@ class ServingEnv(gym.Env[Any, Any]):
     scenario: a `Scenario` (every episode is the same), or a source of them, called with the environment's random
         generator. `reset(options={"scenario": ...})` takes either, for that episode.
     words: what the source is to draw instead, fields of a `ServingSpec` (load=0.9, trace="azure-code", ...; see
-        `ServingSpec.with_words`).
+        `ServingSpec.with_words`); and preset="overload" or another of `scenarios.presets`, for several of them.
     observation: "flat", or "dict" for the same numbers by part.
     shaping: weight of the potential (see docs/environments.md); discount: the learner's, for it.
 
@@ -173,7 +174,8 @@ class ServingEnv(gym.Env[Any, Any]):
 def as_source(scenario: Scenario | Source, words: Mapping[str, Any] | None = None) -> Source:
     """A source of scenarios from one, or from what already is; words: what it is to draw instead.
 
-    Raises EnvError for something else, for words to a source that is not a `ServingSpec`; SpecError for unknown ones.
+    A preset stands for several words; those that are given beside it take their places. Raises EnvError for something
+    else, for words to a source that is not a `ServingSpec`; SpecError for unknown ones.
     """
     if words and not isinstance(scenario, ServingSpec):
         raise EnvError(
@@ -181,6 +183,9 @@ def as_source(scenario: Scenario | Source, words: Mapping[str, Any] | None = Non
             "told what to draw"
         )
     if isinstance(scenario, ServingSpec):
+        if words and "preset" in words:
+            scenario = scenario.with_words(words_of(words["preset"]))
+            words = {name: value for name, value in words.items() if name != "preset"}
         return scenario.with_words(words) if words else scenario
     if isinstance(scenario, Scenario):
         return Always(scenario)
