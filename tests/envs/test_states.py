@@ -94,7 +94,7 @@ def test_actions_are_tried_side_by_side(name: str) -> None:
 
 def test_settings_are_those_of_the_environment() -> None:
     scenario: Scenario = drawn("EngineBatching-v0")
-    one, every_second = make("EngineBatching-v0", scenario), make("EngineBatching-v0", scenario, repeat=2)
+    one, every_second = make("EngineBatching-v0", scenario), make("EngineBatching-v0", scenario, batches_per_step=2)
     one.reset()
     every_second.restore_state(one.clone_state())
     for env in (one, every_second):
