@@ -154,6 +154,7 @@ class EpisodeBatch:
         self._handlers.provide(simulation.loop)
         for name in set(EPISODE.names or ()) - set(SETTINGS):
             self.episodes[name][i] = state.episode[name][0]
+        self.episodes["stepping"][i] = 1
         for array, saved in seen:
             array[i] = saved
         self._park(i)

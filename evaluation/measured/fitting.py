@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 # Before any run is seen: 0 and, as standard deviations, log of the factor, seconds of CPU, seconds of the client.
 PRIOR = np.array([0.1, 0.001, 0.010])
-OF_ENGINE = PRIOR * (0, 1, 1)  # batch times held: a factor mends the profile of one model, the others are an engine's
 NOISE = 0.03  # standard deviation of a mean's logarithm: what the simulator leaves with the right terms
 STEP = 0.1  # of a prior: for derivatives
 FAR = 3.0  # in standard deviations: what is farther off counts about as its distance, and not as the square
@@ -51,12 +50,12 @@ class Fitted:
 Setting = tuple[Run, Profile, EngineTerms]  # what is measured, and what is assumed of its engine
 
 
-def fit(settings: Sequence[Setting], prior: np.ndarray = PRIOR) -> Fitted:
+def fit(settings: Sequence[Setting]) -> Fitted:
     """The terms with which the means of E2E, ITL and TTFT of these runs, stage by stage, come nearest.
 
-    Least squares of logarithms with a prior (0: the term is held); those that are far off count less (soft L1): a wait
-    in a queue that is nearly full says little of any term. Runs that clients gave up on are left out: their giving up
-    is not simulated. Raises WorkloadError where no other is left.
+    Least squares of logarithms with PRIOR; those that are far off count less (soft L1): a wait in a queue that is
+    nearly full says little of any term. Runs that clients gave up on are left out: their giving up is not simulated.
+    Raises WorkloadError where no other is left.
     """
     from scipy.optimize import least_squares
 
@@ -71,18 +70,18 @@ def fit(settings: Sequence[Setting], prior: np.ndarray = PRIOR) -> Fitted:
         return np.concatenate([_log_means(run, terms.served(run, profile, of)) for run, profile, of in fitted])
 
     def residuals(x: np.ndarray) -> np.ndarray:
-        return np.concatenate([(log_means(*_terms(x * prior)) - measured) / NOISE, x])
+        return np.concatenate([(log_means(*_terms(x)) - measured) / NOISE, x])
 
     def slopes(x: np.ndarray) -> np.ndarray:
         here = residuals(x)
         return np.column_stack([(residuals(x + step) - here) / STEP for step in STEP * np.eye(3)])
 
     found = least_squares(residuals, FROM, slopes, (LOWEST, HIGHEST), xtol=1e-4, ftol=1e-4, loss="soft_l1", f_scale=FAR)
-    return Fitted(*_terms(found.x * prior))
+    return Fitted(*_terms(found.x))
 
 
 def _terms(x: np.ndarray) -> tuple[float, float, float]:
-    factor, step_cpu_s, client_s = x
+    factor, step_cpu_s, client_s = x * PRIOR
     return float(np.exp(factor)), float(step_cpu_s), float(client_s)
 
 

@@ -43,8 +43,9 @@ Written by `SERVEGYM_DATA=DATA python -m servegym.evaluation.measured.page docs/
 
 {runs} runs of vLLM on {gpus} kinds of GPU whose requests are public are served again by the simulator: the requests as
 they came, prompts that begin alike, limits and KV blocks as recorded, scheduler `vllm-v1`. Batch times come from tables
-of kernels, or of single layers, measured on the same kind of GPU. **Nothing is fitted to these runs, and none is left
-out.** Errors are signed, simulated less measured, in percent of the measured.
+of kernels, or of single layers, measured on the same kind of GPU. **Nothing is fitted to these runs**, but in
+[one part](#fitted-to-other-runs) that says so, **and none is left out.** Errors are signed, simulated less measured,
+in percent of the measured.
 """
 TERMS = """## What is assumed
 
