@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from servegym.envs.episode_batch import EpisodeBatch
+from servegym.envs.episode_batch import EpisodeBatch, EpisodeState
 from servegym.envs.interface import Interface
 from servegym.errors import ActionError, EnvError
+from servegym.scenarios.presets import words_of
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.results import Result
 from servegym.simulator.scenario import Scenario
@@ -35,7 +37,7 @@ class ServingEnv(gym.Env[Any, Any]):
     scenario: a `Scenario` (every episode is the same), or a source of them, called with the environment's random
         generator. `reset(options={"scenario": ...})` takes either, for that episode.
     words: what the source is to draw instead, fields of a `ServingSpec` (load=0.9, trace="azure-code", ...; see
-        `ServingSpec.with_words`).
+        `ServingSpec.with_words`); and preset="overload" or another of `scenarios.presets`, for several of them.
     observation: "flat", or "dict" for the same numbers by part.
     shaping: weight of the potential (see docs/environments.md); discount: the learner's, for it.
 
@@ -112,6 +114,23 @@ class ServingEnv(gym.Env[Any, Any]):
         reward = batch.gain_reward.item(0) + batch.shaping_reward.item(0)
         return self._observation(), reward, status == DONE, status == PAUSED, self._info()
 
+    def clone_state(self) -> EpisodeState:
+        """The episode as it stands at this decision, for `restore_state`. Raises EnvError before the first."""
+        if self._episode_batch is None:
+            raise EnvError("there is no episode before the first reset")
+        return self._episode_batch.clone_state(0)
+
+    def restore_state(self, state: EpisodeState) -> tuple[Any, dict[str, Any]]:
+        """Go on from a state of this environment, or of another of its kind. Returns what its decision showed.
+
+        Raises EnvError for the state of another kind of environment.
+        """
+        if self._episode_batch is None:
+            self._episode_batch = EpisodeBatch(self.interface, 1, **self._options)
+        self._episode_batch.restore_state(0, state)
+        self._over = self._episode_batch.is_over(0)
+        return self._observation(), self._info()
+
     def _observation(self) -> Any:
         assert self._episode_batch is not None
         observation = self._episode_batch.observations[0].copy()
@@ -139,6 +158,14 @@ class ServingEnv(gym.Env[Any, Any]):
 
         return getattr(rendering, self.render_mode)(self.simulation)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> ServingEnv:
+        other = type(self).__new__(type(self))
+        memo[id(self)] = other
+        other.__dict__.update(copy.deepcopy(self.__getstate__(), memo))
+        if self._episode_batch is not None:
+            other.restore_state(self.clone_state())
+        return other
+
     def __getstate__(self) -> dict[str, Any]:
         # An episode is not pickled: addresses mean nothing elsewhere. The copy begins with a reset.
         return {**self.__dict__, "_episode_batch": None}
@@ -147,7 +174,8 @@ class ServingEnv(gym.Env[Any, Any]):
 def as_source(scenario: Scenario | Source, words: Mapping[str, Any] | None = None) -> Source:
     """A source of scenarios from one, or from what already is; words: what it is to draw instead.
 
-    Raises EnvError for something else, for words to a source that is not a `ServingSpec`; SpecError for unknown ones.
+    A preset stands for several words; those that are given beside it take their places. Raises EnvError for something
+    else, for words to a source that is not a `ServingSpec`; SpecError for unknown ones.
     """
     if words and not isinstance(scenario, ServingSpec):
         raise EnvError(
@@ -155,6 +183,9 @@ def as_source(scenario: Scenario | Source, words: Mapping[str, Any] | None = Non
             "told what to draw"
         )
     if isinstance(scenario, ServingSpec):
+        if words and "preset" in words:
+            scenario = scenario.with_words(words_of(words["preset"]))
+            words = {name: value for name, value in words.items() if name != "preset"}
         return scenario.with_words(words) if words else scenario
     if isinstance(scenario, Scenario):
         return Always(scenario)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -13,13 +14,20 @@ import numpy as np
 from servegym.envs.episodes import EPISODE
 from servegym.envs.interface import Interface
 from servegym.envs.stepping import Handlers, step_episodes
-from servegym.errors import ActionError
+from servegym.errors import ActionError, EnvError
 from servegym.simulator.failures import Failure, call
 from servegym.simulator.parking import ParkedRun
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import DECISION, DONE, PAUSED
 
+SETTINGS = (
+    "address",
+    "every",
+    "shaping",
+    "discount",
+    "stepping",
+)  # of EPISODE, of a place
 EPISODES_A_THREAD = 16  # of fewer, a second thread costs as much as it saves
 
 
@@ -27,6 +35,21 @@ EPISODES_A_THREAD = 16  # of fewer, a second thread costs as much as it saves
 def helpers(process: int) -> ThreadPoolExecutor:
     """Threads beside the caller's own, of a process (a fork has none of its parent's). Kernels run without the GIL."""
     return ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1), "servegym-episodes")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EpisodeState:
+    """An episode at one of its decisions, to go on from as often as one likes; nothing that goes on changes it.
+
+    kind: of the interface. simulation, episode: copies. observation, mask, base: what the agent has seen there.
+    """
+
+    kind: type[Interface]
+    simulation: Simulation
+    episode: np.ndarray
+    observation: np.ndarray
+    mask: np.ndarray
+    base: np.ndarray
 
 
 class EpisodeBatch:
@@ -110,6 +133,34 @@ class EpisodeBatch:
         stopped = self._go(*parts[0]) + sum(other.result() for other in others)
         if stopped:
             self._see_to_stopped()
+
+    def clone_state(self, i: int) -> EpisodeState:
+        """The episode in place i as it stands. Raises EnvError before its first."""
+        simulation = self.simulations[i]
+        if simulation is None:
+            raise EnvError("there is no episode before the first reset")
+        seen = (array[i].copy() for array in (self.observations, self.masks, self.bases))
+        return EpisodeState(type(self.interface), simulation.copy(), self.episodes[i : i + 1].copy(), *seen)
+
+    def restore_state(self, i: int, state: EpisodeState) -> None:
+        """Go on in place i from there. Raises EnvError for the state of another kind of environment."""
+        seen = ((self.observations, state.observation), (self.masks, state.mask), (self.bases, state.base))
+        if state.kind is not type(self.interface) or any(array[i].shape != saved.shape for array, saved in seen):
+            raise EnvError(
+                f"a state of {state.kind.__name__} with {len(state.observation)} numbers in an observation; it should "
+                f"be one of {type(self.interface).__name__} with {self.observations.shape[1]}"
+            )
+        self.simulations[i] = simulation = state.simulation.copy()
+        self._handlers.provide(simulation.loop)
+        for name in set(EPISODE.names or ()) - set(SETTINGS):
+            self.episodes[name][i] = state.episode[name][0]
+        for array, saved in seen:
+            array[i] = saved
+        self._park(i)
+
+    def is_over(self, i: int) -> bool:
+        """Whether there is nothing to be stepped; one without a decision has a step yet, with its reward."""
+        return self.status.item(i) in (DONE, PAUSED) and self.episodes["steps"].item(i) > 0
 
     def _go(self, counter: np.ndarray, backwards: bool = False) -> int:
         """Step episodes counter[1] to counter[4] - 1, or a share; returns how many are then at no decision."""

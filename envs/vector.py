@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from servegym.envs.env import ServingEnv, Source, as_source, check_options, scenario_of
-from servegym.envs.episode_batch import EpisodeBatch
+from servegym.envs.episode_batch import EpisodeBatch, EpisodeState
 from servegym.envs.interface import Interface
 from servegym.errors import ActionError, EnvError
 from servegym.simulator.scenario import Scenario
@@ -126,6 +126,18 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         if self.interface.choices:
             infos["action_mask"] = self.episode_batch.masks.copy()
         return infos | {f"_{name}": everywhere for name in infos}
+
+    def clone_state(self, i: int) -> EpisodeState:
+        """The episode of environment i as it stands at this decision. Raises EnvError before the first."""
+        return self.episode_batch.clone_state(i)
+
+    def restore_state(self, i: int, state: EpisodeState) -> None:
+        """Environment i goes on from a state of any environment of its kind, single or in a vector.
+
+        Raises EnvError for the state of another kind.
+        """
+        self.episode_batch.restore_state(i, state)
+        self._over[i] = self.episode_batch.is_over(i)
 
     def action_masks(self) -> np.ndarray:
         """bool[n, choices]: which actions are legal now."""

@@ -1,6 +1,8 @@
-"""Rows of tables in Markdown."""
+"""Tables in Markdown."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 
 
 def header(*names: str) -> list[str]:
@@ -9,3 +11,8 @@ def header(*names: str) -> list[str]:
 
 def row(*cells: str) -> str:
     return "| " + " | ".join(cells) + " |"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table, the first column text."""
+    return "\n".join(row(*line) for line in [columns, ["---", *["--:"] * (len(columns) - 1)], *rows]) + "\n"

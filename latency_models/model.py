@@ -94,6 +94,10 @@ class LatencyModel:
         coefficients[self.definition.constant_index] += seconds
         return LatencyModel(self.form, coefficients)
 
+    def times(self, factor: float) -> LatencyModel:
+        """The same model with every batch `factor` times as long."""
+        return LatencyModel(self.form, np.where(self.scaled, factor, 1.0) * self.coefficients)
+
     def evaluate(self, batches: np.ndarray | pd.DataFrame) -> np.ndarray:
         """Seconds, float64[n], of n batches: a BATCH array or a DataFrame with its columns."""
         batch_s, coefficients = self.batch_s, self.coefficients

@@ -141,18 +141,24 @@ def load_profile(name: str | Path) -> Profile:
 
         name, _, form = name.rpartition(ESTIMATOR)
         return with_estimator(load_profile(name), form)
+    return parse_profile(profile_document(name), _where(name))
+
+
+def profile_document(name: str | Path) -> Any:
+    """The JSON of a profile that ships, or of a file, unchecked. Raises ProfileError where there is none."""
     path = Path(name)
     source: Path | Traversable
-    if isinstance(name, Path) or path.suffix == ".json" or path.name != name:
-        where, source = f"profile {path}", path
+    if _is_path(name):
+        source = path
     elif name in profile_names():
-        where, source = f"profile '{name}'", FOLDER / f"{name}.json"
+        source = FOLDER / f"{name}.json"
     else:
         raise ProfileError(
             f"unknown profile '{name}'; known: {', '.join(profile_names())}, or the path of a .json file"
         )
+    where = _where(name)
     try:
-        document = json.loads(source.read_text(encoding="utf-8"))
+        return json.loads(source.read_text(encoding="utf-8"))
     except OSError as error:
         raise ProfileError(f"{where} cannot be read: {error.strerror or error}") from None
     except json.JSONDecodeError as error:
@@ -161,7 +167,15 @@ def load_profile(name: str | Path) -> Profile:
         ) from None
     except UnicodeDecodeError:
         raise ProfileError(f"{where} is not text in UTF-8; a profile is a JSON file") from None
-    return parse_profile(document, where)
+
+
+def _is_path(name: str | Path) -> bool:
+    path = Path(name)
+    return isinstance(name, Path) or path.suffix == ".json" or path.name != name
+
+
+def _where(name: str | Path) -> str:
+    return f"profile {Path(name)}" if _is_path(name) else f"profile '{name}'"
 
 
 def parse_profile(document: Any, where: str) -> Profile:

@@ -301,11 +301,18 @@ def _specialise(template: Compiled, names: dict[str, Any]) -> Compiled:
     original = template.py_func
     plain = {name: _plain_kernel(value.py_func) if isinstance(value, Compiled) else value
              for name, value in names.items()}  # fmt: skip
-    copy = python_types.FunctionType(original.__code__, {**original.__globals__, **plain}, original.__name__)
-    # Symbols of compiled code are named after the function: what differs must not have the same name.
-    copy.__name__ = f"{original.__name__}_{(source_digest(copy) or str(len(_specialised)))[:8]}"
-    copy.__qualname__, copy.__doc__ = copy.__name__, original.__doc__
+    copy = with_globals(original, plain, "")
+    copy.__name__ = copy.__qualname__ = copy.__name__ + (source_digest(copy) or str(len(_specialised)))[:8]
     return Compiled(copy, template.signature(), (_make, (template, names)))
+
+
+def with_globals(original: Any, replaced: dict[str, Any], named: str) -> python_types.FunctionType:
+    """A copy of a function with some of its globals replaced. named: what its name ends with, as symbols of compiled
+    code are named after functions, and what differs must not have the same name."""
+    name = f"{original.__name__}_{named}"
+    copy = python_types.FunctionType(original.__code__, {**original.__globals__, **replaced}, name)
+    copy.__qualname__, copy.__doc__ = name, original.__doc__
+    return copy
 
 
 def _make(template: Compiled, names: dict[str, Any]) -> Compiled:

@@ -1,6 +1,17 @@
-"""The queue of future events: a binary heap ordered by time, then kind, then index."""
+"""The queue of future events: a binary heap ordered by time, then kind, then index. Lists of what is on its way."""
 
 from servegym.simulator.compilation import kernel
+
+
+@kernel
+def drop_of_engine(items, first, end, e):
+    """Of items[first:end] keep those that are of other engines than e, in order, from 0 on. Returns how many."""
+    kept = 0
+    for k in range(first, end):
+        if items[k].engine != e:
+            items[kept] = items[k]
+            kept += 1
+    return kept
 
 
 @kernel

@@ -117,3 +117,16 @@ def longer(arrays: Tuple, sizes: Mapping[str, int]) -> Tuple:
             copy[tuple(slice(0, n) for n in value.shape)] = value
             changed[name] = copy
     return arrays._replace(**changed)  # type: ignore[attr-defined]
+
+
+def copied(arrays: Tuple) -> Tuple:
+    """The tuple with copies of its arrays, in the tuples within it too."""
+    changed = {}
+    for name, one in declared(type(arrays)).items():
+        value = getattr(arrays, name)
+        if isinstance(one, Field):
+            changed[name] = zeros(value.shape, one.dtype)
+            changed[name][...] = value
+        elif isinstance(one.type, types.NamedTuple):
+            changed[name] = copied(value)
+    return arrays._replace(**changed)  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@ the engine's own, by their numbers (Prefixes.told).
 """
 
 from servegym.simulator.compilation import kernel
+from servegym.simulator.events import drop_of_engine
 from servegym.simulator.named_blocks import UNCHANGED, find_block, give_name, lose_names, name_of, take_name
 
 
@@ -59,12 +60,7 @@ def events_fit(run, router_state, e):
 @kernel
 def drop_events(signals, events, e):
     """Drop the events that have been heard, and those of engine e."""
-    kept = 0
-    for k in range(signals.kv_heard, signals.kv_sent):
-        one, to = events[k], events[kept]
-        if one.engine != e:
-            to.time_s, to.engine, to.block, to.name = one.time_s, one.engine, one.block, one.name
-            kept += 1
+    kept = drop_of_engine(events, signals.kv_heard, signals.kv_sent, e)
     signals.kv_heard, signals.kv_sent = 0, kept
 
 

@@ -6,6 +6,7 @@ Never an engine's live state. With one engine there is nothing to know, and noth
 import numpy as np
 
 from servegym.simulator.compilation import kernel
+from servegym.simulator.events import drop_of_engine
 from servegym.simulator.features import HAS_CACHE
 from servegym.simulator.kv_events import hear_due
 from servegym.simulator.prefixes import use_chunks
@@ -259,11 +260,5 @@ def empty(snapshot, free_blocks, now_s):
 @kernel
 def drop_signals(status, signals, e):
     """Drop the signals that have been taken in, and those of engine e."""
-    kept = 0
-    for k in range(status.signals.heard, status.signals.sent):
-        one, to = signals[k], signals[kept]
-        if one.engine != e:
-            to.time_s, to.request, to.engine = one.time_s, one.request, one.engine
-            to.tokens, to.kind = one.tokens, one.kind
-            kept += 1
+    kept = drop_of_engine(signals, status.signals.heard, status.signals.sent, e)
     status.signals.heard, status.signals.sent = 0, kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 
 import numpy as np
@@ -12,7 +13,7 @@ from servegym.simulator.arrays import fresh_router_state, fresh_simulation_state
 from servegym.simulator.compile_errors import ensure_compiled
 from servegym.simulator.diagnosis import Stopped, error_of, policy_functions
 from servegym.simulator.failures import Failure, call
-from servegym.simulator.fields import longer
+from servegym.simulator.fields import copied, longer
 from servegym.simulator.loops import loop_of
 from servegym.simulator.policies import Policy
 from servegym.simulator.results import Result
@@ -66,6 +67,13 @@ class Simulation:
         self.failures: list[Failure] = []  # what functions of the scenario have raised
         self.wall_s = 0.0
         self.ended = False
+
+    def copy(self) -> Simulation:
+        """Another simulation at the same point of the same scenario; each goes on without the other."""
+        other = copy.copy(self)
+        other.arrays, other.router_state = copied(self.arrays), copied(self.router_state)
+        other.failures = list(self.failures)
+        return other
 
     def note_failure(self, failure: Failure) -> None:
         """A compiled function has raised an exception: the run is to end."""

@@ -6,7 +6,7 @@ import functools
 from types import FunctionType
 from typing import Any
 
-from servegym.simulator.compilation import JIT_DISABLED, Compiled, reached_values
+from servegym.simulator.compilation import JIT_DISABLED, Compiled, reached_values, with_globals
 from servegym.simulator.linking import InnerKernel
 
 
@@ -14,8 +14,8 @@ from servegym.simulator.linking import InnerKernel
 def variant(template: Compiled, named: str, constants: tuple[tuple[str, Any], ...]) -> Compiled:
     """`template` with these constants, wherever a kernel that it reaches reads a global of that name.
 
-    named: what the names of its kernels end with, as code that differs must not have the same name. A branch on a
-    constant that is false is gone before types are inferred. Without compilation nothing is gained, and `template`
+    named: what the names of its kernels end with (`with_globals`). A branch on a constant that is false is gone before
+    types are inferred. Without compilation nothing is gained, and `template`
     itself is given back.
     """
     if JIT_DISABLED:
@@ -49,9 +49,4 @@ class _Copies:
                 made = self.of_kernel(value)
                 if made is not value:
                     replaced[name] = made
-        if not replaced:
-            return original
-        named = f"{original.__name__}_{self.named}"
-        copy = FunctionType(original.__code__, {**original.__globals__, **replaced}, named)
-        copy.__qualname__, copy.__doc__ = named, original.__doc__
-        return copy
+        return with_globals(original, replaced, self.named) if replaced else original

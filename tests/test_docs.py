@@ -155,6 +155,16 @@ def test_the_environment_of_its_page_is_made_and_steps(added: Any, monkeypatch: 
     assert vector.reset(seed=0)[0].shape == (2, *env.observation_space.shape)
 
 
+def test_the_plan_of_the_environments_page_is_made() -> None:
+    section = (ROOT / "docs/environments.md").read_text("utf-8").split("## Going back")[1].split("\n## ")[0]
+    env = gym.make("servegym:EngineBatching-v0", requests=20, load=1.2)
+    env.reset(seed=0)
+    names: dict[str, Any] = {"gym": gym, "env": env, "action": env.action_space.sample()}
+    for block in re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL):
+        exec(block, names)
+    assert names["best"] in names["candidates"] and names["gained"].max() > 0
+
+
 def test_the_claim_of_the_extending_page_is_judged(added: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim, "_registry", claim.claims().copy())  # all the others have read their words by now
     monkeypatch.setattr(prose, "FOLDER", tmp_path)

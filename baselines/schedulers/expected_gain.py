@@ -1,7 +1,7 @@
 """Expected gain: urgent requests by the gain still to be expected of them per second of work, the others by deadline.
 
 The rule of SlideBatching with another density. A request is worth what it will still earn in time, if its answer is as
-long as others were. One that has to catch up for longer than that is worth nothing, and is left out.
+long as others were. One that has to catch up for longer than that is worth nothing, and goes last.
 """
 
 import numpy as np
@@ -29,8 +29,6 @@ P = Parameters(
     Parameter("hopeless", "last", "who is worth nothing goes last, and is left out while somebody is urgent; or is "
               "left out while anybody is worth something", choices=HOPELESS),
 )  # fmt: skip
-
-
 SCRATCH = Scratch("gain")  # expected, by position
 
 

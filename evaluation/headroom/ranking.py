@@ -7,6 +7,7 @@ only, and compiles nothing. It is not registered: no policy may know what it kno
 
 import numpy as np
 
+from servegym.baselines.schedulers.expected_gain import tokens_in_time
 from servegym.simulator.batches import EMPTY_BATCH
 from servegym.simulator.compilation import kernel
 from servegym.simulator.policies import Fact, Parameter, Parameters, Policy
@@ -37,19 +38,6 @@ P = Parameters(
     Parameter("slo_s", Fact("min_tpot_slo_s"), "the smallest TPOT SLO", 0, np.inf, "s"),
 )  # fmt: skip
 COUNT = len(P)
-
-
-@kernel
-def tokens_in_time(slack_s, gained_s, tokens):
-    """How many of so many tokens are in time, where each gains so much on its deadline (below 0: loses).
-
-    slack_s: of the first of them. The k-th (from 0) is in time iff slack_s + k gained_s > 0.
-    """
-    if gained_s > 0.0:
-        return tokens if slack_s > 0.0 else max(0.0, tokens - np.floor(-slack_s / gained_s) - 1.0)
-    if slack_s <= 0.0:
-        return 0.0
-    return tokens if gained_s == 0.0 else min(tokens, np.ceil(-slack_s / gained_s))
 
 
 @kernel

@@ -14,11 +14,12 @@ import numpy as np
 import pandas as pd
 
 from servegym.errors import ServegymError
+from servegym.evaluation.markdown import table
 from servegym.evaluation.measured import experiments, ranking
 from servegym.evaluation.measured.closed_loops import SETTINGS, Loop, read_loops
 from servegym.evaluation.measured.closed_study import AFTERWARDS, CASES, GOALS, METRICS, TAU_GOAL, medians, study
 from servegym.evaluation.measured.engine_terms import SYNCHRONOUS
-from servegym.evaluation.measured.page import signed, table
+from servegym.evaluation.measured.page import signed
 from servegym.evaluation.measured.plot import plot_loops
 from servegym.evaluation.measured.runs import folder_of_runs
 from servegym.evaluation.measured.study import HEADLINE

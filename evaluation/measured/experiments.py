@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from servegym.evaluation.markdown import table
 from servegym.evaluation.measured.closed_loops import MODELS, Loop
 from servegym.evaluation.measured.few_points import DRAWS, curves
-from servegym.evaluation.measured.page import table
 from servegym.evaluation.measured.profiles import model_named
 from servegym.evaluation.measured.ranking import apart, columns_of, configurations
 from servegym.evaluation.measured.study import HEADLINE

@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 
 from servegym.errors import ServegymError
-from servegym.evaluation.markdown import row
+from servegym.evaluation.markdown import table
+from servegym.evaluation.measured import fitted_study
 from servegym.evaluation.measured.engine_terms import ASYNCHRONOUS, FRONT_END_SOURCE, SYNCHRONOUS
 from servegym.evaluation.measured.figures import METRICS, headline, peers
 from servegym.evaluation.measured.plot import plot
@@ -97,11 +98,6 @@ HYPOTHESES = """## Stated before
 1. Median absolute error of means over all runs at most 6 / 6 / 15 % (E2E / ITL / TTFT).
 2. Runs with tables of their own layers: mean ITL within 2 %, mean TTFT within 5 %.
 """
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table, the first column text."""
-    return "\n".join(row(*line) for line in [columns, ["---", *["--:"] * (len(columns) - 1)], *rows]) + "\n"
 
 
 def signed(value: float) -> str:
@@ -278,6 +274,7 @@ def page(served: Sequence[Served], folder: Path, picture: str) -> str:
         beside_peers(errors, published),
         "## Each assumption changed alone\n\nMedian absolute errors of means over runs, %.\n",
         by_case(errors), asynchronous_or_not(errors), NOTES, arrivals, PREFILL, of_steps(folder, runs.values()),
+        fitted_study.section(fitted_study.study(runs.values(), folder)),
         "## Request by request\n\nMedian over a run's requests of the absolute error of one, headline, %.\n",
         of_requests(served),
     ]  # fmt: skip

@@ -24,7 +24,8 @@ ROUTER = "min-load"  # of data-parallel engines; vLLM counts what waits and runs
 def simulated(run: Run, profile: Profile, terms: EngineTerms, caching: bool = True) -> pd.DataFrame:
     """ttft_s, itl_s and e2e_s of each request, from its arrival to what the client sees, in the order of the run.
 
-    profile: without the CPU's time of a step. KV blocks are those that the engine logged, else the profile's.
+    profile: without what the terms have; its front end, if it has one, counts. KV blocks are those that the engine
+    logged, else the profile's.
     """
     deployment = Deployment(
         profile.device.plus_constant(terms.step_cpu_s),
@@ -41,6 +42,7 @@ def simulated(run: Run, profile: Profile, terms: EngineTerms, caching: bool = Tr
         deployment,
         scheduler(SCHEDULER).with_settings(**settings),
         router=router(ROUTER) if run.engines > 1 else None,
+        front_end=profile.front_end,
     )
     requests = Simulation(scenario).run().requests
     return with_terms(requests[["ttft_s", "tpot_s", "ttlt_s", "output_tokens", "cached_tokens"]], terms)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from servegym.evaluation.reports.timeline_events import computed_tokens, request_events
+from servegym.evaluation.reports.timeline_events import computed_tokens, request_events, timeline_events
 from servegym.simulator.results import Result
 from servegym.simulator.types import (
+    BATCH_END,
+    BATCH_START,
     DEPARTED,
     EVICTED,
     FINISH,
+    FOUND,
     LOADED,
     RECALLED,
     RECEIVED,
@@ -18,7 +21,7 @@ from servegym.simulator.types import (
     STOPPED,
 )
 
-TAKE, GIVE_BACK = (SCHEDULED, LOADED), (EVICTED, RECALLED, FINISH)
+TAKE, GIVE_BACK = (SCHEDULED, LOADED, FOUND), (EVICTED, RECALLED, FINISH)
 
 
 def kv_blocks(result: Result) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -26,7 +29,7 @@ def kv_blocks(result: Result) -> list[tuple[np.ndarray, np.ndarray]]:
     first.
 
     A request that goes to another engine holds its old blocks until its KV has arrived, and its new ones from when
-    the KV is sent.
+    the KV is sent. Where prefixes are cached, requests share blocks: see `_shared`.
     """
     events, _ = request_events(result)
     moving = np.isin(events["kind"], (SENT, STOPPED))
@@ -50,7 +53,31 @@ def kv_blocks(result: Result) -> list[tuple[np.ndarray, np.ndarray]]:
     times = np.concatenate([events["time_s"], events["time_s"][received], on_link["time_s"]])
     engines = np.concatenate([events["engine"], source, on_link["engine"]])
     changes = np.concatenate([np.where(received, 0, held - before), -before[received], taken]).astype("i8")
-    return [steps(times[engines == e], changes[engines == e]) for e in range(result.scenario.deployment.engines)]
+    every = timeline_events(result)
+    in_use = []
+    for e, engine in enumerate(result.arrays.engines):
+        found = steps(times[engines == e], changes[engines == e])
+        in_use.append(_shared(every[every["engine"] == e], *found) if engine["cache"]["on"] else found)
+    return in_use
+
+
+def _shared(events: np.ndarray, time_s: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(time_s, blocks) of an engine whose requests share blocks. events: all there; time_s, held: as if none did.
+
+    While an iteration runs, what its end says were in use. Between two, no more than that, and no more than held.
+    """
+    ends = np.flatnonzero(events["kind"] == BATCH_END)
+    starts = np.flatnonzero(events["kind"] == BATCH_START)
+    if not len(ends):
+        return time_s, held
+    starts = starts[np.searchsorted(starts, ends) - 1]  # of those that have ended
+    start_s, end_s, used = events["time_s"][starts], events["time_s"][ends], events["tokens"][ends].astype("i8")
+    times = np.unique(np.concatenate([time_s, start_s, end_s]))
+    holding = np.r_[0, held][np.searchsorted(time_s, times, "right")]
+    last = np.searchsorted(start_s, times, "right") - 1
+    running = (last >= 0) & (times < end_s[last])
+    recorded = np.where(last >= 0, used[last], 0)
+    return times, np.where(running, recorded, np.minimum(holding, recorded))
 
 
 def steps(time_s: np.ndarray, change: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -61,7 +61,7 @@ def emitted_tokens(events: np.ndarray) -> np.ndarray:
 
 def computed_tokens(events: np.ndarray) -> np.ndarray:
     """int64[events]: tokens computed (of the batch that runs: those it will) before each event."""
-    tokens = np.where(np.isin(events["kind"], (SCHEDULED, LOADED)), events["tokens"], 0).astype("i8")
+    tokens = np.where(np.isin(events["kind"], (SCHEDULED, LOADED, FOUND)), events["tokens"], 0).astype("i8")
     tokens = np.where(_is_decode(events), np.minimum(tokens, _tokens_after(events)), tokens)
     return _sum_before(tokens, _first(events) | np.isin(events["kind"], (EVICTED, RECALLED)))
 

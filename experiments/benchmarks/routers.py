@@ -16,7 +16,6 @@ import time
 from statistics import median
 from typing import Any, NamedTuple
 
-import numpy as np
 from numba import types
 
 from servegym.baselines.registry import router_names
@@ -29,6 +28,7 @@ from servegym.scenarios.fleets import deployment_of, title_of
 from servegym.scenarios.load import LOADS
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.compilation import compiled
+from servegym.simulator.fields import copied
 from servegym.simulator.held_queues import READY, route_request
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import ROUTER_STATE, SIMULATION_STATE
@@ -111,13 +111,6 @@ class Timed:
         coming["first_deadline_s"] += now_s - coming["arrival_s"]
         coming["arrival_s"] = now_s
         return run, router_state, now_s
-
-
-def copied(item: Any) -> Any:
-    """A named tuple with copies of its arrays."""
-    if isinstance(item, np.ndarray):
-        return item.copy()
-    return type(item)(*map(copied, item)) if hasattr(item, "_fields") else item
 
 
 def measure(sizes: Sizes) -> list[Figure]:

@@ -80,9 +80,12 @@ def judge(rows: pd.DataFrame) -> list[Check]:
     checks, chunked = [], all_fleets(rows)[-1]
     for fleet in POLYSERVE:
         found = {engines: per_engine(rows, fleet, engines) for engines in SIZES}
-        first, last = found[16] / found[8] - 1, found[64] / found[32] - 1
-        checks.append(Check(f"{fleet.name}: 64 over 8 engines, - 1", found[64] / found[8] - 1, ABOVE_0))
-        checks.append(Check(f"{fleet.name}: gain of 32 to 64 less gain of 8 to 16", last - first, BELOW_0))
+        fewest, more, fewer, most = *SIZES[:2], *SIZES[-2:]
+        first, last = found[more] / found[fewest] - 1, found[most] / found[fewer] - 1
+        whole = f"{fleet.name}: {most} over {fewest} engines, - 1"
+        ends = f"{fleet.name}: gain of {fewer} to {most} less gain of {fewest} to {more}"
+        checks.append(Check(whole, found[most] / found[fewest] - 1, ABOVE_0))
+        checks.append(Check(ends, last - first, BELOW_0))
         for engines in SIZES:
             ratio = found[engines] / per_engine(rows, chunked, engines)
             checks.append(Check(f"{fleet.name} over {chunked.name}, {engines} engines", ratio, ABOVE))

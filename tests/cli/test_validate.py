@@ -38,6 +38,9 @@ def test_a_profile_of_a_config_serves(servegym, tmp_path, monkeypatch):
         (("profile", "from-config", "small.json", "--gpu", "h100", "--precision", "fp2"), ("fp2",)),
         (("validate", "requests.csv"), ("--profile",)),
         (("validate", "requests.csv", "--profile", "a100-llama3-8b"), ("requests.csv", "cannot be read")),
+        (("validate", "--fit", "mine"), ("--fit", "a file a run")),
+        (("validate", "run.csv", "--profile", "a100-llama3-8b", "--fit", "My GPU"), ("--fit My GPU", "small letters")),
+        (("validate", "a/run.csv", "b/run.csv", "--profile", "a100-llama3-8b"), ("two runs are named run",)),
         (("validate",), ("SERVEGYM_DATA is not set",)),
         (("validate", "--closed-loops"), ("SERVEGYM_DATA is not set",)),
         (("validate", "--closed-loops", "--run", "llama"), ("--closed-loops", "--run")),
@@ -63,6 +66,27 @@ def test_devices_lists_all_that_ship(servegym, monkeypatch):
     assert {row["error_class"] for row in rows} >= {"tables", "roofline"}
     assert all(row["error_percent"] is None or row["error_percent"] > 0 for row in rows)
     assert "h100-llama3-8b" in servegym("devices").stdout
+
+
+def test_a_profile_fitted_to_runs_of_ones_own(servegym, tmp_path):
+    for name, gap_s in (("light", 0.5), ("heavy", 0.1)):
+        table = pd.DataFrame({"arrival_s": gap_s * np.arange(20), "prompt_tokens": 200, "output_tokens": 10,
+                              "ttft_s": 0.05, "e2e_s": 0.2})  # fmt: skip
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+    asked = ("validate", "light.csv", "heavy.csv", "--profile")
+    done = servegym(*asked, "a100-llama3-8b", "--fit", "mine", "--within", "10", "--json", "-")
+    assert done.status == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert set(document["fitted"]["errors_left"]) == {"0", "1"}
+    assert document["fitted"]["terms"]["client_s"] > 0
+    again = servegym(*asked, "results/validate/mine.json", "--json", "-")
+    before, after = (
+        {(row["run"], row["metric"]): abs(row["error_percent"]) for row in json.loads(text)["errors"]}
+        for text in (done.stdout, again.stdout)
+    )
+    for run in ("light", "heavy"):
+        for figure in ("ttft_mean", "e2e_mean"):
+            assert after[run, figure] < min(10, before[run, figure])
 
 
 def test_validate_on_requests_of_ones_own(servegym, tmp_path):

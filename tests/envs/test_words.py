@@ -1,16 +1,19 @@
 """Scenarios said in words, as arguments of an environment: `gym.make(id, load=0.9, trace="azure-code")`."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
+from servegym.envs.env import ServingEnv
 from servegym.envs.parallel import ServingParallelEnv
 from servegym.errors import EnvError, SpecError
 from servegym.scenarios.episodes import EPISODES
 from servegym.scenarios.parts import BURST
+from servegym.scenarios.presets import PRESETS
 from servegym.scenarios.ranges import Range
 from servegym.scenarios.spec import LEAVES, ServingSpec
 from servegym.simulator.gains import Gain
@@ -46,6 +49,33 @@ def test_single_and_vector_draw_what_was_said(name: str) -> None:
 def test_words_are_said_to_random_scenarios_that_are_named(name: str) -> None:
     source = default_of(name).replaced(cv=2.0)
     assert make(name, source, load=Range(0.5, 0.7)).source == source.replaced(load=Range(0.5, 0.7))
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_are_words(preset: str) -> None:
+    words = PRESETS[preset].words
+    for name in IDS:
+        env = gym.make(f"servegym:{name}", preset=preset, slo_scale=0.9).unwrapped
+        assert env.source == default_of(name).replaced(**words, slo_scale=0.9)
+        vector = gym.make_vec(f"servegym:{name}", num_envs=1, vectorization_mode="vector_entry_point", preset=preset)
+        assert vector.unwrapped.source == default_of(name).replaced(**words)
+    assert env_of(preset, load=0.7).source == default_of("EngineBatching-v0").replaced(**words | {"load": 0.7})
+    for seed in range(3):  # what it draws can be built
+        scenario = env_of(preset).source(np.random.default_rng(seed))
+        assert len(scenario.workload.table) >= 200
+    page = (Path(__file__).parents[2] / "docs/environments.md").read_text("utf-8")
+    assert f"| `{preset}` | {PRESETS[preset].doc} |" in page
+
+
+def env_of(preset: str, **words: Any) -> ServingEnv:
+    return gym.make("servegym:EngineBatching-v0", preset=preset, **words).unwrapped
+
+
+def test_presets_there_are_not() -> None:
+    with pytest.raises(SpecError, match="unknown preset 'heavy'; there are light, overload"):
+        env_of("heavy")
+    with pytest.raises(EnvError, match="preset beside a scenario"):
+        make("EngineBatching-v0", drawn("EngineBatching-v0"), preset="light")
 
 
 def test_several_agents_at_once() -> None:

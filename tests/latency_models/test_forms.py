@@ -280,6 +280,13 @@ def test_plus_constant_makes_every_batch_longer():
         assert longer.evaluate(batch)[0] - model.evaluate(batch)[0] == pytest.approx(0.002, rel=1e-9)
 
 
+def test_times_makes_every_batch_as_many_times_as_long():
+    for name, values in VALUES.items():
+        model = LatencyModel.from_values(name, values)
+        batch = batch_of([(149, 300)], [500, 200])
+        assert model.times(1.25).evaluate(batch)[0] == pytest.approx(1.25 * model.evaluate(batch)[0], rel=1e-12)
+
+
 def test_as_estimator_is_what_the_loop_takes():
     model = LatencyModel.from_values("linear", LINEAR)
     estimator = model.as_estimator()

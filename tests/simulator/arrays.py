@@ -1,4 +1,4 @@
-"""Copying and comparing the arrays of a run."""
+"""Comparing the arrays of a run."""
 
 from collections.abc import Iterator
 
@@ -16,14 +16,6 @@ def named_arrays(run: SimulationState) -> Iterator[tuple[str, np.ndarray]]:
         for name, value in getattr(run, part)._asdict().items():
             if isinstance(value, np.ndarray):
                 yield f"{part}.{name}", value
-
-
-def copied(run: SimulationState) -> SimulationState:
-    """A run that can go on without touching this one."""
-    arrays = {name: value.copy() for name, value in run._asdict().items() if isinstance(value, np.ndarray)}
-    state = type(run.state)(*(value.copy() for value in run.state))
-    cache = run.cache._replace(blocks=run.cache.blocks.copy(), tables=run.cache.tables.copy())
-    return run._replace(**arrays, state=state, cache=cache)
 
 
 def as_bytes(run: SimulationState) -> dict[str, bytes]:

@@ -292,7 +292,7 @@ class _Replayer:
         self.log.evictions[r] += 1
         self.log.evictions_at[e] += 1
         self.computed[r] = 0
-        del self.blocks[e][r]
+        self.blocks[e].pop(r, 0)  # none: it was admitted for the batch being formed, which no line says
         self.evicted_before[e].append(r)
 
     def find(self, line: np.record) -> None:

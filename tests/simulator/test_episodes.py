@@ -66,6 +66,18 @@ def outcome(simulation: Simulation, run: Callable[[Simulation], None] = to_the_e
     return bytes_of(simulation)
 
 
+def copied_on_the_way(simulation: Simulation) -> None:
+    """Goes on from a copy, after another has gone to the end."""
+    for _ in range(5):
+        if not simulation.step():
+            return
+    copy, another = simulation.copy(), simulation.copy()
+    with contextlib.suppress(ServegymError):
+        another.run()
+    simulation.arrays, simulation.router_state = copy.arrays, copy.router_state
+    stepped(simulation)
+
+
 def without_timeline(ended: dict[str, bytes] | str) -> Any:
     return ended if isinstance(ended, str) else {k: v for k, v in ended.items() if k not in ("timeline", "status")}
 
@@ -83,6 +95,7 @@ def test_a_scenario_has_one_outcome_however_it_is_run(form: str, data: Any) -> N
     assert outcome(simulation) == first, "reset"
     assert outcome(Simulation(scenario, record_timeline=True)) == first, "afresh"
     assert outcome(Simulation(scenario, record_timeline=True), stepped) == first, "stepped"
+    assert outcome(Simulation(scenario, record_timeline=True), copied_on_the_way) == first, "copied"
     assert without_timeline(outcome(Simulation(scenario))) == without_timeline(first), "without a timeline"
 
 

@@ -1,6 +1,7 @@
 """What must hold in every run, whatever the workload, the deployment, the scheduler and its settings."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import QUEUE_FULL, TIMELINE_FULL
 from servegym.simulator.workload import Workload
-from tests.simulator.arrays import as_bytes, copied
+from tests.simulator.arrays import as_bytes
+from tests.simulator.forming import SECONDS, by_place
 from tests.simulator.replay import Batch, Entry, replay
 from tests.strategies import scenarios
 
@@ -394,8 +396,7 @@ def test_hidden_lengths_and_the_device_do_not_change_a_decision(name, data):
     if simulation.arrays.status[0].deciding_engine < 0 and not simulation.step():
         return  # all is served
     engine = int(simulation.arrays.status[0].deciding_engine)
-    other = Simulation(scenario)
-    other.arrays = copied(simulation.arrays)
+    other = simulation.copy()
     unfinished = np.isnan(other.arrays.outcomes["finish_s"])
     emitted = other.arrays.requests["emitted_tokens"]
     more = data.draw(st.lists(st.integers(1, 50), min_size=len(emitted), max_size=len(emitted)), label="lengths")
@@ -439,3 +440,16 @@ def test_an_engine_record_does_not_tell_how_long_its_iteration_takes():
         simulation.run()  # pauses in the first iteration
         shown.append(simulation.arrays.engines.tobytes())
     assert shown[0] == shown[1]
+
+
+def test_who_is_admitted_and_evicted_while_one_batch_forms_is_replayed():
+    # Request 1 decodes to the end of memory; request 0, which goes first, takes a block again and loses it at once.
+    workload = Workload.from_columns(
+        {"arrival_s": [0, 0], "prompt_tokens": [4, 4], "output_tokens": [3, 5], "priority": [2, 1]}
+    )
+    policy = by_place(by_priority=True, chunk_tokens=1, reserve_context=0)
+    log = replay(finished(Scenario(workload, Deployment(SECONDS, SECONDS, 8, block_tokens=1, watermark=0.0), policy)))
+    in_vain = [
+        after for before, after in itertools.pairwise(log.batches) if 0 in after.evicted and 0 not in before.requests
+    ]
+    assert in_vain

@@ -9,9 +9,8 @@ import typer
 
 from servegym.cli import options
 from servegym.cli.comparison_tables import show_comparison
-from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, progress_console, write_json
-from servegym.cli.progress import bar_of, kept_work
+from servegym.cli.progress import bounds_or_why, kept_work
 from servegym.cli.runners import runner_of
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.user_policies import load_policy_files
@@ -138,18 +137,13 @@ def compare(
 
 def bounds_with_progress(comparison: Comparison, directory: Path) -> tuple[Bounds, str | None]:
     """The bounds of a comparison's workloads; or none, and why."""
-    from servegym.errors import ExperimentError
     from servegym.evaluation.bounds.shares import find_bounds
 
-    with bar_of("bounds") as (done, progress):
-        try:
-            return find_bounds(comparison, directory, progress), None
-        except ExperimentError as error:
-            progress_console().print(f"No share of the bound: {error}.")
-            return {}, str(error)
-        except KeyboardInterrupt:
-            kept = f"all runs, and {done[0]} of {len(comparison.workloads)} bounds, are kept"
-            raise Interrupted(f"{kept}; the same command goes on from there") from None
+    kept = f"all runs, and {{}} of {len(comparison.workloads)} bounds, are kept"
+    bounds, why = bounds_or_why(lambda progress: find_bounds(comparison, directory, progress), kept)
+    if bounds is None:
+        progress_console().print(f"No share of the bound: {why}.")
+    return bounds or {}, why
 
 
 def document(comparison: Comparison, summary: pd.DataFrame, files: list[Path]) -> dict[str, Any]:

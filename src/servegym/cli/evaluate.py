@@ -12,9 +12,8 @@ import typer
 from servegym.cli import evaluation_options as panels
 from servegym.cli import options
 from servegym.cli.evaluation_tables import show_evaluation
-from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, progress_console, write_json
-from servegym.cli.progress import bar_of, kept_work
+from servegym.cli.progress import bounds_or_why, kept_work
 from servegym.cli.runners import runner_of
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.user_policies import load_policy_files
@@ -202,22 +201,17 @@ def bounds_with_progress(
     evaluation: Evaluation, runs: pd.DataFrame, directory: Path
 ) -> tuple[pd.DataFrame, str | None]:
     """The runs with their shares of the bound; or as they are, and why there is none."""
-    from servegym.errors import ExperimentError
     from servegym.evaluation.panels.bounds import why_none, with_bounds
 
-    reason = why_none(evaluation)
-    with bar_of("bounds") as (done, progress):
-        try:
-            if reason is None:
-                return with_bounds(evaluation, runs, directory, progress), None
-        except ExperimentError as error:
-            reason = str(error)
-        except KeyboardInterrupt:
-            raise Interrupted(
-                f"all runs, and {done[0]} bounds, are kept; the same command goes on from there"
-            ) from None
-    progress_console().print(f"No share of the bound: {reason}.")
-    return runs, reason
+    shares, why = None, why_none(evaluation)
+    if why is None:
+        shares, why = bounds_or_why(
+            lambda progress: with_bounds(evaluation, runs, directory, progress), "all runs, and {} bounds, are kept"
+        )
+    if shares is not None:
+        return shares, None
+    progress_console().print(f"No share of the bound: {why}.")
+    return runs, why
 
 
 def against_best(evaluation: Evaluation, runs: pd.DataFrame, directory: Path) -> pd.DataFrame:

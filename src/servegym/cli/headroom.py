@@ -10,18 +10,15 @@ import typer
 from servegym.cli import evaluation_options as panels
 from servegym.cli import options
 from servegym.cli.evaluate import texts_of
-from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, number, progress_console, write_json
-from servegym.cli.progress import bar_of, kept_work
+from servegym.cli.progress import bounds_or_why, kept_work
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.user_policies import load_policy_files
-from servegym.errors import ExperimentError
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from servegym.evaluation.bounds.shares import Bounds
     from servegym.evaluation.headroom.kept import Found
     from servegym.evaluation.headroom.study import Headroom
     from servegym.evaluation.running import Runner
@@ -99,7 +96,7 @@ def headroom(
         check_output_folder(out)
     load_policy_files(load_policies, check)
 
-    from servegym.evaluation.headroom.study import POLICIES, Headroom, headroom_rows, run_schedulers
+    from servegym.evaluation.headroom.study import POLICIES, Headroom, bounds_of, headroom_rows, run_schedulers
     from servegym.evaluation.panels.panel import load_panel
     from servegym.evaluation.running import ThreadRunner
 
@@ -111,7 +108,14 @@ def headroom(
     with kept_work("runs", asked.runs, directory, fresh) as progress:
         runs = run_schedulers(asked, directory, progress, runner, fresh)
     found = searched(asked, (out or directory.parent) / "headroom", budget, runner, fresh)
-    bounds, no_bound = bounded(asked, (out or directory.parent) / "bounds") if bound else (None, "not asked for")
+    bounds, no_bound = (
+        (None, "not asked for")
+        if not bound
+        else bounds_or_why(
+            lambda progress: bounds_of(asked, (out or directory.parent) / "bounds", progress),
+            "all runs, searches and {} bounds are kept",
+        )
+    )
     rows = headroom_rows(asked, runs, found, bounds)
     path = directory / ROWS_FILE
     rows.to_csv(path, index=False)
@@ -130,21 +134,6 @@ def searched(asked: Headroom, directory: Path, budget: int, runner: Runner, fres
 
     with kept_work("runs of searches", budget * len(asked.cases), directory, fresh) as progress:
         return search_all(asked.cases, directory, budget, progress, runner, fresh)
-
-
-def bounded(asked: Headroom, directory: Path) -> tuple[list[Bounds] | None, str | None]:
-    """The bounds; or none, and why."""
-    from servegym.evaluation.headroom.study import bounds_of
-
-    with bar_of("bounds") as (done, progress):
-        try:
-            return bounds_of(asked, directory, progress), None
-        except ExperimentError as error:
-            return None, str(error)
-        except KeyboardInterrupt:
-            raise Interrupted(
-                f"all runs, searches and {done[0]} bounds are kept; the same command goes on from there"
-            ) from None
 
 
 def show(asked: Headroom, rows: pd.DataFrame, found: list[Found], console: Console) -> None:

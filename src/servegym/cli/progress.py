@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import progress_console
+from servegym.errors import ExperimentError
 
 if TYPE_CHECKING:
     from servegym.evaluation.comparison import Progress
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -26,6 +29,20 @@ def kept_work(what: str, count: int, path: Path, fresh: bool) -> Iterator[Progre
         except KeyboardInterrupt:
             kept = f"{done[0]} of {count} {what} are kept in {path}"
             raise Interrupted(f"{kept}; the same command{' without --fresh' * fresh} goes on from there") from None
+
+
+def bounds_or_why(find: Callable[[Progress], T], kept: str) -> tuple[T | None, str | None]:
+    """What `find` gives, with progress; or None, and why there is none.
+
+    kept: what there is after Ctrl-C; {} stands for how many bounds.
+    """
+    with bar_of("bounds") as (done, progress):
+        try:
+            return find(progress), None
+        except ExperimentError as error:
+            return None, str(error)
+        except KeyboardInterrupt:
+            raise Interrupted(f"{kept.format(done[0])}; the same command goes on from there") from None
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,10 @@ from servegym.errors import ServegymError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
     from rich.table import Table
+
+    from servegym.evaluation.measured.fitting import Setting
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -25,23 +29,41 @@ servegym validate --run llama-2-7b --run mixtral
 servegym validate --closed-loops
 
 servegym validate my_requests.csv --profile results/calibrate/mine.json --max-sequences 128
+
+servegym validate light.csv heavy.csv burst.csv --profile a100-llama3-8b --fit my-engine
 """
 SHOWN = ("e2e", "itl", "ttft")
 
 
 def validate(
-    file: Annotated[
-        Path | None,
+    files: Annotated[
+        list[Path] | None,
         typer.Argument(
-            metavar="[REQUESTS]",
-            help="Requests of one's own as they were served, CSV or Parquet: arrival_s, prompt_tokens, output_tokens, "
-            "ttft_s, e2e_s; if there are, failed and prompt_id. Else the measured runs under SERVEGYM_DATA.",
+            metavar="[REQUESTS]...",
+            help="Requests of one's own as they were served, a CSV or Parquet file a run: arrival_s, prompt_tokens, "
+            "output_tokens, ttft_s, e2e_s; if there are, failed and prompt_id. Else the measured runs under "
+            "SERVEGYM_DATA.",
         ),
     ] = None,
     profile: Annotated[
         str | None,
         typer.Option(metavar="PROFILE", help="What served REQUESTS, CPU time included.", rich_help_panel=options.WHAT),
     ] = None,
+    fit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Fit batch times, CPU time of a step and the client's side to REQUESTS, write profile NAME, and say "
+            "how many runs that takes.",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = None,
+    within: Annotated[
+        float,
+        typer.Option(
+            min=0.1, metavar="PERCENT", help="Error that is good enough, with --fit.", rich_help_panel=options.WHAT
+        ),
+    ] = 5.0,
     run: Annotated[
         list[str] | None,
         typer.Option(metavar="WORD", help="Only runs whose name has it. Repeatable.", rich_help_panel=options.ON_WHAT),
@@ -73,16 +95,22 @@ def validate(
     """Simulate runs that were measured on real engines, and show how far off the simulation is.
 
     Writes errors.csv, every figure measured and simulated under every assumption, and scatter.png. Nothing is fitted to
-    the runs, and none is left out. Of closed loops it also says how well a simulation chooses among configurations.
+    the runs but with --fit, and none is left out. Of closed loops it also says how well a simulation chooses among
+    configurations.
     """
     check_output_folder(out)
     if closed_loops:
-        if file is not None or profile is not None or run:
-            raise ServegymError("--closed-loops takes no requests, --profile or --run")
+        if files or profile is not None or run or fit:
+            raise ServegymError("--closed-loops takes no requests, --profile, --fit or --run")
         return _closed_loops(out, json)
-    if (file is None) != (profile is None):
+    if bool(files) != (profile is not None):
         raise ServegymError("requests of one's own take --profile, what served them; measured runs have their own")
-    errors, requests = _own(file, profile, max_sequences, batch_tokens) if file and profile else _runs(run)
+    if fit and not files:
+        raise ServegymError("--fit takes requests of one's own, a file a run")
+    if fit and not re.fullmatch("[a-z0-9][a-z0-9.-]*", fit):
+        raise ServegymError(f"--fit {fit}: a profile's name has small letters, digits, dots and hyphens")
+    settings = _own(files, profile, max_sequences, batch_tokens) if files and profile else []
+    errors, requests = _errors_of_own(settings) if settings else _runs(run)
     from servegym.evaluation.measured.plot import plot
     from servegym.evaluation.measured.study import HEADLINE
 
@@ -92,10 +120,54 @@ def validate(
     plot(errors[errors["case"] == HEADLINE], picture)
     console = console_for(json)
     console.print(error_table(errors[errors["case"] == HEADLINE]), case_table(errors))
-    console.print(f"written: {path}, {picture}", soft_wrap=True)
+    written, fitted = [path, picture], None
+    if fit and profile:
+        made, fitted = _fit(fit, profile, settings, within, console)
+        written.append(out / f"{fit}.json")
+        written[-1].write_text(made, encoding="utf-8")
+    console.print(f"written: {', '.join(map(str, written))}", soft_wrap=True)
     if json is not None:
         rows: list[dict[str, Any]] = errors.to_dict("records")
-        write_json({"errors": rows, "by_request_percent": requests, "files": [path, picture]}, json)
+        write_json({"errors": rows, "by_request_percent": requests, "fitted": fitted, "files": written}, json)
+
+
+def _fit(
+    name: str, profile: str, settings: list[Setting], within: float, console: Console
+) -> tuple[str, dict[str, Any]]:
+    """The text of the fitted profile, and what is known of the fit; both tables on the console."""
+    from dataclasses import asdict
+
+    from servegym.cli.progress import bar_of
+    from servegym.evaluation.measured.few_runs import curve, errors_left, needed
+    from servegym.evaluation.measured.fitted_profile import fitted_document
+    from servegym.evaluation.measured.fitting import fit
+    from servegym.latency_models.documents import to_text
+    from servegym.latency_models.profile import ESTIMATOR, profile_document
+
+    terms = fit(settings)
+    base = profile_document(profile.partition(ESTIMATOR)[0])
+    command = f"servegym validate {len(settings)} files --profile {profile} --fit {name}"
+    document = fitted_document(name, base, settings[0][1], terms, settings, command)
+    with bar_of("fits to fewer runs") as (_, progress):
+        left = curve(errors_left(settings, progress))
+    found = needed(left, within)
+    console.print(
+        f"fitted to all: every batch times {terms.factor:.4g}, {1e3 * terms.step_cpu_s:.3g} ms of CPU time a step, "
+        f"{1e3 * terms.client_s:.3g} ms before the queue",
+        soft_wrap=True,
+    )
+    console.print(fit_table(left, found, within))
+    return to_text(document), {"terms": asdict(terms), "runs_needed": found, "errors_left": left.to_dict("index")}
+
+
+def fit_table(left: pd.DataFrame, needed: dict[str, int | None], percent: float) -> Table:
+    """Errors on runs that were not fitted, by how many were, and from how many on they are small enough."""
+    table = new_table("runs fitted: median |error| of the others, %", *SHOWN)
+    for count, errors in left.iterrows():
+        table.add_row(str(count), *(number(float(errors[metric]), 1) for metric in SHOWN))
+    of_each = (needed[metric] for metric in SHOWN)
+    table.add_row(f"runs needed for {percent:g} %", *("more" if count is None else str(count) for count in of_each))
+    return table
 
 
 def _closed_loops(out: Path, json: str | None) -> None:
@@ -129,19 +201,26 @@ def _closed_loops(out: Path, json: str | None) -> None:
         write_json({"errors": points, "orders": orders.to_dict("records"), "files": [path, picture]}, json)
 
 
-def _own(
-    file: Path, profile: str, max_sequences: int, batch_tokens: int
-) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
+def _own(files: list[Path], profile: str, max_sequences: int, batch_tokens: int) -> list[Setting]:
     from servegym.evaluation.measured.engine_terms import EngineTerms
     from servegym.evaluation.measured.runs import read_own
-    from servegym.evaluation.measured.serving import simulated
-    from servegym.evaluation.measured.study import HEADLINE, Case, by_request, errors_of
     from servegym.latency_models.profile import load_profile
 
-    own = read_own(file, max_sequences, batch_tokens)
-    case = Case(HEADLINE, "the profile, and nothing beside it", lambda run: EngineTerms("none", "the profile has all"))
-    served = simulated(own, load_profile(profile), case.terms(own))
-    return errors_of([(own, case, served)]), {own.name: by_request(own, served)}
+    stems = [file.stem for file in files]
+    twice = next((stem for stem in stems if stems.count(stem) > 1), None)
+    if twice is not None:
+        raise ServegymError(f"two runs are named {twice}, after their files; name the files differently")
+    terms, served_by = EngineTerms("none", "the profile has all"), load_profile(profile)
+    return [(read_own(file, max_sequences, batch_tokens), served_by, terms) for file in files]
+
+
+def _errors_of_own(settings: list[Setting]) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
+    from servegym.evaluation.measured.serving import simulated
+    from servegym.evaluation.measured.study import HEADLINE, Case, by_request, errors_of
+
+    case = Case(HEADLINE, "the profile, and nothing beside it", lambda run: settings[0][2])
+    served = [(run, case, simulated(run, profile, terms)) for run, profile, terms in settings]
+    return errors_of(served), {run.name: by_request(run, found) for run, _, found in served}
 
 
 def _runs(words: list[str] | None) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:

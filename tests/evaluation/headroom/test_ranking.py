@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler
+from servegym.baselines.schedulers.expected_gain import tokens_in_time
 from servegym.evaluation.headroom.moves import Moves
 from servegym.evaluation.headroom.point import NO_CHANGE, SEARCHED, Change, Point
-from servegym.evaluation.headroom.ranking import NEVER_S, tokens_in_time
+from servegym.evaluation.headroom.ranking import NEVER_S
 from servegym.evaluation.headroom.search import gain_of, run_of
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.deployment import Deployment

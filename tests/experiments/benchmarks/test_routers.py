@@ -11,6 +11,7 @@ from servegym.experiments.benchmarks import cluster, routers
 from servegym.experiments.benchmarks.scenarios import Sizes
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.saturation import saturation_rate_per_s
+from servegym.simulator.fields import copied
 
 SIZES = Sizes(repetitions=2, routed_engines=6, routed_requests_per_engine=40, routed_decisions=50)
 TOGETHER, OVERLOAD, APART, _ = routers.CASES
@@ -49,7 +50,7 @@ def test_a_request_that_is_routed_arrives_now(timed):
 
 
 def test_each_repetition_finds_the_same_books(timed):
-    before = routers.copied(timed.simulation.router_state), routers.copied(timed.simulation.arrays)
+    before = copied(timed.simulation.router_state), copied(timed.simulation.arrays)
     assert timed.requests_per_s() > 0
     for copy, now in zip(before, (timed.simulation.router_state, timed.simulation.arrays), strict=True):
         for field in copy._fields:
@@ -62,14 +63,6 @@ def same(one: np.ndarray, other: np.ndarray) -> bool:
     if one.dtype.names:
         return all(same(one[name], other[name]) for name in one.dtype.names)
     return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
-
-
-def test_a_copy_shares_no_array():
-    inner = routers.Case("", 1.0, False)
-    given = routers.Case(np.zeros(2), inner, (1, 2))
-    copy = routers.copied(given)
-    copy.suffix[0] = 1
-    assert given.suffix[0] == 0 and copy.load == inner and copy.is_disaggregated == (1, 2)
 
 
 def test_too_few_requests_are_an_error():

@@ -1,0 +1,70 @@
+"""How many measured runs a calibration needs: fitted to a few of them, judged on the others."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from servegym.evaluation.measured.figures import METRICS, figures_of
+from servegym.evaluation.measured.fitting import Fitted, Setting, fit
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DRAWS = 6  # of so many runs, at most
+
+
+def means_error(setting: Setting, fitted: Fitted) -> dict[str, float]:
+    """Signed error of the mean of each metric over the whole run, percent."""
+    run, profile, terms = setting
+    measured, found = (
+        figures_of(requests, run, "all") for requests in (run.requests, fitted.served(run, profile, terms))
+    )
+    return {metric: 100 * (found[f"{metric}_mean"] / measured[f"{metric}_mean"] - 1) for metric in METRICS}
+
+
+def errors_left(
+    settings: Sequence[Setting], progress: Callable[[int, int], None] = lambda done, in_all: None
+) -> pd.DataFrame:
+    """A row a draw and run judged: fitted (how many runs), run, and `means_error`.
+
+    From none to all but one, of those that clients did not give up on. progress: told how many draws are done, of all.
+    """
+    import pandas as pd
+
+    rows, chosen = [], list(draws(settings))
+    for done, drawn in enumerate(chosen):
+        progress(done, len(chosen))
+        terms = fit(drawn) if drawn else Fitted()
+        for setting in settings:
+            if setting not in drawn:
+                rows.append({"fitted": len(drawn), "run": setting[0].name} | means_error(setting, terms))
+    progress(len(chosen), len(chosen))
+    return pd.DataFrame(rows)
+
+
+def draws(settings: Sequence[Setting]) -> Iterator[tuple[Setting, ...]]:
+    """Which runs are fitted: for each number all choices, or DRAWS of them, the same each time."""
+    may = [setting for setting in settings if not setting[0].overloaded]
+    for count in range(min(len(may), len(settings) - 1) + 1):
+        choices = list(itertools.combinations(may, count))
+        chosen = np.random.default_rng(0).permutation(len(choices))[:DRAWS]
+        yield from (choices[place] for place in sorted(chosen))
+
+
+def curve(errors: pd.DataFrame) -> pd.DataFrame:
+    """Median absolute error of each metric over draws and runs judged; index: fitted."""
+    return errors.groupby("fitted")[list(METRICS)].agg(lambda column: column.abs().median())
+
+
+def needed(found: pd.DataFrame, percent: float) -> dict[str, int | None]:
+    """By metric the fewest runs from which on the curve stays within so much; None: not with those there are."""
+    fewest: dict[str, int | None] = {}
+    for metric in METRICS:
+        beyond = found.index[found[metric] > percent]
+        first = 0 if not len(beyond) else int(beyond.max()) + 1
+        fewest[metric] = first if first in found.index else None
+    return fewest

@@ -1,0 +1,92 @@
+"""Three terms fitted to measured runs, so that a profile comes near an engine; judged on runs they were not fitted to.
+
+A term stays near its prior where the runs say nothing of it: with one run at one load, what is slow in its steps may
+be the device or the CPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from servegym.errors import WorkloadError
+from servegym.evaluation.measured.engine_terms import EngineTerms
+from servegym.evaluation.measured.figures import METRICS, figures_of
+from servegym.evaluation.measured.runs import Run
+from servegym.evaluation.measured.serving import simulated
+from servegym.latency_models.profile import Profile
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Before any run is seen: 0 and, as standard deviations, log of the factor, seconds of CPU, seconds of the client.
+PRIOR = np.array([0.1, 0.001, 0.010])
+OF_ENGINE = PRIOR * (0, 1, 1)  # batch times held: a factor mends the profile of one model, the others are an engine's
+NOISE = 0.03  # standard deviation of a mean's logarithm: what the simulator leaves with the right terms
+STEP = 0.1  # of a prior: for derivatives
+FAR = 3.0  # in standard deviations: what is farther off counts about as its distance, and not as the square
+FROM = (0.0, 0.5, 0.5)
+LOWEST, HIGHEST = (-20.0, 0.0, 0.0), (20.0, 100.0, 1000.0)  # of what is fitted, in priors
+
+
+@dataclasses.dataclass(frozen=True)
+class Fitted:
+    """factor: of the time of every batch. step_cpu_s: added to every batch. client_s: between client and queue."""
+
+    factor: float = 1.0
+    step_cpu_s: float = 0.0
+    client_s: float = 0.0
+
+    def served(self, run: Run, profile: Profile, terms: EngineTerms) -> pd.DataFrame:
+        """As `simulated`, with these terms beside those of the engine."""
+        device = profile.device.times(self.factor).plus_constant(self.step_cpu_s)
+        beside = dataclasses.replace(terms, before_s=terms.before_s + self.client_s)
+        return simulated(run, dataclasses.replace(profile, device=device), beside)
+
+
+Setting = tuple[Run, Profile, EngineTerms]  # what is measured, and what is assumed of its engine
+
+
+def fit(settings: Sequence[Setting], prior: np.ndarray = PRIOR) -> Fitted:
+    """The terms with which the means of E2E, ITL and TTFT of these runs, stage by stage, come nearest.
+
+    Least squares of logarithms with a prior (0: the term is held); those that are far off count less (soft L1): a wait
+    in a queue that is nearly full says little of any term. Runs that clients gave up on are left out: their giving up
+    is not simulated. Raises WorkloadError where no other is left.
+    """
+    from scipy.optimize import least_squares
+
+    fitted = [setting for setting in settings if not setting[0].overloaded]
+    if not fitted:
+        raise WorkloadError("nothing to fit: clients gave up on requests in each of these runs")
+    measured = np.concatenate([_log_means(run, run.requests) for run, _, _ in fitted])
+
+    @functools.cache
+    def log_means(factor: float, step_cpu_s: float, client_s: float) -> np.ndarray:
+        terms = Fitted(factor, step_cpu_s, client_s)
+        return np.concatenate([_log_means(run, terms.served(run, profile, of)) for run, profile, of in fitted])
+
+    def residuals(x: np.ndarray) -> np.ndarray:
+        return np.concatenate([(log_means(*_terms(x * prior)) - measured) / NOISE, x])
+
+    def slopes(x: np.ndarray) -> np.ndarray:
+        here = residuals(x)
+        return np.column_stack([(residuals(x + step) - here) / STEP for step in STEP * np.eye(3)])
+
+    found = least_squares(residuals, FROM, slopes, (LOWEST, HIGHEST), xtol=1e-4, ftol=1e-4, loss="soft_l1", f_scale=FAR)
+    return Fitted(*_terms(found.x * prior))
+
+
+def _terms(x: np.ndarray) -> tuple[float, float, float]:
+    factor, step_cpu_s, client_s = x
+    return float(np.exp(factor)), float(step_cpu_s), float(client_s)
+
+
+def _log_means(run: Run, requests: pd.DataFrame) -> np.ndarray:
+    stages = run.stages[1:] or run.stages
+    figures = [figures_of(requests, run, stage) for stage in stages]
+    return np.log([one[f"{metric}_mean"] for one in figures for metric in METRICS])
