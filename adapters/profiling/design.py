@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from servegym.errors import ProfilingError
-from servegym.simulator.types import BATCH
+from servegym.simulator.types import BATCH, BATCH_SUMS
 
 REGIMES = ("decode", "prefill", "mixed")
 MOST_PREFILLS = 4
@@ -66,6 +67,15 @@ class Batch:
         ):
             batch[name] = value
         return batch
+
+
+def mean_sums(batches: Sequence[Batch]) -> np.ndarray:
+    """The BATCH record of the means of their sums, array[1]."""
+    each_sums = np.concatenate([batch.sums() for batch in batches])
+    mean = np.zeros(1, BATCH)
+    for name in BATCH_SUMS:
+        mean[name] = each_sums[name].mean()
+    return mean
 
 
 def design(space: Space, count: int, seed: int = 0) -> list[Batch]:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from servegym.adapters.profiling.design import Batch, Prefill, Space
+from servegym.adapters.profiling.design import Batch, Prefill, Space, mean_sums
 from servegym.adapters.profiling.meter import Measurement
 from servegym.errors import ProfilingError
 
@@ -136,10 +136,7 @@ class VllmMeter:
                 ran.append(step)
         finally:
             self._abort(running)
-        each_sums = [step.batch.sums() for step in ran]
-        sums = np.zeros_like(each_sums[0])
-        for name in sums.dtype.names or ():
-            sums[name] = np.mean([each[name][0] for each in each_sums])
+        sums = mean_sums([step.batch for step in ran])
         wall_s = np.array([step.seconds for step in ran])
         if not self._one_thread:
             return Measurement(sums, wall_s)

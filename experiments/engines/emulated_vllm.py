@@ -4,7 +4,8 @@
 
 Each workload is run in up to three ways: by the simulator; by vLLM's engine in virtual time, which takes no time beside
 the device's; and by a vLLM server in real time, to which requests are streamed over HTTP. vLLM's own scheduler
-(vllm-v1 in the simulator) is compared with a policy in the plug-in. Results: docs/results/vllm-emulated.md.
+(vllm-v1 in the simulator) is compared with policies in the plug-in. Results: docs/results/vllm-emulated.md, whose
+tables `emulated_tables` writes from OUT/figures.csv.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -58,7 +60,7 @@ class Settings:
     requests: int = 150
     first_seed: int = 0
     seeds: int = 2
-    policy: str = "slide-batching"
+    policies: str = "slide-batching;expected-gain"
     sequences: int = 256
     stock_tokens: str = "2048,512"
     policy_tokens: int = 8192
@@ -110,7 +112,7 @@ def main(settings: Settings) -> None:
 
 
 def candidates_of(settings: Settings) -> list[Candidate]:
-    """vLLM's own scheduler with each token budget, then the policy."""
+    """vLLM's own scheduler with each token budget, then the policies."""
     stock = [
         Candidate(
             f"vLLM's own, {tokens} tokens",
@@ -120,7 +122,10 @@ def candidates_of(settings: Settings) -> list[Candidate]:
         )
         for tokens in filter(None, settings.stock_tokens.split(","))
     ]
-    return [*stock, Candidate(settings.policy, settings.policy, settings.policy_tokens, True)]
+    plugged = [
+        Candidate(name, name, settings.policy_tokens, True) for name in filter(None, settings.policies.split(";"))
+    ]
+    return [*stock, *plugged]
 
 
 def simulated(
@@ -133,7 +138,7 @@ def simulated(
 
 
 def virtual(settings: Settings, profile: Profile, workload: Workload, candidate: Candidate, out: Path) -> Result:
-    policy = save_artifact(artifact_for({"scheduler": settings.policy}, workload, profile), out / "virtual.json")
+    policy = exported(candidate, workload, profile, out / "virtual.json") if candidate.plugged else None
     options = {
         "block_size": profile.kv.block_tokens,
         "max_num_seqs": settings.sequences,
@@ -141,8 +146,12 @@ def virtual(settings: Settings, profile: Profile, workload: Workload, candidate:
         "max_model_len": settings.context_tokens,
         "async_scheduling": bool(settings.asynchronous),
     }
-    job = Job(settings.model, settings.device, "", options, str(policy) if candidate.plugged else None)
+    job = Job(settings.model, settings.device, "", options, str(policy) if policy else None)
     return as_measured(workload, run_virtually(Path(settings.engine_python), job, workload))
+
+
+def exported(candidate: Candidate, workload: Workload, profile: Profile, path: Path, speed: float = 1.0) -> Path:
+    return save_artifact(artifact_for({"scheduler": candidate.simulated}, workload, profile, speed), path)
 
 
 def as_measured(workload: Workload, times: list[np.ndarray]) -> Measured:
@@ -155,10 +164,9 @@ def as_measured(workload: Workload, times: list[np.ndarray]) -> Measured:
 
 
 def served(settings: Settings, profile: Profile, workload: Workload, candidate: Candidate, out: Path) -> Result:
-    policy = save_artifact(
-        artifact_for({"scheduler": settings.policy}, workload, profile, settings.speed), out / "served.json"
-    )
-    name = "policy" if candidate.plugged else f"stock-{candidate.tokens}"
+    at_speed = (workload, profile, out / "served.json", settings.speed)
+    policy = exported(candidate, *at_speed) if candidate.plugged else None
+    name = re.sub(r"\W+", "-", candidate.simulated)
     steps, counts = out / f"{name}-steps.csv", out / f"{name}-counts"
     shutil.rmtree(counts, ignore_errors=True)
     counts.mkdir()
@@ -172,7 +180,7 @@ def served(settings: Settings, profile: Profile, workload: Workload, candidate: 
         max_num_batched_tokens=candidate.tokens,
         max_model_len=settings.context_tokens,
         asynchronous=bool(settings.asynchronous),
-        policy=policy if candidate.plugged else None,
+        policy=policy,
         device_log=steps,
         environment={
             "PROMETHEUS_MULTIPROC_DIR": str(counts),  # vLLM's /metrics shows the plug-in's counters too

@@ -91,15 +91,14 @@ def test_every_token_comes_when_the_simulator_says(model, case):
     assert (result.summary["preemptions"] > 20) == bool(more)
 
 
-def test_a_policy_in_the_plugin_decides_as_in_the_simulator(model, tmp_path):
+@pytest.mark.parametrize("name", ["slide-batching", "expected-gain"])
+def test_a_policy_in_the_plugin_decides_as_in_the_simulator(model, tmp_path, name):
     """To the bit, at overload, with the estimator corrected online on both sides."""
     profile = load_profile(PROFILE)
     workload = overload("azure-conv", "proserve", profile, 1.4, 120, 0, 8192)
-    policy = save_artifact(artifact_for({"scheduler": "slide-batching"}, workload, profile), tmp_path / "policy.json")
+    policy = save_artifact(artifact_for({"scheduler": name}, workload, profile), tmp_path / "policy.json")
     times = run_virtually(PYTHON, Job(model, PROFILE, "", options_of(8192, 256), str(policy)), workload)
-    scenario = Scenario(
-        workload, profile.deployment(watermark=0.0), scheduler("slide-batching"), correction=Correction()
-    )
+    scenario = Scenario(workload, profile.deployment(watermark=0.0), scheduler(name), correction=Correction())
     result = Simulation(scenario).run()
     assert [request[0] for request in times] == result.requests["first_token_s"].tolist()
     assert [request[-1] for request in times] == result.requests["finish_s"].tolist()

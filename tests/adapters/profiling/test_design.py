@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servegym.adapters.profiling.design import REGIMES, Batch, Prefill, Space, design
+from servegym.adapters.profiling.design import REGIMES, Batch, Prefill, Space, design, mean_sums
 from servegym.errors import ProfilingError
 from servegym.latency_models.fitting import regime
 
@@ -91,3 +91,9 @@ def test_wrong_settings():
         Space(sequences=0)
     with pytest.raises(ProfilingError, match="batches"):
         design(Space(), 0)
+
+
+def test_the_means_of_batches():
+    sums = mean_sums([Batch((Prefill(10, 4),), (7, 20)), Batch((), (8, 22, 30))])[0]
+    assert (sums["prefill_tokens"], sums["prefill_tokens_cached"], sums["longest_prefill_tokens"]) == (5, 20, 5)
+    assert (sums["decode_requests"], sums["decode_cached_tokens"]) == (2.5, 43.5)

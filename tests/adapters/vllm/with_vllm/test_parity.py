@@ -50,6 +50,8 @@ PLUGGED = [
     ("slide-batching:eta=0.03", ROOMY, 20.0),
     ("slide-batching:eta=0.03", CRAMPED, 60.0),
     ("slide-batching:variant=xllm,gamma=2", CRAMPED, 40.0),
+    ("expected-gain", ROOMY, 20.0),
+    ("expected-gain", CRAMPED, 60.0),
     ("sarathi-fcfs:token_budget=512", CRAMPED, 40.0),
     ("weighted-vtc:token_budget=1024", CRAMPED, 40.0),
     ("vllm-v1:token_budget=1024", CRAMPED, 40.0),
