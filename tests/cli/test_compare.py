@@ -68,7 +68,8 @@ def test_absolute_rates(servegym):
     assert document["summary"][0]["load"] == pytest.approx(2 / saturation)
 
 
-def test_closed_loops(servegym, tmp_path):
+def test_closed_loops(servegym, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")  # a narrow terminal folds headings
     arguments = (
         "compare", "--trace", "chat-sessions", "--scheduler", "edf", "--scheduler", "vllm-v1", "--requests", "40",
         "--seeds", "2", "--out", "out",

@@ -39,7 +39,8 @@ WRONG = {
     "no client": (["simulate", "--clients", "0"], "a whole number of 1 or more"),
     "no concurrency": (["compare", "--max-concurrency", "0"], "a whole number of 1 or more"),
     "clients and a rate": (["simulate", "--clients", "4", *ONE_RUN], "clients and rate_per_s are given"),
-    "clients to compare": (["compare", "--clients", "4"], "simulate serves a closed loop"),
+    "clients of a goodput": (["goodput", "--clients", "4"], "clients have none; compare serves closed loops"),
+    "no clients to compare": (["compare", "--clients", "0"], "a whole number of 1 or more"),
     "clients of a live endpoint": (["replay", "--endpoint", "http://127.0.0.1:1", "--clients", "4"], "No such option"),
     "sessions of a live endpoint": (
         ["replay", "--endpoint", "http://127.0.0.1:1", "--trace", "chat-sessions", "--model", "m", *ONE_RUN],

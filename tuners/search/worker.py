@@ -101,9 +101,13 @@ class Worker:
                 return None, slots
             self._check_deaths(opened, slots[opened])
             trial_id, number = self._trial_for(opened, slots[opened])
-            self.raw.set_trial_user_attr(trial_id, WORKER, name)
-            self.storage.beat(trial_id)  # before it runs: a running trial without a heartbeat would run for ever
-            if not self.raw.set_trial_state_values(trial_id, TrialState.RUNNING):
+            try:
+                self.raw.set_trial_user_attr(trial_id, WORKER, name)
+                self.storage.beat(trial_id)  # before it runs: a running trial without a heartbeat would run for ever
+                taken = self.raw.set_trial_state_values(trial_id, TrialState.RUNNING)
+            except UpdateFinishedTrialError:
+                return None, slots  # another had it, and is done with it: the lock was lost
+            if not taken:
                 trial = self.raw.get_trial(trial_id)
                 if worker_of(trial) != name or trial.state != TrialState.RUNNING:
                     return None, slots  # another has it: the lock was lost

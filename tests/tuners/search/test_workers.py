@@ -161,6 +161,23 @@ def test_a_trial_that_was_taken_twice_is_run_by_the_first(tmp_path):
     assert states(study) == ["COMPLETE", "FAIL"]
 
 
+def test_a_trial_that_another_has_finished_is_not_claimed(tmp_path, monkeypatch):
+    """As when a database is restarted between looking for a trial and taking it, and others are faster."""
+    study = opened(tmp_path)
+    late = worker.Worker(study, bowl, 1, [], 0)
+    found = late._trial_for
+
+    def finished_meanwhile(index, slot):
+        trial_id, number = found(index, slot)
+        late.raw.set_trial_state_values(trial_id, TrialState.COMPLETE, [1.0])
+        return trial_id, number
+
+    monkeypatch.setattr(late, "_trial_for", finished_meanwhile)
+    with study._storage.presence.enter() as name:
+        assert late.claim(name)[0] is None
+    assert states(study) == ["COMPLETE"]
+
+
 def test_workers_that_die_of_a_trial_are_not_replaced_for_ever(tmp_path):
     for _ in range(2):
         with pytest.raises(StorageError, match="away"):
