@@ -21,13 +21,7 @@ from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import DECISION, DONE, PAUSED
 
-SETTINGS = (
-    "address",
-    "every",
-    "shaping",
-    "discount",
-    "stepping",
-)  # of EPISODE, of a place
+SETTINGS = ("every", "shaping", "discount")  # of EPISODE: of the environment, whatever goes on there
 EPISODES_A_THREAD = 16  # of fewer, a second thread costs as much as it saves
 
 
@@ -152,9 +146,10 @@ class EpisodeBatch:
             )
         self.simulations[i] = simulation = state.simulation.copy()
         self._handlers.provide(simulation.loop)
-        for name in set(EPISODE.names or ()) - set(SETTINGS):
-            self.episodes[name][i] = state.episode[name][0]
-        self.episodes["stepping"][i] = 1
+        own = {name: self.episodes[name][i] for name in SETTINGS}
+        self.episodes[i] = state.episode[0]
+        for name, value in {**own, "stepping": 1}.items():
+            self.episodes[name][i] = value
         for array, saved in seen:
             array[i] = saved
         self._park(i)

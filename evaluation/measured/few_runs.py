@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.evaluation.measured.figures import METRICS, figures_of
+from servegym.evaluation.measured.figures import METRICS, means_of
 from servegym.evaluation.measured.fitting import Fitted, Setting, fit
 
 if TYPE_CHECKING:
@@ -20,10 +20,8 @@ DRAWS = 6  # of so many runs, at most
 def means_error(setting: Setting, fitted: Fitted) -> dict[str, float]:
     """Signed error of the mean of each metric over the whole run, percent."""
     run, profile, terms = setting
-    measured, found = (
-        figures_of(requests, run, "all") for requests in (run.requests, fitted.served(run, profile, terms))
-    )
-    return {metric: 100 * (found[f"{metric}_mean"] / measured[f"{metric}_mean"] - 1) for metric in METRICS}
+    measured, found = means_of(run.requests, run), means_of(fitted.served(run, profile, terms), run)
+    return {metric: 100 * (found[metric] / measured[metric] - 1) for metric in METRICS}
 
 
 def errors_left(

@@ -23,18 +23,32 @@ def figures_of(requests: pd.DataFrame, run: Run, stage: str) -> dict[str, float]
 
     requests: with ttft_s, itl_s and e2e_s, in the order of the run. Throughput: over the whole stage with its tail.
     """
-    served = run.of_stage(stage) & ~run.requests["failed"].to_numpy()
     figures = {}
-    for metric in METRICS:
-        seconds = requests[f"{metric}_s"].to_numpy()[served]
-        seconds = seconds[np.isfinite(seconds)]
+    for metric, seconds in _seconds(requests, run, stage).items():
         figures[f"{metric}_mean"] = float(seconds.mean())
         for statistic in STATISTICS[1:]:
             figures[f"{metric}_{statistic}"] = float(np.percentile(seconds, int(statistic[1:])))
+    served = _served(run, stage)
     arrival_s = run.requests["arrival_s"].to_numpy()[served]
     span_s = (arrival_s + requests["e2e_s"].to_numpy()[served]).max() - arrival_s.min()
     figures[THROUGHPUT] = float(run.requests["output_tokens"].to_numpy()[served].sum() / span_s)
     return figures
+
+
+def means_of(requests: pd.DataFrame, run: Run, stage: str = "all") -> dict[str, float]:
+    """By metric the mean of `figures_of`."""
+    return {metric: float(seconds.mean()) for metric, seconds in _seconds(requests, run, stage).items()}
+
+
+def _seconds(requests: pd.DataFrame, run: Run, stage: str) -> dict[str, np.ndarray]:
+    """By metric float64[requests that have it, of those that did not fail]."""
+    served = _served(run, stage)
+    found = {metric: requests[f"{metric}_s"].to_numpy()[served] for metric in METRICS}
+    return {metric: seconds[np.isfinite(seconds)] for metric, seconds in found.items()}
+
+
+def _served(run: Run, stage: str) -> np.ndarray:
+    return run.of_stage(stage) & ~run.requests["failed"].to_numpy()
 
 
 def compare(run: Run, simulated: pd.DataFrame) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from servegym.evaluation.measured.figures import METRICS, figures_of
+from servegym.evaluation.measured.figures import means_of
 from servegym.evaluation.measured.fitting import Fitted, Setting
 from servegym.latency_models.documents import digits, latency
 from servegym.latency_models.profile import Profile, parse_profile
@@ -70,9 +70,9 @@ def _errors(terms: Fitted, settings: Sequence[Setting]) -> dict[str, Any]:
     for run, profile, of in settings:
         if run.overloaded:
             continue
-        measured, found = (figures_of(one, run, "all") for one in (run.requests, terms.served(run, profile, of)))
-        for metric in METRICS:
-            there, here = measured[f"{metric}_mean"], found[f"{metric}_mean"]
+        measured, found = means_of(run.requests, run), means_of(terms.served(run, profile, of), run)
+        for metric, there in measured.items():
+            here = found[metric]
             percents.append(100 * abs(here / there - 1))
             points.append(
                 {

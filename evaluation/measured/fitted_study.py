@@ -14,10 +14,9 @@ from servegym.evaluation.measured.figures import METRICS
 from servegym.evaluation.measured.fitting import Fitted, Setting, fit
 from servegym.evaluation.measured.profiles import profile_of
 from servegym.evaluation.measured.runs import Run
-from servegym.evaluation.measured.study import of_version
+from servegym.evaluation.measured.study import GOALS, of_version
 
 NOTHING, OTHERS, SAME, ITSELF = "nothing", "runs of other models", "other runs of the model", "the run itself"
-GOALS = {"e2e": 6.0, "itl": 6.0, "ttft": 15.0}
 
 
 @dataclass(frozen=True, eq=False)

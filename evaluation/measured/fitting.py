@@ -15,7 +15,7 @@ import numpy as np
 
 from servegym.errors import WorkloadError
 from servegym.evaluation.measured.engine_terms import EngineTerms
-from servegym.evaluation.measured.figures import METRICS, figures_of
+from servegym.evaluation.measured.figures import means_of
 from servegym.evaluation.measured.runs import Run
 from servegym.evaluation.measured.serving import simulated
 from servegym.latency_models.profile import Profile
@@ -87,5 +87,4 @@ def _terms(x: np.ndarray) -> tuple[float, float, float]:
 
 def _log_means(run: Run, requests: pd.DataFrame) -> np.ndarray:
     stages = run.stages[1:] or run.stages
-    figures = [figures_of(requests, run, stage) for stage in stages]
-    return np.log([one[f"{metric}_mean"] for one in figures for metric in METRICS])
+    return np.log([mean for stage in stages for mean in means_of(requests, run, stage).values()])

@@ -22,14 +22,13 @@ from servegym.evaluation.measured.figures import METRICS, headline, peers
 from servegym.evaluation.measured.plot import plot
 from servegym.evaluation.measured.profiles import profile_of
 from servegym.evaluation.measured.runs import Run, folder_of_runs, read_runs
-from servegym.evaluation.measured.study import CASES, HEADLINE, by_request, errors_of, study
+from servegym.evaluation.measured.study import CASES, GOALS, HEADLINE, by_request, errors_of, study
 from servegym.simulator.types import BATCH
 
 if TYPE_CHECKING:
     from servegym.evaluation.measured.study import Case
 
 Served = tuple[Run, "Case", pd.DataFrame]
-GOALS = {"e2e": 6.0, "itl": 6.0, "ttft": 15.0}
 LAYERED_GOALS = {"itl": 2.0, "ttft": 5.0}  # of runs with tables of their own layers
 RUNNING = (0, 16, 32, 48, 64, 96, 128, 256)  # of the bins
 LEAST_SECONDS = 3

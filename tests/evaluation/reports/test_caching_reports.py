@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from tests.evaluation.reports.test_tables import read_slowly
 
 from servegym.evaluation.reports.iterations import iterations
 from servegym.evaluation.reports.memory import kv_blocks
@@ -39,25 +40,7 @@ def test_memory_is_the_simulators_own(cached: Simulation) -> None:
 
 def test_decodes_and_chunks_are_what_a_slow_reading_finds(cached: Simulation) -> None:
     result = cached.result()
-    prompt = result.scenario.workload.table["prompt_tokens"]
-    emitted, computed = np.zeros(len(prompt), int), np.zeros(len(prompt), int)
-    batches: list[list[int]] = []
-    for line in result.timeline.itertuples():
-        r = line.request
-        if line.kind == "batch_start":
-            batches.append([0, 0, 0])
-        elif line.kind == "scheduled":
-            decoding = bool(emitted[r] > 0 and prompt[r] + emitted[r] - computed[r] == 1)
-            batches[-1][decoding] += 1
-            batches[-1][2] += 0 if decoding else line.tokens
-            computed[r] += line.tokens
-        elif line.kind == "found":
-            computed[r] = line.tokens
-        elif line.kind == "evicted":
-            computed[r] = 0
-        elif line.kind == "token":
-            emitted[r] += 1
     table = iterations(result)
-    found = table[["prefill_requests", "decode_requests", "prefill_tokens"]].to_numpy().tolist()
-    assert found == batches
+    found = list(table[["prefill_requests", "decode_requests", "prefill_tokens"]].itertuples(index=False, name=None))
+    assert found == read_slowly(result)[0]
     assert table["prefill_tokens"].sum() + table["decode_tokens"].sum() == result.engines["scheduled_tokens"].sum()

@@ -53,6 +53,8 @@ def read_slowly(result: Result) -> tuple[list[tuple], list[tuple]]:
             computed[r] += line.tokens
             if doing[r][0] == "waiting":
                 begin(r, "prefill", line.time_s)
+        elif line.kind == "found":
+            computed[r] = line.tokens
         elif line.kind == "evicted":
             computed[r] = 0
             begin(r, "waiting", line.time_s)
