@@ -16,13 +16,11 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from servegym.evaluation.markdown import header, row
 from servegym.experiments.cache_routing.chat_day_picture import draw
-from servegym.experiments.cache_routing.claims import Claim, difference, in_words, mean_of, table_of
+from servegym.experiments.cache_routing.claims import Claim, routers_table, table_of
 from servegym.experiments.cache_routing.setups import (
     BASE,
     ENGINES,
-    FIGURES,
     ROUTERS,
     SCHEDULER,
     Family,
@@ -96,13 +94,8 @@ def page(rows: pd.DataFrame, family: Family, words: str) -> str:
         f"{family.rate_per_s:g} requests/s on average over {family.lasting_s:.0f} s. Means and 95 % intervals over "
         "seeds; differences are paired by seed.\n",
         f"![TDG ratio by the hour of the day, of each router cached and not](../{PICTURE.as_posix()})\n",
-        *header("router", "cached", *(FIGURES[name] for name in SHOWN), f"TDG ratio less {BASE}'s"),
+        *routers_table(rows, SETUPS, SHOWN),
     ]
-    for setup in SETUPS:
-        cells = [in_words(mean_of(rows, setup, name)) if setup.cached or name != "hit" else "" for name in SHOWN]
-        base = setup._replace(router=BASE)
-        less = "" if setup == base else in_words(difference(rows, setup, base, "tdg"), "+")
-        lines.append(row(f"`{setup.router}`", "yes" if setup.cached else "no", *cells, less))
     lines += ["", "## The hypotheses\n", *table_of(rows, CLAIMS)]
     return "\n".join([*lines, "", "## Reading", reading]).rstrip() + "\n"
 

@@ -1,13 +1,14 @@
-"""Differences of two setups paired by seed, what was expected of them, and whether it holds."""
+"""Tables of setups: their figures, and differences paired by seed, what was expected of them, and whether it holds."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import header, row
-from servegym.experiments.cache_routing.setups import FIGURES, Setup
+from servegym.experiments.cache_routing.setups import BASE, FIGURES, Setup
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,6 +66,22 @@ def table_of(rows: pd.DataFrame, claims: Sequence[Claim]) -> list[str]:
         measured = in_words(interval, "+")
         lines.append(row(str(claim.number), claim.one.family, what, claim.says(), measured, claim.verdict(interval)))
     return lines
+
+
+def routers_table(rows: pd.DataFrame, setups: Sequence[Setup], figures: Sequence[str]) -> list[str]:
+    """Lines of Markdown: each router cached and not, its figures, and its TDG ratio less BASE's."""
+    lines = header("router", "cached", *(FIGURES[name] for name in figures), f"TDG ratio less {BASE}'s")
+    for setup in setups:
+        base = setup._replace(router=BASE)
+        less = "" if setup == base else in_words(difference(rows, setup, base, "tdg"), "+")
+        lines.append(row(f"`{setup.router}`", "yes" if setup.cached else "no", *cells(rows, setup, figures), less))
+    return lines
+
+
+def cells(rows: pd.DataFrame, setup: Setup, figures: Sequence[str]) -> list[str]:
+    """The mean of each figure; nothing where it has none."""
+    intervals = [mean_of(rows, setup, figure) for figure in figures]
+    return ["" if math.isnan(interval.mean) else in_words(interval) for interval in intervals]
 
 
 def in_words(interval: Interval, sign: str = "") -> str:

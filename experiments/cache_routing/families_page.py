@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from servegym.evaluation.markdown import header, row
-from servegym.experiments.cache_routing.claims import Claim, difference, in_words, mean_of, table_of
-from servegym.experiments.cache_routing.setups import BASE, ENGINES, FIGURES, ROUTERS, SCHEDULER, Family, Setup
+from servegym.experiments.cache_routing.claims import (
+    Claim,
+    cells,
+    difference,
+    in_words,
+    mean_of,
+    routers_table,
+    table_of,
+)
+from servegym.experiments.cache_routing.setups import ENGINES, FIGURES, ROUTERS, SCHEDULER, Family, Setup
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,16 +42,12 @@ def page(rows: pd.DataFrame, families: Sequence[Family], claims: Sequence[Claim]
         f"![Hit rate, TTFT and TDG ratio of each router, cached and not](../{PICTURE.as_posix()})\n",
     ]
     for family in families:
+        setups = [Setup(family.name, name, cached) for cached in (False, True) for name in ROUTERS]
         lines += [
             f"## {family.name}\n",
             f"`{family.device}`, {family.rate_per_s:g} requests/s for {family.lasting_s:.0f} s.\n",
-            *header("router", "cached", *(FIGURES[name] for name in SHOWN), f"TDG ratio less {BASE}'s"),
+            *routers_table(rows, setups, SHOWN),
         ]
-        for cached in (False, True):
-            for name in ROUTERS:
-                setup, base = Setup(family.name, name, cached), Setup(family.name, BASE, cached)
-                less = "" if name == BASE else in_words(difference(rows, setup, base, "tdg"), "+")
-                lines.append(row(f"`{name}`", "yes" if cached else "no", *_cells(rows, setup, SHOWN), less))
         lines.append("")
     lines += [
         "## KV events\n",
@@ -73,13 +77,8 @@ def _events_row(rows: pd.DataFrame, setup: Setup) -> str:
     less = difference(rows, setup, setup._replace(events=False), "hit")
     return row(
         setup.family, f"{setup.memory:g}", f"`{setup.router}`", "events" if setup.events else "own index",
-        f"{setup.delay_s:g}", *_cells(rows, setup, OF_EVENTS), in_words(less, "+") if setup.events else "",
+        f"{setup.delay_s:g}", *cells(rows, setup, OF_EVENTS), in_words(less, "+") if setup.events else "",
     )  # fmt: skip
-
-
-def _cells(rows: pd.DataFrame, setup: Setup, figures: Sequence[str]) -> list[str]:
-    intervals = [mean_of(rows, setup, figure) for figure in figures]
-    return ["" if math.isnan(interval.mean) else in_words(interval) for interval in intervals]
 
 
 def draw(rows: pd.DataFrame, families: Sequence[Family], path: Path) -> None:
