@@ -1,11 +1,12 @@
-"""Two versions of this project beside each other: the event loop of both in turns, as ratios.
+"""Two versions of this project beside each other: what `servegym bench` measures of both, in turns, as ratios.
 
     git worktree add ../before v0.1.0
     python -m servegym.experiments.benchmarks.in_turns ../before .
 
-A machine's speed drifts by more than a version changes it. So the versions take turns, each turn a process of its own
-that runs every case several times; of a turn the least processor time of the thread counts, and what is reported is the
-median of the ratios of neighbouring turns, and their range. Each tree compiles into a cache of its own, timed first.
+A machine's speed drifts by more than a version changes it, within minutes. So each version has one process that stays,
+and they take turns of a tenth of a second or so: one pair (before, after), the next the other way round. Reported is
+the median of the pairs' ratios with its 95 % interval, which needs no assumption of how times are spread. Processor
+time counts, of all threads. Each tree compiles into a cache of its own, timed first, one after the other.
 """
 
 from __future__ import annotations
@@ -13,81 +14,141 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
+from scipy.stats import binom
+
 from servegym.errors import ExperimentError
+from servegym.experiments.benchmarks.scenarios import RATE_PER_S, TRACE
 
-CASES = ("sarathi-fcfs", "slide-batching", "vllm-v1")
-# Runs in both trees: only of names that have been there since the benchmarks began.
-TURN = """
-import json, sys, time
-begin = time.process_time()
-from servegym.experiments.benchmarks.scenarios import scenario, workload
-from servegym.simulator.simulation import Simulation
-repetitions, names = int(sys.argv[1]), sys.argv[2:]
-served = workload(4000)
-simulations = {name: Simulation(scenario(served, name)) for name in names}
-for simulation in simulations.values():
-    simulation.run()
-found = {"compile": time.process_time() - begin}
-for name, simulation in simulations.items():
-    times = []
-    for _ in range(repetitions):
-        simulation.reset()
-        start = time.thread_time()
-        simulation.run()
-        times.append(time.thread_time() - start)
-    found[name] = min(times)
-print(json.dumps(found))
-"""
+CASES = Path(__file__).with_name("in_turns_cases.py")
+# Whole processes, in turns as well: what they are called, their arguments, whether memory is asked for instead of time.
+SIMULATE = ("-m", "servegym", "simulate", "--trace", TRACE, "--rate", str(RATE_PER_S), "--requests", "1000")
+PROCESSES = {
+    "servegym simulate": (*SIMULATE, "--json", "-"),
+    "import servegym": ("-c", "import servegym"),
+}
+PROCESS_SHARE = 4  # a pair of whole processes for so many of the others
+MEMORY = ("-m", "servegym.experiments.benchmarks.memory", "1000000")
+CONFIDENCE = 0.95
 
 
-def turn(tree: Path, cache: str, repetitions: int) -> dict[str, float]:
-    """Processor seconds of a tree's cases, and of all that comes before the first of them is timed ("compile").
+class Tree:
+    """One version: its environment, and the process that runs its cases.
 
-    Raises ExperimentError if the tree cannot run them.
+    Raises ExperimentError if there is no such tree, or its cases cannot be run.
     """
-    source = tree.resolve() / "src"
-    if not (source / "servegym").is_dir():
-        raise ExperimentError(f"{tree} is no tree of servegym: there is no {source / 'servegym'}")
-    environment = os.environ | {"PYTHONPATH": str(source), "SERVEGYM_CACHE": cache}
-    done = subprocess.run(
-        [sys.executable, "-c", TURN, str(repetitions), *CASES], env=environment, capture_output=True, text=True
-    )
-    if done.returncode:
-        raise ExperimentError(f"{tree} failed: {done.stderr.strip().splitlines()[-1]}")
-    return {name: float(value) for name, value in json.loads(done.stdout).items()}
+
+    def __init__(self, root: Path, cache: str) -> None:
+        source = root.resolve() / "src"
+        if not (source / "servegym").is_dir():
+            raise ExperimentError(f"{root} is no tree of servegym: there is no {source / 'servegym'}")
+        self.root = root
+        self.environment = os.environ | {"PYTHONPATH": str(source), "SERVEGYM_CACHE": cache}
+        self.process: subprocess.Popen[str] | None = None
+
+    def prepare(self) -> tuple[list[str], float]:
+        """Begin the process of cases: their names, and the processor seconds it took to compile and prepare them."""
+        command = [sys.executable, "-P", str(CASES)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(command, env=self.environment, text=True, **pipes)
+        answer = self.answer()
+        return answer["names"], answer["prepared_s"]
+
+    def case(self, name: str) -> float:
+        """Processor seconds of one turn of a case."""
+        assert self.process is not None and self.process.stdin is not None
+        print(name, file=self.process.stdin, flush=True)
+        return self.answer()
+
+    def answer(self):
+        assert self.process is not None and self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise ExperimentError(f"{self.root} cannot run {CASES.name}: try PYTHONPATH={self.root}/src python {CASES}")
+        return json.loads(line)
+
+    def whole(self, *arguments: str) -> tuple[float, str]:
+        """Processor seconds of a process from its start to its end, and what it printed."""
+        before = children_s()
+        done = subprocess.run([sys.executable, *arguments], env=self.environment, capture_output=True, text=True)
+        if done.returncode:
+            raise ExperimentError(f"{self.root} failed: {done.stderr.strip().splitlines()[-1]}")
+        return children_s() - before, done.stdout
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
 
 
-def compare(before: Path, after: Path, turns: int, repetitions: int) -> list[str]:
-    """The lines of a table: of each case the milliseconds of both, and their ratio."""
-    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        trees = ((before, one), (after, other))
-        first = [turn(tree, cache, 1)["compile"] for tree, cache in trees]
-        pairs = [[turn(tree, cache, repetitions) for tree, cache in trees] for _ in range(turns)]
-    lines = [f"{'case':<16}{'before':>10}{'after':>10}{'ratio':>8}  range over turns"]
-    lines.append(f"{'first compile, s':<16}{first[0]:>10.1f}{first[1]:>10.1f}{first[1] / first[0]:>8.2f}")
-    for name in CASES:
-        ratios = [new[name] / old[name] for old, new in pairs]
-        least = [1e3 * min(pair[k][name] for pair in pairs) for k in (0, 1)]
-        spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
-        lines.append(f"{name + ', ms':<16}{least[0]:>10.2f}{least[1]:>10.2f}{median(ratios):>8.3f}  {spread}")
-    return lines
+def children_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def compare(before: Path, after: Path, pairs: int) -> list[str]:
+    """The lines of a table: of each case the milliseconds of both, the median ratio and its interval."""
+    with ExitStack() as stack:
+        caches = [stack.enter_context(tempfile.TemporaryDirectory()) for _ in range(2)]
+        trees = [Tree(root, cache) for root, cache in zip((before, after), caches, strict=True)]
+        for tree in trees:
+            stack.callback(tree.close)
+        simulated = [tree.whole(*PROCESSES["servegym simulate"])[0] for tree in trees]
+        prepared = [tree.prepare() for tree in trees]
+        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in (*prepared[0][0], *PROCESSES)}
+        for k in range(pairs):
+            for name, found in taken.items():
+                if name in PROCESSES and k % PROCESS_SHARE:
+                    continue
+                found.append(pair_of(trees, name, k))
+        peaks = [float(tree.whole(*MEMORY)[1]) / 1e6 for tree in trees]
+    lines = [f"{'case':<26}{'before':>10}{'after':>10}{'ratio':>8}  95 % interval, pairs"]
+    lines.append(line_of("first simulate ever, s", *simulated))
+    lines.append(line_of("all cases compiled, s", prepared[0][1], prepared[1][1]))
+    lines += [case_line(name, found) for name, found in taken.items()]
+    return [*lines, line_of("1,000,000 requests, MB", *peaks)]
+
+
+def pair_of(trees: list[Tree], name: str, k: int) -> tuple[float, float]:
+    """Seconds of a case before and after; every other pair begins with the latter."""
+    turns = {}
+    for i in (0, 1) if k % 2 == 0 else (1, 0):
+        turns[i] = trees[i].whole(*PROCESSES[name])[0] if name in PROCESSES else trees[i].case(name)
+    return turns[0], turns[1]
+
+
+def line_of(name: str, before: float, after: float) -> str:
+    return f"{name:<26}{before:>10.1f}{after:>10.1f}{after / before:>8.2f}"
+
+
+def case_line(name: str, found: list[tuple[float, float]]) -> str:
+    before, after = (1e3 * median(pair[k] for pair in found) for k in (0, 1))
+    ratios = sorted(new / old for old, new in found)
+    low, high = median_interval(ratios)
+    return f"{name + ', ms':<26}{before:>10.2f}{after:>10.2f}{median(ratios):>8.3f}  {low:.3f} to {high:.3f}, {len(found)}"
+
+
+def median_interval(ordered: list[float]) -> tuple[float, float]:
+    """Between which values in order the median lies: as many of n fall below it as heads among n coins."""
+    rank = max(int(binom.ppf((1 - CONFIDENCE) / 2, len(ordered), 0.5)) - 1, 0)
+    return ordered[rank], ordered[-1 - rank]
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path, help="a checkout of one version")
     parser.add_argument("after", type=Path, help="of the other")
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--repetitions", type=int, default=20, help="runs of each case in a turn")
+    parser.add_argument("--pairs", type=int, default=60, help="turns of each case in both")
     given = parser.parse_args(arguments)
     try:
-        print("\n".join(compare(given.before, given.after, given.turns, given.repetitions)))
+        print("\n".join(compare(given.before, given.after, given.pairs)))
     except ExperimentError as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,0 +1,131 @@
+"""The cases of `in_turns`, run in one tree: a process that does each as often as it is told, and prints what it took.
+
+The parent runs this file itself, with the tree that is measured on PYTHONPATH: so both trees do the same, and it
+imports only names that stand in both. On standard input comes the name of a case in a line; the answer is a line too,
+the processor seconds that one turn of it took, of all threads. The first answer is what it took to prepare them all.
+"""
+
+import json
+import sys
+import time
+
+from servegym.experiments.benchmarks import cluster, environments, overload, scenarios
+from servegym.latency_models.profile import load_profile
+from servegym.simulator.simulation import Simulation
+
+REQUESTS, CLUSTER_REQUESTS, ENGINES = 1000, 8000, 64
+QUEUED = (700, 2700)
+STEPS, SINGLE_STEPS, RESETS, ROUTED = 150, 4000, 40, 100
+
+
+def run_of(simulation):
+    """The event loop of a run, from start to end."""
+
+    def run():
+        simulation.reset()
+        begin = time.process_time()
+        simulation.run()
+        return time.process_time() - begin
+
+    return run
+
+
+def one_engine(policy):
+    return run_of(Simulation(scenarios.scenario(scenarios.workload(REQUESTS), policy)))
+
+
+def fresh_episodes():
+    simulation = Simulation(scenarios.scenario(scenarios.workload(4 * REQUESTS)))
+    return repeated(simulation.reset, 100)
+
+
+def overloaded(queued, rate_per_s):
+    return run_of(Simulation(overload.overloaded(rate_per_s, queued)))
+
+
+def many_engines(router):
+    profile = load_profile(cluster.DEVICE)
+    served = cluster.workload(profile, ENGINES, CLUSTER_REQUESTS)
+    return run_of(Simulation(cluster.scenario(served, profile.deployment(ENGINES), router)))
+
+
+def batching(source):
+    """Steps of a vector of environments, with new episodes on the way."""
+    env = environments.vector("EngineBatching-v0", source)
+    actions = environments.drawn_actions(env.action_space)
+    for k in range(2 * STEPS):  # to episodes in all stages
+        env.step(actions[k % len(actions)])
+    return repeated(lambda k: env.step(actions[k % len(actions)]), STEPS, numbered=True)
+
+
+def routing():
+    """Episodes of a vector of routers, from their start, under the base's choices."""
+    source = environments.CLUSTER.replaced(requests=float(ROUTED))
+    env = environments.vector("ClusterRouting-v0", source(environments.np.random.default_rng(0)), engines=4)
+
+    def run():
+        info = env.reset()[1]
+        begin = time.process_time()
+        for _ in range(ROUTED):
+            info = env.step(info["base_action"])[4]
+        return time.process_time() - begin
+
+    return run
+
+
+def single():
+    env = environments.gym.make("servegym:EngineBatching-v0", scenario=environments.ONE_ENGINE)
+    actions = environments.drawn_actions(env.action_space)
+    env.reset(seed=environments.SEED)
+
+    def step(k):
+        if any(env.step(actions[k % len(actions)])[2:4]):
+            env.reset()
+
+    return repeated(step, SINGLE_STEPS, numbered=True)
+
+
+def new_episodes():
+    env = environments.gym.make("servegym:EngineBatching-v0")
+    env.reset(seed=environments.SEED)
+    return repeated(env.reset, RESETS)
+
+
+def repeated(call, times, numbered=False):
+    def run():
+        begin = time.process_time()
+        for k in range(times):
+            call(k) if numbered else call()
+        return time.process_time() - begin
+
+    return run
+
+
+def cases():
+    rate_per_s = overload.saturation_per_s(REQUESTS)
+    return {
+        "sarathi-fcfs": one_engine(scenarios.SCHEDULER),
+        "slide-batching": one_engine("slide-batching"),
+        "vllm-v1": one_engine("vllm-v1"),
+        "reset": fresh_episodes(),
+        **{f"overload to {queued}": overloaded(queued, rate_per_s) for queued in QUEUED},
+        **{f"{ENGINES} engines, {router}": many_engines(router) for router in cluster.BOUNDS_S},
+        "vector steps": batching(environments.ONE_ENGINE),
+        "vector steps, load 1.6": batching(environments.OVERLOADED),
+        "routing steps": routing(),
+        "env.step": single(),
+        "env.reset": new_episodes(),
+    }
+
+
+def main():
+    known = cases()
+    for run in known.values():  # compiles, and fills what is filled once
+        run()
+    print(json.dumps({"names": list(known), "prepared_s": time.process_time()}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(known[line.strip()]()), flush=True)
+
+
+if __name__ == "__main__":
+    main()
