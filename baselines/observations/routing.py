@@ -190,7 +190,9 @@ def observe_record(context, r, e, batch_s, span_s, slack_s, out, at):
     """
     now_s, requests, known, estimates = context.now_s, context.requests, context.known, context.estimates
     snapshot, request, record = known.snapshots[e], requests[r], known.prefilling[e]
-    tokens, cached = request.prompt_tokens + request.emitted_tokens, known_tokens(known, request, r, e)
+    tokens, cached = request.prompt_tokens + request.emitted_tokens, 0
+    if snapshot.publishes == 1 or snapshot.index_sets > 0:  # else it has nothing, and the call costs more than the rest
+        cached = known_tokens(known, request, r, e)
     exec_s, work_s, before_s, gain = 0.0, 0.0, 0.0, 0.0
     if snapshot.role != ROLE_DECODE:
         exec_s = estimates.request_s[snapshot.kind](tokens - cached, cached, False, estimates.coefficients[e])
