@@ -61,6 +61,8 @@ class Bodies:
             document["vllm_xargs"] = xargs
         if self.priority:
             document["priority"] = int(request["priority"])
+        if workload.turns is not None:
+            document["user"] = f"session-{workload.turns.session[index]}"
         return json.dumps(document, separators=(",", ":")).encode()
 
     def prompt_of(self, workload: Workload, index: int) -> list[int] | str:

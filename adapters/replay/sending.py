@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import math
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
+import numpy as np
 
 from servegym.adapters.replay.bodies import Bodies
 from servegym.adapters.replay.front import Front, Limits, Turn
@@ -32,6 +34,7 @@ from servegym.simulator.workload import Workload
 
 Progress = Callable[[int, int], None]  # (requests that have ended, requests in all)
 HEADERS = {"content-type": "application/json", "accept": "text/event-stream", "accept-encoding": "identity"}
+MOST_READY = 256  # requests due at time 0 whose bodies and clients are made before it
 LEAD_S = 0.05  # between the start and time 0, so that a request due at once is not late
 
 
@@ -104,7 +107,11 @@ class Sending:
         self.workload, self.endpoint, self.bodies, self.limits = workload, endpoint, bodies, limits
         self.records = [Record() for _ in range(len(workload))]
         self._progress, self._front = progress, Front(workload, limits)
-        self._start_s = time.monotonic() + LEAD_S
+        at_once = int(np.count_nonzero(workload.table["arrival_s"][: workload.known] == 0.0))
+        most = (each for each in (limits.clients, limits.max_concurrency) if each is not None)
+        self._at_once = min(at_once, MOST_READY, *most)
+        self._bodies = {request: bodies.body(workload, request) for request in range(self._at_once)}  # made beforehand
+        self._start_s = math.inf
         self._tasks: list[asyncio.Task[None]] = []
         self._ended = 0
         self._news = asyncio.Event()  # a request has ended
@@ -115,7 +122,8 @@ class Sending:
 
     async def run(self) -> bool:
         """Whether it was interrupted."""
-        clients = Clients(self.endpoint)
+        clients = Clients(self.endpoint, self._at_once)
+        self._start_s = time.monotonic() + LEAD_S
         try:
             while len(self._tasks) < len(self.records):
                 turn, body = await self._next()
@@ -144,7 +152,8 @@ class Sending:
                 await self._news.wait()
                 continue
             if turn.request != made:
-                made, body = turn.request, self.bodies.body(self.workload, turn.request)
+                made = turn.request
+                body = self._bodies.pop(made, b"") or self.bodies.body(self.workload, made)
             wait_s = turn.due_s - self.now_s()
             if wait_s <= 0:
                 return turn, body
@@ -169,14 +178,15 @@ class Clients:
     """Clients of httpx, each for one request at a time and kept for later ones.
 
     One client for all would look through all of its connections at every request: with 300 open ones that takes
-    the loop seconds, and tokens would be seen late.
+    the loop seconds, and tokens would be seen late. ready: how many are made at once; to make one takes time, too.
     """
 
-    def __init__(self, endpoint: Endpoint):
+    def __init__(self, endpoint: Endpoint, ready: int = 0):
         self.endpoint = endpoint
         self._verify = ssl.create_default_context()
         self._free: list[httpx.AsyncClient] = []
         self._all: list[httpx.AsyncClient] = []
+        self._free.extend(self._new() for _ in range(ready))
 
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncIterator[httpx.AsyncClient]:

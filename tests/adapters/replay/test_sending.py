@@ -119,6 +119,7 @@ def test_a_turn_comes_however_the_one_before_has_ended():
     done, server = replayed(table, lambda number, body: answers[body["priority"]], 0.5)
     assert [record.status for record in done.records] == [REFUSED, FAILED, CUT_OFF, TIMED_OUT, FINISHED]
     assert [body["priority"] for body in server.bodies] == list(range(5))
+    assert {body["user"] for body in server.bodies} == {"session-0"}
     for before, record in zip(done.records, done.records[1:], strict=False):
         assert record.came_s == record.due_s == before.ended_s + 0.1
     result = Measured(table, done)
@@ -174,6 +175,7 @@ def test_what_is_sent():
     assert (first["priority"], second["priority"]) == (0, 2)
     assert first["max_tokens"] == 2
     assert first["ignore_eos"] and first["stream"]
+    assert "user" not in first, "it is of no session"
     assert len(first["prompt"]) == 8
     assert all(16 <= token < 256 for token in first["prompt"])
     assert first["prompt"] != second["prompt"]

@@ -5,9 +5,16 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import numpy as np
 import pytest
 
+from servegym.adapters.replay.bodies import Bodies
+from servegym.adapters.replay.front import Limits
+from servegym.adapters.replay.sending import Endpoint, replay
 from servegym.adapters.routing.proxy import OPENING
+from servegym.simulator.prefixes import Prompts
+from servegym.simulator.turns import Turns
+from servegym.simulator.workload import Workload
 from tests.adapters.routing.fakes import (
     LONGEST_S,
     QUICK,
@@ -134,6 +141,25 @@ def test_turns_of_a_session_go_to_one_engine(engines: list[FakeEngine]) -> None:
                 went.setdefault(session, []).append(answer.headers["x-servegym-engine"])
         assert all(len(set(engines_of)) == 1 for engines_of in went.values()), "whichever way it is said"
         assert {engines_of[0] for engines_of in went.values()} == {"0", "1"}
+
+
+@pytest.mark.parametrize("policy", ["kv-aware", "session-hash"])
+def test_sessions_that_are_replayed_stay_where_they_began(engines: list[FakeEngine], policy: str) -> None:
+    """Six conversations of three turns, each prompt beginning with the one before."""
+    session, turn = np.repeat(np.arange(6), 3), np.tile(np.arange(3), 6)
+    lengths = 64 + 32 * turn
+    numbers = [1000 * s + np.arange(n // 16) for s, n in zip(session, lengths, strict=True)]
+    columns = {"arrival_s": np.zeros(18), "prompt_tokens": lengths, "output_tokens": TOKENS, "priority": np.arange(18)}
+    after = np.where(turn == 0, -1, np.arange(18) - 1)
+    made = Workload.from_columns(columns, turns=Turns(after, np.zeros(18)))
+    chunks = [numbers[row] for row in made.table["priority"]]
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in chunks])])
+    served = dataclasses.replace(made, prefixes=Prompts(16, offsets, np.concatenate(chunks)))
+    with proxied([engine.url for engine in engines], policy=policy) as proxy:
+        done = replay(served, Endpoint(proxy.url), Bodies("fake"), limits=Limits(clients=1))
+    assert done.counts()["finished"] == 18
+    users = [{body["user"] for body in engine.bodies} for engine in engines]
+    assert users[0] and users[1] and not users[0] & users[1] and len(users[0] | users[1]) == 6
 
 
 def test_only_routers_that_look_at_prompts_pay_for_an_index(engines: list[FakeEngine]) -> None:
