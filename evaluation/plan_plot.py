@@ -10,51 +10,65 @@ from servegym.evaluation.plots import DOTS_PER_INCH
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 BAR = "#7A9CC0"  # grey of a middle tone where there is no colour
+ROOM = 1.8  # of the axis, by the longest bar: what is said stands behind the bars
 
 
 def plot_plan(summary: pd.DataFrame, asks_engines: bool, title: str, path: str | Path) -> Path:
-    """Draw the engines, or the rate, of each device with its interval, as a PNG. Returns `path`.
+    """Draw the engines that are enough in every seed, or the rate with its interval, of each device, as a PNG.
 
-    summary: of `summarise_plan`. asks_engines: whether engines were looked for.
+    summary: of `summarise_plan`. asks_engines: whether engines were looked for. Returns `path`.
     """
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
-    name, unit = ("mean_engines", "engines") if asks_engines else ("rate_per_s", "requests/s")
     several = len(summary["scheduler"].unique()) > 1
     labels = [f"{row.device}\n{row.scheduler}" if several else row.device for row in summary.itertuples()]
-    figure = Figure(figsize=(9, 1.6 + 0.55 * len(summary) * (1 + 0.4 * several)), layout="constrained")
+    figure = Figure(figsize=(9, 1.7 + 0.55 * len(summary) * (1 + 0.4 * several)), layout="constrained")
     axes = figure.subplots()
-    places = range(len(summary))
-    means = summary[name].fillna(0.0)
-    low, high = (summary[f"{name}_ci_{end}"].fillna(means) for end in ("low", "high"))
-    axes.barh(places, means, color=BAR, height=0.6)
-    axes.errorbar(
-        means, places, xerr=[(means - low).clip(lower=0), (high - means).clip(lower=0)], fmt="none", ecolor="black",
-        capsize=3, linewidth=1.2,
-    )  # fmt: skip
-    for place, (_, row) in zip(places, summary.iterrows(), strict=True):
+    length = summary["engines" if asks_engines else "rate_per_s"].where(summary["missing"] == 0, 0.0)
+    axes.barh(range(len(summary)), length, color=BAR, height=0.6)
+    ends = length if asks_engines else with_intervals(axes, length, summary)
+    for place, (end, (_, row)) in enumerate(zip(ends, summary.iterrows(), strict=True)):
         axes.annotate(
-            said_of(row, asks_engines), (max(means[row.name], high[row.name]), place), xytext=(7, 0),
-            textcoords="offset points", va="center", fontsize=9,
-        )  # fmt: skip
-    axes.set_yticks(places, labels)
+            said_of(row, asks_engines), (end, place), xytext=(7, 0), textcoords="offset points", va="center", fontsize=9
+        )
+    axes.set_yticks(range(len(summary)), labels)
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.6 * max(float(high.max()), float(means.max())) or 1.0)
-    axes.set_xlabel(f"{unit}, mean over seeds" if summary["seeds"].min() > 1 else unit)
+    axes.set_xlim(0, ROOM * float(ends.max()) or 1.0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=asks_engines))
+    axes.set_xlabel("engines, enough in every seed" if asks_engines else "requests/s, mean over seeds")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", color="0.9", linewidth=0.8)
     axes.set_axisbelow(True)
-    lines = " Lines are 95 % intervals over seeds." if summary["seeds"].min() > 1 else ""
-    figure.suptitle("\n".join(textwrap.wrap(f"{title}.{lines}", 110)), fontsize=9.5, x=0.01, ha="left")
+    intervals = f". {'±' if asks_engines else 'Lines'}: 95 % intervals over seeds" if summary["seeds"].min() > 1 else ""
+    figure.suptitle("\n".join(textwrap.wrap(title + intervals, 105)), fontsize=9.5, x=0.01, ha="left")
     figure.savefig(path, dpi=DOTS_PER_INCH)
     return Path(path)
+
+
+def with_intervals(axes: Axes, means: pd.Series, summary: pd.DataFrame) -> pd.Series:
+    """Draw the intervals of the rates, where there are any; returns where each ends."""
+    low, high = (summary[f"rate_per_s_ci_{end}"].fillna(means) for end in ("low", "high"))
+    axes.errorbar(
+        means, range(len(summary)), xerr=[(means - low).clip(lower=0), (high - means).clip(lower=0)], fmt="none",
+        ecolor="black", capsize=3, linewidth=1.2,
+    )  # fmt: skip
+    return high.where(high > means, means)
 
 
 def said_of(row: pd.Series, asks_engines: bool) -> str:
     """What stands beside a bar."""
     if row["missing"]:
         return "no number is enough" if asks_engines else f"none found: {row['found']} the rates tried"
-    said = f"{row['engines']:.0f} suffice in every seed" if asks_engines else f"{row['rate_per_s']:.3g}"
-    return said + (f", {row['cost_per_hour']:.4g} an hour" if row["cost_per_hour"] == row["cost_per_hour"] else "")
+    if asks_engines:
+        half = (row["mean_engines_ci_high"] - row["mean_engines_ci_low"]) / 2
+        mean = f" (mean {row['mean_engines']:.2f} ± {half:.2f})" if half > 0 else ""  # else all seeds say the same
+        said = f"{row['engines']:.0f}{mean}"
+    else:
+        said = f"{row['rate_per_s']:.3g}"
+    return said + (
+        f", costs {row['cost_per_hour']:.4g} an hour" if row["cost_per_hour"] == row["cost_per_hour"] else ""
+    )

@@ -16,6 +16,7 @@ PROMPTS = ("ids", "text")
 FIRST_ID = 16  # below are most tokenizers' special tokens
 XARGS = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "weight")
 WORD = "the "  # a token of most tokenizers
+OWN, SHARED = range(2)  # streams of random ids: of a request, and of a chunk that several may have
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +24,9 @@ class Bodies:
     """How requests are written.
 
     model: as the server names it. prompt: "ids" (token ids drawn by the seed, of exactly the prompt's length; equal
-    chunks of a workload with prefixes are equal ids) or "text" (words, about as long). vocabulary: ids are drawn from
-    16 up to it. slos, priority: whether SLOs and weight go along as `vllm_xargs`, and `priority` as itself.
+    chunks of a workload with prefixes are equal ids, so that a turn's prompt begins with the one before) or "text"
+    (words, about as long, no two beginning alike). vocabulary: ids are drawn from 16 up to it.
+    slos, priority: whether SLOs and weight go along as `vllm_xargs`, and `priority` as itself.
 
     Raises ReplayError for a setting that is out of range.
     """
@@ -59,6 +61,8 @@ class Bodies:
             document["vllm_xargs"] = xargs
         if self.priority:
             document["priority"] = int(request["priority"])
+        if workload.turns is not None:
+            document["user"] = f"session-{workload.turns.session[index]}"
         return json.dumps(document, separators=(",", ":")).encode()
 
     def prompt_of(self, workload: Workload, index: int) -> list[int] | str:
@@ -67,16 +71,25 @@ class Bodies:
         if self.prompt == "text":
             numbered = f"{self.seed} {index} "  # so that no prompt begins as another
             return numbered + WORD * max(0, length - 4)
-        ids = self._ids(length, index, 0)
+        ids = drawn(self.seed, OWN, np.full(length, index), np.arange(length))
         prompts = workload.prefixes
         if prompts is not None:
             chunks = prompts.chunks[prompts.offsets[index] : prompts.offsets[index + 1]]
-            chunks = chunks[: length // prompts.chunk_tokens]  # those behind are of its answer
-            for place, chunk in enumerate(chunks):
-                at = place * prompts.chunk_tokens
-                ids[at : at + prompts.chunk_tokens] = self._ids(prompts.chunk_tokens, int(chunk), 1)
-        return ids.tolist()
+            place = np.arange(min(length, len(chunks) * prompts.chunk_tokens))  # what is behind is of its answer
+            number = chunks[place // prompts.chunk_tokens]
+            ids[: len(place)] = drawn(self.seed, SHARED, number, place % prompts.chunk_tokens)
+        return (FIRST_ID + ids % np.uint64(self.vocabulary - FIRST_ID)).tolist()
 
-    def _ids(self, length: int, number: int, kind: int) -> np.ndarray:
-        rng = np.random.default_rng((self.seed, kind, number))
-        return rng.integers(FIRST_ID, self.vocabulary, length)
+
+def drawn(seed: int, stream: int, number: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """uint64[n]: random bits of each number and place, by SplitMix64's finaliser (Steele et al., OOPSLA 2014).
+
+    A generator for each chunk would take a tenth of a second for a long prompt, while tokens of others come.
+    """
+    bits = np.full(len(place), (seed * 4 + stream) % 2**64, "u8")
+    for word in (number, place):
+        bits = bits + np.uint64(0x9E3779B97F4A7C15) * (word.astype("u8") + np.uint64(1))
+        bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        bits ^= bits >> np.uint64(31)
+    return bits

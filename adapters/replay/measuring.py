@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from servegym.simulator import types as layout
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.gains import Gain
 from servegym.simulator.iterations import emit
+from servegym.simulator.requests import begin_requests
 from servegym.simulator.results import Result
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.signatures import REQUESTS, array, compiled, gain_signature
@@ -65,8 +67,15 @@ class Measured(Result):
     """
 
     def __init__(self, workload: Workload, replayed: Replayed, gain: Gain | None = None):
-        scenario = Scenario(workload, _unknown_engine(), scheduler("vllm-v1"), gain or Gain())
+        limits = replayed.limits
+        scenario = Scenario(
+            workload, _unknown_engine(), scheduler("vllm-v1"), gain or Gain(),
+            clients=limits.clients, max_concurrency=limits.max_concurrency,
+        )  # fmt: skip
         arrays = Simulation(scenario).arrays
+        if scenario.arrivals_depend:  # then a request arrives when nothing keeps it any more
+            arrays.requests["arrival_s"] = [record.due_s for record in replayed.records]
+            begin_requests(arrays.requests)
         tokens = [record.token_s for record in replayed.records]
         offsets = np.concatenate([[0], np.cumsum([len(times) for times in tokens])]).astype("i8")
         token_s = np.concatenate([np.asarray(times, "f8") for times in tokens])
@@ -75,8 +84,8 @@ class Measured(Result):
             scenario.gain.function.value,
         )  # fmt: skip
         status = arrays.status[0]
-        status.next_arrival = sum(record.status != NOT_SENT for record in replayed.records)
-        sent_s = [record.sent_s for record in replayed.records[: status.next_arrival]]
+        status.next_arrival = sum(record.status != NOT_SENT for record in replayed.records[: workload.known])
+        sent_s = [record.sent_s for record in replayed.records if math.isfinite(record.sent_s)]
         status.now_s = max([*token_s.tolist(), *sent_s, 0.0])
         self.replayed, self.offsets, self.token_s = replayed, offsets, token_s
         super().__init__(scenario, arrays, replayed.wall_s)
@@ -92,6 +101,12 @@ class Measured(Result):
             "lateness_s": {"mean": float(lateness_s.mean()), "max": float(lateness_s.max())} if len(lateness_s) else {},
             "interrupted": self.replayed.interrupted,
         }
+
+    def _of_sessions(self) -> dict[str, np.ndarray]:
+        columns = super()._of_sessions()
+        if columns:  # a turn comes whatever became of the one before
+            columns["came_s"] = np.array([record.came_s for record in self._sent])
+        return columns
 
     @property
     def _sent(self) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Sending a workload to a live endpoint at its timestamps, whatever the endpoint makes of it (open loop)."""
+"""Sending a workload to a live endpoint: at its times, whatever has been answered, or when those before have ended."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import math
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
+import numpy as np
 
 from servegym.adapters.replay.bodies import Bodies
+from servegym.adapters.replay.front import Front, Limits, Turn
 from servegym.adapters.replay.records import (
     CUT_OFF,
     FAILED,
@@ -26,10 +29,12 @@ from servegym.adapters.replay.records import (
 )
 from servegym.adapters.replay.streams import StreamError, TokenStream, error_text
 from servegym.errors import ReplayError
+from servegym.simulator.turns import NOBODY
 from servegym.simulator.workload import Workload
 
 Progress = Callable[[int, int], None]  # (requests that have ended, requests in all)
 HEADERS = {"content-type": "application/json", "accept": "text/event-stream", "accept-encoding": "identity"}
+MOST_READY = 256  # requests due at time 0 whose bodies and clients are made before it
 LEAD_S = 0.05  # between the start and time 0, so that a request due at once is not late
 
 
@@ -74,65 +79,114 @@ class Endpoint:
             ) from None
 
 
-def replay(workload: Workload, endpoint: Endpoint, bodies: Bodies, progress: Progress | None = None) -> Replayed:
-    """Send each request at its `arrival_s` and read all streams to their ends.
+def replay(
+    workload: Workload,
+    endpoint: Endpoint,
+    bodies: Bodies,
+    progress: Progress | None = None,
+    limits: Limits | None = None,
+) -> Replayed:
+    """Send each request when it is due, and read all streams to their ends.
 
-    No answer is waited for before the next request is sent. Every request ends: finished, or as
+    A request is due at its `arrival_s`, and one that follows another `think_s` after that one's end, whatever end that
+    was; but not before there is room within the limits (None: there are none). Every request ends: finished, or as
     `servegym.adapters.replay.records` names it, at the latest after the endpoint's timeout. Ctrl-C ends all that are
     under way, and what came until then is given back (`interrupted`).
     """
-    records = [Record(float(arrival_s)) for arrival_s in workload.table["arrival_s"]]
-    start_s = time.monotonic() + LEAD_S
-    interrupted = asyncio.run(_send_all(workload, endpoint, bodies, records, start_s, progress or (lambda *_: None)))
-    return Replayed(records, time.monotonic() - start_s, interrupted)
+    sending = Sending(workload, endpoint, bodies, progress or (lambda *_: None), limits or Limits())
+    interrupted = asyncio.run(sending.run())
+    return Replayed(sending.records, sending.now_s(), interrupted, sending.limits)
 
 
-async def _send_all(
-    workload: Workload, endpoint: Endpoint, bodies: Bodies, records: list[Record], start_s: float, progress: Progress
-) -> bool:
-    """Whether it was interrupted."""
-    ended = 0
+class Sending:
+    """A replay under way."""
 
-    def count(_: asyncio.Task[None]) -> None:
-        nonlocal ended
-        ended += 1
-        progress(ended, len(records))
+    def __init__(
+        self, workload: Workload, endpoint: Endpoint, bodies: Bodies, progress: Progress, limits: Limits
+    ) -> None:
+        self.workload, self.endpoint, self.bodies, self.limits = workload, endpoint, bodies, limits
+        self.records = [Record() for _ in range(len(workload))]
+        self._progress, self._front = progress, Front(workload, limits)
+        at_once = int(np.count_nonzero(workload.table["arrival_s"][: workload.known] == 0.0))
+        most = (each for each in (limits.clients, limits.max_concurrency) if each is not None)
+        self._at_once = min(at_once, MOST_READY, *most)
+        self._bodies = {request: bodies.body(workload, request) for request in range(self._at_once)}  # made beforehand
+        self._start_s = math.inf
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ended = 0
+        self._news = asyncio.Event()  # a request has ended
 
-    tasks: list[asyncio.Task[None]] = []
-    interrupted = False
-    clients = Clients(endpoint)
-    try:
-        for index, record in enumerate(records):
-            body = bodies.body(workload, index)
-            await asyncio.sleep(max(0.0, start_s + record.due_s - time.monotonic()))
-            wanted = int(workload.table["output_tokens"][index])
-            record.end(INTERRUPTED)  # until it has ended
-            task = asyncio.create_task(_send(clients, endpoint, body, record, wanted, start_s))
-            task.add_done_callback(count)
-            tasks.append(task)
-        await asyncio.gather(*tasks)
-    except asyncio.CancelledError:  # asyncio's word for Ctrl-C
-        interrupted = True
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    finally:
-        await clients.close()
-    return interrupted
+    def now_s(self) -> float:
+        """Seconds since the replay began."""
+        return time.monotonic() - self._start_s
+
+    async def run(self) -> bool:
+        """Whether it was interrupted."""
+        clients = Clients(self.endpoint, self._at_once)
+        self._start_s = time.monotonic() + LEAD_S
+        try:
+            while len(self._tasks) < len(self.records):
+                turn, body = await self._next()
+                self._front.send(turn)
+                record = self.records[turn.request]
+                record.came_s, record.due_s = turn.came_s, turn.due_s
+                record.end(INTERRUPTED)  # until it has ended
+                self._tasks.append(asyncio.create_task(self._serve(clients, turn.request, body)))
+            await asyncio.gather(*self._tasks)
+            return False
+        except asyncio.CancelledError:  # asyncio's word for Ctrl-C
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            return True
+        finally:
+            await clients.close()
+
+    async def _next(self) -> tuple[Turn, bytes]:
+        """The next request to be sent, at its time, and its body, which is made before."""
+        made, body = NOBODY, b""
+        while True:
+            self._news.clear()
+            turn = self._front.next()
+            if turn is None:
+                await self._news.wait()
+                continue
+            if turn.request != made:
+                made = turn.request
+                body = self._bodies.pop(made, b"") or self.bodies.body(self.workload, made)
+            wait_s = turn.due_s - self.now_s()
+            if wait_s <= 0:
+                return turn, body
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._news.wait()  # then perhaps another goes first
+
+    async def _serve(self, clients: Clients, request: int, body: bytes) -> None:
+        """A request to its end, of which the front is told."""
+        record, wanted = self.records[request], int(self.workload.table["output_tokens"][request])
+        try:
+            await _send(clients, self.endpoint, body, record, wanted, self._start_s)
+        finally:
+            record.ended_s = self.now_s()
+            self._front.end(request, record.ended_s)
+            self._ended += 1
+            self._progress(self._ended, len(self.records))
+            self._news.set()
 
 
 class Clients:
     """Clients of httpx, each for one request at a time and kept for later ones.
 
     One client for all would look through all of its connections at every request: with 300 open ones that takes
-    the loop seconds, and tokens would be seen late.
+    the loop seconds, and tokens would be seen late. ready: how many are made at once; to make one takes time, too.
     """
 
-    def __init__(self, endpoint: Endpoint):
+    def __init__(self, endpoint: Endpoint, ready: int = 0):
         self.endpoint = endpoint
         self._verify = ssl.create_default_context()
         self._free: list[httpx.AsyncClient] = []
         self._all: list[httpx.AsyncClient] = []
+        self._free.extend(self._new() for _ in range(ready))
 
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncIterator[httpx.AsyncClient]:

@@ -14,7 +14,7 @@ from servegym.errors import RoutingError
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.policies import Policy
-from servegym.simulator.prefixes import PrefixStore
+from servegym.simulator.settings import names_prefixes
 
 DEFAULT_BLOCKS = 4096  # of KV memory, where neither an engine nor a profile says
 BLOCK_TOKENS = 16
@@ -75,13 +75,16 @@ class Assumptions:
             raise RoutingError(f"{router.label}: it is not said what batches take; name a latency profile")
         return cls(router, model, defaults, **memory)
 
-    def live(self, engines: Sequence[str], prefix_store_tokens: int = 0, chunk_tokens: int = 512) -> LiveRouter:
-        """The router before engines of these names. prefix_store_tokens: KV for shared beginnings of prompts that
-        each is taken to keep; 0: none."""
-        store = PrefixStore(prefix_store_tokens) if prefix_store_tokens else None
+    def live(self, engines: Sequence[str], kept_tokens: int | None = None) -> LiveRouter:
+        """The router before engines of these names.
+
+        kept_tokens: KV that each is taken to keep for prompts that begin alike (None: its KV memory), where the router
+        looks at that.
+        """
+        kept = kept_tokens if names_prefixes(self.router.function) else 0
         return LiveRouter(
             self.router,
-            [LiveEngine(name, self.estimator, self.total_blocks, self.block_tokens, None, store) for name in engines],
+            [LiveEngine(name, self.estimator, self.total_blocks, self.block_tokens, None, kept) for name in engines],
             (self.defaults.tpot_slo_s,),
-            chunk_tokens=chunk_tokens,
+            chunk_tokens=self.block_tokens,
         )

@@ -12,7 +12,7 @@ from servegym.simulator.arrays import fresh_estimates, fresh_tiers
 from servegym.simulator.deployment import EstimatorModel
 from servegym.simulator.fields import fresh
 from servegym.simulator.named_blocks import empty_named_blocks
-from servegym.simulator.prefixes import PrefixStore, empty_stores
+from servegym.simulator.prefixes import empty_stores, sets_of
 from servegym.simulator.signatures import Estimates, Known, Prefixes
 from servegym.simulator.types import ENGINE_SNAPSHOT, POOL, ROLE_BOTH
 
@@ -22,7 +22,8 @@ class LiveEngine:
     """What is known beforehand of an engine that prefills and decodes.
 
     estimator: what the router believes its batches take. total_blocks: its KV memory, in blocks of block_tokens tokens.
-    tier: from 0; None: the common pool. prefix_store: of its KV for prompts that begin alike; None: none is assumed.
+    tier: from 0; None: the common pool. kept_tokens: of KV that it keeps for prompts that begin alike, the room in the
+    router's index of what was sent there; None: as much as its KV memory, however much that turns out to be.
     """
 
     name: str
@@ -30,7 +31,12 @@ class LiveEngine:
     total_blocks: int
     block_tokens: int = 16
     tier: int | None = None
-    prefix_store: PrefixStore | None = None
+    kept_tokens: int | None = 0
+
+    def index_sets(self, total_blocks: int, block_tokens: int, chunk_tokens: int) -> int:
+        """Of the router's index, where its KV memory has so many blocks."""
+        room = total_blocks * block_tokens if self.kept_tokens is None else self.kept_tokens
+        return sets_of(room, chunk_tokens)
 
 
 def estimates_of(kinds: list[EstimatorModel], engines: Sequence[LiveEngine]) -> Estimates:
@@ -57,10 +63,22 @@ def known_of(
         snapshot.tier = POOL if engine.tier is None else engine.tier
         snapshot.total_blocks = snapshot.free_blocks = engine.total_blocks
         snapshot.block_tokens = engine.block_tokens
-        snapshot.index_sets = 0 if engine.prefix_store is None else engine.prefix_store.sets(chunk_tokens)
+        snapshot.index_sets = engine.index_sets(engine.total_blocks, engine.block_tokens, chunk_tokens)
     nothing_told = empty_named_blocks([0] * len(engines))
     prefixes = Prefixes(chunk_tokens, offsets, np.zeros(0, "i4"), empty_stores(snapshots["index_sets"]), nothing_told)
     sizes = {"engines": len(engines), "capacity": capacity}
     return fresh(
         Known, sizes, snapshots=snapshots, tiers=fresh_tiers(np.array(tiers or (math.inf,))), prefixes=prefixes
     )
+
+
+def with_index(known: Known, e: int, sets: int) -> Known:
+    """With an index of engine e that has so many sets: an empty one, unless it had as many."""
+    snapshots, prefixes = known.snapshots, known.prefixes
+    if snapshots["index_sets"][e] == sets:
+        return known
+    snapshots["index_sets"][e] = sets
+    sent = empty_stores(np.maximum(snapshots["index_sets"], prefixes.sent.shape[1]))
+    sent[:, : prefixes.sent.shape[1]] = prefixes.sent
+    sent[e]["used"] = 0
+    return known._replace(prefixes=prefixes._replace(sent=sent))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from servegym.adapters.routing import kernels
-from servegym.adapters.routing.engines import LiveEngine, estimates_of, known_of
+from servegym.adapters.routing.engines import LiveEngine, estimates_of, known_of, with_index
 from servegym.adapters.routing.rows import RequestTerms, Rows
 from servegym.errors import RoutingError
 from servegym.simulator.compile_errors import ensure_compiled
@@ -40,7 +40,7 @@ class LiveRouter:
     threads.
 
     fact: what defaults of parameters depend on (`policies.Fact`); None: the smallest TPOT SLO of `tiers`.
-    tiers: TPOT SLOs in s, ascending, at most 8. chunk_tokens: of a chunk of a prompt, where engines have prefix stores.
+    tiers: TPOT SLOs in s, ascending, at most 8. chunk_tokens: of a chunk of a prompt, where engines keep any.
     rows: of the table at first; doubled when they are all in use.
     Raises RoutingError for a policy that is no router, for no engines, or for more than 4 kinds of estimators.
     """
@@ -51,7 +51,7 @@ class LiveRouter:
         engines: Sequence[LiveEngine],
         tiers: Sequence[float] = (),
         fact: Callable[[str], float] | None = None,
-        chunk_tokens: int = 512,
+        chunk_tokens: int = 16,
         rows: int = 2**14,
     ):
         if policy.kind != "router":
@@ -207,6 +207,8 @@ class LiveRouter:
     def set_memory(self, e: int, total_blocks: int, block_tokens: int) -> None:
         """Engine e has so much KV memory after all."""
         self._snapshots["total_blocks"][e], self._snapshots["block_tokens"][e] = total_blocks, block_tokens
+        sets = self.engines[e].index_sets(total_blocks, block_tokens, self._known.prefixes.chunk_tokens)
+        self._known = with_index(self._known, e, sets)
 
     def report(self, e: int, free_blocks: int | None = None, busy_until_s: float | None = None) -> None:
         """Engine e says what KV memory is free, and until when its iteration is estimated to run.

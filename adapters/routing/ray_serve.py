@@ -53,7 +53,9 @@ class PolicyRouter(RequestRouter):
             assumptions = Assumptions.of(registry.router(kwargs["router"]), None, None, kwargs.get("device"))
         self._characters = float(kwargs.get("characters_per_token", 4.0))
         self._reader = TermsReader(assumptions.defaults)
-        self._live: LiveRouter = assumptions.live([str(slot) for slot in range(int(kwargs.get("replicas", 64)))])
+        self._live: LiveRouter = assumptions.live(
+            [str(slot) for slot in range(int(kwargs.get("replicas", 64)))], kept_tokens=0
+        )
         self._began_s = time.monotonic()
         self._slots: dict[ReplicaID, int] = {}
         self._rows: dict[str, int] = {}  # by internal request id

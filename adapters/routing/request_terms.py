@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
+from array import array
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,9 @@ LONGEST_PROMPT_TOKENS = 2**24
 LONGEST_NUMBER = 64  # characters
 PER_MESSAGE_TOKENS = 4  # of a chat template, around each message
 HEADER = "x-servegym-"
+SESSION_HEADER = "x-session-id"
+SESSION_FIELDS = ("prompt_cache_key", "user")  # of OpenAI's interface; the first of them that is there
+LARGEST_NUMBER = 2**31 - 1  # of a session or a chunk
 
 
 class BadBody(Exception):
@@ -99,7 +103,11 @@ def _text_of(content: Any) -> str:
 
 
 def chunks_of(document: Mapping[str, Any], chat: bool, chunk_tokens: int, characters_per_token: float) -> list[int]:
-    """Numbers of its prompt's full chunks, equal for prompts that are equal up to the end of the chunk."""
+    """Numbers of its prompt's full chunks, equal for prompts that are equal up to the end of the chunk.
+
+    Each is a hash of all up to there: of ids, or of as many characters as are taken to be a chunk's tokens. (Of 2^31
+    numbers two chunks may have the same: then a router takes a block to be where it is not.)
+    """
     if chat:
         text = "\0".join(
             f"{message.get('role')}\0{_text_of(message.get('content'))}" for message in document["messages"]
@@ -109,14 +117,25 @@ def chunks_of(document: Mapping[str, Any], chat: bool, chunk_tokens: int, charac
         prompt = document["prompt"]
     if isinstance(prompt, list) and not _is_ids(prompt):
         return []  # several prompts
-    length = chunk_tokens if isinstance(prompt, list) else int(chunk_tokens * characters_per_token)
+    if isinstance(prompt, str):
+        data, length = prompt.encode("utf-32-le", "replace"), 4 * max(1, int(chunk_tokens * characters_per_token))
+    else:
+        try:
+            data, length = array("q", prompt).tobytes(), 8 * chunk_tokens
+        except OverflowError:  # such ids no engine has
+            return []
     numbers, number = [], 0
-    for end in range(length, len(prompt) + 1, length):
-        part = prompt[end - length : end]
-        data = part.encode(errors="replace") if isinstance(part, str) else ",".join(map(str, part)).encode()
-        number = zlib.crc32(data, number)
-        numbers.append(number & 0x7FFFFFFF)
+    for end in range(length, len(data) + 1, length):
+        number = zlib.crc32(data[end - length : end], number)
+        numbers.append(number & LARGEST_NUMBER)
     return numbers
+
+
+def session_of(document: Mapping[str, Any], headers: Mapping[str, str]) -> int:
+    """The number of its session, by a hash, so that every proxy has the same; -1: it does not say."""
+    said = [headers.get(SESSION_HEADER), *(document.get(name) for name in SESSION_FIELDS)]
+    name = next((one for one in said if isinstance(one, str) and one), None)
+    return -1 if name is None else zlib.crc32(name.encode(errors="replace")) & LARGEST_NUMBER
 
 
 def request_terms_of(
@@ -152,7 +171,7 @@ def request_terms_of(
     wrong += terms.malformed + (xargs is not None and said is not xargs)
     asked = RequestTerms(
         tokens, terms.ttft_slo_s, terms.tpot_slo_s, terms.ttlt_slo_s, int(number), terms.weight,
-        reader.defaults.first_token_weight, terms.predicted_output_tokens,
+        reader.defaults.first_token_weight, terms.predicted_output_tokens, session_of(document, headers),
     )  # fmt: skip
     return asked, more, wrong
 

@@ -20,7 +20,7 @@ class RequestTerms:
 
     prompt_tokens: as counted or estimated. ttft_slo_s, tpot_slo_s: in s; ttlt_slo_s: inf for one judged by the other
     two. priority: lower is more important. weight: worth of a token; first_weight: of the first one, in such tokens.
-    predicted_output_tokens: NaN where nothing is known.
+    predicted_output_tokens: NaN where nothing is known. session: the number of its session; -1: it is by itself.
     """
 
     prompt_tokens: int
@@ -31,6 +31,7 @@ class RequestTerms:
     weight: float = 1.0
     first_weight: float = 1.0
     predicted_output_tokens: float = math.nan
+    session: int = -1
 
 
 class Rows:
@@ -87,6 +88,7 @@ class Rows:
         row.ttft_slo_s, row.tpot_slo_s, row.ttlt_slo_s = asked.ttft_slo_s, asked.tpot_slo_s, asked.ttlt_slo_s
         row.predicted_output_tokens = asked.predicted_output_tokens
         begin_requests(row)
+        row.session = asked.session
         if len(chunks):
             self._chunks[r] = np.array(chunks, "i4")
         return r

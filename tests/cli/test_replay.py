@@ -41,6 +41,32 @@ def test_figures_have_the_names_of_a_simulation(servegym, tmp_path):
     assert len(pd.read_parquet(tmp_path / "live/tokens.parquet")) == 15
 
 
+def test_sessions_and_clients(servegym, tmp_path):
+    lines = "session,turn,think_s,prompt_tokens,output_tokens,ttft_slo_s,tpot_slo_s\n"
+    lines += "".join(f"{s},{t},{0.05 if t else ''},{40 + 20 * t},3,60,20\n" for s in range(3) for t in range(3))
+    (tmp_path / "talks.csv").write_text(lines)
+    with serving(answer) as server:
+        done = servegym(
+            "replay", "--endpoint", server.url, "--trace", "talks.csv", "--clients", "2", "--out", "live", "--csv",
+            "--json", "-",
+        )  # fmt: skip
+        bodies = server.bodies
+    assert done.status == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["requests"], document["finished"]) == (9, 9)
+    assert document["arguments"]["clients"] == 2 and "by 2 clients" in done.stderr
+    table = pd.read_csv(tmp_path / "live/requests.csv")
+    assert table["session"].value_counts().tolist() == [3, 3, 3]
+    follows = table[table["after"] >= 0]
+    ended_s = table.set_index("request")["finish_s"][follows["after"]].to_numpy()
+    assert (follows["arrival_s"].to_numpy() >= ended_s + 0.05).all()
+    begun_s = table[table["after"] < 0]["arrival_s"].tolist()
+    assert begun_s[:2] == [0, 0] and begun_s[2] >= table["finish_s"].min() + 0.3, "the third waits for a client"
+    by_length = {length: [b["prompt"] for b in bodies if len(b["prompt"]) == length] for length in (40, 60)}
+    blocks = [{tuple(prompt[:32]) for prompt in prompts} for prompts in by_length.values()]
+    assert blocks[0] == blocks[1] and len(blocks[0]) == 3, "full blocks of 16 are those of the turn before"
+
+
 def test_load_is_that_of_the_devices(servegym, tmp_path):
     with serving(answer) as server:
         done = servegym(

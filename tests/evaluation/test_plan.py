@@ -104,7 +104,7 @@ def test_a_table_says_what_is_enough_and_what_it_costs():
 def test_a_picture_says_it_too(tmp_path):
     summary = summarise_plan(ROWS, {"a": 3.0})
     assert [said_of(row, True) for _, row in summary.iterrows()] == [
-        "6 suffice in every seed, 18 an hour", "2 suffice in every seed", "no number is enough",
+        "6 (mean 5.00 ± 12.71), costs 18 an hour", "2", "no number is enough",
     ]  # fmt: skip
     for asks_engines in (True, False):
         path = plot_plan(summary, asks_engines, AT_RATE.title, tmp_path / f"{asks_engines}.png")

@@ -19,6 +19,8 @@ servegym proxy --policy policy.json --backend http://127.0.0.1:8001 --backend ht
 
 servegym proxy --router gorouting --device h100-llama3-8b --backend http://10.0.0.1:8000 --backend http://10.0.0.2:8000
 
+servegym proxy --router kv-aware --device h100-llama3-8b --backend http://10.0.0.1:8000 --backend http://10.0.0.2:8000
+
 servegym proxy --policy policy.json --backend http://127.0.0.1:8001 --host 0.0.0.0 --port 9000 --max-in-flight 256
 """
 EXTRA = "serve"
@@ -54,15 +56,16 @@ def proxy(
             rich_help_panel=options.WHAT,
         ),
     ] = None,
-    prefix_store_tokens: Annotated[
-        int,
+    kept_tokens: Annotated[
+        int | None,
         typer.Option(
             min=0,
             metavar="N",
-            help="KV for beginnings that prompts share, which each engine is taken to keep; for prefix-affinity.",
+            help="KV that each engine keeps for prompts that begin alike, for routers that look at it; 0: none.",
+            show_default="all of its KV memory",
             rich_help_panel=options.WHAT,
         ),
-    ] = 0,
+    ] = None,
     host: Annotated[
         str,
         typer.Option(
@@ -167,7 +170,7 @@ def proxy(
         if device is None:
             raise ServegymError("--router goes with --device PROFILE: what the engines' batches are believed to take")
         assumptions = Assumptions.of(registry.router(str(router)), None, None, device)
-    live = assumptions.live(urls, prefix_store_tokens)
+    live = assumptions.live(urls, kept_tokens)
     bound = listen(settings)
     server = make_server(live, urls, settings, assumptions.defaults)
     address = f"http://{host}:{bound.getsockname()[1]}"

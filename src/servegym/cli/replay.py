@@ -28,6 +28,8 @@ servegym replay --endpoint http://127.0.0.1:8000 --trace azure-conv --rate 2 --r
 
 servegym replay --endpoint http://127.0.0.1:8000 --device results/calibrate/mine.json --load high --out results/live
 
+servegym replay --endpoint http://127.0.0.1:8000 --trace chat-sessions --clients 8 --requests 200
+
 servegym replay --endpoint http://127.0.0.1:8000 --trace my.csv --speed 2 --json - | jq .tdg_ratio
 
 The same workload, simulated: servegym simulate --device results/calibrate/mine.json --scheduler vllm-v1 --load high
@@ -39,7 +41,7 @@ KEY = "OPENAI_API_KEY"
     only=(
         "trace", "slo", "slo_scale", "keep_slos", "arrivals", "load_profile", "cv", "max_total_tokens",
         "max_prompt_tokens", "window",
-        "device", "engines", "rate_per_s", "load", "requests", "seed",
+        "device", "engines", "rate_per_s", "load", "clients", "max_concurrency", "requests", "seed",
     ),
     help_texts={
         "device": "The endpoint's latency profile: --load is relative to what it can serve, and recipes give no SLO "
@@ -72,7 +74,7 @@ def replay(
         float,
         typer.Option(
             metavar="X",
-            help="Send X times as fast as the arrival times say; SLOs stay.",
+            help="Send X times as fast as arrival and think times say; SLOs stay.",
             rich_help_panel=options.HOW_MUCH,
         ),
     ] = 1.0,
@@ -118,9 +120,10 @@ def replay(
     csv: options.Csv = False,
     json: options.Json = None,
 ) -> None:
-    """Send a workload to a live endpoint at its timestamps, and print how well it was served.
+    """Send a workload to a live endpoint, and print how well it was served.
 
-    Requests are sent when they are due, whatever has been answered. Figures have the names that simulate gives them;
+    Requests are sent when they are due: at their times whatever has been answered, turns of sessions and those of
+    --clients when those before have ended. Figures have the names that simulate gives them;
     what only an engine knows of itself is null. Needs the packages of servegym[serve].
     """
     if out is not None:
@@ -135,9 +138,11 @@ def replay(
         ) from None
 
     from servegym.adapters.replay.bodies import Bodies
+    from servegym.adapters.replay.front import Limits
     from servegym.adapters.replay.measuring import Measured
     from servegym.adapters.replay.timing import timed
     from servegym.evaluation.identity import versions
+    from servegym.scenarios.building import whole_in
     from servegym.scenarios.spec import ServingSpec
     from servegym.traces.workloads import load_trace
 
@@ -145,28 +150,22 @@ def replay(
     target = sending.Endpoint(endpoint, timeout, headers=(("authorization", f"Bearer {key}"),) if key else ())
     spec = ServingSpec().with_words(words)
     demand = spec.demand
-    if demand.clients is not None or demand.max_concurrency is not None:
-        raise ServegymError(
-            "a replay sends requests at times that are known: leave out --clients and --max-concurrency"
-        )
+    limits = Limits(whole_in(spec, "clients"), whole_in(spec, "max_concurrency"))
     if "device" not in words:  # then no SLO can be held against what it can do
         if demand.load is not None:
             raise ServegymError(
                 "--load is relative to what the endpoint can serve: name its profile with --device, or give --rate"
             )
-        if demand.rate_per_s is None and load_trace(str(demand.trace), default_requests=1).arrival_s is None:
-            raise ServegymError(f"trace '{demand.trace}' has no times of its own: give --rate, or --device and --load")
+        paced = demand.rate_per_s is not None or limits.clients is not None
+        if not paced and load_trace(str(demand.trace), default_requests=1).arrival_s is None:
+            raise ServegymError(
+                f"trace '{demand.trace}' has no times of its own: give --rate or --clients, or --device and --load"
+            )
         spec = spec.replaced(keep_slos=True)
-    workload = spec.workload()
-    if workload.turns is not None:
-        raise ServegymError(
-            f"trace '{demand.trace}' has sessions, and a replay sends requests at times that are known; simulate takes "
-            "sessions"
-        )
-    workload = timed(workload, speed)
+    workload = timed(spec.workload(), speed)
     bodies = Bodies(model or target.model(), prompt, vocabulary, slos, priority, demand.seed)
     with bar_of("requests") as (_, progress):
-        result = Measured(workload, sending.replay(workload, target, bodies, progress))
+        result = Measured(workload, sending.replay(workload, target, bodies, progress, limits))
     document = {
         **result.summary,
         "arguments": {
@@ -205,9 +204,12 @@ def left_of(result: Measured, out: Path | None) -> str:
 
 def show(document: dict[str, Any], console: Console) -> None:
     """The figures of a replay as two tables."""
+    arguments = document["arguments"]
+    clients = arguments.get("clients")
+    pace = f"by {clients} clients" if clients is not None else f"at {number(document['rate_per_s'])} requests/s"
     console.print(
-        f"{document['arguments']['model']} at {document['arguments']['endpoint']}, {document['workload']['name']} at "
-        f"{number(document['rate_per_s'])} requests/s, seed {document['workload']['seed']}"
+        f"{arguments['model']} at {arguments['endpoint']}, {document['workload']['name']} {pace}, "
+        f"seed {document['workload']['seed']}"
     )
     for note in document["workload"].get("slo_notes", ()):
         console.print(f"SLOs: {note}")

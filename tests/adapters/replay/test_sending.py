@@ -9,11 +9,18 @@ import numpy as np
 import pytest
 
 from servegym.adapters.replay.bodies import Bodies
+from servegym.adapters.replay.front import Limits
 from servegym.adapters.replay.measuring import Measured
 from servegym.adapters.replay.records import CUT_OFF, FAILED, FINISHED, INTERRUPTED, NOT_SENT, REFUSED, TIMED_OUT
 from servegym.adapters.replay.sending import Endpoint, replay
+from servegym.baselines.registry import scheduler
 from servegym.errors import ReplayError
+from servegym.latency_models.model import LatencyModel
+from servegym.simulator.deployment import Deployment
 from servegym.simulator.prefixes import Prompts
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.turns import Turns
 from servegym.simulator.workload import Workload
 from tests.adapters.replay.fake_server import Answer, serving
 
@@ -70,6 +77,93 @@ def test_nobody_waits_for_an_answer():
     assert done.counts()[FINISHED] == 20
 
 
+def sessions(after, think_s, outputs, **columns):
+    given = {"arrival_s": np.zeros(len(after)), "prompt_tokens": 8, "output_tokens": outputs}
+    return Workload.from_columns({**given, **columns}, turns=Turns(np.array(after), np.array(think_s)))
+
+
+def paced(number, body):
+    """A token each 0.1 s, whatever else is served."""
+    return Answer(tokens(*(0.1 * (1 + k) for k in range(body["max_tokens"]))))
+
+
+@pytest.mark.parametrize("limits", [Limits(clients=1), Limits(max_concurrency=1)], ids=["clients", "concurrency"])
+def test_sessions_go_as_they_do_in_a_simulation(limits):
+    """A server that takes 0.1 s for a token, and the same one simulated: a request at a time is alike in both."""
+    table = sessions([-1, 0, 1, -1, 3], [0, 0.3, 0.0, 0, 0.2], [3, 2, 1, 2, 2], ttft_slo_s=60.0, tpot_slo_s=60.0)
+    device = LatencyModel.from_values("linear", {"a_p": 0, "b_p": 0, "c_p": 0, "a_d": 0, "b_d": 0, "t_c": 0.1})
+    scenario = Scenario(
+        table, Deployment(device, device, 100, 1, 16), scheduler("vllm-v1"), clients=limits.clients,
+        max_concurrency=limits.max_concurrency,
+    )  # fmt: skip
+    simulated = Simulation(scenario).run()
+    with serving(paced) as server:
+        done = replay(table, Endpoint(server.url, 20), Bodies("fake"), limits=limits)
+    live = Measured(table, done)
+    assert live.summary["tdg_ratio"] == simulated.summary["tdg_ratio"] == 1
+    for name in ("request", "session", "after", "emitted_tokens"):
+        assert live.requests[name].tolist() == simulated.requests[name].tolist(), name
+    for name in ("came_s", "arrival_s", "first_token_s", "finish_s"):
+        later_s = live.requests[name] - simulated.requests[name]
+        assert (later_s > -1e-6).all() and (later_s < LATE_S).all(), name
+    order = np.argsort(simulated.requests["arrival_s"])
+    assert np.argsort(live.requests["arrival_s"]).tolist() == order.tolist()
+    assert (live.requests["ttft_s"] >= 0.1).all(), "it counts from a turn's own arrival"
+
+
+def test_a_turn_comes_however_the_one_before_has_ended():
+    after = [-1, 0, 1, 2, 3]
+    ends = [Answer(status=500), Answer(tokens(0), dies=True), Answer(tokens(0)), Answer(hangs=True)]
+    answers = [*ends, Answer(tokens(0, 0))]
+    table = sessions(after, [0, 0.1, 0.1, 0.1, 0.1], 2, priority=np.arange(5))
+    done, server = replayed(table, lambda number, body: answers[body["priority"]], 0.5)
+    assert [record.status for record in done.records] == [REFUSED, FAILED, CUT_OFF, TIMED_OUT, FINISHED]
+    assert [body["priority"] for body in server.bodies] == list(range(5))
+    assert {body["user"] for body in server.bodies} == {"session-0"}
+    for before, record in zip(done.records, done.records[1:], strict=False):
+        assert record.came_s == record.due_s == before.ended_s + 0.1
+    result = Measured(table, done)
+    assert result.summary["requests"] == 5 and result.summary["finished"] == 1
+    assert result.requests["came_s"].tolist() == [record.came_s for record in done.records]
+
+
+def test_no_more_are_under_way_than_there_are_clients():
+    under_way, most = set(), []
+
+    def script(number, body):
+        async def live(body):
+            under_way.add(number)
+            most.append(len(under_way))
+            await asyncio.sleep(0.05)
+            yield 1
+            under_way.discard(number)
+
+        return Answer(live=live)
+
+    for limits in (Limits(clients=3), Limits(max_concurrency=3)):
+        most.clear()
+        with serving(script) as server:
+            done = replay(workload([1] * 12), Endpoint(server.url, 20), Bodies("fake"), limits=limits)
+        assert done.counts()[FINISHED] == 12 and max(most) == 3
+        due_s = np.array([record.due_s for record in done.records])
+        assert (due_s[:3] == 0).all() and (due_s[3:] >= 0.05).all(), "waiting for room is no latency"
+
+
+def test_an_interruption_counts_no_turn_that_has_not_come():
+    table = sessions([-1, 0, 1, -1], [0, 0, 30.0, 0], 1)
+
+    def script(number, body):
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start() if number == 2 else None
+        return Answer(tokens(0))
+
+    with serving(script) as server:
+        done = replay(table, Endpoint(server.url), Bodies("fake"))
+    result = Measured(table, done)
+    assert done.interrupted and done.counts()[NOT_SENT] == 1
+    assert result.requests["request"].tolist() == [0, 1, 2]
+    assert result.tokens["request"].tolist() == [0, 1, 2]
+
+
 def test_what_is_sent():
     table = workload(
         [2, 3], priority=[0, 2], weight=[2.0, 1.0], ttft_slo_s=1.5, tpot_slo_s=0.1, ttlt_slo_s=[np.inf, 9.0]
@@ -81,6 +175,7 @@ def test_what_is_sent():
     assert (first["priority"], second["priority"]) == (0, 2)
     assert first["max_tokens"] == 2
     assert first["ignore_eos"] and first["stream"]
+    assert "user" not in first, "it is of no session"
     assert len(first["prompt"]) == 8
     assert all(16 <= token < 256 for token in first["prompt"])
     assert first["prompt"] != second["prompt"]
@@ -104,6 +199,28 @@ def test_prompts_that_begin_alike_are_the_same_ids():
     assert first[4:8] != second[4:8]
     assert first[8:] != second[8:]
     assert Bodies("fake", seed=1).prompt_of(table, 0)[:4] != first[:4]
+
+
+def test_the_prompt_of_a_turn_begins_with_the_one_before():
+    """Chunks 0 to 2 are of the first prompt (of 10 tokens) and its answer; the next turn's prompt begins with both."""
+    table = Workload.from_columns(
+        {"arrival_s": [0.0, 0.0], "prompt_tokens": [10, 17], "output_tokens": [4, 4]},
+        turns=Turns(np.array([-1, 0]), np.zeros(2)),
+    )
+    table = Workload(table.table, prefixes=Prompts(4, [0, 3, 7], np.array([0, 1, 2, 0, 1, 2, 3])), turns=table.turns)
+    first, second = (Bodies("fake").prompt_of(table, index) for index in (0, 1))
+    assert second[:10] == first
+    assert (len(first), len(second)) == (10, 17)
+
+
+def test_ids_are_spread_evenly():
+    table = workload([1], prompt_tokens=100_000)
+    ids = np.array(Bodies("fake", vocabulary=116).prompt_of(table, 0)) - 16
+    counts = np.bincount(ids, minlength=100)
+    assert len(counts) == 100
+    assert ((counts - 1000) ** 2 / 1000).sum() < 200, "chi-squared with 99 degrees of freedom"
+    following = np.bincount(100 * ids[:-1] + ids[1:], minlength=10_000)
+    assert ((following - 10) ** 2 / 10).sum() < 11_000, "pairs too"
 
 
 FAULTS = {

@@ -203,11 +203,11 @@ QUICK = ProxySettings(
 @contextlib.contextmanager
 def proxied(
     urls: list[str], settings: ProxySettings = QUICK, policy: str = "min-load", defaults: Defaults | None = None,
-    prefix_store_tokens: int = 0,
+    kept_tokens: int | None = None,
 ) -> Iterator[Served]:  # fmt: skip
     """A proxy before these, in a thread."""
     assumptions = Assumptions.of(router(policy), None, None, "h100-llama3-8b")
-    live = assumptions.live(urls, prefix_store_tokens)
+    live = assumptions.live(urls, kept_tokens)
     bound = listen(settings)
     server = make_server(live, urls, settings, defaults or DEFAULTS)
     served = Served(None, server, bound)

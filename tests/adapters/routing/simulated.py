@@ -20,6 +20,7 @@ from servegym.simulator.prefixes import PrefixStore, Prompts
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import AT_ROUTES, DECISION
+from servegym.simulator.turns import Turns
 from servegym.simulator.types import DRAINED, FAILED, FINISH, HOLD, RECALLED, RETURNED, TOKEN
 from servegym.simulator.workload import Workload
 from tests.simulator.forming import linear
@@ -41,8 +42,11 @@ class Decision:
     running: list[list[int]]
 
 
-def workload(seed: int, requests: int = 120, prefixes: bool = False) -> Workload:
-    """Bursts, three priorities, interactive and TTLT classes, one-token answers; three TPOT SLOs."""
+def workload(seed: int, requests: int = 120, prefixes: bool = False, sessions: bool = False) -> Workload:
+    """Bursts, three priorities, interactive and TTLT classes, one-token answers; three TPOT SLOs.
+
+    sessions: most requests follow one of the three before.
+    """
     rng = np.random.default_rng(seed)
     made = Workload.from_columns(
         {
@@ -56,6 +60,10 @@ def workload(seed: int, requests: int = 120, prefixes: bool = False) -> Workload
             "ttlt_slo_s": rng.choice([np.inf, np.inf, 5.0], requests),
         }
     )
+    if sessions:
+        after = np.where(rng.random(requests) < 0.7, np.arange(requests) - rng.integers(1, 4, requests), -1)
+        turns = Turns(np.maximum(after, -1), rng.choice([0.0, 1 / 64, 1.0], requests))
+        made = Workload.from_columns({name: made.table[name] for name in made.table.dtype.names}, turns=turns)
     if prefixes:
         counts = made.table["prompt_tokens"] // 16
         offsets = np.concatenate([[0], np.cumsum(counts)])
@@ -65,9 +73,9 @@ def workload(seed: int, requests: int = 120, prefixes: bool = False) -> Workload
     return made
 
 
-def scenario(router: Policy, served: Workload, incidents: tuple[Incident, ...] = ()) -> Scenario:
-    """Four engines of two kinds, short of memory."""
-    store = None if served.prefixes is None else PrefixStore(4096)
+def scenario(router: Policy, served: Workload, incidents: tuple[Incident, ...] = (), stores: bool = True) -> Scenario:
+    """Four engines of two kinds, short of memory. stores: for prompts that begin alike; else KV memory has them."""
+    store = None if served.prefixes is None or not stores else PrefixStore(4096)
     pools = tuple(
         Deployment(model, model, 60, engines=2, block_tokens=16, watermark=0.0, prefix_store=store) for model in MODELS
     )
@@ -77,8 +85,8 @@ def scenario(router: Policy, served: Workload, incidents: tuple[Incident, ...] =
     )  # fmt: skip
 
 
-def recorded(of: Scenario) -> list[Any]:
-    """What happened, in order: (time, kind, engine, request) lines and decisions."""
+def recorded(of: Scenario) -> tuple[list[Any], np.ndarray]:
+    """What happened, in order: (time, kind, engine, request) lines and decisions; and REQUEST[requests] at the end."""
     simulation = Simulation(of, record_timeline=True, watched=True)
     items: list[Any] = []
     seen = 0
@@ -103,17 +111,19 @@ def recorded(of: Scenario) -> list[Any]:
             )
         )
     take_lines()
-    return items
+    return items, simulation.arrays.requests
 
 
 class LiveReplay:
     """A live router that is told what was recorded. `asked` notes what it says, and knew, each time it is asked."""
 
-    def __init__(self, of: Scenario, rows: int):
-        deployment, self.table = of.deployment, of.workload.table
+    def __init__(self, of: Scenario, rows: int, requests: np.ndarray):
+        deployment, self.table = of.deployment, requests
         self.prefixes = of.workload.prefixes
         engines = [
-            LiveEngine(f"{e}", pool.estimator, pool.total_blocks, pool.block_tokens, None, pool.prefix_store)
+            LiveEngine(
+                f"{e}", pool.estimator, pool.total_blocks, pool.block_tokens, None, pool.kept_tokens(of.workload)
+            )
             for pool in deployment.pools
             for e in range(pool.engines)
         ]
@@ -149,7 +159,7 @@ class LiveReplay:
                 at[item.time_s][1].append(item)
             else:
                 at[item[0]][0].append(item)
-        arrivals = {float(t) for t in self.table["arrival_s"]}
+        arrivals = {float(t) for t in self.table["arrival_s"] if np.isfinite(t)}
         for now_s in sorted({*times, *arrivals}):
             events, decisions = at.get(now_s, ([], []))
             recalled: list[int] = []
@@ -168,11 +178,12 @@ class LiveReplay:
         one = self.table[r]
         asked = RequestTerms(
             int(one.prompt_tokens), float(one.ttft_slo_s), float(one.tpot_slo_s), float(one.ttlt_slo_s),
-            int(one.priority), float(one.weight), FIRST_WEIGHT,
+            int(one.priority), float(one.weight), FIRST_WEIGHT, session=int(one.session),
         )  # fmt: skip
         chunks = []
         if self.prefixes is not None:
-            chunks = self.prefixes.chunks[self.prefixes.offsets[r] : self.prefixes.offsets[r + 1]]
+            offsets, all_chunks = self.prefixes.of_prompts(self.table["prompt_tokens"])
+            chunks = all_chunks[offsets[r] : offsets[r + 1]]
         row = self.router.arrive(now_s, asked, chunks)
         assert row not in self.row.values(), "a row that is in use"
         self.row[r], self.number[row] = row, r

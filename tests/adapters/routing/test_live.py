@@ -125,6 +125,29 @@ def test_free_memory_is_guessed_until_an_engine_reports_it() -> None:
     assert one.snapshots[0].free_blocks == 5 and one.snapshots[0].busy_until_s == 9.0
 
 
+def test_the_index_of_an_engine_is_as_large_as_the_memory_it_reports() -> None:
+    one = LiveRouter(router("kv-aware"), [LiveEngine(str(e), MODEL, 100, kept_tokens=None) for e in range(2)], (0.05,))
+    chunks = list(range(6))
+
+    def goes_to(now_s: float) -> int:
+        r = one.arrive(now_s, ASKED, chunks)
+        e = one.route(now_s, r)
+        one.token(now_s, r), one.leave(now_s, r, finished=True)
+        return e
+
+    assert one.snapshots["index_sets"].tolist() == [6, 6]
+    assert goes_to(0.0) == goes_to(1.0) == 0
+    one.set_memory(1, 1600, 16)
+    assert one.snapshots["index_sets"].tolist() == [6, 100] and one.known.prefixes.sent.shape == (2, 100, 16)
+    assert goes_to(2.0) == 0, "what engine 0 has is known as before"
+    one.set_memory(0, 100, 16)
+    assert goes_to(3.0) == 0, "nothing has changed there"
+    one.set_memory(0, 200, 16)
+    assert goes_to(4.0) == 1, "engine 0 is another one, and its index empty"
+    one.set_memory(1, 16, 16)
+    assert one.snapshots["index_sets"].tolist() == [12, 1] and goes_to(5.0) == 0
+
+
 @settings(max_examples=60)
 @given(st.data())
 def test_whatever_happens_the_book_adds_up(data: st.DataObject) -> None:

@@ -19,6 +19,7 @@ from tests.any_router import ROUTER as ANY_ENGINE
 SAME = [name for name in router_names() if name != "polyserve"]
 # These number requests by row: they decide the same as long as no row is used again.
 BY_NUMBER = {"round-robin", "random"}
+READ_PREFIXES = ("prefix-affinity", "kv-aware", "session-hash")
 TROUBLE = (
     Incident(0.5, 1, "fail"), Incident(1.0, 2, "drain"), Incident(1.5, 1, "return"), Incident(2.0, 0, "fail"),
     Incident(2.0, 3, "fail"), Incident(2.5, 2, "return"), Incident(3.0, 0, "return"),
@@ -27,11 +28,11 @@ ALL_DOWN = tuple(Incident(0.75, e, "fail") for e in range(4)) + tuple(Incident(1
 
 
 def compared(
-    policy: Policy, seed: int, rows: int, incidents: Any = (), prefixes: bool = False, requests: int = 120
+    policy: Policy, seed: int, rows: int, incidents: Any = (), requests: int = 120, stores: bool = True, **served: bool
 ) -> LiveReplay:
-    of = scenario(policy, workload(seed, requests, prefixes), incidents)
-    items = recorded(of)
-    replayed = LiveReplay(of, rows)
+    of = scenario(policy, workload(seed, requests, **served), incidents, stores)
+    items, at_end = recorded(of)
+    replayed = LiveReplay(of, rows, at_end)
     replayed.play(items)
     simulated = [item for item in items if isinstance(item, Decision)]
     assert len(simulated) >= len(of.workload)
@@ -47,7 +48,17 @@ def compared(
 @pytest.mark.parametrize("incidents", [(), TROUBLE, ALL_DOWN], ids=["calm", "trouble", "all-down"])
 @pytest.mark.parametrize("name", SAME)
 def test_the_same_events_give_the_same_choices(name: str, incidents: Any) -> None:
-    compared(router(name), seed=len(name), rows=128, incidents=incidents, prefixes=name == "prefix-affinity")
+    compared(router(name), seed=len(name), rows=128, incidents=incidents, prefixes=name in READ_PREFIXES)
+
+
+@pytest.mark.parametrize("name", READ_PREFIXES)
+@pytest.mark.parametrize("prefixes", [True, False], ids=["cached", "not-cached"])
+def test_they_do_where_requests_are_turns_of_sessions_and_engines_cache(name: str, prefixes: bool) -> None:
+    replayed = compared(
+        router(name), 11, rows=128, incidents=TROUBLE, requests=200, stores=False, prefixes=prefixes, sessions=True
+    )
+    assert len(set(replayed.table["session"])) < 120 and len({one.engine for one in replayed.asked}) > 1
+    assert (replayed.router.snapshots["index_uses"].sum() > 0) == prefixes
 
 
 incidents_of = st.lists(

@@ -5,9 +5,16 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import numpy as np
 import pytest
 
+from servegym.adapters.replay.bodies import Bodies
+from servegym.adapters.replay.front import Limits
+from servegym.adapters.replay.sending import Endpoint, replay
 from servegym.adapters.routing.proxy import OPENING
+from servegym.simulator.prefixes import Prompts
+from servegym.simulator.turns import Turns
+from servegym.simulator.workload import Workload
 from tests.adapters.routing.fakes import (
     LONGEST_S,
     QUICK,
@@ -111,12 +118,55 @@ def test_requests_go_where_the_policy_says(engines: list[FakeEngine]) -> None:
         idle(proxy)
 
 
-def test_prompts_that_begin_alike_go_to_one_engine(engines: list[FakeEngine]) -> None:
-    with proxied([engine.url for engine in engines], policy="prefix-affinity", prefix_store_tokens=2**16) as proxy:
-        for begin in (1, 2, 1, 2, 1):
-            stream(proxy.url, prompt=[begin] * 2048 + [begin, 5, 5])
-        by_engine = [{body["prompt"][0] for body in engine.bodies} for engine in engines]
-        assert sorted(map(sorted, by_engine)) == [[1], [2]]
+@pytest.mark.parametrize("policy", ["prefix-affinity", "kv-aware"])
+@pytest.mark.parametrize("text", [False, True], ids=["ids", "text"])
+def test_prompts_that_begin_alike_go_to_one_engine(engines: list[FakeEngine], policy: str, text: bool) -> None:
+    with proxied([engine.url for engine in engines], policy=policy) as proxy:
+        for number, begin in enumerate((1, 2, 1, 2, 1)):
+            prompt = [begin] * 2048 + [begin, number]
+            stream(proxy.url, prompt="".join(f"{one:4}" for one in prompt) if text else prompt)
+        by_engine = [{str(body["prompt"]).lstrip("[ ")[0] for body in engine.bodies} for engine in engines]
+        assert sorted(map(sorted, by_engine)) == [["1"], ["2"]]
+
+
+def test_turns_of_a_session_go_to_one_engine(engines: list[FakeEngine]) -> None:
+    with proxied([engine.url for engine in engines], policy="session-hash") as proxy:
+        went: dict[str, list[str]] = {}
+        for turn in range(3):
+            for session in "abcdefgh":
+                by_header = turn < 2
+                body = {"prompt": [turn], "stream": True} | ({} if by_header else {"user": session})
+                headers = {"x-session-id": session} if by_header else {}
+                answer = httpx.post(f"{proxy.url}/v1/completions", json=body, headers=headers, trust_env=False)
+                went.setdefault(session, []).append(answer.headers["x-servegym-engine"])
+        assert all(len(set(engines_of)) == 1 for engines_of in went.values()), "whichever way it is said"
+        assert {engines_of[0] for engines_of in went.values()} == {"0", "1"}
+
+
+@pytest.mark.parametrize("policy", ["kv-aware", "session-hash"])
+def test_sessions_that_are_replayed_stay_where_they_began(engines: list[FakeEngine], policy: str) -> None:
+    """Six conversations of three turns, each prompt beginning with the one before."""
+    session, turn = np.repeat(np.arange(6), 3), np.tile(np.arange(3), 6)
+    lengths = 64 + 32 * turn
+    numbers = [1000 * s + np.arange(n // 16) for s, n in zip(session, lengths, strict=True)]
+    columns = {"arrival_s": np.zeros(18), "prompt_tokens": lengths, "output_tokens": TOKENS, "priority": np.arange(18)}
+    after = np.where(turn == 0, -1, np.arange(18) - 1)
+    made = Workload.from_columns(columns, turns=Turns(after, np.zeros(18)))
+    chunks = [numbers[row] for row in made.table["priority"]]
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in chunks])])
+    served = dataclasses.replace(made, prefixes=Prompts(16, offsets, np.concatenate(chunks)))
+    with proxied([engine.url for engine in engines], policy=policy) as proxy:
+        done = replay(served, Endpoint(proxy.url), Bodies("fake"), limits=Limits(clients=1))
+    assert done.counts()["finished"] == 18
+    users = [{body["user"] for body in engine.bodies} for engine in engines]
+    assert users[0] and users[1] and not users[0] & users[1] and len(users[0] | users[1]) == 6
+
+
+def test_only_routers_that_look_at_prompts_pay_for_an_index(engines: list[FakeEngine]) -> None:
+    urls = [engine.url for engine in engines]
+    for policy, kept_tokens, has in (("min-load", None, False), ("kv-aware", None, True), ("kv-aware", 0, False)):
+        with proxied(urls, policy=policy, kept_tokens=kept_tokens) as proxy:
+            assert (proxy.proxy.router.known.prefixes.sent.size > 0) == has
 
 
 def test_memory_is_read_from_vllms_metrics(engines: list[FakeEngine]) -> None:
@@ -127,6 +177,7 @@ def test_memory_is_read_from_vllms_metrics(engines: list[FakeEngine]) -> None:
         snapshot = proxy.proxy.router.snapshots[0]
         until(lambda: snapshot.total_blocks == 500, "metrics are read")
         assert (snapshot.total_blocks, snapshot.block_tokens, snapshot.free_blocks) == (500, 32, 375)
+        assert snapshot.index_sets == 0
 
 
 # Where engines fail

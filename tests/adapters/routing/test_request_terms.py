@@ -15,6 +15,7 @@ from servegym.adapters.routing.request_terms import (
     parse,
     prompt_tokens,
     request_terms_of,
+    session_of,
 )
 from servegym.adapters.routing.streams import EventCounter
 from servegym.adapters.vllm.terms import Defaults, TermsReader
@@ -107,6 +108,19 @@ def test_chunks_are_equal_up_to_where_prompts_are() -> None:
     assert chunks([[1, 2, 3, 4], [5]]) == [] and chunks([1, 2, 3]) == []
     assert chunks([1, 2, 3, 4] * 2)[0] != chunks([1, 2, 3, 4] * 2)[1], "the same chunk further back is another"
     assert all(0 <= number < 2**31 for number in one)
+    assert chunks([2**70] * 8) == [], "no id, and no reason to fail"
+    assert len(chunks("\ud800" * 8)) == 1
+    assert len(chunks_of({"prompt": "abc"}, False, 16, 0.001)) == 3, "a chunk has a character at least"
+
+
+def test_a_session_is_said_by_a_header_or_in_the_body() -> None:
+    said = session_of({}, {"x-session-id": "ann"})
+    assert 0 <= said < 2**31
+    assert said == session_of({"user": "ann"}, {}) == session_of({"prompt_cache_key": "ann", "user": "bob"}, {})
+    assert said == session_of({"user": "bob"}, {"x-session-id": "ann"}) != session_of({"user": "bob"}, {})
+    for nothing in ({}, {"user": ""}, {"user": 7}, {"user": None}, {"user": ["ann"]}):
+        assert session_of(nothing, {}) == -1
+    assert request_terms_of({"user": "ann"}, {}, 7, TermsReader(MINE))[0].session == said
 
 
 # Streams
