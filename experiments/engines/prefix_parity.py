@@ -26,6 +26,7 @@ from servegym.baselines import registry
 from servegym.errors import ExperimentError
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.deployment import Deployment
+from servegym.simulator.disturbances import Correction
 from servegym.simulator.named_blocks import NAMES_OF_A_CHUNK
 from servegym.simulator.policies import Policy, get_policy
 from servegym.simulator.prefixes import Prompts
@@ -102,7 +103,9 @@ def overwritten_between(before: Memory, now: Memory) -> list[Name]:
     return [plain_name(name) for name in lost]
 
 
-def simulate(workload: Workload, limits: Limits, policy: Policy, profile: Profile) -> tuple[Result, list[Step]]:
+def simulate(
+    workload: Workload, limits: Limits, policy: Policy, profile: Profile, correction: Correction | None = None
+) -> tuple[Result, list[Step]]:
     """The run, and its iterations as the steps of an engine.
 
     Raises ExperimentError where a block got its old name again in the step in which it was overwritten: what was lost
@@ -112,7 +115,7 @@ def simulate(workload: Workload, limits: Limits, policy: Policy, profile: Profil
         profile.device, profile.estimator, limits.blocks, block_tokens=limits.block_tokens, watermark=limits.watermark,
         prefix_caching=limits.prefix_caching,
     )  # fmt: skip
-    simulation = Simulation(Scenario(workload, deployment, policy), record_timeline=True)
+    simulation = Simulation(Scenario(workload, deployment, policy, correction=correction), record_timeline=True)
     memory = []  # before each batch
     while simulation.step():
         memory.append(memory_of(simulation))
@@ -150,13 +153,16 @@ def in_order(step: Step) -> list[Name]:
     return [n for n in step.overwritten if n in free] + sorted(n for n in step.overwritten if n not in free)
 
 
-def first_difference(served: Drive, steps: list[Step]) -> int | None:
-    """The first step that differs; None: they are all the same. (Within a step the order of a batch means nothing.)"""
+def first_difference(served: Drive, steps: list[Step], contents: bool = True) -> int | None:
+    """The first step that differs; None: they are all the same. (Within a step the order of a batch means nothing.)
+
+    contents: what blocks hold counts, not only what is decided.
+    """
 
     def parts(step: Step) -> tuple[Any, ...]:
-        times_s = (step.start_s, step.end_s)
-        return (*times_s, sorted(step.scheduled), step.preempted, step.used_blocks, step.cached_tokens,
-                step.free, in_order(step))  # fmt: skip
+        decided = (step.start_s, step.end_s, sorted(step.scheduled), step.preempted, step.used_blocks,
+                   step.cached_tokens)  # fmt: skip
+        return (*decided, step.free, in_order(step)) if contents else decided
 
     differing = (n for n, (a, b) in enumerate(zip(served.steps, steps, strict=False)) if parts(a) != parts(b))
     return next(differing, None if len(served.steps) == len(steps) else min(len(served.steps), len(steps)))
