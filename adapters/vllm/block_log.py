@@ -105,7 +105,12 @@ class BlockLog:
 
     def _cache_full_blocks(self, own: Callable[..., Any]) -> Callable[..., Any]:
         def call(
-            request: Any, blocks: Sequence[Any], num_cached_blocks: int, num_full_blocks: int, *others: Any, **named: Any
+            request: Any,
+            blocks: Sequence[Any],
+            num_cached_blocks: int,
+            num_full_blocks: int,
+            *others: Any,
+            **named: Any,
         ) -> None:
             own(request, blocks, num_cached_blocks, num_full_blocks, *others, **named)
             if num_full_blocks <= num_cached_blocks:

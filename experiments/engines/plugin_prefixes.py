@@ -82,8 +82,8 @@ def plugged_and_simulated(
 def plugin_lines(profile: Profile) -> Iterator[str]:
     """The table of policies in the plug-in."""
     yield (
-        "| policy | blocks | decisions of both | memory of both | steps | preemptions | found by vLLM | found, simulated |"
-        " hits not as planned |"
+        "| policy | blocks | decisions of both | memory of both | steps | preemptions | found by vLLM |"
+        " found, simulated | hits not as planned |"
     )
     yield "|---|---|---|---|---|---|---|---|---|"
     total, different = 0, 0

@@ -75,7 +75,8 @@ class Engine:
         )
         scenario = Scenario(workload, deployment, policy)
         first = float(workload.table["prompt_tokens"].mean() / workload.table["output_tokens"].mean())
-        self.workload, self.table, self.device, self.size = workload, workload.table, profile.device, limits.block_tokens
+        self.workload, self.table = workload, workload.table
+        self.device, self.size = profile.device, limits.block_tokens
         most = int((self.table["prompt_tokens"] + self.table["output_tokens"]).max())
         self.mirror = CachingMirror(
             policy, policy.numbers(scenario.fact), profile.estimator, limits.blocks, self.size, 0, Correction(), first,
