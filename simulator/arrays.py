@@ -16,7 +16,7 @@ from servegym.simulator.named_blocks import NAMED_BLOCK, Cache, empty_named_bloc
 from servegym.simulator.operators import WHOLE
 from servegym.simulator.policies import Policy, StateFields
 from servegym.simulator.predictors import Predictions
-from servegym.simulator.prefixes import Prompts, empty_stores, sets_of
+from servegym.simulator.prefixes import empty_stores, sets_of
 from servegym.simulator.requests import begin_requests
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.settings import Settings, by_engine
@@ -27,6 +27,7 @@ from servegym.simulator.workload import FIELDS, Workload
 
 FIRST_CAPACITY = 256  # of an engine's queue; doubled whenever it is full
 FIRST_TIMELINE = 4096  # events of the timeline; doubled whenever it is full
+GIVEN = tuple(name for name in layout.REQUEST.names or () if name in FIELDS)  # of a request, by the workload
 
 
 def functions_of(scenario: Scenario, settings: Settings) -> Functions:
@@ -57,14 +58,14 @@ def fresh_simulation_state(scenario: Scenario, settings: Settings, recording: bo
     tables = sizes | state_sizes(states, sizes["engines"], requests, clients, applications)
     tables["slots"] = capacity if any(state.tasks for state in states) else 0
     status = np.zeros(1, layout.RUN_STATUS)
-    status[0].deciding_engine = status[0].deciding_request = status[0].router.decided = -1
-    status[0].scaler.interval_s = settings.interval_s
-    status[0].scaler.next_check_s = settings.interval_s or np.inf
-    status[0].scaler.next_ready_s = np.inf
-    status[0].router.moving = settings.router.moves_engines
-    status[0].recording = recording
-    status[0].signals.delay_s = settings.cluster.signal_delay_s
-    status[0].buffered_first_token = scenario.gain.buffered_first_token
+    status["deciding_engine"] = status["deciding_request"] = status["router"]["decided"] = -1
+    scaler = status["scaler"]
+    scaler["interval_s"], scaler["next_check_s"] = settings.interval_s, settings.interval_s or np.inf
+    scaler["next_ready_s"] = np.inf
+    status["router"]["moving"] = settings.router.moves_engines
+    status["recording"] = recording
+    status["signals"]["delay_s"] = settings.cluster.signal_delay_s
+    status["buffered_first_token"] = scenario.gain.buffered_first_token
     workload = scenario.workload
     status["front"] = front_of(requests, workload.turns, scenario.clients, scenario.max_concurrency)
     front_end = scenario.front_end or NO_FRONT_END
@@ -90,7 +91,7 @@ def engines_state(pools: tuple[Deployment, ...], sizes: dict[str, int], **given:
     given: those with contents."""
     of_pools = {
         "blocks": empty_blocks([pool.total_blocks for pool in pools for _ in range(pool.engines)]),
-        "cache": Cache(np.zeros((0, 0), NAMED_BLOCK), np.zeros(0, "i4"), 0, np.zeros(1, "i8"), np.zeros(0, "i4")),
+        "cache": Cache(np.zeros((0, 0), NAMED_BLOCK), np.zeros(0, "i4"), *no_chunks()),
         "device": by_engine(pools, [pool.device.coefficients for pool in pools]),
         "estimate": by_engine(pools, [pool.estimator.coefficients for pool in pools]),
         "fitted": by_engine(pools, [as_fitted(pool.estimator) for pool in pools]),
@@ -117,7 +118,7 @@ def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Setti
         "router_fields": len(settings.router.state.engine),
         "scaler_fields": len(settings.scaler.state.engine),
         "followings": len(following),
-        "entering": len(run.requests) if run.status[0].front_end.delays else 0,
+        "entering": len(run.requests) if run.status["front_end"]["delays"][0] else 0,
     }
     return fresh(
         RouterState,
@@ -173,7 +174,7 @@ def fresh_prefixes(workload: Workload, sets: np.ndarray, engines: np.ndarray) ->
     prompts, sent = workload.prefixes, empty_stores(sets)
     told = empty_named_blocks([int(engine["total_blocks"] * engine["cache"]["publishes"]) for engine in engines])
     if prompts is None:
-        return Prefixes(0, np.zeros(1, "i8"), np.zeros(0, "i4"), sent, told)
+        return Prefixes(*no_chunks(), sent, told)
     return Prefixes(prompts.chunk_tokens, *prompts.of_prompts(workload.table["prompt_tokens"]), sent, told)
 
 
@@ -186,9 +187,15 @@ def fresh_cache(pools: tuple[Deployment, ...], workload: Workload) -> Cache:
     """Blocks of the engines that cache prefixes, and room in the tables for each block a request may come to hold."""
     blocks = [pool.total_blocks * pool.caches_prefixes(workload) for pool in pools for _ in range(pool.engines)]
     cells = int(cells_of(pools, workload).sum())
-    prompts = workload.prefixes or Prompts(1, np.zeros(1, "i8"), np.zeros(0, "i4"))
-    chunk_tokens = 0 if workload.prefixes is None else prompts.chunk_tokens
-    return Cache(empty_named_blocks(blocks), np.zeros(cells, "i4"), chunk_tokens, prompts.offsets, prompts.chunks)
+    prompts, chunks = workload.prefixes, no_chunks()
+    if prompts is not None:
+        chunks = (prompts.chunk_tokens, prompts.offsets, prompts.chunks)
+    return Cache(empty_named_blocks(blocks), np.zeros(cells, "i4"), *chunks)
+
+
+def no_chunks() -> tuple[int, np.ndarray, np.ndarray]:
+    """Of a workload that says nothing of how prompts begin: chunk_tokens, offsets, chunks."""
+    return 0, np.zeros(1, "i8"), np.zeros(0, "i4")
 
 
 def cells_of(pools: tuple[Deployment, ...], workload: Workload) -> np.ndarray:
@@ -224,7 +231,7 @@ def as_fitted(estimator: EstimatorModel) -> np.ndarray:
 def fresh_requests(scenario: Scenario, settings: Settings) -> np.ndarray:
     table, predictions = scenario.workload.table, settings.predictions
     requests = zeros(len(table), layout.REQUEST)
-    for field in set(layout.REQUEST.names or ()) & set(FIELDS):
+    for field in GIVEN:
         requests[field] = table[field]
     requests["first_token_gain"], requests["decode_token_gain"] = scenario.gain.token_gains(table)
     requests["client"], requests["application"] = settings.clients, settings.applications

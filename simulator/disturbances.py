@@ -40,7 +40,7 @@ class Disturbance:
             raise DeploymentError(f"disturbance: shift_ratio is {self.shift_ratio}; it should be above 0")
 
     def to_array(self) -> np.ndarray:
-        return np.array([dataclasses.astuple(self)], DISTURBANCE)
+        return np.array([tuple(vars(self).values())], DISTURBANCE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Correction:
             )
 
     def to_array(self) -> np.ndarray:
-        return np.array([dataclasses.astuple(self)], CORRECTION)
+        return np.array([tuple(vars(self).values())], CORRECTION)
 
 
 @kernel

@@ -47,7 +47,7 @@ def array(item: Any, dimensions: int = 1) -> types.Array:
 @functools.cache
 def declared(kind: type) -> dict[str, Field | Value]:
     """The fields of a tuple as they are declared, by name. Raises TypeError for one without a declaration."""
-    found = {}
+    found: dict[str, Field | Value] = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
         said = [one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Field | Value)]
         if not said:
@@ -66,9 +66,9 @@ def numba_type(kind: type) -> types.NamedTuple:
 
 def zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
     """Zeros; rows of whole cache lines start at one."""
-    dtype = np.dtype(dtype)
-    if dtype.itemsize % CACHE_LINE:
+    if np.dtype(dtype).itemsize % CACHE_LINE:
         return np.zeros(shape, dtype)
+    dtype = np.dtype(dtype)
     whole = (shape,) if isinstance(shape, int) else shape
     size = math.prod(whole) * dtype.itemsize
     raw = np.zeros(size + CACHE_LINE, "u1")
@@ -81,26 +81,32 @@ def fresh(kind: type[Tuple], sizes: Mapping[str, int], **given: Any) -> Tuple:
 
     Raises TypeError for an array that is not as it is declared: kernels trust it to be.
     """
-    values = []
-    for name, one in declared(kind).items():
-        if name not in given and isinstance(one, Field):
-            values.append(zeros(tuple(sizes[axis] if isinstance(axis, str) else axis for axis in one.shape), one.dtype))
-            continue
-        value = given.pop(name)
-        if isinstance(one, Field):
-            must_fit(f"{kind.__name__}.{name}", value, one, sizes)
-        values.append(value)
-    if given:
-        raise TypeError(f"{kind.__name__} has no {', '.join(given)}")
-    return kind(*values)
+    made = {}
+    for name, one in arrays_of(kind):
+        shape = tuple([sizes.get(axis, axis) if isinstance(axis, str) else axis for axis in one.shape])
+        value = given.get(name)
+        if value is None:
+            made[name] = zeros(shape, one.dtype)
+        elif not fits(value, one.dtype, shape):
+            wanted = f"{one.dtype}{list(shape)}"
+            raise TypeError(f"{kind.__name__}.{name} is {value.dtype}{list(value.shape)}; it should be {wanted}")
+    if unknown := given.keys() - declared(kind).keys():
+        raise TypeError(f"{kind.__name__} has no {', '.join(sorted(unknown))}")
+    return kind(**given, **made)
 
 
-def must_fit(name: str, value: np.ndarray, one: Field, sizes: Mapping[str, int]) -> None:
-    """Raise TypeError for an array that is not as it is declared. An axis of which no size is given has any length."""
-    wanted = tuple(sizes.get(axis, axis) if isinstance(axis, str) else axis for axis in one.shape)
-    fits = len(wanted) == value.ndim and value.dtype == one.dtype and value.flags.c_contiguous
-    if not fits or any(isinstance(n, int) and n != m for n, m in zip(wanted, value.shape, strict=True)):
-        raise TypeError(f"{name} is {value.dtype}{list(value.shape)}; it should be {one.dtype}{list(wanted)}")
+@functools.cache
+def arrays_of(kind: type) -> tuple[tuple[str, Field], ...]:
+    """The fields that are arrays, with their names."""
+    return tuple((name, one) for name, one in declared(kind).items() if isinstance(one, Field))
+
+
+def fits(value: np.ndarray, dtype: np.dtype, shape: tuple[str | int, ...]) -> bool:
+    """Whether an array is as it is declared. An axis of which no size is given, only a name, has any length."""
+    alike = value.shape == shape or (
+        len(shape) == value.ndim and all(n == m or isinstance(n, str) for n, m in zip(shape, value.shape, strict=True))
+    )
+    return alike and value.dtype == dtype and value.flags.c_contiguous
 
 
 def longer(arrays: Tuple, sizes: Mapping[str, int]) -> Tuple:
@@ -126,7 +132,12 @@ def copied(arrays: Tuple) -> Tuple:
         value = getattr(arrays, name)
         if isinstance(one, Field):
             changed[name] = zeros(value.shape, one.dtype)
-            changed[name][...] = value
+            bytes_of(changed[name])[...] = bytes_of(value)  # rows of records would be copied field by field
         elif isinstance(one.type, types.NamedTuple):
             changed[name] = copied(value)
     return arrays._replace(**changed)  # type: ignore[attr-defined]
+
+
+def bytes_of(contiguous: np.ndarray) -> np.ndarray:
+    """uint8[...]: the same memory."""
+    return contiguous.reshape(-1).view("u1")

@@ -50,6 +50,8 @@ CACHE = numba_type(Cache)
 def empty_named_blocks(counts: list[int]) -> np.ndarray:
     """NAMED_BLOCK[engines, most blocks]: so many blocks of each engine, free and without names, 0 the first."""
     table = np.zeros((len(counts), max(counts)), NAMED_BLOCK)
+    if not table.size:
+        return table
     for field in ("older", "newer", "oldest", "newest"):
         table[field] = -1
     table["changed"] = UNCHANGED

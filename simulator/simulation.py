@@ -27,6 +27,7 @@ from servegym.simulator.signatures import (
     StateTables,
     state_view,
 )
+from servegym.simulator.state import RouterState, SimulationState
 from servegym.simulator.statuses import AT_BATCHES, DECISION, DONE, PAUSED, QUEUE_FULL, SIGNALS_FULL, TIMELINE_FULL
 
 
@@ -57,13 +58,23 @@ class Simulation:
         for who, function in policy_functions(self.settings):
             ensure_compiled(who, function)
         self.functions = functions_of(scenario, self.settings)
-        self.reset()
+        self.start: tuple[SimulationState, RouterState] | None = None  # kept once somebody goes back to it
+        self._begin(self._fresh())
         self.loop = loop_of(self.arrays, self.router_state)
 
     def reset(self) -> None:
         """Back to the start of the scenario."""
-        self.arrays = fresh_simulation_state(self.scenario, self.settings, self.record_timeline)
-        self.router_state = fresh_router_state(self.arrays, self.scenario, self.settings)
+        if self.start is None:
+            self.start = self._fresh()
+        arrays, router_state = self.start
+        self._begin((copied(arrays), copied(router_state)))
+
+    def _fresh(self) -> tuple[SimulationState, RouterState]:
+        arrays = fresh_simulation_state(self.scenario, self.settings, self.record_timeline)
+        return arrays, fresh_router_state(arrays, self.scenario, self.settings)
+
+    def _begin(self, start: tuple[SimulationState, RouterState]) -> None:
+        self.arrays, self.router_state = start
         self.failures: list[Failure] = []  # what functions of the scenario have raised
         self.wall_s = 0.0
         self.ended = False

@@ -96,6 +96,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"hopeless": "leave-out", "gamma": 0.1, "eta": 0.02},
     ],
     "fairbatching": [{}, {"near": 0.0}, {"near": 1.0, "eta": 0.03}, {"near": 1000.0, "eta": 0.006}],
+    "fixed-drafts": [{}, {"most_drafts": 0, "token_budget": 64}, {"most_drafts": 2, "max_sequences": 5}],
+    "smartspec": [{}, {"acceptance": 0.0, "memory": 4.0}, {"acceptance": 1.0, "memory": 1.0, "token_budget": 64}],
     "fastserve-mlfq": [
         {},
         {"promote_after_s": 0.1, "batch_size": 4},

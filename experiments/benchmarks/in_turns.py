@@ -2,6 +2,7 @@
 
     git worktree add ../before v0.1.0
     python -m servegym.experiments.benchmarks.in_turns ../before .
+    python -m servegym.experiments.benchmarks.in_turns ../before . --pairs 20 --only reset env.reset
 
 A machine's speed drifts by more than a version changes it, within minutes. So each version has one process that stays,
 and they take turns of a tenth of a second or so: one pair (before, after), the next the other way round. Reported is
@@ -18,10 +19,14 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+from rich.console import Console
+from rich.progress import track
 from scipy.stats import binom
 
 from servegym.errors import ExperimentError
@@ -53,11 +58,13 @@ class Tree:
         self.environment = os.environ | {"PYTHONPATH": str(source), "SERVEGYM_CACHE": cache}
         self.process: subprocess.Popen[str] | None = None
 
-    def prepare(self) -> tuple[list[str], float]:
+    def prepare(self, wanted: Sequence[str]) -> tuple[list[str], float]:
         """Begin the process of cases: their names, and the processor seconds it took to compile and prepare them."""
-        command = [sys.executable, "-P", str(CASES)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self.process = subprocess.Popen(command, env=self.environment, text=True, **pipes)
+        command = [sys.executable, "-P", str(CASES), *wanted]
+        pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+        self.process = subprocess.Popen(
+            command, env=self.environment, text=True, stdin=pipe, stdout=pipe, stderr=nowhere
+        )
         answer = self.answer()
         return answer["names"], answer["prepared_s"]
 
@@ -67,7 +74,7 @@ class Tree:
         print(name, file=self.process.stdin, flush=True)
         return self.answer()
 
-    def answer(self):
+    def answer(self) -> Any:
         assert self.process is not None and self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -93,27 +100,29 @@ def children_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def compare(before: Path, after: Path, pairs: int) -> list[str]:
-    """The lines of a table: of each case the milliseconds of both, the median ratio and its interval."""
+def compare(before: Path, after: Path, pairs: int, wanted: Sequence[str]) -> list[str]:
+    """The lines of a table: of each case the milliseconds of both, the median ratio and its interval.
+
+    wanted: names of cases; none: all of them, whole processes too. Raises ExperimentError.
+    """
     with ExitStack() as stack:
         caches = [stack.enter_context(tempfile.TemporaryDirectory()) for _ in range(2)]
         trees = [Tree(root, cache) for root, cache in zip((before, after), caches, strict=True)]
         for tree in trees:
             stack.callback(tree.close)
-        simulated = [tree.whole(*PROCESSES["servegym simulate"])[0] for tree in trees]
-        prepared = [tree.prepare() for tree in trees]
-        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in (*prepared[0][0], *PROCESSES)}
-        for k in range(pairs):
+        once = {} if wanted else {"first simulate ever, s": [tree.whole(*SIMULATE)[0] for tree in trees]}
+        (names, first_s), (_, second_s) = [tree.prepare(wanted) for tree in trees]
+        once["all cases compiled, s"] = [first_s, second_s]
+        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in (*names, *({} if wanted else PROCESSES))}
+        for k in track(range(pairs), "pairs", console=Console(stderr=True)):
             for name, found in taken.items():
-                if name in PROCESSES and k % PROCESS_SHARE:
-                    continue
-                found.append(pair_of(trees, name, k))
-        peaks = [float(tree.whole(*MEMORY)[1]) / 1e6 for tree in trees]
+                if name not in PROCESSES or k % PROCESS_SHARE == 0:
+                    found.append(pair_of(trees, name, k))
+        if not wanted:
+            once["1,000,000 requests, MB"] = [float(tree.whole(*MEMORY)[1]) / 1e6 for tree in trees]
     lines = [f"{'case':<26}{'before':>10}{'after':>10}{'ratio':>8}  95 % interval, pairs"]
-    lines.append(line_of("first simulate ever, s", *simulated))
-    lines.append(line_of("all cases compiled, s", prepared[0][1], prepared[1][1]))
-    lines += [case_line(name, found) for name, found in taken.items()]
-    return [*lines, line_of("1,000,000 requests, MB", *peaks)]
+    lines += [f"{name:<26}{old:>10.1f}{new:>10.1f}{new / old:>8.2f}" for name, (old, new) in once.items()]
+    return [*lines, *(case_line(name, found) for name, found in taken.items())]
 
 
 def pair_of(trees: list[Tree], name: str, k: int) -> tuple[float, float]:
@@ -124,15 +133,12 @@ def pair_of(trees: list[Tree], name: str, k: int) -> tuple[float, float]:
     return turns[0], turns[1]
 
 
-def line_of(name: str, before: float, after: float) -> str:
-    return f"{name:<26}{before:>10.1f}{after:>10.1f}{after / before:>8.2f}"
-
-
 def case_line(name: str, found: list[tuple[float, float]]) -> str:
     before, after = (1e3 * median(pair[k] for pair in found) for k in (0, 1))
     ratios = sorted(new / old for old, new in found)
     low, high = median_interval(ratios)
-    return f"{name + ', ms':<26}{before:>10.2f}{after:>10.2f}{median(ratios):>8.3f}  {low:.3f} to {high:.3f}, {len(found)}"
+    times = f"{name + ', ms':<26}{before:>10.2f}{after:>10.2f}"
+    return f"{times}{median(ratios):>8.3f}  {low:.3f} to {high:.3f}, {len(found)}"
 
 
 def median_interval(ordered: list[float]) -> tuple[float, float]:
@@ -146,9 +152,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("before", type=Path, help="a checkout of one version")
     parser.add_argument("after", type=Path, help="of the other")
     parser.add_argument("--pairs", type=int, default=60, help="turns of each case in both")
+    parser.add_argument("--only", nargs="+", metavar="CASE", default=(), help='"reset" "env.reset"; by default all')
     given = parser.parse_args(arguments)
     try:
-        print("\n".join(compare(given.before, given.after, given.pairs)))
+        print("\n".join(compare(given.before, given.after, given.pairs, given.only)))
     except ExperimentError as error:
         print(error, file=sys.stderr)
         return 2

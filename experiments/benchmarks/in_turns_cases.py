@@ -5,6 +5,7 @@ imports only names that stand in both. On standard input comes the name of a cas
 the processor seconds that one turn of it took, of all threads. The first answer is what it took to prepare them all.
 """
 
+import functools
 import json
 import sys
 import time
@@ -39,8 +40,8 @@ def fresh_episodes():
     return repeated(simulation.reset, 100)
 
 
-def overloaded(queued, rate_per_s):
-    return run_of(Simulation(overload.overloaded(rate_per_s, queued)))
+def overloaded(queued):
+    return run_of(Simulation(overload.overloaded(overload.saturation_per_s(REQUESTS), queued)))
 
 
 def many_engines(router):
@@ -102,24 +103,24 @@ def repeated(call, times, numbered=False):
 
 
 def cases():
-    rate_per_s = overload.saturation_per_s(REQUESTS)
+    """What prepares each case, by its name."""
     return {
-        "sarathi-fcfs": one_engine(scenarios.SCHEDULER),
-        "slide-batching": one_engine("slide-batching"),
-        "vllm-v1": one_engine("vllm-v1"),
-        "reset": fresh_episodes(),
-        **{f"overload to {queued}": overloaded(queued, rate_per_s) for queued in QUEUED},
-        **{f"{ENGINES} engines, {router}": many_engines(router) for router in cluster.BOUNDS_S},
-        "vector steps": batching(environments.ONE_ENGINE),
-        "vector steps, load 1.6": batching(environments.OVERLOADED),
-        "routing steps": routing(),
-        "env.step": single(),
-        "env.reset": new_episodes(),
+        "sarathi-fcfs": lambda: one_engine(scenarios.SCHEDULER),
+        "slide-batching": lambda: one_engine("slide-batching"),
+        "vllm-v1": lambda: one_engine("vllm-v1"),
+        "reset": fresh_episodes,
+        **{f"overload to {queued}": functools.partial(overloaded, queued) for queued in QUEUED},
+        **{f"{ENGINES} engines, {router}": functools.partial(many_engines, router) for router in cluster.BOUNDS_S},
+        "vector steps": lambda: batching(environments.ONE_ENGINE),
+        "vector steps, load 1.6": lambda: batching(environments.OVERLOADED),
+        "routing steps": routing,
+        "env.step": single,
+        "env.reset": new_episodes,
     }
 
 
-def main():
-    known = cases()
+def main(wanted):
+    known = {name: prepare() for name, prepare in cases().items() if not wanted or name in wanted}
     for run in known.values():  # compiles, and fills what is filled once
         run()
     print(json.dumps({"names": list(known), "prepared_s": time.process_time()}), flush=True)
@@ -128,4 +129,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

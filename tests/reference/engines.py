@@ -96,6 +96,8 @@ class Engine:
     memory: Memory | None = None  # None: it does not cache prefixes
     kv_events: bool = False  # and if it does, it tells the router what it has
     speculation: Speculation = field(default_factory=Speculation)  # of no drafts
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     operators: "Operators | None" = None  # None: one layer of one
     rounds: int = 0
     blocking_s: list[float] = field(default_factory=list)  # of each preemption: a suspension that a round wanted

@@ -213,6 +213,8 @@ class Simulation:
             engine.computed_tokens += tokens
             drafted = tokens - 1 if r.decoding else 0
             accepted = engine.speculation.accepted(r, drafted)
+            engine.drafted_tokens += drafted
+            engine.accepted_tokens += accepted
             r.computed += tokens - drafted + accepted
             if engine.memory is not None:
                 engine.memory.name(r, r.computed)

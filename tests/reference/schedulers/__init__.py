@@ -12,6 +12,7 @@ from .proserve import Edf, Sjf, SlideBatching
 from .qoserve import Medha, Qoserve
 from .sarathi import SarathiEdf, SarathiFcfs, SarathiPriority, SarathiSjf, SarathiSrpf
 from .semantic import Hpjf, Semantic, Slots, SlotsSjf
+from .smartspec import FixedDrafts, SmartSpec
 from .vllm import VllmFcfs, VllmV1
 from .vtc import WeightedVtc
 
@@ -22,6 +23,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "edf": Edf,
     "fairbatching": FairBatching,
     "fastserve-mlfq": FastserveMlfq,
+    "fixed-drafts": FixedDrafts,
     "flow-prefill": FlowPrefill,
     "hpjf": Hpjf,
     "llumnix-reserve": LlumnixReserve,
@@ -38,6 +40,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "slide-batching": SlideBatching,
     "expected-gain": ExpectedGain,
     "slots-fcfs": Slots,
+    "smartspec": SmartSpec,
     "slots-sjf": SlotsSjf,
     "vllm-fcfs": VllmFcfs,
     "vllm-v1": VllmV1,
