@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from servegym.adapters.vllm.caching_mirror import CachingMirror
 from servegym.adapters.vllm.metrics import Metrics
 from servegym.adapters.vllm.mirror import Mirror, Plan
 from servegym.adapters.vllm.settings import Settings
@@ -154,10 +155,12 @@ def decisions_for(
     watermark_blocks: int,
     warn: Callable[[str], None],
     chunks: bool = True,
+    context_blocks: int = 0,
 ) -> Decisions:
-    """The settings' artifact, ready to decide for an engine. chunks: it can compute a prompt in parts.
+    """The settings' artifact, ready to decide for an engine.
 
-    Raises ServegymError for what cannot.
+    chunks: it can compute a prompt in parts. context_blocks: the most that a request can hold, where plans are to go by
+    what is in the prefix cache; 0: they do not. Raises ServegymError for what cannot.
     """
     artifact = load_artifact(settings.policy)
     policy, estimator = scheduler_of(artifact), estimator_of(artifact, settings)
@@ -170,10 +173,11 @@ def decisions_for(
     correction = Correction() if settings.correct else None
 
     def mirror() -> Mirror:
-        return Mirror(
+        engine = (
             policy, numbers, estimator, total_blocks, block_tokens, watermark_blocks, correction,
             defaults.first_token_weight, chunks,
         )  # fmt: skip
+        return CachingMirror(*engine, context_blocks=context_blocks) if context_blocks else Mirror(*engine)
 
     warm_up(mirror(), reader.read(None, 0))
     return Decisions(mirror(), reader, settings.decision_limit_s, metrics, warn)

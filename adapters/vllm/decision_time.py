@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.adapters.vllm.driving import Limits, make_request, make_scheduler
+from servegym.adapters.vllm.driving import MOST_ID, Limits, block_hasher, make_request, make_scheduler
 from servegym.baselines import registry
 from servegym.baselines.artifact import Artifact, save_artifact
 from servegym.latency_models.profile import load_profile
@@ -26,10 +26,13 @@ from servegym.simulator.workload import Workload
 
 BOUND_S = 1e-3
 OUTPUT_TOKENS = 10_000  # of the running requests: they go on decoding
+SHARED_TOKENS = 64  # at the beginning of all prompts, where prefixes are cached
 
 
-def measure(policy: str, running: int, waiting: int, steps: int, enforce: str, seed: int = 0) -> dict[str, Any]:
-    """Times of decisions with so many requests, in microseconds."""
+def measure(
+    policy: str, running: int, waiting: int, steps: int, enforce: str, prefix_caching: bool = False, seed: int = 0
+) -> dict[str, Any]:
+    """Times of decisions with so many requests, in microseconds. With prefix caching their prompts begin alike."""
     registry.load()
     profile, random = load_profile("h200-llama3-8b"), np.random.default_rng(seed)
     total = running + waiting
@@ -58,7 +61,8 @@ def measure(policy: str, running: int, waiting: int, steps: int, enforce: str, s
         from servegym.adapters.vllm import Scheduler
 
         config = {"servegym": {"policy": str(path), "enforce": enforce, "decision_limit_s": 10.0}}
-        scheduler = make_scheduler(Scheduler, Limits(profile.kv.total_blocks, max_num_seqs=running), config)
+        limits = Limits(profile.kv.total_blocks, max_num_seqs=running, prefix_caching=prefix_caching)
+        scheduler = make_scheduler(Scheduler, limits, config)
     return _step(scheduler, workload, running, waiting, steps)
 
 
@@ -89,10 +93,14 @@ def _step(scheduler: Any, workload: Workload, running: int, waiting: int, steps:
     taking_in: list[float] = []
     own: list[float] = []
     added = 0
+    hasher = block_hasher(scheduler.block_size) if scheduler.kv_cache_manager.enable_caching else None
     while len(walls) < steps:
         wanted = running if len(scheduler.running) < running else running + waiting
         while len(scheduler.requests) < min(wanted, len(workload)):
-            scheduler.add_request(make_request(workload.table[added], added))
+            row = workload.table[added]
+            own_ids = np.random.default_rng(added).integers(MOST_ID, size=int(row.prompt_tokens) - SHARED_TOKENS)
+            prompt = None if hasher is None else [5] * SHARED_TOKENS + own_ids.tolist()
+            scheduler.add_request(make_request(row, added, prompt, hasher))
             added += 1
         output = scheduler.schedule()
         ids = list(output.num_scheduled_tokens)
@@ -132,8 +140,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--waiting", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--enforce", choices=("exact", "order"), default="exact")
+    parser.add_argument("--prefix-caching", action="store_true")
     given = parser.parse_args(arguments)
-    print(json.dumps(measure(given.policy, given.running, given.waiting, given.steps, given.enforce), indent=2))
+    sizes = given.running, given.waiting, given.steps
+    print(json.dumps(measure(given.policy, *sizes, given.enforce, given.prefix_caching), indent=2))
 
 
 if __name__ == "__main__":

@@ -199,9 +199,13 @@ def make_request(
     )
 
 
-def drive(scheduler: Any, workload: Workload, device: LatencyModel, most_steps: int = 10**6) -> Drive:
+def drive(
+    scheduler: Any, workload: Workload, device: LatencyModel, most_steps: int = 10**6, contents: bool = True
+) -> Drive:
     """Serve a workload, every step taking what the device model says. A step that schedules nothing takes no time.
 
+    contents: where prefixes are cached, steps say what free blocks hold and what was overwritten (which takes a number
+    for each free block and step).
     Raises VllmError where requests wait and nothing is ever scheduled.
     """
     from vllm.v1.outputs import ModelRunnerOutput
@@ -216,7 +220,7 @@ def drive(scheduler: Any, workload: Workload, device: LatencyModel, most_steps: 
     caching = scheduler.kv_cache_manager.enable_caching
     hasher = block_hasher(scheduler.block_size) if caching else None
     ids_of = [token_ids(workload, index) for index in range(len(table))] if caching else None
-    watch, requests = PoolWatch(pool), list[Any]()
+    watch, requests = PoolWatch(pool) if caching and contents else None, list[Any]()
     kept: list[tuple[list[bytes | None], list[bytes]]] = []  # of each step: the free blocks before it, and overwritten
     idle_steps = 0
     while arrived < len(table) or scheduler.has_unfinished_requests():
@@ -227,7 +231,7 @@ def drive(scheduler: Any, workload: Workload, device: LatencyModel, most_steps: 
             requests.append(make_request(table[arrived], arrived, prompt, hasher))
             scheduler.add_request(requests[-1])
             arrived += 1
-        free = watch.free() if caching else []
+        free = watch.free() if watch is not None else []
         output = scheduler.schedule()
         scheduled = output.num_scheduled_tokens
         used = usable - pool.get_num_free_blocks()
@@ -252,10 +256,10 @@ def drive(scheduler: Any, workload: Workload, device: LatencyModel, most_steps: 
             batch = [(int(i), n) for i, n in scheduled.items()]
             preempted = {int(i) for i in output.preempted_req_ids or ()}
             steps.append(Step(start_s, now_s, batch, preempted, used, had))
-            kept.append((free, watch.overwritten()))
+            kept.append((free, watch.overwritten() if watch is not None else []))
             if len(steps) >= most_steps:
                 break
-    if caching:
+    if watch is not None:
         names = names_by_key(requests, workload, scheduler.block_size)
         for step, (free, overwritten) in zip(steps, kept, strict=True):
             step.free = [None if key is None else names[key] for key in free]

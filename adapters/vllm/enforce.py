@@ -16,6 +16,7 @@ from typing import Any
 from vllm.v1.core.sched.request_queue import SchedulingPolicy, create_request_queue
 from vllm.v1.request import RequestStatus
 
+from servegym.adapters.vllm.hits import Hits
 from servegym.adapters.vllm.mirror import Plan
 
 HOOKS = ("_reserve_prefill_lookahead", "_preempt_request")  # of vLLM's scheduler, where exact
@@ -26,10 +27,18 @@ class Enforcer:
     """Enforces decisions on one of vLLM's schedulers.
 
     exact: which of the two. own_order: the sort keys of vLLM's own order, (of a waiting request, of a running one).
+    hits: where exact, has vLLM find in its prefix cache what was planned; None: plans do not go by what is there.
     """
 
-    def __init__(self, scheduler: Any, exact: bool, own_order: tuple[Callable[[Any], Any], Callable[[Any], Any]]):
+    def __init__(
+        self,
+        scheduler: Any,
+        exact: bool,
+        own_order: tuple[Callable[[Any], Any], Callable[[Any], Any]],
+        hits: Hits | None = None,
+    ):
         self.scheduler, self.exact, self.own_order = scheduler, exact, own_order
+        self.hits = hits if exact else None
         self.own_policy = scheduler.policy
         self.cap = "max_num_active_reqs" if hasattr(scheduler, "max_num_active_reqs") else "max_num_running_reqs"
         self.disordered = False
@@ -56,6 +65,8 @@ class Enforcer:
             return
         scheduler = self.scheduler
         self._take_order()
+        if self.hits is not None:
+            self._hold_hits(self.hits, plan, request_of)
         if self.exact:
             self._evict(plan, request_of)
         batch = [request_of[slot] for slot in plan.slots.tolist()]
@@ -76,8 +87,10 @@ class Enforcer:
         self._set(scheduler, "max_num_scheduled_tokens", most)
         places = len(scheduler.running) + len(admitted) + len(blocked) + scheduler.num_waiting_for_streaming_input
         self._set(scheduler, self.cap, max(min(places, self.most_running), len(scheduler.running)))
-        self._set(scheduler, "scheduler_reserve_full_isl", plan.reserve_context)
-        self._set(scheduler.kv_cache_manager, "watermark_blocks", plan.watermark_blocks)
+        # With hits held, free blocks are fewer than when the packer applied these rules, in its order: once is enough.
+        applied = self.hits is not None and not blocked
+        self._set(scheduler, "scheduler_reserve_full_isl", plan.reserve_context and not applied)
+        self._set(scheduler.kv_cache_manager, "watermark_blocks", 0 if applied else plan.watermark_blocks)
 
     def restore(self) -> None:
         """vLLM's own limits again."""
@@ -85,6 +98,8 @@ class Enforcer:
             setattr(owner, name, value)
         self.saved.clear()
         self.chunks = None
+        if self.hits is not None:
+            self.hits.let_go()
         if self.hidden:
             self.scheduler.running.extend(self.hidden)
             self.hidden = []
@@ -97,6 +112,14 @@ class Enforcer:
         if hasattr(owner, name):
             self.saved.append((owner, name, getattr(owner, name)))
             setattr(owner, name, value)
+
+    def _hold_hits(self, hits: Hits, plan: Plan, request_of: Mapping[int, Any]) -> None:
+        """Those who are given memory find what they are planned to find."""
+        evicted = set(plan.evicted.tolist())
+        for slot, tokens in zip(plan.slots.tolist(), plan.cached.tolist(), strict=True):
+            request = request_of[slot]
+            if request.status is not RequestStatus.RUNNING or slot in evicted:
+                hits.hold(slot, request.request_id, tokens)
 
     def _evict(self, plan: Plan, request_of: Mapping[int, Any]) -> None:
         """Those who give up their memory do so now: vLLM admits nobody in a step in which it has preempted itself."""

@@ -8,7 +8,7 @@ import numpy as np
 from numba import types
 
 from servegym.simulator import batches
-from servegym.simulator.compilation import compiled
+from servegym.simulator.compilation import compiled, kernel
 from servegym.simulator.disturbances import correct
 from servegym.simulator.iterations import correct_estimator, decider_of
 from servegym.simulator.memory import blocks_for, grow, release
@@ -67,6 +67,17 @@ def plan_batch(run, functions, now_s, most_tokens, most_chunk_tokens, most_holde
     return FORMED
 
 
+@kernel
+def forget_blocks(run, request):
+    """The request has no blocks any more. Where prefixes are cached, what becomes of them is replayed."""
+    engine = run.engines[0]
+    if engine.cache.on == 0:
+        release(request, engine, run.blocks[0])
+    elif request.blocks > 0:
+        engine.holders -= 1
+        request.blocks = 0
+
+
 settle_signature = types.void(
     SIMULATION_STATE, FUNCTIONS, QUEUE, QUEUE, QUEUE, QUEUE, QUEUE, types.float64
 )  # evicted slots; scheduled slots, their tokens, computed and emitted tokens after it; now, s
@@ -81,7 +92,7 @@ def settle_batch(run, functions, evicted, slots, tokens, computed, emitted, now_
     engine, status, sums = run.engines[0], run.status[0], run.sums[0]
     for k in range(evicted.shape[0]):
         request = run.requests[evicted[k]]
-        release(request, engine, run.blocks[0])
+        forget_blocks(run, request)
         request.computed_tokens = 0
         request.admitted = 0
         status.evictions += 1
@@ -102,7 +113,7 @@ def settle_batch(run, functions, evicted, slots, tokens, computed, emitted, now_
         request.computed_tokens = computed[k]
         request.emitted_tokens = emitted[k]
         need = blocks_for(request.computed_tokens, engine.block_tokens) - request.blocks
-        if need > 0:
+        if need > 0 and engine.cache.on == 0:  # else the blocks are those that vLLM says (block_kernels.py)
             grow(request, engine, run.blocks[0], need)
         engine.scheduled_tokens += tokens[k]
     engine.iterations += 1
@@ -166,7 +177,7 @@ def leave(run, slots, delivered, finished):
     engine, queue = run.engines[0], run.queues[0]
     for k in range(slots.shape[0]):
         request = run.requests[slots[k]]
-        release(request, engine, run.blocks[0])
+        forget_blocks(run, request)
         if finished:
             request.emitted_tokens = delivered[slots[k]]
             count_finished(run.state, 0, request)

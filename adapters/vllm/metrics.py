@@ -18,6 +18,8 @@ COUNTERS = {
     "late": "decisions that took longer than the limit",
     "deviating_steps": "steps in which vLLM scheduled something else than was decided",
     "deviating_tokens": "tokens by which those steps differed",
+    "found_tokens": "tokens that requests found in the prefix cache when they were admitted",
+    "deviating_hits": "requests that vLLM scheduled with other tokens computed before than was decided",
     "broken": "errors in the plug-in itself: vLLM decides alone from then on",
     "tokens": "tokens that came out",
     "tokens_on_time": "tokens that came out before their deadlines",

@@ -31,18 +31,19 @@ from servegym.simulator.signatures import StateTables
 from servegym.simulator.state import Functions, SimulationState
 
 FIRST_SLOTS = 512  # doubled whenever they are all taken
-SPARE_BLOCKS = 2  # ids of blocks for each one there is: requests that share a prefix have one each
 
 
 class Plan(NamedTuple):
     """The batch that the policy wants.
 
-    slots, tokens: int32[n], in the order in which the packer took the requests. evicted: slots of those who give up
-    their memory for it, in that order. reserve_context, watermark_blocks: rules of admission that were applied.
+    slots, tokens: int32[n], in the order in which the packer took the requests. cached: int32[n], what they have then,
+    or find. evicted: slots of those who give up their memory for it, in that order. reserve_context, watermark_blocks:
+    rules of admission that were applied.
     """
 
     slots: np.ndarray
     tokens: np.ndarray
+    cached: np.ndarray
     evicted: np.ndarray
     reserve_context: bool
     watermark_blocks: int
@@ -59,6 +60,8 @@ class Mirror:
     chunks: whether the engine can compute a prompt in parts.
     """
 
+    spare_blocks = 2  # ids of blocks for each one there is: requests that share a prefix have one each
+
     def __init__(
         self,
         policy: Policy,
@@ -73,7 +76,7 @@ class Mirror:
     ):
         self.policy, self.total_blocks, self.first_token_weight = policy, total_blocks, first_token_weight
         self.chunks = chunks
-        self.ids = SPARE_BLOCKS * total_blocks
+        self.ids = self.spare_blocks * total_blocks
         self.free_slots: list[int] = []
         self.sums = np.zeros(4)  # gain, ideal gain, tokens on time, tokens delivered
         for function in (policy.function, policy.victims):
@@ -167,10 +170,11 @@ class Mirror:
         if status == kernels.NOTHING:
             return None
         length = int(self._packed[0])
-        limits = scratch.limits[0]
+        limits, slots = scratch.limits[0], self._entry_slots[:length].copy()
         return Plan(
-            self._entry_slots[:length].copy(),
+            slots,
             self._entry_tokens[:length].copy(),
+            scratch.requests["computed_tokens"][slots],
             evicted,
             bool(limits.reserve_context),
             int(limits.watermark_blocks),

@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from servegym.adapters.vllm.block_log import BlockLog, can_be_followed, chunk_numbers
+from servegym.adapters.vllm.caching_mirror import CachingMirror
 from servegym.adapters.vllm.compatibility import check_compatibility
 from servegym.adapters.vllm.decision import Decisions, decisions_for
 from servegym.adapters.vllm.enforce import HOOKS, Enforcer
+from servegym.adapters.vllm.hits import Hits
 from servegym.adapters.vllm.metrics import Metrics
 from servegym.adapters.vllm.mirror import Plan
 from servegym.adapters.vllm.settings import Settings, read_settings
 from servegym.adapters.vllm.step_log import StepLog
+from servegym.errors import VllmError
 from servegym.simulator.types import NO_LIMIT
 
 READY = ("WAITING", "RUNNING", "PREEMPTED")  # statuses of requests that wait for nothing but memory and budget
@@ -58,8 +62,16 @@ class Plugin:
         exact = settings.enforce == "exact" and all(hasattr(scheduler, name) for name in HOOKS)
         if exact != (settings.enforce == "exact"):
             warn(f"this vLLM has no {' or '.join(HOOKS)}: order, budget and caps only")
-        self.enforcer = Enforcer(scheduler, exact, (self.waiting_key, self.running_key))
         self.slot_of: dict[str, int] = {}
+        # Where plans go by what is in the prefix cache:
+        self.caching = self.mirror if isinstance(self.mirror, CachingMirror) else None
+        self.block_log: BlockLog | None = None
+        hits = None
+        if self.caching is not None:
+            self.block_log = BlockLog(scheduler.kv_cache_manager, self.slot_of)
+            hits = Hits(scheduler.kv_cache_manager, self.caching, scheduler.block_size)
+        self.known: dict[int, int] = {}  # blocks of each slot of which the mirror knows what they hold
+        self.enforcer = Enforcer(scheduler, exact, (self.waiting_key, self.running_key), hits)
         self.request_of: dict[int, Any] = {}
         self.blocked: dict[str, Any] = {}  # requests that wait for something else: a grammar, more input
         self.number_of: dict[str, int] = {}  # of requests, in order of arrival
@@ -75,7 +87,14 @@ class Plugin:
         watermark = getattr(manager, "watermark_blocks", 0)
         blocks = (manager.block_pool.num_gpu_blocks - 1) // groups
         chunks = bool(scheduler.scheduler_config.enable_chunked_prefill)
-        return decisions_for(settings, self.metrics, blocks, scheduler.block_size, watermark // groups, warn, chunks)
+        context_blocks = 0
+        if can_be_followed(scheduler):
+            context_blocks = -(-scheduler.max_model_len // scheduler.block_size) + 1
+        elif manager.enable_caching:
+            warn("this KV cache is not one group of full attention: what prompts find in it is not planned")
+        return decisions_for(
+            settings, self.metrics, blocks, scheduler.block_size, watermark // groups, warn, chunks, context_blocks
+        )
 
     def now_s(self) -> float:
         return self.clock() - self.origin_s
@@ -87,6 +106,31 @@ class Plugin:
         self.warn(f"{what}; this is a defect of the plug-in: vLLM decides alone until it is started again")
         self.enforcer.restore()
         self.enforcer.enforce(None, {}, {})
+        if self.block_log is not None:
+            self.block_log.stop()
+
+    # What vLLM's blocks hold
+
+    def _follow_blocks(self) -> None:
+        """Have the mirror do what vLLM has done to its blocks. Raises VllmError where that comes to something else."""
+        if self.caching is None or self.block_log is None:
+            return
+        self.caching.replay(self.block_log.take())
+        if self.caching.free_blocks != self.free_blocks():
+            raise VllmError(f"the mirror has {self.caching.free_blocks} free blocks, and vLLM {self.free_blocks()}")
+
+    def _know_blocks(self, slot: int, request: Any) -> None:
+        """Have the mirror know what a request's blocks hold, as far as its tokens are known.
+
+        A request that must not find anything (it wants logprobs of its prompt) is taken to be like no other.
+        """
+        known = self.known.get(slot, 0)
+        if self.caching is None or len(request.block_hashes) <= known:
+            return
+        if getattr(request, "skip_reading_prefix_cache", False):
+            return
+        self.caching.know(slot, known, chunk_numbers(request.block_hashes[known:]))
+        self.known[slot] = len(request.block_hashes)
 
     # Requests come and go
 
@@ -97,6 +141,7 @@ class Plugin:
         self.slot_of[request.request_id], self.request_of[slot] = slot, request
         self.arrivals += 1
         self.number_of[request.request_id] = self.arrivals
+        self._know_blocks(slot, request)
         if request.status.name in READY:
             self.mirror.join(slot)
         else:
@@ -108,6 +153,7 @@ class Plugin:
         ids = [request_id for request_id in dict.fromkeys(request_ids) if request_id in self.slot_of]
         if not ids:
             return
+        self._follow_blocks()
         for request_id in ids:
             if self.blocked.pop(request_id, None) is not None:
                 self.mirror.join(self.slot_of[request_id])  # what leaves the queue was in it
@@ -115,6 +161,7 @@ class Plugin:
         slots = [self.slot_of.pop(request_id) for request_id in ids]
         for slot in slots:
             del self.request_of[slot]
+            self.known.pop(slot, None)
         self.mirror.leave(slots, finished)
 
     def is_gone(self, request_id: str) -> bool:
@@ -130,6 +177,7 @@ class Plugin:
             for request_id in [i for i, request in self.blocked.items() if request.status.name in READY]:
                 del self.blocked[request_id]
                 self.mirror.join(self.slot_of[request_id])
+        self._follow_blocks()
         now_s = self.now_s()
         begin = time.perf_counter()
         plan = self._plan(now_s)
@@ -164,14 +212,23 @@ class Plugin:
         evicted = [self.slot_of[i] for i in preempted if i in self.slot_of]
         if evicted:
             self.mirror.count_on(evicted, [self._counted_on(slot) for slot in evicted])
+        self._follow_blocks()
+        computed = np.array([r.num_computed_tokens for r in requests], "i4")
+        cached = computed - np.array(list(scheduled.values()), "i4")
+        before = np.where(np.isin(slots, evicted), 0, self.mirror.run.requests["computed_tokens"][slots])
+        self.metrics.add("found_tokens", float((cached - before).sum()))
         estimate_s, scale = self.mirror.settle(
             np.array(evicted, "i4"),
             np.array(slots, "i4"),
             np.array(list(scheduled.values()), "i4"),
-            np.array([r.num_computed_tokens for r in requests], "i4"),
+            computed,
             np.array([self._counted_on(slot) for slot in slots], "i4"),
             now_s,
         )
+        if self.block_log is not None:
+            had = self.mirror.run.requests["blocks"][slots].tolist()
+            for slot, request_id, blocks in zip(slots, scheduled, had, strict=True):
+                self.block_log.hold(slot, request_id, blocks)
         if scheduled:
             self.steps[id(output)] = now_s, estimate_s, scale
         if plan is not None:
@@ -181,6 +238,9 @@ class Plugin:
                 self.metrics.add("deviating_steps")
                 both = planned.keys() | done.keys()
                 self.metrics.add("deviating_tokens", sum(abs(planned.get(s, 0) - done.get(s, 0)) for s in both))
+            wanted_cached = dict(zip(plan.slots.tolist(), plan.cached.tolist(), strict=True))
+            hits = zip(slots, cached.tolist(), strict=True)
+            self.metrics.add("deviating_hits", sum(wanted_cached.get(slot, had) != had for slot, had in hits))
         if self.step_log.file is not None:
             wanted = None
             if plan is not None:
@@ -225,6 +285,7 @@ class Plugin:
                 if slot is None:
                     continue
                 if output.new_token_ids:
+                    self._know_blocks(slot, self.request_of[slot])
                     slots.append(slot)
                     new_tokens.append(len(output.new_token_ids))
                     emitted.append(self._counted_on(slot))

@@ -26,6 +26,7 @@ from servegym.baselines import registry
 from servegym.errors import ExperimentError
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.deployment import Deployment
+from servegym.simulator.disturbances import Correction
 from servegym.simulator.named_blocks import NAMES_OF_A_CHUNK
 from servegym.simulator.policies import Policy, get_policy
 from servegym.simulator.prefixes import Prompts
@@ -102,8 +103,15 @@ def overwritten_between(before: Memory, now: Memory) -> list[Name]:
     return [plain_name(name) for name in lost]
 
 
-def simulate(workload: Workload, limits: Limits, policy: Policy, profile: Profile) -> tuple[Result, list[Step]]:
-    """The run, and its iterations as the steps of an engine.
+def simulate(
+    workload: Workload,
+    limits: Limits,
+    policy: Policy,
+    profile: Profile,
+    correction: Correction | None = None,
+    contents: bool = True,
+) -> tuple[Result, list[Step]]:
+    """The run, and its iterations as the steps of an engine. contents: they say what blocks hold.
 
     Raises ExperimentError where a block got its old name again in the step in which it was overwritten: what was lost
     cannot be told then.
@@ -112,12 +120,13 @@ def simulate(workload: Workload, limits: Limits, policy: Policy, profile: Profil
         profile.device, profile.estimator, limits.blocks, block_tokens=limits.block_tokens, watermark=limits.watermark,
         prefix_caching=limits.prefix_caching,
     )  # fmt: skip
-    simulation = Simulation(Scenario(workload, deployment, policy), record_timeline=True)
+    simulation = Simulation(Scenario(workload, deployment, policy, correction=correction), record_timeline=True)
     memory = []  # before each batch
-    while simulation.step():
+    while contents and simulation.step():
         memory.append(memory_of(simulation))
-    result = simulation.result()
-    memory.append(memory_of(simulation))
+    result = simulation.result() if contents else simulation.run()
+    if contents:
+        memory.append(memory_of(simulation))
     steps: list[Step] = []
     computed, evicted = np.zeros(len(workload), "i8"), set[int]()
     for line in result.arrays.timeline[: result.arrays.status[0].timeline_used]:
@@ -135,7 +144,7 @@ def simulate(workload: Workload, limits: Limits, policy: Policy, profile: Profil
             computed[line.request] += line.tokens
         elif line.kind == BATCH_END:
             steps[-1].end_s, steps[-1].used_blocks = float(line.time_s), int(line.tokens)
-    for step, (before, now) in zip(steps, pairwise(memory), strict=True):
+    for step, (before, now) in zip(steps, pairwise(memory), strict=contents):
         step.free = [plain_name(before.names[b]) if before.names[b] != 0 else None for b in before.free]
         step.overwritten = overwritten_between(before, now)
         if len(step.overwritten) != now.overwritten - before.overwritten:
@@ -150,13 +159,15 @@ def in_order(step: Step) -> list[Name]:
     return [n for n in step.overwritten if n in free] + sorted(n for n in step.overwritten if n not in free)
 
 
-def first_difference(served: Drive, steps: list[Step]) -> int | None:
-    """The first step that differs; None: they are all the same. (Within a step the order of a batch means nothing.)"""
+def first_difference(served: Drive, steps: list[Step], contents: bool = True) -> int | None:
+    """The first step that differs; None: they are all the same. (Within a step the order of a batch means nothing.)
+
+    contents: blocks in use and what they hold count, not only what is decided.
+    """
 
     def parts(step: Step) -> tuple[Any, ...]:
-        times_s = (step.start_s, step.end_s)
-        return (*times_s, sorted(step.scheduled), step.preempted, step.used_blocks, step.cached_tokens,
-                step.free, in_order(step))  # fmt: skip
+        decided = (step.start_s, step.end_s, sorted(step.scheduled), step.preempted, step.cached_tokens)
+        return (*decided, step.used_blocks, step.free, in_order(step)) if contents else decided
 
     differing = (n for n, (a, b) in enumerate(zip(served.steps, steps, strict=False)) if parts(a) != parts(b))
     return next(differing, None if len(served.steps) == len(steps) else min(len(served.steps), len(steps)))
@@ -171,16 +182,18 @@ def found_share(steps: list[Step], workload: Workload) -> float:
     return sum(first.values()) / float(workload.table["prompt_tokens"].sum())
 
 
-def compared(workload: Workload, limits: Limits, profile: Profile) -> tuple[Drive, list[Step], Result]:
-    """What vLLM's scheduler did, and what the simulator's vllm-v1."""
+def compared(
+    workload: Workload, limits: Limits, profile: Profile, contents: bool = True
+) -> tuple[Drive, list[Step], Result]:
+    """What vLLM's scheduler did, and what the simulator's vllm-v1. contents: steps say what blocks hold."""
     from vllm.v1.core.sched.scheduler import Scheduler
 
     policy = get_policy("scheduler", "vllm-v1").with_settings(
         policy=limits.scheduling_policy, token_budget=limits.max_num_batched_tokens,
         max_sequences=limits.max_num_seqs, watermark=limits.watermark,
     )  # fmt: skip
-    result, steps = simulate(workload, limits, policy, profile)
-    return drive(make_scheduler(Scheduler, limits), workload, profile.device), steps, result
+    result, steps = simulate(workload, limits, policy, profile, contents=contents)
+    return drive(make_scheduler(Scheduler, limits), workload, profile.device, contents=contents), steps, result
 
 
 @dataclass(frozen=True)
@@ -254,8 +267,14 @@ def section_of(version: str, profile: Profile, cases: Sequence[Case] = CASES) ->
 
 
 def page_with(page: str, version: str, section: str) -> str:
-    """The page with this section in the place of the one of this version, or where it belongs."""
+    """The page with this section in the place of the one of this version, or where it belongs.
+
+    A section's parts (plugin_prefixes.py) stay, if the new one has none.
+    """
     head, *sections = page.split("\n## vLLM ")
+    if "\n### " not in section:
+        old = next((one for one in sections if one.split("\n")[0] == version), "")
+        section += "".join("\n### " + part.rstrip("\n") + "\n" for part in old.split("\n### ")[1:])
     others = {one.split("\n")[0]: f"## vLLM {one}".rstrip("\n") + "\n" for one in sections}
     return "\n".join([head.rstrip("\n") + "\n", *(text for _, text in sorted((others | {version: section}).items()))])
 

@@ -84,11 +84,15 @@ UnderWay = list[tuple[Any, dict[str, list[int]]]]  # what was scheduled, and the
 
 
 def drive_async(
-    made: Any, workload: Workload, depth: int, look: Callable[[UnderWay], None] = lambda steps: None
+    made: Any,
+    workload: Workload,
+    depth: int,
+    look: Callable[[UnderWay], None] = lambda steps: None,
+    requests: Callable[[Any, int], Any] = make_request,
 ) -> list[int]:
     """Serve a workload with up to so many steps under way at once, each of 0.02 s. Gives the tokens of each request.
 
-    look: sees the steps under way, oldest first, after each call of the scheduler.
+    look: sees the steps under way, oldest first, after each call of the scheduler. requests: makes one of a row.
     """
     from vllm.v1.outputs import ModelRunnerOutput
 
@@ -98,7 +102,7 @@ def drive_async(
     made.use_clock(lambda: now_s[0])
     while added < len(workload) or made.has_unfinished_requests() or under_way:
         while added < len(workload) and workload.table["arrival_s"][added] <= now_s[0]:
-            made.add_request(make_request(workload.table[added], added))
+            made.add_request(requests(workload.table[added], added))
             added += 1
         output = made.schedule()
         if output.total_num_scheduled_tokens:

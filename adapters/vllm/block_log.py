@@ -1,0 +1,149 @@
+"""What vLLM does to its KV blocks, noted for the mirror, which does it again (block_kernels.py).
+
+Noted are the calls of vLLM's `BlockPool` through which it takes, shares, frees and names blocks (v1/core/block_pool.py;
+the same in 0.28, 0.32 and 0.33), and of `KVCacheManager.free`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from servegym.adapters.vllm import block_kernels as kinds
+from servegym.adapters.vllm.caching_mirror import names
+
+CALLS = ("get_new_blocks", "touch", "free_blocks", "cache_full_blocks", "evict_blocks", "reset_prefix_cache")
+
+
+def can_be_followed(scheduler: Any) -> bool:
+    """Whether a scheduler of vLLM's caches prefixes in blocks that a mirror can follow: one group of full attention,
+    whose hashes are of whole blocks."""
+    manager, groups = scheduler.kv_cache_manager, scheduler.kv_cache_config.kv_cache_groups
+    pool = manager.block_pool
+    if not manager.enable_caching or len(groups) != 1 or pool.hash_block_size != scheduler.block_size:
+        return False
+    from vllm.v1.kv_cache_interface import FullAttentionSpec
+
+    spec = groups[0].kv_cache_spec
+    whole = isinstance(spec, FullAttentionSpec) and getattr(spec, "sliding_window", None) is None
+    return whole and all(hasattr(pool, name) for name in CALLS)
+
+
+def chunk_numbers(hashes: Sequence[bytes]) -> np.ndarray:
+    """int32[n]: numbers for vLLM's hashes of blocks, of 31 of their bits.
+
+    So two blocks at the same place of different prompts are taken for equal once in two thousand million pairs. A plan
+    that goes by this counts as deviating: vLLM finds what is there.
+    """
+    return (np.frombuffer(b"".join([bytes(key[:4]) for key in hashes]), "<u4") >> 1).astype("i4")
+
+
+class BlockLog:
+    """Notes what is done to the blocks of a KV cache manager of vLLM's, from now on.
+
+    slot_of: the mirror's slot of each request, by its id. It must begin with an empty cache.
+    """
+
+    def __init__(self, manager: Any, slot_of: Mapping[str, int]):
+        self.operations: list[tuple[int, int, int]] = []
+        self.slot_of = slot_of
+        self.owned: list[tuple[Any, str]] = []
+        self.get_blocks = manager.get_blocks
+        for name in CALLS:
+            self._watch(manager.block_pool, name, getattr(self, f"_{name}"))
+        self._watch(manager, "free", self._free)
+
+    def take(self) -> np.ndarray:
+        """int64[n, 3]: what was noted since the last call."""
+        noted = np.array(self.operations, "i8").reshape(-1, 3)
+        self.operations.clear()
+        return noted
+
+    def hold(self, slot: int, request_id: str, had: int) -> None:
+        """A request that had so many blocks has what vLLM says now."""
+        blocks = self.get_blocks(request_id).blocks[0]
+        if len(blocks) > had:
+            self.operations += [(kinds.HELD, slot, block.block_id - 1) for block in blocks[had:]]
+
+    def stop(self) -> None:
+        """Note nothing any more."""
+        for owner, name in self.owned:
+            vars(owner).pop(name, None)
+        self.operations.clear()
+
+    def _watch(self, owner: Any, name: str, noting: Callable[..., Any]) -> None:
+        setattr(owner, name, noting(getattr(owner, name)))
+        self.owned.append((owner, name))
+
+    def _note(self, what: int, blocks: Iterable[Any]) -> None:
+        self.operations += [(what, block.block_id - 1, 0) for block in blocks if not block.is_null]
+
+    def _get_new_blocks(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            blocks = own(*arguments, **named)
+            self._note(kinds.TAKEN, blocks)
+            return blocks
+
+        return call
+
+    def _touch(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(blocks: Sequence[Any]) -> None:
+            own(blocks)
+            self._note(kinds.TOUCHED, blocks)
+
+        return call
+
+    def _free_blocks(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(ordered_blocks: Iterable[Any]) -> None:
+            ordered = list(ordered_blocks)
+            own(ordered)
+            self._note(kinds.FREED, ordered)
+
+        return call
+
+    def _cache_full_blocks(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(
+            request: Any,
+            blocks: Sequence[Any],
+            num_cached_blocks: int,
+            num_full_blocks: int,
+            *others: Any,
+            **named: Any,
+        ) -> None:
+            own(request, blocks, num_cached_blocks, num_full_blocks, *others, **named)
+            if num_full_blocks <= num_cached_blocks:
+                return
+            full = names(chunk_numbers(request.block_hashes[num_cached_blocks:num_full_blocks]), num_cached_blocks)
+            self.operations += [
+                (kinds.NAMED, block.block_id - 1, name)
+                for block, name in zip(blocks[num_cached_blocks:num_full_blocks], full.tolist(), strict=True)
+            ]
+
+        return call
+
+    def _evict_blocks(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(block_ids: set[int]) -> None:
+            own(block_ids)
+            self.operations += [(kinds.UNNAMED, block_id - 1, 0) for block_id in block_ids]
+
+        return call
+
+    def _reset_prefix_cache(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        def call() -> Any:
+            done = own()
+            if done:
+                self.operations.append((kinds.RESET, 0, 0))
+            return done
+
+        return call
+
+    def _free(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(request: Any) -> None:
+            own(request)
+            slot = self.slot_of.get(request.request_id)
+            if slot is not None:
+                self.operations.append((kinds.GIVEN_UP, slot, 0))
+
+        return call

@@ -1,0 +1,103 @@
+"""A mirror of an engine that caches prefixes: it knows what each block holds, so plans find what vLLM will find.
+
+The simulator's packer looks up what a request without memory finds when it comes to it (docs/prefix_caching.md). Here
+it does so in a copy of vLLM's block pool, of the same blocks, in which everything is done again that vLLM does to its
+own (`replay`). So nothing is asked of vLLM for a request that is not planned.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from servegym.adapters.vllm import block_kernels
+from servegym.adapters.vllm.mirror import Mirror
+from servegym.adapters.vllm.terms import Terms
+from servegym.simulator.fields import longer
+from servegym.simulator.named_blocks import NAMES_OF_A_CHUNK, empty_named_blocks
+
+NO_OPERATIONS = np.zeros((0, 3), "i8")
+
+
+def names(chunks: np.ndarray, begin: int = 0) -> np.ndarray:
+    """int64[n]: the names of blocks begin, begin + 1, ... of a request, each of which is a chunk with such a number."""
+    return (chunks.astype("i8") + 1) * NAMES_OF_A_CHUNK + np.arange(begin, begin + len(chunks))
+
+
+class CachingMirror(Mirror):
+    """The mirror of an engine that caches prefixes; a chunk is a block.
+
+    context_blocks: the most that a request can come to hold. The rest as for `Mirror`.
+    """
+
+    spare_blocks = 1
+
+    def __init__(self, *arguments: Any, context_blocks: int, **keywords: Any):
+        self.context_blocks = context_blocks
+        super().__init__(*arguments, **keywords)
+        self.replay(NO_OPERATIONS)
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks that nobody holds."""
+        return int(self._engine_free[0])
+
+    def add(self, arrival_s: float, prompt_tokens: int, most_output_tokens: int, priority: int, terms: Terms) -> int:
+        slot = super().add(arrival_s, prompt_tokens, most_output_tokens, priority, terms)
+        self.run.outcomes["table"][slot] = slot * self.context_blocks
+        # Nobody else's: names below 0, until it is known what the blocks hold.
+        self.run.cache.chunks[self._row(slot)] = -2 - slot
+        return slot
+
+    def know(self, slot: int, begin: int, chunks: np.ndarray) -> None:
+        """What the request's blocks from `begin` on hold, or will hold when they are full: int32[n], above -1."""
+        row = self.run.cache.chunks[self._row(slot)][begin:]
+        row[: len(chunks)] = chunks[: len(row)]
+
+    def replay(self, operations: np.ndarray) -> None:
+        """What vLLM has done to its blocks: int64[n, 3], as block_kernels.py has it."""
+        block_kernels.replay.entry(self.run, self.scratch.cache.tables, operations)
+
+    def blocks_found(self, slot: int, count: int) -> np.ndarray:
+        """int32[at most count]: of the blocks that the last plan has found for this request, those that are there
+        already. (The others are to be filled in the very step.)"""
+        row = self._row(slot)
+        found = self.scratch.cache.tables[row][:count]
+        there = self.run.cache.blocks[0]["name"][found] == names(self.run.cache.chunks[row][:count])
+        return found[there].copy()
+
+    def lay_blocks(self) -> None:
+        """There are no chains to be laid."""
+
+    def _row(self, slot: int) -> slice:
+        return slice(slot * self.context_blocks, (slot + 1) * self.context_blocks)
+
+    def _evicted(self) -> np.ndarray:
+        """Slots of those whose memory was taken in the plan, in order; they have their blocks again."""
+        slots = super()._evicted()
+        for slot in slots.tolist():
+            self.scratch.cache.tables[self._row(slot)] = self.run.cache.tables[self._row(slot)]
+        return slots
+
+    def _make_ids(self, more: int) -> None:
+        """Blocks are vLLM's own: there are never more."""
+
+    def _make_slots(self, count: int) -> None:
+        cache, cells = self.run.cache, count * self.context_blocks
+        if cache.blocks.size == 0:
+            engine = self.run.engines[0]
+            engine.cache.on, engine.cache.considered, engine.cache.last_free = 1, -1, self.total_blocks - 1
+            cache = cache._replace(
+                blocks=empty_named_blocks([self.total_blocks]), chunk_tokens=int(engine.block_tokens)
+            )
+        cache = longer(cache, {"cells": cells, "chunks": cells})
+        self.run = self.run._replace(cache=cache._replace(offsets=np.arange(count + 1) * self.context_blocks))
+        super()._make_slots(count)
+
+    def _see(self) -> None:
+        super()._see()
+        cache = self.run.cache
+        own = cache._replace(blocks=cache.blocks.copy(), tables=cache.tables.copy())
+        self.scratch = self.scratch._replace(cache=own)
+        self._copies.append((own.blocks.view("u1"), cache.blocks.view("u1")))

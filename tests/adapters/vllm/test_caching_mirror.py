@@ -1,0 +1,56 @@
+"""The caching mirror plans what the simulator does with prefix caching, and what it plans to find is there."""
+
+import numpy as np
+import pytest
+
+from servegym.adapters.vllm.block_log import chunk_numbers
+from servegym.adapters.vllm.caching_mirror import names
+from servegym.adapters.vllm.driving import Limits
+from servegym.baselines import registry
+from servegym.experiments.engines.plugin_prefixes import demanding_sessions
+from servegym.experiments.engines.prefix_parity import simulate
+from servegym.latency_models.profile import load_profile
+from servegym.simulator.disturbances import Correction
+from servegym.simulator.policies import get_policy
+from tests.adapters.vllm.caching_engine import Engine
+
+registry.load()
+PROFILE = load_profile("a100-llama3-8b")
+
+
+@pytest.mark.parametrize(
+    "policy", ["slide-batching", "expected-gain", "vllm-v1:token_budget=200", "sarathi-fcfs:token_budget=256"]
+)
+@pytest.mark.parametrize(("blocks", "seed"), [(1500, 1), (450, 2), (350, 6)])
+def test_plans_what_the_simulator_does(policy: str, blocks: int, seed: int) -> None:
+    workload, chosen = demanding_sessions(seed, 16, 6.0), get_policy("scheduler", policy)
+    limits = Limits(blocks, max_num_batched_tokens=2**16, prefix_caching=True)
+    _, expected = simulate(workload, limits, chosen, PROFILE, Correction())
+    engine = Engine(workload, limits, chosen, PROFILE)
+    got = engine.serve()
+    for number, (ours, theirs) in enumerate(zip(got, expected, strict=False)):
+        assert (ours.start_s, ours.end_s) == (theirs.start_s, theirs.end_s), f"step {number}"
+        assert ours.scheduled == theirs.scheduled, f"step {number}"
+        assert (ours.preempted, ours.cached_tokens) == (theirs.preempted, theirs.cached_tokens), f"step {number}"
+    assert len(got) == len(expected) > 300
+    found = sum(step.cached_tokens[r] for step in got for r, _ in step.scheduled if step.cached_tokens[r] % 16 == 0)
+    assert found > 0
+    assert engine.mirror.queue_length == 0
+    assert engine.mirror.free_blocks == blocks
+    assert engine.mirror.run.engines[0].holders == 0
+
+
+def test_memory_is_short_enough_in_one_of_these_for_evictions() -> None:
+    limits = Limits(350, max_num_batched_tokens=2**16, prefix_caching=True)
+    engine = Engine(demanding_sessions(6, 16, 6.0), limits, get_policy("scheduler", "slide-batching"), PROFILE)
+    assert sum(len(step.preempted) for step in engine.serve()) > 5
+
+
+def test_numbers_of_hashes_are_those_of_their_first_bits() -> None:
+    hashes = [bytes(range(n, n + 32)) for n in range(5)] + [b"\xff" * 32, b"\x00" * 32]
+    numbers = chunk_numbers(hashes)
+    assert numbers.tolist() == [int.from_bytes(key[:4], "little") >> 1 for key in hashes]
+    assert numbers.dtype == np.int32 and (numbers >= 0).all()
+    together = names(numbers, 3)
+    assert len(set(together.tolist())) == len(hashes)
+    assert (together > 0).all()
