@@ -86,7 +86,7 @@ def fresh(kind: type[Tuple], sizes: Mapping[str, int], **given: Any) -> Tuple:
         shape = tuple([sizes.get(axis, axis) if isinstance(axis, str) else axis for axis in one.shape])
         value = given.get(name)
         if value is None:
-            made[name] = zeros(shape, one.dtype)
+            made[name] = zeros(shape, one.dtype)  # type: ignore[arg-type]  # sizes are given for all that is made here
         elif not fits(value, one.dtype, shape):
             wanted = f"{one.dtype}{list(shape)}"
             raise TypeError(f"{kind.__name__}.{name} is {value.dtype}{list(value.shape)}; it should be {wanted}")
