@@ -25,8 +25,8 @@ def decodes_s(context, e, more, more_tokens):
     batch = estimates.scratch[0]
     batches.clear(batch)
     batch.decode_requests = snapshot.decodes + more
-    batch.decode_cached_tokens = snapshot.decode_tokens + more_tokens
-    if batch.decode_requests > 0:
+    if batch.decode_requests > 0:  # else a report has context of requests whose last tokens were heard since
+        batch.decode_cached_tokens = snapshot.decode_tokens + more_tokens
         batch.longest_decode_cached = batch.decode_cached_tokens / batch.decode_requests
     return estimates.batch_s[snapshot.kind](batch, estimates.coefficients[e])
 

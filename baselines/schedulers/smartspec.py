@@ -113,7 +113,7 @@ register(
         "fixed-drafts",
         "scheduler",
         "As sarathi-fcfs, with at most so many drafts of a decode.",
-        "",
+        "vLLM's num_speculative_tokens",
         fixed_drafts,
         parameters=FIXED,
     )

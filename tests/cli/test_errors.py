@@ -41,10 +41,10 @@ WRONG = {
     "clients and a rate": (["simulate", "--clients", "4", *ONE_RUN], "clients and rate_per_s are given"),
     "clients of a goodput": (["goodput", "--clients", "4"], "clients have none; compare serves closed loops"),
     "no clients to compare": (["compare", "--clients", "0"], "a whole number of 1 or more"),
-    "clients of a live endpoint": (["replay", "--endpoint", "http://127.0.0.1:1", "--clients", "4"], "No such option"),
-    "sessions of a live endpoint": (
-        ["replay", "--endpoint", "http://127.0.0.1:1", "--trace", "chat-sessions", "--model", "m", *ONE_RUN],
-        "has sessions",
+    "no clients of a live endpoint": (["replay", "--endpoint", "http://127.0.0.1:1", "--clients", "0"], "1 or more"),
+    "clients of an endpoint that is not there": (
+        ["replay", "--endpoint", "http://127.0.0.1:1", "--clients", "4", *ONE_RUN],
+        "http://127.0.0.1:1 cannot be reached",
     ),
     "rate and load": (["simulate", "--rate", "5", "--load", "1"], "--rate and --load"),
     "rate and load to compare": (["compare", "--rate", "5", "--load", "1"], "--rate and --load"),
