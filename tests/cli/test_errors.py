@@ -43,7 +43,7 @@ WRONG = {
     "no clients to compare": (["compare", "--clients", "0"], "a whole number of 1 or more"),
     "no clients of a live endpoint": (["replay", "--endpoint", "http://127.0.0.1:1", "--clients", "0"], "1 or more"),
     "clients of an endpoint that is not there": (
-        ["replay", "--endpoint", "http://127.0.0.1:1", "--clients", "4", *ONE_RUN],
+        ["replay", "--endpoint", "http://127.0.0.1:1", "--clients", "4"],
         "http://127.0.0.1:1 cannot be reached",
     ),
     "rate and load": (["simulate", "--rate", "5", "--load", "1"], "--rate and --load"),
