@@ -181,7 +181,8 @@ class Fleet:
     prefix_store_tokens: Numbers = option(
         0, WHOLE,
         "Host memory of an engine, in tokens, for the KV of beginnings that prompts share; it is loaded at "
-        "--host-bandwidth. The trace has prefix blocks then.",
+        "--host-bandwidth. The trace has prefix blocks then. With --prefix-caching on it keeps the blocks that KV "
+        "memory overwrites.",
         unit="tokens", metavar="N", least=0, shown="none",
     )  # fmt: skip
     prefix_caching: str = option(

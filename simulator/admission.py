@@ -57,7 +57,7 @@ def admit(run, e, r, now_s):
     if outcome.counted == 0:
         outcome.counted = 1
         count_admitted(run.state, e, request)
-    if request.kept_tokens > 0:
+    if request.kept_tokens > 0 or to_load > 0:
         if status.recording and to_load > 0:
             note(run, LOADED, e, r, to_load, to_load * engine.load_s_per_token)
         load(request, outcome, engine, to_load)

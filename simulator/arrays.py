@@ -91,7 +91,7 @@ def engines_state(pools: tuple[Deployment, ...], sizes: dict[str, int], **given:
     given: those with contents."""
     of_pools = {
         "blocks": empty_blocks([pool.total_blocks for pool in pools for _ in range(pool.engines)]),
-        "cache": Cache(np.zeros((0, 0), NAMED_BLOCK), np.zeros(0, "i4"), *no_chunks()),
+        "cache": Cache(*[np.zeros((0, 0), NAMED_BLOCK)] * 2, np.zeros(0, "i4"), *no_chunks()),
         "device": by_engine(pools, [pool.device.coefficients for pool in pools]),
         "estimate": by_engine(pools, [pool.estimator.coefficients for pool in pools]),
         "fitted": by_engine(pools, [as_fitted(pool.estimator) for pool in pools]),
@@ -190,7 +190,8 @@ def fresh_cache(pools: tuple[Deployment, ...], workload: Workload) -> Cache:
     prompts, chunks = workload.prefixes, no_chunks()
     if prompts is not None:
         chunks = (prompts.chunk_tokens, prompts.offsets, prompts.chunks)
-    return Cache(empty_named_blocks(blocks), np.zeros(cells, "i4"), *chunks)
+    stored = [pool.stored_blocks(workload) for pool in pools for _ in range(pool.engines)]
+    return Cache(empty_named_blocks(blocks), empty_named_blocks(stored), np.zeros(cells, "i4"), *chunks)
 
 
 def no_chunks() -> tuple[int, np.ndarray, np.ndarray]:
@@ -307,8 +308,11 @@ def fresh_engines(
             engine["load_s_per_token"] = pool.host.load_s_per_token
             engine["save_s_per_token"] = pool.host.save_s_per_token
         if pool.prefix_store is not None and prompts is not None and pool.role != "decode":
-            engine["store_sets"] = pool.prefix_store.sets(prompts.chunk_tokens)
             engine["load_s_per_token"] = pool.prefix_store.load_s_per_token
+            stored, store = pool.stored_blocks(workload), engine["block_store"]
+            engine["store_sets"] = 0 if stored else pool.prefix_store.sets(prompts.chunk_tokens)
+            store["total_blocks"] = store["free_blocks"] = stored
+            store["cache"]["last_free"] = stored - 1
         rows.append(engine)
     engines = np.concatenate(rows)
     engines["index"] = np.arange(len(engines))

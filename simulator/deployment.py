@@ -96,7 +96,8 @@ class Deployment:
     scheduler: of these engines; None: the scenario's.
     tier: of these engines at first, from 0; None: the common pool. Only routers and scalers make anything of it.
     operators: of a layer, at whose ends a batch can be suspended; None: at its own end only.
-    prefix_store: for the KV of beginnings of prompts, in host memory; None: there is none.
+    prefix_store: for the KV of beginnings of prompts, in host memory; None: there is none. Of engines that cache
+        prefixes it keeps the blocks that their KV memory overwrites.
     prefix_caching: whether requests that begin alike share KV blocks; None: where the workload says which do, and there
         is no prefix store. Engines with role decode never do.
     kv_events: where they share KV blocks, they tell the router which they have at the end of each iteration.
@@ -157,6 +158,12 @@ class Deployment:
         if self.prefix_caching is None:
             return workload.prefixes is not None and self.prefix_store is None
         return self.prefix_caching
+
+    def stored_blocks(self, workload: Workload) -> int:
+        """Blocks that one of these engines keeps in its prefix store, below KV memory that caches prefixes; 0: none."""
+        if self.prefix_store is None or workload.prefixes is None or not self.caches_prefixes(workload):
+            return 0
+        return max(1, int(self.prefix_store.tokens) // self.block_tokens)
 
     def kept_tokens(self, workload: Workload) -> int:
         """Room in one of these engines for beginnings of prompts: its prefix store, and KV memory that is shared."""

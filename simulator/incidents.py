@@ -125,6 +125,7 @@ def lose_all(run, router_state, e, now_s):
         use_links(run, router_state, now_s)
     if engine.cache.on:
         lose_names(engine, run.cache.blocks[e])
+        lose_names(engine.block_store, run.cache.stored[e])
 
 
 @kernel

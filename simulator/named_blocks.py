@@ -38,6 +38,7 @@ class Cache(NamedTuple):
     """Memory of the engines that cache prefixes, and what names its blocks; where none does, its arrays are empty."""
 
     blocks: Annotated[np.ndarray, Field(NAMED_BLOCK, ("engines", "named_blocks"), "KV memory of each")]
+    stored: Annotated[np.ndarray, Field(NAMED_BLOCK, ("engines", "stored_blocks"), "what each keeps in host memory")]
     tables: Annotated[np.ndarray, Field("i4", ("cells",), "request r has the blocks tables[outcomes[r].table :]")]
     chunk_tokens: Annotated[int, Value(types.int64, "tokens in a chunk; 0: requests have no chunks")]
     offsets: Annotated[np.ndarray, Field("i8", ("offsets",), "request r has chunks[offsets[r]:offsets[r + 1]]")]
@@ -171,6 +172,25 @@ def take_first(engine, blocks):
         take_name(engine, blocks, block)
         engine.totals.overwritten_blocks += 1
     return block
+
+
+@kernel
+def hold_block(engine, blocks, block):
+    """One more holds the block, which keeps what it has."""
+    if blocks[block].references == 0:
+        leave_queue(engine, blocks, block)
+    blocks[block].references += 1
+
+
+@kernel
+def let_go_of(engine, blocks, block):
+    """One less holds the block; if nobody does, it is free, and goes last if others may still find what it has."""
+    blocks[block].references -= 1
+    if blocks[block].references == 0:
+        if blocks[block].name != 0:
+            queue_last(engine, blocks, block)
+        else:
+            queue_first(engine, blocks, block)
 
 
 @kernel

@@ -4,17 +4,17 @@ While the packer considers a request without memory, the tokens it has found cou
 found are in its table, though it does not hold them yet. So the packer's rules need not know how they came about.
 """
 
+from servegym.simulator.block_stores import count_stored, keep_name, use_stored
 from servegym.simulator.compilation import kernel
 from servegym.simulator.features import HAS_CACHE
 from servegym.simulator.memory import blocks_for, release
 from servegym.simulator.named_blocks import (
     find_block,
     give_name,
-    leave_queue,
+    hold_block,
+    let_go_of,
     mark_changed,
     name_of,
-    queue_first,
-    queue_last,
     take_first,
     take_name,
 )
@@ -42,6 +42,10 @@ def consider(run, e, r):
     engine.cache.found_blocks, engine.cache.shared_blocks = found, shared
     request.computed_tokens = found * engine.block_tokens
     request.kept_tokens = max(0, request.kept_tokens - request.computed_tokens)
+    if engine.block_store.total_blocks > 0:
+        stored = count_stored(engine, cache, r, found, most)
+        if stored * engine.block_tokens > request.kept_tokens:
+            engine.cache.stored_blocks, request.kept_tokens = stored, stored * engine.block_tokens
 
 
 @kernel
@@ -51,7 +55,7 @@ def look_away(run, e):
     if cache.considered >= 0:
         request = run.requests[cache.considered]
         request.computed_tokens, request.kept_tokens = 0, cache.kept_tokens
-    cache.considered, cache.found_blocks, cache.shared_blocks = -1, 0, 0
+    cache.considered, cache.found_blocks, cache.shared_blocks, cache.stored_blocks = -1, 0, 0, 0
 
 
 @kernel
@@ -61,21 +65,22 @@ def hold_found(run, e, r):
     request, outcome, engine, cache = run.requests[r], run.outcomes[r], run.engines[e], run.cache
     blocks, found = cache.blocks[e], engine.cache.found_blocks
     for i in range(found):
-        block = cache.tables[outcome.table + i]
-        if blocks[block].references == 0:
-            leave_queue(engine, blocks, block)
-        blocks[block].references += 1
+        hold_block(engine, blocks, cache.tables[outcome.table + i])
     to_load, request.kept_tokens = request.kept_tokens, engine.cache.kept_tokens
+    from_store = engine.cache.stored_blocks * engine.block_tokens
+    if from_store > 0:
+        use_stored(engine, cache, r, found, engine.cache.stored_blocks)
+    if outcome.counted:
+        engine.totals.regained_tokens += request.computed_tokens
+    else:
+        outcome.cached_tokens += max(0, request.computed_tokens + from_store - request.kept_tokens)
     if found > 0:
         request.blocks = found
         engine.holders += 1
-        if outcome.counted:
-            engine.totals.regained_tokens += request.computed_tokens
-        else:
-            outcome.cached_tokens += max(0, request.computed_tokens - request.kept_tokens)
         if run.status[0].recording:
             note(run, FOUND, e, r, request.computed_tokens, 0.0)
     engine.cache.considered, engine.cache.found_blocks, engine.cache.shared_blocks = -1, 0, 0
+    engine.cache.stored_blocks = 0
     return to_load
 
 
@@ -86,6 +91,9 @@ def grow_named(request, outcome, engine, cache, tokens):
     if request.blocks == 0 and count > 0:
         engine.holders += 1
     for i in range(request.blocks, count):
+        overwritten = blocks[engine.cache.first_free].name
+        if overwritten != 0 and engine.block_store.total_blocks > 0:
+            keep_name(engine.block_store, cache.stored[engine.index], overwritten)
         block = take_first(engine, blocks)
         blocks[block].references = 1
         cache.tables[outcome.table + i] = block
@@ -117,13 +125,7 @@ def let_go(outcome, engine, cache, count, computed_tokens):
             take_name(engine, blocks, block)
             unfilled += 1
     for i in range(count - 1, -1, -1):
-        block = cache.tables[outcome.table + i]
-        blocks[block].references -= 1
-        if blocks[block].references == 0:
-            if blocks[block].name != 0:
-                queue_last(engine, blocks, block)
-            else:
-                queue_first(engine, blocks, block)
+        let_go_of(engine, blocks, cache.tables[outcome.table + i])
     engine.holders -= 1
     return unfilled
 

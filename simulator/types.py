@@ -154,9 +154,19 @@ ENGINE_CACHE = record(
         ("considered", "i8"),  # the request; -1: none
         ("found_blocks", "i8"),  # what it finds
         ("shared_blocks", "i8"),  # of these, held by others
+        ("stored_blocks", "i8"),  # what it would load of the store of blocks behind them
         ("kept_tokens", "i8"),  # what it has kept; while it is considered its own field is what would be loaded
         ("publishes", "i8"),  # 1: it tells routers which blocks it has; see kv_events.py
         ("first_changed", "i8"),  # block whose name has changed since it told them; -1: none
+    ]
+)
+
+# Host memory for blocks that the KV memory has overwritten, in named blocks of its own; see block_stores.py.
+BLOCK_STORE = record(
+    [
+        ("total_blocks", "i8"),  # 0: there is none
+        ("free_blocks", "i8"),  # all of them: nobody holds any
+        ("cache", ENGINE_CACHE),  # of this the queue, the block used least recently first
     ]
 )
 
@@ -220,7 +230,7 @@ ENGINE = record(
         ("running_task", "i8"),  # slot of the running iteration, if that is preemptible; -1: it is not
         ("suspended", "i8"),  # tasks that are suspended
         ("rounds", "i8"),  # times the scheduler was asked, but for those straight after a suspension
-        ("store_sets", "i8"),  # of its prefix store; 0: it has none
+        ("store_sets", "i8"),  # of its prefix store; 0: it has none, or keeps blocks there (block_store)
         ("store_uses", "i8"),  # of chunks there so far
         ("batch_start_s", "f8"),
         ("batch_estimate_s", "f8"),  # what the estimator said the running iteration takes, moving included
@@ -230,6 +240,7 @@ ENGINE = record(
         ("transfers", TRANSFERS),
         ("preemption", PREEMPTION),
         ("cache", ENGINE_CACHE),
+        ("block_store", BLOCK_STORE),
         ("speculation", ENGINE_SPECULATION),
         ("correction", ENGINE_CORRECTION),
         ("totals", TOTALS),

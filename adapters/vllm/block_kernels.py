@@ -5,43 +5,40 @@ An operation is (what, at, value). Blocks are numbered from 0, as vLLM numbers t
 
 from numba import types
 
+from servegym.adapters.vllm.planned_blocks import note_moved
 from servegym.simulator.compilation import compiled
-from servegym.simulator.named_blocks import give_name, leave_queue, lose_names, queue_first, queue_last, take_name
+from servegym.simulator.named_blocks import give_name, hold_block, leave_queue, let_go_of, lose_names, take_name
 from servegym.simulator.signatures import QUEUE
 from servegym.simulator.state import SIMULATION_STATE
 
 TAKEN, TOUCHED, FREED, NAMED, UNNAMED, HELD, GIVEN_UP, RESET = range(8)
 OPERATIONS = types.Array(types.int64, 2, "C")
-replay_signature = types.void(SIMULATION_STATE, QUEUE, OPERATIONS)
+replay_signature = types.void(SIMULATION_STATE, QUEUE, QUEUE, OPERATIONS)
 
 
 @compiled(replay_signature)
-def replay(run, planned_tables, operations):
+def replay(run, planned_tables, moved, operations):
     """Do these operations to engine 0.
 
     TAKEN, TOUCHED, FREED: the block `at` is new to a holder, is found by one more, is held by one less. NAMED: it has
     the name `value` now; UNNAMED, RESET: it has none, all have none. HELD: the next block of slot `at` is `value`;
     GIVEN_UP: slot `at` has none any more. planned_tables: the tables that plans work on; they get what is held, too.
+    moved: the blocks with which something was done are noted there (planned_blocks.py).
     """
     engine, cache, blocks = run.engines[0], run.cache, run.cache.blocks[0]
     for k in range(operations.shape[0]):
         what, at, value = operations[k, 0], operations[k, 1], operations[k, 2]
+        if what in (TAKEN, TOUCHED, FREED, NAMED, UNNAMED):
+            note_moved(moved, at)
         if what == TAKEN:
             leave_queue(engine, blocks, at)
             if blocks[at].name != 0:
                 take_name(engine, blocks, at)
             blocks[at].references = 1
         elif what == TOUCHED:
-            if blocks[at].references == 0:
-                leave_queue(engine, blocks, at)
-            blocks[at].references += 1
+            hold_block(engine, blocks, at)
         elif what == FREED:
-            blocks[at].references -= 1
-            if blocks[at].references == 0:
-                if blocks[at].name != 0:
-                    queue_last(engine, blocks, at)
-                else:
-                    queue_first(engine, blocks, at)
+            let_go_of(engine, blocks, at)
         elif what == NAMED:
             if blocks[at].name != value:
                 if blocks[at].name != 0:
@@ -63,3 +60,5 @@ def replay(run, planned_tables, operations):
             request.computed_tokens = 0
         else:
             lose_names(engine, blocks)
+            for block in range(engine.total_blocks):
+                note_moved(moved, block)

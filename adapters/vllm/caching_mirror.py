@@ -2,7 +2,8 @@
 
 The simulator's packer looks up what a request without memory finds when it comes to it (docs/prefix_caching.md). Here
 it does so in a copy of vLLM's block pool, of the same blocks, in which everything is done again that vLLM does to its
-own (`replay`). So nothing is asked of vLLM for a request that is not planned.
+own (`replay`). So nothing is asked of vLLM for a request that is not planned. Plans work on a second such pool
+(planned_blocks.py).
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from servegym.adapters.vllm import block_kernels
-from servegym.adapters.vllm.mirror import Mirror
+from servegym.adapters.vllm import block_kernels, planned_blocks
+from servegym.adapters.vllm.mirror import Mirror, Plan
 from servegym.adapters.vllm.terms import Terms
 from servegym.simulator.fields import longer
 from servegym.simulator.named_blocks import NAMES_OF_A_CHUNK, empty_named_blocks
@@ -57,7 +58,16 @@ class CachingMirror(Mirror):
 
     def replay(self, operations: np.ndarray) -> None:
         """What vLLM has done to its blocks: int64[n, 3], as block_kernels.py has it."""
-        block_kernels.replay.entry(self.run, self.scratch.cache.tables, operations)
+        block_kernels.replay.entry(self.run, self.scratch.cache.tables, self.moved, operations)
+
+    def plan(
+        self, now_s: float, free_blocks: int, most_tokens: int, most_chunk_tokens: int, most_holders: int
+    ) -> Plan | None:
+        planned_blocks.bring_up_to_date.entry(self.scratch, self.run, self.moved)
+        try:
+            return super().plan(now_s, free_blocks, most_tokens, most_chunk_tokens, most_holders)
+        finally:
+            planned_blocks.note_plan.entry(self.scratch, self.run, self.moved)
 
     def blocks_found(self, slot: int, count: int) -> np.ndarray:
         """int32[at most count]: of the blocks that the last plan has found for this request, those that are there
@@ -72,13 +82,6 @@ class CachingMirror(Mirror):
 
     def _row(self, slot: int) -> slice:
         return slice(slot * self.context_blocks, (slot + 1) * self.context_blocks)
-
-    def _evicted(self) -> np.ndarray:
-        """Slots of those whose memory was taken in the plan, in order; they have their blocks again."""
-        slots = super()._evicted()
-        for slot in slots.tolist():
-            self.scratch.cache.tables[self._row(slot)] = self.run.cache.tables[self._row(slot)]
-        return slots
 
     def _make_ids(self, more: int) -> None:
         """Blocks are vLLM's own: there are never more."""
@@ -100,4 +103,4 @@ class CachingMirror(Mirror):
         cache = self.run.cache
         own = cache._replace(blocks=cache.blocks.copy(), tables=cache.tables.copy())
         self.scratch = self.scratch._replace(cache=own)
-        self._copies.append((own.blocks.view("u1"), cache.blocks.view("u1")))
+        self.moved = planned_blocks.nothing_moved(self.total_blocks)

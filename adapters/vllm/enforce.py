@@ -71,8 +71,9 @@ class Enforcer:
             self._evict(plan, request_of)
         batch = [request_of[slot] for slot in plan.slots.tolist()]
         tokens = plan.tokens.tolist()
-        running = [r for r in batch if r.status is RequestStatus.RUNNING]
-        admitted = [r for r in batch if r.status is not RequestStatus.RUNNING]
+        runs = RequestStatus.RUNNING
+        running = [r for r in batch if r.status is runs]
+        admitted = [r for r in batch if r.status is not runs] if len(running) < len(batch) else []
         budget = sum(tokens)
         if self.exact:
             self.chunks = {r.request_id: n for r, n in zip(batch, tokens, strict=True)}
@@ -115,11 +116,9 @@ class Enforcer:
 
     def _hold_hits(self, hits: Hits, plan: Plan, request_of: Mapping[int, Any]) -> None:
         """Those who are given memory find what they are planned to find."""
-        evicted = set(plan.evicted.tolist())
-        for slot, tokens in zip(plan.slots.tolist(), plan.cached.tolist(), strict=True):
-            request = request_of[slot]
-            if request.status is not RequestStatus.RUNNING or slot in evicted:
-                hits.hold(slot, request.request_id, tokens)
+        given = hits.are_given_memory(plan)
+        for slot, tokens in zip(plan.slots[given].tolist(), plan.cached[given].tolist(), strict=True):
+            hits.hold(slot, request_of[slot].request_id, tokens)
 
     def _evict(self, plan: Plan, request_of: Mapping[int, Any]) -> None:
         """Those who give up their memory do so now: vLLM admits nobody in a step in which it has preempted itself."""

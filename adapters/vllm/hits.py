@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from servegym.adapters.vllm.caching_mirror import CachingMirror
+from servegym.adapters.vllm.mirror import Plan
 
 
 class Hits:
@@ -26,6 +29,11 @@ class Hits:
         self.look_up, self.find = manager.get_computed_blocks, manager.coordinator.find_longest_cache_hit
         manager.get_computed_blocks = self._get_computed_blocks
         manager.coordinator.find_longest_cache_hit = self._find_longest_cache_hit
+
+    def are_given_memory(self, plan: Plan) -> np.ndarray:
+        """bool[n]: which of the plan's requests have no memory, or give theirs up before."""
+        without = self.mirror.run.requests["blocks"][plan.slots] == 0
+        return without | np.isin(plan.slots, plan.evicted) if len(plan.evicted) else without
 
     def hold(self, slot: int, request_id: str, tokens: int) -> None:
         """This request of the plan, without memory, is to find so many tokens."""

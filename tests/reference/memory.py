@@ -16,10 +16,13 @@ class Block:
 
 
 class Memory:
-    """Of an engine that caches prefixes. chunk_tokens: of the chunks that requests list."""
+    """Of an engine that caches prefixes. chunk_tokens: of the chunks that requests list. stored_blocks: room in host
+    memory for what is overwritten."""
 
-    def __init__(self, total_blocks: int, block_tokens: int, chunk_tokens: int) -> None:
+    def __init__(self, total_blocks: int, block_tokens: int, chunk_tokens: int, stored_blocks: int = 0) -> None:
         self.block_tokens, self.chunk_tokens = block_tokens, chunk_tokens
+        self.stored_blocks = stored_blocks
+        self.stored: list[Name] = []  # the one used least recently first
         self.free = [Block() for _ in range(total_blocks)]  # the next to be taken first
         self.named: dict[Name, list[Block]] = {}  # in the order they were named
         self.changed: dict[Block, None] = {}  # since the router was told
@@ -39,6 +42,20 @@ class Memory:
             found.append(blocks[0])
         return found
 
+    def find_stored(self, r: "Request", first: int) -> int:
+        """How many of r's blocks from `first` on are in host memory."""
+        count = 0
+        while first + count < (r.context - 1) // self.block_tokens and self.name_of(r, first + count) in self.stored:
+            count += 1
+        return count
+
+    def use_stored(self, name: Name) -> None:
+        if name in self.stored:
+            self.stored.remove(name)
+        elif len(self.stored) == self.stored_blocks:
+            self.stored.pop(0)
+        self.stored.append(name)
+
     def hold(self, r: "Request", found: list[Block]) -> None:
         for block in found:
             if block.holders == 0:
@@ -51,6 +68,8 @@ class Memory:
         while len(r.table) * self.block_tokens < tokens:
             block = self.free.pop(0)
             self.overwritten_blocks += block.name is not None
+            if block.name is not None and self.stored_blocks > 0:
+                self.use_stored(block.name)
             self.forget(block)
             block.holders = 1
             r.table.append(block)
@@ -88,4 +107,4 @@ class Memory:
         for blocks in list(self.named.values()):
             for block in list(blocks):
                 self.forget(block)
-        self.changed = {}
+        self.changed, self.stored = {}, []

@@ -125,10 +125,14 @@ class Formation:
         """What r, without memory, finds counts from here on; what was found for another does not."""
         if self.considered is not None:
             self.considered.found, self.considered.found_tokens = [], 0
+            self.considered.stored_blocks = self.considered.stored_tokens = 0
         self.considered = r
         if r is not None and self.engine.memory is not None and not r.holder:
             r.found = self.engine.memory.find(r)
             r.found_tokens = len(r.found) * self.engine.block_tokens
+            stored = self.engine.memory.find_stored(r, len(r.found))
+            if stored * self.engine.block_tokens > max(0, r.kept - r.found_tokens):
+                r.stored_blocks, r.stored_tokens = stored, stored * self.engine.block_tokens
 
     def fill(self) -> bool:
         """Visit the requests in rank order. True: one gave up its own memory."""
@@ -286,7 +290,7 @@ class Formation:
             if memory is not None and r.admitted == 0:
                 memory.admitted_tokens += r.context
                 memory.cached_tokens += r.cached
-                r.cached_tokens += max(0, found_tokens - r.kept)
+                r.cached_tokens += max(0, found_tokens + r.stored_tokens - r.kept)
             elif memory is not None:
                 memory.regained_tokens += found_tokens
             if r.admitted == 0:
@@ -297,6 +301,8 @@ class Formation:
             if r.to_load > 0:
                 self.loaded.append((r, r.to_load))
             if memory is not None:
+                for i in reversed(range(len(r.found), len(r.found) + r.stored_blocks)):
+                    memory.use_stored(memory.name_of(r, i))
                 memory.hold(r, r.found)
             r.computed, r.kept, r.borrowed = r.cached, 0, False
             self.consider(None)

@@ -46,6 +46,8 @@ class Request:
     table: "list[Block]" = field(default_factory=list)  # those blocks, at an engine that caches prefixes
     found: "list[Block]" = field(default_factory=list)  # while it is considered for admission there
     found_tokens: int = 0
+    stored_blocks: int = 0  # that would be loaded from host memory, behind those found
+    stored_tokens: int = 0
     admitted: int = 0  # number of its last admission, counted over the run; 0: never
     evicted: int = 0  # number of its last eviction, counted over the run; 0: never
     emission_s: list[float] = field(default_factory=list)  # when each token came out of an engine
@@ -70,11 +72,11 @@ class Request:
 
     @property
     def cached(self) -> int:
-        return self.computed + max(self.kept, self.found_tokens)
+        return self.computed + max(self.kept, self.found_tokens + self.stored_tokens)
 
     @property
     def to_load(self) -> int:
-        return max(0, self.kept - self.found_tokens)
+        return max(self.kept - self.found_tokens, self.stored_tokens, 0)
 
     @property
     def shared_blocks(self) -> int:

@@ -174,7 +174,7 @@ class Simulation:
     def join(self, r: Request, engine: Engine) -> None:
         engine.queue.append(r)
         engine.joined, engine.waits_for_kv = True, False
-        if engine.store is not None and r.computed == 0:
+        if engine.store is not None and engine.memory is None and r.computed == 0:
             r.kept = min(engine.store.use_leading(engine.store.of_prompt(r)), r.context - 1)
             r.borrowed = r.kept > 0
             r.cached_tokens += r.kept
@@ -238,7 +238,7 @@ class Simulation:
             group.emitted_tokens += 1
         if is_first:
             self.router_state.first_token(r, engine.index, now_s)
-            if engine.store is not None:
+            if engine.store is not None and engine.memory is None:
                 engine.store.put(engine.store.of_prompt(r))
         if r.emitted == r.output_tokens:
             engine.release(r)

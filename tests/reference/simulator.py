@@ -132,7 +132,8 @@ def simulate_cluster(
                 set_off(machine, *pool.startup, place_in_pool)
             machine.store = None if pool.prefix_store is None else Store(pool.prefix_store, chunk_tokens)
             if pool.prefix_caching and pool.role != "decode":
-                machine.memory = Memory(pool.total_blocks, pool.block_tokens, chunk_tokens)
+                below = 0 if machine.store is None else max(1, machine.store.size.tokens // pool.block_tokens)
+                machine.memory = Memory(pool.total_blocks, pool.block_tokens, chunk_tokens, below)
                 machine.kv_events = pool.kv_events
             machines.append(machine)
     simulation = Simulation(

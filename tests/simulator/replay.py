@@ -315,13 +315,19 @@ class _Replayer:
         e, r = int(line.engine), int(line.request)
         assert self.running[e] is None and r in self.queues[e]
         found = 0 if self.caches[e] is None else self.caches[e].found.get(r, 0)
-        assert line.tokens == self.kept[r] > 0 and (r not in self.blocks[e] or found > 0)
-        store, host = self.pools[e].prefix_store, self.pools[e].host
+        store, host, tokens = self.pools[e].prefix_store, self.pools[e].host, int(line.tokens)
+        assert tokens > 0 and (r not in self.blocks[e] or found > 0)
+        if tokens != self.kept[r]:  # blocks in host memory, instead of less that it has kept
+            assert self.caches[e] is not None and store is not None and tokens % self.pools[e].block_tokens == 0
+            assert self.kept[r] < tokens < self.context(r) - found and not self.borrowed[r]
+            self.log.cached_tokens[r] += (tokens - self.kept[r]) * (not self.admitted[r])
+            self.log.lost_tokens[r] += self.kept[r]
+            self.log.borrowed_tokens[r] += tokens
         from_store = host is None and store is not None
-        self.moving_s[e] += self.kept[r] * (store if from_store else self.hosts[e]).load_s_per_token
-        self.log.borrowed_tokens[r] += self.kept[r] * self.borrowed[r]
-        self.loading[r] = self.kept[r]
-        self.computed[r] = found + self.kept[r]
+        self.moving_s[e] += tokens * (store if from_store else self.hosts[e]).load_s_per_token
+        self.log.borrowed_tokens[r] += tokens * self.borrowed[r]
+        self.loading[r] = tokens
+        self.computed[r] = found + tokens
         self.blocks[e][r] = self.blocks_of(e, self.computed[r])
         self.kept[r], self.borrowed[r] = 0, False
 

@@ -46,6 +46,9 @@ class ReplayedStore:
 
 
 def store_of(pool: Deployment, workload: Workload) -> ReplayedStore | None:
-    if pool.prefix_store is None or workload.prefixes is None or pool.role == "decode":
+    """None too for an engine that caches prefixes: it keeps blocks there, which no line tells."""
+    if pool.prefix_store is None or workload.prefixes is None or pool.caches_prefixes(workload):
+        return None
+    if pool.role == "decode":
         return None
     return ReplayedStore(pool.prefix_store.tokens, workload)

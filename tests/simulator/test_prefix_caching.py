@@ -11,11 +11,11 @@ from servegym.baselines.registry import scheduler, scheduler_names
 from servegym.errors import PolicyError, WorkloadError
 from servegym.simulator.cluster import cluster_of
 from servegym.simulator.deployment import Deployment, HostMemory
-from servegym.simulator.prefixes import Prompts
+from servegym.simulator.prefixes import PrefixStore, Prompts
 from servegym.simulator.results import Result
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import FOUND, SCHEDULED
+from servegym.simulator.types import FOUND, LOADED, SCHEDULED
 from servegym.simulator.workload import Workload
 from tests.simulator.forming import linear
 from tests.simulator.incident_strategies import incident_scenarios, with_prompts
@@ -66,6 +66,32 @@ def test_one_of_a_batch_finds_what_another_of_it_computes():
     result = served([(0.0, 9, 1), (0.0, 9, 1)], [[0, 1], [0, 1]])
     assert lines(result, FOUND) == [(1, 8)] and lines(result, SCHEDULED) == [(0, 9), (1, 1)]
     assert result.summary["kv_use_peak"] == 0.04  # 2 blocks for both, and one for each
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize(("room", "loaded"), [(4, 4), (7, 4), (8, 8), (100, 8)])
+def test_what_is_overwritten_is_loaded_from_host_memory(room, loaded):
+    # 3 blocks: r1 takes all of them, the beginning of r0's prompt last. r2 has the rest to compute.
+    rows = [(0.0, 8, 1), (100.0, 12, 1), (200.0, 10, 1)]
+    result = served(
+        rows, [[0, 1], [2, 3, 4], [0, 1]], blocks=3, prefix_store=PrefixStore(room, 0.5), prefix_caching=True
+    )
+    assert result.requests["cached_tokens"].tolist() == [0, 0, loaded]
+    assert lines(result, LOADED) == [(2, loaded)] and lines(result, FOUND) == []
+    assert result.requests["finish_s"][2] == 200 + 0.5 * loaded + 10 - loaded
+    assert result.engines["loaded_tokens"][0] == loaded
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize(("room", "last"), [(12, 0), (20, 8)])
+def test_host_memory_goes_on_where_kv_memory_ends_and_loses_what_was_used_least_recently(room, last):
+    # 3 blocks. r1 overwrites chunk 1, r2 chunks 0 and 3: r3 finds chunk 2, loads 3, and overwrites 5 and 4. Room for
+    # three has lost 1 and 0 then, which r4 wants.
+    rows = [(100.0 * r, tokens, 1) for r, tokens in enumerate((8, 8, 8, 10, 10))]
+    chunks = [[0, 1], [2, 3], [4, 5], [2, 3], [0, 1]]
+    result = served(rows, chunks, blocks=3, prefix_store=PrefixStore(room, 0.0), prefix_caching=True)
+    assert result.requests["cached_tokens"].tolist() == [0, 0, 0, 8, last]
+    assert lines(result, FOUND) == [(3, 4)] and lines(result, LOADED) == [(3, 4), (4, last)][: 1 + (last > 0)]
 
 
 @pytest.mark.nojit
@@ -131,7 +157,10 @@ def test_on_where_the_workload_says_what_is_shared():
 def test_memory_is_whole_and_everybody_is_served(name, data):
     plain = data.draw(scenarios(name))
     workload = data.draw(with_prompts(plain.workload))
-    deployment = dataclasses.replace(plain.deployment, prefix_caching=True)
+    host = plain.deployment.host
+    load_s = st.just(0.001 if host is None else host.load_s_per_token)
+    store = data.draw(st.one_of(st.none(), st.builds(PrefixStore, st.integers(1, 400), load_s)), label="store")
+    deployment = dataclasses.replace(plain.deployment, prefix_caching=True, prefix_store=store)
     scenario = dataclasses.replace(plain, workload=workload, deployment=deployment)
     simulation = Simulation(scenario, record_timeline=True)
     for _ in range(data.draw(st.integers(0, 30), label="decisions")):
@@ -145,9 +174,12 @@ def test_memory_is_whole_and_everybody_is_served(name, data):
         assert_memory_is_whole(simulation, e)
         assert engine.totals.peak_blocks <= engine.total_blocks
         assert engine.totals.cached_tokens <= engine.totals.admitted_tokens
+        stored = arrays.cache.stored[e]["name"]
+        assert len(stored) == engine.block_store.total_blocks == engine.block_store.free_blocks
+        assert len(set(stored[stored != 0])) == np.count_nonzero(stored)
     log = replay(simulation)
     done = np.array(log.finished)
-    computed = np.array(log.scheduled_tokens) + log.found_tokens - log.lost_tokens
+    computed = np.array(log.scheduled_tokens) + log.found_tokens + log.borrowed_tokens - log.lost_tokens
     np.testing.assert_array_equal(computed[done], (table["prompt_tokens"] + table["output_tokens"] - 1)[done])
     if scenario.until_s == np.inf:
         assert all(log.finished)

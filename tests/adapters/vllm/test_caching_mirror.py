@@ -1,18 +1,21 @@
 """The caching mirror plans what the simulator does with prefix caching, and what it plans to find is there."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from servegym.adapters.vllm import block_kernels, planned_blocks
 from servegym.adapters.vllm.block_log import chunk_numbers
 from servegym.adapters.vllm.caching_mirror import names
-from servegym.adapters.vllm.driving import Limits
+from servegym.adapters.vllm.driving import Limits, Step
 from servegym.baselines import registry
 from servegym.experiments.engines.plugin_prefixes import demanding_sessions
 from servegym.experiments.engines.prefix_parity import simulate
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.disturbances import Correction
 from servegym.simulator.policies import get_policy
-from tests.adapters.vllm.caching_engine import Engine
+from tests.adapters.vllm.caching_engine import MOST, Engine
 
 registry.load()
 PROFILE = load_profile("a100-llama3-8b")
@@ -44,6 +47,57 @@ def test_memory_is_short_enough_in_one_of_these_for_evictions() -> None:
     limits = Limits(350, max_num_batched_tokens=2**16, prefix_caching=True)
     engine = Engine(demanding_sessions(6, 16, 6.0), limits, get_policy("scheduler", "slide-batching"), PROFILE)
     assert sum(len(step.preempted) for step in engine.serve()) > 5
+
+
+class Restless(Engine):
+    """Makes plans that are not carried out, within limits of several sizes; after each the pools are to be equal."""
+
+    def __init__(self, *arguments: Any, seed: int):
+        super().__init__(*arguments)
+        self.random, self.different = np.random.default_rng(seed), 0
+
+    def compare(self) -> None:
+        ours, mirror = self.mirror.scratch.cache, self.mirror
+        self.different += bool((ours.blocks != mirror.run.cache.blocks).any())
+        planned_blocks.bring_up_to_date.entry(mirror.scratch, mirror.run, mirror.moved)
+        np.testing.assert_array_equal(ours.blocks, mirror.run.cache.blocks)
+        assert (mirror.moved == planned_blocks.nothing_moved(mirror.total_blocks)).all()
+        for slot in self.slot_of.values():
+            row = mirror._row(slot)
+            held = slice(row.start, row.start + int(mirror.run.requests["blocks"][slot]))
+            np.testing.assert_array_equal(ours.tables[held], mirror.run.cache.tables[held])
+
+    def step(self, now_s: float) -> Step:
+        self.tell()
+        for _ in range(int(self.random.integers(3))):
+            free = int(self.random.integers(len(self.pool.free) + 1))
+            self.mirror.plan(now_s, free, int(self.random.choice([64, 500, MOST])), MOST, MOST)
+            if self.random.random() < 0.5:
+                self.compare()
+        if self.random.random() < 0.5:
+            self.compare()
+        return super().step(now_s)
+
+
+@pytest.mark.parametrize("policy", ["slide-batching", "vllm-v1:token_budget=200"])
+@pytest.mark.parametrize(("blocks", "seed"), [(1500, 1), (350, 6)])
+def test_plans_leave_nothing_behind(policy: str, blocks: int, seed: int) -> None:
+    limits = Limits(blocks, max_num_batched_tokens=2**16, prefix_caching=True)
+    workload, chosen = demanding_sessions(seed, 16, 6.0), get_policy("scheduler", policy)
+    engine = Restless(workload, limits, chosen, PROFILE, seed=seed)
+    engine.serve()
+    engine.compare()
+    assert engine.different > 100
+
+
+def test_a_reset_reaches_plans() -> None:
+    limits = Limits(1500, max_num_batched_tokens=2**16, prefix_caching=True)
+    engine = Restless(demanding_sessions(1, 4, 6.0), limits, get_policy("scheduler", "slide-batching"), PROFILE, seed=1)
+    engine.serve()
+    assert engine.mirror.run.cache.blocks["name"].any()
+    engine.mirror.replay(np.array([[block_kernels.RESET, 0, 0]]))
+    engine.compare()
+    assert not engine.mirror.scratch.cache.blocks["name"].any()
 
 
 def test_numbers_of_hashes_are_those_of_their_first_bits() -> None:
