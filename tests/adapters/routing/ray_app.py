@@ -33,6 +33,9 @@ class Toy(Reporting):
 class Watched(PolicyRouter):
     """Which says what it knows."""
 
+    # On a busy machine a replica may take longer to say its queue's length than Ray's 0.1 s, and is then passed over.
+    queue_len_response_deadline_s = 30.0
+
     async def choose_replicas(self, candidate_replicas: Any, pending_request: Any = None) -> Any:
         ranked = await super().choose_replicas(candidate_replicas, pending_request)
         body = pending_request.args[0] if pending_request is not None and pending_request.args else {}
