@@ -89,9 +89,10 @@ def fresh_simulation_state(scenario: Scenario, settings: Settings, recording: bo
 def engines_state(pools: tuple[Deployment, ...], sizes: dict[str, int], **given: Any) -> SimulationState:
     """The arrays of engines. sizes: requests, engines, capacity, timeline, scratch; deliveries, if there are any.
     given: those with contents."""
+    no_blocks = np.zeros((0, 0), NAMED_BLOCK)
     of_pools = {
         "blocks": empty_blocks([pool.total_blocks for pool in pools for _ in range(pool.engines)]),
-        "cache": Cache(*[np.zeros((0, 0), NAMED_BLOCK)] * 2, np.zeros(0, "i4"), *no_chunks()),
+        "cache": Cache(no_blocks, no_blocks, np.zeros(0, "i4"), *no_chunks()),
         "device": by_engine(pools, [pool.device.coefficients for pool in pools]),
         "estimate": by_engine(pools, [pool.estimator.coefficients for pool in pools]),
         "fitted": by_engine(pools, [as_fitted(pool.estimator) for pool in pools]),
@@ -274,9 +275,10 @@ def fresh_engines(
     somebody reads what routers know of the prompts that engines have.
     """
     prompts = None if workload is None else workload.prefixes
-    rows = []
+    engines, first = zeros(sum(pool.engines for pool in pools), layout.ENGINE), 0
     for kind, pool in enumerate(pools):
-        engine = np.zeros(pool.engines, layout.ENGINE)
+        engine = engines[first : first + pool.engines]
+        first += pool.engines
         engine["kind"] = kind
         engine["role"] = layout.ROLES.index(pool.role)
         engine["tier"] = layout.POOL if pool.tier is None else pool.tier
@@ -307,14 +309,12 @@ def fresh_engines(
             engine["host_blocks"] = engine["free_host_blocks"] = pool.host.blocks
             engine["load_s_per_token"] = pool.host.load_s_per_token
             engine["save_s_per_token"] = pool.host.save_s_per_token
-        if pool.prefix_store is not None and prompts is not None and pool.role != "decode":
+        if pool.prefix_store is not None and workload is not None and prompts is not None and pool.role != "decode":
             engine["load_s_per_token"] = pool.prefix_store.load_s_per_token
             stored, store = pool.stored_blocks(workload), engine["block_store"]
             engine["store_sets"] = 0 if stored else pool.prefix_store.sets(prompts.chunk_tokens)
             store["total_blocks"] = store["free_blocks"] = stored
             store["cache"]["last_free"] = stored - 1
-        rows.append(engine)
-    engines = np.concatenate(rows)
     engines["index"] = np.arange(len(engines))
     engines["up"] = 1
     engines["transfers"]["receiving"] = engines["running_task"] = -1

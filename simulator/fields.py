@@ -64,11 +64,10 @@ def numba_type(kind: type) -> types.NamedTuple:
     )  # fmt: skip
 
 
-def zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
+def zeros(shape: int | tuple[Any, ...], dtype: np.dtype) -> np.ndarray:
     """Zeros; rows of whole cache lines start at one."""
-    if np.dtype(dtype).itemsize % CACHE_LINE:
+    if dtype.itemsize % CACHE_LINE:
         return np.zeros(shape, dtype)
-    dtype = np.dtype(dtype)
     whole = (shape,) if isinstance(shape, int) else shape
     size = math.prod(whole) * dtype.itemsize
     raw = np.zeros(size + CACHE_LINE, "u1")
@@ -76,17 +75,17 @@ def zeros(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
     return raw[start : start + size].view(dtype).reshape(whole)
 
 
-def fresh(kind: type[Tuple], sizes: Mapping[str, int], **given: Any) -> Tuple:
+def fresh(kind: type[Tuple], sizes: Mapping[Any, int], **given: Any) -> Tuple:
     """A tuple with what is given, and zeros for the other arrays.
 
     Raises TypeError for an array that is not as it is declared: kernels trust it to be.
     """
     made = {}
     for name, one in arrays_of(kind):
-        shape = tuple([sizes.get(axis, axis) if isinstance(axis, str) else axis for axis in one.shape])
+        shape = tuple([sizes.get(axis, axis) for axis in one.shape])  # a number is itself
         value = given.get(name)
         if value is None:
-            made[name] = zeros(shape, one.dtype)  # type: ignore[arg-type]  # sizes are given for all that is made here
+            made[name] = zeros(shape, one.dtype)
         elif not fits(value, one.dtype, shape):
             wanted = f"{one.dtype}{list(shape)}"
             raise TypeError(f"{kind.__name__}.{name} is {value.dtype}{list(value.shape)}; it should be {wanted}")

@@ -7,6 +7,7 @@ the arrays alive.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from servegym.simulator.compilation import JIT_DISABLED, compiled
-from servegym.simulator.state import FUNCTIONS, ROUTER_STATE, SIMULATION_STATE
+from servegym.simulator.fields import CACHE_LINE
+from servegym.simulator.state import FUNCTIONS, ROUTER_STATE, SIMULATION_STATE, Functions, RouterState, SimulationState
 
 _kept: dict[int, Any] = {}  # without compilation a value is kept as it is
 
@@ -73,29 +75,54 @@ PARKED = types.Tuple((SIMULATION_STATE, ROUTER_STATE, FUNCTIONS))
 store_run, restore_run, size_of_run = parking(PARKED)
 
 
-@compiled(types.int64())
+store_functions, restore_functions, size_of_functions = parking(FUNCTIONS)
+
+
+@compiled(types.UniTuple(types.int64, 2)())
 def parked_bytes():
-    """What a parked run takes."""
-    return size_of_run()
+    """What a parked run takes, and its functions alone."""
+    return size_of_run(), size_of_functions()
 
 
-@compiled(types.void(types.int64, SIMULATION_STATE, ROUTER_STATE, FUNCTIONS))
-def park(address, run, router_state, functions):
-    """Park a run; kernels get it back as restore_run(address)."""
-    store_run(address, (run, router_state, functions))
+@compiled(types.void(types.int64, FUNCTIONS))
+def park_functions(address, functions):
+    """Park the functions of a run."""
+    store_functions(address, functions)
 
 
-class ParkedRun:
-    """Memory for one parked run: `address`, at the start of a cache line."""
+@compiled(types.void(types.int64, SIMULATION_STATE, ROUTER_STATE, types.int64))
+def park(address, run, router_state, functions_address):
+    """Park a run whose functions are parked; kernels get it back as restore_run(address)."""
+    store_run(address, (run, router_state, restore_functions(functions_address)))
 
-    def __init__(self) -> None:
-        self._bytes = np.zeros(parked_bytes.entry() + 64, "u1")
-        self.address = self._bytes.ctypes.data + -self._bytes.ctypes.data % 64
 
-    def park(self, arrays: Any, router_state: Any, functions: Any) -> None:
-        """Put a run here. It is there until another is put here or this memory is gone."""
-        self._parked = (arrays, router_state, functions)  # keeps them alive
-        park.entry(self.address, arrays, router_state, functions)
+class Room:
+    """Memory for so many bytes: `address`, at the start of a cache line."""
+
+    def __init__(self, size: int) -> None:
+        self._bytes = np.zeros(size + CACHE_LINE, "u1")
+        self.address = self._bytes.ctypes.data + -self._bytes.ctypes.data % CACHE_LINE
 
     def __del__(self) -> None:
-        _kept.pop(self.address, None)
+        if _kept:  # None while Python ends
+            _kept.pop(self.address, None)
+
+
+class ParkedRun(Room):
+    """Memory for one parked run."""
+
+    def __init__(self) -> None:
+        super().__init__(parked_bytes.entry()[0])
+
+    def park(self, arrays: SimulationState, router_state: RouterState, functions: Functions) -> None:
+        """Put a run here. It is there until another is put here or this memory is gone."""
+        self._parked = (arrays, router_state, functions)  # keeps them alive
+        park.entry(self.address, arrays, router_state, parked_functions(functions).address)
+
+
+@functools.lru_cache(maxsize=256)
+def parked_functions(functions: Functions) -> Room:
+    """The functions of a run, parked: to hand them over takes as long as all its arrays, and episodes share them."""
+    room = Room(parked_bytes.entry()[1])
+    park_functions.entry(room.address, functions)
+    return room

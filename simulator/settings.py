@@ -63,10 +63,17 @@ def settings_of(scenario: Scenario, watched: bool) -> Settings:
         cluster.tiers_for(scenario.workload),
         incidents_as_array(scenario.incidents, cluster.engines),
         None if scenario.predictor is None else scenario.predictor.predict(scenario.workload),
-        np.unique(table["client"], return_inverse=True)[1],
-        np.unique(table["application"], return_inverse=True)[1],
+        without_gaps(table["client"]),
+        without_gaps(table["application"]),
         watched or any(names_prefixes(policy.function) for policy in (router, scaler)),
     )
+
+
+def without_gaps(numbers: np.ndarray) -> np.ndarray:
+    """int64[requests]: the place of each among the different ones, ascending."""
+    if not numbers.any():  # most often; and to sort them takes a tenth of an environment's reset
+        return np.zeros(len(numbers), "i8")
+    return np.unique(numbers, return_inverse=True)[1]
 
 
 @functools.lru_cache(maxsize=1024)

@@ -206,9 +206,11 @@ def validate(table: np.ndarray, name: str, known: int) -> None:
         raise WorkloadError(f"workload '{name}' has no requests")
     arrival_s = table["arrival_s"]
     is_time = (arrival_s >= 0) & (arrival_s <= LATEST_S)
+    earlier = np.zeros(len(table), bool)
+    earlier[1:] = arrival_s[1:] < arrival_s[:-1]
     rules = [
         ("arrival_s", ~is_time & (np.arange(len(table)) < known), f"a time from 0 to {LATEST_S:g} s"),
-        ("arrival_s", np.r_[False, np.diff(arrival_s) < 0], "not before the request above it (sort by arrival)"),
+        ("arrival_s", earlier, "not before the request above it (sort by arrival)"),
         ("prompt_tokens", (table["prompt_tokens"] < 1) | (table["prompt_tokens"] > MAX_TOKENS), f"1 to {MAX_TOKENS}"),
         ("output_tokens", (table["output_tokens"] < 1) | (table["output_tokens"] > MAX_TOKENS), f"1 to {MAX_TOKENS}"),
         ("weight", ~((table["weight"] > 0) & np.isfinite(table["weight"])), "above 0 and finite"),
