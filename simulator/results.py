@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from servegym.simulator.costs import costs_of_pools
+from servegym.simulator.fairness import fairness, length_groups
 from servegym.simulator.front import came_s, has_arrived
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.slos import LATENCIES, attained, latencies_of, slo_classes, starved, violated, within_slos
@@ -228,7 +229,8 @@ class Result:
         span_s = float(status.now_s)
         came, emitted = len(columns["gain"]), int(columns["emitted_tokens"].sum())
         gain, ideal = float(columns["gain"].sum()), float(columns["ideal_gain"].sum())
-        classes = slo_classes(self.scenario.workload.table[self.arrived])
+        table = self.scenario.workload.table[self.arrived]
+        classes, (length, lengths) = slo_classes(table), length_groups(table)
 
         def by_priority(those: np.ndarray) -> dict[int, float]:
             priorities = columns["priority"]
@@ -247,11 +249,16 @@ class Result:
             "tdg_ratio": gain / ideal if ideal and self.scenario.gain.name == "tdg" else None,
             "slo_attainment": float(columns["attained"].mean()) if came else None,
             "slo_attainment_by_priority": by_priority(columns["attained"]),
+            "slo_attainment_by_length": {
+                name: float(columns["attained"][length == one].mean()) for one, name in enumerate(lengths)
+            },
             "violations": float(columns["violated"].mean()) if came else None,
             "violations_by_priority": by_priority(columns["violated"]),
             "violations_by_class": {name: float(columns["violated"][those].mean()) for name, those in classes.items()},
             "starved": float(columns["starved"].mean()) if came else None,
             "starved_by_priority": by_priority(columns["starved"]),
+            "fairness_by_client": fairness(columns["gain"], columns["ideal_gain"], table["client"]),
+            "fairness_by_length": fairness(columns["gain"], columns["ideal_gain"], length),
             "on_time_token_share": float(columns["on_time_tokens"].sum() / columns["output_tokens"].sum())
             if came
             else None,

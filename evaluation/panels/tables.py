@@ -150,10 +150,10 @@ def _conclusion(evaluation: Evaluation, rows: pd.DataFrame) -> str:
 
 def accounts(cells: pd.DataFrame) -> list[dict[str, str]]:
     """What gain and attainment do not show: a row a policy, by load in words; means over the cells of a load."""
-    means = cells.groupby(["policy", "load"], sort=False)[["starved", "ttft_p99_s"]].mean()
+    means = cells.groupby(["policy", "load"], sort=False)[["starved", "fairness_by_length", "ttft_p99_s"]].mean()
     rows: dict[str, dict[str, str]] = {}
     for (policy, load), of in means.iterrows():
-        words = f"{of['starved']:.4f}, {of['ttft_p99_s']:.2f} s"
+        words = f"{of['starved']:.4f}, {of['fairness_by_length']:.3f}, {of['ttft_p99_s']:.2f} s"
         rows.setdefault(policy, {"policy": policy})[f"load {load_title(load)}"] = words
     return list(rows.values())
 

@@ -19,7 +19,10 @@ SCORES = {
     SHARE_OF_BEST: "Share of the best found: gain over that of the best run a search that knows the future has found.",
     ATTAINMENT: "SLO attainment: share of the requests that met their SLOs.",
 }
-STARVED = "Starved: share of the requests never served, or over 10 times late; and the p99 of TTFT in seconds."
+STARVED = (
+    "Starved: share of the requests never served, or over 10 times late; fairness, Jain's index of the gain ratios of "
+    "requests by length; and the p99 of TTFT in seconds."
+)
 
 
 def mean_of(row: pd.Series, name: str, sign: str = "") -> str:

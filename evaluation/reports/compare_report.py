@@ -71,6 +71,7 @@ def _section(title: str, at_point: pd.DataFrame) -> str:
             "violations": with_interval(row, "violations"),
             **{name: row[name] for name in classes_of(at_point)},
             "starved": row["starved"],
+            "fairness by length": row["fairness_by_length"],
             "TTFT p99 (s)": row["ttft_p99_s"],
             "evictions": row["preemptions"],
         }

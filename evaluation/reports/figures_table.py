@@ -26,6 +26,8 @@ UNITS = {
     "iterations": "iterations",
     "scheduling_rounds": "rounds",
     "cost_engine_s": "engine-seconds",
+    "fairness_by_client": "Jain's index",
+    "fairness_by_length": "Jain's index",
     "energy_kwh": "kWh",
     "energy_kwh_at_most": "kWh",
     "energy_kwh_per_million_tokens": "kWh",

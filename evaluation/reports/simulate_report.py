@@ -87,6 +87,7 @@ def _headline(summary: Mapping[str, Any]) -> dict[str, str]:
         "SLO attainment": text(summary["slo_attainment"]),
         "violations": text(summary["violations"]),
         "starved": text(summary["starved"]),
+        "fairness by length": text(summary["fairness_by_length"]),
         "tokens in time": text(summary["on_time_token_share"]),
         "within SLO": f"{text(summary['slo_throughput_per_s'])} requests/s",
         "throughput": f"{text(summary['throughput_tokens_per_s'])} tokens/s",

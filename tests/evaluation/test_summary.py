@@ -34,6 +34,8 @@ def cells_of(tdg: dict[str, list[float]], load: float = 1.0) -> pd.DataFrame:
             "ttft_p99_s": 1.0,
             "preemptions": seed,
             "starved": 0.0,
+            "fairness_by_client": None,
+            "fairness_by_length": 0.9,
         }
         for scheduler, values in tdg.items()
         for seed, value in enumerate(values)

@@ -38,9 +38,9 @@ def show_comparison(comparison: Comparison, summary: pd.DataFrame, baseline: str
             *(["requests/s"] if closed else []),
             "SLO met",
             "violated",
-            "high prio.",
-            "low prio.",
+            "high / low priority",
             "starved",
+            "fairness",
             "TTFT p99 s",
             "evicted",
             f"{RATIO_TITLES[ratio].removesuffix(' ratio')} minus {'best' if baseline is None else 'baseline'}",
@@ -55,9 +55,9 @@ def show_comparison(comparison: Comparison, summary: pd.DataFrame, baseline: str
                 *([with_interval(row, THROUGHPUT, 3)] if closed else []),
                 with_interval(row, "slo_attainment", 3),
                 with_interval(row, "violations", 3),
-                number(row["slo_attainment_high_priority"]),
-                number(row["slo_attainment_low_priority"]),
+                " / ".join(number(row[f"slo_attainment_{of}_priority"]) for of in ("high", "low")),
                 number(row["starved"]),
+                number(row["fairness_by_length"]),
                 number(row["ttft_p99_s"], 2),
                 number(row["preemptions"], 1),
                 "" if row["scheduler"] == row["reference"] else difference,
@@ -67,6 +67,7 @@ def show_comparison(comparison: Comparison, summary: pd.DataFrame, baseline: str
     show_classes(summary, console)
     best = f"* best mean {RATIO_TITLES[ratio]}"
     console.print(f"{best}; ± 95 % interval over seeds (Student's t; differences paired by seed)")
+    console.print("fairness: Jain's index of the TDG ratios of requests by length, 1 where all get the same share")
     if bounded:
         console.print("% of bound: gain over the clairvoyant bound, which no scheduler exceeds (docs/bounds.md)")
     for _, at_point in summary.groupby(axis, sort=False):

@@ -12,7 +12,7 @@ from servegym.cli import options
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
 from servegym.cli.progress import bar_of
-from servegym.cli.simulate import by_priority, violations_by_class
+from servegym.cli.simulate import by_priority, fairness, violations_by_class
 from servegym.cli.spec_options import Words, spec_options
 from servegym.errors import ServegymError
 
@@ -224,6 +224,7 @@ def show(document: dict[str, Any], console: Console) -> None:
         "violations": f"{number(document['violations'])} ({by_priority(document, 'violations')})",
         **violations_by_class(document),
         "starved": f"{number(document['starved'])} ({by_priority(document, 'starved')})",
+        "fairness": fairness(document),
         "tokens in time": number(document["on_time_token_share"]),
         "time": f"{number(document['span_s'], 1)} s",
         "throughput": f"{number(document['throughput_tokens_per_s'], 1)} tokens/s, "

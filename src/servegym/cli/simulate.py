@@ -140,6 +140,7 @@ def show(document: dict[str, Any], console: Console) -> None:
         "violations": f"{number(document['violations'])} ({by_priority(document, 'violations')})",
         **violations_by_class(document),
         "starved": f"{number(document['starved'])} ({by_priority(document, 'starved')})",
+        "fairness": fairness(document),
         "tokens in time": number(document["on_time_token_share"]),
         "simulated time": f"{number(document['span_s'], 1)} s",
         "throughput": f"{number(document['throughput_tokens_per_s'], 1)} tokens/s, "
@@ -158,6 +159,12 @@ def show(document: dict[str, Any], console: Console) -> None:
             of_engine = (number(value, 4) for value in document[f"engine_{name}_s"].values())
             latencies.add_row(f"  at the engine {name.upper()}", *of_engine)
     console.print(figures, latencies)
+
+
+def fairness(document: dict[str, Any]) -> str:
+    """Jain's indices of the gain ratios of groups."""
+    of = {name: document[f"fairness_by_{name}"] for name in ("client", "length")}
+    return ", ".join(f"by {name}: {number(value)}" for name, value in of.items() if value is not None) or "-"
 
 
 def by_priority(document: dict[str, Any], figure: str) -> str:

@@ -47,8 +47,8 @@ def runs_of(labels: list[str], seeds: int = 3) -> pd.DataFrame:
                         "trace": "azure-code", "device": device, "policy": label, "load": load,
                         "seed": 1_000_000 + 3 * cell + seed, "rate_per_s": 5.0, "tdg_ratio": tdg, "slo_attainment": tdg,
                         "slo_attainment_high_priority": tdg, "slo_attainment_low_priority": tdg, "ttft_p99_s": 1.0,
-                        "preemptions": 0, "starved": 0.0, "violations": 1 - tdg, "violations_high_priority": 1 - tdg,
-                        "violations_low_priority": 1 - tdg,
+                        "preemptions": 0, "starved": 0.0, "fairness_by_client": None, "fairness_by_length": 0.9,
+                        "violations": 1 - tdg, "violations_high_priority": 1 - tdg, "violations_low_priority": 1 - tdg,
                     }
                 )  # fmt: skip
     return pd.DataFrame(rows)
@@ -122,6 +122,7 @@ def test_at_whose_cost(evaluation, runs):
     assert list(by_policy) == list(evaluation.candidates)
     assert {words.split(",")[0] for words in by_policy["sjf"].values()} == {"0.2500"}
     assert {words.split(",")[0] for words in by_policy["edf"].values()} == {"0.0000"}
+    assert {words.split(", ")[1] for words in by_policy["edf"].values()} == {"0.900"}
 
 
 def test_tables_are_written(evaluation, runs, tmp_path):
