@@ -11,6 +11,7 @@ import numpy as np
 
 from servegym.envs.episode_batch import EpisodeBatch, EpisodeState
 from servegym.envs.interface import Interface
+from servegym.envs.summaries import summary_of
 from servegym.errors import ActionError, EnvError
 from servegym.scenarios.presets import words_of
 from servegym.scenarios.spec import ServingSpec
@@ -149,6 +150,8 @@ class ServingEnv(gym.Env[Any, Any]):
         }
         if self.interface.choices:
             info["action_mask"] = batch.masks[0].copy()
+        if self._over:
+            info["summary"] = summary_of(self.simulation)
         return info
 
     def render(self) -> Any:

@@ -17,6 +17,7 @@ from servegym.envs.env import ServingEnv, Source, as_source, check_options, scen
 from servegym.envs.episode_batch import EpisodeBatch
 from servegym.envs.episodes import act, observe
 from servegym.envs.interface import Interface
+from servegym.envs.summaries import summary_of
 from servegym.errors import ActionError, EnvError
 from servegym.simulator.compilation import kernel, specialised
 from servegym.simulator.parking import restore_run
@@ -217,6 +218,10 @@ class ServingParallelEnv(ParallelEnv):
         status = batch.status.item(0)
         reward = batch.gain_reward.item(0) + batch.shaping_reward.item(0)
         observations, infos = self._observations(), self._infos()
+        if status != DECISION:
+            summary = summary_of(self.simulation)
+            for info in infos.values():
+                info["summary"] = summary
         rewards = dict.fromkeys(self.agents, reward)
         terminated, truncated = (dict.fromkeys(self.agents, status == end) for end in (DONE, PAUSED))
         if status != DECISION:

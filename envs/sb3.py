@@ -22,8 +22,8 @@ class Sb3VecEnv(VecEnv):
 
     infos[i] has something in it where the episode of i has just ended, and is empty otherwise (to fill 64 at each step
     takes a quarter of the step's time): `terminal_observation`; `TimeLimit.truncated`, whether the episode was cut off
-    at the scenario's `until_s`; `episode`, as of a `Monitor`: sum of rewards r, steps l, seconds since the start t; and
-    `tdg_ratio`.
+    at the scenario's `until_s`; `episode`, as of a `Monitor`: sum of rewards r, steps l, seconds since the start t;
+    `tdg_ratio`; and `summary`, figures of the episode as a whole.
 
     `seed(s)` and `set_options(...)` hold for the next `reset`, as they do everywhere in Stable-Baselines3.
     reward_scale: on the rewards; those in `episode` are not scaled.
@@ -82,13 +82,14 @@ class Sb3VecEnv(VecEnv):
 
     def _tell_of_ends(self, ended: np.ndarray, truncated: np.ndarray, vector_infos: dict, infos: list[dict]) -> None:
         """Fill the infos of the environments whose episode has ended."""
-        seconds = round(time.perf_counter() - self._begin_s, 6)
+        seconds, final = round(time.perf_counter() - self._begin_s, 6), vector_infos["final_info"]
         for i in ended.tolist():
             infos[i] = {
                 "terminal_observation": vector_infos["final_obs"][i],
                 "TimeLimit.truncated": bool(truncated[i]),
                 "episode": {"r": float(self._returns[i]), "l": int(self._lengths[i]), "t": seconds},
-                "tdg_ratio": float(vector_infos["final_info"]["tdg_ratio"][i]),
+                "tdg_ratio": float(final["tdg_ratio"][i]),
+                "summary": {name: float(final["summary"][name][i]) for name in final["summary"] if name[0] != "_"},
             }
         self._returns[ended], self._lengths[ended] = 0.0, 0
         self.episodes += len(ended)

@@ -12,6 +12,7 @@ from gymnasium.vector.utils import batch_space
 from servegym.envs.env import ServingEnv, Source, as_source, check_options, scenario_of
 from servegym.envs.episode_batch import EpisodeBatch, EpisodeState
 from servegym.envs.interface import Interface
+from servegym.envs.summaries import summary_of
 from servegym.errors import ActionError, EnvError
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.statuses import DONE, PAUSED
@@ -82,8 +83,12 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         terminated[again] = truncated[again] = False  # also of an episode without a decision: it has a step yet
         infos = self._infos()
         self._over = terminated | truncated
-        if self.autoreset_mode == AutoresetMode.SAME_STEP and self._over.any():
-            self._begin_anew(self._over.copy(), infos)
+        if self._over.any():
+            summaries = self._summaries()
+            if self.autoreset_mode == AutoresetMode.SAME_STEP:
+                self._begin_anew(self._over.copy(), infos, summaries)
+            else:
+                infos |= summaries
         return batch.observations.copy(), rewards, terminated, truncated, infos
 
     def _to_begin_anew(self) -> list[int]:
@@ -101,9 +106,24 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         self.episode_batch.start(i, scenario)
         self._over[i] = False
 
-    def _begin_anew(self, over: np.ndarray, infos: dict[str, Any]) -> None:
+    def _summaries(self) -> dict[str, Any]:
+        """What single environments say of episodes that are over, as arrays over all."""
+        over = self._over.copy()
+        ended = [
+            simulation for simulation, is_over in zip(self.episode_batch.simulations, over, strict=True) if is_over
+        ]
+        found = [summary_of(simulation) for simulation in ended if simulation is not None]
+        summary: dict[str, np.ndarray] = {}
+        for name in found[0]:
+            summary[name] = np.full(self.num_envs, np.nan)
+            summary[name][over] = [one[name] for one in found]
+            summary[f"_{name}"] = over
+        return {"summary": summary, "_summary": over}
+
+    def _begin_anew(self, over: np.ndarray, infos: dict[str, Any], summaries: dict[str, Any]) -> None:
         """Start the next episode where one is over; put what the last one showed into infos."""
         final = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in infos.items()}
+        final |= summaries
         observations = np.full(self.num_envs, None, dtype=object)
         for i in np.flatnonzero(over).tolist():
             observations[i] = self.episode_batch.observations[i].copy()

@@ -146,6 +146,17 @@ def test_truncated_for_all() -> None:
         env.step({})
 
 
+def test_all_are_told_of_the_whole_episode() -> None:
+    env = make_parallel()
+    _, infos = env.reset(seed=3)
+    while env.agents:
+        assert all("summary" not in info for info in infos.values())
+        *_, infos = env.step(base_actions(env, infos))
+    told = [info["summary"] for info in infos.values()]
+    assert len(told) == len(env.possible_agents) and all(one == pytest.approx(told[0], nan_ok=True) for one in told)
+    assert told[0]["gain_ratio"] == env.simulation.result().summary["gain_ratio"]
+
+
 def test_a_pickled_copy_begins_with_a_reset() -> None:
     env = make_parallel()
     expected = [frozen(step) for step in parallel_steps(env, base_actions, seed=1)]

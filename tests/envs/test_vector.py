@@ -28,7 +28,7 @@ def of_one(infos: dict[str, Any], i: int) -> dict[str, Any]:
     """What `info` would be of a single environment."""
     info: dict[str, Any] = {}
     for key, value in infos.items():
-        if key.startswith("_") or key.startswith("final"):
+        if key.startswith("_") or key.startswith("final") or not infos[f"_{key}"][i]:
             continue
         info[key] = of_one(value, i) if isinstance(value, dict) else value[i]
     return info
