@@ -43,7 +43,7 @@ def show_slots(run, functions, episode, observation):
         status.now_s, run.engines[e], run.requests, run.queues[e][: run.engines[e].queue_length],
         state_of(run.state, e), run.parameters[e], decider.estimator, run.scratch,
     )  # fmt: skip
-    episode.filled = observe_queue(context, run.ranks, run.order, slots, observation)
+    episode.filled = observe_queue(context, run.ranks, run.order[0], slots, observation)
 
 
 @observe

@@ -47,6 +47,7 @@ from servegym.simulator.types import (
     TOKEN,
 )
 
+FEW = 4  # requests that finish together: one by one they leave a queue sooner than by a pass over it
 _MANTISSA_SHIFT = 52 - 5  # leaves the exponent and 5 bits: 32 bins an octave
 _FIRST_BIN = (1023 + TBT_SMALLEST_EXPONENT) * TBT_BINS_PER_OCTAVE
 
@@ -212,12 +213,15 @@ def end_batch(run, router_state, gain, e, now_s):
         publish(run, router_state, e, now_s)
     if status.recording:
         note(run, BATCH_END, e, -1, used_blocks, now_s - engine.batch_start_s)
-    engine.batch_length = 0
+    length, engine.batch_length = engine.batch_length, 0
     if finished > 0:
         status.finished += finished
         if HAS_CLIENTS and status.front.depends == 1 and status.finished == requests.shape[0]:
             deliver_all(run, router_state)
-        leave(engine, run.queues[e], requests, outcomes)
+        if finished > FEW:
+            leave(engine, run.queues[e], requests, outcomes)
+        else:
+            drop_finished(engine, run.queues[e], entries, length, requests, outcomes)
 
 
 @kernel
@@ -256,3 +260,18 @@ def leave(engine, queue, requests, outcomes):
             queue[kept] = r
             kept += 1
     engine.queue_length = kept
+
+
+@kernel
+def drop_finished(engine, queue, entries, length, requests, outcomes):
+    """Drop those of a batch of `length` entries that have finished: as `leave`, without a look at all of the queue."""
+    for k in range(length):
+        r = entries[k].request
+        if requests[r].emitted_tokens < outcomes[r].output_tokens:
+            continue
+        position = 0
+        while queue[position] != r:
+            position += 1
+        engine.queue_length -= 1
+        for behind in range(position, engine.queue_length):
+            queue[behind] = queue[behind + 1]

@@ -1,10 +1,17 @@
 """Visiting an engine's queue in rank order without sorting what is never visited.
 
 Positions of the queue are handed out in windows: the first ranked ones, sorted, then the next. A queue that the ranks
-leave as it is, the common case, is one window as it is. Otherwise a sample of the queue tells up to which rank a
-window of the wanted size goes; one pass collects what ranks before that, and only this is sorted. The next window is
-twice as long, so that visiting all of n stays below n log n. (A heap of the best seen took twice as long.)
+leave as it is, the common case, is one window as it is. Otherwise one pass collects what ranks up to a bound, and only
+this is sorted. Where the packer came to in the last batch tells the bound of the first window; else a sample of the
+queue does, and the next window is twice as long, so that visiting all of n stays below n log n.
+
+Ranks change slowly. So a request keeps its turn, its place in the order of the last batch, and a window put in that
+order first is nearly sorted: what breaks it is taken out, sorted, and merged in again. (Sorting from scratch takes ten
+times as long: each comparison is a coin toss, and the processor guesses wrong half of the time.) Turns and the bound
+are hints: with any others the order is the same.
 """
+
+import numpy as np
 
 from servegym.simulator.compilation import kernel
 from servegym.simulator.refusals import are_numbers
@@ -13,6 +20,7 @@ from servegym.simulator.types import LEAVE_OUT
 
 FIRST_WINDOW = 64
 SAMPLE = 64
+MARGIN = 8  # of the first window, in requests, besides a share
 OUT_OF_ORDER, NOT_NUMBERS = -1, -2  # instead of a number of positions
 GAPS = (1, 4, 10, 23, 57, 132, 301, 701, 1577, 3548, 7983, 17961, 40412, 90927, 204585)  # Ciura, then 2.25 times
 
@@ -41,28 +49,43 @@ def gives_up_before(ranks, a, b):
 def whole_queue(order, ranks, length):
     """The positions not left out, if they rank in the order of the queue or fit the first window, sorted.
 
-    Returns their number; OUT_OF_ORDER, if they do not; NOT_NUMBERS, if a key is none. (What ranks before another of its
-    tier has a key that is a number, and so has the other: only where tiers begin there is something to look at.)
+    Returns their number; OUT_OF_ORDER, if they do not; NOT_NUMBERS, if a key is none.
     """
-    n = 0
+    n, first, tier, key = 0, 0, np.int64(0), 0.0
     in_order = True
     for position in range(length):
+        rank = ranks[position]
+        if rank.tier >= LEAVE_OUT:
+            continue
+        if n == 0:
+            first = position
+        elif rank.tier == tier:
+            in_order = rank.key >= key  # not so where one is no number
+        elif rank.tier < tier:
+            in_order = False
+        elif rank.key != rank.key:
+            return NOT_NUMBERS
+        if not in_order:
+            break
+        tier, key = rank.tier, rank.key
+        n += 1
+    if not in_order and length > FIRST_WINDOW:
+        return OUT_OF_ORDER
+    if not in_order and not are_numbers(ranks, length):
+        return NOT_NUMBERS
+    if in_order and n > 0 and ranks[first].key != ranks[first].key:
+        return NOT_NUMBERS
+    if in_order and n == length:
+        for position in range(length):
+            order[position] = position
+        return n
+    n = 0
+    for position in range(length):
         if ranks[position].tier < LEAVE_OUT:
-            if in_order and n > 0:
-                if not ranks_before(ranks, order[n - 1], position):
-                    in_order = False
-                    if length > FIRST_WINDOW:
-                        return OUT_OF_ORDER
-                elif ranks[order[n - 1]].tier != ranks[position].tier and ranks[position].key != ranks[position].key:
-                    return NOT_NUMBERS
             order[n] = position
             n += 1
     if not in_order:
-        if not are_numbers(ranks, length):
-            return NOT_NUMBERS
         sort(order, ranks, n)
-    elif n > 0 and ranks[order[0]].key != ranks[order[0]].key:
-        return NOT_NUMBERS
     return n
 
 
@@ -107,33 +130,122 @@ def is_ahead(ranks, last, position, requests, queue, packing):
 
 
 @kernel
-def next_window(order, ranks, length, last, size, requests, queue, packing):
-    """Write about `size` positions that rank first after `last`, sorted; returns their number and if there are more.
-
-    NOT_NUMBERS instead, where a key among them is none: it does not rank after `bound`, so it is among them.
-    """
+def sampled_bound(order, ranks, length, last, size, requests, queue, packing):
+    """A position up to which a window of about `size` after `last` goes; -1: to the end."""
     sampled = 0
     for position in range(0, length, max(1, length // SAMPLE)):
         if is_ahead(ranks, last, position, requests, queue, packing):
             order[sampled] = position
             sampled += 1
-    bound = -1  # the position up to which the window goes
-    if sampled > 0 and length > SAMPLE:
-        sort(order, ranks, sampled)
-        within = size * SAMPLE // length + 1
-        if within < sampled:
-            bound = order[within]
-    n = 0
+    within = size * SAMPLE // length + 1
+    if length <= SAMPLE or within >= sampled:
+        return -1
+    sort(order, ranks, sampled)
+    return order[within]
+
+
+@kernel
+def next_window(orders, ranks, engine, last, size, requests, outcomes, queue, packing):
+    """Write the positions that rank first after `last`, sorted; returns their number and if there may be more.
+
+    orders: int32[3, length or longer]; the first row is written, the others are to work with. size: about so many, but
+    where the last batch tells how far to go, or only those that hold memory can get something. NOT_NUMBERS instead of
+    their number, where a key among them is none: it does not rank after the bound, so it is among them.
+    """
+    order, slots, loose = orders[0], orders[1], orders[2]
+    length, visits = engine.queue_length, engine.visits
+    more, tier, key = True, visits.bound_tier, visits.bound_key
+    if last >= 0 or packing.windows > 0 or visits.turns == 0:
+        bound = -1
+        if packing.admitting == 1:
+            bound = sampled_bound(order, ranks, length, last, size, requests, queue, packing)
+        more = bound >= 0
+        if more:
+            tier, key = ranks[bound].tier, ranks[bound].key
+        else:
+            tier, key = LEAVE_OUT, np.inf
+    packing.windows += 1
+    turns = min(visits.turns, length)
+    for turn in range(turns):
+        slots[turn] = -1
+    apart = 0
     for position in range(length):
-        if bound >= 0 and ranks_before(ranks, bound, position):
+        rank = ranks[position]
+        if rank.tier > tier or (rank.tier == tier and rank.key > key):
             continue
         if is_ahead(ranks, last, position, requests, queue, packing):
-            if ranks[position].key != ranks[position].key:
+            if rank.key != rank.key:
                 return NOT_NUMBERS, False
-            order[n] = position
-            n += 1
-    sort(order, ranks, n)
-    return n, bound >= 0
+            turn = outcomes[queue[position]].turn
+            if 0 < turn < turns and slots[turn] < 0:
+                slots[turn] = position
+            else:
+                loose[apart] = position
+                apart += 1
+    n = in_turn(order, slots, turns, loose, apart, ranks)
+    for i in range(n):
+        packing.turns += 1
+        outcomes[queue[order[i]]].turn = packing.turns
+    return n, more
+
+
+@kernel
+def in_turn(order, slots, turns, loose, apart, ranks):
+    """Sort the positions in slots[:turns] (-1: none) and loose[:apart] into `order`; returns their number.
+
+    Those in slots are in order but for a few. Who ranks before the one ahead of it is taken out, or that one, if it is
+    the one that is out of place.
+    """
+    kept = 0
+    for turn in range(turns):
+        position = slots[turn]
+        if position < 0:
+            continue
+        if kept > 0 and ranks_before(ranks, position, order[kept - 1]):
+            if kept == 1 or ranks_before(ranks, order[kept - 2], position):
+                position, order[kept - 1] = order[kept - 1], position
+            loose[apart] = position
+            apart += 1
+        else:
+            order[kept] = position
+            kept += 1
+    sort(loose, ranks, apart)
+    n, i, j = kept + apart, kept - 1, apart - 1
+    for k in range(n - 1, -1, -1):
+        if j < 0:
+            break
+        if i >= 0 and ranks_before(ranks, loose[j], order[i]):
+            order[k] = order[i]
+            i -= 1
+        else:
+            order[k] = loose[j]
+            j -= 1
+    return n
+
+
+@kernel
+def remember_bound(visits, packing, order, ranks):
+    """The first window of the next batch goes as far as the packer has come in this one, and a quarter further."""
+    visited = packing.visited
+    last = ranks[order[min(packing.window_length - 1, visited + visited // 4 + MARGIN)]]
+    visits.bound_tier, visits.bound_key = last.tier, last.key
+
+
+@kernel
+def stop_admitting(visits, packing, order, ranks):
+    """Close the batch to requests without memory. Those that hold some are few, and make a window by themselves."""
+    if packing.admitting == 1 and packing.window_length > 0:
+        remember_bound(visits, packing, order, ranks)
+    packing.admitting = 0
+
+
+@kernel
+def keep_visits(visits, packing, order, ranks):
+    """What the next batch of the engine is to know of this one."""
+    if packing.turns > 0:  # batches of two kinds may take turns, and each is to find its own
+        visits.turns = max(packing.turns + 1, visits.turns - visits.turns // 8)
+    if packing.admitting == 1 and packing.window_length > 0:
+        remember_bound(visits, packing, order, ranks)
 
 
 @kernel

@@ -16,7 +16,9 @@ from servegym.simulator.ordering import (
     NOT_NUMBERS,
     can_get_something,
     first_ranked,
+    keep_visits,
     next_window,
+    stop_admitting,
     whole_queue,
 )
 from servegym.simulator.prefix_caching import consider, look_away
@@ -84,8 +86,12 @@ def pack(run, decider, e, now_s):
     packing.gave_up = 0
     packing.decodes_fit = 1
     packing.prefills_fit = 1
+    packing.windows = 0
+    packing.turns = 0
+    packing.window_length = 0
     batches.begin(run.sums[0], run.engines[e])
     fill(run, decider, e, now_s)
+    keep_visits(run.engines[e].visits, packing, run.order[0], run.ranks)
     if HAS_CACHE and run.engines[e].cache.on:
         look_away(run, e)
     if packing.refused == 1:
@@ -142,11 +148,12 @@ def fill(run, decider, e, now_s):
     """Visit the queue in rank order and take what fits (rules 1 to 6)."""
     engine, packing, limits = run.engines[e], run.packing[0], run.limits[0]
     sums, scratch, estimator = run.sums[0], run.sums[1], decider.estimator
-    queue, order, ranks, requests = run.queues[e], run.order, run.ranks, run.requests
+    queue, order, ranks, requests = run.queues[e], run.order[0], run.ranks, run.requests
     entries, blocks = run.entries[e], run.blocks[e]
     timed = limits.time_budget_s < np.inf
     # As many positions as the last batch had requests, and some more, are most often enough.
     window, visited, position = max(FIRST_WINDOW, engine.last_batch_length * 5 // 4), 0, -1
+    holders_seen, evictions = 0, run.status[0].evictions
     n = whole_queue(order, ranks, engine.queue_length)
     if n == NOT_NUMBERS:
         packing.refused = 1
@@ -154,26 +161,32 @@ def fill(run, decider, e, now_s):
     more = n < 0
     if more:
         n = 0
+    packing.window_length = n
     while True:
         if visited == n:
             if not more:
                 return
-            n, more = next_window(order, ranks, engine.queue_length, position, window, requests, queue, packing)
+            n, more = next_window(run.order, ranks, engine, position, window, requests, run.outcomes, queue, packing)
             if n == NOT_NUMBERS:
                 packing.refused = 1
                 return
             window *= 2
             visited = 0
+            packing.window_length = n
             continue
+        if packing.admitting == 0 and holders_seen >= engine.holders and run.status[0].evictions == evictions:
+            return  # nobody else holds memory
         if packing.length >= limits.sequence_budget or packing.tokens >= limits.token_budget:
             return
         position = order[visited]
         visited += 1
+        packing.visited = visited
         r = queue[position]
         request = requests[r]
+        holder = request.blocks > 0
+        holders_seen += holder
         if not can_get_something(request, packing):
             continue
-        holder = request.blocks > 0
         if HAS_CACHE and engine.cache.on and not holder:
             consider(run, e, r)
         decoding = is_decoding(request)
@@ -202,14 +215,15 @@ def fill(run, decider, e, now_s):
                 if limits.evict_for != EVICT_FOR_ALL or not make_room_for_newcomer(
                     run, decider, e, position, chunk, now_s
                 ):
-                    packing.admitting = 0
+                    stop_admitting(engine.visits, packing, order, ranks)
                     continue
                 if packing.length < taken:
                     n, more = visited, True
+            holders_seen += 1
         elif need > engine.free_blocks:
             if not decoding and limits.evict_for == EVICT_FOR_DECODES:
                 continue
-            packing.admitting = 0
+            stop_admitting(engine.visits, packing, order, ranks)
             taken = packing.length
             if not make_room(run, decider, e, position, need, True, now_s):
                 packing.gave_up = 1
@@ -222,6 +236,8 @@ def fill(run, decider, e, now_s):
             if not holder:
                 admit(run, e, r, now_s)
             grow(request, engine, blocks, need)
+        if packing.length == 0 and limits.phase == PHASE_FIRST_DECIDES:
+            packing.decodes_fit, packing.prefills_fit = decoding, not decoding
         take(request, r, entries[packing.length], chunk, decoding, engine, packing, sums)
 
 

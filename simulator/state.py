@@ -69,7 +69,9 @@ class SimulationState(NamedTuple):
     packing: Annotated[np.ndarray, Field(layout.PACKING, (1,), "the batch being formed")]
     limits: Annotated[np.ndarray, Field(layout.LIMITS, (1,), "of the batch being formed")]
     ranks: Annotated[np.ndarray, Field(layout.RANK, ("capacity",), "of the queue of the engine that decides")]
-    order: Annotated[np.ndarray, Field("i4", ("capacity",), "positions of that queue, as the packer visits them")]
+    order: Annotated[
+        np.ndarray, Field("i4", (3, "capacity"), "positions of that queue: as the packer visits them; two to work with")
+    ]
     scratch: Annotated[np.ndarray, Field("f8", ("scratch", "capacity"), "for policies to work with in one decision")]
     timeline: Annotated[np.ndarray, Field(layout.TIMELINE, ("timeline",), "what has happened, if status.recording")]
     tbt_histogram: Annotated[np.ndarray, Field("i8", ("tbt_bins",), "intervals between tokens")]

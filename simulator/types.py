@@ -86,6 +86,7 @@ OUTCOME = record(
         ("sent_tokens", "i4"),  # tokens that were out when it was last sent to an engine for prefill
         ("task_tokens", "i4"),  # its chunk, while it is in a task
         ("task_position", "i4"),  # and its position in the batch
+        ("turn", "i4"),  # its place when the packer last put it in order (ordering.py); 0: it has not
         ("table", "i8"),  # where the table of its blocks begins, at an engine that caches prefixes
         ("borrowed", "i4"),  # 1: what it keeps is in the prefix store, and takes no host memory of its own
         ("counted", "i4"),  # 1: its prompt counts among those admitted where it is
@@ -170,6 +171,15 @@ BLOCK_STORE = record(
     ]
 )
 
+# How far into its queue the packer came when it formed the engine's last batch (ordering.py).
+VISITS = record(
+    [
+        ("turns", "i8"),  # greater than any turn that it gave; 0: it has given none
+        ("bound_tier", "i8"),  # the rank up to which the first window of the next batch goes
+        ("bound_key", "f8"),
+    ]
+)
+
 # Sums over the run of what an engine did; of no use to a policy.
 TOTALS = record(
     [
@@ -243,6 +253,7 @@ ENGINE = record(
         ("block_store", BLOCK_STORE),
         ("speculation", ENGINE_SPECULATION),
         ("correction", ENGINE_CORRECTION),
+        ("visits", VISITS),
         ("totals", TOTALS),
     ]
 )
@@ -433,8 +444,12 @@ PACKING = record(
         ("victims_ranked", "i1"),  # the policy has written victim ranks for this batch
         ("gave_up", "i1"),  # a request gave up its own memory: filling has ended
         ("refused", "i1"),  # the policy has written what is refused
-        ("decodes_fit", "i1"),  # 0: not even the cheapest decode fits the time left; the same for prefills
+        ("decodes_fit", "i1"),  # 0: not even the cheapest decode fits the time left, or the phase; so for prefills
         ("prefills_fit", "i1"),
+        ("windows", "i8"),  # of the queue, looked at so far (ordering.py)
+        ("window_length", "i8"),  # positions in the latest; 0: there has been none
+        ("visited", "i8"),  # of these
+        ("turns", "i8"),  # given so far
     ]
 )
 

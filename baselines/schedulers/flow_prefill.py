@@ -112,14 +112,17 @@ def let_decodes_run(context, ranks, limits):
 def choose_batch(first, context, ranks, limits):
     """Alg. 1: leave in those that run with the request at `first`, leave out the others that wait."""
     p, order, estimator = P.read(context), SCRATCH.read(context).order, context.estimator
-    requests, queue = context.requests, context.queue
+    requests, queue, engine = context.requests, context.queue, context.engine
     budget, longest = p.batch_token_budget, p.longest_batched_tokens
     head, waiting = requests[queue[first]], 0
     for position in range(queue.shape[0]):
-        request = requests[queue[position]]
+        rank, request = ranks[position], requests[queue[position]]
         if position != first and request.task < 0 and not is_decoding(request):
-            order[waiting] = position
-            waiting += 1
+            if left_of(request) <= longest and has_room(request, engine, limits):
+                order[waiting] = position
+                waiting += 1
+            else:
+                rank.tier = LEAVE_OUT
     tokens, cached = left_of(head), cached_of(head)
     remain_s = next_deadline_s(head) - context.now_s - p.margin * head.ttft_slo_s
     more = tokens <= longest and tokens + 1 < budget and prefill_s(tokens, cached, estimator) < remain_s
@@ -127,7 +130,7 @@ def choose_batch(first, context, ranks, limits):
         sort(order, ranks, waiting)
     for i in range(waiting):
         rank, request = ranks[order[i]], requests[queue[order[i]]]
-        if more and left_of(request) <= longest and has_room(request, context.engine, limits):
+        if more:
             summed, summed_cached = tokens + left_of(request), cached + cached_of(request)
             if summed < budget and prefill_s(summed, summed_cached, estimator) < remain_s:
                 tokens, cached = summed, summed_cached
@@ -160,8 +163,10 @@ def rank_all(context, ranks, limits):
             rank.key = request.arrival_s
             decodes += 1
         else:
-            left_s = prefill_s(left_of(request), cached_of(request), estimator) if p.priority == S_EDF else 0.0
-            rank_by_deadline(rank, next_deadline_s(request), left_s, now_s, p)
+            deadline_s, left_s = next_deadline_s(request), 0.0
+            if p.priority == S_EDF and now_s < deadline_s:  # else it is late whatever is left
+                left_s = prefill_s(left_of(request), cached_of(request), estimator)
+            rank_by_deadline(rank, deadline_s, left_s, now_s, p)
             if not has_room(request, engine, limits):
                 rank.tier += NO_ROOM
     if decodes > 0:

@@ -25,6 +25,8 @@ def phase_of(request, now_s, budget, estimator):
     """The tier of a request; a prefill that cannot be in time any more is best effort."""
     if is_decoding(request):
         return DECODES
+    if now_s >= next_deadline_s(request):  # whatever it takes: in an overload most are late, and estimates cost most
+        return LATE
     alone_s = prefill_alone_s(
         left_of(request), cached_of(request), budget, estimator.scratch[0], estimator.batch_s, estimator.coefficients
     )  # fmt: skip

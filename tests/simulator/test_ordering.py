@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 from servegym.simulator import types as layout
 from servegym.simulator.ordering import (
     FIRST_WINDOW,
+    NOT_NUMBERS,
     first_ranked,
     gives_up_before,
+    in_turn,
+    keep_visits,
     next_window,
     ranks_before,
     sort,
@@ -63,20 +66,60 @@ def test_the_whole_queue_is_one_window_where_it_is_short_or_in_order(ranks):
         assert order[:n].tolist() == expected
 
 
+class Queue:
+    """An engine's queue as the packer has it: requests, what the batch is open to, and what the last one has left.
+
+    turns: of the last batch, by place in the queue; bound: the rank up to which it came. None: there was none.
+    """
+
+    def __init__(self, ranks, requests, queue, turns=None, bound=(0, 0.0)):
+        self.ranks, self.requests, self.queue = ranks, requests, queue
+        self.engine, self.packing = np.zeros(1, layout.ENGINE)[0], np.zeros(1, layout.PACKING)[0]
+        self.outcomes, self.orders = np.zeros(len(ranks), layout.OUTCOME), np.full((3, len(ranks)), -7, "i4")
+        self.engine.queue_length = len(ranks)
+        self.packing.admitting = self.packing.decodes_fit = self.packing.prefills_fit = 1
+        if turns is not None:
+            self.outcomes["turn"][queue] = turns
+            visits = self.engine.visits
+            visits.turns, visits.bound_tier, visits.bound_key = max(turns, default=0) + 1, *bound
+
+    def window(self, last, size):
+        """The places in the window after `last`, and whether there may be more."""
+        n, more = next_window(
+            self.orders, self.ranks, self.engine, last, size, self.requests, self.outcomes, self.queue, self.packing
+        )
+        self.packing.window_length = n
+        return self.orders[0][: max(n, 0)].tolist(), more
+
+
 @st.composite
 def queues(draw):
-    """A plan with requests: waiting or holding, prefilling or decoding, and what the batch is still open to."""
+    """A plan with requests: waiting or holding, prefilling or decoding, what the batch is still open to, and turns that
+    may have nothing to do with the ranks."""
     ranks = draw(plans())
-    rng = np.random.default_rng(draw(st.integers(0, 999)))
-    requests = np.zeros(len(ranks), layout.REQUEST)
+    n, rng = len(ranks), np.random.default_rng(draw(st.integers(0, 999)))
+    requests = np.zeros(n, layout.REQUEST)
     requests["prompt_tokens"] = 5
-    requests["emitted_tokens"] = rng.integers(0, 2, len(ranks))
-    requests["blocks"] = rng.integers(0, 2, len(ranks))
+    requests["emitted_tokens"] = rng.integers(0, 2, n)
+    requests["blocks"] = rng.integers(0, 2, n)
     requests["computed_tokens"] = np.where(requests["blocks"] > 0, 5, 0)
-    packing = np.zeros(1, layout.PACKING)[0]
+    turns = draw(
+        st.sampled_from([None, np.zeros(n, "i4"), rng.integers(0, 2 * n, n), in_order_but_for_a_few(ranks, rng)])
+    )
+    bound = draw(st.tuples(tiers, st.integers(0, 9)))
+    case = Queue(ranks, requests, rng.permutation(n).astype("i4"), turns, bound)
     for field in ("admitting", "decodes_fit", "prefills_fit"):
-        packing[field] = draw(st.integers(0, 1))
-    return ranks, requests, rng.permutation(len(ranks)).astype("i4"), packing
+        case.packing[field] = draw(st.integers(0, 1))
+    return case
+
+
+def in_order_but_for_a_few(ranks, rng) -> np.ndarray:
+    """The turns of places that were in today's order, three of which have moved since."""
+    turns = np.zeros(len(ranks), "i4")
+    turns[np.lexsort((ranks["key"], ranks["tier"]))] = np.arange(1, len(ranks) + 1)
+    some = rng.integers(0, len(ranks), 3)
+    turns[some] = turns[some[::-1]]
+    return turns
 
 
 def may_get_something(request, packing) -> bool:
@@ -88,34 +131,66 @@ def may_get_something(request, packing) -> bool:
     return bool(packing.decodes_fit or (packing.prefills_fit and request.blocks == 0))
 
 
-@settings(max_examples=60)
+@settings(max_examples=100)
 @given(case=queues(), size=st.integers(1, 100))
 def test_windows_one_after_another_are_the_ranking(case, size):
-    ranks, requests, queue, packing = case
+    """Whatever the last batch has left: turns and the bound are hints."""
     visited: list[int] = []
     more, windows = True, 0
     while more:
-        order = np.full(len(ranks), -7, "i4")
-        n, more = next_window(order, ranks, len(ranks), visited[-1] if visited else -1, size, requests, queue, packing)
-        assert n > 0 or not more
-        visited += order[:n].tolist()
+        places, more = case.window(visited[-1] if visited else -1, size)
+        visited += places
         windows += 1
-        assert windows <= len(ranks) + 1
-    expected = [place for place in ranking(ranks) if may_get_something(requests[queue[place]], packing)]
-    assert visited == expected
+        assert places or not more or windows == 1  # what the last batch came to may rank before all there are now
+        assert windows <= len(case.ranks) + 2
+    may = [may_get_something(case.requests[case.queue[place]], case.packing) for place in range(len(case.ranks))]
+    assert visited == [place for place in ranking(case.ranks) if may[place]]
+
+
+def long_queue(n: int = 4000) -> Queue:
+    ranks, requests = np.zeros(n, layout.RANK), np.zeros(n, layout.REQUEST)
+    ranks["key"] = np.random.default_rng(1).permutation(n)
+    return Queue(ranks, requests, np.arange(n, dtype="i4"))
 
 
 def test_a_window_of_a_long_queue_is_short():
     """Else everything would be sorted for a batch that takes a few."""
-    n = 4000
-    ranks, requests = np.zeros(n, layout.RANK), np.zeros(n, layout.REQUEST)
-    ranks["key"] = np.random.default_rng(1).permutation(n)
-    packing = np.zeros(1, layout.PACKING)[0]
-    packing.admitting = packing.decodes_fit = packing.prefills_fit = 1
-    order, queue = np.zeros(n, "i4"), np.arange(n, dtype="i4")
-    found, more = next_window(order, ranks, n, -1, FIRST_WINDOW, requests, queue, packing)
-    assert more and FIRST_WINDOW / 4 <= found <= 8 * FIRST_WINDOW
-    assert ranks["key"][order[:found]].tolist() == list(range(found))
+    case = long_queue()
+    places, more = case.window(-1, FIRST_WINDOW)
+    assert more and FIRST_WINDOW / 4 <= len(places) <= 8 * FIRST_WINDOW
+    assert case.ranks["key"][places].tolist() == list(range(len(places)))
+
+
+def test_the_next_batch_looks_a_quarter_further_than_the_last_has_come():
+    case = long_queue()
+    case.window(-1, FIRST_WINDOW)
+    case.packing.visited = 20
+    keep_visits(case.engine.visits, case.packing, case.orders[0], case.ranks)
+    case.packing.windows = 0
+    assert case.window(-1, FIRST_WINDOW) == (case.orders[0][:34].tolist(), True)  # 20 + 5 + 8, and the one at the bound
+
+
+def test_a_window_with_a_key_that_is_no_number_is_refused():
+    case = long_queue(100)
+    case.ranks["key"][50] = np.nan
+    case.window(-1, 100)
+    assert case.packing.window_length == NOT_NUMBERS
+
+
+@given(ranks=plans(80), seed=st.integers(0, 999), share=st.sampled_from([0.0, 0.05, 1.0]))
+def test_in_turn_sorts_whatever_the_turns(ranks, seed, share):
+    """Slots with gaps, some of them out of order, and some positions that have no slot."""
+    rng, n = np.random.default_rng(seed), len(ranks)
+    order, slots, loose = np.full((3, n), -7, "i4")
+    slots = np.full(2 * n, -1, "i4")
+    places = np.array(sorted(range(n), key=lambda place: (ranks[place].tier, ranks[place].key, place)))
+    moved = rng.random(n) < share
+    places[moved] = rng.permutation(places[moved])
+    without = rng.random(n) < 0.1
+    loose[: without.sum()] = places[without]
+    slots[np.sort(rng.permutation(2 * n)[: n - without.sum()])] = places[~without]
+    assert in_turn(order, slots, 2 * n, loose, without.sum(), ranks) == n
+    assert order.tolist() == sorted(range(n), key=lambda place: (ranks[place].tier, ranks[place].key, place))
 
 
 @given(ranks=plans(60))
