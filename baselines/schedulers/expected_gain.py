@@ -73,20 +73,19 @@ def expected_gain(context, ranks, limits):
             worthy += 1
             total_s += rank.exec_s
             budget_s = min(budget_s, rank.key)
+    least_s = budget_s  # to a deadline, of those that are worth something
     limits.time_budget_s = budget_s = max(budget_s if worthy > 0 else 0.0, p.eta)
     limits.evict_for = EVICT_FOR_ALL
     # Urgent is what the work that is worth something could make late: ProServe's phi_a (Eq. 8).
     share = budget_s / (budget_s - constant_s) if constant_s < budget_s < np.inf else 1.0
     bound_s = np.inf if budget_s <= constant_s else p.gamma * (share * total_s)
-    leaves_out = worthy > 0 and p.hopeless == ALWAYS
+    leaves_out = worthy > 0 and (p.hopeless == ALWAYS or least_s < bound_s)
     for position in range(queue.shape[0]):
         rank, gain = ranks[position], gains[position]
-        if gain > 0.0 and rank.key < bound_s:
+        if gain == 0.0:
+            rank.tier = LEAVE_OUT if leaves_out else WORTHLESS
+        elif gain > 0.0 and rank.key < bound_s:
             rank.tier, rank.key = URGENT, -gain / max(rank.exec_s, LEAST_WORK_S)
-            leaves_out = True
-    for position in range(queue.shape[0]):
-        if gains[position] == 0.0:
-            ranks[position].tier = LEAVE_OUT if leaves_out else WORTHLESS
 
 
 @victims

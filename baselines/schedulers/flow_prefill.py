@@ -8,7 +8,6 @@ import numpy as np
 from servegym.baselines.remaining_time import prefill_s
 from servegym.simulator import batches
 from servegym.simulator.compilation import kernel
-from servegym.simulator.memory import blocks_for
 from servegym.simulator.ordering import first_ranked, sort
 from servegym.simulator.policies import Parameter, Parameters, Policy, Scratch, StateFields, register
 from servegym.simulator.requests import cached_of, is_decoding, left_of, next_deadline_s
@@ -71,13 +70,12 @@ def task_left_s(task, runs, engine, now_s):
 @kernel
 def has_room(request, engine, limits):
     """Whether a waiting request finds the memory it needs in free blocks (docs/simulation.md, rules 4 and 5)."""
+    # By what the free blocks hold: as many tokens fit as need no more blocks than there are (and no division).
     if request.blocks > 0:
         tokens = request.computed_tokens + min(left_of(request), limits.chunk_tokens)
-        return blocks_for(tokens, engine.block_tokens) - request.blocks <= engine.free_blocks
-    room = blocks_for(request.prompt_tokens + request.emitted_tokens, engine.block_tokens)
-    if engine.holders > 0:
-        room += limits.watermark_blocks
-    return room <= engine.free_blocks
+        return tokens <= (engine.free_blocks + request.blocks) * engine.block_tokens
+    free_blocks = engine.free_blocks - (limits.watermark_blocks if engine.holders > 0 else 0)
+    return request.prompt_tokens + request.emitted_tokens <= free_blocks * engine.block_tokens
 
 
 @kernel

@@ -5,17 +5,28 @@ imports only names that stand in both. On standard input comes the name of a cas
 the processor seconds that one turn of it took, of all threads. The first answer is what it took to prepare them all.
 """
 
+import dataclasses
 import functools
 import json
 import sys
 import time
 
-from servegym.experiments.benchmarks import cluster, environments, overload, scenarios
+from servegym.experiments.benchmarks import cluster, environments, overload, scenarios, schedulers
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.simulation import Simulation
 
 REQUESTS, CLUSTER_REQUESTS, ENGINES = 1000, 8000, 64
 QUEUED = (700, 2700)
+DEEP = (
+    "sarathi-fcfs",
+    "slide-batching",
+    "expected-gain",
+    "fastserve-mlfq",
+    "flow-prefill",
+    "llumnix-reserve",
+    "polyserve",
+)
+DEEP_QUEUED, DEEP_ITERATIONS = 2000, 400
 STEPS, SINGLE_STEPS, RESETS, ROUTED = 150, 4000, 40, 100
 
 
@@ -42,6 +53,15 @@ def fresh_episodes():
 
 def overloaded(queued):
     return run_of(Simulation(overload.overloaded(overload.saturation_per_s(REQUESTS), queued)))
+
+
+def deep_queue(policy):
+    """The iterations under a scheduler with so many queued that `schedulers` times; what comes before is left out."""
+    sizes = dataclasses.replace(
+        scenarios.Sizes(), scheduler_queue_length=DEEP_QUEUED, scheduler_iterations=DEEP_ITERATIONS
+    )
+    timed = schedulers.Timed(schedulers.overloaded(sizes), policy, sizes)
+    return lambda: DEEP_ITERATIONS * timed.iteration_s()
 
 
 def many_engines(router):
@@ -110,6 +130,7 @@ def cases():
         "vllm-v1": lambda: one_engine("vllm-v1"),
         "reset": fresh_episodes,
         **{f"overload to {queued}": functools.partial(overloaded, queued) for queued in QUEUED},
+        **{f"{DEEP_QUEUED} queued, {policy}": functools.partial(deep_queue, policy) for policy in DEEP},
         **{f"{ENGINES} engines, {router}": functools.partial(many_engines, router) for router in cluster.BOUNDS_S},
         "vector steps": lambda: batching(environments.ONE_ENGINE),
         "vector steps, load 1.6": lambda: batching(environments.OVERLOADED),
