@@ -7,6 +7,7 @@ twice as long, so that visiting all of n stays below n log n. (A heap of the bes
 """
 
 from servegym.simulator.compilation import kernel
+from servegym.simulator.features import HAS_AHEAD
 from servegym.simulator.refusals import are_numbers
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.types import LEAVE_OUT
@@ -90,6 +91,8 @@ def sort(order, ranks, n):
 def can_get_something(request, packing):
     """False where the batch has closed: to requests without memory, or to a phase for which no time is left."""
     if packing.admitting == 0 and request.blocks == 0:
+        return False
+    if HAS_AHEAD and request.evicted > packing.evictions and request.blocks == 0:
         return False
     if packing.decodes_fit and packing.prefills_fit:
         return True

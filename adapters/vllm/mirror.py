@@ -141,11 +141,18 @@ class Mirror:
             state.by_application["queued"][0, request.application] += 1
 
     def plan(
-        self, now_s: float, free_blocks: int, most_tokens: int, most_chunk_tokens: int, most_holders: int
+        self,
+        now_s: float,
+        free_blocks: int,
+        most_tokens: int,
+        most_chunk_tokens: int,
+        most_holders: int,
+        under_way: bool = False,
     ) -> Plan | None:
         """The batch that the policy wants now; None: none can be formed.
 
-        free_blocks: as vLLM counts them. most_...: vLLM's own limits. Raises PolicyError where the policy raises an
+        free_blocks: as vLLM counts them. most_...: vLLM's own limits. under_way: a step is, which counts as done: then
+        the batch may be empty (docs/async_scheduling.md). Raises PolicyError where the policy raises an
         exception, or writes what is refused; ArithmeticError where the estimator can no longer be corrected.
         """
         if self._engine_free[0] < free_blocks:
@@ -153,7 +160,9 @@ class Mirror:
         for to, source in self._copies:
             to[:] = source
         scratch = self.scratch
-        kernels.prepare.entry(scratch, self.run, self.most_output_tokens, free_blocks, self.total_blocks)
+        kernels.prepare.entry(
+            scratch, self.run, self.most_output_tokens, self.delivered, free_blocks, self.total_blocks, under_way
+        )
         failures: list[Failure] = []
         status = call(
             failures.append, kernels.plan_batch.entry, scratch, self.functions, now_s, most_tokens, most_chunk_tokens,
@@ -168,7 +177,7 @@ class Mirror:
         if status == kernels.BAD_CORRECTION:
             raise ArithmeticError(f"steps took {self.estimate_scale} times what its estimator was fitted to")
         if status == kernels.NOTHING:
-            return None
+            return Plan(NO_SLOTS, NO_SLOTS, NO_SLOTS, evicted, False, 0) if under_way else None
         length = int(self._packed[0])
         limits, slots = scratch.limits[0], self._entry_slots[:length].copy()
         return Plan(

@@ -198,6 +198,7 @@ class Plugin:
             self.enforcer.most_tokens,
             chunk if chunk > 0 else int(NO_LIMIT),
             self.enforcer.most_running - scheduler.num_waiting_for_streaming_input,
+            under_way=len(self.steps) > 0,
         )
 
     @guarded
