@@ -198,8 +198,7 @@ class Fleet:
     )  # fmt: skip
     async_scheduling: bool = option(
         False, FLAG,
-        "Engines form the next batch while one runs, as vLLM does by default, so they decide on tokens of one iteration "
-        "less.",
+        "Engines form the next batch while one runs, as vLLM does by default: decisions are one iteration old.",
     )  # fmt: skip
     startup_s: Numbers | None = option(
         None, NUMBER,

@@ -38,6 +38,7 @@ class Enforcer:
         hits: Hits | None = None,
     ):
         self.scheduler, self.exact, self.own_order = scheduler, exact, own_order
+        self.drafts = int(getattr(scheduler, "num_spec_tokens", 0) or 0)  # beside the one token of a decode
         self.hits = hits if exact else None
         self.own_policy = scheduler.policy
         self.cap = "max_num_active_reqs" if hasattr(scheduler, "max_num_active_reqs") else "max_num_running_reqs"
@@ -74,7 +75,7 @@ class Enforcer:
         runs = RequestStatus.RUNNING
         running = [r for r in batch if r.status is runs]
         admitted = [r for r in batch if r.status is not runs] if len(running) < len(batch) else []
-        budget = sum(tokens)
+        budget = sum(tokens) + self.drafts * tokens.count(1)
         if self.exact:
             self.chunks = {r.request_id: n for r, n in zip(batch, tokens, strict=True)}
             for request_id in blocked:
@@ -107,7 +108,10 @@ class Enforcer:
 
     def chunk(self, request_id: str, tokens: int) -> int:
         """What a request may get of the tokens that vLLM would give it."""
-        return tokens if self.chunks is None else min(tokens, self.chunks.get(request_id, 0))
+        if self.chunks is None:
+            return tokens
+        planned = self.chunks.get(request_id, 0)
+        return min(tokens, planned + self.drafts if planned == 1 else planned)
 
     def _set(self, owner: Any, name: str, value: Any) -> None:
         if hasattr(owner, name):

@@ -213,6 +213,10 @@ class Mirror:
         """A policy is to count on so many tokens of these requests, those under way included."""
         self.run.requests["emitted_tokens"][slots] = emitted
 
+    def recount(self, slots: list[int], computed: list[int]) -> None:
+        """These requests have computed so many tokens: of those that counted some have been taken back."""
+        self.run.requests["computed_tokens"][slots] = computed
+
     def correct(self, estimate_s: float, scale: float, real_s: float) -> None:
         """A step took real_s; estimate_s and scale are what `settle` gave for it."""
         kernels.correct_by_step.entry(self.run, estimate_s, scale, real_s)

@@ -234,7 +234,8 @@ class Plugin:
             self.steps[id(output)] = now_s, estimate_s, scale
         if plan is not None:
             planned = dict(zip(plan.slots.tolist(), plan.tokens.tolist(), strict=True))
-            done = dict(zip(slots, scheduled.values(), strict=True))
+            drafts = output.scheduled_spec_decode_tokens
+            done = {s: n - len(drafts.get(i, ())) for s, (i, n) in zip(slots, scheduled.items(), strict=True)}
             if planned != done:
                 self.metrics.add("deviating_steps")
                 both = planned.keys() | done.keys()
@@ -280,6 +281,8 @@ class Plugin:
             self.metrics.scaled(self.mirror.estimate_scale)
         slots, new_tokens, emitted = [], [], []
         finished: list[str] = []
+        if scheduler_output.scheduled_spec_decode_tokens:
+            self._take_back_drafts(scheduler_output)
         for outputs in result.values():
             for output in outputs.outputs:
                 slot = self.slot_of.get(output.request_id)
@@ -300,6 +303,14 @@ class Plugin:
                 self.metrics.add(name, amount)
         if finished:
             self.leave([request_id for request_id in finished if self.is_gone(request_id)], finished=True)
+
+    def _take_back_drafts(self, scheduler_output: Any) -> None:
+        """Drafts counted as computed; those that were rejected are not."""
+        requests = [self.scheduler.requests.get(i) for i in scheduler_output.scheduled_spec_decode_tokens]
+        there = [request for request in requests if request is not None and request.request_id in self.slot_of]
+        if there:
+            slots = [self.slot_of[request.request_id] for request in there]
+            self.mirror.recount(slots, [request.num_computed_tokens for request in there])
 
     # vLLM's own order, for when it decides itself
 

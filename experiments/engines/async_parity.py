@@ -81,10 +81,11 @@ def lines(profile: Profile) -> Iterator[str]:
         total, equal = total + steps, equal + (steps if first is None else first)
         gain = served.gain(workload)[0] / float(result.arrays.status[0].gain)
         counts = {} if stock else made.servegym.metrics.counts
-        said = f"equal up to step {first:,} of {len(batches_of(result)):,} simulated"
+        simulated = len(batches_of(result))
+        said = "all equal" if first is None else f"equal up to step {first:,} of {simulated:,} simulated"
         yield (
             f"| {'its own, vllm-v1' if stock else f'{decides}, plug-in'} | {blocks} | {'yes' if caching else 'no'} | "
-            f"{'all equal' if first is None else said} | "
+            f"{said} | "
             f"{steps:,} | {sum(len(step.preempted) for step in served.steps)} | {gain:.4f} | "
             f"{counts.get('deviating_steps', 0):.0f} | {counts.get('fallback_steps', 0):.0f} |"
         )

@@ -48,6 +48,7 @@ POLICIES = (
 )  # fmt: skip
 SETTINGS = ("asynchronous", "prefix caching", "priority", "no chunked prefill", "order only", "failing policy")
 STEP_S = 0.02
+DRAFT = 9  # the id of all drafts
 MOST_IDLE_STEPS = 50  # in a row with requests that wait for nothing else
 MOST_TURNS = 100  # in a row in which a request is wanted by the policy and not run
 COUNTERS = ("decisions", "deviating_steps", "deviating_hits", "fallback_steps", "malformed_xargs")
@@ -82,14 +83,17 @@ def scene_of(seed: int) -> Scene:
         async_scheduling="asynchronous" in parts,
         prefix_caching="prefix caching" in parts,
         chunked_prefill="no chunked prefill" not in parts,
+        drafts=3 if "drafts" in parts else 0,
     )
     asked = draw(random, parts, int(random.integers(10, 40)), float(random.choice([10.0, 60.0])))
     return Scene(seed, str(random.choice(POLICIES)), limits, parts, tuple(asked))
 
 
 class Step(NamedTuple):
+    """A step under way. numbers: of the token that comes of it, of each request; None: none comes."""
+
     output: Any
-    sampled: dict[str, list[int]]
+    numbers: dict[str, int | None]
 
 
 class Run:
@@ -105,6 +109,7 @@ class Run:
         self.under_way: deque[Step] = deque()
         self.maker = Maker(scheduler.block_size, scene.limits.prefix_caching)
         self.plugin = getattr(scheduler, "servegym", None)
+        self.random = np.random.default_rng((1, scene.seed))
         self.missed: Counter[str] = Counter()
         self.wanted: list[str] = []
         self.own_limits = self._limits()
@@ -140,13 +145,13 @@ class Run:
         self._check(scheduled)
         if not scheduled:
             return False
-        sampled: dict[str, list[int]] = {}
+        numbers: dict[str, int | None] = {}
         for request_id in scheduled:
             request = requests[request_id]
             number = request.num_output_tokens + request.num_output_placeholders
             number -= request.num_output_placeholders > 0  # it counts this one where placeholders are kept
-            sampled[request_id] = [] if request.is_prefill_chunk else [answer(self.asked[request_id], number)]
-        self.under_way.append(Step(output, sampled))
+            numbers[request_id] = None if request.is_prefill_chunk else number
+        self.under_way.append(Step(output, numbers))
         self.steps += 1
         return True
 
@@ -155,10 +160,10 @@ class Run:
         from vllm.v1.request import RequestStatus
 
         self.now_s += STEP_S
-        ids = list(step.sampled)
+        ids = list(step.numbers)
         ran = ModelRunnerOutput(
             req_ids=ids, req_id_to_index={i: n for n, i in enumerate(ids)},
-            sampled_token_ids=list(step.sampled.values()),
+            sampled_token_ids=[self._sampled(step, i) for i in ids],
         )  # fmt: skip
         over: list[str] = []
         for outputs in self.scheduler.update_from_output(step.output, ran).values():
@@ -170,6 +175,20 @@ class Run:
         self.taken_back |= set(over)
         if over:
             self.scheduler.finish_requests(over, RequestStatus.FINISHED_ABORTED)
+        if self.scene.limits.drafts and not self.scene.limits.async_scheduling:
+            from vllm.v1.outputs import DraftTokenIds
+
+            self.scheduler.update_draft_token_ids(DraftTokenIds(ids, [[DRAFT] * self.scene.limits.drafts for _ in ids]))
+
+    def _sampled(self, step: Step, request_id: str) -> list[int]:
+        """The tokens of a request that come of a step; of drafts some are accepted."""
+        number, one = step.numbers[request_id], self.asked[request_id]
+        if number is None:
+            return []
+        drafts = len(step.output.scheduled_spec_decode_tokens.get(request_id, ()))
+        if self.scene.limits.drafts and request_id in self.scheduler.requests:
+            number = self.scheduler.requests[request_id].num_output_tokens  # how many were accepted is known only now
+        return [answer(one, number + k) for k in range(1 + int(self.random.integers(drafts + 1)))]
 
     def _grammars(self) -> None:
         for request_id, request in self.scheduler.requests.items():

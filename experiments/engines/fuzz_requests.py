@@ -11,7 +11,7 @@ import numpy as np
 from servegym.adapters.vllm.driving import block_hasher
 from servegym.errors import VllmError
 
-FEATURES = ("aborts", "stop tokens", "stop strings", "n > 1", "grammars", "LoRA", "images", "malformed terms")
+FEATURES = ("drafts", "aborts", "stop tokens", "stop strings", "n > 1", "grammars", "LoRA", "images", "malformed terms")
 STOP_TOKEN = 3
 FIRST_OUTPUT_ID = 1000  # token k of an answer has the id FIRST_OUTPUT_ID + k: what comes out of turn is seen
 MALFORMED = {"ttft_slo_s": "soon", "tpot_slo_s": -1, "weight": [1], "client": {"a": 1}}

@@ -99,7 +99,7 @@ class Request:
     @property
     def prefilled(self) -> bool:
         """It has emitted a token since it was last sent somewhere for prefill."""
-        return self.emitted > self.sent_tokens
+        return self.emitted - self.under_way > self.sent_tokens
 
     @property
     def interactive(self) -> bool:

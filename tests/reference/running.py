@@ -49,7 +49,7 @@ class Running:
 
     def start(self, engine: Engine, now_s: float) -> None:
         """An iteration, or what is left of one."""
-        engine.rounds += not engine.just_suspended
+        engine.rounds += not (engine.just_suspended or engine.asynchronous)
         engine.just_suspended = False
         if engine.asynchronous:
             self.start_ahead(engine, self.form_ahead(engine, now_s), now_s)
@@ -76,6 +76,7 @@ class Running:
         everybody = engine.queue
         engine.queue = [r for r in everybody if r.emitted < r.output_tokens]
         engine.unseen = [r for r in everybody if r.emitted >= r.output_tokens]
+        engine.rounds += len(engine.queue) > 0
         formed = self.form_batch(engine, now_s) if engine.queue else None
         engine.queue, engine.unseen = everybody, []
         if formed is None or not formed.batch:

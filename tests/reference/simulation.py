@@ -230,16 +230,16 @@ class Simulation:
         if engine.kv_events and engine.memory is not None:
             self.router_state.publish(engine.index, now_s, engine.memory)
         self.lines.try_first([engine], now_s)
-        context = sum(r.context for r in engine.queue if r.prefilled)
+        context = sum(r.context - r.under_way for r in engine.queue if r.prefilled)
         self.router_state.report(engine.index, now_s, now_s, (engine.free_blocks, context))
 
     def tokens_come_out(self, engine: Engine, work: Work, now_s: float) -> None:
         """Of a batch that has counted as done since it was formed; the one formed meanwhile starts."""
         for r in work.emitting:
-            r.emitted -= r.under_way
-            r.under_way -= 1
+            later = r.under_way - 1
+            r.emitted, r.under_way = r.emitted - r.under_way, 0
             self.emit(r, engine, now_s)
-            r.emitted += r.under_way
+            r.emitted, r.under_way = r.emitted + later, later
         engine.ahead, ahead = None, engine.ahead
         self.running.start_ahead(engine, ahead, now_s)
         engine.just_ended = ahead is not None
