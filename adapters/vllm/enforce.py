@@ -46,6 +46,7 @@ class Enforcer:
         self.chunks: dict[str, int] | None = None  # tokens that each request may get; None: whatever vLLM gives
         self.hidden: list[Any] = []
         self.saved: list[tuple[Any, str, Any]] = []
+        self.adapters: set[int] = set()  # of those who run, and are admitted in this step
 
     @property
     def most_tokens(self) -> int:
@@ -61,10 +62,12 @@ class Enforcer:
 
         blocked: requests that wait for something else (a grammar); vLLM looks at them first, and admits one if it can.
         """
+        scheduler = self.scheduler
+        if scheduler.lora_config is not None:
+            self.adapters = {r.lora_request.lora_int_id for r in scheduler.running if r.lora_request is not None}
         if plan is None:
             self._give_back_order()
             return
-        scheduler = self.scheduler
         self._take_order()
         if self.hits is not None:
             self._hold_hits(self.hits, plan, request_of)
@@ -106,12 +109,23 @@ class Enforcer:
             self.scheduler.running.extend(self.hidden)
             self.hidden = []
 
-    def chunk(self, request_id: str, tokens: int) -> int:
+    def chunk(self, request: Any, tokens: int) -> int:
         """What a request may get of the tokens that vLLM would give it."""
-        if self.chunks is None:
-            return tokens
-        planned = self.chunks.get(request_id, 0)
-        return min(tokens, planned + self.drafts if planned == 1 else planned)
+        if self.chunks is not None:
+            planned = self.chunks.get(request.request_id, 0)
+            tokens = min(tokens, planned + self.drafts if planned == 1 else planned)
+        if tokens > 0 and request.lora_request is not None and request.status is not RequestStatus.RUNNING:
+            return tokens if self._has_room_for(request.lora_request.lora_int_id) else 0
+        return tokens
+
+    def _has_room_for(self, adapter: int) -> bool:
+        """Whether a request with this adapter may be admitted. All who run may come to be in one step, and vLLM asserts
+        that a step has `max_loras` adapters at most. (Its own check counts those in the step, for it skips nobody.)
+        """
+        if adapter not in self.adapters and len(self.adapters) >= self.scheduler.lora_config.max_loras:
+            return False
+        self.adapters.add(adapter)
+        return True
 
     def _set(self, owner: Any, name: str, value: Any) -> None:
         if hasattr(owner, name):

@@ -49,6 +49,9 @@ class FakeGrammar:
     def accept_tokens(self, *_: Any) -> bool:
         return True
 
+    def validate_tokens(self, tokens: list[int]) -> list[int]:
+        return tokens
+
     def is_terminated(self) -> bool:
         return False
 
