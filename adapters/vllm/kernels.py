@@ -215,16 +215,17 @@ def lay_blocks(run, ids):
 
 
 prepare_signature = types.void(
-    SIMULATION_STATE, SIMULATION_STATE, QUEUE, QUEUE, types.int64, types.int64, types.boolean
+    SIMULATION_STATE, SIMULATION_STATE, QUEUE, QUEUE, QUEUE, types.int64, types.int64, types.boolean
 )
 
 
 @compiled(prepare_signature)
-def prepare(scratch, run, most_output_tokens, delivered, free_blocks, total_blocks, under_way):
+def prepare(scratch, run, most_output_tokens, delivered, barred, free_blocks, total_blocks, under_way):
     """The queue of the scratch copy: requests that may be given something. That is not so of one whose last token is
-    under way, nor of one that has lost its memory with tokens under way: vLLM waits for these.
+    under way, of one that has lost its memory with tokens under way (vLLM waits for these), nor of who is barred.
 
-    delivered: tokens of each slot that are out. total_blocks, free_blocks: as vLLM counts them. under_way: a step is.
+    delivered: tokens of each slot that are out. barred: 1 of those whom vLLM would not admit.
+    total_blocks, free_blocks: as vLLM counts them. under_way: a step is.
     """
     engine = scratch.engines[0]
     waiting = 0
@@ -232,7 +233,7 @@ def prepare(scratch, run, most_output_tokens, delivered, free_blocks, total_bloc
         r = run.queues[0][position]
         request = run.requests[r]
         run.outcomes[r].under_way = request.emitted_tokens - delivered[r]
-        if request.emitted_tokens >= most_output_tokens[r]:
+        if request.emitted_tokens >= most_output_tokens[r] or barred[r]:
             continue
         if request.blocks == 0 and request.emitted_tokens > delivered[r]:
             continue

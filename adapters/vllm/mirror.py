@@ -95,6 +95,7 @@ class Mirror:
         engine.free_blocks, engine.watermark_blocks = self.ids, watermark_blocks
         self.most_output_tokens = np.zeros(0, "i4")
         self.delivered = np.zeros(0, "i4")
+        self.barred = np.zeros(0, "i4")  # 1: vLLM would not admit it now
         self._make_slots(FIRST_SLOTS)
 
     @property
@@ -126,7 +127,7 @@ class Mirror:
         if len(self.run.state.requests):
             self.run.state.requests[slot] = 0.0
         self.most_output_tokens[slot] = min(most_output_tokens, 2**31 - 1)
-        self.delivered[slot] = 0
+        self.delivered[slot] = self.barred[slot] = 0
         return slot
 
     def join(self, slot: int) -> None:
@@ -161,8 +162,9 @@ class Mirror:
             to[:] = source
         scratch = self.scratch
         kernels.prepare.entry(
-            scratch, self.run, self.most_output_tokens, self.delivered, free_blocks, self.total_blocks, under_way
-        )
+            scratch, self.run, self.most_output_tokens, self.delivered, self.barred, free_blocks, self.total_blocks,
+            under_way,
+        )  # fmt: skip
         failures: list[Failure] = []
         status = call(
             failures.append, kernels.plan_batch.entry, scratch, self.functions, now_s, most_tokens, most_chunk_tokens,
@@ -213,6 +215,11 @@ class Mirror:
         """A policy is to count on so many tokens of these requests, those under way included."""
         self.run.requests["emitted_tokens"][slots] = emitted
 
+    def bar(self, slots: list[int]) -> None:
+        """These requests, and no others, are not to be planned now."""
+        self.barred[:] = 0
+        self.barred[slots] = 1
+
     def recount(self, slots: list[int], computed: list[int]) -> None:
         """These requests have computed so many tokens: of those that counted some have been taken back."""
         self.run.requests["computed_tokens"][slots] = computed
@@ -252,6 +259,7 @@ class Mirror:
         self.run = longer(self.run, sizes)
         self.most_output_tokens = np.concatenate([self.most_output_tokens, np.zeros(count - had, "i4")])
         self.delivered = np.concatenate([self.delivered, np.zeros(count - had, "i4")])
+        self.barred = np.concatenate([self.barred, np.zeros(count - had, "i4")])
         self.free_slots.extend(range(count - 1, had - 1, -1))
         self._see()
 

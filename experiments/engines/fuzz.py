@@ -77,7 +77,7 @@ def scene_of(seed: int, only: frozenset[str] | None = None) -> Scene:
     parts = frozenset(part for part in (*SETTINGS, *FEATURES) if random.random() < 0.4)
     parts = parts if only is None else only
     limits = Limits(
-        int(random.choice([60, 120, 400])),
+        int(random.choice([46, 60, 120, 400])),
         max_num_batched_tokens=2048,
         max_num_seqs=int(random.choice([4, 16, 64])),
         scheduling_policy="priority" if "priority" in parts else "fcfs",
@@ -87,7 +87,7 @@ def scene_of(seed: int, only: frozenset[str] | None = None) -> Scene:
         chunked_prefill="no chunked prefill" not in parts,
         drafts=3 if "drafts" in parts else 0,
     )
-    asked = draw(random, parts, int(random.integers(10, 40)), float(random.choice([10.0, 60.0])))
+    asked = draw(random, parts, int(random.integers(10, 40)), float(random.choice([20.0, 200.0])))
     return Scene(seed, str(random.choice(POLICIES)), limits, parts, tuple(asked))
 
 
@@ -102,7 +102,8 @@ class Run:
     """A scene on one scheduler. Raises VllmError where something is not as it should be."""
 
     def __init__(self, scene: Scene, scheduler: Any):
-        self.scene, self.scheduler, self.now_s, self.steps = scene, scheduler, 0.0, 0
+        self.scene, self.scheduler, self.now_s = scene, scheduler, 0.0
+        self.steps = self.preempted = 0
         prepare(scheduler, scene.parts)
         self.asked = {one.request_id: one for one in scene.asked}
         self.waiting = deque(scene.asked)
@@ -145,6 +146,7 @@ class Run:
         output = self.scheduler.schedule()
         scheduled, requests = output.num_scheduled_tokens, self.scheduler.requests
         self._check(scheduled)
+        self.preempted += len(output.preempted_req_ids or ())
         if not scheduled:
             return False
         numbers: dict[str, int | None] = {}

@@ -59,7 +59,7 @@ class FakeGrammar:
 def draw(random: np.random.Generator, features: frozenset[str], count: int, rate_per_s: float) -> list[Asked]:
     """Requests in order of arrival: some begin alike, and each may have some of the features."""
     systems = [random.integers(10, 500, int(n)).tolist() for n in random.integers(16, 200, 3)]
-    most_prompt, most_output = int(random.choice([100, 400])), int(random.choice([20, 120]))
+    most_prompt, most_output = ((30, 300), (100, 300), (400, 20), (400, 120))[int(random.integers(4))]
     asked: list[Asked] = []
     for number, arrival_s in enumerate(np.cumsum(random.exponential(1 / rate_per_s, count)).tolist()):
         prompt = list(systems[random.integers(3)]) if random.random() < 0.6 else []
