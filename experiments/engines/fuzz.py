@@ -111,7 +111,7 @@ class Run:
         self.taken_back: set[str] = set()
         self.under_way: deque[Step] = deque()
         self.maker = Maker(scheduler.block_size, scene.limits.prefix_caching)
-        self.plugin = getattr(scheduler, "servegym", None)
+        self.plugin: Any = getattr(scheduler, "servegym", None)
         self.random = np.random.default_rng((1, scene.seed))
         self.missed: Counter[str] = Counter()
         self.wanted: list[str] = []
