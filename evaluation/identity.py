@@ -70,6 +70,8 @@ def deployment_digest(deployment: Deployment | Cluster) -> str:
             digest.update(f"caching {pool.prefix_caching}".encode())
         if pool.kv_events:
             digest.update(b"kv events")
+        if pool.async_scheduling:
+            digest.update(b"async scheduling")
         if pool.startup is not None:
             digest.update(f"{pool.startup}".encode())
         if pool.operators is not None:

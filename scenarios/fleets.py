@@ -138,6 +138,7 @@ def _pool(spec: ServingSpec, pool: Pool) -> Deployment:
         tier=pool.tier,
         speculation=speculation_from(fleet.speculation),
         kv_events=fleet.kv_events,
+        async_scheduling=fleet.async_scheduling,
     )
 
 

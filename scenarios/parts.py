@@ -196,6 +196,10 @@ class Fleet:
         "Engines that cache prefixes tell routers at the end of each iteration which KV blocks they have stored and "
         "overwritten, as vLLM's KV events do, instead of routers' going by what they sent.",
     )  # fmt: skip
+    async_scheduling: bool = option(
+        False, FLAG,
+        "Engines form the next batch while one runs, as vLLM does by default: decisions are one iteration old.",
+    )  # fmt: skip
     startup_s: Numbers | None = option(
         None, NUMBER,
         "How long an engine takes from being started by the scaler until it serves. Engines that are in no tier are "

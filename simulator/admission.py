@@ -72,4 +72,5 @@ def give_named(run, e, r, chunk, now_s):
     tokens = request.computed_tokens + chunk
     grow_named(request, outcome, engine, run.cache, tokens)
     if run.limits[0].preemptible == NOT_PREEMPTIBLE:  # else when the batch has ended: it may be suspended before
-        name_filled(r, outcome, engine, run.cache, min(tokens, request.prompt_tokens + request.emitted_tokens))
+        known = request.prompt_tokens + request.emitted_tokens - outcome.under_way
+        name_filled(r, outcome, engine, run.cache, min(tokens, known))

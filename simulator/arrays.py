@@ -114,6 +114,7 @@ def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Setti
         "engines": engines,
         "capacity": capacity,
         "slots": run.state.tasks.shape[1],
+        "ahead": capacity if run.engines["ahead"]["on"].any() else 0,
         "signals": 2 * len(run.requests) if cluster.signal_delay_s else 0,
         "kv_events": 2 * published_blocks(run.engines) if cluster.signal_delay_s else 0,
         "router_fields": len(settings.router.state.engine),
@@ -294,6 +295,7 @@ def fresh_engines(
             len(operators.coefficients),
         )
         engine["preemption"]["check_s"], engine["preemption"]["jitter_s"] = operators.check_s, operators.jitter_s
+        engine["ahead"]["on"] = pool.async_scheduling
         engine["block_tokens"] = pool.block_tokens
         engine["total_blocks"] = engine["free_blocks"] = pool.total_blocks
         engine["cache"]["on"] = workload is not None and pool.caches_prefixes(workload)

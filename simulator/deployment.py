@@ -104,6 +104,7 @@ class Deployment:
     startup: engines of the common pool are off, and take time to start; None: they are up.
     costs: of each engine; None: nothing is known of them.
     speculation: how they draft tokens and what that takes; None: they do not.
+    async_scheduling: they form the next batch while one runs, as vLLM does by default (docs/async_scheduling.md).
     """
 
     device: LatencyModel
@@ -124,6 +125,7 @@ class Deployment:
     costs: Costs | None = None
     speculation: Speculation | None = None
     kv_events: bool = False
+    async_scheduling: bool = False
 
     def __post_init__(self) -> None:
         for field, most in (("engines", MAX_ENGINES), ("total_blocks", 2**31 - 1), ("block_tokens", 2**20)):
@@ -139,12 +141,25 @@ class Deployment:
                 f"{store.load_s_per_token:g}; both are host memory, and should load alike"
             )
         check_coefficients(self.device, self.estimator, self.name)
+        if self.async_scheduling:
+            self._check_ahead()
         if self.startup is not None and self.startup.started > self.engines:
             raise DeploymentError(
                 f"{self.name}: {self.startup.started} engines are to be started at first; there are {self.engines}"
             )
         if not 0 <= self.watermark < 1:
             raise DeploymentError(f"{self.name}: watermark is {self.watermark}; it should be 0 or more and below 1")
+
+    def _check_ahead(self) -> None:
+        beside = (
+            (self.role != "both", f"the role {self.role!r}"),
+            (self.host is not None, "host memory"),
+            (self.prefix_store is not None, "a prefix store"),
+            (self.speculation is not None, "speculation"),
+        )
+        for there, what in beside:
+            if there:
+                raise DeploymentError(f"{self.name}: async_scheduling is not simulated with {what}; leave out one")
 
     @property
     def pools(self) -> tuple[Deployment, ...]:

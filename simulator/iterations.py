@@ -2,10 +2,19 @@
 
 import numpy as np
 
+from servegym.simulator.ahead import bring_back, keep_formed, set_aside, start_formed, token_is_out
 from servegym.simulator.compilation import inlined_kernel, kernel
 from servegym.simulator.disturbances import correct, disturbed
 from servegym.simulator.events import push
-from servegym.simulator.features import HAS_CACHE, HAS_CLIENTS, HAS_CLUSTER, HAS_CORRECTION, HAS_DRAFTS, HAS_TASKS
+from servegym.simulator.features import (
+    HAS_AHEAD,
+    HAS_CACHE,
+    HAS_CLIENTS,
+    HAS_CLUSTER,
+    HAS_CORRECTION,
+    HAS_DRAFTS,
+    HAS_TASKS,
+)
 from servegym.simulator.front_end import deliver_all, deliver_last, set_out
 from servegym.simulator.kv_events import publish
 from servegym.simulator.memory import count_blocks
@@ -74,7 +83,14 @@ def start_engine(run, router_state, functions, e, stop_at):
     engine, status = run.engines[e], run.status[0]
     if engine.up == 0 or engine.queue_length == 0:
         return NOT_STARTED
-    if engine.batch_length > 0 and (not HAS_TASKS or engine.running_task < 0 or engine.preemption.suspending == 1):
+    ahead = HAS_AHEAD and engine.ahead.on == 1
+    if HAS_AHEAD and ahead and engine.ahead.length > 0:
+        return NOT_STARTED
+    if (
+        engine.batch_length > 0
+        and not ahead
+        and (not HAS_TASKS or engine.running_task < 0 or engine.preemption.suspending == 1)
+    ):
         return NOT_STARTED
     if HAS_CORRECTION and run.correction[0].window_iterations > 0:
         if not engine.estimate_scale < np.inf:
@@ -83,7 +99,7 @@ def start_engine(run, router_state, functions, e, stop_at):
     if stop_at & AT_BATCHES and status.deciding_engine != e:
         status.deciding_engine = e
         return DECISION
-    if not HAS_TASKS or engine.batch_length == 0:
+    if not HAS_TASKS or engine.batch_length == 0 or ahead:
         return start_batch(run, router_state, functions, e, status.now_s)
     engine.rounds += 1
     if not rank_queue(run, decider_of(run, functions, e), e, status.now_s) or not are_numbers(
@@ -102,7 +118,15 @@ def start_batch(run, router_state, functions, e, now_s):
     engine = run.engines[e]
     kind = engine.kind
     decider = decider_of(run, functions, e)
+    running, queued = engine.batch_length, engine.queue_length
+    if HAS_AHEAD and engine.ahead.on:
+        queued = set_aside(run, router_state, e)
+    if HAS_AHEAD and engine.queue_length == 0:
+        bring_back(run, router_state, e, queued)
+        return NOT_STARTED
     formed = form_batch(run, decider, e, now_s)
+    if HAS_AHEAD and engine.ahead.on:
+        bring_back(run, router_state, e, queued)
     if formed == TIMELINE_SHORT:
         return TIMELINE_FULL
     if formed == REFUSED:
@@ -111,6 +135,11 @@ def start_batch(run, router_state, functions, e, now_s):
     engine.preemption.resuming = 0
     if formed == WAITING:
         return NOT_STARTED
+    if HAS_AHEAD and engine.ahead.on:
+        kept = keep_formed(run, functions, decider, e, running)
+        if kept != STARTED or running > 0:
+            return kept if kept != STARTED else NOT_STARTED
+        return THRASHING if is_thrashing(engine) else start_formed(run, router_state, e, now_s)
     engine.batch_start_s = now_s
     ran_s = 0.0
     if HAS_TASKS and formed == RESUME:
@@ -159,6 +188,8 @@ def end_batch(run, router_state, gain, e, now_s):
     """The iteration of engine e ends: chunks are computed, tokens come out, finished requests leave."""
     status, engine = run.status[0], run.engines[e]
     entries, requests, outcomes, histogram = run.entries[e], run.requests, run.outcomes, run.tbt_histogram
+    if HAS_AHEAD and engine.ahead.on:
+        entries = router_state.running[e]
     engine.busy_s += now_s - engine.batch_start_s
     ran_before_s = close_task(run, e) if HAS_TASKS and engine.running_task >= 0 else 0.0
     if HAS_CORRECTION and run.correction[0].window_iterations > 0:
@@ -172,17 +203,22 @@ def end_batch(run, router_state, gain, e, now_s):
         r = entry.request
         request = requests[r]
         accepted, rejected = 0, 0
-        if HAS_DRAFTS and entry.tokens > 1 and speculating and is_decoding(request):
-            accepted = accept(r, request, engine, run.device[e], entry.tokens - 1)
-            rejected = entry.tokens - 1 - accepted
-        request.computed_tokens += entry.tokens - rejected
-        if HAS_CACHE and engine.cache.on:
-            name_filled(r, outcomes[r], engine, run.cache, request.computed_tokens)
-        entry.emitted = 0
-        if request.computed_tokens < request.prompt_tokens + request.emitted_tokens:
-            continue
-        entry.emitted = 1 + accepted
         outcome = outcomes[r]
+        if HAS_AHEAD and engine.ahead.on:  # it counts as computed since it was formed
+            if entry.emitted == 0:
+                continue
+            request.emitted_tokens -= outcome.under_way
+        else:
+            if HAS_DRAFTS and entry.tokens > 1 and speculating and is_decoding(request):
+                accepted = accept(r, request, engine, run.device[e], entry.tokens - 1)
+                rejected = entry.tokens - 1 - accepted
+            request.computed_tokens += entry.tokens - rejected
+            if HAS_CACHE and engine.cache.on:
+                name_filled(r, outcome, engine, run.cache, request.computed_tokens)
+            entry.emitted = 0
+            if request.computed_tokens < request.prompt_tokens + request.emitted_tokens:
+                continue
+            entry.emitted = 1 + accepted
         out_s = now_s
         for _ in range(1 + accepted):
             out_s = set_out(status.front_end, now_s)
@@ -194,6 +230,8 @@ def end_batch(run, router_state, gain, e, now_s):
                 count_emitted(run.state, e, request)
             if status.recording:
                 note(run, TOKEN, e, r, 1, earned)
+        if HAS_AHEAD and engine.ahead.on:
+            token_is_out(run, e, r)
         engine.totals.emitted_tokens += 1 + accepted
         engine.totals.scheduled_before = engine.scheduled_tokens
         if HAS_CACHE and engine.store_sets > 0 and request.emitted_tokens == outcome.sent_tokens + 1:
@@ -209,6 +247,8 @@ def end_batch(run, router_state, gain, e, now_s):
             give_up(run, e, r)
             if status.recording:
                 note(run, FINISH, e, r, 0, 0.0)
+        if HAS_AHEAD and engine.ahead.on:
+            request.emitted_tokens += outcome.under_way
     if HAS_CACHE and engine.cache.publishes == 1:
         publish(run, router_state, e, now_s)
     if status.recording:
@@ -256,7 +296,8 @@ def leave(engine, queue, requests, outcomes):
     kept = 0
     for position in range(engine.queue_length):
         r = queue[position]
-        if requests[r].emitted_tokens < outcomes[r].output_tokens and requests[r].engine == engine.index:
+        out = requests[r].emitted_tokens - outcomes[r].under_way
+        if out < outcomes[r].output_tokens and requests[r].engine == engine.index:
             queue[kept] = r
             kept += 1
     engine.queue_length = kept

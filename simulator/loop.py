@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from servegym.simulator.ahead import start_formed
 from servegym.simulator.compilation import compiled, inlined_kernel, kernel
 from servegym.simulator.events import make_due, pop
-from servegym.simulator.features import HAS_CACHE, HAS_CLIENTS, HAS_CLUSTER, HAS_TASKS
+from servegym.simulator.features import HAS_AHEAD, HAS_CACHE, HAS_CLIENTS, HAS_CLUSTER, HAS_TASKS
 from servegym.simulator.front import appear, end_request, next_to_send
 from servegym.simulator.front_end import leave_front_end, next_ready, take_in
 from servegym.simulator.held_queues import (
@@ -141,6 +142,8 @@ def advance(run, router_state, functions, stop_at, until_s):
             if reason != STARTED and reason != NOT_STARTED:
                 return reason
             status.deciding_engine = -1
+            if HAS_AHEAD and reason == STARTED and run.engines[e].ahead.on:
+                continue  # it forms the next one now
             status.starting += 1
         status.starting = 0
         status.due = 0
@@ -254,8 +257,12 @@ def handle_event(run, router_state, functions):
     e = run.events[0].index
     engine = run.engines[e]
     length = engine.batch_length
-    if status.recording and events_left(run) < (3 + engine.speculation.k) * length + 1 + run.engines.shape[0]:
-        return TIMELINE_FULL
+    if status.recording:
+        most_lines = (3 + engine.speculation.k) * length + 1 + run.engines.shape[0]
+        if HAS_AHEAD:
+            most_lines += engine.ahead.length + 1
+        if events_left(run) < most_lines:
+            return TIMELINE_FULL
     if HAS_CLUSTER and not signals_fit(run, router_state, length):
         return SIGNALS_FULL
     if HAS_CACHE and not events_fit(run, router_state, e):
@@ -271,6 +278,10 @@ def handle_event(run, router_state, functions):
             tell_router(run, router_state, e, length, status.now_s)
         if HAS_CLUSTER and engine.drained == 1:
             count_service(status, router_state, engine, status.now_s)
+        if HAS_AHEAD and engine.ahead.length > 0:
+            reason = start_formed(run, router_state, e, status.now_s)
+            if reason != STARTED:
+                return reason
     if engine.queue_length > 0:
         make_due(run, e)
     return GOING_ON
@@ -386,17 +397,20 @@ def join(run, e, r):
 @kernel
 def tell_router(run, router_state, e, length, now_s):
     """After an iteration of engine e with so many requests: who has its first or last token, and who goes elsewhere."""
-    engine, departed = run.engines[e], 0
+    engine, entries, departed = run.engines[e], run.entries[e], 0
+    if HAS_AHEAD and engine.ahead.on:
+        entries = router_state.running[e]
     for k in range(length):
-        if run.entries[e, k].emitted == 0:
+        if entries[k].emitted == 0:
             continue
-        r = run.entries[e, k].request
+        r = entries[k].request
         request, outcome = run.requests[r], run.outcomes[r]
-        engine.decode_tokens += run.entries[e, k].emitted
-        if engine.role != ROLE_DECODE and request.emitted_tokens == outcome.sent_tokens + 1:
+        out = request.emitted_tokens - outcome.under_way
+        engine.decode_tokens += entries[k].emitted
+        if engine.role != ROLE_DECODE and out == outcome.sent_tokens + 1:
             engine.decode_tokens += request.prompt_tokens + outcome.sent_tokens
             emit_signal(run, router_state, e, r, FIRST_TOKEN, now_s)
-        if request.emitted_tokens == outcome.output_tokens:
+        if out == outcome.output_tokens:
             engine.decode_tokens -= request.prompt_tokens + request.emitted_tokens
             emit_signal(run, router_state, e, r, LAST_TOKEN, now_s)
         elif engine.role == ROLE_PREFILL:

@@ -50,4 +50,5 @@ def has_extras(run: SimulationState) -> bool:
         or status["front_end"]["one_process"]
         or run.state.tasks.shape[1] > 0
         or run.correction["window_iterations"][0] > 0
+        or engines["ahead"]["on"].any()
     )

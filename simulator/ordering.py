@@ -14,6 +14,7 @@ are hints: with any others the order is the same.
 import numpy as np
 
 from servegym.simulator.compilation import kernel
+from servegym.simulator.features import HAS_AHEAD
 from servegym.simulator.refusals import are_numbers
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.types import LEAVE_OUT
@@ -113,6 +114,8 @@ def sort(order, ranks, n):
 def can_get_something(request, packing):
     """False where the batch has closed: to requests without memory, or to a phase for which no time is left."""
     if packing.admitting == 0 and request.blocks == 0:
+        return False
+    if HAS_AHEAD and request.evicted > packing.evictions and request.blocks == 0:
         return False
     if packing.decodes_fit and packing.prefills_fit:
         return True

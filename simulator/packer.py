@@ -9,7 +9,7 @@ from servegym.simulator import batches
 from servegym.simulator.admission import admit, blocks_lacking, give_named, has_room
 from servegym.simulator.compilation import inlined_kernel, kernel
 from servegym.simulator.eviction import ask_scheduler, make_room, make_room_for_newcomer
-from servegym.simulator.features import HAS_CACHE, HAS_CLUSTER, HAS_DRAFTS, HAS_TASKS
+from servegym.simulator.features import HAS_AHEAD, HAS_CACHE, HAS_CLUSTER, HAS_DRAFTS, HAS_TASKS
 from servegym.simulator.memory import count_blocks, grow, load_time_s
 from servegym.simulator.ordering import (
     FIRST_WINDOW,
@@ -89,6 +89,8 @@ def pack(run, decider, e, now_s):
     packing.windows = 0
     packing.turns = 0
     packing.window_length = 0
+    if HAS_AHEAD:
+        packing.evictions = run.status[0].evictions if run.engines[e].ahead.forming else NO_LIMIT
     batches.begin(run.sums[0], run.engines[e])
     fill(run, decider, e, now_s)
     keep_visits(run.engines[e].visits, packing, run.order[0], run.ranks)
@@ -98,6 +100,8 @@ def pack(run, decider, e, now_s):
         return REFUSED
     if packing.length > 0:
         return FORMED
+    if HAS_AHEAD and run.engines[e].ahead.forming:
+        return WAITING  # for the batch that runs to end
     if packing.gave_up == 1:
         return RANK_AGAIN
     ran = run_first(run, decider, e, now_s)

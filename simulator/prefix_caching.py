@@ -152,8 +152,10 @@ def who_counts_on_nothing(run, e):
     engine, cache, queue = run.engines[e], run.cache, run.queues[e]
     for k in range(run.packing[0].length):
         r = run.entries[e, k].request
-        for i in range(run.requests[r].computed_tokens // engine.block_tokens):
-            if cache.blocks[e, cache.tables[run.outcomes[r].table + i]].name == 0:
+        request, outcome = run.requests[r], run.outcomes[r]
+        known = request.prompt_tokens + request.emitted_tokens - outcome.under_way
+        for i in range(min(request.computed_tokens, known) // engine.block_tokens):
+            if cache.blocks[e, cache.tables[outcome.table + i]].name == 0:
                 for position in range(engine.queue_length):
                     if queue[position] == r:
                         return position

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from servegym.simulator.ahead import out_of
 from servegym.simulator.costs import costs_of_pools
 from servegym.simulator.fairness import fairness, length_groups
 from servegym.simulator.front import came_s, has_arrived
@@ -58,7 +59,7 @@ class Result:
             **{field: table[field] for field in FIELDS},
             "arrival_s": arrival_s + back_s,
             "engine": self.arrays.requests["engine"][arrived],
-            "emitted_tokens": self.arrays.requests["emitted_tokens"][arrived],
+            "emitted_tokens": out_of(self.arrays.requests, self.arrays.outcomes)[arrived],
             "ready_s": outcome["ready_s"],
             "admitted_s": outcome["admitted_s"],
             "first_token_s": outcome["first_token_s"] + back_s,

@@ -56,6 +56,8 @@ class Scenario:
         if isinstance(self.deployment, Deployment) and self.deployment.role != "both":
             name, role = self.deployment.name, self.deployment.role
             raise DeploymentError(f"{name}: a {role} pool is part of a Cluster, which has the engines for the rest")
+        if any(pool.async_scheduling for pool in self.deployment.pools):
+            self._check_ahead()
         if not self.until_s >= 0:
             raise DeploymentError(f"until_s is {self.until_s}; it should be a time of 0 or more")
         for name in ("clients", "max_concurrency"):
@@ -69,6 +71,20 @@ class Scenario:
                 "a predictor that takes time, or waits for a full batch, needs arrivals that are known beforehand; "
                 f"those {'behind a front end' if delayed else 'of sessions, clients and max_concurrency'} are not"
             )
+
+    def _check_ahead(self) -> None:
+        if self.takes_back:
+            raise DeploymentError(
+                "async_scheduling is not simulated where requests are taken back from engines; leave it out, or the "
+                "incidents, the scaler, or the router that moves engines"
+            )
+        for pool in self.deployment.pools:
+            policy = pool.scheduler or self.scheduler
+            if pool.async_scheduling and policy.state.tasks:
+                raise DeploymentError(
+                    f"{pool.name}: {policy.label} suspends batches, and with async_scheduling the next is formed "
+                    "already; leave out one"
+                )
 
     @property
     def arrivals_depend(self) -> bool:

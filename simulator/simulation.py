@@ -137,7 +137,11 @@ class Simulation:
         can be called again; or raise what has gone wrong."""
         if reason == QUEUE_FULL:
             capacity = 2 * self.arrays.queues.shape[1]
-            self._lengthen(capacity=capacity, **({"slots": capacity} if self.arrays.state.tasks.shape[1] else {}))
+            self._lengthen(
+                capacity=capacity,
+                **({"slots": capacity} if self.arrays.state.tasks.shape[1] else {}),
+                **({"ahead": capacity} if self.router_state.running.shape[1] else {}),
+            )
         elif reason == SIGNALS_FULL:
             self._lengthen(signals=2 * len(self.router_state.signals), kv_events=2 * len(self.router_state.kv_events))
         elif reason == TIMELINE_FULL:

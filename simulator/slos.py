@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from servegym.simulator.ahead import out_of
 from servegym.simulator.state import SimulationState
 from servegym.simulator.workload import Workload
 
@@ -64,9 +65,10 @@ def violated(run: SimulationState, workload: Workload, now_s: float) -> np.ndarr
     requests, outcomes, table = run.requests, run.outcomes, workload.table
     arrival_s = requests["arrival_s"]
     finished = np.isfinite(outcomes["finish_s"])
-    next_deadline_s = requests["first_deadline_s"] + requests["emitted_tokens"] * requests["token_interval_s"]
+    emitted = out_of(requests, outcomes)
+    next_deadline_s = requests["first_deadline_s"] + emitted * requests["token_interval_s"]
     latency_s = np.where(finished, outcomes["finish_s"] - arrival_s, 0.0)
-    late_token = outcomes["on_time_tokens"] < requests["emitted_tokens"]
+    late_token = outcomes["on_time_tokens"] < emitted
     late = np.where(np.isfinite(table["ttlt_slo_s"]), latency_s >= table["ttlt_slo_s"], late_token)
     return late | (~finished & (next_deadline_s <= now_s))
 

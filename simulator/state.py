@@ -114,6 +114,10 @@ class RouterState(NamedTuple):
         np.ndarray, Field(layout.EVENT, ("entering",), "a heap: when those the front end has are ready")
     ]
     tasks: Annotated[np.ndarray, Field(layout.RUNNING, ("engines", "slots"), "what no policy sees of state.tasks")]
+    running: Annotated[
+        np.ndarray, Field(layout.ENTRY, ("engines", "ahead"), "running batches, where next ones are formed")
+    ]
+    queued: Annotated[np.ndarray, Field("i4", ("ahead",), "the queue of the engine that forms one, as it is")]
     operators: Annotated[
         np.ndarray, Field("f8", ("kinds", "operators", 4), "s per layer for (tokens, tokens^2, tokens x cached, 1)")
     ]

@@ -48,7 +48,7 @@ REQUEST = record(
         ("first_token_gain", "f8"),  # weight of token 1, w_r(1)
         ("decode_token_gain", "f8"),  # weight of every later token, w_r(i)
         ("prompt_tokens", "i4"),
-        ("emitted_tokens", "i4"),  # tokens out so far, g
+        ("emitted_tokens", "i4"),  # tokens out so far, g; of an engine that forms batches ahead, or under way
         ("computed_tokens", "i4"),  # tokens whose KV is held, c
         ("blocks", "i4"),  # KV blocks held; > 0: the request is a holder
         ("kept_tokens", "i4"),  # tokens whose KV is in host memory; > 0 only without blocks
@@ -91,6 +91,7 @@ OUTCOME = record(
         ("borrowed", "i4"),  # 1: what it keeps is in the prefix store, and takes no host memory of its own
         ("counted", "i4"),  # 1: its prompt counts among those admitted where it is
         ("reroutes", "i4"),  # times it was taken back from an engine
+        ("under_way", "i4"),  # tokens in `emitted_tokens` that are not out yet (ahead.py)
         (
             "ready_s",
             "f8",
@@ -180,6 +181,18 @@ VISITS = record(
     ]
 )
 
+# The batch that an engine has formed while one runs; see ahead.py.
+ENGINE_AHEAD = record(
+    [
+        ("on", "i8"),  # 0: it forms a batch when it is idle
+        ("length", "i8"),  # requests in the batch; 0: there is none
+        ("forming", "i8"),  # 1: it is being formed, and a batch runs
+        ("model_s", "f8"),  # what the device model says it takes
+        ("estimate_s", "f8"),  # what the estimator says
+        ("scale", "f8"),  # what the fit was multiplied by for that
+    ]
+)
+
 # Sums over the run of what an engine did; of no use to a policy.
 TOTALS = record(
     [
@@ -254,6 +267,7 @@ ENGINE = record(
         ("speculation", ENGINE_SPECULATION),
         ("correction", ENGINE_CORRECTION),
         ("visits", VISITS),
+        ("ahead", ENGINE_AHEAD),
         ("totals", TOTALS),
     ]
 )
@@ -442,6 +456,7 @@ PACKING = record(
         ("resumed_task", "i8"),  # the task to be resumed, if no batch is formed; -1: none
         ("admitting", "i1"),  # requests without memory may still be admitted
         ("victims_ranked", "i1"),  # the policy has written victim ranks for this batch
+        ("evictions", "i8"),  # before; no request that was evicted later is admitted
         ("gave_up", "i1"),  # a request gave up its own memory: filling has ended
         ("refused", "i1"),  # the policy has written what is refused
         ("decodes_fit", "i1"),  # 0: not even the cheapest decode fits the time left, or the phase; so for prefills

@@ -3,6 +3,7 @@
 So that what no sensible scheduler combines is compared with the reference simulator too.
 """
 
+import dataclasses
 from typing import Any
 
 from servegym.simulator.compilation import kernel
@@ -35,11 +36,20 @@ def all_of_tasks(engine, tasks):
 
 @scheduler
 def random_scheduler(context, ranks, limits):
-    engine, requests, queue = context.engine, context.requests, context.queue
-    state, parameters = context.state, context.parameters
-    turn = engine.iterations
-    if parameters[19] > 0:
-        turn += all_of_tasks(engine, state.tasks)
+    turn = context.engine.iterations
+    if context.parameters[19] > 0:
+        turn += all_of_tasks(context.engine, context.state.tasks)
+    decide(context, ranks, limits, turn)
+
+
+@scheduler
+def without_tasks(context, ranks, limits):
+    decide(context, ranks, limits, context.engine.iterations)
+
+
+@kernel
+def decide(context, ranks, limits, turn):
+    requests, queue, parameters = context.requests, context.queue, context.parameters
     for position in range(queue.shape[0]):
         index = queue[position]
         tier = (index * 7 + turn) % TURNS
@@ -100,6 +110,7 @@ POLICY = Policy(
     ),
     state=StateFields(tasks=True),
 )  # fmt: skip
+WITHOUT_TASKS = dataclasses.replace(POLICY, function=without_tasks, state=StateFields())
 
 
 class RandomScheduler(Scheduler):

@@ -269,6 +269,31 @@ def test_agrees_with_speculation_under_any_limits(seed: int) -> None:
     check(random, policy, lambda _: theirs, until_s=1.5, caching=seed % 3 == 0, speculating=True)
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("name", "settings"), CASES, ids=[f"{name}-{i}" for i, (name, _) in enumerate(CASES)])
+def test_agrees_with_async_scheduling(name: str, settings: dict[str, Any], seed: int) -> None:
+    if scheduler(name).state.tasks:
+        pytest.skip("it suspends batches")
+    check(
+        np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 7]),
+        scheduler(name).with_settings(**settings),
+        lambda total_blocks: reference_scheduler(name, settings, total_blocks),
+        sessions=seed == 0,
+        caching=seed == 1,
+        behind=seed == 2,
+        asynchronous=True,
+    )
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_agrees_with_async_scheduling_under_any_limits(seed: int) -> None:
+    random = np.random.default_rng([seed, 8])
+    settings = random_scheduler.random_settings(random) | {"preemptible": 0, "looks": 0, "keep_tokens": 0}
+    theirs = random_scheduler.RandomScheduler(**random_scheduler.reference_settings(settings))
+    policy = random_scheduler.WITHOUT_TASKS.with_settings(**settings)
+    check(random, policy, lambda _: theirs, until_s=1.5, caching=seed % 3 == 0, asynchronous=True)
+
+
 def check(
     random: np.random.Generator,
     policy: Policy,
@@ -278,6 +303,7 @@ def check(
     caching: bool = False,
     behind: bool = False,
     speculating: bool = False,
+    asynchronous: bool = False,
 ) -> None:
     """Run a random scenario in both simulators and compare all that happens. behind: a front end."""
     workload, limits = random_workload(random), {}
@@ -295,7 +321,7 @@ def check(
     watermark, engines = float(random.choice([0.0, 0.1])), int(random.choice([1, 1, 1, 3]))
     gain = Gain()
     drift, correction = random_drift(random)
-    host = random_host(random, total_blocks)
+    host = None if asynchronous else random_host(random, total_blocks)
     predictor = RandomPredictor(int(random.integers(1000))) if random.random() < 0.5 and not sessions else None
     front_end = random_front_end(random) if behind else None
     if front_end is not None and front_end.delays_requests:
@@ -303,8 +329,9 @@ def check(
 
     speculation, draft_seed = (random_speculation(random), int(random.integers(2**31))) if speculating else (None, 0)
     deployment = Deployment(
-        device, estimator, total_blocks, engines, block_tokens, watermark, host=host, speculation=speculation
-    )
+        device, estimator, total_blocks, engines, block_tokens, watermark, host=host, speculation=speculation,
+        async_scheduling=asynchronous,
+    )  # fmt: skip
     scenario = Scenario(
         workload, deployment, policy, gain, until_s, drift, correction, predictor, front_end=front_end,
         draft_seed=draft_seed, **limits,
@@ -320,7 +347,7 @@ def check(
         host=None if host is None else ReferenceHostMemory(**dataclasses.asdict(host)), **limits,
         prefix_caching=caching, chunk_tokens=1 if workload.prefixes is None else workload.prefixes.chunk_tokens,
         front_end=None if front_end is None else reference_front_end.FrontEnd(**dataclasses.asdict(front_end)),
-        speculation=reference_speculation(speculation, draft_seed),
+        speculation=reference_speculation(speculation, draft_seed), asynchronous=asynchronous,
     )  # fmt: skip
 
     # Engine by engine: two that end iterations within a rounding error of each other have no common order.
@@ -332,10 +359,11 @@ def check(
             where = f"engine {engine} at {theirs.start_s}"
             assert ours.batch == theirs.batch, where
             assert ours.evicted == theirs.evicted, where
-            assert (saved, loaded) == (theirs.saved, theirs.loaded), where
+            assert asynchronous or (saved, loaded) == (theirs.saved, theirs.loaded), where
             assert ours.start_s == pytest.approx(theirs.start_s, abs=1e-9), where
             if theirs.end_s <= until_s:
-                assert ours.used_blocks == total_blocks - theirs.free_blocks, where
+                free_blocks = theirs.free_blocks_at_end if asynchronous else theirs.free_blocks
+                assert ours.used_blocks == total_blocks - free_blocks, where
                 assert ours.end_s == pytest.approx(theirs.end_s, abs=1e-9), where
         assert len(ours_here) == len(theirs_here)
     outcomes, engine_rows = result.arrays.outcomes, result.arrays.engines

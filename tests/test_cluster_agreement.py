@@ -158,6 +158,26 @@ def test_agrees_when_engines_tell_which_blocks_they_have(name: str, seed: int) -
     run_both(scene)
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("name", ["min-load", "gorouting", "llumnix", "kv-aware"])
+def test_agrees_with_async_scheduling(name: str, seed: int) -> None:
+    random = np.random.default_rng([seed, len(name), 15])
+    while True:
+        scene = random_scene(random, *both_routers(name, {}), sensible_scheduler, prefixes=seed % 3 == 0)
+        ours = [pool.ours for pool in scene.pools]
+        if all(pool.role == "both" and not (pool.scheduler and pool.scheduler.state.tasks) for pool in ours):
+            break
+    for_all = {"host": None, "prefix_caching": seed % 3 == 0}
+    scene.pools = [
+        Served(
+            dataclasses.replace(pool.ours, async_scheduling=True, **for_all),
+            dataclasses.replace(pool.theirs, asynchronous=True, **for_all),
+        )
+        for pool in scene.pools
+    ]
+    check_all_served(scene)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_agrees_when_a_router_holds_and_moves(seed: int) -> None:
     random = np.random.default_rng([seed, 7])

@@ -61,11 +61,17 @@ class CachingMirror(Mirror):
         block_kernels.replay.entry(self.run, self.scratch.cache.tables, self.moved, operations)
 
     def plan(
-        self, now_s: float, free_blocks: int, most_tokens: int, most_chunk_tokens: int, most_holders: int
+        self,
+        now_s: float,
+        free_blocks: int,
+        most_tokens: int,
+        most_chunk_tokens: int,
+        most_holders: int,
+        under_way: bool = False,
     ) -> Plan | None:
         planned_blocks.bring_up_to_date.entry(self.scratch, self.run, self.moved)
         try:
-            return super().plan(now_s, free_blocks, most_tokens, most_chunk_tokens, most_holders)
+            return super().plan(now_s, free_blocks, most_tokens, most_chunk_tokens, most_holders, under_way)
         finally:
             planned_blocks.note_plan.entry(self.scratch, self.run, self.moved)
 

@@ -14,7 +14,6 @@ def check_compatibility(config: Any) -> None:
     found = [
         name
         for name, there in (
-            ("speculative decoding", config.speculative_config is not None),
             ("a KV connector", config.kv_transfer_config is not None),
             ("pipeline parallelism", config.parallel_config.pipeline_parallel_size > 1),
             ("an encoder-decoder model", config.model_config.is_encoder_decoder),

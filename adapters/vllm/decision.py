@@ -55,16 +55,22 @@ class Decisions:
         return self.mirror.add(arrival_s, prompt, most, request.priority, terms)
 
     def plan(
-        self, now_s: float, free_blocks: int, most_tokens: int, most_chunk_tokens: int, most_holders: int
+        self,
+        now_s: float,
+        free_blocks: int,
+        most_tokens: int,
+        most_chunk_tokens: int,
+        most_holders: int,
+        under_way: bool = False,
     ) -> Plan | None:
-        """The batch that the policy wants now; None: vLLM decides, or nothing can run."""
+        """The batch that the policy wants now (see `Mirror.plan`); None: vLLM decides, or nothing can run."""
         if self.steps_alone > 0:
             self.steps_alone -= 1
             self.metrics.add("fallback_steps")
             return None
         begin = time.perf_counter()
         try:
-            plan = self.mirror.plan(now_s, free_blocks, most_tokens, most_chunk_tokens, most_holders)
+            plan = self.mirror.plan(now_s, free_blocks, most_tokens, most_chunk_tokens, most_holders, under_way)
         except Exception as error:  # whatever a policy does, the engine goes on
             self._failed("failures", f"failed ({error})")
             return None

@@ -57,6 +57,7 @@ class Limits:
     async_scheduling: bool = False
     prefix_caching: bool = False
     chunked_prefill: bool = True
+    drafts: int = 0  # speculative decoding, by matches in the prompt
 
 
 @dataclasses.dataclass
@@ -113,7 +114,15 @@ def make_scheduler(scheduler_cls: Any, limits: Limits, additional_config: dict[s
     for name, value in SURROUNDINGS.items():
         os.environ.setdefault(name, value)
     import torch
-    from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+    from vllm.config import (
+        CacheConfig,
+        DeviceConfig,
+        ModelConfig,
+        ParallelConfig,
+        SchedulerConfig,
+        SpeculativeConfig,
+        VllmConfig,
+    )
     from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
     from vllm.v1.structured_output import StructuredOutputManager
 
@@ -124,15 +133,24 @@ def make_scheduler(scheduler_cls: Any, limits: Limits, additional_config: dict[s
         "max_model_len": limits.max_model_len,
         "watermark": limits.watermark,
         "enable_chunked_prefill": limits.chunked_prefill,
-        "async_scheduling": limits.async_scheduling,
+        # (It refuses it beside matches in the prompt, though its scheduler does the same for drafts of a model.)
+        "async_scheduling": limits.async_scheduling and not limits.drafts,
         "is_encoder_decoder": False,
     }
     known = inspect.signature(SchedulerConfig).parameters
     with model_folder(limits.max_model_len) as folder:
         cache = CacheConfig(block_size=limits.block_tokens, enable_prefix_caching=limits.prefix_caching)
+        model = ModelConfig(model=folder, dtype="float16", skip_tokenizer_init=True)
+        speculative = None
+        if limits.drafts:
+            speculative = SpeculativeConfig(
+                method="ngram", num_speculative_tokens=limits.drafts, prompt_lookup_max=3,
+                target_model_config=model, target_parallel_config=ParallelConfig(),
+            )  # fmt: skip
         config = VllmConfig(
             scheduler_config=SchedulerConfig(**{name: value for name, value in wanted.items() if name in known}),
-            model_config=ModelConfig(model=folder, dtype="float16", skip_tokenizer_init=True),
+            model_config=model,
+            speculative_config=speculative,
             cache_config=cache,
             device_config=DeviceConfig("cpu"),
             additional_config=additional_config or {},

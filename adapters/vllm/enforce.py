@@ -17,17 +17,18 @@ from vllm.v1.core.sched.request_queue import SchedulingPolicy, create_request_qu
 from vllm.v1.request import RequestStatus
 
 from servegym.adapters.vllm.hits import Hits
+from servegym.adapters.vllm.lora import Adapters
 from servegym.adapters.vllm.mirror import Plan
 
 HOOKS = ("_reserve_prefill_lookahead", "_preempt_request")  # of vLLM's scheduler, where exact
-UNLIMITED = 2**62
 
 
 class Enforcer:
     """Enforces decisions on one of vLLM's schedulers.
 
     exact: which of the two. own_order: the sort keys of vLLM's own order, (of a waiting request, of a running one).
-    hits: where exact, has vLLM find in its prefix cache what was planned; None: plans do not go by what is there.
+    adapters: that requests have. hits: where exact, has vLLM find in its prefix cache what was planned; None: plans do
+    not go by what is there.
     """
 
     def __init__(
@@ -35,10 +36,12 @@ class Enforcer:
         scheduler: Any,
         exact: bool,
         own_order: tuple[Callable[[Any], Any], Callable[[Any], Any]],
+        adapters: Adapters,
         hits: Hits | None = None,
     ):
         self.scheduler, self.exact, self.own_order = scheduler, exact, own_order
-        self.hits = hits if exact else None
+        self.drafts = int(getattr(scheduler, "num_spec_tokens", 0) or 0)  # beside the one token of a decode
+        self.adapters, self.hits = adapters, hits if exact else None
         self.own_policy = scheduler.policy
         self.cap = "max_num_active_reqs" if hasattr(scheduler, "max_num_active_reqs") else "max_num_running_reqs"
         self.disordered = False
@@ -58,12 +61,13 @@ class Enforcer:
     def enforce(self, plan: Plan | None, request_of: Mapping[int, Any], blocked: Mapping[str, Any]) -> None:
         """Set up vLLM's scheduler for this batch; None: for its own order.
 
-        blocked: requests that wait for something else (a grammar); vLLM looks at them first, and admits one if it can.
+        blocked: requests that wait for something else (a grammar); vLLM looks at them first. One that turns out to be
+        ready is admitted if it fits; where exact not before it is planned.
         """
+        scheduler = self.scheduler
         if plan is None:
             self._give_back_order()
             return
-        scheduler = self.scheduler
         self._take_order()
         if self.hits is not None:
             self._hold_hits(self.hits, plan, request_of)
@@ -74,11 +78,9 @@ class Enforcer:
         runs = RequestStatus.RUNNING
         running = [r for r in batch if r.status is runs]
         admitted = [r for r in batch if r.status is not runs] if len(running) < len(batch) else []
-        budget = sum(tokens)
+        budget = sum(tokens) + self.drafts * tokens.count(1)
         if self.exact:
             self.chunks = {r.request_id: n for r, n in zip(batch, tokens, strict=True)}
-            for request_id in blocked:
-                self.chunks[request_id] = UNLIMITED
         elif running:
             self._put_cut_last(running, dict(zip(plan.slots.tolist(), tokens, strict=True)), request_of)
         self._order_running(running, admitted, plan, request_of)
@@ -89,7 +91,7 @@ class Enforcer:
         places = len(scheduler.running) + len(admitted) + len(blocked) + scheduler.num_waiting_for_streaming_input
         self._set(scheduler, self.cap, max(min(places, self.most_running), len(scheduler.running)))
         # With hits held, free blocks are fewer than when the packer applied these rules, in its order: once is enough.
-        applied = self.hits is not None and not blocked
+        applied = self.hits is not None
         self._set(scheduler, "scheduler_reserve_full_isl", plan.reserve_context and not applied)
         self._set(scheduler.kv_cache_manager, "watermark_blocks", 0 if applied else plan.watermark_blocks)
 
@@ -105,9 +107,12 @@ class Enforcer:
             self.scheduler.running.extend(self.hidden)
             self.hidden = []
 
-    def chunk(self, request_id: str, tokens: int) -> int:
+    def chunk(self, request: Any, tokens: int) -> int:
         """What a request may get of the tokens that vLLM would give it."""
-        return tokens if self.chunks is None else min(tokens, self.chunks.get(request_id, 0))
+        if self.chunks is not None:
+            planned = self.chunks.get(request.request_id, 0)
+            tokens = min(tokens, planned + self.drafts if planned == 1 else planned)
+        return tokens if tokens > 0 and self.adapters.admits(request) else 0
 
     def _set(self, owner: Any, name: str, value: Any) -> None:
         if hasattr(owner, name):

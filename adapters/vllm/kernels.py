@@ -214,20 +214,32 @@ def lay_blocks(run, ids):
         blocks[position].free = ids - 1 - position
 
 
-prepare_signature = types.void(SIMULATION_STATE, SIMULATION_STATE, QUEUE, types.int64, types.int64)
+prepare_signature = types.void(
+    SIMULATION_STATE, SIMULATION_STATE, QUEUE, QUEUE, QUEUE, types.int64, types.int64, types.boolean
+)
 
 
 @compiled(prepare_signature)
-def prepare(scratch, run, most_output_tokens, free_blocks, total_blocks):
-    """The queue of the scratch copy: requests that may be given something, that is, whose last token is not under way
-    already. total_blocks, free_blocks: as vLLM counts them."""
+def prepare(scratch, run, most_output_tokens, delivered, barred, free_blocks, total_blocks, under_way):
+    """The queue of the scratch copy: requests that may be given something. That is not so of one whose last token is
+    under way, of one that has lost its memory with tokens under way (vLLM waits for these), nor of who is barred.
+
+    delivered: tokens of each slot that are out. barred: 1 of those whom vLLM would not admit.
+    total_blocks, free_blocks: as vLLM counts them. under_way: a step is.
+    """
     engine = scratch.engines[0]
     waiting = 0
     for position in range(engine.queue_length):
         r = run.queues[0][position]
-        if run.requests[r].emitted_tokens < most_output_tokens[r]:
-            scratch.queues[0][waiting] = r
-            waiting += 1
+        request = run.requests[r]
+        run.outcomes[r].under_way = request.emitted_tokens - delivered[r]
+        if request.emitted_tokens >= most_output_tokens[r] or barred[r]:
+            continue
+        if request.blocks == 0 and request.emitted_tokens > delivered[r]:
+            continue
+        scratch.queues[0][waiting] = r
+        waiting += 1
     engine.queue_length = waiting
+    engine.ahead.forming = under_way
     engine.free_blocks = free_blocks
     engine.total_blocks = total_blocks

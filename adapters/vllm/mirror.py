@@ -95,6 +95,7 @@ class Mirror:
         engine.free_blocks, engine.watermark_blocks = self.ids, watermark_blocks
         self.most_output_tokens = np.zeros(0, "i4")
         self.delivered = np.zeros(0, "i4")
+        self.barred = np.zeros(0, "i4")  # 1: vLLM would not admit it now
         self._make_slots(FIRST_SLOTS)
 
     @property
@@ -126,7 +127,7 @@ class Mirror:
         if len(self.run.state.requests):
             self.run.state.requests[slot] = 0.0
         self.most_output_tokens[slot] = min(most_output_tokens, 2**31 - 1)
-        self.delivered[slot] = 0
+        self.delivered[slot] = self.barred[slot] = 0
         return slot
 
     def join(self, slot: int) -> None:
@@ -141,11 +142,18 @@ class Mirror:
             state.by_application["queued"][0, request.application] += 1
 
     def plan(
-        self, now_s: float, free_blocks: int, most_tokens: int, most_chunk_tokens: int, most_holders: int
+        self,
+        now_s: float,
+        free_blocks: int,
+        most_tokens: int,
+        most_chunk_tokens: int,
+        most_holders: int,
+        under_way: bool = False,
     ) -> Plan | None:
         """The batch that the policy wants now; None: none can be formed.
 
-        free_blocks: as vLLM counts them. most_...: vLLM's own limits. Raises PolicyError where the policy raises an
+        free_blocks: as vLLM counts them. most_...: vLLM's own limits. under_way: a step is, which counts as done: then
+        the batch may be empty (docs/async_scheduling.md). Raises PolicyError where the policy raises an
         exception, or writes what is refused; ArithmeticError where the estimator can no longer be corrected.
         """
         if self._engine_free[0] < free_blocks:
@@ -153,7 +161,10 @@ class Mirror:
         for to, source in self._copies:
             to[:] = source
         scratch = self.scratch
-        kernels.prepare.entry(scratch, self.run, self.most_output_tokens, free_blocks, self.total_blocks)
+        kernels.prepare.entry(
+            scratch, self.run, self.most_output_tokens, self.delivered, self.barred, free_blocks, self.total_blocks,
+            under_way,
+        )  # fmt: skip
         failures: list[Failure] = []
         status = call(
             failures.append, kernels.plan_batch.entry, scratch, self.functions, now_s, most_tokens, most_chunk_tokens,
@@ -168,7 +179,7 @@ class Mirror:
         if status == kernels.BAD_CORRECTION:
             raise ArithmeticError(f"steps took {self.estimate_scale} times what its estimator was fitted to")
         if status == kernels.NOTHING:
-            return None
+            return Plan(NO_SLOTS, NO_SLOTS, NO_SLOTS, evicted, False, 0) if under_way else None
         length = int(self._packed[0])
         limits, slots = scratch.limits[0], self._entry_slots[:length].copy()
         return Plan(
@@ -203,6 +214,15 @@ class Mirror:
     def count_on(self, slots: list[int], emitted: list[int]) -> None:
         """A policy is to count on so many tokens of these requests, those under way included."""
         self.run.requests["emitted_tokens"][slots] = emitted
+
+    def bar(self, slots: list[int]) -> None:
+        """These requests, and no others, are not to be planned now."""
+        self.barred[:] = 0
+        self.barred[slots] = 1
+
+    def recount(self, slots: list[int], computed: list[int]) -> None:
+        """These requests have computed so many tokens: of those that counted some have been taken back."""
+        self.run.requests["computed_tokens"][slots] = computed
 
     def correct(self, estimate_s: float, scale: float, real_s: float) -> None:
         """A step took real_s; estimate_s and scale are what `settle` gave for it."""
@@ -239,6 +259,7 @@ class Mirror:
         self.run = longer(self.run, sizes)
         self.most_output_tokens = np.concatenate([self.most_output_tokens, np.zeros(count - had, "i4")])
         self.delivered = np.concatenate([self.delivered, np.zeros(count - had, "i4")])
+        self.barred = np.concatenate([self.barred, np.zeros(count - had, "i4")])
         self.free_slots.extend(range(count - 1, had - 1, -1))
         self._see()
 

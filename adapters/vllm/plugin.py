@@ -15,6 +15,7 @@ from servegym.adapters.vllm.compatibility import check_compatibility
 from servegym.adapters.vllm.decision import Decisions, decisions_for
 from servegym.adapters.vllm.enforce import HOOKS, Enforcer
 from servegym.adapters.vllm.hits import Hits
+from servegym.adapters.vllm.lora import Adapters
 from servegym.adapters.vllm.metrics import Metrics
 from servegym.adapters.vllm.mirror import Plan
 from servegym.adapters.vllm.settings import Settings, read_settings
@@ -24,6 +25,17 @@ from servegym.simulator.types import NO_LIMIT
 
 READY = ("WAITING", "RUNNING", "PREEMPTED")  # statuses of requests that wait for nothing but memory and budget
 COUNTED = ("gain", "ideal_gain", "tokens_on_time", "tokens")  # in the order of the mirror's sums
+
+
+def is_ready(request: Any) -> bool:
+    """Whether a request waits for nothing but memory and budget.
+
+    vLLM sees that a grammar is there when it comes to the request. Where it could not be compiled, vLLM ends it.
+    """
+    if request.status.name == "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR":
+        grammar = request.structured_output_request.grammar
+        return grammar is not None and not isinstance(grammar, Exception)
+    return request.status.name in READY
 
 
 def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,7 +83,8 @@ class Plugin:
             self.block_log = BlockLog(scheduler.kv_cache_manager, self.slot_of)
             hits = Hits(scheduler.kv_cache_manager, self.caching, scheduler.block_size)
         self.known: dict[int, int] = {}  # blocks of each slot of which the mirror knows what they hold
-        self.enforcer = Enforcer(scheduler, exact, (self.waiting_key, self.running_key), hits)
+        self.adapters = Adapters(scheduler)
+        self.enforcer = Enforcer(scheduler, exact, (self.waiting_key, self.running_key), self.adapters, hits)
         self.request_of: dict[int, Any] = {}
         self.blocked: dict[str, Any] = {}  # requests that wait for something else: a grammar, more input
         self.number_of: dict[str, int] = {}  # of requests, in order of arrival
@@ -104,6 +117,7 @@ class Plugin:
         self.broken = True
         self.metrics.add("broken")
         self.warn(f"{what}; this is a defect of the plug-in: vLLM decides alone until it is started again")
+        self.adapters.stop()
         self.enforcer.restore()
         self.enforcer.enforce(None, {}, {})
         if self.block_log is not None:
@@ -139,10 +153,11 @@ class Plugin:
         """A request has come to vLLM's scheduler."""
         slot = self.decisions.add(request, request.arrival_time - self.origin_s, self.scheduler.max_model_len)
         self.slot_of[request.request_id], self.request_of[slot] = slot, request
+        self.adapters.enter(slot, request)
         self.arrivals += 1
         self.number_of[request.request_id] = self.arrivals
         self._know_blocks(slot, request)
-        if request.status.name in READY:
+        if is_ready(request):
             self.mirror.join(slot)
         else:
             self.blocked[request.request_id] = request
@@ -162,6 +177,7 @@ class Plugin:
         for slot in slots:
             del self.request_of[slot]
             self.known.pop(slot, None)
+            self.adapters.leave(slot)
         self.mirror.leave(slots, finished)
 
     def is_gone(self, request_id: str) -> bool:
@@ -174,10 +190,12 @@ class Plugin:
     def before(self) -> tuple[Plan | None, float]:
         """Before vLLM schedules: decide, and set it up for that. Gives the plan and when it was made."""
         if self.blocked:
-            for request_id in [i for i, request in self.blocked.items() if request.status.name in READY]:
+            for request_id in [i for i, request in self.blocked.items() if is_ready(request)]:
                 del self.blocked[request_id]
                 self.mirror.join(self.slot_of[request_id])
         self._follow_blocks()
+        self.adapters.look()
+        self.mirror.bar(self.adapters.barred())
         now_s = self.now_s()
         begin = time.perf_counter()
         plan = self._plan(now_s)
@@ -198,6 +216,7 @@ class Plugin:
             self.enforcer.most_tokens,
             chunk if chunk > 0 else int(NO_LIMIT),
             self.enforcer.most_running - scheduler.num_waiting_for_streaming_input,
+            under_way=len(self.steps) > 0,
         )
 
     @guarded
@@ -233,7 +252,8 @@ class Plugin:
             self.steps[id(output)] = now_s, estimate_s, scale
         if plan is not None:
             planned = dict(zip(plan.slots.tolist(), plan.tokens.tolist(), strict=True))
-            done = dict(zip(slots, scheduled.values(), strict=True))
+            drafts = output.scheduled_spec_decode_tokens
+            done = {s: n - len(drafts.get(i, ())) for s, (i, n) in zip(slots, scheduled.items(), strict=True)}
             if planned != done:
                 self.metrics.add("deviating_steps")
                 both = planned.keys() | done.keys()
@@ -279,6 +299,8 @@ class Plugin:
             self.metrics.scaled(self.mirror.estimate_scale)
         slots, new_tokens, emitted = [], [], []
         finished: list[str] = []
+        if scheduler_output.scheduled_spec_decode_tokens:
+            self._take_back_drafts(scheduler_output)
         for outputs in result.values():
             for output in outputs.outputs:
                 slot = self.slot_of.get(output.request_id)
@@ -299,6 +321,14 @@ class Plugin:
                 self.metrics.add(name, amount)
         if finished:
             self.leave([request_id for request_id in finished if self.is_gone(request_id)], finished=True)
+
+    def _take_back_drafts(self, scheduler_output: Any) -> None:
+        """Drafts counted as computed; those that were rejected are not."""
+        requests = [self.scheduler.requests.get(i) for i in scheduler_output.scheduled_spec_decode_tokens]
+        there = [request for request in requests if request is not None and request.request_id in self.slot_of]
+        if there:
+            slots = [self.slot_of[request.request_id] for request in there]
+            self.mirror.recount(slots, [request.num_computed_tokens for request in there])
 
     # vLLM's own order, for when it decides itself
 

@@ -90,7 +90,8 @@ def entries_of(simulation: Simulation, e: int) -> np.ndarray:
     """ENTRY[...]: the running batch of an engine, or the last; empty if it has failed."""
     engine = simulation.arrays.engines[e]
     length = (engine.batch_length or engine.last_batch_length) if engine.up else 0
-    return simulation.arrays.entries[e][:length]
+    batches = simulation.router_state.running if engine.ahead.on else simulation.arrays.entries
+    return batches[e][:length]
 
 
 def longest_prompt(simulation: Simulation) -> int:

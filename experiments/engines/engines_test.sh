@@ -4,8 +4,9 @@
 #     experiments/engines/engines_test.sh                     # the newest tested version
 #     ENGINES="official:0.28.0 cpu:0.32.0 official:0.33.0" experiments/engines/engines_test.sh
 #
-# ENGINES_FOLDER (default .engines) holds the environments; PYTHON makes them. Arguments go to pytest. A version that
-# fails fails the script, after the others have run.
+# ENGINES_FOLDER (default .engines) holds the environments; PYTHON makes them. Arguments go to pytest. After the tests a
+# fuzz of FUZZ_STEPS steps (default 10,000, at most 8 minutes; 0: none) runs on each. A version that fails fails the
+# script, after the others have run.
 set -uo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -23,6 +24,10 @@ for engine in $engines; do
     fi
     if ! OMP_NUM_THREADS=1 "$environment/bin/python" -m pytest -p no:cacheprovider \
         tests/adapters/emulation tests/adapters/vllm tests/adapters/profiling "$@"; then
+        failed=1
+    fi
+    if [ "${FUZZ_STEPS:-10000}" -gt 0 ] && ! OMP_NUM_THREADS=1 VLLM_TARGET_DEVICE=cpu "$environment/bin/python" \
+        -m servegym.experiments.engines.fuzz --steps "${FUZZ_STEPS:-10000}"; then
         failed=1
     fi
 done

@@ -72,14 +72,17 @@ def first_difference(served: Drive, result: Result) -> int | None:
 
 
 def simulate(workload: Workload, limits: Limits, policy: Policy, profile: Profile, corrected: bool) -> Result:
-    deployment = Deployment(profile.device, profile.estimator, limits.blocks, watermark=limits.watermark)
+    deployment = Deployment(
+        profile.device, profile.estimator, limits.blocks, watermark=limits.watermark,
+        async_scheduling=limits.async_scheduling,
+    )  # fmt: skip
     scenario = Scenario(workload, deployment, policy, correction=Correction() if corrected else None)
     return Simulation(scenario, record_timeline=True).run()
 
 
 def plugged_in(workload: Workload, limits: Limits, policy: Policy, profile: Profile, enforce: str) -> Any:
     """vLLM's scheduler with the policy, its estimator the profile's."""
-    from servegym.adapters.vllm import Scheduler
+    from servegym.adapters.vllm import AsyncScheduler, Scheduler
 
     table = workload.table
     facts = {
@@ -90,7 +93,7 @@ def plugged_in(workload: Workload, limits: Limits, policy: Policy, profile: Prof
         path = Path(folder) / "policy.json"
         save_artifact(Artifact({"scheduler": policy}, estimator_of(profile), facts), path)
         section = {"policy": str(path), "enforce": enforce, "decision_limit_s": 60.0}
-        return make_scheduler(Scheduler, limits, {"servegym": section})
+        return make_scheduler(AsyncScheduler if limits.async_scheduling else Scheduler, limits, {"servegym": section})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -94,6 +94,10 @@ class Engine:
     is_off: bool = False  # or loading
     store: Store | None = None
     memory: Memory | None = None  # None: it does not cache prefixes
+    asynchronous: bool = False
+    ahead: "Work | None" = None  # formed while another runs
+    unseen: list[Request] = field(default_factory=list)  # while it is formed: those who are not there
+    just_ended: bool = False  # an iteration, at this instant, and the next one has started
     kv_events: bool = False  # and if it does, it tells the router what it has
     speculation: Speculation = field(default_factory=Speculation)  # of no drafts
     drafted_tokens: int = 0
@@ -114,7 +118,7 @@ class Engine:
 
     @property
     def all_holders(self) -> int:
-        return sum(request.holder for request in self.queue) + len(self.on_their_way)
+        return sum(request.holder for request in self.queue + self.unseen) + len(self.on_their_way)
 
     @property
     def holders(self) -> list[Request]:
@@ -125,7 +129,8 @@ class Engine:
     def free_blocks(self) -> int:
         if self.memory is not None:
             return len(self.memory.free)
-        return self.total_blocks - sum(request.blocks for request in self.queue) - sum(self.on_their_way.values())
+        taken = sum(request.blocks for request in self.unseen) + sum(self.on_their_way.values())
+        return self.total_blocks - sum(request.blocks for request in self.queue) - taken
 
     @property
     def free_host_blocks(self) -> int:

@@ -101,7 +101,9 @@ class Memory:
 
     def is_hollow(self, r: "Request") -> bool:
         """Whether a block that r counts on as computed has no name."""
-        return any(block.name is None for block in r.table[: r.computed // self.block_tokens])
+        return any(
+            block.name is None for block in r.table[: min(r.computed, r.context - r.under_way) // self.block_tokens]
+        )
 
     def lose_names(self) -> None:
         for blocks in list(self.named.values()):

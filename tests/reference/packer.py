@@ -99,6 +99,11 @@ class Formation:
         host = self.engine.host
         return self.loaded_tokens * self.engine.load_s_per_token + self.saved_tokens * host.save_s_per_token
 
+    @property
+    def ahead(self) -> bool:
+        """A batch runs while this one is formed."""
+        return self.engine.asynchronous and self.engine.work is not None
+
     def form(self) -> None:
         while True:
             self.decision = self.scheduler.decide(self.engine, self.now_s)
@@ -108,7 +113,7 @@ class Formation:
                 return
             gave_up_its_own = self.fill()
             self.consider(None)
-            if self.batch:
+            if self.batch or self.ahead:
                 return
             if not gave_up_its_own:
                 self.progress()
@@ -137,13 +142,15 @@ class Formation:
     def fill(self) -> bool:
         """Visit the requests in rank order. True: one gave up its own memory."""
         engine, limits, batch = self.engine, self.limits, self.batch
-        admission_closed = False
+        admission_closed, before = False, len(self.evicted)
         for r in self.in_rank_order():
             # 1. Full
             if len(batch) >= limits.sequence_budget or self.tokens >= limits.token_budget:
                 break
             # 2. Skipped
             if admission_closed and not r.holder:
+                continue
+            if self.ahead and r in self.evicted[before:] and not r.holder:
                 continue
             self.consider(r)
             if limits.first_decides and batch and r.decoding != batch[0][0].decoding:
@@ -309,7 +316,7 @@ class Formation:
         if engine.memory is not None:
             engine.memory.grow(r, r.computed + chunk)
             if self.limits.preemptible is None:
-                engine.memory.name(r, min(r.computed + chunk, r.context))
+                engine.memory.name(r, min(r.computed + chunk, r.context - r.under_way))
         r.blocks = max(r.blocks, engine.blocks_for(r.computed + chunk))
         self.batch.append((r, chunk))
 

@@ -38,7 +38,8 @@ class Request:
     chunks: list[int] = field(default_factory=list)  # of its prompt (and answer), full ones, by number
     tier: int = 0
 
-    emitted: int = 0
+    emitted: int = 0  # or under way, at an engine that schedules asynchronously
+    under_way: int = 0
     computed: int = 0
     kept: int = 0
     borrowed: bool = False  # what is kept is in a prefix store
@@ -98,7 +99,7 @@ class Request:
     @property
     def prefilled(self) -> bool:
         """It has emitted a token since it was last sent somewhere for prefill."""
-        return self.emitted > self.sent_tokens
+        return self.emitted - self.under_way > self.sent_tokens
 
     @property
     def interactive(self) -> bool:

@@ -49,8 +49,12 @@ class Running:
 
     def start(self, engine: Engine, now_s: float) -> None:
         """An iteration, or what is left of one."""
-        engine.rounds += not engine.just_suspended
+        engine.rounds += not (engine.just_suspended or engine.asynchronous)
         engine.just_suspended = False
+        if engine.asynchronous:
+            self.start_ahead(engine, self.form_ahead(engine, now_s), now_s)
+            engine.ahead = self.form_ahead(engine, now_s)
+            return
         formed = self.form_batch(engine, now_s)
         if formed.waits:
             engine.waits_for_kv = True
@@ -66,6 +70,61 @@ class Running:
         self.sim.router_state.report(engine.index, now_s, now_s + max(0.0, work.estimate_s - work.executed_s))
         reached_s = now_s + formed.limits.slice_s
         self.plan_suspension(engine, work.next_boundary(self.jitter_s(engine), lambda time_s: time_s >= reached_s))
+
+    def form_ahead(self, engine: Engine, now_s: float) -> Work | None:
+        """The next batch, which counts as done from now on. Who has its last token under way is not there."""
+        everybody = engine.queue
+        engine.queue = [r for r in everybody if r.emitted < r.output_tokens]
+        engine.unseen = [r for r in everybody if r.emitted >= r.output_tokens]
+        engine.rounds += len(engine.queue) > 0
+        formed = self.form_batch(engine, now_s) if engine.queue else None
+        engine.queue, engine.unseen = everybody, []
+        if formed is None or not formed.batch:
+            return None
+        shapes = [r.shape(tokens) for r, tokens in formed.batch]
+        work = Work(
+            batch=list(formed.batch),
+            computing_s=engine.kind.device.batch(shapes),
+            moving_s=0.0,
+            estimate_s=formed.estimator.batch(shapes),
+            fitted_s=engine.kind.fit.batch(shapes),
+            scale=1.0 if engine.corrector is None else engine.corrector.scale,
+            iteration=-1,
+            boundaries=[],
+            start_s=now_s,
+        )
+        work.evicted = [r.index for r in formed.evicted]
+        for r, tokens in work.batch:
+            engine.computed_tokens += tokens
+            r.computed += tokens
+            if r.left <= 0:
+                r.emitted += 1
+                r.under_way += 1
+                work.emitting.append(r)
+        return work
+
+    def start_ahead(self, engine: Engine, work: Work | None, now_s: float) -> None:
+        if work is None:
+            return
+        work.computing_s *= self.sim.drift.factor(now_s)
+        engine.work, work.start_s, work.iteration = work, now_s, len(self.sim.iterations)
+        engine.end_s = work.end_s
+        engine.iterations += 1
+        self.sim.router_state.report(engine.index, now_s, now_s + work.estimate_s)
+        self.sim.iterations.append(
+            Iteration(
+                engine=engine.index,
+                start_s=now_s,
+                end_s=work.end_s,
+                batch=[(r.index, tokens) for r, tokens in work.batch],
+                evicted=work.evicted,
+                saved=[0] * len(work.evicted),
+                loaded=[],
+                free_blocks=engine.free_blocks,
+                free_host_blocks=0,
+                moving_s=0.0,
+            )
+        )
 
     def work_of(self, formed: Formation, engine: Engine, now_s: float) -> Work:
         shapes = [r.shape(tokens) for r, tokens in formed.batch]

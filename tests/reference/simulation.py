@@ -18,6 +18,7 @@ from .snapshots import EngineSnapshot, RouterState
 from .speculation import expecting
 from .stores import index_of
 from .transfers import Lines, Link, Transfer
+from .work import Work
 
 MOST_TIERS = 8
 
@@ -153,7 +154,10 @@ class Simulation:
 
     def starts(self, now_s: float) -> None:
         for engine in self.engines:
-            if engine.work is None:
+            if engine.asynchronous and engine.work is not None:
+                if engine.just_ended:
+                    engine.just_ended, engine.ahead = False, self.running.form_ahead(engine, now_s)
+            elif engine.work is None:
                 if engine.up and engine.queue and not engine.waits_for_kv:
                     self.running.start(engine, now_s)
             elif engine.work.is_task and engine.joined and engine.round_s is None:
@@ -208,7 +212,9 @@ class Simulation:
         log.free_blocks_at_end, log.end_s = engine.free_blocks, now_s
         if engine.corrector is not None:
             engine.corrector.see(work.computing_s, work.fitted_s, work.scale)
-        for r, tokens in work.batch:
+        if engine.asynchronous:
+            self.tokens_come_out(engine, work, now_s)
+        for r, tokens in [] if engine.asynchronous else work.batch:
             r.task = None
             engine.computed_tokens += tokens
             drafted = tokens - 1 if r.decoding else 0
@@ -224,13 +230,26 @@ class Simulation:
         if engine.kv_events and engine.memory is not None:
             self.router_state.publish(engine.index, now_s, engine.memory)
         self.lines.try_first([engine], now_s)
-        context = sum(r.context for r in engine.queue if r.prefilled)
+        context = sum(r.context - r.under_way for r in engine.queue if r.prefilled)
         self.router_state.report(engine.index, now_s, now_s, (engine.free_blocks, context))
+
+    def tokens_come_out(self, engine: Engine, work: Work, now_s: float) -> None:
+        """Of a batch that has counted as done since it was formed; the one formed meanwhile starts."""
+        for r in work.emitting:
+            later = r.under_way - 1
+            r.emitted, r.under_way = r.emitted - r.under_way, 0
+            self.emit(r, engine, now_s)
+            r.emitted, r.under_way = r.emitted + later, later
+        engine.ahead, ahead = None, engine.ahead
+        self.running.start_ahead(engine, ahead, now_s)
+        engine.just_ended = ahead is not None
 
     def emit(self, r: Request, engine: Engine, now_s: float) -> None:
         is_first = not r.prefilled and engine.role != "decode"  # since it was sent here
         r.emitted += 1
         r.emission_s.append(now_s)
+        if engine.asynchronous and engine.memory is not None:
+            engine.memory.name(r, min(r.computed, r.context - 1))
         r.set_out_s.append(self.front_end.token(now_s))
         if r.set_out_s[-1] < r.deadline(r.emitted):
             r.gain += r.weight_of(r.emitted)

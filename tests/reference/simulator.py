@@ -43,6 +43,7 @@ class Pool:
     prefix_store: PrefixStore | None = None
     prefix_caching: bool = False
     kv_events: bool = False
+    asynchronous: bool = False
     startup: tuple[float, int] | None = None  # seconds, and how many serve from the beginning
     speculation: Speculation | None = None
 
@@ -66,11 +67,12 @@ def simulate(
     chunk_tokens: int = 1,  # of the chunks of prompts
     front_end: FrontEnd | None = None,
     speculation: Speculation | None = None,
+    asynchronous: bool = False,
 ) -> Log:
     """Serve `requests` (dicts with the fields of `Request`, in order of arrival; other keys are ignored)."""
     pool = Pool(
         engines, block_tokens, total_blocks, watermark, scheduler, device, estimator, host=host,
-        prefix_caching=prefix_caching, speculation=speculation,
+        prefix_caching=prefix_caching, speculation=speculation, asynchronous=asynchronous,
     )  # fmt: skip
     return simulate_cluster(
         requests, [pool], until_s=until_s, drift=drift, correction=correction, clients=clients,
@@ -135,6 +137,7 @@ def simulate_cluster(
                 below = 0 if machine.store is None else max(1, machine.store.size.tokens // pool.block_tokens)
                 machine.memory = Memory(pool.total_blocks, pool.block_tokens, chunk_tokens, below)
                 machine.kv_events = pool.kv_events
+            machine.asynchronous = pool.asynchronous
             machines.append(machine)
     simulation = Simulation(
         everyone, machines, drift=drift, router=router, link=link, signal_delay_s=signal_delay_s, scaler=scaler,

@@ -1,7 +1,7 @@
 """A batch that has been started, and where it can be suspended: "Preemptible prefill" of docs/simulation.md."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .engines import Batch
 from .latency import Shape
@@ -43,6 +43,8 @@ class Work:
     done_s: float = 0.0  # of D, when it was last suspended
     moved: bool = False  # nothing is left to be moved
     start_s: float = 0.0  # when it was started or resumed
+    evicted: list[int] = field(default_factory=list)  # where it was formed while another ran
+    emitting: list[Request] = field(default_factory=list)  # the same
 
     @property
     def is_task(self) -> bool:

@@ -60,8 +60,9 @@ def stock(limits: Limits) -> Any:
 
 def simulated(workload: Workload, limits: Limits, policy: Policy, correction: Correction | None) -> Result:
     deployment = Deployment(
-        PROFILE.device, PROFILE.estimator, limits.blocks, block_tokens=limits.block_tokens, watermark=limits.watermark
-    )
+        PROFILE.device, PROFILE.estimator, limits.blocks, block_tokens=limits.block_tokens, watermark=limits.watermark,
+        async_scheduling=limits.async_scheduling,
+    )  # fmt: skip
     return Simulation(Scenario(workload, deployment, policy, correction=correction), record_timeline=True).run()
 
 

@@ -165,10 +165,9 @@ def test_async_scheduling_serves_all(policy: Path, tmp_path: Path) -> None:
     counts = made.servegym.metrics.counts
     assert counts["tokens"] == WORKLOAD.table["output_tokens"].sum()
     assert counts["fallback_steps"] == 0
-    # A request preempted with a token under way cannot resume before that has come: such steps differ.
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    assert len(lines) == counts["decisions"]
-    assert counts["deviating_steps"] <= 0.05 * len(lines)
+    assert len(lines) <= counts["decisions"]  # some decide that nobody runs before the step under way has ended
+    assert counts["deviating_steps"] == 0
     assert made.servegym.slot_of == made.servegym.steps == {}
     assert made.servegym.mirror.run.engines[0].holders == 0
 

@@ -1,0 +1,56 @@
+"""LoRA adapters: no more of them run than a step of vLLM's may have.
+
+vLLM asserts that a step has `max_loras` adapters at most, and counts those in the step when it admits; for it skips no
+running request. A policy does, and those who are skipped may all come to be in one step. So all who run count here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.v1.request import RequestStatus
+
+
+class Adapters:
+    """Of the requests of one of vLLM's schedulers, by the mirror's slot."""
+
+    def __init__(self, scheduler: Any):
+        self.scheduler, self.counting = scheduler, True
+        self.of_slot: dict[int, int] = {}
+        self.running: set[int] = set()  # of those who run, or are admitted in this step
+
+    def enter(self, slot: int, request: Any) -> None:
+        if request.lora_request is not None:
+            self.of_slot[slot] = request.lora_request.lora_int_id
+
+    def leave(self, slot: int) -> None:
+        self.of_slot.pop(slot, None)
+
+    def look(self) -> None:
+        """A step begins."""
+        if self.of_slot:
+            running = self.scheduler.running
+            self.running = {r.lora_request.lora_int_id for r in running if r.lora_request is not None}
+
+    def barred(self) -> list[int]:
+        """Slots of those who could not be admitted now, for no adapter can be added.
+
+        Were they planned all the same, a policy might want only such, step after step, and those who run never end.
+        """
+        if not self.of_slot or len(self.running) < self.scheduler.lora_config.max_loras:
+            return []
+        return [slot for slot, adapter in self.of_slot.items() if adapter not in self.running]
+
+    def admits(self, request: Any) -> bool:
+        """Whether a request may have tokens in this step; if it is admitted by that, its adapter counts."""
+        if request.lora_request is None or request.status is RequestStatus.RUNNING or not self.counting:
+            return True
+        adapter = request.lora_request.lora_int_id
+        if adapter not in self.running and len(self.running) >= self.scheduler.lora_config.max_loras:
+            return False
+        self.running.add(adapter)
+        return True
+
+    def stop(self) -> None:
+        """vLLM decides alone from now on."""
+        self.counting = False

@@ -1,0 +1,103 @@
+"""Asynchronous scheduling: vLLM with it and the simulator with `async_scheduling`, the same at every step?
+
+    python -m servegym.experiments.engines.async_parity
+
+Runs where vLLM is installed, for some minutes. vLLM's AsyncScheduler is driven as its engine core drives it: each step
+is scheduled when the one before it starts (driving_ahead.py). Compared at each step: the tokens scheduled of each
+request and the clock. Printed is a table, a line for each of CASES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from servegym.adapters.vllm.driving import Limits, make_scheduler
+from servegym.adapters.vllm.driving_ahead import drive_ahead
+from servegym.adapters.vllm.versions import installed_version
+from servegym.baselines import registry
+from servegym.experiments.engines.plugin_parity import (
+    batches_of,
+    first_difference,
+    plugged_in,
+    random_workload,
+    simulate,
+)
+from servegym.experiments.engines.plugin_prefixes import demanding_sessions
+from servegym.latency_models.profile import Profile, load_profile
+from servegym.simulator.policies import get_policy
+from servegym.simulator.workload import Workload
+
+OWN = "vllm-v1:token_budget={},max_sequences=256,watermark=0"
+# Who decides (vLLM itself: a token budget), blocks of 16 tokens, seed, requests (with caching: sessions), rate/s.
+CASES: tuple[tuple[str | int, int, int, int, float, bool], ...] = (
+    (1024, 4000, 1, 120, 20.0, False),
+    (512, 900, 2, 120, 20.0, False),
+    (1024, 500, 3, 120, 30.0, False),
+    ("slide-batching", 4000, 1, 120, 20.0, False),
+    ("slide-batching", 900, 1, 120, 60.0, False),
+    ("slide-batching:variant=xllm,gamma=2", 900, 1, 120, 40.0, False),
+    ("expected-gain", 900, 1, 120, 60.0, False),
+    ("sarathi-fcfs:token_budget=512", 900, 1, 120, 40.0, False),
+    ("weighted-vtc:token_budget=1024", 900, 1, 120, 40.0, False),
+    ("vllm-v1:token_budget=1024", 900, 1, 120, 40.0, False),
+    (1024, 900, 2, 60, 4.0, True),
+    ("slide-batching", 900, 2, 60, 4.0, True),
+    ("expected-gain", 400, 10, 60, 8.0, True),
+    ("vllm-v1:token_budget=1024", 400, 3, 60, 4.0, True),
+)
+
+
+def workload_for(caching: bool, seed: int, count: int, rate_per_s: float) -> Workload:
+    if caching:
+        return demanding_sessions(seed, count, rate_per_s)
+    return random_workload(seed, count, rate_per_s, 3000, 300)
+
+
+def own_scheduler(limits: Limits) -> Any:
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+    return make_scheduler(AsyncScheduler, limits)
+
+
+def lines(profile: Profile) -> Iterator[str]:
+    """The table."""
+    yield "| who decides | blocks | caching | steps of both | steps | preemptions | gain | not as decided | fallback |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    total = equal = 0
+    for decides, blocks, seed, count, rate_per_s, caching in CASES:
+        stock, workload = isinstance(decides, int), workload_for(caching, seed, count, rate_per_s)
+        limits = Limits(
+            blocks,
+            max_num_batched_tokens=int(decides) if stock else 2**16,
+            async_scheduling=True,
+            prefix_caching=caching,
+        )
+        policy = get_policy("scheduler", OWN.format(decides) if stock else str(decides))
+        result = simulate(workload, limits, policy, profile, corrected=not stock)
+        made = own_scheduler(limits) if stock else plugged_in(workload, limits, policy, profile, "exact")
+        served = drive_ahead(made, workload, profile.device)
+        first, steps = first_difference(served, result), len(served.steps)
+        total, equal = total + steps, equal + (steps if first is None else first)
+        gain = served.gain(workload)[0] / float(result.arrays.status[0].gain)
+        counts = {} if stock else made.servegym.metrics.counts
+        simulated = len(batches_of(result))
+        said = "all equal" if first is None else f"equal up to step {first:,} of {simulated:,} simulated"
+        yield (
+            f"| {'its own, vllm-v1' if stock else f'{decides}, plug-in'} | {blocks} | {'yes' if caching else 'no'} | "
+            f"{said} | "
+            f"{steps:,} | {sum(len(step.preempted) for step in served.steps)} | {gain:.4f} | "
+            f"{counts.get('deviating_steps', 0):.0f} | {counts.get('fallback_steps', 0):.0f} |"
+        )
+    yield f"| in all | | | {equal:,} before the first difference of each | {total:,} | | | | |"
+
+
+def main() -> None:
+    registry.load()
+    print(f"vLLM {installed_version()}\n")
+    for line in lines(load_profile("a100-llama3-8b")):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
