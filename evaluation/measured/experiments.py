@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from servegym.evaluation.markdown import table
-from servegym.evaluation.measured.closed_loops import MODELS, Loop
+from servegym.evaluation.measured.closed_loops import Loop
+from servegym.evaluation.measured.closed_study import model_of_loop
 from servegym.evaluation.measured.few_points import DRAWS, curves
-from servegym.evaluation.measured.profiles import model_named
 from servegym.evaluation.measured.ranking import apart, columns_of, configurations
 from servegym.evaluation.measured.study import HEADLINE
 from servegym.latency_models.building.gpus import gpu
@@ -119,7 +119,7 @@ def keys(errors: pd.DataFrame) -> str:
 
 def compute_share(loop: Loop, folder: Path) -> float:
     """Of the GPUs' peak, what the measured times say is computed, if every prompt is."""
-    shape = model_named(MODELS[loop.model], folder, loop.precision).shape
+    shape = model_of_loop(loop, folder).shape
     round_s = loop.ttft_s + (loop.osl - 1) * loop.tpot_s
     flop_per_s = loop.clients * (loop.isl + loop.osl) / round_s * shape.token_flop
     return flop_per_s / (loop.tensor_parallel * gpu(loop.gpu).flop_per_s(shape.number_bytes))

@@ -59,9 +59,13 @@ def columns_of(metric: str) -> tuple[str, str]:
 
 
 def configurations(points: pd.DataFrame) -> Iterator[tuple[tuple[object, ...], pd.DataFrame]]:
-    """Groups of two and more configurations with the same model, lengths and number of clients."""
-    for key, group in with_throughput(points).groupby(list(SAME), sort=False):
-        if len(set(group["configuration"])) > 1:
+    """Groups of two and more configurations with the same model, lengths and number of clients.
+
+    Each is one row: where one was measured several times, the means.
+    """
+    same = with_throughput(points).groupby([*SAME, "configuration"], sort=False).mean(numeric_only=True)
+    for key, group in same.reset_index().groupby(list(SAME), sort=False):
+        if len(group) > 1:
             yield tuple(key), group
 
 

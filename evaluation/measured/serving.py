@@ -28,7 +28,7 @@ def simulated(run: Run, profile: Profile, terms: EngineTerms, caching: bool = Tr
     logged, else the profile's.
     """
     deployment = Deployment(
-        profile.device.plus_constant(terms.step_cpu_s),
+        terms.device(profile.device),
         profile.estimator,
         run.kv_blocks or profile.kv.total_blocks,
         run.engines,

@@ -46,7 +46,7 @@ def with_front_end(run: Run) -> EngineTerms:
     terms = of_version(run)
     return EngineTerms(
         "with front end", f"{terms.source}; {FRONT_END.source}", terms.step_cpu_s, terms.lookahead_steps,
-        FRONT_END.before_s, FRONT_END.after_s, FRONT_END.after_s_per_token,
+        FRONT_END.before_s, FRONT_END.after_s, FRONT_END.after_s_per_token, terms.step_cpu_per_request_s,
     )  # fmt: skip
 
 
