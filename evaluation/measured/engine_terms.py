@@ -8,6 +8,7 @@ from servegym.latency_models.model import LatencyModel
 
 ASYNCHRONOUS_FROM = (0, 14)
 SYNCHRONOUS_CPU_S = 0.0009
+SYNCHRONOUS_CPU_PER_REQUEST_S = 50e-6
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,13 @@ SYNCHRONOUS = EngineTerms(
     "CPU time of a step: what vLLM 0.11.0 took for Qwen3-8B on an H100 beyond the composed device time, 0.9 ms "
     "(building/engine_overhead.py; none of these runs)",
     step_cpu_s=SYNCHRONOUS_CPU_S,
+)
+CPU_BY_REQUEST = EngineTerms(
+    "CPU by request",
+    "beside that 50 us for each request of the batch: fitted to 96 closed loops of vLLM 0.12.0 "
+    "(docs/results/measured-closed-loops.md)",
+    step_cpu_s=SYNCHRONOUS_CPU_S,
+    step_cpu_per_request_s=SYNCHRONOUS_CPU_PER_REQUEST_S,
 )
 ASYNCHRONOUS = EngineTerms(
     "asynchronous",

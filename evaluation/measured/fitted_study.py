@@ -11,12 +11,13 @@ import numpy as np
 from servegym.evaluation.markdown import table
 from servegym.evaluation.measured.few_runs import means_error
 from servegym.evaluation.measured.figures import METRICS
-from servegym.evaluation.measured.fitting import Fitted, Setting, fit
+from servegym.evaluation.measured.fitting import ALL_TERMS, CLIENT, Fitted, Setting, fit
 from servegym.evaluation.measured.profiles import profile_of
 from servegym.evaluation.measured.runs import Run
 from servegym.evaluation.measured.study import GOALS, of_version
 
 NOTHING, OTHERS, SAME, ITSELF = "nothing", "runs of other models", "other runs of the model", "the run itself"
+SIDE_OF_OTHERS = "the client's side alone, to runs of other models"
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,15 +33,16 @@ class Judged:
 def study(runs: Iterable[Run], folder: Path) -> list[Judged]:
     """Runs over HTTP: what lies between client and engine is fitted with the rest, and others have nothing there."""
     settings = [(run, profile_of(run, folder), of_version(run)) for run in runs if run.over_http]
-    fits: dict[tuple[str, ...], Fitted] = {}
+    fits: dict[tuple[object, ...], Fitted] = {}
     judged = []
     for setting in settings:
         for by, chosen in _fitted_to(setting, settings).items():
-            key = tuple(run.name for run, _, _ in chosen)
+            which = (CLIENT,) if by == SIDE_OF_OTHERS else ALL_TERMS
+            key = (*which, *(run.name for run, _, _ in chosen))
             if not chosen and by != NOTHING:
                 continue
             if key not in fits:
-                fits[key] = fit(chosen) if chosen else Fitted()
+                fits[key] = fit(chosen, which) if chosen else Fitted()
             judged.append(Judged(setting[0], by, fits[key], means_error(setting, fits[key])))
     return judged
 
@@ -50,6 +52,7 @@ def _fitted_to(setting: Setting, settings: Sequence[Setting]) -> dict[str, list[
     may = [one for one in settings if not one[0].overloaded]
     return {
         NOTHING: [],
+        SIDE_OF_OTHERS: [one for one in may if one[0].model != model],
         OTHERS: [one for one in may if one[0].model != model],
         SAME: [one for one in may if one[0].model == model and one is not setting],
         ITSELF: [one for one in may if one is setting],
@@ -76,6 +79,9 @@ Llama-2-70B are longer than its tables say, and what mends them makes Llama-2-7B
 its loads E2E grows by up to three times that.
 """
 TERMS = "What was fitted to the runs of all other models:\n"
+TERM_COLUMNS = (
+    "judged", "every batch times", "CPU time of a step, ms", "client to queue, ms", "client to queue alone, ms",
+)  # fmt: skip
 
 
 def section(judged: Sequence[Judged]) -> str:
@@ -85,7 +91,7 @@ def section(judged: Sequence[Judged]) -> str:
     for by, found in of.items():
         figures = medians(found)
         met = all(figures[metric] <= goal for metric, goal in GOALS.items())
-        goal = ("met" if met else "missed") if by in (OTHERS, SAME) else "-"
+        goal = ("met" if met else "missed") if by in (SIDE_OF_OTHERS, OTHERS, SAME) else "-"
         outcomes.append([by, str(len(found)), _three(figures, "{:.1f}"), goal])
     names = list(dict.fromkeys(one.run.name for one in judged))
     rows = [
@@ -94,7 +100,11 @@ def section(judged: Sequence[Judged]) -> str:
         ))]
         for name in names
     ]  # fmt: skip
-    fitted = [[model, *_numbers(terms)] for model, terms in {one.run.model: one.terms for one in of[OTHERS]}.items()]
+    alone = {one.run.model: f"{1e3 * one.terms.client_s:.1f}" for one in of[SIDE_OF_OTHERS]}
+    fitted = [
+        [model, *_numbers(terms), alone.get(model, "-")]
+        for model, terms in {one.run.model: one.terms for one in of[OTHERS]}.items()
+    ]
     return "\n".join(
         [
             HEAD.format(runs=len(names)),
@@ -103,7 +113,7 @@ def section(judged: Sequence[Judged]) -> str:
             "Signed errors of means, % (E2E / ITL / TTFT); *: clients gave up.\n",
             table(("run", *(f"fitted to {by}" for by in of)), rows),
             TERMS,
-            table(("judged", "every batch times", "CPU time of a step, ms", "client to queue, ms"), fitted),
+            table(TERM_COLUMNS, fitted),
         ]
     )
 
@@ -113,7 +123,7 @@ def _numbers(terms: Fitted) -> list[str]:
 
 
 def _by(judged: Sequence[Judged]) -> dict[str, list[Judged]]:
-    return {by: [one for one in judged if one.by == by] for by in (NOTHING, OTHERS, SAME, ITSELF)}
+    return {by: [one for one in judged if one.by == by] for by in (NOTHING, SIDE_OF_OTHERS, OTHERS, SAME, ITSELF)}
 
 
 def _named(name: str, judged: Sequence[Judged]) -> str:

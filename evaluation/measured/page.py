@@ -32,6 +32,7 @@ Served = tuple[Run, "Case", pd.DataFrame]
 LAYERED_GOALS = {"itl": 2.0, "ttft": 5.0}  # of runs with tables of their own layers
 RUNNING = (0, 16, 32, 48, 64, 96, 128, 256)  # of the bins
 LEAST_SECONDS = 3
+SIDE = "those over HTTP with the client's side fitted to other models"
 NOT_INDEPENDENT = " (over HTTP; constants not independent)"
 ARRIVED = (0, 30, 60, 120, 200, 300, 600, 900, 1300)  # s, of the bins
 
@@ -97,6 +98,9 @@ HYPOTHESES = """## Stated before
 
 1. Median absolute error of means over all runs at most 6 / 6 / 15 % (E2E / ITL / TTFT).
 2. Runs with tables of their own layers: mean ITL within 2 %, mean TTFT within 5 %.
+3. With one number, seconds between a client and the queue of an HTTP server, fitted to the runs of all other models
+   (leave one model out), all runs come within the limits of 1. Stated before this number alone was fitted; that three
+   terms fitted so had found 6 to 8 ms for it, and missed (below), was known.
 """
 
 
@@ -111,7 +115,16 @@ def of_means(errors: pd.DataFrame, case: str) -> pd.DataFrame:
     return wide.rename(columns=lambda name: name.removesuffix("_mean"))[list(METRICS)]
 
 
-def verdicts(errors: pd.DataFrame) -> str:
+def with_side(errors: pd.DataFrame, judged: Sequence[fitted_study.Judged]) -> pd.DataFrame:
+    """The headline's absolute errors of means over all runs, where those over HTTP have the client's side of others."""
+    found = of_means(errors, HEADLINE).xs("all", level="stage").copy()
+    for one in judged:
+        if one.by == fitted_study.SIDE_OF_OTHERS:
+            found.loc[one.run.name] = [one.errors[metric] for metric in found.columns]
+    return found.abs()
+
+
+def verdicts(errors: pd.DataFrame, judged: Sequence[fitted_study.Judged] = ()) -> str:
     """The hypotheses' outcomes."""
     rows = []
     for name in (HEADLINE, "front end"):
@@ -121,6 +134,12 @@ def verdicts(errors: pd.DataFrame) -> str:
         figures = " / ".join(f"{found[metric]:.1f}" for metric in METRICS)
         remark = "" if name == HEADLINE else NOT_INDEPENDENT
         rows.append([f"1, {name}, {count} runs{remark}", figures, "6 / 6 / 15", "met" if met else "missed"])
+    if judged:
+        beside = with_side(errors, judged)
+        found = {metric: float(beside[metric].median()) for metric in METRICS}
+        met = all(found[metric] <= GOALS[metric] for metric in METRICS)
+        figures = " / ".join(f"{found[metric]:.1f}" for metric in METRICS)
+        rows.append([f"3, {len(beside)} runs, {SIDE}", figures, "6 / 6 / 15", "met" if met else "missed"])
     layered = of_means(errors, HEADLINE)
     for name, stage in [index for index in layered.index if index[0].startswith("lss-")]:
         found = layered.loc[(name, stage)].to_dict()
@@ -260,10 +279,11 @@ def page(served: Sequence[Served], folder: Path, picture: str) -> str:
     runs = {run.name: run for run, _, _ in served}
     headlined = [(run, requests) for run, case, requests in served if case.name == HEADLINE]
     terms = TERMS.format(asynchronous=ASYNCHRONOUS.source, synchronous=SYNCHRONOUS.source, front_end=FRONT_END_SOURCE)
+    judged = fitted_study.study(runs.values(), folder)
     arrivals = "\n".join(by_arrival(run, requests) for run, requests in headlined if run.overloaded)
     parts = [
         HEAD.format(runs=len(runs), gpus=len({run.gpu for run in runs.values()})),
-        HYPOTHESES, verdicts(errors), terms,
+        HYPOTHESES, verdicts(errors, judged), terms,
         f"![Measured against simulated]({picture})\n",
         "## By run\n\nStages follow each other in one run. Range: over what is not known of the run.\n",
         by_run(errors, False), "Runs in which clients gave up on requests, of those that finished:\n",
@@ -274,7 +294,7 @@ def page(served: Sequence[Served], folder: Path, picture: str) -> str:
         beside_peers(errors, published),
         "## Each assumption changed alone\n\nMedian absolute errors of means over runs, %.\n",
         by_case(errors), asynchronous_or_not(errors), NOTES, arrivals, PREFILL, of_steps(folder, runs.values()),
-        fitted_study.section(fitted_study.study(runs.values(), folder)),
+        fitted_study.section(judged),
         "## Request by request\n\nMedian over a run's requests of the absolute error of one, headline, %.\n",
         of_requests(served),
     ]  # fmt: skip

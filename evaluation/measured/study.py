@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.evaluation.measured.engine_terms import FRONT_END, SYNCHRONOUS, EngineTerms, default_terms
+from servegym.evaluation.measured.engine_terms import CPU_BY_REQUEST, FRONT_END, SYNCHRONOUS, EngineTerms, default_terms
 from servegym.evaluation.measured.figures import METRICS, compare
 from servegym.evaluation.measured.profiles import LONG_BY_VLLM, ROOFLINE, profile_of
 from servegym.evaluation.measured.runs import Run
@@ -57,6 +57,12 @@ CASES = (
         "synchronous",
         "0.9 ms of CPU time a step, no step ahead",
         lambda run: SYNCHRONOUS,
+        applies=lambda run: not run.asynchronous,
+    ),
+    Case(
+        "CPU by request",
+        "synchronous, and 50 us for each request of a batch",
+        lambda run: CPU_BY_REQUEST,
         applies=lambda run: not run.asynchronous,
     ),
     Case("no caching", "prefix caching off", of_version, caching=False),
