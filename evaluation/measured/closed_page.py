@@ -15,11 +15,12 @@ import pandas as pd
 
 from servegym.errors import ServegymError
 from servegym.evaluation.markdown import table
-from servegym.evaluation.measured import experiments, ranking
+from servegym.evaluation.measured import cpu_study, experiments, expert_experiments, few_points, ranking
 from servegym.evaluation.measured.closed_loops import Loop, read_loops
 from servegym.evaluation.measured.closed_settings import NVIDIA, OF_INFERENCEX
 from servegym.evaluation.measured.closed_study import AFTERWARDS, CASES, GOALS, METRICS, TAU_GOAL, medians, study
 from servegym.evaluation.measured.engine_terms import SYNCHRONOUS
+from servegym.evaluation.measured.expert_experiments import SKEWED
 from servegym.evaluation.measured.page import signed
 from servegym.evaluation.measured.plot import plot_loops
 from servegym.evaluation.measured.runs import folder_of_runs
@@ -90,11 +91,10 @@ Regret: where the chosen keeps the limit in the measurement too.
 """
 
 
-def verdicts(errors: pd.DataFrame) -> str:
+def verdicts(errors: pd.DataFrame, cpu: cpu_study.Outcome) -> str:
     """The hypotheses' outcomes."""
     headlined, rows = errors[errors["case"] == HEADLINE], []
-    kinds = (("dense", ~headlined["experts"]), ("with experts", headlined["experts"]))
-    parts = [("", headlined), *((f", {name}", headlined[chosen]) for name, chosen in kinds)]
+    parts = [("", headlined), (", dense", headlined[~headlined["experts"]])]
     parts += [(f", {source}", group) for source, group in headlined.groupby("source")]
     for name, part in parts:
         found = medians(part)
@@ -108,7 +108,22 @@ def verdicts(errors: pd.DataFrame) -> str:
     rows.append(["1, dense points", str(dense), str(POINTS_ASKED), "missed: there are no more"])
     for metric, tau in taus(headlined).items():
         rows.append([f"2, tau by {NAMES[metric]}", f"{tau:.2f}", str(TAU_GOAL), "met" if tau >= TAU_GOAL else "missed"])
+    for metric in METRICS:
+        found = medians(headlined[headlined["experts"]])[metric]
+        met = "met" if found <= GOALS[metric] else "missed"
+        rows.append([f"3, {metric.upper()}, models with experts", f"{found:.1f} %", f"{GOALS[metric]:.0f} %", met])
+    even, skewed = (errors[(errors["case"] == case) & errors["experts"]] for case in (HEADLINE, SKEWED))
+    before, after = medians(even)["tpot"], medians(skewed)["tpot"]
+    rows.append(["4, TPOT, experts, skew 1.01", f"{after:.1f} %", f"below {before:.1f} %", _met(after < before)])
+    of_models = [one for one in cpu.judged if one.by == "model"]
+    before, after = (cpu_study.medians(of_models, when, "tpot") for when in ("before", "after"))
+    what = f"5, TPOT, {len(of_models)} synchronous points, CPU time a request of other models"
+    rows.append([what, f"{after:.1f} %", f"below {before:.1f} %", _met(after < before)])
     return table(("hypothesis", "found", "goal", ""), rows)
+
+
+def _met(holds: bool) -> str:
+    return "met" if holds else "missed"
 
 
 NAMES = {"tpot": "TPOT", "ttft": "TTFT", "throughput": "throughput a GPU"}
@@ -217,20 +232,22 @@ def selected(counts: Sequence[tuple[str, int, int]]) -> str:
 
 
 def page(
-    errors: pd.DataFrame, loops: Sequence[Loop], counts: Sequence[tuple[str, int, int]], folder: Path, picture: str
-) -> str:
+    errors: pd.DataFrame, cpu: cpu_study.Outcome, loops: Sequence[Loop], counts: Sequence[tuple[str, int, int]],
+    folder: Path, picture: str,
+) -> str:  # fmt: skip
     """The page. errors: of `study`. folder: of the measured runs. picture: its address."""
     terms = "\n".join(textwrap.fill(f"- {term}", 120, subsequent_indent="  ", break_on_hyphens=False) for term in TERMS)
     dense = sum(not loop.experts for loop in loops)
     parts = [
         HEAD.format(points=len(loops), dense=dense, experts=len(loops) - dense, asked=POINTS_ASKED, page=PAGE),
-        verdicts(errors), SELECTION.format(asked=POINTS_ASKED, dense=dense), selected(counts),
+        verdicts(errors, cpu), SELECTION.format(asked=POINTS_ASKED, dense=dense), selected(counts),
         f"## What is assumed\n\n{terms}\n",
         f"![Measured against simulated]({picture})\n",
         "## Each assumption changed alone\n\nMedian errors over points, %.\n", by_case(errors),
         "## By source, configuration, lengths and clients\n\nHeadline, median errors, %; of three points and more.\n",
         by_kind(errors), CHOOSING, choosing(errors), LIMITS, under_limits(errors),
-        experiments.section(errors, loops, folder),
+        experiments.section(errors[~errors["experts"]], loops, folder, cpu_study.section(cpu)),
+        expert_experiments.section(errors), few_points.section(errors),
         "## Every point\n\nRange: over what is not known of the point.\n", all_points(errors),
     ]  # fmt: skip
     return "\n".join(parts)
@@ -242,7 +259,8 @@ def main(target: Path) -> None:
     errors = study(loops, folder)
     picture = target.parents[1] / "images" / f"{target.stem}.png"
     plot_loops(errors[errors["case"] == HEADLINE], picture)
-    target.write_text(page(errors, loops, counts, folder, f"../images/{picture.name}"), encoding="utf-8")
+    cpu = cpu_study.study(cpu_study.Points(loops, folder))
+    target.write_text(page(errors, cpu, loops, counts, folder, f"../images/{picture.name}"), encoding="utf-8")
 
 
 if __name__ == "__main__":

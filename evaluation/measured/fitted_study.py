@@ -1,23 +1,27 @@
-"""The measured runs with terms fitted to other runs than those they are judged on."""
+"""The measured runs with terms fitted to other runs than those they are judged on: a page of its own.
+
+python -m servegym.evaluation.measured.fitted_study docs/results/measured-fitted.md
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from servegym.errors import ServegymError
 from servegym.evaluation.markdown import table
 from servegym.evaluation.measured.few_runs import means_error
 from servegym.evaluation.measured.figures import METRICS
-from servegym.evaluation.measured.fitting import ALL_TERMS, CLIENT, Fitted, Setting, fit
+from servegym.evaluation.measured.fitting import Fitted, Setting, fit
 from servegym.evaluation.measured.profiles import profile_of
-from servegym.evaluation.measured.runs import Run
+from servegym.evaluation.measured.runs import Run, folder_of_runs, read_runs
 from servegym.evaluation.measured.study import GOALS, of_version
 
 NOTHING, OTHERS, SAME, ITSELF = "nothing", "runs of other models", "other runs of the model", "the run itself"
-SIDE_OF_OTHERS = "the client's side alone, to runs of other models"
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,16 +37,15 @@ class Judged:
 def study(runs: Iterable[Run], folder: Path) -> list[Judged]:
     """Runs over HTTP: what lies between client and engine is fitted with the rest, and others have nothing there."""
     settings = [(run, profile_of(run, folder), of_version(run)) for run in runs if run.over_http]
-    fits: dict[tuple[object, ...], Fitted] = {}
+    fits: dict[tuple[str, ...], Fitted] = {}
     judged = []
     for setting in settings:
         for by, chosen in _fitted_to(setting, settings).items():
-            which = (CLIENT,) if by == SIDE_OF_OTHERS else ALL_TERMS
-            key = (*which, *(run.name for run, _, _ in chosen))
+            key = tuple(run.name for run, _, _ in chosen)
             if not chosen and by != NOTHING:
                 continue
             if key not in fits:
-                fits[key] = fit(chosen, which) if chosen else Fitted()
+                fits[key] = fit(chosen) if chosen else Fitted()
             judged.append(Judged(setting[0], by, fits[key], means_error(setting, fits[key])))
     return judged
 
@@ -52,7 +55,6 @@ def _fitted_to(setting: Setting, settings: Sequence[Setting]) -> dict[str, list[
     may = [one for one in settings if not one[0].overloaded]
     return {
         NOTHING: [],
-        SIDE_OF_OTHERS: [one for one in may if one[0].model != model],
         OTHERS: [one for one in may if one[0].model != model],
         SAME: [one for one in may if one[0].model == model and one is not setting],
         ITSELF: [one for one in may if one is setting],
@@ -64,13 +66,17 @@ def medians(judged: Iterable[Judged]) -> dict[str, float]:
     return {metric: float(np.median([abs(error[metric]) for error in errors])) for metric in METRICS}
 
 
-HEAD = """## Fitted to other runs
+HEAD = """# Measured on GPUs: terms fitted to other runs
+
+Written by `SERVEGYM_DATA=DATA python -m servegym.evaluation.measured.fitted_study docs/results/measured-fitted.md`; do
+not edit. The runs of [measured](measured.md) that were served over HTTP.
 
 Three terms, fitted (`fitting.py`): every batch times a factor, CPU time of a step, seconds between client and queue.
 Each starts from a prior (1 ± 0.1, 0 ± 1 ms, 0 ± 10 ms). **No run is judged by terms it was fitted to**, but in the last
 column, which only says what three terms can do at best. Runs in which clients gave up are judged and never fitted.
-The goal is that of hypothesis 1, on all {runs} runs over HTTP. A first try, with plain squares, had been seen when the
-fit was made robust: one run with a long queue (Llama-2-70B, general) had made every batch of the others 5 % longer.
+The goal is that of hypothesis 1 there, on all {runs} runs over HTTP. A first try, with plain squares, had been seen
+when the fit was made robust: one run with a long queue (Llama-2-70B, general) had made every batch of the others 5 %
+longer.
 """
 READING = """**One run of the same model is enough** for the goal. What is left are the runs in which clients gave up,
 and the one that waits in a queue. With runs of other models it is missed, by 0.3 points of TTFT and 1.6 of E2E. The
@@ -79,19 +85,16 @@ Llama-2-70B are longer than its tables say, and what mends them makes Llama-2-7B
 its loads E2E grows by up to three times that.
 """
 TERMS = "What was fitted to the runs of all other models:\n"
-TERM_COLUMNS = (
-    "judged", "every batch times", "CPU time of a step, ms", "client to queue, ms", "client to queue alone, ms",
-)  # fmt: skip
 
 
 def section(judged: Sequence[Judged]) -> str:
-    """The part of the page."""
+    """The page."""
     of = _by(judged)
     outcomes = []
     for by, found in of.items():
         figures = medians(found)
         met = all(figures[metric] <= goal for metric, goal in GOALS.items())
-        goal = ("met" if met else "missed") if by in (SIDE_OF_OTHERS, OTHERS, SAME) else "-"
+        goal = ("met" if met else "missed") if by in (OTHERS, SAME) else "-"
         outcomes.append([by, str(len(found)), _three(figures, "{:.1f}"), goal])
     names = list(dict.fromkeys(one.run.name for one in judged))
     rows = [
@@ -100,11 +103,7 @@ def section(judged: Sequence[Judged]) -> str:
         ))]
         for name in names
     ]  # fmt: skip
-    alone = {one.run.model: f"{1e3 * one.terms.client_s:.1f}" for one in of[SIDE_OF_OTHERS]}
-    fitted = [
-        [model, *_numbers(terms), alone.get(model, "-")]
-        for model, terms in {one.run.model: one.terms for one in of[OTHERS]}.items()
-    ]
+    fitted = [[model, *_numbers(terms)] for model, terms in {one.run.model: one.terms for one in of[OTHERS]}.items()]
     return "\n".join(
         [
             HEAD.format(runs=len(names)),
@@ -113,7 +112,7 @@ def section(judged: Sequence[Judged]) -> str:
             "Signed errors of means, % (E2E / ITL / TTFT); *: clients gave up.\n",
             table(("run", *(f"fitted to {by}" for by in of)), rows),
             TERMS,
-            table(TERM_COLUMNS, fitted),
+            table(("judged", "every batch times", "CPU time of a step, ms", "client to queue, ms"), fitted),
         ]
     )
 
@@ -123,7 +122,7 @@ def _numbers(terms: Fitted) -> list[str]:
 
 
 def _by(judged: Sequence[Judged]) -> dict[str, list[Judged]]:
-    return {by: [one for one in judged if one.by == by] for by in (NOTHING, SIDE_OF_OTHERS, OTHERS, SAME, ITSELF)}
+    return {by: [one for one in judged if one.by == by] for by in (NOTHING, OTHERS, SAME, ITSELF)}
 
 
 def _named(name: str, judged: Sequence[Judged]) -> str:
@@ -132,3 +131,15 @@ def _named(name: str, judged: Sequence[Judged]) -> str:
 
 def _three(errors: Mapping[str, float], written: str) -> str:
     return " / ".join(written.format(errors[metric]) for metric in METRICS)
+
+
+def main(target: Path) -> None:
+    folder = folder_of_runs()
+    target.write_text(section(study(read_runs(folder), folder)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]))
+    except ServegymError as error:
+        sys.exit(f"error: {error}")

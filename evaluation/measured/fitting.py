@@ -30,7 +30,6 @@ STEP = 0.1  # of a prior: for derivatives
 FAR = 3.0  # in standard deviations: what is farther off counts about as its distance, and not as the square
 FROM = (0.0, 0.5, 0.5)
 LOWEST, HIGHEST = (-20.0, 0.0, 0.0), (20.0, 100.0, 1000.0)  # of what is fitted, in priors
-FACTOR, STEP_CPU, CLIENT = ALL_TERMS = range(3)  # what can be fitted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,12 +50,12 @@ class Fitted:
 Setting = tuple[Run, Profile, EngineTerms]  # what is measured, and what is assumed of its engine
 
 
-def fit(settings: Sequence[Setting], which: Sequence[int] = ALL_TERMS) -> Fitted:
+def fit(settings: Sequence[Setting]) -> Fitted:
     """The terms with which the means of E2E, ITL and TTFT of these runs, stage by stage, come nearest.
 
-    which: of ALL_TERMS; the others stay as before any run. Least squares of logarithms with PRIOR; those that are
-    far off count less (soft L1): a wait in a queue that is nearly full says little of any term. Runs that clients gave
-    up on are left out: their giving up is not simulated. Raises WorkloadError where no other is left.
+    Least squares of logarithms with PRIOR; those that are far off count less (soft L1): a wait in a queue that is
+    nearly full says little of any term. Runs that clients gave up on are left out: their giving up is not simulated.
+    Raises WorkloadError where no other is left.
     """
     from scipy.optimize import least_squares
 
@@ -70,25 +69,15 @@ def fit(settings: Sequence[Setting], which: Sequence[int] = ALL_TERMS) -> Fitted
         terms = Fitted(factor, step_cpu_s, client_s)
         return np.concatenate([_log_means(run, terms.served(run, profile, of)) for run, profile, of in fitted])
 
-    chosen = np.array(which)
-
-    def terms(x: np.ndarray) -> tuple[float, float, float]:
-        every = np.zeros(len(PRIOR))
-        every[chosen] = x
-        return _terms(every)
-
     def residuals(x: np.ndarray) -> np.ndarray:
-        return np.concatenate([(log_means(*terms(x)) - measured) / NOISE, x])
+        return np.concatenate([(log_means(*_terms(x)) - measured) / NOISE, x])
 
     def slopes(x: np.ndarray) -> np.ndarray:
         here = residuals(x)
-        return np.column_stack([(residuals(x + step) - here) / STEP for step in STEP * np.eye(len(chosen))])
+        return np.column_stack([(residuals(x + step) - here) / STEP for step in STEP * np.eye(3)])
 
-    first, lowest, highest = (np.array(bounds)[chosen] for bounds in (FROM, LOWEST, HIGHEST))
-    found = least_squares(
-        residuals, first, slopes, (lowest, highest), xtol=1e-4, ftol=1e-4, loss="soft_l1", f_scale=FAR
-    )
-    return Fitted(*terms(found.x))
+    found = least_squares(residuals, FROM, slopes, (LOWEST, HIGHEST), xtol=1e-4, ftol=1e-4, loss="soft_l1", f_scale=FAR)
+    return Fitted(*_terms(found.x))
 
 
 def _terms(x: np.ndarray) -> tuple[float, float, float]:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from servegym.evaluation.measured import closed_page, experiments, few_points, ranking
+from servegym.evaluation.measured import closed_page, cpu_study, experiments, expert_experiments, few_points, ranking
 from servegym.evaluation.measured.closed_loops import CLAUSES, Loop, loop_of, read_loops, select
 from servegym.evaluation.measured.closed_study import CASES, figures_of, medians, profile_of, served, study, terms_of
 from servegym.evaluation.measured.engine_terms import ASYNCHRONOUS, SYNCHRONOUS, EngineTerms
@@ -152,16 +152,38 @@ def test_groups_are_configurations_of_the_same_work():
     assert by_tpot["regret"].tolist() == pytest.approx([0.0, 0.0, 50.0])
 
 
-def test_the_cpu_time_of_a_request_is_found_where_it_was_put():
-    """Measured: simulated and 50 us a client, on two GPUs and on eight."""
-    two = points(simulated := np.array([0.010, 0.011, 0.012]), simulated + 50e-6 * np.array([8, 16, 32]))
-    two = two.assign(osl=1024)
-    errors = pd.concat([two, two.assign(tp=8, point=["d", "e", "f"])], ignore_index=True)
-    errors["tpot_error"] = 100 * (errors["simulated_tpot_s"] / errors["tpot_s"] - 1)
-    found = experiments.cpu_of_requests(errors)
-    assert found["slope"] == pytest.approx(50e-6)
-    assert (found["fitted"], found["judged"]) == (3, 3)
-    assert found["after"] == pytest.approx(0, abs=1e-9) and found["before"] > 3
+def test_the_cpu_time_of_a_request_is_found_where_it_was_put(monkeypatch):
+    """Measured: 50 us a client beyond the simulated; of one model twice as slow, which the fit does not follow."""
+    profile = load_profile("a100-llama3-8b")
+    monkeypatch.setattr(cpu_study, "profile_of", lambda loop, folder: profile)
+    seen = {clients: cpu_study.simulated(replace(LOOP, clients=clients), profile, 50e-6) for clients in (2, 6)}
+    loops = [
+        replace(LOOP, clients=clients, model=model, gpu=gpu, tpot_s=factor * found["tpot"], ttft_s=found["ttft"])
+        for model, gpu, factor in (("a/x", "h100", 1.0), ("a/y", "h200", 1.0), ("a/z", "h200", 2.0))
+        for clients, found in seen.items()
+    ]
+    points = cpu_study.Points([*loops, replace(LOOP, asynchronous=True)], None)
+    assert len(points.loops) == 6
+    assert points.fit(loops[:4]) == pytest.approx(50e-6, rel=0.1)
+    outcome = cpu_study.study(points)
+    assert {(one.by, one.left) for one in outcome.judged} == {
+        ("model", "a/x"), ("model", "a/y"), ("model", "a/z"), ("GPU", "h100"), ("GPU", "h200"),
+    }  # fmt: skip
+    pairs = {(fitted, judged): after for fitted, judged, _, _, after in outcome.pairs}
+    assert pairs["a/x", "a/y"] < 0.3 and pairs["a/z", "a/x"] > 1
+    assert "| model: all | 6 |" in cpu_study.section(outcome)
+
+
+def test_what_is_shown_of_models_with_experts():
+    rows = pd.concat([
+        points((0.011, 0.019, 0.029)).assign(case=case, experts=True, source="InferenceX", ttft_error=-50.0,
+                                              tpot_error=error, clients=(4, 8, 512), model="a/gpt")
+        for case, error in ((HEADLINE, 30.0), ("skew 1.01", 10.0))
+    ], ignore_index=True)  # fmt: skip
+    assert "| 4 | 1 | +30 | +10 | -50 | -50 |" in expert_experiments.routing(rows)
+    assert "| gpt | 1024 | 2 | 0 | 0 | -50 |" in expert_experiments.prefills(rows[:3])
+    assert "| h100 tp2 bf16, 1024 / 101 | 28.0 | 18.0 with 8 clients | 0 |" in expert_experiments.limited(rows[:3])
+    assert "512 clients" in expert_experiments.section(rows)
 
 
 def test_a_calibration_finds_what_was_put_in():

@@ -13,7 +13,7 @@ from servegym.evaluation.measured.engine_terms import EngineTerms
 from servegym.evaluation.measured.few_runs import DRAWS, curve, draws, errors_left, means_error, needed
 from servegym.evaluation.measured.figures import METRICS
 from servegym.evaluation.measured.fitted_profile import fitted_document
-from servegym.evaluation.measured.fitting import CLIENT, Fitted, fit
+from servegym.evaluation.measured.fitting import Fitted, fit
 from servegym.evaluation.measured.runs import read_own
 from servegym.evaluation.measured.serving import simulated
 from servegym.latency_models.documents import to_text
@@ -122,25 +122,12 @@ def test_a_model_is_judged_by_the_others(settings):
         fitted_study.Judged(replace(run, model=model), by, TRUE, dict.fromkeys(METRICS, 10.0 * number))
         for number, (run, _, _) in enumerate(settings)
         for model in (f"model {number // 2}",)
-        for by in (
-            fitted_study.NOTHING,
-            fitted_study.SIDE_OF_OTHERS,
-            fitted_study.OTHERS,
-            fitted_study.SAME,
-            fitted_study.ITSELF,
-        )
+        for by in (fitted_study.NOTHING, fitted_study.OTHERS, fitted_study.SAME, fitted_study.ITSELF)
     ]
     text = fitted_study.section(judged)
     assert "| runs of other models | 4 | 15.0 / 15.0 / 15.0 | missed |" in text
-    assert "| model 1 | 1.080 | 0.80 | 12.0 | 12.0 |" in text
+    assert "| model 1 | 1.080 | 0.80 | 12.0 |" in text
     settings = [(replace(run, model="x" if number < 2 else "y"), *rest) for number, (run, *rest) in enumerate(settings)]
     fitted_to = fitted_study._fitted_to(settings[0], settings)
     names = {by: [run.name for run, _, _ in chosen] for by, chosen in fitted_to.items()}
-    assert list(names.values()) == [[], ["ccc", "dddd"], ["ccc", "dddd"], ["bb"], ["a"]]
-
-
-def test_the_clients_side_alone(tmp_path):
-    true = Fitted(client_s=0.012)
-    found = fit([measured(tmp_path, name, gap_s, true) for name, gap_s in (("a", 1.0), ("bb", 0.4))], (CLIENT,))
-    assert (found.factor, found.step_cpu_s) == (1.0, 0.0)
-    assert found.client_s == pytest.approx(0.012, rel=0.2)
+    assert list(names.values()) == [[], ["ccc", "dddd"], ["bb"], ["a"]]
