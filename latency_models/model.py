@@ -102,8 +102,10 @@ class LatencyModel:
         values, wider = self.coefficients_by_name, get_form("piecewise-requests")
         if set(values) - {coefficient.name for coefficient in wider.coefficients}:
             raise ProfileError(f"form '{self.form}' has no time of a request beside a batch's; {wider.name} is wider")
-        values = {"a_m": 0.0, "b_m": 0.0, "t_r": 0.0} | values
-        return LatencyModel.from_values(wider.name, values | {"t_r": float(values["t_r"]) + seconds})  # type: ignore[arg-type]
+        wide: dict[str, float | list[float]] = {"a_m": 0.0, "b_m": 0.0, "t_r": 0.0, **values}
+        more = LatencyModel.from_values(wider.name, wide)
+        more.coefficients[[coefficient.name for coefficient in wider.coefficients].index("t_r")] += seconds
+        return more
 
     def times(self, factor: float) -> LatencyModel:
         """The same model with every batch `factor` times as long."""

@@ -80,9 +80,9 @@ OF_INFERENCEX = {
     ),
     "MiniMaxAI/MiniMax-M2.5": Settings(
         "benchmarks/single_node/minimaxm2.5_fp8_h100.sh and minimaxm2.5_fp8_h200.sh (SemiAnalysisAI/InferenceX 34bc7c4 "
-        "and 1c3aa8b; the later of 0949de5, with 8-bit keys and other kernels, names options that vLLM 0.16 and 0.18 "
-        "do not have): max_num_seqs 256 on H100, on H200 and of other options vLLM's defaults, keys and values in 16 "
-        "bits, asynchronous scheduling by the version. H100: attention outside the CUDA graph (PIECEWISE), whose "
+        "and 1c3aa8b; a later one of H200, 0949de5, has 8-bit keys, more tokens a batch and other kernels): "
+        "max_num_seqs 256 on H100, on H200 and of other options vLLM's defaults, keys and values in 16 bits, "
+        "asynchronous scheduling by the version. H100: attention outside the CUDA graph (PIECEWISE), whose "
         f"launches are not modelled; {INFERENCEX}",
     ),
     "openai/gpt-oss-120b": Settings(

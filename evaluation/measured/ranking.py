@@ -49,7 +49,7 @@ def regret(measured: np.ndarray, simulated: np.ndarray, higher: bool) -> float:
     """What was measured of the simulated best, in percent worse than the measured best; 0: the same choice."""
     sign = 1.0 if higher else -1.0
     chosen, best = (measured[int(np.argmax(sign * values))] for values in (simulated, measured))
-    return float(100 * sign * (1 - chosen / best))
+    return float(100 * sign * (1 - chosen / best)) + 0.0  # no -0.0
 
 
 def columns_of(metric: str) -> tuple[str, str]:

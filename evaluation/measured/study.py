@@ -13,7 +13,7 @@ from servegym.evaluation.measured.engine_terms import CPU_BY_REQUEST, FRONT_END,
 from servegym.evaluation.measured.figures import METRICS, compare
 from servegym.evaluation.measured.profiles import LONG_BY_VLLM, ROOFLINE, profile_of
 from servegym.evaluation.measured.runs import Run
-from servegym.evaluation.measured.serving import simulated
+from servegym.evaluation.measured.serving import served, with_terms
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,13 +78,17 @@ CASES = (
 
 
 def study(runs: Iterable[Run], folder: Path, cases: Iterable[Case] = CASES) -> Iterator[tuple[Run, Case, pd.DataFrame]]:
-    """(run, case, simulated requests), run by run."""
+    """(run, case, simulated requests), run by run. Cases that differ in the client's side only share a simulation."""
     cases = tuple(cases)
     for run in runs:
+        done: dict[object, pd.DataFrame] = {}
         for case in cases:
             if case.applies(run):
-                profile = profile_of(run, folder, case.by)
-                yield run, case, simulated(run, profile, case.terms(run), case.caching)
+                terms = case.terms(run)
+                key = (case.by, terms.of_steps, case.caching)
+                if key not in done:
+                    done[key] = served(run, profile_of(run, folder, case.by), terms, case.caching)
+                yield run, case, with_terms(done[key], terms)
 
 
 def errors_of(served: Iterable[tuple[Run, Case, pd.DataFrame]]) -> pd.DataFrame:
