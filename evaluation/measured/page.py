@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Served = tuple[Run, "Case", pd.DataFrame]
 LAYERED_GOALS = {"itl": 2.0, "ttft": 5.0}  # of runs with tables of their own layers
 SIDE = "those over HTTP with the client's side fitted to other models"
+KNOWN = ("roofline", "no caching", "CPU by request")  # cases that say nothing of what is not known of a run
 NOT_INDEPENDENT = " (over HTTP; constants not independent)"
 
 HEAD = """# Measured on GPUs: real engines and the simulator
@@ -131,7 +132,7 @@ def asynchronous_or_not(errors: pd.DataFrame) -> str:
 
 def by_run(errors: pd.DataFrame, overloaded: bool) -> str:
     """The headline's errors by run and stage; in brackets the range over what is not known of the run."""
-    wide = {case.name: of_means(errors, case.name) for case in CASES if case.name not in ("roofline", "no caching")}
+    wide = {case.name: of_means(errors, case.name) for case in CASES if case.name not in KNOWN}
     p99 = errors[errors["case"] == HEADLINE].set_index(["run", "stage", "metric"])["error_percent"]
     chosen = errors[errors["overloaded"] == overloaded]
     rows = []
