@@ -108,7 +108,7 @@ def verdicts(errors: pd.DataFrame, cpu: cpu_study.Outcome) -> str:
     rows.append(["1, dense points", str(dense), str(POINTS_ASKED), "missed: there are no more"])
     for name, part in (("", headlined), (", dense", headlined[~headlined["experts"]])):
         for metric, tau in taus(part).items():
-            rows.append([f"2, tau by {NAMES[metric]}{name}", f"{tau:.2f}", str(TAU_GOAL), _met(tau >= TAU_GOAL)])
+            rows.append([f"2, tau by {NAMES[metric]}{name}", f"{tau:.3f}", str(TAU_GOAL), _met(tau >= TAU_GOAL)])
     for metric in METRICS:
         error = medians(headlined[headlined["experts"]])[metric]
         goal = f"{GOALS[metric]:.0f} %"
