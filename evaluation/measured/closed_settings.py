@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -97,8 +98,6 @@ OF_INFERENCEX = {
 
 def settings_of(model: str, of_nvidia: bool, gpu: str, clients: int) -> Settings:
     """What a point's source says of its engine, or vLLM's defaults where it says nothing."""
-    import dataclasses
-
     settings = NVIDIA if of_nvidia else OF_INFERENCEX[model]
     if model == "MiniMaxAI/MiniMax-M2.5" and gpu == "h100_sxm":
         return dataclasses.replace(settings, sequences=SEQUENCES_H100_MINIMAX)

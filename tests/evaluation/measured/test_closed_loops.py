@@ -200,6 +200,26 @@ def test_a_calibration_finds_what_was_put_in():
     assert not len(few_points.curves(rows[:9]))
 
 
+def test_hypotheses_are_judged_with_and_without_experts():
+    rows = [
+        points((0.011, 0.019, 0.029)).assign(
+            case=case, experts=experts, tpot_error=error, ttft_error=40.0, configuration=f"tp{tp}", tp=tp,
+            tpot_s=0.01 / tp, simulated_tpot_s=0.01 / tp,
+        )
+        for case, experts, error in ((HEADLINE, False, 5.0), (HEADLINE, True, 20.0), ("skew 1.01", True, 11.0))
+        for tp in (1, 2, 4)
+    ]  # fmt: skip
+    judged = [cpu_study.Judged(LOOP, "model", "a", 5e-5, {"tpot": 9.0}, {"tpot": 10.0})]
+    text = closed_page.verdicts(pd.concat(rows, ignore_index=True), cpu_study.Outcome(judged, [], 5e-5))
+    for row in (
+        "| 1, TPOT, 9 points, dense | 5.0 % | 12 % | met |", "| 1, TTFT, 18 points | 40.0 % | 30 % | missed |",
+        "| 2, tau by TPOT, dense | 1.000 | 0.9 | met |", "| 3, TPOT, models with experts | 20.0 % | 12 % | missed |",
+        "| 4, TPOT, experts, skew 1.01 | 11.0 % | below 20.0 % | met |",
+        "| 5, TPOT, 1 synchronous points, CPU time a request of other models | 10.0 % | below 9.0 % | missed |",
+    ):  # fmt: skip
+        assert row in text
+
+
 @needs_data
 def test_the_selection_has_what_the_page_says():
     loops, counts = read_loops(folder_of_runs())
