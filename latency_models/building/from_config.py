@@ -96,6 +96,8 @@ def build(
     statement = f"Error class {error_class}. {STATEMENT if error_class == TABLES else ROOFLINE_STATEMENT}"
     if derived:
         statement += f" By the data sheet, not measured: {', '.join(derived)}."
+    if skew and (error_class == ROOFLINE or "experts" in derived):
+        statement += " Experts by the data sheet get their tokens evenly, whatever the skew."
     if model.left_out:
         statement += f" Left out: {'; '.join(model.left_out)}."
     name = profile_name(gpu, model, devices, skew)

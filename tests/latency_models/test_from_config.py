@@ -244,6 +244,8 @@ def test_routing_that_is_skewed():
     assert document["name"].endswith("-skew1.01-tp2")
     assert "--expert-skew 1.01" in document["provenance"]["command"]
     assert skewed.device.evaluate(prefills(1, 8192))[0] > 1.01 * even.device.evaluate(prefills(1, 8192))[0]
+    _, document = built("h100", MIXTRAL_SHAPE, 2, by="roofline", skew=1.01)
+    assert "evenly, whatever the skew" in document["error"]["statement"]
     with pytest.raises(ProfileError, match="no experts with a skew of 3"):
         built("h100", MIXTRAL_SHAPE, 2, skew=3.0)
     with pytest.raises(ProfileError, match="the model has no experts"):
