@@ -94,6 +94,19 @@ class LatencyModel:
         coefficients[self.definition.constant_index] += seconds
         return LatencyModel(self.form, coefficients)
 
+    def plus_per_request(self, seconds: float) -> LatencyModel:
+        """The same model with every batch longer by `seconds` a request in it, of the form `piecewise-requests`.
+
+        Raises ProfileError for a form that this one does not extend.
+        """
+        values, wider = self.coefficients_by_name, get_form("piecewise-requests")
+        if set(values) - {coefficient.name for coefficient in wider.coefficients}:
+            raise ProfileError(f"form '{self.form}' has no time of a request beside a batch's; {wider.name} is wider")
+        wide: dict[str, float | list[float]] = {"a_m": 0.0, "b_m": 0.0, "t_r": 0.0, **values}
+        more = LatencyModel.from_values(wider.name, wide)
+        more.coefficients[[coefficient.name for coefficient in wider.coefficients].index("t_r")] += seconds
+        return more
+
     def times(self, factor: float) -> LatencyModel:
         """The same model with every batch `factor` times as long."""
         return LatencyModel(self.form, np.where(self.scaled, factor, 1.0) * self.coefficients)

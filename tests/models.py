@@ -49,7 +49,12 @@ def table_vectors(draw: st.DrawFn) -> dict[str, Any]:
     return {"tokens": tokens, "cached_tokens": cached, "table_s": table_s.ravel().tolist()}
 
 
-VECTORS = {"piecewise": piecewise_vectors(), "piecewise-mixed": piecewise_vectors(), "table": table_vectors()}
+VECTORS = {
+    "piecewise": piecewise_vectors(),
+    "piecewise-mixed": piecewise_vectors(),
+    "piecewise-requests": piecewise_vectors(),
+    "table": table_vectors(),
+}
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""Measured closed loops: which points of closed_loop.parquet are simulated, and what each one's engine was set to."""
+"""Measured closed loops: which points of closed_loop.parquet are simulated, and what is known of each one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from servegym.errors import WorkloadError
+from servegym.evaluation.measured.closed_settings import MODELS, REQUESTS_PER_CLIENT, settings_of
 from servegym.evaluation.measured.runs import BLOCK_TOKENS
 from servegym.simulator.prefixes import Prompts
 from servegym.simulator.turns import NOBODY, Turns
@@ -20,23 +21,8 @@ if TYPE_CHECKING:
 
 FILE = "closed_loop.parquet"
 GPUS = {"h100_sxm": "h100", "h200_sxm": "h200"}
-MODELS = {  # as measured -> as models.csv has the shape
-    "Qwen/Qwen3-32B": "Qwen/Qwen3-32B",
-    "meta-llama/Llama-3.1-70B": "meta-llama/Llama-3.1-70B-Instruct",
-    "nvidia/Llama-3.1-8B-Instruct-FP8": "meta-llama/Llama-3.1-8B-Instruct",
-}
-REQUESTS_PER_CLIENT = 10
-SHORTEST_SHARE = 0.8  # InferenceX: lengths are uniform from so much of isl and osl
-BATCH_TOKENS, SEQUENCES = 8192, 1024
-SETTINGS = {
-    "InferenceX": "benchmarks/70b_fp8_h100_slurm.sh and 70b_fp8_h200_slurm.sh (SemiAnalysisAI/InferenceX 409e9a4, and "
-    "its fork faradawn/InferenceMAX c198b20): 8-bit keys and values, asynchronous scheduling, no prefix caching, "
-    "max_num_batched_tokens 8192, max_num_seqs the number of clients, 10 requests a client, lengths uniform from 80 % "
-    "of isl and osl. Whether exactly these ran on the day is not recorded",
-    "NVIDIA": "nothing but vLLM 0.12.0, tensor parallelism and lengths is stated: vLLM's defaults for a server on such "
-    "GPUs (max_num_batched_tokens 8192, max_num_seqs 1024; EngineArgs), weights as the checkpoint of that name has "
-    "them, keys and values in 16 bits, fixed lengths, 10 requests a client",
-}
+PRECISIONS = ("fp8", "fp4")  # as stated; of fp4 only the experts have 4 bits
+SAME = ["model", "gpu", "gpus", "moe_ep_size", "isl", "osl", "concurrency", "ttft_s", "tpot_s"]  # measured once
 
 
 @dataclass(frozen=True)
@@ -44,9 +30,10 @@ class Loop:
     """A measured point, and its engine as it is taken to have been.
 
     engine_version: "": not stated. asynchronous: stated to be scheduled so. precision, kv_precision: of weights, and of
-    keys and values; precision_stated: whether both are. shortest_share: lengths are uniform from so much of isl and
-    osl. prompts: how many different ones are sent in turn, and found in the cache; 0: all differ. apart_s: mean of the
-    time from a client to the queue, exponential; 0: it takes none, so that clients stay in step.
+    keys and values; precision_stated: whether both are. experts: whether the model has them; expert_parallel: GPUs that
+    they are spread over whole; skew: of their routing, 0: even. shortest_share: lengths are uniform from so much of isl
+    and osl. prompts: how many different ones are sent in turn, and found in the cache; 0: all differ. apart_s: mean of
+    the time from a client to the queue, exponential; 0: it takes none, so that clients stay in step.
     """
 
     name: str
@@ -70,11 +57,15 @@ class Loop:
     shortest_share: float
     prompts: int = 0
     apart_s: float = 0.0
+    experts: bool = False
+    expert_parallel: int = 1
+    skew: float = 0.0
 
     @property
     def configuration(self) -> str:
         """What a user chooses, beside the number of clients."""
-        return f"{self.gpu} tp{self.tensor_parallel} {self.precision}"
+        spread = f" ep{self.expert_parallel}" if self.expert_parallel > 1 else ""
+        return f"{self.gpu} tp{self.tensor_parallel}{spread} {self.precision}"
 
     def workload(self, seed: int = 0) -> Workload:
         """All requests at time 0, in the order in which clients send them.
@@ -112,7 +103,6 @@ class Loop:
 
 CLAUSES: tuple[tuple[str, Callable[[pd.DataFrame], pd.Series]], ...] = (
     ("served by vLLM", lambda table: table["backend"] == "vllm"),
-    ("a dense model", lambda table: table["kind"] == "dense"),
     ("prefill and decode on the same GPUs", lambda table: table["mode"] == "agg"),
     ("H100 or H200", lambda table: table["gpu"].isin(list(GPUS))),
     ("not marked unfinished by the source", lambda table: ~table["wip"]),
@@ -123,8 +113,18 @@ CLAUSES: tuple[tuple[str, Callable[[pd.DataFrame], pd.Series]], ...] = (
             (table["tp_size"] == table["gpus"]) & (table["pp_size"] == 1) & (table["attention_dp_size"].fillna(1) == 1)
         ),
     ),
-    ("shape of the model known", lambda table: table["model"].isin(list(MODELS))),
-    ("weights of 16 or 8 bits, or not stated", lambda table: table["precision"].isna() | (table["precision"] == "fp8")),
+    (
+        "experts, if any, on all its GPUs: cut, or spread whole",
+        lambda table: (
+            (table["kind"] == "dense") | (table["moe_tp_size"].fillna(0) * table["moe_ep_size"] == table["gpus"])
+        ),
+    ),
+    ("attention that a profile can have (not latent: Kimi-K2.5)", lambda table: table["model"].isin(list(MODELS))),
+    (
+        "weights as stated of 8 or 4 bits, or not stated",
+        lambda table: table["precision"].isna() | table["precision"].isin(PRECISIONS),
+    ),
+    ("not the same measurement from another file", lambda table: ~table.duplicated(SAME)),
 )
 
 
@@ -152,10 +152,11 @@ def read_loops(folder: Path) -> tuple[list[Loop], list[tuple[str, int, int]]]:
 
 
 def loop_of(row: dict[str, Any]) -> Loop:
-    """A row of the file with what its source says of the engine (SETTINGS)."""
+    """A row of the file with what its source says of the engine (`closed_settings`)."""
     of_nvidia = str(row["collection"]).startswith("aic-")
-    stated = row["precision"] == "fp8"
+    stated = row["precision"] in PRECISIONS
     clients = int(row["concurrency"])
+    settings = settings_of(row["model"], of_nvidia, row["gpu"], clients)
     return Loop(
         name=row["id"],
         series=row["series"],
@@ -163,8 +164,8 @@ def loop_of(row: dict[str, Any]) -> Loop:
         gpu=GPUS[row["gpu"]],
         model=row["model"],
         tensor_parallel=int(row["tp_size"]),
-        precision="fp8" if stated else "bf16",
-        kv_precision="bf16" if of_nvidia else "fp8",
+        precision=MODELS[row["model"]].stored if stated else "bf16",
+        kv_precision=settings.kv_precision,
         precision_stated=stated and not of_nvidia,
         isl=int(row["isl"]),
         osl=int(row["osl"]),
@@ -172,8 +173,10 @@ def loop_of(row: dict[str, Any]) -> Loop:
         ttft_s=float(row["ttft_s"]),
         tpot_s=float(row["tpot_s"]),
         engine_version=str(row["backend_version"]) if isinstance(row["backend_version"], str) else "",
-        asynchronous=not of_nvidia,
-        batch_tokens=BATCH_TOKENS,
-        sequences=SEQUENCES if of_nvidia else clients,
-        shortest_share=1.0 if of_nvidia else SHORTEST_SHARE,
+        asynchronous=settings.asynchronous,
+        batch_tokens=settings.batch_tokens,
+        sequences=settings.sequences,
+        shortest_share=settings.shortest_share,
+        experts=row["kind"] == "moe",
+        expert_parallel=max(1, int(row["moe_ep_size"])) if row["kind"] == "moe" else 1,
     )

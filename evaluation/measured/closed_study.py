@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from servegym.baselines.registry import scheduler
-from servegym.evaluation.measured.closed_loops import MODELS, SHORTEST_SHARE, Loop
+from servegym.evaluation.measured.closed_loops import Loop
+from servegym.evaluation.measured.closed_settings import MODELS, SHORTEST_SHARE
 from servegym.evaluation.measured.engine_terms import ASYNCHRONOUS, FRONT_END, EngineTerms, default_terms
 from servegym.evaluation.measured.profiles import ROOFLINE, composed_profile, model_named
 from servegym.evaluation.measured.serving import SCHEDULER, with_terms
@@ -23,10 +24,13 @@ from servegym.simulator.simulation import Simulation
 if TYPE_CHECKING:
     import pandas as pd
 
+    from servegym.latency_models.building.huggingface import Model
+
 GOALS = {"tpot": 12.0, "ttft": 30.0}  # median absolute error, percent; stated before anything was simulated
 TAU_GOAL = 0.9  # mean of Kendall's tau over groups of three and more configurations, by each of ranking.ORDERED_BY
 METRICS = tuple(GOALS)
 DISTINCT_PROMPTS = 100
+SKEWS = (1.01, 1.2)  # that the tables of experts have, beside even routing
 # Cases that errors of the headline led to; the headline stayed as it was.
 AFTERWARDS = ("16-bit keys", "spread", "100 prompts", "uneven lengths")
 
@@ -93,7 +97,7 @@ CASES = (
         "8-bit keys",
         "keys and values in 8 bits, where it is not stated and weights are",
         engine=lambda loop: dataclasses.replace(loop, kv_precision="fp8"),
-        applies=lambda loop: loop.source == "NVIDIA" and loop.precision == "fp8",
+        applies=lambda loop: loop.source == "NVIDIA" and loop.precision != "bf16",
     ),
     Case(
         "16-bit keys",
@@ -118,19 +122,47 @@ CASES = (
         engine=lambda loop: dataclasses.replace(loop, shortest_share=SHORTEST_SHARE),
         applies=lambda loop: loop.source == "NVIDIA",
     ),
+    Case(
+        "skew 1.01",
+        "tokens choose experts by a power law, as the tables have it, not evenly",
+        engine=lambda loop: dataclasses.replace(loop, skew=SKEWS[0]),
+        applies=lambda loop: loop.experts,
+    ),
+    Case(
+        "skew 1.2",
+        "by a steeper one",
+        engine=lambda loop: dataclasses.replace(loop, skew=SKEWS[1]),
+        applies=lambda loop: loop.experts,
+    ),
+    Case(
+        "experts whole",
+        "spread over the GPUs whole, where they are said to be cut",
+        engine=lambda loop: dataclasses.replace(loop, expert_parallel=loop.tensor_parallel),
+        applies=lambda loop: loop.experts and loop.expert_parallel < loop.tensor_parallel,
+    ),
     Case("roofline", "the GPU's data sheet instead of tables", by=ROOFLINE, unknown=False),
 )
 
 
+def model_of_loop(loop: Loop, folder: Path) -> Model:
+    """By models.csv, or by its config where that has none."""
+    from servegym.latency_models.building.huggingface import model_of
+
+    served = MODELS[loop.model]
+    if served.config is None:
+        return model_named(served.listed, folder, loop.precision, loop.kv_precision)
+    return model_of(served.config, loop.model, loop.precision, loop.model, loop.kv_precision)
+
+
 def profile_of(loop: Loop, folder: Path, by: str | None = None) -> Profile:
-    model = model_named(MODELS[loop.model], folder, loop.precision, loop.kv_precision)
-    return composed_profile(loop.gpu, model, loop.tensor_parallel, by)
+    model = model_of_loop(loop, folder)
+    return composed_profile(loop.gpu, model, loop.tensor_parallel, by, loop.expert_parallel, loop.skew)
 
 
-def served(loop: Loop, profile: Profile, step_cpu_s: float) -> pd.DataFrame:
-    """The requests of a closed loop, without what an engine adds to them, in the order in which they are sent."""
+def served(loop: Loop, profile: Profile, terms: EngineTerms) -> pd.DataFrame:
+    """The requests of a closed loop in the order in which they are sent; of the terms, with those of steps alone."""
     deployment = Deployment(
-        profile.device.plus_constant(step_cpu_s),
+        terms.device(profile.device),
         profile.estimator,
         profile.kv.total_blocks,
         1,
@@ -166,17 +198,18 @@ def study(loops: Iterable[Loop], folder: Path, cases: Iterable[Case] = CASES) ->
     for loop in loops:
 
         @functools.cache
-        def simulated(engine: Loop, by: str | None, step_cpu_s: float) -> pd.DataFrame:
-            return served(engine, profile_of(engine, folder, by), step_cpu_s)
+        def simulated(engine: Loop, by: str | None, of_steps: EngineTerms) -> pd.DataFrame:
+            return served(engine, profile_of(engine, folder, by), of_steps)
 
         for case in cases:
             if not case.applies(loop):
                 continue
             engine = case.engine(loop)
-            found = figures_of(simulated(engine, case.by, case.terms(engine).step_cpu_s), engine, case)
+            found = figures_of(simulated(engine, case.by, case.terms(engine).of_steps), engine, case)
             row = {
                 "case": case.name, "point": loop.name, "series": loop.series, "source": loop.source, "gpu": loop.gpu,
                 "model": loop.model, "tp": loop.tensor_parallel, "precision": loop.precision,
+                "experts": loop.experts,
                 "configuration": loop.configuration, "isl": loop.isl, "osl": loop.osl, "clients": loop.clients,
             }  # fmt: skip
             for metric, measured in (("ttft", loop.ttft_s), ("tpot", loop.tpot_s)):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from servegym.latency_models.model import LatencyModel
+
 ASYNCHRONOUS_FROM = (0, 14)
 SYNCHRONOUS_CPU_S = 0.0009
+SYNCHRONOUS_CPU_PER_REQUEST_S = 50e-6
 
 
 @dataclass(frozen=True)
 class EngineTerms:
-    """step_cpu_s: in which the device waits, every step. lookahead_steps: that a request waits before its first step.
+    """step_cpu_s: in which the device waits, every step; step_cpu_per_request_s: for each request in it.
 
-    before_s: from the client to the queue. after_s, after_s_per_token: from the engine to the client, once, and for
-    each output token. None of them depends on a run's result.
+    lookahead_steps: that a request waits before its first step. before_s: from the client to the queue. after_s,
+    after_s_per_token: from the engine to the client, once, and for each output token. None depends on a run's result.
     """
 
     name: str
@@ -23,6 +26,18 @@ class EngineTerms:
     before_s: float = 0.0
     after_s: float = 0.0
     after_s_per_token: float = 0.0
+    step_cpu_per_request_s: float = 0.0
+
+    @property
+    def of_steps(self) -> EngineTerms:
+        """Those alone that make batches longer."""
+        return EngineTerms("", "", self.step_cpu_s, step_cpu_per_request_s=self.step_cpu_per_request_s)
+
+    def device(self, alone: LatencyModel) -> LatencyModel:
+        """The device model with the CPU's time of a step in it."""
+        if self.step_cpu_per_request_s:
+            alone = alone.plus_per_request(self.step_cpu_per_request_s)
+        return alone.plus_constant(self.step_cpu_s)
 
 
 SYNCHRONOUS = EngineTerms(
@@ -30,6 +45,13 @@ SYNCHRONOUS = EngineTerms(
     "CPU time of a step: what vLLM 0.11.0 took for Qwen3-8B on an H100 beyond the composed device time, 0.9 ms "
     "(building/engine_overhead.py; none of these runs)",
     step_cpu_s=SYNCHRONOUS_CPU_S,
+)
+CPU_BY_REQUEST = EngineTerms(
+    "CPU by request",
+    "beside that 50 us for each request of the batch: fitted to 96 closed loops of vLLM 0.12.0 "
+    "(docs/results/measured-closed-loops.md)",
+    step_cpu_s=SYNCHRONOUS_CPU_S,
+    step_cpu_per_request_s=SYNCHRONOUS_CPU_PER_REQUEST_S,
 )
 ASYNCHRONOUS = EngineTerms(
     "asynchronous",

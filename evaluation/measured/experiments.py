@@ -10,25 +10,17 @@ import numpy as np
 import pandas as pd
 
 from servegym.evaluation.markdown import table
-from servegym.evaluation.measured.closed_loops import MODELS, Loop
-from servegym.evaluation.measured.few_points import DRAWS, curves
-from servegym.evaluation.measured.profiles import model_named
+from servegym.evaluation.measured.closed_loops import Loop
+from servegym.evaluation.measured.closed_study import model_of_loop
 from servegym.evaluation.measured.ranking import apart, columns_of, configurations
 from servegym.evaluation.measured.study import HEADLINE
 from servegym.latency_models.building.gpus import gpu
 
-FIT, JUDGED = 2, 8  # tensor parallelism of the points that the CPU's time is fitted to, and of those it is judged on
 SHARE_SHOWN = 0.4
 
 INTRODUCTION = """**The CPU's time of a step grows with the batch** (NVIDIA's Qwen3-32B, synchronous). By how much the
 measured time between tokens is longer than the simulated one, ms; prompts of 1024 tokens, answers of 1024
 and more:
-"""
-CPU = """With synchronous scheduling it grows by the same time a client on two GPUs and on eight: it is no time of
-the GPUs, which would shrink. One number, {slope:.0f} us a running request and step, fitted to {fitted}
-points on two GPUs and judged on the {judged} on eight: median absolute error of TPOT there {before:.1f} %
-without it, {after:.1f} % with it. The headline has 0.9 ms a step whatever the batch, and stays so: a term
-fitted here needs other runs to be judged on.
 """
 KEYS = """**Keys and values of InferenceX's H100s seem to have 16 bits, not 8** as the scripts say. Three points wait
 for KV memory in the measurement, and in the simulation only with 16 bits. On H200 8 bits are right: with 16
@@ -57,16 +49,6 @@ of kernels says. Nothing is known of their hosts.
 """
 
 
-CALIBRATED = """## Calibrated to a few points of its own
-
-What one's own measurements would give. Of each configuration with ten points and more, so many drawn at random are
-fitted, and the others are judged: a factor of the simulated TPOT (from one point on) and a time a client (from two on),
-neither negative. Median absolute error of TPOT, percent, mean over {draws} draws. These figures are apart from all
-others on this page, in which nothing is fitted.
-"""
-ENOUGH = "Of {count} configurations with so many fitted: 5 % or less left in {within}; worse than without in {worse}."
-
-
 def paragraph(template: str, **values: float) -> str:
     """Filled in, and its lines broken anew."""
     return textwrap.fill(" ".join(template.format(**values).split()), 120, break_on_hyphens=False) + "\n"
@@ -82,23 +64,6 @@ def residuals(errors: pd.DataFrame) -> str:
         for (model, configuration, osl), line in zip(wide.index, wide.to_numpy(), strict=True)
     ]
     return table(("configuration, osl", *(f"{clients} clients" for clients in wide.columns)), rows)
-
-
-def cpu_of_requests(errors: pd.DataFrame) -> dict[str, float]:
-    """Seconds a running request and step (slope), fitted to some points by least squares, judged on others.
-
-    fitted, judged: how many. before, after: median absolute error of TPOT of the judged, percent.
-    """
-    points = errors[(errors["case"] == HEADLINE) & (errors["source"] == "NVIDIA") & (errors["gpu"] == "h100")]
-    fit = points[(points["tp"] == FIT) & (points["isl"] == 1024) & (points["osl"] >= 512)]
-    later_s = fit["tpot_s"] - fit["simulated_tpot_s"]
-    slope = float((later_s * fit["clients"]).sum() / (fit["clients"] ** 2).sum())
-    judged = points[points["tp"] == JUDGED]
-    with_it = 100 * ((judged["simulated_tpot_s"] + slope * judged["clients"]) / judged["tpot_s"] - 1)
-    return {
-        "slope": slope, "fitted": len(fit), "judged": len(judged),
-        "before": float(judged["tpot_error"].abs().median()), "after": float(with_it.abs().median()),
-    }  # fmt: skip
 
 
 def keys(errors: pd.DataFrame) -> str:
@@ -119,7 +84,7 @@ def keys(errors: pd.DataFrame) -> str:
 
 def compute_share(loop: Loop, folder: Path) -> float:
     """Of the GPUs' peak, what the measured times say is computed, if every prompt is."""
-    shape = model_named(MODELS[loop.model], folder, loop.precision).shape
+    shape = model_of_loop(loop, folder).shape
     round_s = loop.ttft_s + (loop.osl - 1) * loop.tpot_s
     flop_per_s = loop.clients * (loop.isl + loop.osl) / round_s * shape.token_flop
     return flop_per_s / (loop.tensor_parallel * gpu(loop.gpu).flop_per_s(shape.number_bytes))
@@ -133,24 +98,6 @@ def shares(loops: Sequence[Loop], folder: Path) -> str:
         if loop.precision == "fp8" and compute_share(loop, folder) > SHARE_SHOWN
     ]  # fmt: skip
     return table(("point", "share of the peak"), rows)
-
-
-def few_points(errors: pd.DataFrame) -> str:
-    """What is left after a calibration to a few points of a configuration, and how many points 5 % take."""
-    left = curves(errors[errors["case"] == HEADLINE])
-    rows = [
-        [f"{model.split('/')[-1]}, {configuration}", *(f"{one:.1f}" for one in line)]
-        for (model, configuration), line in zip(left.index, left.to_numpy(), strict=True)
-    ]
-    rows.append(["median", *(f"{one:.1f}" for one in left.median())])
-    within, worse = ((left <= 5).sum(), left.gt(left[0], axis=0).sum())
-    said = ENOUGH.format(
-        count=len(left),
-        within=", ".join(f"{count} ({fitted})" for fitted, count in within.items()),
-        worse=", ".join(f"{count} ({fitted})" for fitted, count in worse.items() if fitted),
-    )
-    heads = ("configuration", *(f"{fitted} fitted" for fitted in left.columns))
-    return f"{table(heads, rows)}\n{said}\n"
 
 
 def _median(errors: pd.DataFrame, case: str, metric: str, query: str, absolute: bool = False) -> float:
@@ -170,9 +117,8 @@ def wrong_pairs(errors: pd.DataFrame, metric: str = "ttft", near: float = 0.1) -
     return count, close
 
 
-def section(errors: pd.DataFrame, loops: Sequence[Loop], folder: Path) -> str:
-    """The part of the page."""
-    cpu = cpu_of_requests(errors)
+def section(errors: pd.DataFrame, loops: Sequence[Loop], folder: Path, cpu: str = "") -> str:
+    """The part of the page about dense models. errors: theirs. cpu: of `cpu_study`."""
     two = "model == 'Qwen/Qwen3-32B' and tp == 2 and isl == {} and clients <= 32"
     eight = "model == 'nvidia/Llama-3.1-8B-Instruct-FP8'"
     wrong, near = wrong_pairs(errors)
@@ -192,8 +138,7 @@ def section(errors: pd.DataFrame, loops: Sequence[Loop], folder: Path) -> str:
     }  # fmt: skip
     return "\n".join([
         "## Which term is wrong\n",
-        paragraph(INTRODUCTION), residuals(errors), paragraph(CPU, **(cpu | {"slope": 1e6 * cpu["slope"]})),
+        paragraph(INTRODUCTION), residuals(errors), cpu,
         paragraph(KEYS, **tpot), keys(errors), paragraph(PROMPTS, least=SHARE_SHOWN, **tpot), shares(loops, folder),
         paragraph(STEP, **step), paragraph(TTFT, wrong=wrong, near=near),
-        CALIBRATED.format(draws=DRAWS), few_points(errors),
     ])  # fmt: skip

@@ -1,19 +1,24 @@
-"""The measured runs with terms fitted to other runs than those they are judged on."""
+"""The measured runs with terms fitted to other runs than those they are judged on: a page of its own.
+
+python -m servegym.evaluation.measured.fitted_study docs/results/measured-fitted.md
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from servegym.errors import ServegymError
 from servegym.evaluation.markdown import table
 from servegym.evaluation.measured.few_runs import means_error
 from servegym.evaluation.measured.figures import METRICS
 from servegym.evaluation.measured.fitting import Fitted, Setting, fit
 from servegym.evaluation.measured.profiles import profile_of
-from servegym.evaluation.measured.runs import Run
+from servegym.evaluation.measured.runs import Run, folder_of_runs, read_runs
 from servegym.evaluation.measured.study import GOALS, of_version
 
 NOTHING, OTHERS, SAME, ITSELF = "nothing", "runs of other models", "other runs of the model", "the run itself"
@@ -61,13 +66,17 @@ def medians(judged: Iterable[Judged]) -> dict[str, float]:
     return {metric: float(np.median([abs(error[metric]) for error in errors])) for metric in METRICS}
 
 
-HEAD = """## Fitted to other runs
+HEAD = """# Measured on GPUs: terms fitted to other runs
+
+Written by `SERVEGYM_DATA=DATA python -m servegym.evaluation.measured.fitted_study docs/results/measured-fitted.md`; do
+not edit. The runs of [measured](measured.md) that were served over HTTP.
 
 Three terms, fitted (`fitting.py`): every batch times a factor, CPU time of a step, seconds between client and queue.
 Each starts from a prior (1 ± 0.1, 0 ± 1 ms, 0 ± 10 ms). **No run is judged by terms it was fitted to**, but in the last
 column, which only says what three terms can do at best. Runs in which clients gave up are judged and never fitted.
-The goal is that of hypothesis 1, on all {runs} runs over HTTP. A first try, with plain squares, had been seen when the
-fit was made robust: one run with a long queue (Llama-2-70B, general) had made every batch of the others 5 % longer.
+The goal is that of hypothesis 1 there, on all {runs} runs over HTTP. A first try, with plain squares, had been seen
+when the fit was made robust: one run with a long queue (Llama-2-70B, general) had made every batch of the others 5 %
+longer.
 """
 READING = """**One run of the same model is enough** for the goal. What is left are the runs in which clients gave up,
 and the one that waits in a queue. With runs of other models it is missed, by 0.3 points of TTFT and 1.6 of E2E. The
@@ -79,7 +88,7 @@ TERMS = "What was fitted to the runs of all other models:\n"
 
 
 def section(judged: Sequence[Judged]) -> str:
-    """The part of the page."""
+    """The page."""
     of = _by(judged)
     outcomes = []
     for by, found in of.items():
@@ -122,3 +131,15 @@ def _named(name: str, judged: Sequence[Judged]) -> str:
 
 def _three(errors: Mapping[str, float], written: str) -> str:
     return " / ".join(written.format(errors[metric]) for metric in METRICS)
+
+
+def main(target: Path) -> None:
+    folder = folder_of_runs()
+    target.write_text(section(study(read_runs(folder), folder)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]))
+    except ServegymError as error:
+        sys.exit(f"error: {error}")

@@ -50,12 +50,17 @@ def model_named(name: str, folder: Path, precision: str = "bf16", kv_precision: 
 
 
 @functools.cache
-def composed_profile(gpu_name: str, model: Model, devices: int, by: str | None = None) -> Profile:
-    """By kernel tables of the GPU, or its data sheet (by: ROOFLINE); without the CPU's time of a step."""
+def composed_profile(
+    gpu_name: str, model: Model, devices: int, by: str | None = None, expert_parallel: int = 1, skew: float = 0.0
+) -> Profile:
+    """By kernel tables of the GPU, or its data sheet (by: ROOFLINE); without the CPU's time of a step.
+
+    expert_parallel: 1, or `devices`; skew: of the experts' routing.
+    """
     from servegym.latency_models.building import from_config
     from servegym.latency_models.building.gpus import gpu
 
-    document = from_config.build(gpu(gpu_name), model, devices, 1, by, cpu_overhead_s=0.0)
+    document = from_config.build(gpu(gpu_name), model, devices, expert_parallel, by, cpu_overhead_s=0.0, skew=skew)
     return parse_profile(document, document["name"])
 
 

@@ -49,7 +49,7 @@ def regret(measured: np.ndarray, simulated: np.ndarray, higher: bool) -> float:
     """What was measured of the simulated best, in percent worse than the measured best; 0: the same choice."""
     sign = 1.0 if higher else -1.0
     chosen, best = (measured[int(np.argmax(sign * values))] for values in (simulated, measured))
-    return float(100 * sign * (1 - chosen / best))
+    return float(100 * sign * (1 - chosen / best)) + 0.0  # no -0.0
 
 
 def columns_of(metric: str) -> tuple[str, str]:
@@ -59,9 +59,13 @@ def columns_of(metric: str) -> tuple[str, str]:
 
 
 def configurations(points: pd.DataFrame) -> Iterator[tuple[tuple[object, ...], pd.DataFrame]]:
-    """Groups of two and more configurations with the same model, lengths and number of clients."""
-    for key, group in with_throughput(points).groupby(list(SAME), sort=False):
-        if len(set(group["configuration"])) > 1:
+    """Groups of two and more configurations with the same model, lengths and number of clients.
+
+    Each is one row: where one was measured several times, the means.
+    """
+    same = with_throughput(points).groupby([*SAME, "configuration"], sort=False).mean(numeric_only=True)
+    for key, group in same.reset_index().groupby(list(SAME), sort=False):
+        if len(group) > 1:
             yield tuple(key), group
 
 

@@ -27,8 +27,13 @@ def simulated(run: Run, profile: Profile, terms: EngineTerms, caching: bool = Tr
     profile: without what the terms have; its front end, if it has one, counts. KV blocks are those that the engine
     logged, else the profile's.
     """
+    return with_terms(served(run, profile, terms, caching), terms)
+
+
+def served(run: Run, profile: Profile, terms: EngineTerms, caching: bool = True) -> pd.DataFrame:
+    """Requests as the engine serves them: of the terms, with those of steps alone."""
     deployment = Deployment(
-        profile.device.plus_constant(terms.step_cpu_s),
+        terms.device(profile.device),
         profile.estimator,
         run.kv_blocks or profile.kv.total_blocks,
         run.engines,
@@ -45,7 +50,7 @@ def simulated(run: Run, profile: Profile, terms: EngineTerms, caching: bool = Tr
         front_end=profile.front_end,
     )
     requests = Simulation(scenario).run().requests
-    return with_terms(requests[["ttft_s", "tpot_s", "ttlt_s", "output_tokens", "cached_tokens"]], terms)
+    return requests[["ttft_s", "tpot_s", "ttlt_s", "output_tokens", "cached_tokens"]]
 
 
 def with_terms(requests: pd.DataFrame, terms: EngineTerms) -> pd.DataFrame:

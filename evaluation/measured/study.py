@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.evaluation.measured.engine_terms import FRONT_END, SYNCHRONOUS, EngineTerms, default_terms
+from servegym.evaluation.measured.engine_terms import CPU_BY_REQUEST, FRONT_END, SYNCHRONOUS, EngineTerms, default_terms
 from servegym.evaluation.measured.figures import METRICS, compare
 from servegym.evaluation.measured.profiles import LONG_BY_VLLM, ROOFLINE, profile_of
 from servegym.evaluation.measured.runs import Run
-from servegym.evaluation.measured.serving import simulated
+from servegym.evaluation.measured.serving import served, with_terms
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +46,7 @@ def with_front_end(run: Run) -> EngineTerms:
     terms = of_version(run)
     return EngineTerms(
         "with front end", f"{terms.source}; {FRONT_END.source}", terms.step_cpu_s, terms.lookahead_steps,
-        FRONT_END.before_s, FRONT_END.after_s, FRONT_END.after_s_per_token,
+        FRONT_END.before_s, FRONT_END.after_s, FRONT_END.after_s_per_token, terms.step_cpu_per_request_s,
     )  # fmt: skip
 
 
@@ -57,6 +57,12 @@ CASES = (
         "synchronous",
         "0.9 ms of CPU time a step, no step ahead",
         lambda run: SYNCHRONOUS,
+        applies=lambda run: not run.asynchronous,
+    ),
+    Case(
+        "CPU by request",
+        "synchronous, and 50 us for each request of a batch",
+        lambda run: CPU_BY_REQUEST,
         applies=lambda run: not run.asynchronous,
     ),
     Case("no caching", "prefix caching off", of_version, caching=False),
@@ -72,13 +78,17 @@ CASES = (
 
 
 def study(runs: Iterable[Run], folder: Path, cases: Iterable[Case] = CASES) -> Iterator[tuple[Run, Case, pd.DataFrame]]:
-    """(run, case, simulated requests), run by run."""
+    """(run, case, simulated requests), run by run. Cases that differ in the client's side only share a simulation."""
     cases = tuple(cases)
     for run in runs:
+        done: dict[object, pd.DataFrame] = {}
         for case in cases:
             if case.applies(run):
-                profile = profile_of(run, folder, case.by)
-                yield run, case, simulated(run, profile, case.terms(run), case.caching)
+                terms = case.terms(run)
+                key = (case.by, terms.of_steps, case.caching)
+                if key not in done:
+                    done[key] = served(run, profile_of(run, folder, case.by), terms, case.caching)
+                yield run, case, with_terms(done[key], terms)
 
 
 def errors_of(served: Iterable[tuple[Run, Case, pd.DataFrame]]) -> pd.DataFrame:

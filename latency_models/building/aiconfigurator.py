@@ -108,8 +108,14 @@ def _of_heads(table: pd.DataFrame, length: str) -> Surface:
     )
 
 
-def experts(tables: str, shape: MixtureShape, tensor_parallel: int, expert_parallel: int, dtype: str) -> Curve | None:
-    """Fused experts of a layer, s over tokens, routed evenly (where that was not measured: as evenly as was)."""
+def experts(
+    tables: str, shape: MixtureShape, tensor_parallel: int, expert_parallel: int, dtype: str, skew: float = 0.0
+) -> Curve | None:
+    """Fused experts of a layer, s over tokens; None: not measured.
+
+    skew: exponent of the power law by which tokens choose experts; 0: evenly (where that was not measured: as evenly as
+    was). Raises ProfileError for a skew that was not measured.
+    """
     try:
         table = read_table(f"{tables}_moe_perf")
     except ProfileError:
@@ -125,8 +131,11 @@ def experts(tables: str, shape: MixtureShape, tensor_parallel: int, expert_paral
     ]
     if not len(table):
         return None
-    evenest = min(table["distribution"])  # balanced, power_law_1.01, power_law_1.2
-    return Curve.of(table[table["distribution"] == evenest].set_index("num_tokens")["latency"] * 1e-3)
+    measured = sorted(set(table["distribution"]))  # balanced, power_law_1.01, power_law_1.2
+    routing = f"power_law_{skew:g}" if skew else measured[0]
+    if routing not in measured:
+        raise ProfileError(f"{tables} has no experts with a skew of {skew:g}; it has {', '.join(measured)}")
+    return Curve.of(table[table["distribution"] == routing].set_index("num_tokens")["latency"] * 1e-3)
 
 
 def all_reduce(tables: str, devices: int) -> Curve:

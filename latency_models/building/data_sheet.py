@@ -83,7 +83,7 @@ class DataSheet:
     def experts(self, shape: MixtureShape, tensor_parallel: int, expert_parallel: int) -> Seconds:
         """The longer of the products and of reading the experts that some token goes to; then what goes with tokens."""
         numbers = 3 * shape.hidden * shape.intermediate / (tensor_parallel * expert_parallel)
-        read_s = numbers * self.number_bytes / self.read_bytes_per_s
+        read_s = numbers * shape.bytes_of_expert_weights / self.read_bytes_per_s
         token_s = 2.0 * shape.chosen * numbers / self.flop_per_s
 
         def products(tokens: np.ndarray) -> np.ndarray:

@@ -49,12 +49,14 @@ ROOFLINE_STATEMENT = (
     "devices (building/roofline_error.py)."
 )
 MOST_CACHED = 2_000_000
+EXPERT_DTYPES = {"bf16": "bfloat16", "fp8": "fp8", "fp8-block": "fp8_block", "mxfp4": "w4a16_mxfp4"}  # in the tables
 
 
-def kernels_of(gpu: Gpu, model: Model, by: str | None = None) -> tuple[Kernels, str]:
+def kernels_of(gpu: Gpu, model: Model, by: str | None = None, skew: float = 0.0) -> tuple[Kernels, str]:
     """The operators, and the error class: `tables` where there are any, else `roofline`. by: one of the two, forced.
 
-    Raises ProfileError where tables are asked for and there are none.
+    skew: of the experts' routing, see `aiconfigurator.experts`. Raises ProfileError where tables are asked for and
+    there are none, or none with this skew.
     """
     number_bytes = model.shape.number_bytes
     sheet = DataSheet(gpu.chip, gpu.flop_per_s(number_bytes), number_bytes)
@@ -66,34 +68,39 @@ def kernels_of(gpu: Gpu, model: Model, by: str | None = None) -> tuple[Kernels, 
         )
     if by == ROOFLINE or gpu.tables is None or not os.environ.get("SERVEGYM_DATA"):
         return sheet, ROOFLINE
-    return KernelTables(gpu.tables, sheet), TABLES
+    return KernelTables(gpu.tables, sheet, EXPERT_DTYPES.get(model.precision), skew), TABLES
 
 
-def profile_name(gpu: Gpu, model: Model, devices: int) -> str:
-    """gpu-model-tpN, as profiles are named; with the precision where it is not 16 bits."""
+def profile_name(gpu: Gpu, model: Model, devices: int, skew: float = 0.0) -> str:
+    """gpu-model-tpN, as profiles are named; with the precision where it is not 16 bits, and the skew of experts."""
     words = re.sub(r"[^a-z0-9.]+", "-", model.name.split("/")[-1].lower()).strip("-.")
     precision = "" if model.precision == "bf16" else f"-{model.precision}"
     cached = "-kv8" if model.shape.kv_number_bytes == 1 else ""
-    return f"{gpu.name}-{words or 'model'}{precision}{cached}" + (f"-tp{devices}" if devices > 1 else "")
+    skewed = f"-skew{skew:g}" if skew else ""
+    return f"{gpu.name}-{words or 'model'}{precision}{cached}{skewed}" + (f"-tp{devices}" if devices > 1 else "")
 
 
 def build(
     gpu: Gpu, model: Model, devices: int = 1, expert_parallel: int = 1, by: str | None = None,
-    cpu_overhead_s: float = SYNCHRONOUS_S, utilisation_percent: float = UTILISATION_PERCENT,
+    cpu_overhead_s: float = SYNCHRONOUS_S, utilisation_percent: float = UTILISATION_PERCENT, skew: float = 0.0,
 ) -> dict[str, Any]:  # fmt: skip
-    """The profile as a JSON document. Raises ProfileError where the model does not fit."""
+    """The profile as a JSON document. Raises ProfileError where the model does not fit, and as `kernels_of`."""
+    if skew and not isinstance(model.shape, MixtureShape):
+        raise ProfileError(f"an expert skew of {skew:g}: the model has no experts")
     check_cut(model.shape, devices, expert_parallel)
     kv = kv_cache(model.shape, gpu.chip.memory_gib, devices, utilisation_percent)
-    kernels, error_class = kernels_of(gpu, model, by)
+    kernels, error_class = kernels_of(gpu, model, by, skew)
     decoder(kernels, gpu.chip, model.shape, devices, expert_parallel)  # says what is derived
     derived = tuple(getattr(kernels, "derived", ()))
     of_layers = tuple(name for name in derived if name in ("experts", "attention"))
     statement = f"Error class {error_class}. {STATEMENT if error_class == TABLES else ROOFLINE_STATEMENT}"
     if derived:
         statement += f" By the data sheet, not measured: {', '.join(derived)}."
+    if skew and (error_class == ROOFLINE or "experts" in derived):
+        statement += " Experts by the data sheet get their tokens evenly, whatever the skew."
     if model.left_out:
         statement += f" Left out: {'; '.join(model.left_out)}."
-    name = profile_name(gpu, model, devices)
+    name = profile_name(gpu, model, devices, skew)
     recipe = Recipe(
         name=name,
         title=f"{model.name} on {'one' if devices == 1 else f'{devices} x'} {gpu.hardware}",
@@ -114,6 +121,7 @@ def build(
     source = SYNCHRONOUS_SOURCE if cpu_overhead_s == SYNCHRONOUS_S else "As given."
     parallel = f" --ep {expert_parallel}" if expert_parallel > 1 else ""
     parallel += " --kv-precision fp8" if model.shape.kv_number_bytes == 1 else ""
+    parallel += f" --expert-skew {skew:g}" if skew else ""
     command = f"servegym profile from-config CONFIG.json --gpu {gpu.name} --tp {devices}{parallel} --by {error_class}"
     return document_of(recipe, kv, cpu_overhead_s, source, command=command)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ from typing import Any
 from servegym.errors import ProfileError, ServegymError
 from servegym.latency_models.building.shapes import MixtureShape, ModelShape
 
-PRECISIONS = {"bf16": 2.0, "fp8": 1.0, "int4": 0.5}  # bytes of a weight of the layers
+# Bytes of a weight of the layers; of mxfp4, of all but the experts.
+PRECISIONS = {"bf16": 2.0, "fp8": 1.0, "fp8-block": 1.0, "int4": 0.5, "mxfp4": 2.0}
+MXFP4_BYTES = (4 + 8 / 32) / 8  # 4 bits a number, and 8 bits for the scale of each 32
 KV_PRECISIONS = {"bf16": 2, "fp8": 1}  # bytes of a cached key or value
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 UNKNOWN_KINDS = {
@@ -83,9 +86,16 @@ def model_of(
         "kv_number_bytes": KV_PRECISIONS[kv_precision],
         "tied": bool(document.get("tie_word_embeddings", False)),
     }
+    layers = document.get("layer_types") or []
+    if document.get("sliding_window") and "sliding_attention" in layers:
+        numbers |= {"windowed": layers.count("sliding_attention"), "window": int(document["sliding_window"])}
     if heads % numbers["kv_heads"]:
         raise ProfileError(f"{where}: {heads} attention heads do not share {numbers['kv_heads']} key heads evenly")
     shape = _with_mlp(document, numbers, where)
+    if precision == "mxfp4":
+        if not isinstance(shape, MixtureShape):
+            raise ProfileError(f"{where}: precision mxfp4 is one of experts, and the model has none")
+        shape = dataclasses.replace(shape, expert_number_bytes=MXFP4_BYTES)
     return Model(name, shape, precision, _left_out(document))
 
 
@@ -103,7 +113,8 @@ def _with_mlp(document: Mapping[str, Any], numbers: Mapping[str, Any], where: st
 
 def _left_out(document: Mapping[str, Any]) -> tuple[str, ...]:
     left_out = []
-    if document.get("sliding_window") and document.get("use_sliding_window", True):
+    window = document.get("sliding_window") and document.get("use_sliding_window", True)
+    if window and not document.get("layer_types"):
         left_out.append("the sliding window: all layers attend to all tokens, and cache them")
     if document.get("first_k_dense_replace") or document.get("mlp_only_layers"):
         left_out.append("layers without experts: all are taken to have them")
@@ -116,9 +127,13 @@ def precision_of(quantisation: Any, where: str) -> str:
         return "bf16"
     text = json.dumps(quantisation).lower()
     method = str(quantisation.get("quant_method", ""))
+    if method == "fp8" and quantisation.get("weight_block_size"):
+        return "fp8-block"
+    if method == "mxfp4":
+        return "mxfp4"
     if "fp8" in method or ('"num_bits": 8' in text and '"type": "float"' in text):
         return "fp8"
-    if method == "mxfp4" or quantisation.get("bits") == 4 or '"num_bits": 4' in text or method == "awq":
+    if quantisation.get("bits") == 4 or '"num_bits": 4' in text or method == "awq":
         return "int4"
     raise ProfileError(f"{where}: quantization_config {method or 'without a method'} is not known; give --precision")
 

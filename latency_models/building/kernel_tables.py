@@ -29,13 +29,14 @@ QUANTISED_NUMBERS = 1.5  # read in 16 bits and written in 8, a number of the pro
 class KernelTables:
     """As `DataSheet`, measured. derived: what was taken from the data sheet instead, by name of the operator.
 
-    measured_experts: False: experts by single products, even where a table has them (`mixture`).
+    expert_dtype: as the experts' table has it; None: experts by single products (`mixture`). skew: of their routing.
     """
 
-    def __init__(self, tables: str, sheet: DataSheet, measured_experts: bool = True):
+    def __init__(self, tables: str, sheet: DataSheet, expert_dtype: str | None = None, skew: float = 0.0):
         self.tables = tables
         self.sheet = sheet
-        self.measured_experts = measured_experts
+        self.expert_dtype = expert_dtype
+        self.skew = skew
         self.wide = aiconfigurator.products(tables)
         self.measured = self.wide if sheet.number_bytes == 2 else aiconfigurator.products(tables, "fp8")
         self.derived: list[str] = []
@@ -63,12 +64,13 @@ class KernelTables:
         return prefill.at, decode.at, float(longest.y[-1] / (longest.x[-1] ** 2 / 2))
 
     def experts(self, shape: MixtureShape, tensor_parallel: int, expert_parallel: int) -> Seconds:
-        if self.measured_experts and self.sheet.number_bytes in (1, 2):
-            dtype = "bfloat16" if self.sheet.number_bytes == 2 else "fp8"
-            curve = aiconfigurator.experts(self.tables, shape, tensor_parallel, expert_parallel, dtype)
+        if self.expert_dtype is not None:
+            curve = aiconfigurator.experts(
+                self.tables, shape, tensor_parallel, expert_parallel, self.expert_dtype, self.skew
+            )
             if curve is not None:
                 return curve.at
-        if self.sheet.number_bytes != 2 or expert_parallel > 1:
+        if shape.bytes_of_expert_weights != 2 or expert_parallel > 1:
             return self._by_data_sheet("experts", self.sheet.experts(shape, tensor_parallel, expert_parallel))
         return self._by_data_sheet("experts", self._by_products(shape, tensor_parallel))
 

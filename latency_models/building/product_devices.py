@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
+
 from servegym.errors import ProfileError
 from servegym.latency_models.building.composed_devices import reduced
 from servegym.latency_models.building.composition import ATTENTION, Composition, Seconds
@@ -51,7 +53,7 @@ def dense(
 
 def mixture(tables: str, chip: Device, shape: MixtureShape, cached_slope_s: float | None = None) -> Composition:
     """A mixture of experts on one device, in 16 bits. Its experts are derived from single products, not measured."""
-    kernels = KernelTables(tables, DataSheet(chip, chip.peak_flop_per_s), measured_experts=False)
+    kernels = KernelTables(tables, DataSheet(chip, chip.peak_flop_per_s))
     return decoder(kernels, chip, shape, cached_slope_s=cached_slope_s)
 
 
@@ -86,6 +88,8 @@ def decoder(
         linear = dict(reduced(linear, kernels.all_reduce(shape, devices)))
     prefill, decode, slope_s = kernels.attention(shape, devices)
     slope_s = slope_s if cached_slope_s is None else cached_slope_s
+    if shape.windowed:
+        prefill, decode, slope_s = _windowed(shape, prefill, decode, slope_s)
     return Composition(shape.layers, linear, kernels.head(shape, devices), prefill, decode, slope_s)
 
 
@@ -95,6 +99,27 @@ def _mlp(kernels: Kernels, chip: Device, shape: ModelShape, inner: int) -> tuple
         kernels.product(2 * inner, shape.hidden),
         elementwise(chip, 3 * inner),
         kernels.product(shape.hidden, inner),
+    )
+
+
+def _windowed(
+    shape: ModelShape, prefill: Attention, decode: Attention, slope_s: float
+) -> tuple[Attention, Attention, float]:
+    """A layer's mean attention, where some layers attend to the last tokens only.
+
+    A chunk of n tokens has n times the window of pairs there, as a shorter one without a window has.
+    """
+    share, window = shape.windowed / shape.layers, float(shape.window)
+
+    def mean(attention: Attention, within: Seconds) -> Attention:
+        return lambda requests, tokens: (
+            (1.0 - share) * attention(requests, tokens) + share * attention(requests, within(tokens))
+        )
+
+    return (
+        mean(prefill, lambda tokens: np.minimum(tokens, np.sqrt(2.0 * window * tokens))),
+        mean(decode, lambda tokens: np.minimum(tokens, window)),
+        (1.0 - share) * slope_s,
     )
 
 

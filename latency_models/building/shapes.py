@@ -8,7 +8,8 @@ class ModelShape:
     """A dense decoder with grouped-query attention and a gated MLP.
 
     number_bytes: of a weight of the layers' products; embeddings, the LM head, norms and activations have 16 bits.
-    kv_number_bytes: of a cached key or value. tied: the LM head is the input embedding.
+    kv_number_bytes: of a cached key or value. tied: the LM head is the input embedding. windowed: how many layers
+    attend to the last `window` tokens only, and keep no others.
     Biases of projections and norms inside attention are not counted: they are below 0.01 % of the weights.
     """
 
@@ -22,6 +23,8 @@ class ModelShape:
     number_bytes: float = field(default=2, kw_only=True)
     kv_number_bytes: int = field(default=2, kw_only=True)
     tied: bool = field(default=False, kw_only=True)
+    windowed: int = field(default=0, kw_only=True)
+    window: int = field(default=0, kw_only=True)
 
     @property
     def qkv_width(self) -> int:
@@ -29,8 +32,8 @@ class ModelShape:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Key and value of every layer."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * self.kv_number_bytes
+        """Key and value of every layer that keeps them; what a window keeps does not grow, and is not counted."""
+        return 2 * (self.layers - self.windowed) * self.kv_heads * self.head_dim * self.kv_number_bytes
 
     @property
     def mlp_weights(self) -> int:
@@ -72,12 +75,25 @@ class ModelShape:
 class MixtureShape(ModelShape):
     """A decoder whose MLPs are mixtures: a token goes to `chosen` of `experts` gated MLPs of `intermediate` width.
 
-    shared: width of an MLP beside them that all tokens go through; 0: there is none.
+    shared: width of an MLP beside them that all tokens go through; 0: there is none. expert_number_bytes: of a weight
+    of an expert; None: as of other weights.
     """
 
     experts: int
     chosen: int
     shared: int = field(default=0, kw_only=True)
+    expert_number_bytes: float | None = field(default=None, kw_only=True)
+
+    @property
+    def bytes_of_expert_weights(self) -> float:
+        """A weight of an expert."""
+        return self.number_bytes if self.expert_number_bytes is None else self.expert_number_bytes
+
+    @property
+    def read_bytes(self) -> int:
+        """As of a dense decoder, where experts have weights of another size."""
+        chosen = 3 * self.layers * self.chosen * self.hidden * self.intermediate
+        return super().read_bytes + int((self.bytes_of_expert_weights - self.number_bytes) * chosen)
 
     @property
     def mlp_weights(self) -> int:
@@ -86,7 +102,7 @@ class MixtureShape(ModelShape):
     @property
     def expert_bytes(self) -> int:
         """Weights of one expert of one layer."""
-        return int(self.number_bytes * 3 * self.hidden * self.intermediate)
+        return int(self.bytes_of_expert_weights * 3 * self.hidden * self.intermediate)
 
     @property
     def weight_bytes(self) -> int:

@@ -22,10 +22,14 @@ def batch_s(batch, coefficients):
     return seconds
 
 
-def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
+def beside(batches: np.ndarray) -> dict[str, np.ndarray]:
+    """What a_m and b_m are of, float64[n] each."""
     prefills = batches["prefill_requests"] > 0
-    more = {"a_m": prefills * batches["decode_cached_tokens"], "b_m": prefills * batches["decode_requests"]}
-    return piecewise.fit_terms(batches, duration_s, more)
+    return {"a_m": prefills * batches["decode_cached_tokens"], "b_m": prefills * batches["decode_requests"]}
+
+
+def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
+    return piecewise.fit_terms(batches, duration_s, beside(batches))
 
 
 FORM = LatencyForm(

@@ -26,6 +26,10 @@ MIXED = {
     "a_p": 1e-9, "b_p": 2e-9, "f_p": 1e-4, "a_d": 4e-8, "f_d": 2e-4, "a_m": 5e-8, "b_m": 1e-5, "t_c": 1e-3,
     "knots_tokens": [1.0, 101.0, 201.0], "base_s": [0.01, 0.01, 0.03],
 }  # fmt: skip
+REQUESTS = {
+    "a_p": 1e-9, "b_p": 2e-9, "f_p": 1e-4, "a_d": 4e-8, "f_d": 2e-4, "a_m": 5e-8, "b_m": 1e-5, "t_r": 3e-5, "t_c": 1e-3,
+    "knots_tokens": [1.0, 101.0, 201.0], "base_s": [0.01, 0.01, 0.03],
+}  # fmt: skip
 TABLE = {
     "t_c": 1e-3, "tokens": [1.0, 11.0, 21.0], "cached_tokens": [0.0, 100.0],
     "table_s": [0.01, 0.02, 0.03, 0.05, 0.04, 0.10],
@@ -38,8 +42,8 @@ ROOFLINE = {
     "compute_efficiency": 0.5, "prefix_efficiency": 0.25, "memory_efficiency": 0.8, "t_c": 1e-3,
 }  # fmt: skip
 VALUES = {
-    "linear": LINEAR, "piecewise": PIECEWISE, "piecewise-mixed": MIXED, "polynomial": POLYNOMIAL, "roofline": ROOFLINE,
-    "slowest": SLOWEST, "table": TABLE,
+    "linear": LINEAR, "piecewise": PIECEWISE, "piecewise-mixed": MIXED, "piecewise-requests": REQUESTS,
+    "polynomial": POLYNOMIAL, "roofline": ROOFLINE, "slowest": SLOWEST, "table": TABLE,
 }  # fmt: skip
 
 
@@ -365,3 +369,15 @@ def test_decodes_cost_more_beside_prefills_by_hand():
     both = {"prefills": [(50, 10)], "decodes": [100, 300]}
     more = seconds("piecewise-mixed", **both) - seconds("piecewise", **both)
     assert more == pytest.approx(5e-8 * 400 + 2 * 1e-5)
+
+
+def test_cpu_time_of_each_request_by_hand():
+    both = {"prefills": [(50, 10)], "decodes": [100, 300]}
+    assert seconds("piecewise-requests", **both) - seconds("piecewise-mixed", **both) == pytest.approx(3 * 3e-5)
+    for name in ("piecewise", "piecewise-mixed", "piecewise-requests"):
+        model = LatencyModel.from_values(name, VALUES[name])
+        longer = model.plus_per_request(1e-4)
+        for batch, requests in ((batch_of(**both), 3), (batch_of(decodes=[5] * 7), 7)):
+            assert longer.evaluate(batch) - model.evaluate(batch) == pytest.approx(requests * 1e-4)
+    with pytest.raises(ProfileError, match="form 'table' has no time of a request"):
+        LatencyModel.from_values("table", TABLE).plus_per_request(1e-4)

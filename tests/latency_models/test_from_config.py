@@ -9,8 +9,10 @@ import pytest
 from servegym.errors import ProfileError
 from servegym.latency_models.building import from_config
 from servegym.latency_models.building.ascend_points import decodes, prefills
+from servegym.latency_models.building.data_sheet import DataSheet
 from servegym.latency_models.building.gpus import gpu, gpus
 from servegym.latency_models.building.huggingface import Model, model_of, read_model
+from servegym.latency_models.building.product_devices import decoder
 from servegym.latency_models.building.shapes import LLAMA_3_8B, LLAMA_3_70B, QWEN3_30B_A3B, MixtureShape, ModelShape
 from servegym.latency_models.building.specifications import device
 from servegym.latency_models.profile import error_class, load_profile, parse_profile
@@ -46,7 +48,7 @@ def test_shapes_of_configs():
     ("quantisation", "precision"),
     [
         (None, "bf16"), ({"quant_method": "fp8"}, "fp8"), ({"quant_method": "awq", "bits": 4}, "int4"),
-        ({"quant_method": "mxfp4"}, "int4"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8-block"),
         ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 8, "type": "float"}}}},
          "fp8"),
         ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4, "type": "int"}}}},
@@ -207,3 +209,44 @@ def test_error_classes_of_what_ships():
     assert error_class(load_profile("h100-llama3-8b")) == "tables"
     assert error_class(load_profile("ascend910b-qwen2-7b")) == "roofline"
     assert all(np.isfinite(one.chip.memory_bytes_per_s) and one.source for one in gpus().values())
+
+
+def test_experts_of_four_bits_beside_weights_of_sixteen():
+    model = model_of(MIXTRAL | {"quantization_config": {"quant_method": "mxfp4"}}, "m")
+    weights = 3 * 4096 * 14336
+    assert model.precision == "mxfp4"
+    assert model.shape.expert_bytes == int(weights * 4.25 / 8)
+    assert MIXTRAL_SHAPE.weight_bytes - model.shape.weight_bytes == 32 * 8 * (2 * weights - model.shape.expert_bytes)
+    with pytest.raises(ProfileError, match="mxfp4 is one of experts"):
+        model_of(CONFIG, "m", "mxfp4")
+
+
+def test_layers_with_a_window_keep_and_attend_to_no_more(no_data):
+    half = ["sliding_attention", "full_attention"] * 16
+    windowed = model_of(CONFIG | {"sliding_window": 128, "layer_types": half}, "m")
+    assert windowed.left_out == ()
+    assert windowed.shape.kv_bytes_per_token == LLAMA_3_8B.kv_bytes_per_token / 2
+    whole, within = (
+        decoder(DataSheet(gpu("h100").chip, 1e15), gpu("h100").chip, shape) for shape in (LLAMA_3_8B, windowed.shape)
+    )
+    requests = np.ones(2)
+    short, long = (np.array([length, length]) for length in (100.0, 10_000.0))
+    assert within.decode_attention_s(requests, short) == pytest.approx(whole.decode_attention_s(requests, short))
+    mean = (whole.decode_attention_s(requests, long) + whole.decode_attention_s(requests, 0 * long + 128)) / 2
+    assert within.decode_attention_s(requests, long) == pytest.approx(mean)
+    assert (within.prefill_attention_s(requests, long) < 0.52 * whole.prefill_attention_s(requests, long)).all()
+    assert within.cached_slope_s == whole.cached_slope_s / 2
+
+
+@needs_data
+def test_routing_that_is_skewed():
+    (even, _), (skewed, document) = (built("h100", MIXTRAL_SHAPE, 2, skew=skew) for skew in (0.0, 1.01))
+    assert document["name"].endswith("-skew1.01-tp2")
+    assert "--expert-skew 1.01" in document["provenance"]["command"]
+    assert skewed.device.evaluate(prefills(1, 8192))[0] > 1.01 * even.device.evaluate(prefills(1, 8192))[0]
+    _, document = built("h100", MIXTRAL_SHAPE, 2, by="roofline", skew=1.01)
+    assert "evenly, whatever the skew" in document["error"]["statement"]
+    with pytest.raises(ProfileError, match="no experts with a skew of 3"):
+        built("h100", MIXTRAL_SHAPE, 2, skew=3.0)
+    with pytest.raises(ProfileError, match="the model has no experts"):
+        built("h100", LLAMA_3_8B, skew=1.01)

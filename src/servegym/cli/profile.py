@@ -228,12 +228,17 @@ def from_config(
     ] = 1,
     precision: Annotated[
         str | None,
-        typer.Option(metavar="bf16|fp8|int4", help="Weights of the layers.", show_default="the config's",
-                     rich_help_panel=options.WHAT),
+        typer.Option(metavar="NAME", help="Weights of the layers: bf16, fp8, fp8-block, int4, or mxfp4 (experts only).",
+                     show_default="the config's", rich_help_panel=options.WHAT),
     ] = None,
     kv_precision: Annotated[
         str, typer.Option(metavar="bf16|fp8", help="Cached keys and values.", rich_help_panel=options.WHAT)
     ] = "bf16",
+    expert_skew: Annotated[
+        float,
+        typer.Option(min=0.0, metavar="ALPHA", help="Power law by which tokens choose experts, as tables have it: 1.01 "
+                     "or 1.2; 0: evenly.", rich_help_panel=options.WHAT),
+    ] = 0.0,
     by: Annotated[
         str | None,
         typer.Option(metavar="tables|roofline", help="What the times rest on.",
@@ -271,7 +276,14 @@ def from_config(
         raise ServegymError(f"--by {by} is not known; there is {building.TABLES} and {building.ROOFLINE}")
     model = read_model(config, precision, kv_precision)
     document = building.build(
-        gpu_named(gpu), model, tp, ep, by, cpu_overhead_s=cpu_overhead_ms * 1e-3, utilisation_percent=100 * utilisation
+        gpu_named(gpu),
+        model,
+        tp,
+        ep,
+        by,
+        cpu_overhead_s=cpu_overhead_ms * 1e-3,
+        utilisation_percent=100 * utilisation,
+        skew=expert_skew,
     )
     made = parse_profile(document, document["name"])
     path = out or Path(f"{document['name']}.json")

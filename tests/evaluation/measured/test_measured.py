@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from servegym.errors import ProfileError, WorkloadError
-from servegym.evaluation.measured import page, runs
+from servegym.evaluation.measured import client_side, page, runs
 from servegym.evaluation.measured.engine_terms import ASYNCHRONOUS, SYNCHRONOUS, EngineTerms, default_terms
 from servegym.evaluation.measured.figures import METRICS, STATISTICS, compare, figures_of, headline, peers
 from servegym.evaluation.measured.plot import plot
@@ -141,11 +141,18 @@ def made_up_errors():
     return table.assign(gpu="H100", model="m", overloaded=table["run"] == "isim-c")
 
 
-def test_tables_of_the_page(tmp_path):
+def test_tables_of_the_page(own, tmp_path):
     errors = made_up_errors()
     assert headline(errors[errors["case"] == HEADLINE]) == dict.fromkeys(METRICS, 4.0)
     assert "4.0 / 4.0 / 4.0 | 6 / 6 / 15 | met" in page.verdicts(errors)
     assert "| 2, lss-b | -4.0 / -4.0 | ITL 2 / TTFT 5 | missed |" in page.verdicts(errors)
+    run = runs.read_own(own, 128, 2048)
+    judged = [
+        client_side.Judged(replace(run, name=name), 0.008, {}, dict.fromkeys(METRICS, 1.0))
+        for name in ("isim-a", "isim-c")
+    ]
+    beside = "those over HTTP with the client's side fitted to other models | 1.0 / 1.0 / 1.0 | 6 / 6 / 15 | met |"
+    assert f"| 3, 3 runs, {beside}" in page.verdicts(errors, judged)
     assert "isim-c" not in page.by_run(errors, False) and "isim-c" in page.by_run(errors, True)
     published = pd.DataFrame({"run": "isim-a", "stage": "all", "simulator": "s", "metric": ["e2e_mean", "ttft_mean"],
                               "error_percent": [-50.0, 60.0]})  # fmt: skip
