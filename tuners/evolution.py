@@ -20,6 +20,7 @@ from servegym.errors import TrainingError
 from servegym.evaluation.running import Runner
 from servegym.tuners.config import TrainingConfig, from_plain
 from servegym.tuners.decision_head import BaseBias
+from servegym.tuners.generations import evolve
 from servegym.tuners.outcome import Progress
 from servegym.tuners.problem import Problem, problem_of
 from servegym.tuners.runs import RunFolder

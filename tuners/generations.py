@@ -1,8 +1,8 @@
-"""Generations: candidates of a search, each a compiled policy, serve whole scenarios; what they gain is told the search.
+"""Generations: candidates of a search, each a compiled policy, serve whole scenarios, and it is told what they gain.
 
 In each generation all candidates serve the same scenarios, drawn anew for it, so that they differ only by their
-decisions. Only the order of the candidates counts, so they need not be compared with the base. The best of the search is
-validated now and then; training returns the best by validation.
+decisions. Only the order of the candidates counts, so they need not be compared with the base. The best of the search
+is validated now and then; training returns the best by validation.
 """
 
 from __future__ import annotations
