@@ -93,6 +93,8 @@ def parsed(text: str) -> Expression:
         raise PolicyError(f"formula: {len(text)} characters; there should be {LONGEST_TEXT} at most")
     try:
         expression = _of(ast.parse(text.strip(), mode="eval").body)
+    except PolicyError:
+        raise
     except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
         raise PolicyError(f"formula: {text:.60} cannot be read ({getattr(error, 'msg', None) or error})") from None
     if expression.size > MOST_NODES:
