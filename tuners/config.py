@@ -18,7 +18,7 @@ from servegym.errors import TrainingError
 
 SHIPPED = "servegym.tuners.configs"
 NAMESPACE = "servegym:"
-ALGORITHMS = ("ppo", "maskable-ppo", "sac", "cma", "bc")
+ALGORITHMS = ("ppo", "maskable-ppo", "sac", "cma", "bc", "symbolic")
 FIRST_VALIDATION_SEED = 900_000  # of the train split's seeds; those of training begin at `seed`
 
 

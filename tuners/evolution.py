@@ -1,8 +1,4 @@
-"""Evolution: CMA-ES over the weights of a network, each candidate a compiled policy with which whole scenarios are run.
-
-In each generation all candidates serve the same scenarios, drawn anew for it, so that they differ only by their
-decisions. Only the order of the candidates counts, so they need not be compared with the base. The mean of the search
-is validated now and then; training returns the best by validation.
+"""Evolution: CMA-ES over the weights of a network, generation by generation (generations.py); its best is the mean.
 
 Hansen and Ostermeier, "Completely Derandomized Self-Adaptation in Evolution Strategies", 2001; with many weights Ros
 and Hansen, "A Simple Modification in CMA-ES Achieving Linear Time and Space Complexity", 2008; both by the library
@@ -12,9 +8,6 @@ cmaes.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +17,13 @@ from servegym.baselines.learned.artifact import load
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.baselines.learned.network import Network, Shape
 from servegym.errors import TrainingError
-from servegym.evaluation.running import Runner, ThreadRunner, results_of
-from servegym.simulator.front import has_arrived
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.evaluation.running import Runner
 from servegym.tuners.config import TrainingConfig, from_plain
-from servegym.tuners.decision_head import BaseBias, DecisionHead
-from servegym.tuners.outcome import Progress, State, Stopped, finish
+from servegym.tuners.decision_head import BaseBias
+from servegym.tuners.generations import evolve
+from servegym.tuners.outcome import Progress
 from servegym.tuners.problem import Problem, problem_of
 from servegym.tuners.runs import RunFolder
-from servegym.tuners.validation import Judge
 
 ALL, SLOT = "all", "slot"
 FULL_COVARIANCE = 300  # weights up to which CMA-ES learns how they go together; of more, each by itself
@@ -107,12 +96,21 @@ class Search:
         self.optimizer.tell([(numbers, -float(score)) for numbers, score in zip(self.asked, scores, strict=True)])
 
     @property
-    def mean(self) -> Network:
+    def best(self) -> Network:
+        """The mean of the search."""
         return self._network(self.optimizer.mean)
 
     @property
     def step(self) -> float:
         return float(self.optimizer._sigma)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.step < SMALLEST_STEP
+
+    def said(self) -> dict[str, Any]:
+        """For the curve."""
+        return {"step_size": self.step}
 
     def _network(self, numbers: np.ndarray) -> Network:
         weights = self.start.copy()
@@ -172,35 +170,6 @@ def start_of(problem: Problem) -> Network:
     return network
 
 
-def tdg_ratio(scenario: Scenario) -> float:
-    """Gain over ideal gain of a whole run, without the rest of what a `Result` says."""
-    simulation = Simulation(scenario)
-    arrays = simulation.run().arrays
-    arrived = has_arrived(arrays)
-    return float(arrays.status[0].gain / scenario.gain.ideal(scenario.workload.table)[arrived].sum())
-
-
-def tdg_ratio_of(runs: Sequence[Scenario], index: int) -> float:
-    """`tdg_ratio` of one of some scenarios. (They are sent to where they are run once, all of them.)"""
-    return tdg_ratio(runs[index])
-
-
-def scores_of(
-    head: DecisionHead, policies: Sequence[Policy], scenarios: Sequence[Scenario], runner: Runner
-) -> np.ndarray:
-    """float64[policies]: mean TDG ratio over the scenarios."""
-    runs = [head.placed(scenario, policy) for policy in policies for scenario in scenarios]
-    ratios = np.array(results_of(runner, functools.partial(tdg_ratio_of, runs), range(len(runs))))
-    return ratios.reshape(len(policies), len(scenarios)).mean(axis=1)
-
-
-def scenarios_of(problem: Problem, generation: int, count: int) -> list[Scenario]:
-    """Those of a generation: of seeds of their own, from the training's on."""
-    config, first = problem.config, problem.config.seed + generation * count
-    room = config.validation.first_seed  # the seeds from there on are for validation
-    return [problem.source(np.random.default_rng(seed % room)) for seed in range(first, first + count)]
-
-
 def train(
     config: TrainingConfig,
     out: str | Path,
@@ -215,83 +184,8 @@ def train(
     are served, None: in threads, one a core; what is learned is the same wherever. Raises TrainingError for what cannot
     be trained, PolicyError for a policy to start from that cannot be read, Stopped after Ctrl-C.
     """
-    settings, problem, folder = EvolutionConfig.of(config), problem_of(config), RunFolder(out)
-    found = folder.last_checkpoint() if resume else None
-    run = found[1]["run"] if found else Evolution(Search(start_of(problem), settings, config.seed))
-    if not resume:
-        folder.begin(config)
-    try:
-        run.go_on(problem, settings, folder, runner or ThreadRunner(), progress)
-    except KeyboardInterrupt:
-        raise Stopped(run.steps) from None
-    return finish(problem, folder, run.state)
-
-
-class Evolution:
-    """The state of a training, as a checkpoint holds it."""
-
-    def __init__(self, search: Search):
-        self.search, self.state = search, State()
-        self.generation = self.steps = 0
-
-    def go_on(
-        self,
-        problem: Problem,
-        settings: EvolutionConfig,
-        folder: RunFolder,
-        runner: Runner,
-        progress: Progress | None,
-    ) -> None:
-        """Generation by generation to the end of the budget."""
-        head, state = problem.head, self.state
-        judge = Judge(head, problem.source, problem.config.validation, runner)
-        begun_s = time.perf_counter() - state.elapsed_s
-        while True:
-            share = self._share_used(problem.config)
-            if share >= 1 or self._is_due(problem.config):
-                self._validate(problem, judge)
-                folder.write_curve(state.rows)
-            if progress is not None:
-                progress(min(share, 1.0), f"{self.steps:,} scenarios{self._said()}")
-            if share >= 1:
-                return
-            scenarios = scenarios_of(problem, self.generation, settings.scenarios)
-            policies = [head.policy(network) for network in self.search.candidates()]
-            self.search.learn(scores_of(head, policies, scenarios, runner))
-            self.generation += 1
-            self.steps += len(policies) * len(scenarios)
-            state.elapsed_s = time.perf_counter() - begun_s
-            folder.checkpoint(self.steps, {"run": self}, lambda draft: None)
-
-    def _share_used(self, config: TrainingConfig) -> float:
-        """Of the budget; 1 also where the search has come to an end."""
-        budget = config.budget
-        shares = [self.steps / budget.steps] if budget.steps else []
-        shares += [self.state.elapsed_s / (60 * budget.minutes)] if budget.minutes else []
-        return 1.0 if self.search.step < SMALLEST_STEP else max(shares)
-
-    def _is_due(self, config: TrainingConfig) -> bool:
-        every, rows = config.validation, self.state.rows
-        if not rows:
-            return True
-        minutes = self.state.elapsed_s / 60 - rows[-1]["minutes"]
-        by_time = every.every_minutes is not None and minutes >= every.every_minutes
-        return by_time or (every.every_steps is not None and self.steps - rows[-1]["steps"] >= every.every_steps)
-
-    def _validate(self, problem: Problem, judge: Judge) -> None:
-        """Judge the mean of the search; keep it if it is the best so far."""
-        state, network = self.state, self.search.mean
-        if state.rows and state.rows[-1]["steps"] == self.steps:
-            return
-        verdict = judge.judge(problem.head.policy(network))
-        is_best = state.best is None or verdict.policy > state.best_row["policy"]
-        row = {"steps": self.steps, "minutes": state.elapsed_s / 60, "generation": self.generation}
-        row |= {"step_size": self.search.step, **dataclasses.asdict(verdict), "is_best": is_best}
-        state.rows.append(row)
-        if is_best:
-            state.best, state.best_row = network, row
-
-    def _said(self) -> str:
-        row = self.state.rows[-1]
-        points, half = 100 * row["difference"], 100 * row["half_width"]
-        return f", {points:+.2f} ± {half:.2f} points of TDG ratio to the base"
+    settings, problem = EvolutionConfig.of(config), problem_of(config)
+    return evolve(
+        problem, lambda: Search(start_of(problem), settings, config.seed), problem.head.policy, settings.scenarios,
+        RunFolder(out), resume, progress, runner,
+    )  # fmt: skip

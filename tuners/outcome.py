@@ -32,15 +32,16 @@ class State:
 
     elapsed_s: float = 0.0
     rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # of the curve
-    best: Network | None = None
+    best: Any = None  # a network, or a formula
     best_row: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def finish(problem: Problem, folder: RunFolder, state: State) -> LearnedPolicy:
-    """Write the best policy, the picture and the summary."""
+def finish(problem: Problem, folder: RunFolder, state: State, policy: LearnedPolicy | None = None) -> LearnedPolicy:
+    """Write the best policy, the picture and the summary. policy: the best one; None: with the best network."""
     assert state.best is not None
     row = state.best_row
-    policy = save_policy(problem, state.best, folder.path / POLICY, **said_of(row))
+    policy = problem.head.policy(state.best) if policy is None else policy
+    save(policy, folder.path / POLICY, provenance(problem, **said_of(row)))
     title = f"{problem.config.name}: {problem.head.base.label} with what was learned upon it"
     plot_curve(state.rows, title, folder.path / PICTURE)
     last = state.rows[-1]
@@ -48,7 +49,8 @@ def finish(problem: Problem, folder: RunFolder, state: State) -> LearnedPolicy:
         {
             "training": problem.config.name, "algorithm": problem.config.algorithm,
             "environment": problem.config.environment, "base": problem.head.base.label,
-            "steps": last["steps"], "minutes": state.elapsed_s / 60, "weights": problem.shape.count,
+            "steps": last["steps"], "minutes": state.elapsed_s / 60,
+            **({"weights": policy.network.shape.count} if policy.network else {"formula": policy.formula}),
             "best_at_steps": row["steps"], "validation": said_of(row)["validation"],
             "policy": str(folder.path / POLICY), "picture": str(folder.path / PICTURE),
         }

@@ -1,7 +1,8 @@
 """Expected gain: urgent requests by the gain still to be expected of them per second of work, the others by deadline.
 
 The rule of SlideBatching with another density. A request is worth what it will still earn in time, if its answer is as
-long as others were. One that has to catch up for longer than that is worth nothing, and goes last.
+long as others were, at the pace that there is room for. One that has to catch up for longer than that is worth nothing,
+and has what room is left.
 """
 
 import numpy as np
@@ -17,6 +18,7 @@ from servegym.simulator.types import EVICT_FOR_ALL, LEAVE_OUT
 URGENT, NORMAL, WORTHLESS = range(3)  # tiers
 HOPELESS = ("last", "leave-out")
 ALWAYS = HOPELESS.index("leave-out")
+ROUNDING = 1e-6  # tokens: of a mean that is kept while it runs
 LEAST_WORK_S = 1e-9  # so that work that takes no time is no division by 0
 
 P = Parameters(
@@ -26,8 +28,8 @@ P = Parameters(
               "has finished", 1, 2**20, "tokens", log=True),
     Parameter("deadlines", "early-first-token", "what later deadlines count from, for the scheduler alone",
               choices=DEADLINES, source="ProServe, section 2, footnote 2"),
-    Parameter("hopeless", "last", "who is worth nothing goes last, and is left out while somebody is urgent; or is "
-              "left out while anybody is worth something", choices=HOPELESS),
+    Parameter("hopeless", "last", "who is worth nothing goes last, in batches of eta, and is left out while somebody "
+              "is urgent; or is left out while anybody is worth something", choices=HOPELESS),
 )  # fmt: skip
 SCRATCH = Scratch("gain")  # expected, by position
 
@@ -40,51 +42,69 @@ def tokens_in_time(slack_s, gained_s, tokens):
     below 0 it loses. Token k, from 0 on, is in time iff slack + k gained > 0.
     """
     if gained_s > 0.0:
-        return tokens if slack_s > 0.0 else max(0.0, tokens - np.floor(-slack_s / gained_s) - 1.0)
+        if slack_s > 0.0:
+            return tokens
+        left = tokens - np.floor(-slack_s / gained_s) - 1.0
+        return left if left > ROUNDING else 0.0
     if slack_s <= 0.0:
         return 0.0
     return tokens if gained_s == 0.0 else min(tokens, np.ceil(-slack_s / gained_s))
 
 
 @kernel
-def expected_gain_of(request, slack_s, eta_s, tokens):
-    """What a request will still earn, if it runs from now on: it has a token in each batch, every eta."""
-    gain = request.decode_token_gain * tokens_in_time(slack_s, request.token_interval_s - eta_s, tokens)
+def expected_gain_of(request, slack_s, pace_s, tokens):
+    """What a request will still earn, if it runs from now on and has a token every pace_s."""
+    gain = request.decode_token_gain * tokens_in_time(slack_s, request.token_interval_s - pace_s, tokens)
     if request.emitted_tokens == 0 and slack_s > 0.0:
         gain += request.first_token_gain
     return gain
 
 
-@scheduler
-def expected_gain(context, ranks, limits):
-    p, now_s, estimator = P.read(context), context.now_s, context.estimator
-    requests, queue, groups = context.requests, context.queue, context.state.by_application
-    gains = SCRATCH.read(context).gain
-    constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
-    estimator.exec_s(requests, queue, estimator.coefficients, ranks)
-    total_s, budget_s, worthy = 0.0, np.inf, 0
-    for position in range(queue.shape[0]):
-        request, rank = requests[queue[position]], ranks[position]
-        rank.tier, rank.key = NORMAL, counted_deadline_s(request, p.deadlines) - now_s
-        group = groups[request.application]
+@kernel
+def write_gains(context, ranks, gains, constant_s, pace_s, p):
+    """gains[i]: what queue[i] will still earn at that pace; its key: the time to its deadline, s.
+
+    Of those who will earn something: how many, their work and the time to their first deadline (inf: none), s.
+    """
+    worthy, work_s, least_s = 0, 0.0, np.inf
+    for position in range(context.queue.shape[0]):
+        request, rank = context.requests[context.queue[position]], ranks[position]
+        group = context.state.by_application[request.application]
         tokens = group.mean_output_tokens if group.finished > 0 else p.output_tokens
-        gains[position] = expected_gain_of(request, rank.key - rank.exec_s - constant_s, p.eta, tokens)
+        rank.key = counted_deadline_s(request, p.deadlines) - context.now_s
+        gains[position] = expected_gain_of(request, rank.key - rank.exec_s - constant_s, pace_s, tokens)
         if gains[position] > 0.0:
             worthy += 1
-            total_s += rank.exec_s
-            budget_s = min(budget_s, rank.key)
-    least_s = budget_s  # to a deadline, of those that are worth something
-    limits.time_budget_s = budget_s = max(budget_s if worthy > 0 else 0.0, p.eta)
+            work_s += rank.exec_s
+            least_s = min(least_s, rank.key)
+    return worthy, work_s, least_s
+
+
+@scheduler
+def expected_gain(context, ranks, limits):
+    p, estimator, n = P.read(context), context.estimator, context.queue.shape[0]
+    gains = SCRATCH.read(context).gain
+    constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
+    estimator.exec_s(context.requests, context.queue, estimator.coefficients, ranks)
+    worthy, work_s, least_s = write_gains(context, ranks, gains, constant_s, p.eta, p)
+    # A batch is as short as the work of those allows who are worth something however long it is: where there is room,
+    # who is late catches up faster.
+    if constant_s + work_s < p.eta:
+        worthy, work_s, least_s = write_gains(context, ranks, gains, constant_s, constant_s + work_s, p)
+    limits.time_budget_s = budget_s = max(least_s if worthy > 0 else 0.0, p.eta)
     limits.evict_for = EVICT_FOR_ALL
     # Urgent is what the work that is worth something could make late: ProServe's phi_a (Eq. 8).
     share = budget_s / (budget_s - constant_s) if constant_s < budget_s < np.inf else 1.0
-    bound_s = np.inf if budget_s <= constant_s else p.gamma * (share * total_s)
+    bound_s = np.inf if budget_s <= constant_s else p.gamma * (share * work_s)
     leaves_out = worthy > 0 and (p.hopeless == ALWAYS or least_s < bound_s)
-    for position in range(queue.shape[0]):
+    if worthy < n and not leaves_out:
+        limits.time_budget_s = p.eta  # so that nobody who comes waits for the hopeless any longer
+    for position in range(n):
         rank, gain = ranks[position], gains[position]
-        if gain == 0.0:
+        rank.tier = NORMAL
+        if not gain > 0.0:
             rank.tier = LEAVE_OUT if leaves_out else WORTHLESS
-        elif gain > 0.0 and rank.key < bound_s:
+        elif rank.key < bound_s:
             rank.tier, rank.key = URGENT, -gain / max(rank.exec_s, LEAST_WORK_S)
 
 

@@ -75,6 +75,17 @@ def test_hopeless_requests_go_behind_those_that_can_be_in_time():
     assert first_of(late, long, **ALL) == 1
 
 
+def test_where_there_is_room_who_is_late_catches_up_faster():
+    # 1.5 s late, and a batch of eta gains 1/16 s: worth nothing. Alone a batch lasts t_c and gains 5/16: 5 are late.
+    late = state(1, ttft_slo_s=1.25, arrival_s=-1.5, tpot_slo_s=0.5625, first_token_gain=6.0)
+    assert ranks(late, **ALL) == [(0, pytest.approx(-5 / 1))]
+    # Beside 1/8 s of work that is in time however long batches are they last 3/8 s and gain 3/16: 9 are late.
+    late, sure, model = late | {"arrival_s": -2.375}, state(1, ttft_slo_s=10), linear(c_p=0.125, b_d=0.125, t_c=0.25)
+    assert ranks(late, sure, model=model, **ALL)[0] == (0, pytest.approx(-1 / 0.125))
+    # Beside 1 s of it, eta.
+    assert ranks(late, sure | {"prompt_tokens": 8}, model=model, **ALL)[0][0] == LEAVE_OUT
+
+
 def test_with_a_ttlt_slo_what_comes_before_it_counts():
     # Slack 8 - 4.25 s, and a token takes 0.5 s: the eighth is out 0.25 s before.
     prompt = state(4, ttlt_slo_s=8.0, first_token_gain=1.0)
@@ -131,7 +142,10 @@ def test_who_is_worth_nothing_is_left_out_while_somebody_is_urgent():
 def test_where_nobody_is_urgent_it_goes_last_or_is_left_out_all_the_same():
     late, far = state(4, ttft_slo_s=4, arrival_s=-300.0, tpot_slo_s=1.5), state(4, ttft_slo_s=100, tpot_slo_s=1.5)
     assert ranks(late, far) == [(2, -296.0), (1, 100.0)]
-    assert formed(policy(), late, far, model=MODEL).batch == [(1, 4), (0, 4)]
+    assert formed(policy(), late, far, model=linear(c_p=0.03125, b_d=1, t_c=0.25)).batch == [(1, 4), (0, 4)]
+    # In batches of eta, not until the next deadline in 100 s: so long would wait who comes meanwhile.
+    assert ranked(policy(), late, far, model=MODEL).limits.time_budget_s == 0.5
+    assert ranked(policy(hopeless="leave-out"), late, far, model=MODEL).limits.time_budget_s == 100.0
     assert ranks(late, far, hopeless="leave-out") == [(LEAVE_OUT, -296.0), (1, 100.0)]
     # By themselves they are served by deadline.
     for hopeless in ("last", "leave-out"):

@@ -21,7 +21,7 @@ from servegym.baselines.learned.artifact import load
 from servegym.baselines.learned.network import Network, Shape
 from servegym.errors import TrainingError
 from servegym.simulator.simulation import Simulation
-from servegym.tuners import evolution
+from servegym.tuners import evolution, generations
 from servegym.tuners.config import BudgetConfig, NetworkConfig, TrainingConfig, ValidationConfig, to_text
 from servegym.tuners.decision_head import BaseBias
 from servegym.tuners.problem import problem_of
@@ -56,7 +56,7 @@ def test_it_begins_with_the_decisions_of_the_base(environment):
     config = config_of(environment, network=NetworkConfig(hidden=(5, 3), base_bias=1.5))
     problem = problem_of(config)
     policy = problem.head.policy(evolution.start_of(problem))
-    for scenario in evolution.scenarios_of(problem, 0, 3):
+    for scenario in generations.scenarios_of(problem, 0, 3):
         ours, base = (Simulation(problem.head.placed(scenario, one)).run() for one in (policy, None))
         assert ours.arrays.outcomes.tobytes() == base.arrays.outcomes.tobytes()
 
@@ -77,7 +77,7 @@ def test_of_a_shared_network_the_part_of_the_whole_can_be_left_alone():
     search = evolution.Search(evolution.start_of(problem), settings, 0)
     whole = problem.shape.whole
     for network in search.candidates():
-        (weight, _), (start, _) = network.layers[0], search.mean.layers[0]
+        (weight, _), (start, _) = network.layers[0], search.best.layers[0]
         assert (weight[:, :whole] == start[:, :whole]).all()
         assert (weight[:, whole:] != start[:, whole:]).all()
     with pytest.raises(TrainingError, match="should be 'all'"):
@@ -92,7 +92,7 @@ def test_the_search_finds_the_best_weights(separable):
     for _ in range(150):
         networks = search.candidates()
         search.learn(np.array([-np.sum((network.weights.values - goal) ** 2) for network in networks]))
-    assert search.mean.weights.values == pytest.approx(goal, abs=0.01)
+    assert search.best.weights.values == pytest.approx(goal, abs=0.01)
 
 
 def test_training_writes_what_it_found(tmp_path):
@@ -104,7 +104,7 @@ def test_training_writes_what_it_found(tmp_path):
     assert rows[0]["difference"] == 0.0
     best = max(rows, key=lambda row: row["policy"])
     problem = problem_of(config_of())
-    verdict = evolution.Judge(problem.head, problem.source, problem.config.validation).judge(policy)
+    verdict = generations.Judge(problem.head, problem.source, problem.config.validation).judge(policy)
     assert verdict.policy == best["policy"]
     provenance = read_document(tmp_path / "policy.json")["provenance"]
     assert provenance["trained_on"]["traces"] == ["sharegpt"]

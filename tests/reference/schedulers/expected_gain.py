@@ -23,25 +23,30 @@ class ExpectedGain(SlideBatching):
         super().__init__(gamma=gamma, deadlines=deadlines, **options)
         self.output_tokens, self.leave_out = output_tokens, hopeless == "leave-out"
 
-    def in_time(self, r: Request, slack_s: float) -> float:
+    def in_time(self, r: Request, slack_s: float, pace_s: float) -> float:
         """Tokens expected in time."""
         group = self.engine.by_application[r.application]
         left = group.mean_output_tokens if group.outputs else self.output_tokens
         interval_s = r.tpot_slo_s if r.interactive else 0.0
-        gained_s = interval_s - self.floor_s
+        gained_s = interval_s - pace_s
         if slack_s > 0:
             return left if gained_s >= 0 else min(left, math.ceil(slack_s / -gained_s))
         if gained_s <= 0:
             return 0.0
-        return max(0.0, left - math.floor(-slack_s / gained_s) - 1)
+        caught_up = left - math.floor(-slack_s / gained_s) - 1
+        return caught_up if caught_up > 1e-6 else 0.0
 
-    def gain(self, r: Request, now_s: float) -> float:
+    def gain(self, r: Request, now_s: float, pace_s: float) -> float:
         slack_s = self.remain(r, now_s) - self.exec(r) - self.t_c
         first = r.weight_of(1) if r.emitted == 0 and slack_s > 0 else 0.0
-        return r.weight_of(2) * self.in_time(r, slack_s) + first
+        return r.weight_of(2) * self.in_time(r, slack_s, pace_s) + first
+
+    def pace_s(self, queue: list[Request], now_s: float) -> float:
+        sure = [r for r in queue if self.gain(r, now_s, self.floor_s) > 0]
+        return min(self.floor_s, self.t_c + sum(self.exec(r) for r in sure))
 
     def ranks(self, queue: list[Request], now_s: float) -> list[Rank]:
-        worthy = self.worthy(queue, now_s)
+        pace_s, worthy = self.pace_s(queue, now_s), self.worthy(queue, now_s)
         urgent = self.urgent(worthy, now_s, self.t_budget(worthy, now_s))
         hurried = {r.index for r, is_urgent in zip(worthy, urgent, strict=True) if is_urgent}
         there = {r.index for r in worthy}
@@ -49,16 +54,19 @@ class ExpectedGain(SlideBatching):
         ranks: list[Rank] = []
         for r in queue:
             if r.index in hurried:
-                ranks.append((0, -self.gain(r, now_s) / max(self.exec(r), 1e-9)))
+                ranks.append((0, -self.gain(r, now_s, pace_s) / max(self.exec(r), 1e-9)))
             else:
                 ranks.append((1 if r.index in there else others, self.remain(r, now_s)))
         return ranks
 
     def worthy(self, queue: list[Request], now_s: float) -> list[Request]:
-        return [r for r in queue if self.gain(r, now_s) > 0]
+        pace_s = self.pace_s(queue, now_s)
+        return [r for r in queue if self.gain(r, now_s, pace_s) > 0]
 
     def limits(self, queue: list[Request], now_s: float) -> Limits:
-        return Limits(time_budget_s=self.t_budget(self.worthy(queue, now_s), now_s), evict_for="all")
+        with_hopeless = any(tier == 2 for tier, _ in self.ranks(queue, now_s))
+        budget_s = self.floor_s if with_hopeless else self.t_budget(self.worthy(queue, now_s), now_s)
+        return Limits(time_budget_s=budget_s, evict_for="all")
 
     def decide(self, engine: Engine, now_s: float) -> Decision:
         decision = super().decide(engine, now_s)

@@ -1,0 +1,167 @@
+"""Generations: candidates of a search, each a compiled policy, serve whole scenarios, and it is told what they gain.
+
+In each generation all candidates serve the same scenarios, drawn anew for it, so that they differ only by their
+decisions. Only the order of the candidates counts, so they need not be compared with the base. The best of the search
+is validated now and then; training returns the best by validation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from servegym.baselines.learned.derived import LearnedPolicy
+from servegym.evaluation.running import Runner, ThreadRunner, results_of
+from servegym.simulator.front import has_arrived
+from servegym.simulator.policies import Policy
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
+from servegym.tuners.config import TrainingConfig
+from servegym.tuners.decision_head import DecisionHead
+from servegym.tuners.outcome import Progress, State, Stopped, finish
+from servegym.tuners.problem import Problem
+from servegym.tuners.runs import RunFolder
+from servegym.tuners.validation import Judge
+
+
+def tdg_ratio(scenario: Scenario) -> float:
+    """Gain over ideal gain of a whole run, without the rest of what a `Result` says."""
+    simulation = Simulation(scenario)
+    arrays = simulation.run().arrays
+    arrived = has_arrived(arrays)
+    return float(arrays.status[0].gain / scenario.gain.ideal(scenario.workload.table)[arrived].sum())
+
+
+def tdg_ratio_of(runs: Sequence[Scenario], index: int) -> float:
+    """`tdg_ratio` of one of some scenarios. (They are sent to where they are run once, all of them.)"""
+    return tdg_ratio(runs[index])
+
+
+def scores_of(
+    head: DecisionHead, policies: Sequence[Policy], scenarios: Sequence[Scenario], runner: Runner
+) -> np.ndarray:
+    """float64[policies]: mean TDG ratio over the scenarios."""
+    runs = [head.placed(scenario, policy) for policy in policies for scenario in scenarios]
+    ratios = np.array(results_of(runner, functools.partial(tdg_ratio_of, runs), range(len(runs))))
+    return ratios.reshape(len(policies), len(scenarios)).mean(axis=1)
+
+
+def scenarios_of(problem: Problem, generation: int, count: int) -> list[Scenario]:
+    """Those of a generation: of seeds of their own, from the training's on."""
+    config, first = problem.config, problem.config.seed + generation * count
+    room = config.validation.first_seed  # the seeds from there on are for validation
+    return [problem.source(np.random.default_rng(seed % room)) for seed in range(first, first + count)]
+
+
+class Candidates(Protocol):
+    """A search that evolution can do: it is asked for candidates and told how good they were. It can be pickled."""
+
+    def candidates(self) -> Sequence[Any]: ...
+
+    def learn(self, scores: np.ndarray) -> None: ...
+
+    @property
+    def best(self) -> Any: ...
+
+    @property
+    def has_ended(self) -> bool: ...
+
+    def said(self) -> dict[str, Any]: ...
+
+
+def evolve(
+    problem: Problem,
+    search: Callable[[], Candidates],
+    policy_of: Callable[[Any], LearnedPolicy],
+    scenarios: int,
+    folder: RunFolder,
+    resume: bool,
+    progress: Progress | None,
+    runner: Runner | None,
+) -> LearnedPolicy:
+    """`train`, with any search, whose candidates are policies by policy_of. scenarios: of a generation."""
+    found = folder.last_checkpoint() if resume else None
+    run = found[1]["run"] if found else Evolution(search())
+    if not resume:
+        folder.begin(problem.config)
+    try:
+        run.go_on(problem, policy_of, scenarios, folder, runner or ThreadRunner(), progress)
+    except KeyboardInterrupt:
+        raise Stopped(run.steps) from None
+    return finish(problem, folder, run.state, policy_of(run.state.best))
+
+
+class Evolution:
+    """The state of a training, as a checkpoint holds it."""
+
+    def __init__(self, search: Candidates):
+        self.search, self.state = search, State()
+        self.generation = self.steps = 0
+
+    def go_on(
+        self,
+        problem: Problem,
+        policy_of: Callable[[Any], LearnedPolicy],
+        count: int,
+        folder: RunFolder,
+        runner: Runner,
+        progress: Progress | None,
+    ) -> None:
+        """Generation by generation, of `count` scenarios each, to the end of the budget."""
+        head, state = problem.head, self.state
+        judge = Judge(head, problem.source, problem.config.validation, runner)
+        begun_s = time.perf_counter() - state.elapsed_s
+        while True:
+            share = self._share_used(problem.config)
+            if share >= 1 or self._is_due(problem.config):
+                self._validate(policy_of, judge)
+                folder.write_curve(state.rows)
+            if progress is not None:
+                progress(min(share, 1.0), f"{self.steps:,} scenarios{self._said()}")
+            if share >= 1:
+                return
+            scenarios = scenarios_of(problem, self.generation, count)
+            policies = [policy_of(candidate) for candidate in self.search.candidates()]
+            self.search.learn(scores_of(head, policies, scenarios, runner))
+            self.generation += 1
+            self.steps += len(policies) * len(scenarios)
+            state.elapsed_s = time.perf_counter() - begun_s
+            folder.checkpoint(self.steps, {"run": self}, lambda draft: None)
+
+    def _share_used(self, config: TrainingConfig) -> float:
+        """Of the budget; 1 also where the search has come to an end."""
+        budget = config.budget
+        shares = [self.steps / budget.steps] if budget.steps else []
+        shares += [self.state.elapsed_s / (60 * budget.minutes)] if budget.minutes else []
+        return 1.0 if self.search.has_ended else max(shares)
+
+    def _is_due(self, config: TrainingConfig) -> bool:
+        every, rows = config.validation, self.state.rows
+        if not rows:
+            return True
+        minutes = self.state.elapsed_s / 60 - rows[-1]["minutes"]
+        by_time = every.every_minutes is not None and minutes >= every.every_minutes
+        return by_time or (every.every_steps is not None and self.steps - rows[-1]["steps"] >= every.every_steps)
+
+    def _validate(self, policy_of: Callable[[Any], LearnedPolicy], judge: Judge) -> None:
+        """Judge the best of the search; keep it if it is the best so far."""
+        state, found = self.state, self.search.best
+        if state.rows and state.rows[-1]["steps"] == self.steps:
+            return
+        verdict = judge.judge(policy_of(found))
+        is_best = state.best is None or verdict.policy > state.best_row["policy"]
+        row = {"steps": self.steps, "minutes": state.elapsed_s / 60, "generation": self.generation}
+        row |= {**self.search.said(), **dataclasses.asdict(verdict), "is_best": is_best}
+        state.rows.append(row)
+        if is_best:
+            state.best, state.best_row = found, row
+
+    def _said(self) -> str:
+        row = self.state.rows[-1]
+        points, half = 100 * row["difference"], 100 * row["half_width"]
+        return f", {points:+.2f} ± {half:.2f} points of TDG ratio to the base"
