@@ -6,7 +6,7 @@ budget      the time budget of the batch, times (7/6)^b above 0 and (9/5)^b belo
             0.9 of the smallest TPOT SLO has 0.5 to 1.05 of it
 giving up   above 0: requests worth less than that (`observations.worth`) are left out, as long as another is worth as much
 chunk       above 0: of one prompt at most 2^(-4c) of what could be computed in the time budget
-victims     above 0: requests worth less than that give up their memory first, and to newcomers too
+victims     above 0: of requests that the base would take memory from alike, those worth less than that give it up first
 scores      a request moves forward by s slots' worth of places in the base's order among those in slots
 """
 
@@ -28,13 +28,14 @@ from servegym.simulator.compilation import allocating_kernel, kernel, specialise
 from servegym.simulator.policies import Policy
 from servegym.simulator.requests import is_decoding, left_of
 from servegym.simulator.signatures import scheduler, victims
-from servegym.simulator.types import EVICT_FOR_ALL, LEAVE_OUT
+from servegym.simulator.types import LEAVE_OUT
 
 NAMES = ("budget", "giving_up", "chunk", "victims")
 BUDGET, GIVING_UP, CHUNK, VICTIMS = range(len(NAMES))
 CONTROLS = len(NAMES)
 LONGEST, SHORTEST = 7 / 6, 5 / 9  # factors on the time budget
 HALVINGS = 4.0  # of a chunk
+FARTHEST = np.int64(2**61 - 1)  # tier, so that twice that is a number yet
 
 
 @kernel
@@ -82,8 +83,6 @@ def set_limits(context, ranks, limits, action):
     budget = clipped(action[BUDGET])
     if budget != 0.0 and 0.0 < limits.time_budget_s < np.inf:
         limits.time_budget_s *= LONGEST**budget if budget > 0.0 else SHORTEST**-budget
-    if action[VICTIMS] > 0.0:
-        limits.evict_for = EVICT_FOR_ALL
     if action[CHUNK] > 0.0 and limits.time_budget_s < np.inf:
         tokens, work_s = 0.0, 0.0
         for position in range(context.queue.shape[0]):
@@ -167,9 +166,10 @@ def scheduling_scheduler(context, ranks, limits):
 
 @victims
 def steered_victims(context, ranks, limits):
-    """Requests worth less than the action says give up their memory first; of their like those who wait do not take it.
+    """In each of the base's tiers requests worth less than the action says give up their memory first.
 
-    A newcomer that could take memory from one like it would lose it to the next, without end.
+    Only there: whom newcomers may take memory from stays as it is. Where an action could change that, requests would take
+    it from each other in turns.
     """
     base_victims(context, ranks, limits)
     numbers, requests, queue = context.parameters[PARAMETERS:], context.requests, context.queue
@@ -181,8 +181,7 @@ def steered_victims(context, ranks, limits):
     for position in range(queue.shape[0]):
         rank, request = ranks[position], requests[queue[position]]
         worth = worth_of(context, request, rank.exec_s, constant_s, tick_s)
-        rank.victim_tier = 2 * (worth < least or rank.tier >= LEAVE_OUT) + (request.blocks == 0)
-        rank.victim_key = rank.key
+        rank.victim_tier = 2 * min(max(rank.victim_tier, -FARTHEST), FARTHEST) + (worth < least)
 
 
 def made_of(base: Policy, template: object, name: str, weights: np.ndarray, memory: int, **more: object) -> LearnedPolicy:

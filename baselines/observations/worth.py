@@ -4,6 +4,7 @@ import numpy as np
 
 from servegym.baselines.deadlines import FROM_EARLY_FIRST_TOKEN, counted_deadline_s
 from servegym.baselines.observations.queue import offer
+from servegym.baselines.observations.scales import share
 from servegym.baselines.schedulers.expected_gain import expected_gain_of
 from servegym.simulator.compilation import kernel
 from servegym.simulator.ordering import sort
@@ -42,7 +43,7 @@ def worth_of(context, request, exec_s, constant_s, tick_s):
     possible = request.decode_token_gain * tokens
     if request.emitted_tokens == 0:
         possible += request.first_token_gain
-    return expected_gain_of(request, slack_s, PACE * tick_s, tokens) / possible if possible > 0.0 else 0.0
+    return share(expected_gain_of(request, slack_s, PACE * tick_s, tokens), possible)
 
 
 @kernel

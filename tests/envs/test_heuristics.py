@@ -21,7 +21,7 @@ from servegym.simulator.scenario import Scenario
 from tests.envs.small import SMALL, drawn, make, outcome_bytes, simulated, steps
 from tests.envs.test_vector import make_vector
 
-BY_SCHEDULER = ("EngineBatching-v0", "RequestRanking-v0", "PrefillPreemption-v0")
+BY_SCHEDULER = ("EngineBatching-v0", "RequestRanking-v0", "Scheduling-v0", "PrefillPreemption-v0")
 BY_ROUTER = ("ClusterRouting-v0", "DisaggregatedRouting-v0")
 # Schedulers whose own numbers change when they are asked: they cannot be asked for what is in the slots first.
 NOT_TWICE = {"fastserve-mlfq", "hpjf", "qoserve", "semantic", "slots-fcfs", "slots-sjf", "weighted-vtc"}
@@ -81,7 +81,7 @@ def test_settings_of_the_base_count(base: str) -> None:
 
 def test_several_engines_take_turns() -> None:
     scenario = drawn("ClusterRouting-v0")
-    for name in ("EngineBatching-v0", "RequestRanking-v0"):
+    for name in ("EngineBatching-v0", "RequestRanking-v0", "Scheduling-v0"):
         check_same(name, scenario)
 
 

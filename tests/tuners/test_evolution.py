@@ -104,7 +104,7 @@ def test_training_writes_what_it_found(tmp_path):
     assert rows[0]["difference"] == 0.0
     best = max(rows, key=lambda row: row["policy"])
     problem = problem_of(config_of())
-    verdict = evolution.Judge(problem.head, problem.source, problem.config.validation).judge(policy)
+    verdict = evolution.Judge(problem.head, problem.validation_source, problem.config.validation).judge(policy)
     assert verdict.policy == best["policy"]
     provenance = read_document(tmp_path / "policy.json")["provenance"]
     assert provenance["trained_on"]["traces"] == ["sharegpt"]
