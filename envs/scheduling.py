@@ -79,9 +79,9 @@ class Scheduling(Interface):
 class SchedulingEnv(ServingEnv):
     """
     ## Description
-    One engine (or several) serves a stream of requests. Before each batch the agent says all that there is to say about
-    it, as changes of what a base scheduler decides: the order of the requests, how long the batch may take, whom to give
-    up, how much of one prompt goes into it, and who gives up memory first.
+    One engine (or several) serves a stream of requests. Before each batch the agent says all that there is to say
+    about it, as changes of what a base scheduler decides: the order of the requests, how long the batch may take, whom
+    to give up, how much of one prompt goes into it, and who gives up memory first.
 
     ## Action Space
     `Box(-1, 1, (4 + slots,), float32)`; all zeros is the base scheduler.
@@ -91,7 +91,7 @@ class SchedulingEnv(ServingEnv):
     | 0 | time budget b: the base's, times (7/6)^b above 0 and (9/5)^b below; of its least one 0.5 to 1.05 TPOT SLOs |
     | 1 | giving up g, above 0: requests worth less than g are left out, as long as another is worth as much |
     | 2 | chunk c, above 0: of one prompt at most 2^(-4c) of what could be computed in the time budget |
-    | 3 | victims v, above 0: of requests that the base would take memory from alike, those worth less than v come first |
+    | 3 | victims v, above 0: of those the base would take memory from alike, requests worth less than v are first |
     | 4 to 3 + slots | scores: a request moves forward by that share of `slots` places in the base's order |
 
     What a request is *worth* is the share of what it could still gain that can be expected in time

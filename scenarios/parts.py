@@ -132,7 +132,8 @@ class Demand:
         None, CHOICE,
         "Cut runs from a sample that is prepared once: train, validation or test, which have no request in common. "
         "Episodes of environments do.",
-        metavar="train|validation|test", choices=("train", "validation", "test"), shown="no: requests are drawn by the seed",
+        metavar="train|validation|test", choices=("train", "validation", "test"),
+        shown="no: requests are drawn by the seed",
     )  # fmt: skip
     seed: int = option(
         0, WHOLE, "Seed of lengths, arrivals and priorities; of a file, which requests (0: the first).", metavar="S",

@@ -16,7 +16,7 @@ import yaml
 from servegym.baselines.learned.network import ACTIVATIONS
 from servegym.errors import TrainingError
 from servegym.scenarios.sampling import SPLITS
-from servegym.tuners.objective import Objective
+from servegym.tuners.objective import GAIN_ALONE, Objective
 
 SHIPPED = "servegym.tuners.configs"
 NAMESPACE = "servegym:"
@@ -49,8 +49,8 @@ class BudgetConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ValidationConfig:
-    """How the policy is judged during training: on scenarios of the validation split, of seeds from first_seed on, beside
-    the base policy.
+    """How the policy is judged during training: on scenarios of the validation split, of seeds from first_seed on,
+    beside the base policy.
 
     Training returns the policy with the best mean TDG ratio there.
     """
@@ -63,8 +63,11 @@ class ValidationConfig:
 
 @dataclasses.dataclass(frozen=True)
 class CurriculumConfig:
-    """references: policies of the base's kind, "name:key=value,...", that tell headroom; none: scenarios are drawn as they
-    come. pool: how many scenarios are measured, and drawn from. even: share of the draws that goes to all alike."""
+    """Which training scenarios are drawn how often (`curriculum.Curriculum`).
+
+    references: policies of the base's kind, "name:key=value,...", that tell headroom; none: scenarios are drawn as they
+    come. pool: how many scenarios are measured, and drawn from. even: share of the draws that goes to all alike.
+    """
 
     references: tuple[str, ...] = ()
     pool: int = 256
@@ -79,7 +82,8 @@ class TrainingConfig:
     source that the environment has by default, as `ServingSpec.with_words` takes it.
     curriculum: which of them are drawn how often (of the algorithms ppo, maskable-ppo and sac).
     environments: how many are stepped side by side. hyperparameters: of the algorithm, as its class takes them.
-    reward_scale: on rewards as the algorithm sees them. objective: what they are. start: path of a policy to start from, instead of the base.
+    reward_scale: on rewards as the algorithm sees them. objective: what they are. start: path of a policy to start
+    from, instead of the base.
     checkpoint_minutes: how often all that is needed to go on is written. torch_threads: for the network.
     """
 
@@ -92,7 +96,7 @@ class TrainingConfig:
     network: NetworkConfig = NetworkConfig()
     hyperparameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     reward_scale: float = 1.0
-    objective: Objective = Objective()
+    objective: Objective = GAIN_ALONE
     budget: BudgetConfig = BudgetConfig()
     validation: ValidationConfig = ValidationConfig()
     seed: int = 0

@@ -1,7 +1,8 @@
 """Where to train: scenarios drawn more often the more there is to be had in them, as far as heuristics tell.
 
-In many scenarios nothing can be gained, whatever one does: what happens there is noise to a learner. A pool of scenarios is
-served by the base policy and by a few others; what the best of them has more than the base is the headroom that is known.
+In many scenarios nothing can be gained, whatever one does: what happens there is noise to a learner. A pool of
+scenarios is served by the base policy and by a few others; what the best of them has more than the base is the headroom
+that is known.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ FIND: dict[str, Callable[[str], Policy]] = {"scheduler": scheduler, "router": ro
 class Curriculum:
     """A source of scenarios: those of a pool, by their headroom. `headroom`: float64[pool], TDG ratio."""
 
-    def __init__(self, source: Callable[[np.random.Generator], Scenario], headroom: np.ndarray, seeds: range, even: float):
+    def __init__(
+        self, source: Callable[[np.random.Generator], Scenario], headroom: np.ndarray, seeds: range, even: float
+    ):
         self.source, self.headroom, self.seeds = source, headroom, seeds
         known = np.maximum(headroom, 0.0)
         equal = np.full(len(known), 1.0 / len(known))
@@ -44,7 +47,10 @@ def curriculum_of(
     seed: int,
     runner: Runner | None = None,
 ) -> Curriculum:
-    """Measure a pool of scenarios of seeds from `seed` on, of the training's. Raises PolicyError for unknown references."""
+    """Measure a pool of scenarios of seeds from `seed` on, of the training's.
+
+    Raises PolicyError for unknown references.
+    """
     first = seed % (len(SPLITS["train"]) - config.pool)
     seeds = range(first, first + config.pool)
     scenarios = [source(np.random.default_rng(one)) for one in seeds]

@@ -54,8 +54,9 @@ class DecisionHead:
     """What a network is to the decisions of an environment.
 
     part: of a scenario that it decides in the place of: "scheduler", "router" or "scaler". base: that policy.
-    kind: of the network (`Shape`). outputs: of a slot, where it has slots; else in all. is_choice: the highest output is done; else outputs, through tanh,
-    are the action. base_bias: see `BaseBias`; None: with all outputs 0 the base decides.
+    kind: of the network (`Shape`). outputs: of a slot, where it has slots; else in all. is_choice: the highest output
+    is done; else outputs, through tanh, are the action. base_bias: see `BaseBias`; None: with all outputs 0 the base
+    decides.
     build: network and name -> the compiled policy.
     """
 

@@ -1,7 +1,7 @@
 """Discounting over time: a second is worth the same whether one batch fills it or fifty.
 
-Batches take from a few milliseconds to seconds, and what a decision brings comes seconds later. With a discount a step the
-horizon of a policy would depend on the device, and on the policy's own choice of how long a batch takes.
+Batches take from a few milliseconds to seconds, and what a decision brings comes seconds later. With a discount a step
+the horizon of a policy would depend on the device, and on the policy's own choice of how long a batch takes.
 
     advantage(t) = delta(t) + exp(-d / horizon) exp(-d / trace) advantage(t + 1)
     delta(t)     = reward(t) + exp(-d / horizon) value(t + 1) - value(t)          d: seconds that step t took

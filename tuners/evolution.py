@@ -32,7 +32,7 @@ from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.tuners.config import TrainingConfig, from_plain
 from servegym.tuners.decision_head import BaseBias, DecisionHead
-from servegym.tuners.objective import Objective
+from servegym.tuners.objective import GAIN_ALONE, Objective
 from servegym.tuners.outcome import Progress, State, Stopped, finish
 from servegym.tuners.problem import Problem, problem_of
 from servegym.tuners.runs import RunFolder
@@ -199,7 +199,7 @@ def scores_of(
     policies: Sequence[Policy],
     scenarios: Sequence[Scenario],
     runner: Runner,
-    objective: Objective = Objective(),
+    objective: Objective = GAIN_ALONE,
 ) -> np.ndarray:
     """float64[policies]: mean over the scenarios of TDG ratio less penalty."""
     runs = [head.placed(scenario, policy) for policy in policies for scenario in scenarios]

@@ -23,8 +23,8 @@ from servegym.tuners.problem import Problem
 
 CLASSES: dict[str, Any] = {"ppo": PPO, "maskable-ppo": MaskablePPO, "sac": SAC}
 OURS = {"policy", "env", "policy_kwargs", "tensorboard_log", "verbose", "seed", "device"}  # not hyperparameters
-# Hyperparameters of ours: what the learning rate falls to, in proportion to the budget used; and, of PPO, discounting over
-# time instead of steps (tuners/discounting.py).
+# Hyperparameters of ours: what the learning rate falls to, in proportion to the budget used; and, of PPO, discounting
+# over time instead of steps (tuners/discounting.py).
 END = "learning_rate_end"
 OVER_TIME = ("horizon_s", "trace_s")
 BUFFERS: dict[str, Any] = {"ppo": TimedRolloutBuffer, "maskable-ppo": TimedMaskableRolloutBuffer}
@@ -112,7 +112,9 @@ def hyperparameters(problem: Problem) -> dict[str, Any]:
         )
     lacking = [name for name in OVER_TIME if (name in given) != any(one in given for one in OVER_TIME)]
     if lacking:
-        raise TrainingError(f"hyperparameters.{lacking[0]} is missing; discounting over time takes both {', '.join(OVER_TIME)}")
+        raise TrainingError(
+            f"hyperparameters.{lacking[0]} is missing; discounting over time takes both {', '.join(OVER_TIME)}"
+        )
     for name, value in given.items():
         if isinstance(value, str) and value.lower().replace("e-", "").replace(".", "").isdigit():
             given[name] = float(value)  # YAML takes 3e-4 for a text

@@ -12,10 +12,10 @@ from typing import Any
 class Objective:
     """TDG ratio less a penalty, which an episode earns at its end.
 
-    paired: the gain of the base policy on the same requests, up to the same time, is taken from rewards: what is left is
-    what the agent's decisions changed, without what the requests happen to be worth. attainment_floor: least share of
-    the requests within their SLOs. wait_cap_s: most seconds to a first token, of 99 in 100 requests. penalty: weight of
-    what is lacking: floor less attainment, and the part of the wait that is beyond the cap (from 0 to 1).
+    paired: the gain of the base policy on the same requests, up to the same time, is taken from rewards: what is left
+    is what the agent's decisions changed, without what the requests happen to be worth. attainment_floor: least share
+    of the requests within their SLOs. wait_cap_s: most seconds to a first token, of 99 in 100 requests. penalty: weight
+    of what is lacking: floor less attainment, and the part of the wait that is beyond the cap (from 0 to 1).
     """
 
     paired: bool = False
@@ -35,3 +35,6 @@ class Objective:
         if self.wait_cap_s is not None and summary["ttft_s_p99"] > self.wait_cap_s:
             lacking += 1.0 - self.wait_cap_s / summary["ttft_s_p99"]
         return self.penalty * lacking
+
+
+GAIN_ALONE = Objective()

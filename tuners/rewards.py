@@ -1,9 +1,9 @@
 """Rewards of a training: those of the environment, less the base policy's, less what an objective asks for at the end.
 
-The arrivals of an episode move its rewards far more than decisions do. The base policy is run on the same requests, and
-what it has gained by the same time is taken off: a control variate that depends on the requests alone (Mao and others,
-"Variance Reduction for Reinforcement Learning in Input-Driven Environments", 2019). The rewards of an episode sum to its
-TDG ratio less the base's.
+The arrivals of an episode move its rewards far more than decisions do. The base policy is run on the same requests,
+and what it has gained by the same time is taken off: a control variate that depends on the requests alone (Mao and
+others, "Variance Reduction for Reinforcement Learning in Input-Driven Environments", 2019). The rewards of an episode
+sum to its TDG ratio less the base's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from servegym.envs.sb3 import Sb3VecEnv
 from servegym.envs.vector import ServingVectorEnv
 from servegym.simulator.simulation import Simulation
 from servegym.tuners.decision_head import DecisionHead
-from servegym.tuners.objective import Objective
+from servegym.tuners.objective import GAIN_ALONE, Objective
 
 POINTS = 1024  # of a base run's gain over time, evenly apart
 
@@ -23,7 +23,7 @@ class TrainingVecEnv(Sb3VecEnv):
     """`Sb3VecEnv` with the rewards of an objective. head: whose base policy is run beside."""
 
     def __init__(
-        self, venv: ServingVectorEnv, head: DecisionHead, objective: Objective = Objective(), reward_scale: float = 1.0
+        self, venv: ServingVectorEnv, head: DecisionHead, objective: Objective = GAIN_ALONE, reward_scale: float = 1.0
     ):
         super().__init__(venv, reward_scale)
         self.head, self.objective = head, objective
@@ -62,7 +62,7 @@ class TrainingVecEnv(Sb3VecEnv):
             self._ends_s[i] = max(times_s[-1], 1e-9)
             self._gains[i] = np.interp(np.linspace(0.0, self._ends_s[i], POINTS), times_s, gains)
             self._gains[i] /= batch.ideal_gain[i]
-        self._had[list(episodes)] = self._at(batch.now_s)[list(episodes)]
+        self._had[list(episodes)] = 0.0
 
     def _at(self, now_s: np.ndarray) -> np.ndarray:
         """float64[n]: what the base has gained by then, as shares of the ideal gain."""

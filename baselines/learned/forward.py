@@ -10,9 +10,9 @@ import numpy as np
 from servegym.simulator.compilation import compiled, kernel
 from servegym.simulator.signatures import NUMBERS, array, types
 
-# count: numbers before the room to work in. room: numbers there, four times the widest layer. shared: DENSE, SHARED or
-# JOINT. whole: numbers of an observation that all slots share (all of them, if there are no slots). squashed: 1: outputs
-# go through tanh.
+# count: numbers before the room to work in. room: numbers there, four times the widest layer. shared: DENSE,
+# SHARED_BY_SLOTS or JOINT. whole: numbers of an observation that all slots share (all of them, if there are no slots).
+# squashed: 1: outputs go through tanh.
 HEADER = ("count", "room", "shared", "relu", "squashed", "whole", "slot", "slots", "layers")
 COUNT, ROOM, SHARED, RELU, SQUASHED, WHOLE, SLOT, SLOTS, LAYERS = range(len(HEADER))
 SIZES = len(HEADER)

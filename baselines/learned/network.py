@@ -24,8 +24,8 @@ class Shape:
     """What a network is, but for its weights. Raises PolicyError for what there is not.
 
     kind: dense: an observation of `whole` numbers -> `outputs` numbers. shared: for each of `slots` slots, the `whole`
-    numbers and its own `slot` numbers -> `outputs` numbers, with the same weights for all slots. joint: the same, but it
-    is asked about an empty slot too; what it says is all outputs but the first of that, then the first of each slot.
+    numbers and its own `slot` numbers -> `outputs` numbers, with the same weights for all slots. joint: the same, but
+    it is asked about an empty slot too; what it says is all outputs but the first of that, then the first of each slot.
     hidden: sizes of the hidden layers. activation: after each of them. output: what the outputs go through.
     """
 

@@ -2,11 +2,12 @@
 
 An action is CONTROLS numbers and a score for each slot, all from -1 to 1; all 0 is the base.
 
-budget      the time budget of the batch, times (7/6)^b above 0 and (9/5)^b below: where time is short a base with an eta of
-            0.9 of the smallest TPOT SLO has 0.5 to 1.05 of it
-giving up   above 0: requests worth less than that (`observations.worth`) are left out, as long as another is worth as much
+budget      the time budget of the batch, times (7/6)^b above 0 and (9/5)^b below: where time is short a base with an
+            eta of 0.9 of the smallest TPOT SLO has 0.5 to 1.05 of it
+giving up   above 0: requests worth less than that (`observations.worth`) are left out, as long as another is worth as
+            much
 chunk       above 0: of one prompt at most 2^(-4c) of what could be computed in the time budget
-victims     above 0: of requests that the base would take memory from alike, those worth less than that give it up first
+victims     above 0: of requests that the base would take memory from alike, those worth less than that come first
 scores      a request moves forward by s slots' worth of places in the base's order among those in slots
 """
 
@@ -41,10 +42,10 @@ FARTHEST = np.int64(2**61 - 1)  # tier, so that twice that is a number yet
 @kernel
 def is_base(action):
     """Whether the base's decision stands."""
+    same = True
     for number in action:
-        if number != 0.0:
-            return False
-    return True
+        same = same and number == 0.0
+    return same
 
 
 @kernel
@@ -145,7 +146,7 @@ def scheduling_scheduler(context, ranks, limits):
     """Its numbers: the base's parameters, where the action is from here, the network; memory: its room, what is kept of
     the last decision, the action, the positions in the queue, the observation."""
     base(context, ranks, limits)
-    numbers, requests, queue = context.parameters[PARAMETERS:], context.requests, context.queue
+    numbers, queue = context.parameters[PARAMETERS:], context.queue
     network, at = numbers[1:], int(numbers[0])
     slots = int(network[SLOTS])
     memory, action = numbers[at - KEPT : at], numbers[at : at + CONTROLS + slots]
@@ -168,8 +169,8 @@ def scheduling_scheduler(context, ranks, limits):
 def steered_victims(context, ranks, limits):
     """In each of the base's tiers requests worth less than the action says give up their memory first.
 
-    Only there: whom newcomers may take memory from stays as it is. Where an action could change that, requests would take
-    it from each other in turns.
+    Only there: whom newcomers may take memory from stays as it is. Where an action could change that, requests would
+    take it from each other in turns.
     """
     base_victims(context, ranks, limits)
     numbers, requests, queue = context.parameters[PARAMETERS:], context.requests, context.queue
@@ -184,7 +185,9 @@ def steered_victims(context, ranks, limits):
         rank.victim_tier = 2 * min(max(rank.victim_tier, -FARTHEST), FARTHEST) + (worth < least)
 
 
-def made_of(base: Policy, template: object, name: str, weights: np.ndarray, memory: int, **more: object) -> LearnedPolicy:
+def made_of(
+    base: Policy, template: object, name: str, weights: np.ndarray, memory: int, **more: object
+) -> LearnedPolicy:
     """The base with one of the templates above. Raises PolicyError for a base that cannot be asked twice."""
     check_base(base, "scheduler")
     check_repeatable(base)
@@ -215,8 +218,8 @@ def first_of_action(base: Policy) -> int:
 
 
 def scheduled(base: Policy, network: Network, slots: int | None = None, name: str = "") -> LearnedPolicy:
-    """The base scheduler steered by a joint network, from `scheduling_layout(slots)`: CONTROLS + 1 outputs, of each slot
-    its score, and of the whole the controls.
+    """The base scheduler steered by a joint network, from `scheduling_layout(slots)`: CONTROLS + 1 outputs, of each
+    slot its score, and of the whole the controls.
 
     slots: None: as many as the network has. With all weights 0 it decides as the base does. Raises PolicyError if these
     do not fit each other.

@@ -1,8 +1,8 @@
 """An engine and its requests as a policy sees them that says everything: rank, time budget, whom to give up, chunks.
 
-What `observe_queue` shows, but slots hold what is still worth something; and what rules of thumb go by: the gain still to
-be expected, how long outputs are, when the last requests came. Times are relative to a tick (a TPOT SLO), a request's
-span, or the constant part of a batch, so that a policy can serve devices that it was not trained on.
+What `observe_queue` shows, but slots hold what is still worth something; and what rules of thumb go by: the gain still
+to be expected, how long outputs are, when the last requests came. Times are relative to a tick (a TPOT SLO), a
+request's span, or the constant part of a batch, so that a policy can serve devices that it was not trained on.
 """
 
 import numpy as np
@@ -34,7 +34,9 @@ SCHEDULING_WHOLE_FIELDS = (
     Field("worthy", 0, 1, "share of the requests that are still worth something: a token of them is expected in time"),
     Field("mean_worth", 0, 1, "mean over all of the share of what they could still gain that is expected in time"),
     Field("worthy_work", 0, 1, "estimated time t of the work of those that are worth something: t / (8 ticks + t)"),
-    Field("mean_output", 0, 1, "mean output of the finished requests of the newest one's application: log2(1 + n) / 20"),
+    Field(
+        "mean_output", 0, 1, "mean output of the finished requests of the newest one's application: log2(1 + n) / 20"
+    ),
     Field("output_spread", 0, 1, "their standard deviation s, mean output m: s / (m + s)"),
     Field("finished", 0, 1, "how many these are: log2(1 + n) / 12"),
     Field("since_arrival", 0, 1, "time x since the newest request came: x / (tick + x)"),

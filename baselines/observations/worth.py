@@ -1,4 +1,4 @@
-"""What the requests of a queue are still worth: the rule of `expected-gain`, as a number that agents see and steer by."""
+"""What the requests of a queue are still worth, by the rule of `expected-gain`: agents see it and steer by it."""
 
 import numpy as np
 
@@ -75,9 +75,9 @@ def fill_with_worthy(requests, queue, ranks, slots, order):
             break
         for position in range(queue.shape[0]):
             rank = ranks[position]
-            if rank.victim_key > 0.0 and rank.tier < LEAVE_OUT:
-                if is_decoding(requests[queue[position]]) == decodes:
-                    taken = offer(heap, taken, room, position, ranks)
+            is_worthy = rank.victim_key > 0.0 and rank.tier < LEAVE_OUT
+            if is_worthy and is_decoding(requests[queue[position]]) == decodes:
+                taken = offer(heap, taken, room, position, ranks)
         filled += taken
     sort(order, ranks, filled)
     return filled
