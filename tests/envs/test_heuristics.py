@@ -21,7 +21,7 @@ from servegym.simulator.scenario import Scenario
 from tests.envs.small import SMALL, drawn, make, outcome_bytes, simulated, steps
 from tests.envs.test_vector import make_vector
 
-BY_SCHEDULER = ("EngineBatching-v0", "RequestRanking-v0", "Scheduling-v0", "PrefillPreemption-v0")
+BY_SCHEDULER = ("EngineBatching-v0", "RequestRanking-v0", "PrefillPreemption-v0")
 BY_ROUTER = ("ClusterRouting-v0", "DisaggregatedRouting-v0")
 # Schedulers whose own numbers change when they are asked: they cannot be asked for what is in the slots first.
 NOT_TWICE = {"fastserve-mlfq", "hpjf", "qoserve", "semantic", "slots-fcfs", "slots-sjf", "weighted-vtc"}
@@ -43,6 +43,14 @@ def test_every_scheduler_is_an_agent_or_is_refused(name: str, base: str) -> None
         check_same(name, drawn(name), scheduler=base)
 
 
+@pytest.mark.parametrize("base", ["expected-gain", "flow-prefill"])
+def test_schedulers_are_agents_where_one_action_says_everything(base: str) -> None:
+    """Two of them, of which one leaves out by its ranks: what they are asked is what RequestRanking-v0 asks of all."""
+    check_same("Scheduling-v0", drawn("Scheduling-v0"), scheduler=base)
+    with pytest.raises(PolicyError, match="asked twice"):
+        make("Scheduling-v0", scheduler="weighted-vtc")
+
+
 @pytest.mark.parametrize("base", router_names())
 @pytest.mark.parametrize("name", BY_ROUTER)
 def test_every_router_is_an_agent(name: str, base: str) -> None:
@@ -60,7 +68,7 @@ def test_every_scaler_is_an_agent_or_is_refused(base: str) -> None:
         check_same("TierScaling-v0", scenario)
 
 
-@pytest.mark.parametrize("name", BY_SCHEDULER + BY_ROUTER)
+@pytest.mark.parametrize("name", (*BY_SCHEDULER, "Scheduling-v0", *BY_ROUTER))
 def test_with_noise_correction_and_an_end(name: str) -> None:
     scenario = dataclasses.replace(
         drawn(name, 2),
@@ -102,7 +110,7 @@ def test_an_action_for_several_batches(batches: int) -> None:
     assert lengths[1] == -(-lengths[0] // batches)
 
 
-@pytest.mark.parametrize("name", BY_SCHEDULER + BY_ROUTER)
+@pytest.mark.parametrize("name", (*BY_SCHEDULER, "Scheduling-v0", *BY_ROUTER))
 def test_queues_that_become_longer_than_their_arrays(name: str) -> None:
     source = SMALL[name].source.replaced(requests=300.0 * SMALL[name].source.fleet.total, load=100.0)
     scenario = dataclasses.replace(source(np.random.default_rng(0)), until_s=10.0)
