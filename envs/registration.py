@@ -6,6 +6,7 @@ from gymnasium.envs.registration import register, registry
 ENVIRONMENTS = (
     ("EngineBatching-v0", "engine_batching", "EngineBatchingEnv"),
     ("RequestRanking-v0", "request_ranking", "RequestRankingEnv"),
+    ("Scheduling-v0", "scheduling", "SchedulingEnv"),
     ("ClusterRouting-v0", "cluster_routing", "ClusterRoutingEnv"),
     ("DisaggregatedRouting-v0", "disaggregated_routing", "DisaggregatedRoutingEnv"),
     ("PrefillPreemption-v0", "prefill_preemption", "PrefillPreemptionEnv"),

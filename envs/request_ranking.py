@@ -29,21 +29,27 @@ from servegym.simulator.statuses import AT_BATCHES
 
 
 @kernel
+def ask_base(run, functions, episode, count):
+    """Have the base scheduler rank the queue of the engine that decides. count: how many numbers an action has."""
+    e, status = run.status[0].deciding_engine, run.status[0]
+    numbers = run.parameters[e, episode.offset :]
+    for k in range(count):
+        numbers[k] = 0.0  # no action: the base's own ranks
+    numbers[count] = 1.0  # nothing left out yet
+    rank_queue(run, decider_of(run, functions, e), e, status.now_s)
+    numbers[count] = 0.0
+
+
+@kernel
 def show_slots(run, functions, episode, observation):
     """Have the base scheduler rank the queue of the engine that decides, and show the first requests."""
+    ask_base(run, functions, episode, episode.slots)
     e, status = run.status[0].deciding_engine, run.status[0]
-    decider = decider_of(run, functions, e)
-    numbers, slots = run.parameters[e, episode.offset :], episode.slots
-    for k in range(slots):
-        numbers[k] = 0.0  # no scores: the base's own ranks
-    numbers[slots] = 1.0  # nothing left out yet
-    rank_queue(run, decider, e, status.now_s)
-    numbers[slots] = 0.0
     context = SchedulerContext(
         status.now_s, run.engines[e], run.requests, run.queues[e][: run.engines[e].queue_length],
-        state_of(run.state, e), run.parameters[e], decider.estimator, run.scratch,
+        state_of(run.state, e), run.parameters[e], decider_of(run, functions, e).estimator, run.scratch,
     )  # fmt: skip
-    episode.filled = observe_queue(context, run.ranks, run.order[0], slots, observation)
+    episode.filled = observe_queue(context, run.ranks, run.order[0], episode.slots, observation)
 
 
 @observe
@@ -67,14 +73,19 @@ def set_scores(episode, action):
         run.parameters[e, episode.offset + k] = action[k]
 
 
+def check_slots(slots: int) -> None:
+    """Raise EnvError for a number of slots that cannot be."""
+    if not (isinstance(slots, int) and 1 <= slots <= 1024):
+        raise EnvError(f"slots={slots}: it should be a whole number, 1 to 1024")
+
+
 class Slots(Interface):
     """What the environments have in common that show the requests of an engine slot by slot."""
 
     stop_at = AT_BATCHES
 
     def __init__(self, scheduler: str | Policy, slots: int):
-        if not (isinstance(slots, int) and 1 <= slots <= 1024):
-            raise EnvError(f"slots={slots}: it should be a whole number, 1 to 1024")
+        check_slots(slots)
         self.scheduler = find_scheduler(scheduler) if isinstance(scheduler, str) else scheduler
         self.slots = slots
         self.scored = scored(self.scheduler, slots)

@@ -26,7 +26,8 @@ class Sb3VecEnv(VecEnv):
     `tdg_ratio`; and `summary`, figures of the episode as a whole.
 
     `seed(s)` and `set_options(...)` hold for the next `reset`, as they do everywhere in Stable-Baselines3.
-    reward_scale: on the rewards; those in `episode` are not scaled.
+    reward_scale: on the rewards; those in `episode` are not scaled. `durations_s`: float64[n], the simulated time that
+    the last steps took; 0 where an episode ended.
     """
 
     def __init__(self, venv: ServingVectorEnv, reward_scale: float = 1.0):
@@ -38,6 +39,7 @@ class Sb3VecEnv(VecEnv):
         self.reward_scale = reward_scale
         self.episodes = 0  # that have ended
         super().__init__(venv.num_envs, self.venv.single_observation_space, self.venv.single_action_space)
+        self.durations_s = np.zeros(self.num_envs)
         self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, int)
         self._begin_s = time.perf_counter()
 
@@ -71,10 +73,12 @@ class Sb3VecEnv(VecEnv):
         self._actions = actions
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        before_s = self.venv.episode_batch.now_s.copy()
         observations, rewards, terminated, truncated, vector_infos = self.venv.step(self._actions)
         self._returns += rewards
         self._lengths += 1
         dones = terminated | truncated
+        self.durations_s = np.where(dones, 0.0, self.venv.episode_batch.now_s - before_s)
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         if dones.any():
             self._tell_of_ends(np.flatnonzero(dones), truncated, vector_infos, infos)

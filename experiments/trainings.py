@@ -19,7 +19,6 @@ from typing import Any
 import yaml
 
 DOTS_PER_INCH = 150
-PICTURE = Path("images") / "trainings.png"
 HEADING = Path(__file__).with_name("trainings.md")
 
 
@@ -70,14 +69,17 @@ def page(trainings: Sequence[Training], picture: Path) -> str:
         "With " + ", ".join(f"{name} {versions[name]}" for name in versions if name not in ("machine", "cores"))
         + f"; {versions['cores']} cores.\n",
         f"![Validation of each training against its base]({picture})\n",
-        "Difference of the TDG ratio to the base in validation, and its 95 % interval; 0 steps: the base.\n",
-        "| training | base | its TDG ratio | steps | minutes | best: after steps | difference | at the end | learns |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "Difference of the TDG ratio to the base in validation, and its 95 % interval; 0 steps: the base. Attainment: "
+        "difference of SLO attainment, of the best.\n",
+        "| training | base | its TDG ratio | steps | minutes | best: after steps | difference | attainment "
+        "| at the end | learns |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     for one in trainings:
         lines.append(
             f"| `{one.name}` | `{one.summary['base']}` | {one.curve[0]['base']:.4f} | {one.summary['steps']:,} | "
             f"{one.summary['minutes']:.1f} | {one.best['steps']:,} | {difference(one.best)} | "
+            f"{one.best['attainment_difference']:+.3f} | "
             f"{difference(one.curve[-1])} | {'yes' if one.learned else '**no**'} |"
         )
     return "\n".join(lines) + "\n"
@@ -115,8 +117,9 @@ def main(folder: Path, path: Path) -> None:
     trainings = [read(one) for one in sorted(folder.iterdir()) if one.is_dir()]
     if not trainings:
         raise ValueError(f"{folder}: no trainings; there should be a folder of `servegym train` for each")
-    draw(trainings, path.parent.parent / PICTURE)
-    path.write_text(page(trainings, Path("..") / PICTURE), encoding="utf-8")
+    picture = Path("images") / f"{path.stem}.png"
+    draw(trainings, path.parent.parent / picture)
+    path.write_text(page(trainings, Path("..") / picture), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -130,9 +130,10 @@ class Demand:
     )  # fmt: skip
     split: str | None = option(
         None, CHOICE,
-        "Cut runs from a sample that is prepared once: train or test, which have no request in common. Episodes of "
-        "environments do.",
-        metavar="train|test", choices=("train", "test"), shown="no: requests are drawn by the seed",
+        "Cut runs from a sample that is prepared once: train, validation or test, which have no request in common. "
+        "Episodes of environments do.",
+        metavar="train|validation|test", choices=("train", "validation", "test"),
+        shown="no: requests are drawn by the seed",
     )  # fmt: skip
     seed: int = option(
         0, WHOLE, "Seed of lengths, arrivals and priorities; of a file, which requests (0: the first).", metavar="S",

@@ -22,12 +22,16 @@ from servegym.traces.workloads import build_workload
 if TYPE_CHECKING:
     from servegym.scenarios.spec import ServingSpec
 
-# Seeds of episodes, and of what is drawn of a family: those of one split are not those of the other.
-FIRST_TEST_SEED = 1_000_000
-SPLITS = {"train": range(FIRST_TEST_SEED), "test": range(FIRST_TEST_SEED, 2**31)}
+# Seeds of episodes, and of what is drawn of a family: those of one split are not those of another.
+FIRST_VALIDATION_SEED, FIRST_TEST_SEED = 900_000, 1_000_000
+SPLITS = {
+    "train": range(FIRST_VALIDATION_SEED),
+    "validation": range(FIRST_VALIDATION_SEED, FIRST_TEST_SEED),
+    "test": range(FIRST_TEST_SEED, 2**31),
+}
 
 SAMPLE_ROWS = 32_768  # of a family; an episode takes some of them in a row
-TRAIN_SHARE = 0.7  # of a file, from its beginning; the rest is the test's
+SHARES = {"train": (0.0, 0.6), "validation": (0.6, 0.7), "test": (0.7, 1.0)}  # of a file, from its beginning
 LENGTH_LIMITS = ("max_total_tokens", "max_prompt_tokens")  # fields of a spec, in the order that functions take them
 SLO_FIELDS = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s")
 
@@ -97,7 +101,7 @@ def sample_of(
 ) -> Sample:
     """Requests of a trace with a recipe's SLOs, without those that an engine of the device cannot hold.
 
-    Of a family the splits have requests of different seeds; of a file one has the first 70 %, the other the rest.
+    Of a family the splits have requests of different seeds; of a file each has a part of its own (`SHARES`).
     Raises SpecError where a split has none, and as `build_workload` and `load_profile`.
     """
     profile, is_family = load_profile(device), trace in FAMILIES
@@ -116,8 +120,8 @@ def sample_of(
         raise SpecError(f"trace {trace} has sessions, which a split would cut; leave the split out")
     table = workload.table
     if not is_family:
-        cut = int(TRAIN_SHARE * len(table))
-        table = table[:cut] if split == "train" else table[cut:]
+        first, end = (int(share * len(table)) for share in SHARES[split])
+        table = table[first:end]
     if len(table) == 0:
         raise SpecError(f"trace {trace}: its {split} part has no request; the file should be longer")
     tiers = np.unique(table["tpot_slo_s"])

@@ -33,15 +33,19 @@ class Actor(nn.Module):
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
         shape, first = self.shape, self.layers[0]
-        if shape.is_shared:
+        if shape.has_slots:
             # The whole goes through its part of the first layer once, not once for each slot.
             own = observation[..., shape.whole :].unflatten(-1, (shape.slots, shape.slot))
             of_whole = nn.functional.linear(observation[..., : shape.whole], first.weight[:, : shape.whole], first.bias)
             numbers = nn.functional.linear(own, first.weight[:, shape.whole :]) + of_whole.unsqueeze(-2)
+            if shape.is_joint:  # an empty slot before the others
+                numbers = torch.cat([of_whole.unsqueeze(-2), numbers], -2)
         else:
             numbers = first(observation)
         for layer in self.layers[1:]:
             numbers = layer(self.activation(numbers))
+        if shape.is_joint:
+            numbers = torch.cat([numbers[..., 0, 1:], numbers[..., 1:, 0]], -1)
         numbers = numbers.flatten(-2) if shape.is_shared else numbers
         return torch.tanh(numbers) if shape.output == "tanh" else numbers
 
@@ -100,17 +104,26 @@ class Compilable(_Policy):
         super()._build(lr_schedule)
         self.action_net = Actor(self.shape)
         begin_with_base(self.action_net, self.base_bias)
-        if self.shape.is_shared and hasattr(self, "log_std"):
-            self.log_std = nn.Parameter(self.log_std.detach()[:1])
+        if self.shape.has_slots and hasattr(self, "log_std"):
+            self.log_std = nn.Parameter(self.log_std.detach()[: self.of_whole + 1])
         parameters = self.parameters()
         self.optimizer = self.optimizer_class(parameters, lr=lr_schedule(1), **self.optimizer_kwargs)
 
     def _get_action_dist_from_latent(self, latent_pi: torch.Tensor) -> Distribution:
-        if not (self.shape.is_shared and isinstance(self.action_dist, DiagGaussianDistribution)):
+        if not (self.shape.has_slots and isinstance(self.action_dist, DiagGaussianDistribution)):
             return super()._get_action_dist_from_latent(latent_pi)
         present = latent_pi[..., self.shape.whole :: self.shape.slot] > 0
+        always = torch.ones_like(present[..., : self.of_whole])
+        present = torch.cat([always, present], -1)
         mean = torch.where(present, self.action_net(latent_pi), 0.0)
-        return self.action_dist.proba_distribution(mean, torch.where(present, self.log_std, 0.0))
+        of_slots = self.log_std[self.of_whole :].expand(self.shape.slots)
+        log_std = torch.cat([self.log_std[: self.of_whole], of_slots])
+        return self.action_dist.proba_distribution(mean, torch.where(present, log_std, 0.0))
+
+    @property
+    def of_whole(self) -> int:
+        """Numbers of an action that are of no slot."""
+        return self.shape.outputs - 1 if self.shape.is_joint else 0
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         data = super()._get_constructor_parameters()

@@ -135,7 +135,10 @@ class Learner:
             choices = outputs.unflatten(-1, (-1, shape.outputs)).flatten(0, -2)
             return torch.nn.functional.cross_entropy(choices, actions.flatten())
         present = torch.ones_like(outputs)
-        if shape.is_shared:
+        if shape.is_joint:
+            of_slots = (observations[:, shape.whole :: shape.slot] > 0).float()
+            present = torch.cat([present[:, : shape.outputs - 1], of_slots], -1)
+        elif shape.is_shared:
             present = (observations[:, shape.whole :: shape.slot] > 0).float()
         return (present * (outputs - actions) ** 2).sum() / present.sum().clamp(min=1.0)
 
@@ -176,7 +179,7 @@ def learn(
 ) -> State:
     """Round by round."""
     config, state = problem.config, State()
-    judge = Judge(problem.head, problem.source, config.validation)
+    judge = Judge(problem.head, problem.validation_source, config.validation)
     begun_s, parts = time.perf_counter(), []
     assert config.budget.steps is not None
     decisions = max(1, config.budget.steps // settings.rounds)

@@ -15,11 +15,12 @@ import yaml
 
 from servegym.baselines.learned.network import ACTIVATIONS
 from servegym.errors import TrainingError
+from servegym.scenarios.sampling import SPLITS
+from servegym.tuners.objective import GAIN_ALONE, Objective
 
 SHIPPED = "servegym.tuners.configs"
 NAMESPACE = "servegym:"
 ALGORITHMS = ("ppo", "maskable-ppo", "sac", "cma", "bc", "symbolic")
-FIRST_VALIDATION_SEED = 900_000  # of the train split's seeds; those of training begin at `seed`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,15 +49,29 @@ class BudgetConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ValidationConfig:
-    """How the policy is judged during training: on scenarios of seeds from first_seed on, beside the base policy.
+    """How the policy is judged during training: on scenarios of the validation split, of seeds from first_seed on,
+    beside the base policy.
 
     Training returns the policy with the best mean TDG ratio there.
     """
 
     scenarios: int = 48
-    first_seed: int = FIRST_VALIDATION_SEED
+    first_seed: int = SPLITS["validation"].start
     every_steps: int | None = None
     every_minutes: float | None = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class CurriculumConfig:
+    """Which training scenarios are drawn how often (`curriculum.Curriculum`).
+
+    references: policies of the base's kind, "name:key=value,...", that tell headroom; none: scenarios are drawn as they
+    come. pool: how many scenarios are measured, and drawn from. even: share of the draws that goes to all alike.
+    """
+
+    references: tuple[str, ...] = ()
+    pool: int = 256
+    even: float = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +80,10 @@ class TrainingConfig:
 
     environment: an id, such as EngineBatching-v0. arguments: of the environment. scenarios: what differs from the
     source that the environment has by default, as `ServingSpec.with_words` takes it.
+    curriculum: which of them are drawn how often (of the algorithms ppo, maskable-ppo and sac).
     environments: how many are stepped side by side. hyperparameters: of the algorithm, as its class takes them.
-    reward_scale: on rewards as the algorithm sees them. start: path of a policy to start from, instead of the base.
+    reward_scale: on rewards as the algorithm sees them. objective: what they are. start: path of a policy to start
+    from, instead of the base.
     checkpoint_minutes: how often all that is needed to go on is written. torch_threads: for the network.
     """
 
@@ -74,10 +91,12 @@ class TrainingConfig:
     algorithm: str
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     scenarios: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    curriculum: CurriculumConfig = CurriculumConfig()
     environments: int = 64
     network: NetworkConfig = NetworkConfig()
     hyperparameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     reward_scale: float = 1.0
+    objective: Objective = GAIN_ALONE
     budget: BudgetConfig = BudgetConfig()
     validation: ValidationConfig = ValidationConfig()
     seed: int = 0
@@ -97,6 +116,11 @@ class TrainingConfig:
             ("network.base_bias", 0 <= self.network.base_bias < math.inf, "0 or more"),
             ("network.log_std", math.isfinite(self.network.log_std), "finite"),
             ("reward_scale", 0 < self.reward_scale < math.inf, "above 0"),
+            ("curriculum.pool", 2 <= self.curriculum.pool <= 10_000, "2 to 10000"),
+            ("curriculum.even", 0 <= self.curriculum.even <= 1, "0 to 1"),
+            ("objective.penalty", 0 <= self.objective.penalty < math.inf, "0 or more"),
+            ("objective.attainment_floor", 0 <= (self.objective.attainment_floor or 0) <= 1, "0 to 1"),
+            ("objective.wait_cap_s", (self.objective.wait_cap_s or 1) > 0, "above 0"),
             ("budget", self.budget != BudgetConfig(), "steps or minutes, or both"),
             ("budget.steps", self.budget.steps is None or self.budget.steps >= 1, "1 or more"),
             ("budget.minutes", self.budget.minutes is None or self.budget.minutes > 0, "above 0"),

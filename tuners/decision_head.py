@@ -15,6 +15,7 @@ from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.learned.ranking import ranked
 from servegym.baselines.learned.routing import routed
 from servegym.baselines.learned.scaling import choices_of, scaled
+from servegym.baselines.learned.scheduling import CONTROLS, scheduled
 from servegym.baselines.observations.fields import Layout
 from servegym.envs.env import ServingEnv
 from servegym.envs.interface import Interface
@@ -53,8 +54,9 @@ class DecisionHead:
     """What a network is to the decisions of an environment.
 
     part: of a scenario that it decides in the place of: "scheduler", "router" or "scaler". base: that policy.
-    outputs: of a slot, where is_shared; else in all. is_choice: the highest output is done; else outputs, through tanh,
-    are the action. base_bias: see `BaseBias`; None: with all outputs 0 the base decides.
+    kind: of the network (`Shape`). outputs: of a slot, where it has slots; else in all. is_choice: the highest output
+    is done; else outputs, through tanh, are the action. base_bias: see `BaseBias`; None: with all outputs 0 the base
+    decides.
     build: network and name -> the compiled policy.
     """
 
@@ -62,7 +64,7 @@ class DecisionHead:
     base: Policy
     layout: Layout
     outputs: int
-    is_shared: bool
+    kind: str
     is_choice: bool
     base_bias: BaseBias | None
     build: Callable[[Network, str], LearnedPolicy]
@@ -71,8 +73,8 @@ class DecisionHead:
         """Of a network for these decisions."""
         more: dict[str, Any] = {"hidden": hidden, "activation": activation}
         more["output"] = "plain" if self.is_choice else "tanh"
-        if self.is_shared:
-            return Shape.shared_by(self.layout, self.outputs, **more)
+        if self.kind != "dense":
+            return Shape.shared_by(self.layout, self.outputs, self.kind, **more)
         return Shape.dense_on(self.layout, self.outputs, **more)
 
     def policy(self, network: Network, name: str = "") -> LearnedPolicy:
@@ -97,7 +99,7 @@ def head_of(env: ServingEnv | ServingVectorEnv) -> DecisionHead:
 def _batching(interface: Any, source: Any) -> DecisionHead:
     base, controls = interface.scheduler, interface.controls
     return DecisionHead(
-        "scheduler", base, interface.layout, len(controls), is_shared=False, is_choice=False, base_bias=None,
+        "scheduler", base, interface.layout, len(controls), kind="dense", is_choice=False, base_bias=None,
         build=lambda network, name: controlled(base, controls, network, name),
     )  # fmt: skip
 
@@ -108,8 +110,16 @@ def _ranking(interface: Any, source: Any) -> DecisionHead:
         interface.layout, ("position",), np.array([[-1.0]]), np.zeros(1)
     )  # the earlier in the base's order, the higher
     return DecisionHead(
-        "scheduler", base, interface.layout, 1, is_shared=True, is_choice=False, base_bias=base_bias,
+        "scheduler", base, interface.layout, 1, kind="shared", is_choice=False, base_bias=base_bias,
         build=lambda network, name: ranked(base, network, slots, name),
+    )  # fmt: skip
+
+
+def _scheduling(interface: Any, source: Any) -> DecisionHead:
+    base, slots = interface.scheduler, interface.slots
+    return DecisionHead(
+        "scheduler", base, interface.layout, CONTROLS + 1, kind="joint", is_choice=False, base_bias=None,
+        build=lambda network, name: scheduled(base, network, slots, name),
     )  # fmt: skip
 
 
@@ -117,7 +127,7 @@ def _routing(interface: Any, source: Any) -> DecisionHead:
     base = _base_of(source, "router")
     base_bias = BaseBias.by(interface.layout, ("chosen",), np.ones((1, 1)), np.zeros(1))
     return DecisionHead(
-        "router", base, interface.layout, 1, is_shared=True, is_choice=True, base_bias=base_bias,
+        "router", base, interface.layout, 1, kind="shared", is_choice=True, base_bias=base_bias,
         build=lambda network, name: routed(base, network, interface.engines, name),
     )  # fmt: skip
 
@@ -132,7 +142,7 @@ def _scaling(interface: Any, source: Any) -> DecisionHead:
     fields = ("base_to_pool", *(f"base_to_tier_{t}" for t in range(interface.tiers)), "base_closes")
     base_bias = BaseBias.by(interface.layout, fields, weights, bias)
     return DecisionHead(
-        "scaler", base, interface.layout, len(weights), is_shared=True, is_choice=True, base_bias=base_bias,
+        "scaler", base, interface.layout, len(weights), kind="shared", is_choice=True, base_bias=base_bias,
         build=lambda network, name: scaled(base, network, interface.engines, name),
     )  # fmt: skip
 
@@ -140,6 +150,7 @@ def _scaling(interface: Any, source: Any) -> DecisionHead:
 HEADS: dict[str, Callable[[Any, Any], DecisionHead]] = {
     "EngineBatching": _batching,
     "RequestRanking": _ranking,
+    "Scheduling": _scheduling,
     "ClusterRouting": _routing,
     "TierScaling": _scaling,
 }
@@ -161,10 +172,10 @@ class NetworkAgent:
 
     def __init__(self, interface: Interface, network: Network):
         self.interface, self.network = interface, network
-        self.is_shared = network.shape.is_shared
+        self.has_slots = network.shape.has_slots
 
     def act(self, observation: Any, info: dict[str, Any]) -> Any:
-        outputs = self.network(observation, self._filled(observation) if self.is_shared else None)
+        outputs = self.network(observation, self._filled(observation) if self.has_slots else None)
         space = self.interface.action_space
         if isinstance(space, gym.spaces.Box):
             return outputs.ravel()

@@ -122,7 +122,7 @@ def searched(shape: Shape, inputs: str) -> np.ndarray:
     """int64[...]: which weights are searched. Raises TrainingError if none would be left."""
     if inputs == ALL:
         return np.arange(shape.count)
-    if not shape.is_shared:
+    if not shape.has_slots:
         raise TrainingError(
             f"hyperparameters.inputs is {SLOT!r}; a {shape.kind} network has no slots, it should be {ALL!r}"
         )

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from servegym.baselines.learned.derived import LearnedPolicy
+from servegym.envs.summaries import summary_of
 from servegym.evaluation.running import Runner, ThreadRunner, results_of
 from servegym.simulator.front import has_arrived
 from servegym.simulator.policies import Policy
@@ -23,6 +24,7 @@ from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.tuners.config import TrainingConfig
 from servegym.tuners.decision_head import DecisionHead
+from servegym.tuners.objective import GAIN_ALONE, Objective
 from servegym.tuners.outcome import Progress, State, Stopped, finish
 from servegym.tuners.problem import Problem
 from servegym.tuners.runs import RunFolder
@@ -37,17 +39,28 @@ def tdg_ratio(scenario: Scenario) -> float:
     return float(arrays.status[0].gain / scenario.gain.ideal(scenario.workload.table)[arrived].sum())
 
 
-def tdg_ratio_of(runs: Sequence[Scenario], index: int) -> float:
-    """`tdg_ratio` of one of some scenarios. (They are sent to where they are run once, all of them.)"""
-    return tdg_ratio(runs[index])
+def score_of(runs: Sequence[Scenario], objective: Objective, index: int) -> float:
+    """What one of some scenarios counts: its TDG ratio less the penalty. (They are sent to where they are run once, all
+    of them.)"""
+    scenario = runs[index]
+    if not objective.has_penalty:
+        return tdg_ratio(scenario)
+    simulation = Simulation(scenario)
+    simulation.run()
+    summary = summary_of(simulation)
+    return summary["gain_ratio"] - objective.penalty_of(summary)
 
 
 def scores_of(
-    head: DecisionHead, policies: Sequence[Policy], scenarios: Sequence[Scenario], runner: Runner
+    head: DecisionHead,
+    policies: Sequence[Policy],
+    scenarios: Sequence[Scenario],
+    runner: Runner,
+    objective: Objective = GAIN_ALONE,
 ) -> np.ndarray:
-    """float64[policies]: mean TDG ratio over the scenarios."""
+    """float64[policies]: mean over the scenarios of TDG ratio less penalty."""
     runs = [head.placed(scenario, policy) for policy in policies for scenario in scenarios]
-    ratios = np.array(results_of(runner, functools.partial(tdg_ratio_of, runs), range(len(runs))))
+    ratios = np.array(results_of(runner, functools.partial(score_of, runs, objective), range(len(runs))))
     return ratios.reshape(len(policies), len(scenarios)).mean(axis=1)
 
 
@@ -114,7 +127,7 @@ class Evolution:
     ) -> None:
         """Generation by generation, of `count` scenarios each, to the end of the budget."""
         head, state = problem.head, self.state
-        judge = Judge(head, problem.source, problem.config.validation, runner)
+        judge = Judge(head, problem.validation_source, problem.config.validation, runner)
         begun_s = time.perf_counter() - state.elapsed_s
         while True:
             share = self._share_used(problem.config)
@@ -127,7 +140,7 @@ class Evolution:
                 return
             scenarios = scenarios_of(problem, self.generation, count)
             policies = [policy_of(candidate) for candidate in self.search.candidates()]
-            self.search.learn(scores_of(head, policies, scenarios, runner))
+            self.search.learn(scores_of(head, policies, scenarios, runner, problem.config.objective))
             self.generation += 1
             self.steps += len(policies) * len(scenarios)
             state.elapsed_s = time.perf_counter() - begun_s

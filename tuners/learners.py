@@ -17,12 +17,17 @@ from stable_baselines3.common.vec_env import VecEnv
 from servegym.baselines.learned.artifact import load
 from servegym.errors import TrainingError
 from servegym.tuners.actors import ACTIVATIONS, CompilablePolicy, MaskableCompilablePolicy, load_network
+from servegym.tuners.discounting import Timed, TimedMaskableRolloutBuffer, TimedRolloutBuffer
 from servegym.tuners.export import actor_layers
 from servegym.tuners.problem import Problem
 
 CLASSES: dict[str, Any] = {"ppo": PPO, "maskable-ppo": MaskablePPO, "sac": SAC}
 OURS = {"policy", "env", "policy_kwargs", "tensorboard_log", "verbose", "seed", "device"}  # not hyperparameters
-END = "learning_rate_end"  # a hyperparameter of ours: what the learning rate falls to, in proportion to the budget used
+# Hyperparameters of ours: what the learning rate falls to, in proportion to the budget used; and, of PPO, discounting
+# over time instead of steps (tuners/discounting.py).
+END = "learning_rate_end"
+OVER_TIME = ("horizon_s", "trace_s")
+BUFFERS: dict[str, Any] = {"ppo": TimedRolloutBuffer, "maskable-ppo": TimedMaskableRolloutBuffer}
 
 
 class Annealed:
@@ -44,6 +49,9 @@ def new_model(problem: Problem, env: VecEnv) -> BaseAlgorithm:
     rate = more.pop(END, None)
     if rate is not None:
         more["learning_rate"] = Annealed(more.get("learning_rate", 3e-4), rate)
+    if OVER_TIME[0] in more:
+        seconds = {name: more.pop(name) for name in OVER_TIME}
+        more |= {"rollout_buffer_class": BUFFERS[config.algorithm], "rollout_buffer_kwargs": seconds}
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "You have specified a mini-batch size")
@@ -59,13 +67,21 @@ def new_model(problem: Problem, env: VecEnv) -> BaseAlgorithm:
             last.bias.zero_()
     if config.start is not None:
         start_from(model, problem, config.start)
+    return with_clock(model, env)
+
+
+def with_clock(model: BaseAlgorithm, env: VecEnv) -> BaseAlgorithm:
+    """The model, whose rollouts are timed by the environment where they are discounted over time."""
+    buffer = getattr(model, "rollout_buffer", None)
+    if isinstance(buffer, Timed):
+        buffer.clock = env
     return model
 
 
 def load_model(problem: Problem, env: VecEnv, path: Path) -> BaseAlgorithm:
     """A model that was saved."""
     model: BaseAlgorithm = CLASSES[problem.config.algorithm].load(path, env=env, device="cpu")
-    return model
+    return with_clock(model, env)
 
 
 def check_suits(problem: Problem) -> None:
@@ -74,7 +90,7 @@ def check_suits(problem: Problem) -> None:
     if config.algorithm not in CLASSES:
         raise TrainingError(f"algorithm is {config.algorithm!r}; here it should be one of {', '.join(CLASSES)}")
     suitable = ["maskable-ppo"] if problem.venv.interface.choices else ["ppo"]
-    if isinstance(space, gym.spaces.Box) and not problem.head.is_shared:
+    if isinstance(space, gym.spaces.Box) and problem.head.kind == "dense":
         suitable.append("sac")
     if config.algorithm not in suitable:
         raise TrainingError(
@@ -86,11 +102,18 @@ def hyperparameters(problem: Problem) -> dict[str, Any]:
     """As the algorithm's class takes them. Raises TrainingError for one that it does not have."""
     config = problem.config
     known = set(inspect.signature(CLASSES[config.algorithm]).parameters) - OURS | {END}
+    if config.algorithm in BUFFERS:
+        known |= set(OVER_TIME)
     known = {name for name in known if not name.startswith("_")}
     given = dict(config.hyperparameters)
     if unknown := sorted(set(given) - known):
         raise TrainingError(
             f"hyperparameters.{unknown[0]}: {config.algorithm} has no such; it has {', '.join(sorted(known))}"
+        )
+    lacking = [name for name in OVER_TIME if (name in given) != any(one in given for one in OVER_TIME)]
+    if lacking:
+        raise TrainingError(
+            f"hyperparameters.{lacking[0]} is missing; discounting over time takes both {', '.join(OVER_TIME)}"
         )
     for name, value in given.items():
         if isinstance(value, str) and value.lower().replace("e-", "").replace(".", "").isdigit():

@@ -30,11 +30,16 @@ class Problem:
     shape: Shape
 
     @property
+    def validation_source(self) -> ServingSpec:
+        """The scenarios that policies are judged on while they are trained: other requests of the same kind."""
+        return self.source.with_words({"split": "validation"})
+
+    @property
     def trained_on(self) -> dict[str, Any]:
         """What an evaluation has to know so as to judge on something else: traces, devices, loads, seeds."""
-        seeds = SPLITS["train"]
+        parts = [SPLITS[name] for name in ("train", "validation")]
         return {f"{name}s": listed_json(self.source[name]) for name in ("trace", "device", "load")} | {
-            "seeds": [{"first": seeds.start, "last": seeds.stop - 1}]
+            "seeds": [{"first": seeds.start, "last": seeds.stop - 1} for seeds in parts]
         }
 
 

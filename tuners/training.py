@@ -19,12 +19,13 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
 
 from servegym.baselines.learned.derived import LearnedPolicy
-from servegym.envs.sb3 import Sb3VecEnv
 from servegym.tuners.config import TrainingConfig
+from servegym.tuners.curriculum import curriculum_of
 from servegym.tuners.export import actor_layers, network_of
 from servegym.tuners.learners import Annealed, load_model, new_model
 from servegym.tuners.outcome import Progress, State, Stopped, finish, said_of, save_policy
 from servegym.tuners.problem import Problem, problem_of
+from servegym.tuners.rewards import TrainingVecEnv
 from servegym.tuners.runs import POLICY, TENSORBOARD, RunFolder
 from servegym.tuners.validation import Judge
 
@@ -41,7 +42,7 @@ class Training(BaseCallback):
     def __init__(self, problem: Problem, folder: RunFolder, state: State, progress: Progress | None):
         super().__init__()
         self.problem, self.folder, self.state, self.progress = problem, folder, state, progress
-        self.judge = Judge(problem.head, problem.source, problem.config.validation)
+        self.judge = Judge(problem.head, problem.validation_source, problem.config.validation)
         self.interrupted = self.over = False
         self._ratios: list[float] = []
         self._validated: tuple[int, float] | None = None  # steps, seconds
@@ -122,7 +123,7 @@ class Training(BaseCallback):
     def checkpoint(self) -> None:
         """Write all that is needed to go on from here."""
         env = self.training_env
-        assert isinstance(env, Sb3VecEnv)
+        assert isinstance(env, TrainingVecEnv)
         self._checkpointed_s = self.state.elapsed_s
         state = {
             "training": self.state,
@@ -146,7 +147,9 @@ def train(
     problem, folder = problem_of(config), RunFolder(out)
     found = folder.last_checkpoint() if resume else None
     state = found[1]["training"] if found else State()
-    env = Sb3VecEnv(problem.venv, config.reward_scale)
+    if config.curriculum.references:
+        problem.venv.source = curriculum_of(problem.source, problem.head, config.curriculum, config.seed)
+    env = TrainingVecEnv(problem.venv, problem.head, config.objective, config.reward_scale)
     with torch_threads(config.torch_threads):
         model = load_model(problem, env, found[0] / MODEL) if found else new_model(problem, env)
         if not resume:
@@ -183,7 +186,7 @@ def save_model(model: BaseAlgorithm, folder: Path) -> None:
         model.save_replay_buffer(folder / REPLAY)
 
 
-def restore(model: BaseAlgorithm, env: Sb3VecEnv, found: tuple[Path, dict[str, Any]]) -> None:
+def restore(model: BaseAlgorithm, env: TrainingVecEnv, found: tuple[Path, dict[str, Any]]) -> None:
     """Put everything random back where it was. Episodes that were going on are lost: each begins anew."""
     folder, state = found
     if hasattr(model, "load_replay_buffer"):

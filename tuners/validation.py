@@ -21,12 +21,17 @@ WITHIN_95 = 1.96  # standard errors
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Mean TDG ratios. difference: policy less base, over the same scenarios; half_width: of its 95 % interval."""
+    """Mean TDG ratios. difference: policy less base, over the same scenarios; half_width: of its 95 % interval.
+
+    attainment, attainment_difference: SLO attainment of the policy, and that less the base's.
+    """
 
     policy: float
     base: float
     difference: float
     half_width: float
+    attainment: float
+    attainment_difference: float
 
 
 class Judge:
@@ -45,28 +50,32 @@ class Judge:
         self._runner = runner or ThreadRunner()
         self._base: np.ndarray | None = None
 
-    def tdg_ratios(self, policy: Policy | None = None) -> np.ndarray:
-        """float64[scenarios]: of the policy; None: of the base."""
+    def outcomes(self, policy: Policy | None = None) -> np.ndarray:
+        """float64[2, scenarios]: TDG ratios and SLO attainments of the policy; None: of the base."""
         runs = [self.head.placed(scenario, policy) for scenario in self.scenarios]
-        return np.array(results_of(self._runner, partial(ratio_of, runs), range(len(runs))))
+        return np.array(results_of(self._runner, partial(outcome_of, runs), range(len(runs)))).T
 
     @property
     def base(self) -> np.ndarray:
-        """float64[scenarios]: of the base policy."""
+        """float64[2, scenarios]: outcomes of the base policy."""
         if self._base is None:
-            self._base = self.tdg_ratios()
+            self._base = self.outcomes()
         return self._base
 
     def judge(self, policy: Policy) -> Verdict:
         """The policy beside the base."""
-        ratios = self.tdg_ratios(policy)
-        differences = ratios - self.base
+        found = self.outcomes(policy)
+        (ratio, attainment), (base, _) = found.mean(axis=1), self.base.mean(axis=1)
+        differences, attained = found - self.base
         error = differences.std(ddof=1) / math.sqrt(len(differences))
         return Verdict(
-            float(ratios.mean()), float(self.base.mean()), float(differences.mean()), float(WITHIN_95 * error)
-        )
+            float(ratio), float(base), float(differences.mean()), float(WITHIN_95 * error),
+            float(attainment), float(attained.mean()),
+        )  # fmt: skip
 
 
-def ratio_of(runs: Sequence[Scenario], index: int) -> float:
-    """TDG ratio of one of some scenarios."""
-    return float(Simulation(runs[index]).run().summary["tdg_ratio"])
+def outcome_of(runs: Sequence[Scenario], index: int) -> tuple[float, float]:
+    """TDG ratio and SLO attainment of one of some scenarios; an attainment of 1 where nothing was served."""
+    summary = Simulation(runs[index]).run().summary
+    attainment = summary["slo_attainment"]
+    return float(summary["tdg_ratio"]), 1.0 if attainment is None else float(attainment)

@@ -18,19 +18,24 @@ from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.learned.ranking import ranked
 from servegym.baselines.learned.routing import routed
 from servegym.baselines.learned.scaling import scaled
+from servegym.baselines.learned.scheduling import scheduled
 from servegym.baselines.loading import load
 from servegym.baselines.observations.engine import engine_layout
 from servegym.baselines.observations.fields import Layout
 from servegym.baselines.observations.queue import queue_layout
 from servegym.baselines.observations.routing import routing_layout
+from servegym.baselines.observations.scheduling import scheduling_layout
 from servegym.baselines.observations.tiers import tiers_layout
 from servegym.baselines.relations import relations_of
 from servegym.simulator.policies import Fact, Parameter, Policy, get_policy
 
-LAYOUT_OF = {"controller": "engine", "ranking": "queue", "routing": "routing", "scaling": "tiers"}
+LAYOUT_OF = {
+    "controller": "engine", "ranking": "queue", "scheduling": "scheduling", "routing": "routing", "scaling": "tiers",
+}  # fmt: skip
 LAYOUTS: dict[str, Callable[[int], Layout]] = {
     "engine": lambda slots: engine_layout(),
     "queue": queue_layout,
+    "scheduling": scheduling_layout,
     "routing": routing_layout,
     "tiers": tiers_layout,
 }
@@ -85,7 +90,7 @@ def policy_of(entry: Mapping[str, Any], folder: Path, name: str) -> Policy:
     if learned["controls"]:
         raise ArtifactError(f"controls: a {head} has none; it should be []")
     make: dict[str, Callable[[Policy, Network, int, str], Policy]]
-    make = {"ranking": ranked, "routing": routed, "scaling": scaled}
+    make = {"ranking": ranked, "scheduling": scheduled, "routing": routed, "scaling": scaled}
     return make[head](base, network, slots, name)
 
 

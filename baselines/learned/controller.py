@@ -126,7 +126,7 @@ def controlled(base: Policy, controls: tuple[str, ...] | None, network: Network,
     check_base(base, "scheduler")
     controls = default_controls(base) if controls is None else tuple(controls)
     table, layout = control_table(base, controls), engine_layout()
-    check_network(network, layout, len(controls), f"a controller of {', '.join(controls)}", shared=False)
+    check_network(network, layout, len(controls), f"a controller of {', '.join(controls)}", "dense")
     parameters = len(base.parameters)
     function = specialised(controlled_scheduler, base=base.function, PARAMETERS=parameters, CONTROLS=len(controls))
     weights = np.concatenate([table.ravel(), network.numbers])

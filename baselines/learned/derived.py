@@ -20,9 +20,9 @@ PREFIX = "learned:"
 class LearnedPolicy(Policy):
     """A base policy whose decisions are changed, by a network or (network None) by whoever writes its memory.
 
-    head: what the network decides: "controller", "ranking", "routing" or "scaling"; "formula": it has none, but
-    the text of a formula. layout: name and contents of what it sees. controls: parameters of the base that a controller
-    sets.
+    head: what the network decides: "controller", "ranking", "scheduling", "routing" or "scaling"; "formula": it has
+    none, but the text of a formula. layout: name and contents of what it sees. controls: parameters of the base that a
+    controller sets.
     """
 
     head: str = ""
@@ -65,13 +65,14 @@ def check_base(base: Policy, kind: str) -> None:
         raise PolicyError(f"{base.name} is derived from a policy itself; the base should be one that is not")
 
 
-def check_network(network: Network, layout: Layout, outputs: int, what: str, shared: bool) -> None:
-    """Refuse a network that does not fit what it is to see and to say."""
+def check_network(network: Network, layout: Layout, outputs: int, what: str, kind: str) -> None:
+    """Refuse a network that does not fit what it is to see and to say. kind: of `Shape`."""
     shape = network.shape
-    if shape.is_shared != shared:
-        raise PolicyError(f"{what}: the network is {shape.kind}; it should be {'shared' if shared else 'dense'}")
+    if shape.kind != kind:
+        raise PolicyError(f"{what}: the network is {shape.kind}; it should be {kind}")
     sizes = (shape.whole, shape.slot, shape.slots)
-    wanted = (len(layout.whole_fields), len(layout.slot_fields), layout.slots) if shared else (layout.size, 0, 0)
+    slots = (len(layout.whole_fields), len(layout.slot_fields), layout.slots)
+    wanted = (layout.size, 0, 0) if kind == "dense" else slots
     if sizes != wanted:
         raise PolicyError(f"{what}: the network takes {sizes} (whole, slot, slots); what it sees is {wanted}")
     if shape.outputs != outputs:

@@ -10,11 +10,13 @@ import numpy as np
 from servegym.simulator.compilation import compiled, kernel
 from servegym.simulator.signatures import NUMBERS, array, types
 
-# count: numbers before the room to work in. room: numbers there, three times the widest layer. whole: numbers of an
-# observation that all slots share (all of them, if the network is not shared). squashed: 1: outputs go through tanh.
+# count: numbers before the room to work in. room: numbers there, four times the widest layer. shared: DENSE,
+# SHARED_BY_SLOTS or JOINT. whole: numbers of an observation that all slots share (all of them, if there are no slots).
+# squashed: 1: outputs go through tanh.
 HEADER = ("count", "room", "shared", "relu", "squashed", "whole", "slot", "slots", "layers")
 COUNT, ROOM, SHARED, RELU, SQUASHED, WHOLE, SLOT, SLOTS, LAYERS = range(len(HEADER))
 SIZES = len(HEADER)
+DENSE, SHARED_BY_SLOTS, JOINT = range(3)
 
 LOG2_E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10
 ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to a whole number, which is then in the lowest bits
@@ -83,7 +85,7 @@ def later_layers(network, at, first, out):
     What is in `first` is lost; behind it is room for the outputs of one more layer.
     """
     layers, relu = int(network[LAYERS]), network[RELU] == 1.0
-    here, there, size = first, first + int(network[ROOM]) // 3, int(network[SIZES])
+    here, there, size = first, first + int(network[ROOM]) // 4, int(network[SIZES])
     for layer in range(1, layers):
         inputs = network[here : here + size]
         activate(inputs, relu)
@@ -104,21 +106,37 @@ def forward(network, observation, filled, out):
     """Write what the network says of an observation (float32) into out (float64).
 
     A dense network's outputs do not depend on `filled`. Of a shared one those of the first `filled` slots are written,
-    slot by slot, and for the other slots 0. network: header, weights and room.
+    slot by slot, and for the other slots 0. A joint network is asked about an empty slot too: all its outputs but the
+    first are written first, and then of each slot the first. network: header, weights and room.
     """
     whole, slot, slots, layers = int(network[WHOLE]), int(network[SLOT]), int(network[SLOTS]), int(network[LAYERS])
     n, room, at = int(network[SIZES]), int(network[COUNT]), SIZES + layers
-    # The room: what the whole adds to the first layer, and two layers' outputs.
-    start, first = network[room : room + n], room + int(network[ROOM]) // 3
+    # The room: what the whole adds to the first layer, two layers' outputs, and those of a slot.
+    part = int(network[ROOM]) // 4
+    start, first = network[room : room + n], room + part
     copy(network[at + (whole + slot) * n : at + (whole + slot) * n + n], start)
     add_inputs(network[at : at + whole * n], observation[:whole], start)
     own = network[at + whole * n : at + (whole + slot) * n]
     at += (whole + slot) * n + n
-    if network[SHARED] == 0.0:
+    if network[SHARED] == DENSE:
         copy(start, network[first : first + n])
         later_layers(network, at, first, out)
         return
     m = int(network[SIZES + layers - 1])
+    if network[SHARED] == JOINT:
+        answer = network[room + 3 * part : room + 3 * part + m]
+        copy(start, network[first : first + n])
+        later_layers(network, at, first, answer)
+        copy(answer[1:], out[: m - 1])
+        for k in range(slots):
+            if k >= filled:
+                out[m - 1 + k] = 0.0
+                continue
+            copy(start, network[first : first + n])
+            add_inputs(own, observation[whole + k * slot : whole + (k + 1) * slot], network[first : first + n])
+            later_layers(network, at, first, answer)
+            out[m - 1 + k] = answer[0]
+        return
     for k in range(slots):
         outputs = out[k * m : (k + 1) * m]
         if k >= filled:

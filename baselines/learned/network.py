@@ -14,7 +14,7 @@ from servegym.baselines.observations.fields import Layout
 from servegym.errors import PolicyError
 from servegym.simulator.policies import Weights
 
-KINDS = ("dense", "shared")
+KINDS = ("dense", "shared", "joint")  # in the order of forward.DENSE, SHARED_BY_SLOTS, JOINT
 ACTIVATIONS = ("tanh", "relu")
 OUTPUTS = ("plain", "tanh")
 
@@ -24,7 +24,8 @@ class Shape:
     """What a network is, but for its weights. Raises PolicyError for what there is not.
 
     kind: dense: an observation of `whole` numbers -> `outputs` numbers. shared: for each of `slots` slots, the `whole`
-    numbers and its own `slot` numbers -> `outputs` numbers, with the same weights for all slots.
+    numbers and its own `slot` numbers -> `outputs` numbers, with the same weights for all slots. joint: the same, but
+    it is asked about an empty slot too; what it says is all outputs but the first of that, then the first of each slot.
     hidden: sizes of the hidden layers. activation: after each of them. output: what the outputs go through.
     """
 
@@ -42,18 +43,26 @@ class Shape:
         for name, known in (("kind", KINDS), ("activation", ACTIVATIONS), ("output", OUTPUTS)):
             if getattr(self, name) not in known:
                 raise PolicyError(f"network: {name} is {getattr(self, name)!r}; it should be one of {', '.join(known)}")
-        least = {"whole": 1, "outputs": 1, "slot": int(self.is_shared), "slots": int(self.is_shared)}
+        least = {"whole": 1, "outputs": 1, "slot": int(self.has_slots), "slots": int(self.has_slots)}
         sizes = {name: getattr(self, name) for name in least} | {f"hidden[{i}]": n for i, n in enumerate(self.hidden)}
         for name, size in sizes.items():
             lowest = least.get(name, 1)
             if not isinstance(size, int) or isinstance(size, bool) or size < lowest:
                 raise PolicyError(f"network: {name} is {size!r}; it should be a whole number of {lowest} or more")
-        if not self.is_shared and (self.slot or self.slots):
+        if not self.has_slots and (self.slot or self.slots):
             raise PolicyError("network: a dense network has no slots; slot and slots should be 0")
+
+    @property
+    def has_slots(self) -> bool:
+        return self.kind != "dense"
 
     @property
     def is_shared(self) -> bool:
         return self.kind == "shared"
+
+    @property
+    def is_joint(self) -> bool:
+        return self.kind == "joint"
 
     @property
     def layers(self) -> list[tuple[int, int]]:
@@ -71,13 +80,15 @@ class Shape:
 
     @property
     def output_size(self) -> int:
-        """Outputs of all slots."""
+        """Numbers that it says: of a joint network those of the whole first."""
+        if self.is_joint:
+            return self.outputs - 1 + self.slots
         return self.outputs * (self.slots if self.is_shared else 1)
 
     @property
     def room(self) -> int:
         """Numbers that `forward` needs to work in."""
-        return 3 * max(outputs for _, outputs in self.layers)
+        return 4 * max(outputs for _, outputs in self.layers)
 
     def to_json(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self), "hidden": list(self.hidden)}
@@ -91,10 +102,10 @@ class Shape:
         return Shape(**document)
 
     @staticmethod
-    def shared_by(layout: Layout, outputs: int = 1, **more: Any) -> Shape:
-        """Of a network that gives `outputs` numbers for each slot of an observation."""
+    def shared_by(layout: Layout, outputs: int = 1, kind: str = "shared", **more: Any) -> Shape:
+        """Of a network that gives `outputs` numbers for each slot of an observation, or a joint one."""
         whole, slot = len(layout.whole_fields), len(layout.slot_fields)
-        return Shape("shared", whole, outputs, slot=slot, slots=layout.slots, **more)
+        return Shape(kind, whole, outputs, slot=slot, slots=layout.slots, **more)
 
     @staticmethod
     def dense_on(layout: Layout, outputs: int, **more: Any) -> Shape:
@@ -159,11 +170,13 @@ class Network:
         shape, sizes = self.shape, [outputs for _, outputs in self.shape.layers]
         relu, squashed = shape.activation == "relu", shape.output == "tanh"
         count = len(HEADER) + len(sizes) + shape.count
-        header = [count, shape.room, shape.is_shared, relu, squashed, shape.whole, shape.slot, shape.slots, len(sizes)]
+        kind = KINDS.index(shape.kind)
+        header = [count, shape.room, kind, relu, squashed, shape.whole, shape.slot, shape.slots, len(sizes)]
         return np.concatenate([np.array([*header, *sizes], "f8"), self.weights.values])
 
     def __call__(self, observation: np.ndarray, filled: int | None = None) -> np.ndarray:
-        """float64[outputs], or float64[slots, outputs]: what it says of an observation, float32[observation_size]."""
+        """float64[output_size], of a shared one float64[slots, outputs]: what it says of an observation,
+        float32[observation_size]."""
         shape, size = self.shape, self.shape.observation_size
         if np.shape(observation) != (size,):
             raise PolicyError(f"network: observation of shape {np.shape(observation)}; it should be ({size},)")

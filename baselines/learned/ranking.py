@@ -111,6 +111,16 @@ def specialised_on(template: Compiled, base: Policy) -> Compiled:
     return specialised(template, base=ranks_of(base), then=after, PARAMETERS=len(base.parameters))
 
 
+def check_repeatable(base: Policy) -> None:
+    """Raise PolicyError for a base that cannot be asked twice in one decision."""
+    keeps = base.state.request + base.state.engine + base.state.client
+    if keeps and not base.state.repeatable:
+        raise PolicyError(
+            f"{base.name} keeps numbers of its own ({', '.join(keeps)}), which being asked twice would change; "
+            "the base should keep none"
+        )
+
+
 def scored(base: Policy, slots: int) -> LearnedPolicy:
     """The base scheduler with scores for the requests in its first slots, which whoever steps the simulation writes to
     `run.parameters[e, first_score(base):]`, float64[slots]. With all scores 0 it is the base.
@@ -120,12 +130,7 @@ def scored(base: Policy, slots: int) -> LearnedPolicy:
     first (`Policy.halves`). Raises PolicyError for a base that cannot be asked twice in one decision.
     """
     check_base(base, "scheduler")
-    keeps = base.state.request + base.state.engine + base.state.client
-    if keeps and not base.state.repeatable:
-        raise PolicyError(
-            f"{base.name} keeps numbers of its own ({', '.join(keeps)}), which being asked twice would change; "
-            "the base should keep none"
-        )
+    check_repeatable(base)
     if slots < 1:
         raise PolicyError(f"{base.name}: {slots} slots; there should be 1 or more")
     function = specialised_on(scored_scheduler, base)
@@ -148,7 +153,7 @@ def ranked(base: Policy, network: Network, slots: int | None = None, name: str =
     """
     check_base(base, "scheduler")
     layout = queue_layout(network.shape.slots if slots is None else slots)
-    check_network(network, layout, 1, f"a ranking of {base.name}", shared=True)
+    check_network(network, layout, 1, f"a ranking of {base.name}", "shared")
     function = specialised_on(ranked_scheduler, base)
     memory = network.shape.room + KEPT + layout.slots + half(layout.slots) + half(layout.size)
     return derived(

@@ -62,7 +62,7 @@ def routed(base: Policy, network: Network, slots: int | None = None, name: str =
     """
     check_base(base, "router")
     layout = routing_layout(network.shape.slots if slots is None else slots)
-    check_network(network, layout, 1, f"a routing on {base.name}", shared=True)
+    check_network(network, layout, 1, f"a routing on {base.name}", "shared")
     function = specialised(routed_router, base=base.function, PARAMETERS=len(base.parameters))
     memory = network.shape.room + layout.slots + half(layout.size)
     return derived("routing", base, name, function, network.numbers, memory, network=network, layout=layout)

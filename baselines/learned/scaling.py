@@ -79,7 +79,7 @@ def scaled(base: Policy, network: Network, slots: int | None = None, name: str =
     layout, outputs = tiers_layout(network.shape.slots if slots is None else slots), network.shape.outputs
     if outputs % 2 or not choices_of(0) <= outputs <= choices_of(TIERS):
         raise PolicyError(f"a scaling: {outputs} outputs; there should be 2 (tiers + 1), of 0 to {TIERS} tiers")
-    check_network(network, layout, outputs, f"a scaling on {base.name}", shared=True)
+    check_network(network, layout, outputs, f"a scaling on {base.name}", "shared")
     function = specialised(scaled_scaler, base=base.function, PARAMETERS=len(base.parameters))
     memory = network.shape.room + network.shape.output_size + half(layout.size)
     return derived("scaling", base, name, function, network.numbers, memory, network=network, layout=layout)

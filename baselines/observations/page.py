@@ -16,6 +16,7 @@ from servegym.baselines.observations.engine import ENGINE_FIELDS
 from servegym.baselines.observations.fields import Field
 from servegym.baselines.observations.queue import QUEUE_WHOLE_FIELDS, REQUEST_FIELDS
 from servegym.baselines.observations.routing import ARRIVAL_FIELDS, ROUTED_FIELDS
+from servegym.baselines.observations.scheduling import SCHEDULING_WHOLE_FIELDS, WORTHY_REQUEST_FIELDS
 from servegym.baselines.observations.tiers import CLUSTER_FIELDS, OF_TIERS, SCALED_FIELDS, TIER_FIELDS
 from servegym.errors import ServegymError
 
@@ -24,6 +25,8 @@ TABLES = {
     "engine": (ENGINE_FIELDS, 0),
     "queue": (QUEUE_WHOLE_FIELDS[len(ENGINE_FIELDS) :], len(ENGINE_FIELDS)),
     "queue, slot": (REQUEST_FIELDS, 0),
+    "scheduling": (SCHEDULING_WHOLE_FIELDS[len(QUEUE_WHOLE_FIELDS) :], len(QUEUE_WHOLE_FIELDS)),
+    "scheduling, slot": (WORTHY_REQUEST_FIELDS[len(REQUEST_FIELDS) :], len(REQUEST_FIELDS)),
     "routing": (ARRIVAL_FIELDS, 0),
     "routing, slot": (ROUTED_FIELDS, 0),
     "tiers": (CLUSTER_FIELDS[:OF_TIERS], 0),

@@ -91,17 +91,23 @@ def fill_with(decodes, requests, queue, ranks, slots, heap):
     if slots <= 0:
         return 0
     for position in range(queue.shape[0]):
-        if ranks[position].tier >= LEAVE_OUT or is_decoding(requests[queue[position]]) != decodes:
-            continue
-        if filled < slots:
-            heap[filled] = position
-            filled += 1
-            if filled == slots:
-                for parent in range(slots // 2 - 1, -1, -1):
-                    sink(heap, slots, parent, ranks)
-        elif ranks_before(ranks, position, heap[0]):
-            heap[0] = position
-            sink(heap, slots, 0, ranks)
+        if ranks[position].tier < LEAVE_OUT and is_decoding(requests[queue[position]]) == decodes:
+            filled = offer(heap, filled, slots, position, ranks)
+    return filled
+
+
+@kernel
+def offer(heap, filled, slots, position, ranks):
+    """Put a position into the heap if there is room or it ranks before the worst; returns how many there are then."""
+    if filled < slots:
+        heap[filled] = position
+        filled += 1
+        if filled == slots:
+            for parent in range(slots // 2 - 1, -1, -1):
+                sink(heap, slots, parent, ranks)
+    elif ranks_before(ranks, position, heap[0]):
+        heap[0] = position
+        sink(heap, slots, 0, ranks)
     return filled
 
 
@@ -127,13 +133,27 @@ def observe_queue(context, ranks, order, slots, out):
     ranks: of the base scheduler; of ranks[i] for queue[i] exec_s is written, nothing else. order: the position in the
     queue of the request of each slot is written there (see `fill_slots`).
     """
-    engine, requests, queue = context.engine, context.requests, context.queue
-    constant_s, tick_s, work_s = observe_engine(context, ranks, out)
-    n = queue.shape[0]
-    filled = fill_slots(requests, queue, ranks, slots, order)
+    times_s = observe_engine(context, ranks, out)
+    filled = fill_slots(context.requests, context.queue, ranks, slots, order)
+    observe_filled(context, filled, out)
+    observe_slots(context, ranks, order[:filled], slots, times_s, out[WHOLE:], SLOT)
+    return filled
+
+
+@kernel
+def observe_filled(context, filled, out):
+    """What is said of the whole beside `observe_engine`."""
+    engine, n = context.engine, context.queue.shape[0]
     out[BEYOND] = share(n - filled, n)
     out[RUNNING] = engine.running_task >= 0
     out[SUSPENDED] = squash(float(engine.suspended), 1.0)
+
+
+@kernel
+def observe_slots(context, ranks, order, slots, times_s, out, stride):
+    """Write the fields of the requests at the positions `order` into out, each `stride` numbers after the one before;
+    then zeros. times_s: as `observe_engine` gives them."""
+    requests, queue, filled = context.requests, context.queue, order.shape[0]
     least_s, densest, largest, heaviest = LARGEST, 0.0, 0.0, 0.0
     for k in range(filled):
         request, exec_s = requests[queue[order[k]]], ranks[order[k]].exec_s
@@ -141,18 +161,17 @@ def observe_queue(context, ranks, order, slots, out):
         densest = max(densest, next_gain(request) / max(exec_s, SMALLEST))
         largest = max(largest, next_gain(request))
         heaviest = max(heaviest, request.decode_token_gain)
-    at = WHOLE
+    at = 0
     for k in range(filled):
         request, exec_s = requests[queue[order[k]]], ranks[order[k]].exec_s
-        observe_request(context, request, exec_s, (constant_s, tick_s, work_s), out, at)
+        observe_request(context, request, exec_s, times_s, out, at)
         out[at + SHORTNESS] = root_ratio(least_s, exec_s)
         out[at + DENSITY] = root_ratio(next_gain(request) / max(exec_s, SMALLEST), densest)
         out[at + GAIN] = share(next_gain(request), largest)
         out[at + WEIGHT] = share(request.decode_token_gain, heaviest)
         out[at + POSITION] = k / slots
-        at += SLOT
-    write_zeros(out, at, (slots - filled) * SLOT)
-    return filled
+        at += stride
+    write_zeros(out, at, (slots - filled) * stride)
 
 
 @kernel

@@ -38,6 +38,7 @@ class Small:
 SMALL = {
     "EngineBatching-v0": Small(ONE),
     "RequestRanking-v0": Small(ONE, {"slots": 6}),
+    "Scheduling-v0": Small(ONE, {"slots": 6}),
     "ClusterRouting-v0": Small(
         THREE.replaced(incidents=(Incident(0.5, 1, "fail"), Incident(1.5, 1, "return"))), {"engines": 4}
     ),

@@ -43,6 +43,14 @@ def test_every_scheduler_is_an_agent_or_is_refused(name: str, base: str) -> None
         check_same(name, drawn(name), scheduler=base)
 
 
+@pytest.mark.parametrize("base", ["expected-gain", "flow-prefill"])
+def test_schedulers_are_agents_where_one_action_says_everything(base: str) -> None:
+    """Two of them, of which one leaves out by its ranks: what they are asked is what RequestRanking-v0 asks of all."""
+    check_same("Scheduling-v0", drawn("Scheduling-v0"), scheduler=base)
+    with pytest.raises(PolicyError, match="asked twice"):
+        make("Scheduling-v0", scheduler="weighted-vtc")
+
+
 @pytest.mark.parametrize("base", router_names())
 @pytest.mark.parametrize("name", BY_ROUTER)
 def test_every_router_is_an_agent(name: str, base: str) -> None:
@@ -60,7 +68,7 @@ def test_every_scaler_is_an_agent_or_is_refused(base: str) -> None:
         check_same("TierScaling-v0", scenario)
 
 
-@pytest.mark.parametrize("name", BY_SCHEDULER + BY_ROUTER)
+@pytest.mark.parametrize("name", (*BY_SCHEDULER, "Scheduling-v0", *BY_ROUTER))
 def test_with_noise_correction_and_an_end(name: str) -> None:
     scenario = dataclasses.replace(
         drawn(name, 2),
@@ -81,7 +89,7 @@ def test_settings_of_the_base_count(base: str) -> None:
 
 def test_several_engines_take_turns() -> None:
     scenario = drawn("ClusterRouting-v0")
-    for name in ("EngineBatching-v0", "RequestRanking-v0"):
+    for name in ("EngineBatching-v0", "RequestRanking-v0", "Scheduling-v0"):
         check_same(name, scenario)
 
 
@@ -102,7 +110,7 @@ def test_an_action_for_several_batches(batches: int) -> None:
     assert lengths[1] == -(-lengths[0] // batches)
 
 
-@pytest.mark.parametrize("name", BY_SCHEDULER + BY_ROUTER)
+@pytest.mark.parametrize("name", (*BY_SCHEDULER, "Scheduling-v0", *BY_ROUTER))
 def test_queues_that_become_longer_than_their_arrays(name: str) -> None:
     source = SMALL[name].source.replaced(requests=300.0 * SMALL[name].source.fleet.total, load=100.0)
     scenario = dataclasses.replace(source(np.random.default_rng(0)), until_s=10.0)

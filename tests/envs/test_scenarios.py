@@ -141,12 +141,14 @@ def test_overload_builds_up_and_drains():
 
 
 def test_splits_of_a_family_have_other_requests():
-    train, test = (sample_of("azure-conv", "proserve", DEVICE, split, None).table for split in SPLITS)
-    assert len(train) == len(test)
-    same = (train["prompt_tokens"] == test["prompt_tokens"]) & (train["output_tokens"] == test["output_tokens"])
-    assert same.mean() < 0.01
-    assert train["prompt_tokens"].mean() == pytest.approx(test["prompt_tokens"].mean(), rel=0.05)
-    assert not set(SPLITS["train"]) & set(itertools.islice(SPLITS["test"], 10))
+    tables = [sample_of("azure-conv", "proserve", DEVICE, split, None).table for split in SPLITS]
+    for one, other in itertools.combinations(tables, 2):
+        assert len(one) == len(other)
+        same = (one["prompt_tokens"] == other["prompt_tokens"]) & (one["output_tokens"] == other["output_tokens"])
+        assert same.mean() < 0.01
+        assert one["prompt_tokens"].mean() == pytest.approx(other["prompt_tokens"].mean(), rel=0.05)
+    for earlier, later in itertools.pairwise(SPLITS.values()):
+        assert earlier.stop == later.start
 
 
 def file_of(path, rows: int) -> str:
@@ -154,10 +156,10 @@ def file_of(path, rows: int) -> str:
     return str(path)
 
 
-def test_splits_of_a_file_are_its_beginning_and_its_end(tmp_path):
+def test_splits_of_a_file_are_parts_of_it(tmp_path):
     trace = file_of(tmp_path / "own.csv", 100)
-    for split, low, high in (("train", 100, 169), ("test", 170, 199)):
-        source = EPISODES.replaced(trace=(trace,), requests=25, split=split)
+    for split, low, high in (("train", 100, 159), ("validation", 160, 169), ("test", 170, 199)):
+        source = EPISODES.replaced(trace=(trace,), requests=min(25, high - low), split=split)
         prompts = np.array([scenario.workload.table["prompt_tokens"] for scenario in drawn(source, number=60)])
         assert (np.diff(prompts) == 1).all()  # in a row
         assert (prompts.min(), prompts.max()) == (low, high)

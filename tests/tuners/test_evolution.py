@@ -20,17 +20,20 @@ from servegym.baselines.artifact.document import read_document
 from servegym.baselines.learned.artifact import load
 from servegym.baselines.learned.network import Network, Shape
 from servegym.errors import TrainingError
+from servegym.evaluation.running import ThreadRunner
 from servegym.simulator.simulation import Simulation
 from servegym.tuners import evolution, generations
 from servegym.tuners.config import BudgetConfig, NetworkConfig, TrainingConfig, ValidationConfig, to_text
 from servegym.tuners.decision_head import BaseBias
+from servegym.tuners.objective import Objective
 from servegym.tuners.problem import problem_of
 from servegym.tuners.runs import RunFolder
 from servegym.tuners.training import Stopped
 
 RANKING, ROUTING, BATCHING = "RequestRanking-v0", "ClusterRouting-v0", "EngineBatching-v0"
+SCHEDULING = "Scheduling-v0"
 SCENARIOS = {"requests": 40, "load": 3.0, "slo_scale": 0.5, "trace": ["sharegpt"]}
-ARGUMENTS = {RANKING: {"slots": 16}, ROUTING: {"engines": 3}, BATCHING: {}}
+ARGUMENTS = {RANKING: {"slots": 16}, SCHEDULING: {"slots": 16}, ROUTING: {"engines": 3}, BATCHING: {}}
 
 
 def config_of(environment: str = RANKING, **changes) -> TrainingConfig:
@@ -51,7 +54,7 @@ def config_of(environment: str = RANKING, **changes) -> TrainingConfig:
     )
 
 
-@pytest.mark.parametrize("environment", [RANKING, ROUTING, BATCHING])
+@pytest.mark.parametrize("environment", [RANKING, SCHEDULING, ROUTING, BATCHING])
 def test_it_begins_with_the_decisions_of_the_base(environment):
     config = config_of(environment, network=NetworkConfig(hidden=(5, 3), base_bias=1.5))
     problem = problem_of(config)
@@ -59,6 +62,19 @@ def test_it_begins_with_the_decisions_of_the_base(environment):
     for scenario in generations.scenarios_of(problem, 0, 3):
         ours, base = (Simulation(problem.head.placed(scenario, one)).run() for one in (policy, None))
         assert ours.arrays.outcomes.tobytes() == base.arrays.outcomes.tobytes()
+
+
+def test_candidates_score_less_where_they_lack_what_is_asked():
+    problem = problem_of(config_of(SCHEDULING))
+    policies, scenarios = [problem.head.base], generations.scenarios_of(problem, 0, 2)
+    asked = Objective(attainment_floor=1.0, penalty=2.0)
+    plain, punished = (
+        generations.scores_of(problem.head, policies, scenarios, ThreadRunner(), objective)
+        for objective in (Objective(), asked)
+    )
+    runs = [Simulation(problem.head.placed(scenario)).run().summary for scenario in scenarios]
+    assert plain == pytest.approx(np.mean([run["tdg_ratio"] for run in runs]))
+    assert plain - punished == pytest.approx(2.0 * np.mean([1.0 - run["slo_attainment"] for run in runs]))
 
 
 def test_the_lead_of_the_base_passes_hidden_layers_and_is_as_large_as_said():
@@ -104,7 +120,7 @@ def test_training_writes_what_it_found(tmp_path):
     assert rows[0]["difference"] == 0.0
     best = max(rows, key=lambda row: row["policy"])
     problem = problem_of(config_of())
-    verdict = generations.Judge(problem.head, problem.source, problem.config.validation).judge(policy)
+    verdict = generations.Judge(problem.head, problem.validation_source, problem.config.validation).judge(policy)
     assert verdict.policy == best["policy"]
     provenance = read_document(tmp_path / "policy.json")["provenance"]
     assert provenance["trained_on"]["traces"] == ["sharegpt"]

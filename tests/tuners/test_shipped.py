@@ -16,7 +16,7 @@ from servegym.evaluation.panels.provenance import TrainedOn
 from servegym.scenarios.episodes import EPISODES
 from servegym.scenarios.parts import STEADY
 from servegym.simulator.simulation import Simulation
-from servegym.tuners.config import load_config
+from servegym.tuners.config import TrainingConfig, from_plain, load_config
 
 FOLDER = Path(str(importlib.resources.files("servegym.baselines.learned.policies")))
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
@@ -31,7 +31,7 @@ def test_there_is_one_for_batches_and_one_for_routes():
 def test_it_is_what_its_configuration_trains(name):
     document = read_document(FOLDER / f"{name}.json")
     provenance = document["provenance"]
-    assert provenance["config"] == load_config(provenance["training"]).to_json()
+    assert from_plain(TrainingConfig, provenance["config"], "") == load_config(provenance["training"])
     assert provenance["minutes"] < 20
 
 

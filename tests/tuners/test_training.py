@@ -58,7 +58,7 @@ def test_a_training_leaves_a_policy_and_how_it_came_about(name: str, tmp_path: P
         summary["validation"]["policy_tdg_ratio"] == best["policy"] == [r for r in rows if r["is_best"]][-1]["policy"]
     )
     problem = problem_of(config)
-    assert Judge(problem.head, problem.source, config.validation).judge(found).policy == best["policy"]
+    assert Judge(problem.head, problem.validation_source, config.validation).judge(found).policy == best["policy"]
     provenance = json.loads((tmp_path / "run/policy.json").read_text())["provenance"]
     assert provenance["trained_on"] == {
         "traces": ["azure-conv"], "devices": ["a100-llama3-8b"], "loads": [4.0],

@@ -15,6 +15,10 @@ CASES: dict[str, dict[str, Any]] = {
     "ppo-request-ranking": {
         "environment": "RequestRanking-v0", "algorithm": "ppo", "hyperparameters": PPO, "arguments": {"slots": 6},
     },
+    "ppo-scheduling": {
+        "environment": "Scheduling-v0", "algorithm": "ppo", "arguments": {"slots": 6},
+        "hyperparameters": PPO | {"horizon_s": 2.0, "trace_s": 1.0}, "objective": {"paired": True},
+    },
     "maskable-ppo-cluster-routing": {
         "environment": "ClusterRouting-v0", "algorithm": "maskable-ppo", "hyperparameters": PPO,
         "arguments": {"engines": 3},

@@ -19,9 +19,11 @@ from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.learned.ranking import ranked, scored
 from servegym.baselines.learned.routing import routed
 from servegym.baselines.learned.scaling import choices_of, scaled
+from servegym.baselines.learned.scheduling import CONTROLS, scheduled
 from servegym.baselines.observations.engine import engine_layout
 from servegym.baselines.observations.queue import queue_layout
 from servegym.baselines.observations.routing import routing_layout
+from servegym.baselines.observations.scheduling import scheduling_layout
 from servegym.baselines.observations.tiers import tiers_layout
 from servegym.baselines.registry import (
     decode_scheduler,
@@ -58,6 +60,9 @@ def controller() -> Policy:
 POLICIES = {
     "controller": controller,
     "ranking": lambda: ranked(scheduler("edf"), random(Shape.shared_by(queue_layout(5), hidden=(4, 3)))),
+    "scheduling": lambda: scheduled(
+        scheduler("expected-gain"), random(Shape.shared_by(scheduling_layout(5), CONTROLS + 1, "joint", hidden=(4,)))
+    ),
     "routing": lambda: routed(router("min-load"), random(Shape.shared_by(routing_layout(4), activation="relu"))),
     "scaling": lambda: scaled(scaler("polyserve"), random(Shape.shared_by(tiers_layout(4), choices_of(2)))),
 }

@@ -19,18 +19,25 @@ def by_numpy(network: Network, observation: np.ndarray) -> np.ndarray:
     """The same as plain algebra."""
     shape = network.shape
     inputs = observation.astype("f8")
-    if shape.is_shared:
+    if shape.has_slots:
         slots = inputs[shape.whole :].reshape(shape.slots, shape.slot)
-        inputs = np.hstack([np.broadcast_to(inputs[: shape.whole], (shape.slots, shape.whole)), slots])
+        if shape.is_joint:
+            slots = np.vstack([np.zeros(shape.slot), slots])
+        inputs = np.hstack([np.broadcast_to(inputs[: shape.whole], (len(slots), shape.whole)), slots])
     for i, (weight, bias) in enumerate(network.layers):
         inputs = inputs @ weight.T + bias
         if i + 1 < len(shape.layers):
             inputs = np.tanh(inputs) if shape.activation == "tanh" else np.maximum(inputs, 0)
+    if shape.is_joint:
+        inputs = np.concatenate([inputs[0, 1:], inputs[1:, 0]])
     return np.tanh(inputs) if shape.output == "tanh" else inputs
 
 
 shapes = st.builds(
-    lambda slots, **more: Shape(slot=slots[0], slots=slots[1], kind="shared" if slots[0] else "dense", **more),
+    lambda slots, joint, **more: Shape(
+        slot=slots[0], slots=slots[1], kind=("joint" if joint else "shared") if slots[0] else "dense", **more
+    ),
+    joint=st.booleans(),
     slots=st.one_of(st.just((0, 0)), st.tuples(st.integers(1, 6), st.integers(1, 5))),
     whole=st.integers(1, 9),
     outputs=st.integers(1, 5),
@@ -51,11 +58,12 @@ def test_compiled_networks_say_what_numpy_says(shape, seed, scale):
     observation = rng.uniform(-1, 1, shape.observation_size).astype("f4")
     wanted = by_numpy(network, observation)
     np.testing.assert_allclose(network(observation), wanted, rtol=1e-12, atol=1e-12)
-    if shape.is_shared:
+    if shape.has_slots:
         filled = int(rng.integers(0, shape.slots + 1))
         some = network(observation, filled)
-        np.testing.assert_array_equal(some[:filled], network(observation)[:filled])
-        assert (some[filled:] == 0).all()
+        known = filled + (shape.outputs - 1 if shape.is_joint else 0)
+        np.testing.assert_array_equal(some[:known], network(observation)[:known])
+        assert (some[known:] == 0).all()
 
 
 def test_a_large_network():

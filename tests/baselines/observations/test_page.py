@@ -8,6 +8,7 @@ from servegym.baselines.observations.engine import engine_layout
 from servegym.baselines.observations.page import PageError, written
 from servegym.baselines.observations.queue import queue_layout
 from servegym.baselines.observations.routing import routing_layout
+from servegym.baselines.observations.scheduling import scheduling_layout
 from servegym.baselines.observations.tiers import tiers_layout
 
 PAGE = Path(__file__).parents[3] / "docs" / "observations.md"
@@ -21,6 +22,7 @@ def test_the_page_is_what_is_generated():
 def test_the_sizes_on_the_page_are_those_of_the_layouts():
     text = PAGE.read_text("utf-8")
     sizes = {"observe_engine": (engine_layout(), "{}"), "observe_queue": (queue_layout(1), "{} + {} a slot"),
+             "observe_scheduling": (scheduling_layout(1), "{} + {} a slot"),
              "observe_routing": (routing_layout(1), "{} + {} a slot"),
              "observe_tiers": (tiers_layout(1), "{} + {} a slot")}  # fmt: skip
     for function, (shape, size) in sizes.items():
@@ -29,7 +31,7 @@ def test_the_sizes_on_the_page_are_those_of_the_layouts():
 
 
 def test_names_are_unique_and_bounds_in_order():
-    for shape in (engine_layout(), queue_layout(3), routing_layout(3), tiers_layout(3)):
+    for shape in (engine_layout(), queue_layout(3), scheduling_layout(3), routing_layout(3), tiers_layout(3)):
         names = [name for name, _ in shape]
         assert len(set(names)) == len(names) == shape.size == len(shape.low)
         assert (shape.low < shape.high).all()

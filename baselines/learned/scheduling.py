@@ -1,0 +1,234 @@
+"""Scheduling: everything about a batch in one action, as changes of what a base scheduler decides.
+
+An action is CONTROLS numbers and a score for each slot, all from -1 to 1; all 0 is the base.
+
+budget      the time budget of the batch, times (7/6)^b above 0 and (9/5)^b below: where time is short a base with an
+            eta of 0.9 of the smallest TPOT SLO has 0.5 to 1.05 of it
+giving up   above 0: requests worth less than that (`observations.worth`) are left out, as long as another is worth as
+            much
+chunk       above 0: of one prompt at most 2^(-4c) of what could be computed in the time budget
+victims     above 0: of requests that the base would take memory from alike, those worth less than that come first
+scores      a request moves forward by s slots' worth of places in the base's order among those in slots
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from servegym.baselines.learned.derived import LearnedPolicy, check_base, check_network, derived, half
+from servegym.baselines.learned.forward import SLOTS, forward
+from servegym.baselines.learned.memory import KEPT, is_same_decision
+from servegym.baselines.learned.network import Network
+from servegym.baselines.learned.ranking import check_repeatable, ranks_of, rerank
+from servegym.baselines.observations.scheduling import observe_scheduling, scheduling_layout
+from servegym.baselines.observations.worth import fill_with_worthy, tick_of, weigh, worth_of
+from servegym.simulator.batches import EMPTY_BATCH
+from servegym.simulator.compilation import allocating_kernel, kernel, specialised
+from servegym.simulator.policies import Policy
+from servegym.simulator.requests import is_decoding, left_of
+from servegym.simulator.signatures import scheduler, victims
+from servegym.simulator.types import LEAVE_OUT
+
+NAMES = ("budget", "giving_up", "chunk", "victims")
+BUDGET, GIVING_UP, CHUNK, VICTIMS = range(len(NAMES))
+CONTROLS = len(NAMES)
+LONGEST, SHORTEST = 7 / 6, 5 / 9  # factors on the time budget
+HALVINGS = 4.0  # of a chunk
+FARTHEST = np.int64(2**61 - 1)  # tier, so that twice that is a number yet
+
+
+@kernel
+def is_base(action):
+    """Whether the base's decision stands."""
+    same = True
+    for number in action:
+        same = same and number == 0.0
+    return same
+
+
+@kernel
+def clipped(number):
+    return min(max(number, -1.0), 1.0)
+
+
+@allocating_kernel
+def move(ranks, order, filled, slots, scores):
+    """Give the requests in slots the base's ranks anew, each moved forward by its score times `slots` places."""
+    same, places = True, np.empty(filled)
+    for k in range(filled):
+        same = same and scores[k] == scores[0]
+        places[k] = slots * clipped(scores[k]) - k
+    if not same:
+        rerank(ranks, order, filled, places)
+
+
+@kernel
+def leave_out(ranks, n, least):
+    """Requests worth less do not run, as long as there is another that does. ranks[i].victim_key: worth."""
+    if least <= 0.0:
+        return
+    others = False
+    for position in range(n):
+        others = others or (ranks[position].victim_key >= least and ranks[position].tier < LEAVE_OUT)
+    if others:
+        for position in range(n):
+            if ranks[position].victim_key < least and ranks[position].tier < LEAVE_OUT:
+                ranks[position].tier = LEAVE_OUT
+
+
+@kernel
+def set_limits(context, ranks, limits, action):
+    """Change the limits of the base. ranks[i].exec_s: of the estimator."""
+    budget = clipped(action[BUDGET])
+    if budget != 0.0 and 0.0 < limits.time_budget_s < np.inf:
+        limits.time_budget_s *= LONGEST**budget if budget > 0.0 else SHORTEST**-budget
+    if action[CHUNK] > 0.0 and limits.time_budget_s < np.inf:
+        tokens, work_s = 0.0, 0.0
+        for position in range(context.queue.shape[0]):
+            request = context.requests[context.queue[position]]
+            if not is_decoding(request):
+                tokens += left_of(request)
+                work_s += ranks[position].exec_s
+        if work_s > 0.0:
+            share = 2.0 ** (-HALVINGS * clipped(action[CHUNK]))
+            most = max(1.0, share * limits.time_budget_s * tokens / work_s)
+            if most < limits.chunk_tokens:
+                limits.chunk_tokens = int(most)
+
+
+@scheduler
+def base(context, ranks, limits):
+    """Stands for the base scheduler, or for the part of it that ranks."""
+
+
+@scheduler
+def nothing(context, ranks, limits):
+    """Stands for what it does then."""
+
+
+@victims
+def base_victims(context, ranks, limits):
+    """Stands for what ranks the base's victims."""
+
+
+then = nothing
+PARAMETERS = 0  # stands for how many the base has
+
+
+@scheduler
+def steered_scheduler(context, ranks, limits):
+    """Its numbers: the base's parameters, where the action is from here, how many slots there are; memory: the action,
+    whether the base's ranks are only to be shown, and the positions in the queue."""
+    base(context, ranks, limits)
+    numbers, requests, queue = context.parameters[PARAMETERS:], context.requests, context.queue
+    at, slots = int(numbers[0]), int(numbers[1])
+    action, shown = numbers[at : at + CONTROLS + slots], at + CONTROLS + slots
+    if numbers[shown] == 1.0:
+        return
+    if is_base(action):
+        then(context, ranks, limits)
+        return
+    order, estimator = numbers[shown + 1 :].view(np.int32), context.estimator
+    constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
+    estimator.exec_s(requests, queue, estimator.coefficients, ranks)
+    weigh(context, ranks, constant_s, tick_of(requests, queue))
+    filled = fill_with_worthy(requests, queue, ranks, slots, order)
+    move(ranks, order, filled, slots, action[CONTROLS:])
+    leave_out(ranks, queue.shape[0], action[GIVING_UP])
+    then(context, ranks, limits)
+    set_limits(context, ranks, limits, action)
+
+
+@scheduler
+def scheduling_scheduler(context, ranks, limits):
+    """Its numbers: the base's parameters, where the action is from here, the network; memory: its room, what is kept of
+    the last decision, the action, the positions in the queue, the observation."""
+    base(context, ranks, limits)
+    numbers, queue = context.parameters[PARAMETERS:], context.queue
+    network, at = numbers[1:], int(numbers[0])
+    slots = int(network[SLOTS])
+    memory, action = numbers[at - KEPT : at], numbers[at : at + CONTROLS + slots]
+    at += CONTROLS + slots
+    order, observation = numbers[at:].view(np.int32), numbers[at + (slots + 1) // 2 :].view(np.float32)
+    # What is observed is what ranks are weighed by, so a batch that is formed anew is looked at anew.
+    filled = observe_scheduling(context, ranks, order, slots, observation)
+    if not is_same_decision(memory, context.now_s, context.engine):
+        forward(network, observation, filled, action)
+    if is_base(action):
+        then(context, ranks, limits)
+        return
+    move(ranks, order, filled, slots, action[CONTROLS:])
+    leave_out(ranks, queue.shape[0], action[GIVING_UP])
+    then(context, ranks, limits)
+    set_limits(context, ranks, limits, action)
+
+
+@victims
+def steered_victims(context, ranks, limits):
+    """In each of the base's tiers requests worth less than the action says give up their memory first.
+
+    Only there: whom newcomers may take memory from stays as it is. Where an action could change that, requests would
+    take it from each other in turns.
+    """
+    base_victims(context, ranks, limits)
+    numbers, requests, queue = context.parameters[PARAMETERS:], context.requests, context.queue
+    least, estimator = numbers[int(numbers[0]) + VICTIMS], context.estimator
+    if least <= 0.0:
+        return
+    constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
+    tick_s = tick_of(requests, queue)
+    for position in range(queue.shape[0]):
+        rank, request = ranks[position], requests[queue[position]]
+        worth = worth_of(context, request, rank.exec_s, constant_s, tick_s)
+        rank.victim_tier = 2 * min(max(rank.victim_tier, -FARTHEST), FARTHEST) + (worth < least)
+
+
+def made_of(
+    base: Policy, template: object, name: str, weights: np.ndarray, memory: int, **more: object
+) -> LearnedPolicy:
+    """The base with one of the templates above. Raises PolicyError for a base that cannot be asked twice."""
+    check_base(base, "scheduler")
+    check_repeatable(base)
+    after = base.halves[1] if base.halves else nothing
+    count = len(base.parameters)
+    function = specialised(template, base=ranks_of(base), then=after, PARAMETERS=count)  # type: ignore[arg-type]
+    who = specialised(steered_victims, base_victims=base.victims, PARAMETERS=count)
+    state = dataclasses.replace(base.state, by_application=True)
+    return derived(
+        "scheduling", base, name, function, weights, memory, victims=who, state=state, urgent_tier=None, **more
+    )
+
+
+def steered(base: Policy, slots: int) -> LearnedPolicy:
+    """The base scheduler with an action, which whoever steps the simulation writes to
+    `run.parameters[e, first_of_action(base):]`, float64[CONTROLS + slots]. All 0: the base.
+
+    What the slots hold is seen by asking it once before, with 1 in the number behind the action, and 0 there again
+    afterwards. Raises PolicyError for a base that cannot be asked twice in one decision.
+    """
+    memory = CONTROLS + slots + 1 + half(slots)
+    return made_of(base, steered_scheduler, f"steered:{base.name}", np.array([2.0, slots]), memory)
+
+
+def first_of_action(base: Policy) -> int:
+    """Where the action begins among the numbers of a `steered` scheduler."""
+    return len(base.parameters) + 2
+
+
+def scheduled(base: Policy, network: Network, slots: int | None = None, name: str = "") -> LearnedPolicy:
+    """The base scheduler steered by a joint network, from `scheduling_layout(slots)`: CONTROLS + 1 outputs, of each
+    slot its score, and of the whole the controls.
+
+    slots: None: as many as the network has. With all weights 0 it decides as the base does. Raises PolicyError if these
+    do not fit each other.
+    """
+    layout = scheduling_layout(network.shape.slots if slots is None else slots)
+    check_network(network, layout, CONTROLS + 1, f"scheduling upon {base.name}", "joint")
+    numbers = network.numbers
+    action = 1 + len(numbers) + network.shape.room + KEPT
+    memory = network.shape.room + KEPT + CONTROLS + layout.slots + half(layout.slots) + half(layout.size)
+    return made_of(
+        base, scheduling_scheduler, name, np.concatenate([[action], numbers]), memory, network=network, layout=layout
+    )

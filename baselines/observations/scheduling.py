@@ -1,0 +1,131 @@
+"""An engine and its requests as a policy sees them that says everything: rank, time budget, whom to give up, chunks.
+
+What `observe_queue` shows, but slots hold what is still worth something; and what rules of thumb go by: the gain still
+to be expected, how long outputs are, when the last requests came. Times are relative to a tick (a TPOT SLO), a
+request's span, or the constant part of a batch, so that a policy can serve devices that it was not trained on.
+"""
+
+import numpy as np
+
+from servegym.baselines.observations.engine import observe_engine
+from servegym.baselines.observations.fields import Field, Layout
+from servegym.baselines.observations.queue import (
+    QUEUE_WHOLE_FIELDS,
+    REQUEST_FIELDS,
+    observe_filled,
+    observe_slots,
+)
+from servegym.baselines.observations.scales import (
+    COUNT_BITS,
+    SMALLEST,
+    TOKENS_BITS,
+    log_share,
+    root_ratio,
+    share,
+    squash,
+)
+from servegym.baselines.observations.worth import expected_tokens, fill_with_worthy, weigh
+from servegym.simulator.compilation import kernel
+
+LAST = 8  # arrivals by which the gap between them is told
+
+SCHEDULING_WHOLE_FIELDS = (
+    *QUEUE_WHOLE_FIELDS,
+    Field("worthy", 0, 1, "share of the requests that are still worth something: a token of them is expected in time"),
+    Field("mean_worth", 0, 1, "mean over all of the share of what they could still gain that is expected in time"),
+    Field("worthy_work", 0, 1, "estimated time t of the work of those that are worth something: t / (8 ticks + t)"),
+    Field(
+        "mean_output", 0, 1, "mean output of the finished requests of the newest one's application: log2(1 + n) / 20"
+    ),
+    Field("output_spread", 0, 1, "their standard deviation s, mean output m: s / (m + s)"),
+    Field("finished", 0, 1, "how many these are: log2(1 + n) / 12"),
+    Field("since_arrival", 0, 1, "time x since the newest request came: x / (tick + x)"),
+    Field("arrival_gap", 0, 1, "mean time x between the last 8 that are here, and now: x / (tick + x)"),
+)
+(WORTHY, MEAN_WORTH, WORTHY_WORK, MEAN_OUTPUT, OUTPUT_SPREAD, FINISHED, SINCE_ARRIVAL, ARRIVAL_GAP) = range(
+    len(QUEUE_WHOLE_FIELDS), len(SCHEDULING_WHOLE_FIELDS)
+)
+WHOLE = len(SCHEDULING_WHOLE_FIELDS)
+
+WORTHY_REQUEST_FIELDS = (
+    *REQUEST_FIELDS,
+    Field("worth", 0, 1, "share of what it could still gain that is expected in time"),
+    Field("value", 0, 1, "square root of that gain per second of exec / the best in a slot"),
+    Field("waited", 0, 1, "time x since it came, of its first SLO y: x / (y + x)"),
+    Field("expected_left", 0, 1, "tokens it is expected to have left: log2(1 + n) / 20"),
+    Field("in_constants", 0, 1, "exec t, the constant part of a batch c: t / (c + t)"),
+)
+WORTH, VALUE, WAITED, EXPECTED_LEFT, IN_CONSTANTS = range(len(REQUEST_FIELDS), len(WORTHY_REQUEST_FIELDS))
+SLOT = len(WORTHY_REQUEST_FIELDS)
+
+
+def scheduling_layout(slots: int) -> Layout:
+    """float32[36 + 27 slots]: what `observe_scheduling` writes."""
+    return Layout("engine", SCHEDULING_WHOLE_FIELDS, "request", WORTHY_REQUEST_FIELDS, slots)
+
+
+@kernel
+def observe_scheduling(context, ranks, order, slots, out):
+    """Write `scheduling_layout(slots)` of a SchedulerContext into out, float32; returns how many slots are filled.
+
+    ranks: of the base scheduler; of ranks[i] for queue[i] exec_s and victim_key (its worth) are written. order: the
+    position in the queue of the request of each slot is written there (see `fill_with_worthy`).
+    """
+    requests, queue = context.requests, context.queue
+    times_s = observe_engine(context, ranks, out)
+    constant_s, tick_s, _ = times_s
+    worthy, work_s, mean_worth = weigh(context, ranks, constant_s, tick_s)
+    filled = fill_with_worthy(requests, queue, ranks, slots, order)
+    observe_filled(context, filled, out)
+    out[WORTHY], out[MEAN_WORTH] = share(worthy, queue.shape[0]), mean_worth
+    out[WORTHY_WORK] = squash(work_s, 8.0 * tick_s)
+    observe_past(context, tick_s, out)
+    observe_slots(context, ranks, order[:filled], slots, times_s, out[WHOLE:], SLOT)
+    observe_worth(context, ranks, order[:filled], constant_s, out[WHOLE:])
+    return filled
+
+
+@kernel
+def observe_past(context, tick_s, out):
+    """How long outputs were, and when the last requests came."""
+    requests, queue, n = context.requests, context.queue, context.queue.shape[0]
+    if n == 0:
+        for place in (MEAN_OUTPUT, OUTPUT_SPREAD, FINISHED, SINCE_ARRIVAL, ARRIVAL_GAP):
+            out[place] = 0.0
+        return
+    newest, earlier = requests[queue[n - 1]], requests[queue[max(0, n - LAST)]]
+    group = context.state.by_application[newest.application]
+    mean = group.mean_output_tokens if group.finished > 0 else 0.0
+    deviation = np.sqrt(max(group.squared_deviations, 0.0) / group.finished) if group.finished > 0 else 0.0
+    out[MEAN_OUTPUT] = log_share(mean, TOKENS_BITS)
+    out[OUTPUT_SPREAD] = squash(deviation, mean)
+    out[FINISHED] = log_share(group.finished, COUNT_BITS)
+    out[SINCE_ARRIVAL] = squash(max(context.now_s - newest.arrival_s, 0.0), tick_s)
+    out[ARRIVAL_GAP] = squash(max(context.now_s - earlier.arrival_s, 0.0) / min(n, LAST), tick_s)
+
+
+@kernel
+def observe_worth(context, ranks, order, constant_s, out):
+    """What is shown of requests in slots beside what `observe_slots` does."""
+    requests, queue, filled, best = context.requests, context.queue, order.shape[0], 0.0
+    for k in range(filled):
+        best = max(best, value_of(context, requests[queue[order[k]]], ranks[order[k]]))
+    at = 0
+    for k in range(filled):
+        request, rank = requests[queue[order[k]]], ranks[order[k]]
+        slo_s = request.first_deadline_s - request.arrival_s
+        out[at + WORTH] = rank.victim_key
+        out[at + VALUE] = root_ratio(value_of(context, request, rank), best)
+        out[at + WAITED] = squash(max(context.now_s - request.arrival_s, 0.0), slo_s)
+        out[at + EXPECTED_LEFT] = log_share(expected_tokens(context, request), TOKENS_BITS)
+        out[at + IN_CONSTANTS] = squash(rank.exec_s, constant_s)
+        at += SLOT
+
+
+@kernel
+def value_of(context, request, rank):
+    """Gain that is expected of it in time, per second of its work."""
+    gain = request.decode_token_gain * expected_tokens(context, request)
+    if request.emitted_tokens == 0:
+        gain += request.first_token_gain
+    return rank.victim_key * gain / max(rank.exec_s, SMALLEST)

@@ -1,0 +1,83 @@
+"""What the requests of a queue are still worth, by the rule of `expected-gain`: agents see it and steer by it."""
+
+import numpy as np
+
+from servegym.baselines.deadlines import FROM_EARLY_FIRST_TOKEN, counted_deadline_s
+from servegym.baselines.observations.queue import offer
+from servegym.baselines.observations.scales import share
+from servegym.baselines.schedulers.expected_gain import expected_gain_of
+from servegym.simulator.compilation import kernel
+from servegym.simulator.ordering import sort
+from servegym.simulator.requests import is_decoding
+from servegym.simulator.types import LEAVE_OUT
+
+PACE = 0.9  # of the smallest TPOT SLO: how long a batch takes where time is short, the default of the schedulers' eta
+UNKNOWN_TOKENS = 200.0  # expected of a request before any of its application has finished, as expected-gain has it
+
+
+@kernel
+def tick_of(requests, queue):
+    """The smallest TPOT SLO in the queue, s; without interactive requests the smallest TTLT SLO."""
+    tick_s, longest_slo_s = np.inf, np.inf
+    for position in range(queue.shape[0]):
+        request = requests[queue[position]]
+        if request.token_interval_s > 0.0:
+            tick_s = min(tick_s, request.token_interval_s)
+        else:
+            longest_slo_s = min(longest_slo_s, request.first_deadline_s - request.arrival_s)
+    return tick_s if tick_s < np.inf else longest_slo_s
+
+
+@kernel
+def expected_tokens(context, request):
+    """Tokens that a request is expected to have left: the mean output of its application."""
+    group = context.state.by_application[request.application]
+    return group.mean_output_tokens if group.finished > 0 else UNKNOWN_TOKENS
+
+
+@kernel
+def worth_of(context, request, exec_s, constant_s, tick_s):
+    """Of what a request could still gain the share that is expected in time if it runs from now on, from 0 to 1."""
+    tokens = expected_tokens(context, request)
+    slack_s = counted_deadline_s(request, FROM_EARLY_FIRST_TOKEN) - context.now_s - exec_s - constant_s
+    possible = request.decode_token_gain * tokens
+    if request.emitted_tokens == 0:
+        possible += request.first_token_gain
+    return share(expected_gain_of(request, slack_s, PACE * tick_s, tokens), possible)
+
+
+@kernel
+def weigh(context, ranks, constant_s, tick_s):
+    """Write `worth_of` each request into ranks[i].victim_key, which nobody else reads before victims are ranked.
+
+    ranks[i].exec_s: of the estimator. Returns how many are worth something, the time of their work, s, and their mean
+    worth over all.
+    """
+    queue, worthy, work_s, total = context.queue, 0, 0.0, 0.0
+    for position in range(queue.shape[0]):
+        rank = ranks[position]
+        rank.victim_key = worth_of(context, context.requests[queue[position]], rank.exec_s, constant_s, tick_s)
+        if rank.victim_key > 0.0:
+            worthy += 1
+            work_s += rank.exec_s
+            total += rank.victim_key
+    return worthy, work_s, total / max(queue.shape[0], 1)
+
+
+@kernel
+def fill_with_worthy(requests, queue, ranks, slots, order):
+    """Write the positions of the requests that are worth something and rank first into order, in rank order; returns
+    how many. Prefills go before decodes, as in `fill_slots`; hopeless requests are in no slot."""
+    filled = 0
+    for decodes in (False, True):
+        heap, taken, room = order[filled:], 0, slots - filled
+        if room <= 0:
+            break
+        for position in range(queue.shape[0]):
+            rank = ranks[position]
+            is_worthy = rank.victim_key > 0.0 and rank.tier < LEAVE_OUT
+            if is_worthy and is_decoding(requests[queue[position]]) == decodes:
+                taken = offer(heap, taken, room, position, ranks)
+        filled += taken
+    sort(order, ranks, filled)
+    return filled

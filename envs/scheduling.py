@@ -1,0 +1,150 @@
+"""Scheduling-v0: an agent says everything about a batch: ranks, time budget, whom to give up, chunks and victims."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from servegym.baselines.learned.scheduling import CONTROLS, first_of_action, steered
+from servegym.baselines.observations.scheduling import observe_scheduling, scheduling_layout
+from servegym.baselines.registry import scheduler as find_scheduler
+from servegym.envs.env import ServingEnv, Source
+from servegym.envs.episodes import act, is_agents, observe
+from servegym.envs.interface import Interface, kinds_of
+from servegym.envs.request_ranking import ask_base, check_slots
+from servegym.envs.vector import ServingVectorEnv
+from servegym.scenarios.episodes import EPISODES
+from servegym.simulator.iterations import decider_of
+from servegym.simulator.parking import restore_run
+from servegym.simulator.policies import Policy
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.signatures import SchedulerContext, state_of
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.statuses import AT_BATCHES
+
+
+@observe
+def show_scheduling(episode, observation, mask, base):
+    """The engine whose batch is about to be formed, and its requests that are worth something."""
+    run, _, functions = restore_run(episode.address)
+    if not is_agents(episode, run.engines[run.status[0].deciding_engine]):
+        return False
+    ask_base(run, functions, episode, CONTROLS + episode.slots)
+    e, status = run.status[0].deciding_engine, run.status[0]
+    context = SchedulerContext(
+        status.now_s, run.engines[e], run.requests, run.queues[e][: run.engines[e].queue_length],
+        state_of(run.state, e), run.parameters[e], decider_of(run, functions, e).estimator, run.scratch,
+    )  # fmt: skip
+    episode.filled = observe_scheduling(context, run.ranks, run.order[0], episode.slots, observation)
+    for k in range(base.shape[0]):
+        base[k] = 0.0
+    return True
+
+
+@act
+def steer(episode, action):
+    """Where the scheduler looks for the action; scores of empty slots are none."""
+    run, _, _ = restore_run(episode.address)
+    numbers = run.parameters[run.status[0].deciding_engine, episode.offset :]
+    for k in range(CONTROLS + episode.filled):
+        numbers[k] = action[k]
+
+
+class Scheduling(Interface):
+    """The decision before a batch, all of it."""
+
+    stop_at = AT_BATCHES
+    observe = show_scheduling
+    act = steer
+
+    def __init__(self, scheduler: str | Policy, slots: int):
+        check_slots(slots)
+        self.scheduler = find_scheduler(scheduler) if isinstance(scheduler, str) else scheduler
+        self.slots = slots
+        self.steered = steered(self.scheduler, slots)
+        self.layout = scheduling_layout(slots)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (CONTROLS + slots,), np.float32)
+
+    def prepare(self, scenario: Scenario) -> Scenario:
+        return dataclasses.replace(scenario, scheduler=self.steered)
+
+    def begin(self, simulation: Simulation, episode: np.record) -> None:
+        episode.kinds = kinds_of(simulation)
+        episode.slots, episode.offset = self.slots, first_of_action(self.scheduler)
+
+
+class SchedulingEnv(ServingEnv):
+    """
+    ## Description
+    One engine (or several) serves a stream of requests. Before each batch the agent says all that there is to say
+    about it, as changes of what a base scheduler decides: the order of the requests, how long the batch may take, whom
+    to give up, how much of one prompt goes into it, and who gives up memory first.
+
+    ## Action Space
+    `Box(-1, 1, (4 + slots,), float32)`; all zeros is the base scheduler.
+
+    | number | says |
+    |---|---|
+    | 0 | time budget b: the base's, times (7/6)^b above 0 and (9/5)^b below; of its least one 0.5 to 1.05 TPOT SLOs |
+    | 1 | giving up g, above 0: requests worth less than g are left out, as long as another is worth as much |
+    | 2 | chunk c, above 0: of one prompt at most 2^(-4c) of what could be computed in the time budget |
+    | 3 | victims v, above 0: of those the base would take memory from alike, requests worth less than v are first |
+    | 4 to 3 + slots | scores: a request moves forward by that share of `slots` places in the base's order |
+
+    What a request is *worth* is the share of what it could still gain that can be expected in time
+    (docs/systems/expected_gain.md). Numbers beyond -1 and 1 count as these. Below 0 numbers 1 to 3 say nothing.
+
+    ## Observation Space
+    `Box(float32)`: the engine, then a slot for each of the requests that the base ranks first and that are worth
+    something, prefills before decodes; docs/observations.md, tables `scheduling` and `scheduling, slot`. Times are
+    relative to SLOs and to the constant part of a batch, so that one agent can serve all devices. With
+    `observation="dict"` a Dict of the same.
+
+    ## Rewards
+    What the batch before gained, as a share of the episode's ideal gain: they sum to the TDG ratio.
+
+    ## Starting State
+    The first request has just arrived.
+
+    ## Episode End
+    Terminated when all requests are served; truncated at the scenario's `until_s`.
+
+    ## Arguments
+    - `scenario`: a Scenario or a source of them (a `ServingSpec`; by default episodes of one engine).
+    - `scheduler="expected-gain"`: the base; one without numbers of its own to remember, since it is asked twice.
+    - `slots=32`: requests shown.
+    - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
+      `ServingSpec` (docs/spec.md).
+
+    ## Version History
+    - v0: the first.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario | Source | None = None,
+        *,
+        scheduler: str | Policy = "expected-gain",
+        slots: int = 32,
+        **options: Any,
+    ):
+        super().__init__(Scheduling(scheduler, slots), scenario or EPISODES, **options)
+
+
+class SchedulingVectorEnv(ServingVectorEnv):
+    """`num_envs` of `SchedulingEnv`."""
+
+    def __init__(
+        self,
+        num_envs: int,
+        scenario: Scenario | Source | None = None,
+        *,
+        scheduler: str | Policy = "expected-gain",
+        slots: int = 32,
+        **options: Any,
+    ):
+        super().__init__(Scheduling(scheduler, slots), scenario or EPISODES, num_envs, **options)

@@ -1,0 +1,128 @@
+"""What a learner is told: rewards beside the base's run, penalties, discounting over time, scenarios by headroom."""
+
+import math
+from types import SimpleNamespace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.buffers import RolloutBuffer
+
+from servegym.baselines.registry import scheduler
+from servegym.errors import TrainingError
+from servegym.simulator.simulation import Simulation
+from servegym.tuners.config import CurriculumConfig
+from servegym.tuners.curriculum import Curriculum, curriculum_of
+from servegym.tuners.discounting import TimedRolloutBuffer
+from servegym.tuners.learners import new_model
+from servegym.tuners.objective import Objective
+from servegym.tuners.problem import Problem, problem_of
+from servegym.tuners.rewards import TrainingVecEnv
+from tests.tuners.tiny import tiny
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    return problem_of(tiny("ppo-scheduling"))
+
+
+def episode(problem: Problem, objective: Objective, scale: float) -> tuple[float, dict, float]:
+    """Sum of the rewards of the first episode that ends under actions at random; its info, and the base's TDG ratio."""
+    env = TrainingVecEnv(problem.venv, problem.head, objective, reward_scale=3.0)
+    env.seed(5)
+    env.reset()
+    scenarios = [simulation.scenario for simulation in env.venv.episode_batch.simulations]
+    rng, totals = np.random.default_rng(1), np.zeros(env.num_envs)
+    while True:
+        _, rewards, dones, infos = env.step(scale * rng.uniform(-1, 1, (env.num_envs, *env.action_space.shape)))
+        totals += rewards
+        if dones.any():
+            i = int(np.flatnonzero(dones)[0])
+            base = Simulation(problem.head.placed(scenarios[i])).run().summary["tdg_ratio"]
+            return float(totals[i]), infos[i], float(base)
+
+
+def test_paired_rewards_are_what_the_decisions_changed(problem: Problem) -> None:
+    same, info, base = episode(problem, Objective(paired=True), 0.0)
+    assert info["tdg_ratio"] == pytest.approx(base) and same == pytest.approx(0.0, abs=1e-3)
+    other, info, base = episode(problem, Objective(paired=True), 1.0)
+    assert other == pytest.approx(3.0 * (info["tdg_ratio"] - base), abs=1e-4) and abs(other) > 1e-3
+
+
+def test_the_penalty_comes_at_the_end(problem: Problem) -> None:
+    plain, info, _ = episode(problem, Objective(), 1.0)
+    assert plain == pytest.approx(3.0 * info["tdg_ratio"], abs=1e-4)
+    objective = Objective(attainment_floor=1.0, wait_cap_s=1e-3, penalty=0.5)
+    punished, _, _ = episode(problem, objective, 1.0)
+    assert plain - punished == pytest.approx(3.0 * objective.penalty_of(info["summary"]), abs=1e-4)
+    assert plain - punished > 0.5
+
+
+def test_penalties_by_hand() -> None:
+    summary = {"slo_attainment": 0.6, "ttft_s_p99": 40.0}
+    assert Objective().penalty_of(summary) == 0 and not Objective(paired=True).has_penalty
+    assert Objective(attainment_floor=0.7).penalty_of(summary) == pytest.approx(0.1)
+    assert Objective(wait_cap_s=10.0, penalty=2.0).penalty_of(summary) == pytest.approx(1.5)
+    assert Objective(attainment_floor=0.5, wait_cap_s=50.0).penalty_of(summary) == 0
+    assert Objective(attainment_floor=0.5).penalty_of({"slo_attainment": math.nan, "ttft_s_p99": math.nan}) == 0
+
+
+def filled(kind: type, durations_s: np.ndarray, **more: float) -> RolloutBuffer:
+    """A buffer of three steps of two environments; the second episode of the first begins at step 2."""
+    box = gym.spaces.Box(-1, 1, (1,))
+    buffer = kind(3, box, box, n_envs=2, **more)
+    rng = np.random.default_rng(3)
+    for step in range(3):
+        buffer.clock = SimpleNamespace(durations_s=durations_s[step])
+        starts = np.array([step == 2, False], float)
+        values = torch.as_tensor(rng.normal(size=2), dtype=torch.float32)
+        buffer.add(np.zeros((2, 1)), np.zeros((2, 1)), rng.normal(size=2), starts, values, torch.zeros(2))
+    buffer.compute_returns_and_advantage(torch.tensor([0.3, -0.4]), np.array([False, True]))
+    return buffer
+
+
+def test_equal_durations_are_a_discount_a_step() -> None:
+    timed = filled(TimedRolloutBuffer, np.full((3, 2), 0.5), horizon_s=4.0, trace_s=2.0)
+    steps = filled(RolloutBuffer, np.zeros((3, 2)), gamma=math.exp(-0.5 / 4), gae_lambda=math.exp(-0.5 / 2))
+    np.testing.assert_allclose(timed.advantages, steps.advantages, rtol=1e-5)
+    np.testing.assert_allclose(timed.returns, steps.returns, rtol=1e-5)
+
+
+def test_a_longer_step_discounts_more() -> None:
+    buffer = filled(TimedRolloutBuffer, np.array([[1.0, 1.0], [0.0, 3.0], [2.0, 0.0]]), horizon_s=4.0, trace_s=1e9)
+    rewards, values = buffer.rewards, buffer.values
+    # The second environment never begins anew, and ends after the last step.
+    last = rewards[2, 1] - values[2, 1]
+    middle = rewards[1, 1] + math.exp(-3 / 4) * (values[2, 1] + last) - values[1, 1]
+    assert buffer.advantages[:, 1] == pytest.approx(
+        [rewards[0, 1] + math.exp(-1 / 4) * (values[1, 1] + middle) - values[0, 1], middle, last], rel=1e-5
+    )
+
+
+def test_discounting_over_time_takes_both_numbers() -> None:
+    problem = problem_of(tiny("ppo-scheduling", hyperparameters={"horizon_s": 2.0}))
+    with pytest.raises(TrainingError, match=r"^hyperparameters.trace_s is missing; discounting over time takes both"):
+        new_model(problem, TrainingVecEnv(problem.venv, problem.head))
+
+
+def test_scenarios_are_drawn_by_headroom() -> None:
+    curriculum = Curriculum(lambda rng: int(rng.integers(10**6)), np.array([0.0, 0.3, -0.2, 0.1]), range(4), even=0.2)
+    assert curriculum.shares == pytest.approx([0.05, 0.65, 0.05, 0.25])
+    drawn = [curriculum(np.random.default_rng(i)) for i in range(200)]
+    seeds = [int(np.random.default_rng(seed).integers(10**6)) for seed in range(4)]
+    assert set(drawn) <= set(seeds) and drawn.count(seeds[1]) > drawn.count(seeds[3]) > drawn.count(seeds[0])
+    nowhere = Curriculum(lambda rng: 0, np.zeros(4), range(4), even=0.0)
+    assert nowhere.shares == pytest.approx([0.25] * 4)
+
+
+def test_headroom_is_the_best_reference_less_the_base(problem: Problem) -> None:
+    config = CurriculumConfig(references=("sjf", "edf"), pool=3)
+    found = curriculum_of(problem.source, problem.head, config, seed=7)
+    for seed, headroom in zip(range(7, 10), found.headroom, strict=True):
+        scenario = problem.source(np.random.default_rng(seed))
+        base, sjf, edf = (
+            Simulation(problem.head.placed(scenario, policy)).run().summary["tdg_ratio"]
+            for policy in (None, scheduler("sjf"), scheduler("edf"))
+        )
+        assert headroom == pytest.approx(max(sjf, edf) - base)

@@ -1,0 +1,40 @@
+"""What a training is for: TDG ratio, and what must not be paid for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """TDG ratio less a penalty, which an episode earns at its end.
+
+    paired: the gain of the base policy on the same requests, up to the same time, is taken from rewards: what is left
+    is what the agent's decisions changed, without what the requests happen to be worth. attainment_floor: least share
+    of the requests within their SLOs. wait_cap_s: most seconds to a first token, of 99 in 100 requests. penalty: weight
+    of what is lacking: floor less attainment, and the part of the wait that is beyond the cap (from 0 to 1).
+    """
+
+    paired: bool = False
+    attainment_floor: float | None = None
+    wait_cap_s: float | None = None
+    penalty: float = 1.0
+
+    @property
+    def has_penalty(self) -> bool:
+        return self.attainment_floor is not None or self.wait_cap_s is not None
+
+    def penalty_of(self, summary: Mapping[str, Any]) -> float:
+        """summary: `slo_attainment` and `ttft_s_p99`; nan (nobody was served) counts as what is best."""
+        lacking = 0.0
+        if self.attainment_floor is not None and not math.isnan(summary["slo_attainment"]):
+            lacking += max(0.0, self.attainment_floor - summary["slo_attainment"])
+        if self.wait_cap_s is not None and summary["ttft_s_p99"] > self.wait_cap_s:
+            lacking += 1.0 - self.wait_cap_s / summary["ttft_s_p99"]
+        return self.penalty * lacking
+
+
+GAIN_ALONE = Objective()

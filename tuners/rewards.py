@@ -1,0 +1,84 @@
+"""Rewards of a training: those of the environment, less the base policy's, less what an objective asks for at the end.
+
+The arrivals of an episode move its rewards far more than decisions do. The base policy is run on the same requests,
+and what it has gained by the same time is taken off: a control variate that depends on the requests alone (Mao and
+others, "Variance Reduction for Reinforcement Learning in Input-Driven Environments", 2019). The rewards of an episode
+sum to its TDG ratio less the base's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from servegym.envs.sb3 import Sb3VecEnv
+from servegym.envs.vector import ServingVectorEnv
+from servegym.simulator.simulation import Simulation
+from servegym.tuners.decision_head import DecisionHead
+from servegym.tuners.objective import GAIN_ALONE, Objective
+
+POINTS = 1024  # of a base run's gain over time, evenly apart
+
+
+class TrainingVecEnv(Sb3VecEnv):
+    """`Sb3VecEnv` with the rewards of an objective. head: whose base policy is run beside."""
+
+    def __init__(
+        self, venv: ServingVectorEnv, head: DecisionHead, objective: Objective = GAIN_ALONE, reward_scale: float = 1.0
+    ):
+        super().__init__(venv, reward_scale)
+        self.head, self.objective = head, objective
+        self._gains, self._ends_s = np.zeros((self.num_envs, POINTS)), np.ones(self.num_envs)
+        self._had = np.zeros(self.num_envs)  # of the base, so far
+
+    def reset(self) -> np.ndarray:
+        observations = super().reset()
+        self._begin(range(self.num_envs))
+        return observations
+
+    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict]]:
+        observations, rewards, dones, infos = super().step_wait()
+        ended = np.flatnonzero(dones).tolist()
+        if self.objective.paired:
+            has = self._at(self.venv.episode_batch.now_s)
+            has[dones] = self._gains[dones, -1]
+            rewards = rewards - (self.reward_scale * (has - self._had)).astype(np.float32)
+            self._had = has
+        if self.objective.has_penalty:
+            for i in ended:
+                rewards[i] -= self.reward_scale * self.objective.penalty_of(infos[i]["summary"])
+        if ended:
+            self._begin(ended)
+        return observations, rewards, dones, infos
+
+    def _begin(self, episodes: list[int] | range) -> None:
+        """Run the base on what has just begun."""
+        if not self.objective.paired:
+            return
+        batch = self.venv.episode_batch
+        for i in episodes:
+            simulation = batch.simulations[i]
+            assert simulation is not None
+            times_s, gains = gain_over_time(Simulation(self.head.placed(simulation.scenario)))
+            self._ends_s[i] = max(times_s[-1], 1e-9)
+            self._gains[i] = np.interp(np.linspace(0.0, self._ends_s[i], POINTS), times_s, gains)
+            self._gains[i] /= batch.ideal_gain[i]
+        self._had[list(episodes)] = 0.0
+
+    def _at(self, now_s: np.ndarray) -> np.ndarray:
+        """float64[n]: what the base has gained by then, as shares of the ideal gain."""
+        place = np.clip(now_s / self._ends_s, 0.0, 1.0) * (POINTS - 1)
+        first = np.minimum(place.astype(int), POINTS - 2)
+        rows = np.arange(self.num_envs)
+        below, above = self._gains[rows, first], self._gains[rows, first + 1]
+        return below + (place - first) * (above - below)
+
+
+def gain_over_time(simulation: Simulation) -> tuple[np.ndarray, np.ndarray]:
+    """float64[batches + 1], twice: seconds and gain before each batch of a run, and at its end."""
+    status, seen = simulation.arrays.status, []
+    while simulation.step():
+        seen.append((status["now_s"].item(), status["gain"].item()))
+    status = simulation.arrays.status
+    seen.append((status["now_s"].item(), status["gain"].item()))
+    times_s, gains = np.array(seen).T
+    return times_s, gains
