@@ -1,134 +1,123 @@
-"""`servegym.score`: a policy file checked, run on a few scenarios, then on all, in processes that may crash or hang."""
+"""`servegym.score`: a policy file read, checked, run on a few scenarios, then on all, in processes that may crash."""
 
 from __future__ import annotations
 
-import json
-import os
+import dataclasses
 import signal
-import subprocess
-import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from servegym.errors import PolicyError
-from servegym.evaluation.policy_checks.checking import advance_ready, check_policy
-from servegym.evaluation.scoring.results import Score, score_of
+from servegym.evaluation.policy_checks import checking
+from servegym.evaluation.scoring.client import Said, ask
+from servegym.evaluation.scoring.results import Score, score_of, where
+from servegym.evaluation.scoring.source_rules import check_source
 
-LIMIT_S, MEMORY_GIB = 120.0, 4.0
+LIMIT_S, MEMORY_GIB = 60.0, 4.0
 LEAST = 0.5  # of the score on a few scenarios, below which the others are not run
+READY_S = 1800.0  # to compile the loop, make a panel's scenarios and run its baselines: once in a process
 
 
 def score(
-    path: Path | str,
+    policy: Path | str,
     panel: Path | str | None = None,
     name: str | None = None,
+    *,
+    baselines: Sequence[str] = (),
+    kind: str | None = None,
     least: float = LEAST,
     limit_s: float = LIMIT_S,
     memory_gib: float = MEMORY_GIB,
 ) -> Score:
-    """How good the scheduler or router in a Python file is, as one number with what is under it (docs/scoring.md).
+    """How good a scheduler or router is, as one number with what is under it (docs/scoring.md).
 
         servegym.score("my_policy.py").combined_score
 
-    It is checked first (`check_policy`), then run on the scenarios of the highest load, and if it comes to `least` there,
-    on all. panel: a name or a file (None: `score`, of a router `score_routers`); `name`: of the policy, where the file
-    registers several. limit_s: for everything after the check; memory_gib: of its process.
+    policy: a Python file, or the name of a policy there is ("slide-batching:gamma=2", "learned:PATH"). A file is read
+    (`check_source`), checked (`check_policy`), run on the scenarios of the highest load, and if its score comes to
+    `least` there, on all. panel: a name or a file (None: `score`, of a router `score_routers`). name: of the policy,
+    where the file registers several. baselines: two policies of its kind or more, that are run too. kind: of a policy
+    that is named, where a scheduler and a router have the name. limit_s: of its runs, memory_gib: of its process.
 
-    Raises PolicyError, with what the policy did, for one that does not pass its check, crashes, hangs or takes too much
-    memory; ExperimentError for a panel there is not, ServegymError for what else is wrong.
+    Raises PolicyError, with what the policy did and where, for one that says what it may not, does not pass its check,
+    crashes, hangs, writes or reads outside, or takes too much memory; ExperimentError, SpecError for a panel that
+    cannot be.
     """
-    path = Path(path).resolve()
-    check_policy(path)
-    advance_ready()
-    request = {
-        "path": str(path), "panel": None if panel is None else str(panel), "name": name, "memory_gib": memory_gib,
-    }  # fmt: skip
-    lines = run_worker(request, path.name, limit_s, least)
-    refused = next((line["refused"] for line in lines if "refused" in line), None)
-    if refused is not None:
-        raise PolicyError(refused)
-    return score_of(lines)
-
-
-def run_worker(request: dict[str, Any], file: str, limit_s: float, least: float) -> list[dict[str, Any]]:
-    """The lines that it says, up to its end, or until what it says of the quick stage is too little to go on."""
+    file = _file_of(policy)
     with tempfile.TemporaryDirectory() as folder:
-        asked, said = Path(folder) / "request.json", Path(folder) / "errors.txt"
-        asked.write_text(json.dumps(request), encoding="utf-8")
-        with said.open("w", encoding="utf-8") as errors:
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "servegym.evaluation.scoring.worker", str(asked)],
-                stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
-            )  # fmt: skip
-            timer = _killed_after(worker, limit_s)
-            lines: list[dict[str, Any]] = []
-            try:
-                assert worker.stdout is not None
-                for text in worker.stdout:
-                    if text.startswith("{"):
-                        lines.append(json.loads(text))
-                    if lines and lines[-1].get("stage") == "full" and score_of(lines).combined_score < least:
-                        lines.pop()  # not begun
-                        return lines
-                status = worker.wait()
-            finally:
-                timer.cancel()
-                _kill(worker)
-        problem = _problem(status, timer.fired, limit_s, request, said.read_text(encoding="utf-8"))
-        if problem is not None and not any("refused" in line for line in lines):
-            raise PolicyError(f"{file} {_at(lines)}: {problem}")
-    return lines
+        job: dict[str, Any] = {
+            "path": str(file) if file else None, "name": name if file else str(policy), "limit_s": limit_s, "least": least,
+            "panel": None if panel is None else str(Path(panel).resolve()) if Path(panel).is_file() else str(panel),
+            "baselines": list(baselines), "memory_gib": memory_gib, "errors": str(Path(folder) / "errors.txt"),
+        }  # fmt: skip
+        cpu_s = 0.0
+        if file:
+            check_source(file)
+            kind, cpu_s = _checked(file, job)
+        said = ask(job | {"do": "score", "kind": kind or _kind_of(str(policy))}, READY_S + limit_s)
+        problem = _problem(said, job)
+    if problem is not None:
+        raise PolicyError(f"{file.name if file else policy} {_at(said)}: {problem}")
+    found = score_of(said.lines)
+    return dataclasses.replace(found, metrics=found.metrics | {"check_cpu_s": cpu_s, "run_cpu_s": said.cpu_s})
 
 
-def _problem(status: int, late: bool, limit_s: float, request: dict[str, Any], errors: str) -> str | None:
-    """What went wrong, by how the process ended; None: nothing did."""
-    if late:
-        return f"no end in {limit_s:g} s; it should be faster, or --limit larger"
-    if status == 0:
+def _file_of(policy: Path | str) -> Path | None:
+    """The file of a policy; None: it is named. Raises PolicyError for a file there is not."""
+    path = Path(policy)
+    if path.suffix != ".py":
         return None
-    if status < 0:
-        return f"the process was ended by {signal.Signals(-status).name}"
-    last = (errors.strip().splitlines() or ["nothing was said"])[-1]
+    if not path.is_file():
+        raise PolicyError(f"{path.name}: there is no such file in {path.resolve().parent}")
+    return path.resolve()
+
+
+def _kind_of(text: str) -> str:
+    from servegym.baselines import registry
+
+    name = text.partition(":")[0]
+    return "router" if name in registry.router_names() and name not in registry.scheduler_names() else "scheduler"
+
+
+def _checked(file: Path, job: dict[str, Any]) -> tuple[str, float]:
+    """The kind of the policy that is to be scored, once its file has passed, and what that took, processor seconds."""
+    passed = checking.has_passed(file)
+    said = ask(job | {"do": "load" if passed else "check", "check_s": checking.LIMIT_S}, READY_S)
+    problem = checking.problem_of(said.lines, said.status, _errors(job), checking.LIMIT_S)
+    if problem is not None:
+        raise PolicyError(f"{file.name} did not pass its check {problem}")
+    if not passed:
+        checking.mark_passed(file)
+    return str(next(line["kind"] for line in said.lines if "kind" in line)), said.cpu_s
+
+
+def _problem(said: Said, job: dict[str, Any]) -> str | None:
+    """What went wrong, by what was said and how it ended; None: nothing did."""
+    refused = next((line["refused"] for line in said.lines if "refused" in line), None)
+    if refused is not None:
+        return str(refused)
+    if said.killed or said.status == -signal.SIGALRM:
+        return f"no end in {job['limit_s']:g} s; it should be faster, or the limit larger"
+    if said.status == 0:
+        return None
+    if said.status < 0:
+        return f"the process was ended by {signal.Signals(-said.status).name}"
+    errors = _errors(job)
     if "MemoryError" in errors or "Cannot allocate memory" in errors:
-        return f"it takes more than {request['memory_gib']:g} GiB of memory; it should do with less"
-    return last
+        return f"it takes more than {job['memory_gib']:g} GiB of memory; it should do with less"
+    return (errors.strip().splitlines() or ["nothing was said"])[-1]
 
 
-def _at(lines: list[dict[str, Any]]) -> str:
+def _errors(job: dict[str, Any]) -> str:
+    file = Path(job["errors"])
+    return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+
+
+def _at(said: Said) -> str:
     """How far it came."""
-    runs = [line["run"] for line in lines if "run" in line]
+    runs = [line["run"] for line in said.lines if "run" in line and line["run"]["judged"]]
     if not runs:
-        return "before the first run" if any("policy" in line for line in lines) else "while it was loaded"
+        return "before its first run ended" if any("stage" in line for line in said.lines) else "before it was run"
     return f"after {len(runs)} runs, the last on {where(runs[-1])}"
-
-
-def where(run: dict[str, Any]) -> str:
-    return f"{run['trace']}, {run['device']}, load {run['load']:g}, seed {run['seed']}"
-
-
-class _killed_after:
-    """Ends a process, and all it has started, after so many seconds."""
-
-    def __init__(self, worker: subprocess.Popen[str], limit_s: float):
-        import threading
-
-        self.fired, self._worker = False, worker
-        self._timer = threading.Timer(limit_s, self._fire)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _fire(self) -> None:
-        self.fired = True
-        _kill(self._worker)
-
-    def cancel(self) -> None:
-        self._timer.cancel()
-
-
-def _kill(worker: subprocess.Popen[str]) -> None:
-    try:
-        os.killpg(worker.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    worker.wait()

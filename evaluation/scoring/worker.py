@@ -1,58 +1,63 @@
-"""The process that runs a policy for a score: `python -m servegym.evaluation.scoring.worker REQUEST.json`.
-
-A line of JSON for each step: {"policy": ...} when the file is loaded, {"stage": ...} before one begins, {"run": ...} for
-each run, {"refused": ...} where something is wrong with the file or the panel.
-"""
+"""What the processes do that a policy may crash or hang: check it, and run it on a panel."""
 
 from __future__ import annotations
 
-import json
 import resource
-import sys
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from servegym.errors import PolicyError, ServegymError
+from servegym.errors import PolicyError
+from servegym.evaluation.policy_checks import worker as checker
+from servegym.evaluation.policy_files import load_policy_files
+from servegym.evaluation.scoring import fence
+from servegym.evaluation.scoring.cases import FULL, QUICK, Cases
+from servegym.evaluation.scoring.results import score_of
+from servegym.simulator import policies
 
 if TYPE_CHECKING:
-    from servegym.evaluation.panels.part import Part
     from servegym.simulator.policies import Policy
 
-# Whom a policy is held against, and on what, by its kind.
-BASELINES = {"scheduler": ("slide-batching", "expected-gain"), "router": ("min-load", "gorouting")}
-PANELS = {"scheduler": "score", "router": "score_routers"}
-STAGES = ("quick", "full")
+    Say = Callable[..., None]
+else:
+    Say = Callable
 
 
-def say(**line: Any) -> None:
-    print(json.dumps(line), flush=True)
+def check(job: dict[str, Any], say: Say) -> None:
+    """As `check_policy` does, unless it is only to be loaded; then {"kind": ...} of the policy that is to be scored."""
+    path = Path(job["path"])
+    limit_memory(job["memory_gib"])
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(job["check_s"])
+    fence.put_up(path, lambda problem: say(refused=problem))
+    found = loaded(path) if job["do"] == "load" else checker.check_file(path, job["check_s"], say)
+    say(kind=chosen(found, path, job["name"]).kind)
 
 
-def main(request: dict[str, Any]) -> None:
-    limit_memory(request["memory_gib"])
-    from servegym.evaluation.panels.evaluation import Evaluation
-    from servegym.evaluation.panels.panel import load_panel
-    from servegym.evaluation.scoring.best_found import best_found
-
-    try:
-        policy = policy_in(Path(request["path"]), request["name"])
-        panel = load_panel(request["panel"] or PANELS[policy.kind])
-        say(policy=policy.label, kind=policy.kind, panel=panel.name)
-        others = tuple(name for name in BASELINES[policy.kind] if name != policy.name)
-        parts = Evaluation(panel, (policy.name, *others), policy.kind).parts
-        known = best_found()
-        for stage in STAGES:
-            say(stage=stage)
-            for part in parts:
-                for load in part.loads:
-                    # Quick: the highest load of each part. What was run in it is not run again.
-                    if (load == max(part.loads)) == (stage == "quick"):
-                        for seed in part.seeds_of(load):
-                            run_all(part, load, seed, known)
-    except ServegymError as error:
-        say(refused=str(error))
-    except MemoryError:
-        say(refused=f"it takes more than {request['memory_gib']:g} GiB of memory; it should do with less")
+def run(job: dict[str, Any], cases: Cases, say: Say) -> None:
+    """{"policy": ...} when it is loaded, {"stage": ...} before one begins, {"run": ...} for each run."""
+    limit_memory(job["memory_gib"])
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, job["limit_s"])  # a kernel that never returns cannot be interrupted otherwise
+    if job["path"]:
+        path = Path(job["path"])
+        fence.put_up(path, lambda problem: say(refused=problem))
+        policy = chosen(loaded(path), path, job["name"])
+    else:
+        policy = named(job["kind"], job["name"])
+    lines: list[dict[str, Any]] = [{"policy": policy.label, "panel": cases.panel.name}]
+    lines += [{"run": one} for one in cases.baselines]
+    for line in lines:
+        say(**line)
+    for stage in (QUICK, FULL):
+        if stage == FULL and score_of(lines).combined_score < job["least"]:
+            return
+        lines.append({"stage": stage})
+        say(stage=stage)
+        for one in cases.runs(policy, stage):
+            lines.append({"run": one})
+            say(run=one)
 
 
 def limit_memory(gib: float) -> None:
@@ -61,49 +66,26 @@ def limit_memory(gib: float) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
-def policy_in(path: Path, name: str | None) -> Policy:
-    """The policy that the file registers. Raises PolicyError for none, or for several without a name."""
+def named(kind: str, text: str) -> Policy:
+    """A policy by name, or learned:PATH."""
     from servegym.baselines import registry
-    from servegym.evaluation.policy_files import load_policy_files
-    from servegym.simulator import policies
 
-    registry.load()
+    return {"scheduler": registry.scheduler, "router": registry.router}[kind](text)
+
+
+def loaded(path: Path) -> list[Policy]:
+    """The policies that a file registers."""
     before = policies.registered()
     load_policy_files([path])
-    found = {key: policy for key, policy in policies.registered().items() if key not in before}
-    names = [key[1] for key in found]
-    chosen = [policy for key, policy in found.items() if name in (None, key[1])]
+    return [policy for key, policy in policies.registered().items() if key not in before]
+
+
+def chosen(found: list[Policy], path: Path, name: str | None) -> Policy:
+    """The one that is to be scored. Raises PolicyError for none, or for several without a name."""
     if not found:
-        raise PolicyError(f"{path.name} registers no policy; it should call servegym.register(...) with one")
-    if len(chosen) != 1:
+        raise PolicyError(f"{path.name} registers no policy; it should call register(Policy(...))")
+    matching = [policy for policy in found if name in (None, policy.name)]
+    if len(matching) != 1:
         said = f"has no policy {name!r}" if name else f"registers {len(found)} policies"
-        raise PolicyError(f"{path.name} {said}; say which with --name: {', '.join(names)}")
-    if chosen[0].kind not in PANELS:
-        raise PolicyError(f"{path.name}: {chosen[0].kind} {chosen[0].name}; schedulers and routers are scored")
-    return chosen[0]
-
-
-def run_all(part: Part, load: float, seed: int, known: dict[str, float]) -> None:
-    """Each candidate of a part, the policy first, on the same requests; a line each."""
-    from servegym.evaluation.scoring.best_found import key_of
-    from servegym.simulator.simulation import Simulation
-
-    for place, (label, candidate) in enumerate(part.candidates.items()):
-        scenario = part.scenario(load, seed, candidate)
-        summary = Simulation(scenario).run().summary
-        figures = {
-            name: summary[name]
-            for name in ("tdg_ratio", "slo_attainment", "starved", "fairness_by_client", "fairness_by_length",
-                         "preemptions", "gain_ratio")
-        }  # fmt: skip
-        say(
-            run={
-                "trace": part.trace_name, "device": part.profile.name, "load": load, "seed": seed, "policy": label,
-                "judged": place == 0, "best_found": known.get(key_of(scenario)), "ttft_p99_s": summary["ttft_s"]["p99"],
-                "round_us": 1e6 * summary["wall_s"] / max(1, summary["scheduling_rounds"]), **figures,
-            }
-        )  # fmt: skip
-
-
-if __name__ == "__main__":
-    main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+        raise PolicyError(f"{path.name} {said}; name one of them: {', '.join(policy.name for policy in found)}")
+    return matching[0]

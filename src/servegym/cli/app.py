@@ -22,6 +22,7 @@ from servegym.cli import (
     proxy,
     replay,
     reproduce,
+    score,
     simulate,
     trace,
     train,
@@ -49,6 +50,7 @@ app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.command("tune", epilog=tune.EXAMPLES)(tune.tune)
 app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
+app.command("score", epilog=score.EXAMPLES)(score.score)
 app.command("headroom", epilog=headroom.EXAMPLES)(headroom.headroom)
 app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("reproduce", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
