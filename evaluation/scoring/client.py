@@ -16,8 +16,7 @@ Line = dict[str, Any]
 
 
 class Said(NamedTuple):
-    """What a job said, the processor seconds it took, and how it ended: below 0, by that signal. killed: because it took
-    too long."""
+    """What a job said, how it ended (below 0: by that signal), and its processor seconds. killed: it took too long."""
 
     lines: list[Line]
     status: int

@@ -22,8 +22,8 @@ class Score:
     """combined_score: mean over scenarios of the TDG ratio over the reference's; above 1, it is better than that.
 
     relative_to: what the reference is. low, high: 95 % interval over the seeds of each cell; nan where there is one.
-    stage: the last that was run, "quick" or "full". metrics: figures by name. artifacts: in words, for whoever is to make
-    it better. runs: of the policy, a row each, with the figures of each run.
+    stage: the last that was run, "quick" or "full". metrics: figures by name. artifacts: in words, for whoever is to
+    make it better. runs: of the policy, a row each, with the figures of each run.
     """
 
     policy: str

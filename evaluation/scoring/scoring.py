@@ -48,7 +48,8 @@ def score(
     file = _file_of(policy)
     with tempfile.TemporaryDirectory() as folder:
         job: dict[str, Any] = {
-            "path": str(file) if file else None, "name": name if file else str(policy), "limit_s": limit_s, "least": least,
+            "path": str(file) if file else None, "name": name if file else str(policy), "limit_s": limit_s,
+            "least": least,
             "panel": None if panel is None else str(Path(panel).resolve()) if Path(panel).is_file() else str(panel),
             "baselines": list(baselines), "memory_gib": memory_gib, "errors": str(Path(folder) / "errors.txt"),
         }  # fmt: skip

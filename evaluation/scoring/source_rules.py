@@ -17,11 +17,12 @@ PACKAGES = ("servegym.simulator", "servegym.baselines")
 OF_SERVEGYM = ("Policy", "baselines", "register", "simulator")
 # Modules that can be reached through others, calls that read, write or run, and ways to code that is not compiled.
 LEADS_OUT = frozenset({
-    "builtins", "carray", "compile", "ctypes", "ctypeslib", "delattr", "eval", "exec", "farray", "fromfile", "gc", "getattr",
-    "globals", "importlib", "input", "inspect", "io", "load", "load_library", "loadtxt", "locals", "memmap", "modules",
-    "numba", "objmode", "open", "open_memmap", "os", "pathlib", "pickle", "savetxt", "setattr", "shutil", "signal", "socket",
-    "subprocess", "sys", "tempfile", "threading", "tofile", "vars",
+    "builtins", "carray", "compile", "ctypes", "ctypeslib", "delattr", "eval", "exec", "farray", "fromfile",
+    "gc", "getattr", "globals", "importlib", "input", "inspect", "io", "load_library", "loadtxt", "locals",
+    "memmap", "modules", "numba", "objmode", "open", "open_memmap", "os", "pathlib", "pickle", "savetxt",
+    "setattr", "shutil", "signal", "socket", "subprocess", "sys", "tempfile", "threading", "tofile", "vars",
 })  # fmt: skip
+NEEDS = "a policy reads what it is given (context, request, p), and needs none of it"
 DUNDERS = ("__name__", "__doc__", "__all__", "__future__")
 
 
@@ -55,11 +56,11 @@ def _problems(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield line, _may_not_import(module)
             yield from ((line, f"imports {name}; a policy needs none of it") for name in names if _leads_out(name))
         elif isinstance(node, ast.Name) and _leads_out(node.id):
-            yield line, f"uses {node.id}; a policy reads what it is given (context, request, p), and needs none of it"
+            yield line, f"uses {node.id}; {NEEDS}"
         elif isinstance(node, ast.Attribute) and _leads_out(node.attr):
             yield (
                 line,
-                f"uses .{node.attr}; a policy reads what it is given (context, request, p), and needs none of it",
+                f"uses .{node.attr}; {NEEDS}",
             )
         elif isinstance(node, ast.Attribute) and _root(node) == "servegym" and not _of_servegym(node):
             yield line, f"uses servegym.{node.attr}; a policy may use {_and(OF_SERVEGYM)} of it"

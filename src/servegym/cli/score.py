@@ -77,9 +77,10 @@ def score(
 ) -> None:
     """How good is a policy? One number: its TDG as a share of the best that a search with foresight has found.
 
-    The file is read for what no policy needs (files, processes, other modules' insides), compiled with bounds checks and
-    run on small scenarios, then on those of the highest load, and if it does well enough there, on all. Each step
-    is done in a process that may crash, hang or run out of memory; what a policy did is said in one line (exit status 2).
+    The file is read for what no policy needs (files, processes, other modules' insides), compiled with bounds checks
+    and run on small scenarios, then on those of the highest load, and if it does well enough there, on all. Each step
+    is done in a process that may crash, hang or run out of memory; what a policy did wrong is said in one line (exit
+    status 2).
     """
     from servegym.evaluation.scoring.scoring import score as score_policy
 

@@ -83,15 +83,15 @@ def test_a_poor_policy_is_not_run_further_than_the_quick_scenarios(tmp_path: Pat
 
 
 WAYS = {
-    "raises": (dict(statement=f"{BEFORE}\n        assert context.queue.shape[0] > 99, 'so few'"), {},
+    "raises": ({"statement": f"{BEFORE}\n        assert context.queue.shape[0] > 99, 'so few'"}, {},
                "mine.py before its first run ended: .*AssertionError: so few"),
-    "hangs": (dict(statement=f"{BEFORE}\n        while context.now_s > -1:\n            limits.token_budget += 1"),
+    "hangs": ({"statement": f"{BEFORE}\n        while context.now_s > -1:\n            limits.token_budget += 1"},
               {"limit_s": 2.0}, "mine.py before its first run ended: no end in 2 s"),
-    "writes what it may only read": (dict(statement="context.requests[context.queue[0]].emitted_tokens += 1"), {},
+    "writes what it may only read": ({"statement": "context.requests[context.queue[0]].emitted_tokens += 1"}, {},
                                      "did not pass its check .*wrote into requests"),
-    "takes memory": (dict(module="LARGE = np.ones((2**29, 4))"), {"memory_gib": 1.5}, "MemoryError|allocate"),
-    "registers nothing": (dict(module="register = print"), {}, "registers no policy"),
-    "has a misspelt field": (dict(key="request.arrivals"), {}, "mine.py, line [0-9]+"),
+    "takes memory": ({"module": "LARGE = np.ones((2**29, 4))"}, {"memory_gib": 1.5}, "MemoryError|allocate"),
+    "registers nothing": ({"module": "register = print"}, {}, "registers no policy"),
+    "has a misspelt field": ({"key": "request.arrivals"}, {}, "mine.py, line [0-9]+"),
 }  # fmt: skip
 
 
