@@ -19,7 +19,8 @@ NOTABLE = 0.02  # of requests or of the SLOs, a difference that feedback speaks 
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """combined_score: mean over scenarios of the TDG ratio over the reference's; above 1, it is better than that.
+    """combined_score: mean over the panel's scenarios of the TDG ratio over the reference's; above 1, it is better than
+    that. What was not run counts as nothing, so a policy that is not run further has less than if it were.
 
     relative_to: what the reference is. low, high: 95 % interval over the seeds of each cell; nan where there is one.
     stage: the last that was run, "quick" or "full". metrics: figures by name. artifacts: in words, for whoever is to
@@ -50,19 +51,19 @@ def score_of(lines: list[dict[str, Any]]) -> Score:
     of = next(line for line in lines if "policy" in line)
     named = list(dict.fromkeys(run["policy"] for run in others))
     # One kind of reference for all: shares of a best run and ratios to a baseline are not numbers to be averaged.
-    searched = all(run["best_found"] is not None for run in mine)
+    searched = all(run["best_found"] is not None for run in runs)
     shares = {cell_of(run): run["tdg_ratio"] / reference(run, others, searched) for run in mine}
     by_replicate = [
         mean(shares[cell_of(run)] for run in mine if run["replicate"] == number)
         for number in sorted({run["replicate"] for run in mine})
     ]
-    _, low, high = student_interval(by_replicate)
+    _, low, high = student_interval(by_replicate) if len(mine) == of["scenarios"] else (math.nan,) * 3
     return Score(
         of["policy"],
         of["panel"],
         [line["stage"] for line in lines if "stage" in line][-1],
         BEST_FOUND if searched else f"the better of {' and '.join(named)}",
-        mean(shares.values()),
+        math.fsum(shares.values()) / of["scenarios"],
         low,
         high,
         metrics_of(mine, others, shares),
@@ -73,7 +74,8 @@ def score_of(lines: list[dict[str, Any]]) -> Score:
 
 def metrics_of(mine: list[Run], others: list[Run], shares: dict[tuple[Any, ...], float]) -> dict[str, float]:
     """Means over scenarios, by name; beside the policy's those of the baselines."""
-    metrics = {"tdg_ratio": mean(run["tdg_ratio"] for run in mine), "least_share": min(shares.values())}
+    metrics = {"tdg_ratio": mean(run["tdg_ratio"] for run in mine), "share": mean(shares.values())}
+    metrics["least_share"] = min(shares.values())
     for field in FIGURES:
         metrics[field] = mean(run[field] for run in mine if run[field] is not None)
     metrics["round_us"] = mean(run["round_us"] for run in mine)

@@ -8,6 +8,7 @@ A line of JSON in is a job, {"do": "check" | "load" | "score", ...}; lines out a
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -42,10 +43,9 @@ def main() -> None:
         status, cpu_s = 0, 0.0
         try:
             if job["do"] in ("check", "load"):
-                status, cpu_s = forked(job, say, lambda job=job: check(job, say))
+                status, cpu_s = forked(job, functools.partial(check, job), say)
             elif job["do"] == "score":
-                cases = cases_of(job, known)
-                status, cpu_s = forked(job, say, lambda job=job, cases=cases: run(job, cases, say))
+                status, cpu_s = forked(job, functools.partial(run, job, cases_of(job, known)), say)
         except ServegymError as error:
             say(refused=str(error))
         out.write("\n")  # of a job that was ended in the middle of a line
@@ -62,7 +62,7 @@ def cases_of(job: Job, known: dict[str, Cases]) -> Cases:
     return known[key]
 
 
-def forked(job: Job, say: Say, work: Callable[[], None]) -> tuple[int, float]:
+def forked(job: Job, work: Callable[[Say], None], say: Say) -> tuple[int, float]:
     """How a process of its own ended that did the work, and the processor seconds it took."""
     child = os.fork()
     if child:
@@ -76,7 +76,7 @@ def forked(job: Job, say: Say, work: Callable[[], None]) -> tuple[int, float]:
         os.dup2(errors, 2)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
-        work()
+        work(say)
         status = 0
     except ServegymError as error:
         say(refused=str(error))

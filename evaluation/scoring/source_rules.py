@@ -39,8 +39,8 @@ def check_source(path: Path) -> None:
         raise PolicyError(f"{path.name}{line}: SyntaxError: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise PolicyError(f"{path.name} cannot be read as Python: {error}") from None
-    for line, problem in sorted(_problems(tree)):
-        raise PolicyError(f"{path.name}, line {line}: {problem}")
+    for at, problem in sorted(_problems(tree)):
+        raise PolicyError(f"{path.name}, line {at}: {problem}")
 
 
 def _problems(tree: ast.Module) -> Iterator[tuple[int, str]]:

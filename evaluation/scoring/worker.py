@@ -46,12 +46,12 @@ def run(job: dict[str, Any], cases: Cases, say: Say) -> None:
         policy = chosen(loaded(path), path, job["name"])
     else:
         policy = named(job["kind"], job["name"])
-    lines: list[dict[str, Any]] = [{"policy": policy.label, "panel": cases.panel.name}]
+    lines: list[dict[str, Any]] = [{"policy": policy.label, "panel": cases.panel.name, "scenarios": len(cases.places)}]
     lines += [{"run": one} for one in cases.baselines]
     for line in lines:
         say(**line)
     for stage in (QUICK, FULL):
-        if stage == FULL and score_of(lines).combined_score < job["least"]:
+        if stage == FULL and score_of(lines).metrics["share"] < job["least"]:
             return
         lines.append({"stage": stage})
         say(stage=stage)

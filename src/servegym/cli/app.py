@@ -17,6 +17,7 @@ from servegym.cli import (
     export,
     goodput,
     headroom,
+    leaderboard,
     plan,
     profile,
     proxy,
@@ -54,6 +55,7 @@ app.command("score", epilog=score.EXAMPLES)(score.score)
 app.command("headroom", epilog=headroom.EXAMPLES)(headroom.headroom)
 app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("reproduce", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
+app.add_typer(leaderboard.app, name="leaderboard")
 app.add_typer(trace.app, name="trace")
 app.add_typer(profile.app, name="profile")
 app.command("devices", epilog=devices.EXAMPLES)(devices.devices)

@@ -80,6 +80,7 @@ def test_a_run_is_that_of_the_panels_scenario() -> None:
 def test_a_poor_policy_is_not_run_further_than_the_quick_scenarios(tmp_path: Path) -> None:
     found = scored(written(tmp_path, key="-next_deadline_s(request)"), least=2.0)
     assert found.stage == "quick" and len(found.runs) == 1 and found.runs[0]["load"] == 1.4
+    assert found.combined_score == pytest.approx(found.runs[0]["share"] / 4)  # of four scenarios one was run
 
 
 WAYS = {
