@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import os
 import platform
 import statistics
 import time
@@ -40,13 +41,14 @@ STEPS, PROGRAM, BEST, PANEL = "steps.csv", "program.py", "best.py", "hidden.yaml
 
 
 class Step(NamedTuple):
-    """A program that was asked about. best: of all so far."""
+    """A program that was asked about. best: of all so far. load: the machine's load average of a minute, at its end."""
 
     step: int
     combined_score: float
     best: float
     seconds: float
     cpu_s: float
+    load: float
     refused: str
 
 
@@ -69,7 +71,7 @@ def evolve(folder: Path, steps: int, seed: int) -> list[Step]:
             (folder / BEST).write_text(best, encoding="utf-8")
         cpu_s = answer.get("check_cpu_s", 0.0) + answer.get("run_cpu_s", 0.0)
         refused = answer["artifacts"]["feedback"] if answer["refused"] else ""
-        done.append(Step(step, value, max(before, value), seconds, cpu_s, refused))
+        done.append(Step(step, value, max(before, value), seconds, cpu_s, os.getloadavg()[0], refused))
         print(f"step {step}: {value:.4f}, best {done[-1].best:.4f}, {seconds:.1f} s {refused}", flush=True)
     with (folder / STEPS).open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
@@ -117,21 +119,14 @@ def page(done: list[Step], scores: dict[str, Score], folder: Path, seed: int, hi
         f"{sum(bool(step.refused) for step in later)} were refused. A candidate took {median_cpu_s:.2f} s of processor "
         f"time in the median for its check and its runs. By the clock that was {median_s:.2f} s (at most "
         f"{max(seconds):.2f} s), and the start, with all that is made ready once, {done[0].seconds:.0f} s, on "
-        f"{machine()}.\n",
+        f"{os.cpu_count()} cores ({platform.machine()}) that others used too: a load average of "
+        f"{statistics.median(step.load for step in later):.1f}.\n",
         "| step | score | seconds |", "|---|---|---|",
         *(f"| {now.step} | {now.best:.4f} | {now.seconds:.2f} |"
           for before, now in zip([None, *done], done, strict=False) if before is None or now.best > before.best),
         "\nThe program it ends with:\n", "```python", (folder / BEST).read_text(encoding="utf-8").strip(), "```",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
-
-
-def machine() -> str:
-    """On what it ran."""
-    import os
-
-    load = os.getloadavg()[2]
-    return f"{os.cpu_count()} cores ({platform.machine()}) with a load average of {load:.1f}"
 
 
 def main() -> None:
