@@ -102,8 +102,8 @@ def page(done: list[Step], scores: dict[str, Score], folder: Path, seed: int, hi
     verdict = "It ends above its start" if ends > starts else "It does not end above its start"
     lines = [
         HEADING.read_text(encoding="utf-8"),
-        f"**{verdict}** on the hidden panel: {starts:.4f} before, {ends:.4f} after {len(later)} steps (TDG over that "
-        f"of {scores['best'].relative_to}; first seed {hidden_seed}, named when it was started; no step sees it).\n",
+        f"**{verdict}** on the hidden panel: {starts:.4f} before, {ends:.4f} after {len(later)} steps (TDG over that\n"
+        f"of {scores['best'].relative_to}; first seed {hidden_seed}, named when it was started).\n",
         "| program | public panel | hidden panel | SLOs met, hidden | starved, hidden |",
         "|---|---|---|---|---|",
     ]
