@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 else:
     Say = Callable
 
+LARGEST_FILE = 2**26  # bytes: kernels in the cache have less
+
 
 def check(job: dict[str, Any], say: Say) -> None:
     """As `check_policy` does, unless it is only to be loaded; then {"kind": ...} of the policy that is to be scored."""
     path = Path(job["path"])
-    limit_memory(job["memory_gib"])
+    limit_resources(job["memory_gib"])
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(job["check_s"])
     fence.put_up(path, lambda problem: say(refused=problem))
@@ -37,7 +39,7 @@ def check(job: dict[str, Any], say: Say) -> None:
 
 def run(job: dict[str, Any], cases: Cases, say: Say) -> None:
     """{"policy": ...} when it is loaded, {"stage": ...} before one begins, {"run": ...} for each run."""
-    limit_memory(job["memory_gib"])
+    limit_resources(job["memory_gib"])
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, job["limit_s"])  # a kernel that never returns cannot be interrupted otherwise
     if job["path"]:
@@ -60,10 +62,11 @@ def run(job: dict[str, Any], cases: Cases, say: Say) -> None:
             say(run=one)
 
 
-def limit_memory(gib: float) -> None:
-    """What is allocated, by mapping too; libraries that are only mapped do not count."""
-    limit = int(gib * 2**30)
+def limit_resources(memory_gib: float) -> None:
+    """Of memory what is allocated, by mapping too (libraries that are only mapped do not count), and what is printed."""
+    limit = int(memory_gib * 2**30)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
 
 
 def named(kind: str, text: str) -> Policy:
