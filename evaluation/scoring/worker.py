@@ -63,7 +63,7 @@ def run(job: dict[str, Any], cases: Cases, say: Say) -> None:
 
 
 def limit_resources(memory_gib: float) -> None:
-    """Of memory what is allocated, by mapping too (libraries that are only mapped do not count), and what is printed."""
+    """Of what is allocated, by mapping too (libraries that are only mapped do not count), and of what is printed."""
     limit = int(memory_gib * 2**30)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
