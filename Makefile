@@ -65,6 +65,7 @@ docs: $(BASE) ## write the generated pages and tables of docs/ anew
 	$(BIN)/python -m servegym.scenarios.documents
 	$(BIN)/python -m servegym.experiments.claims.harness.page docs/results.md
 	$(BIN)/python -m tests.packaging.import_graph docs/architecture.md
+	$(BIN)/servegym leaderboard write docs/leaderboard.md
 
 bench: $(BASE) ## measure the simulator's speed (options: ARGS='--json -')
 	$(BIN)/servegym bench $(ARGS)

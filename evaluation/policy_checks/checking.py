@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from servegym.errors import PolicyError
 
@@ -29,26 +30,41 @@ def check_policy(path: Path | str, again: bool = False, limit_s: int = LIMIT_S) 
     file = Path(path).resolve()
     if not file.is_file():
         raise PolicyError(f"{file.name}: there is no such file in {file.parent}")
-    passed = _mark_of(file)
-    if passed.exists() and not again:
+    if not again and has_passed(file):
         return
     advance_ready()
     command = [sys.executable, "-m", "servegym.evaluation.policy_checks.worker", str(file), str(limit_s)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONFAULTHANDLER": "0"})
     steps = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    problem = problem_of(steps, done.returncode, done.stderr, limit_s)
+    if problem is not None:
+        raise PolicyError(f"{file.name} did not pass its check {problem}")
+    mark_passed(file)
+
+
+def problem_of(steps: list[dict[str, Any]], status: int, errors: str, limit_s: float) -> str | None:
+    """What was wrong, and where, by what a checking process said and how it ended; None: nothing was."""
     at = next((step["at"] for step in reversed(steps) if "at" in step), "before any policy was run")
     refused = next((step["refused"] for step in steps if "refused" in step), None)
     if refused is not None:
-        raise PolicyError(f"{file.name} did not pass its check ({at}): {refused}")
-    if done.returncode == -signal.SIGALRM:
-        raise PolicyError(f"{file.name} did not pass its check ({at}): no end in {limit_s} s; a loop in it should end")
-    if done.returncode < 0:
-        name = signal.Signals(-done.returncode).name
-        raise PolicyError(f"{file.name} did not pass its check ({at}): the process was ended by {name}; it should read "
-                          "and write only what it is given")  # fmt: skip
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
-        raise PolicyError(f"{file.name} did not pass its check ({at}): {last}")
+        return f"({at}): {refused}"
+    if status == -signal.SIGALRM:
+        return f"({at}): no end in {limit_s} s; a loop in it should end"
+    if status < 0:
+        name = signal.Signals(-status).name
+        return f"({at}): the process was ended by {name}; it should read and write only what it is given"
+    if status != 0:
+        return f"({at}): {(errors.strip().splitlines() or ['nothing was said'])[-1]}"
+    return None
+
+
+def has_passed(file: Path) -> bool:
+    """Whether this text of a file has passed, before this code."""
+    return _mark_of(file).exists()
+
+
+def mark_passed(file: Path) -> None:
+    passed = _mark_of(file)
     passed.parent.mkdir(parents=True, exist_ok=True)
     passed.touch()
 

@@ -6,6 +6,7 @@ they should: bounds are checked, and rows behind the last stand for what an inde
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,15 +48,22 @@ def variants() -> tuple[Variant, Variant]:
 
 def junk(variant: Variant, array: np.ndarray, keep: np.ndarray) -> np.ndarray:
     """A copy of REQUEST[...] with nonsense in the rows that are not to be kept, and behind them."""
-    copy = np.zeros(len(array) + variant.rows, array.dtype)
-    copy[: len(array)] = array
-    strangers = np.ones(len(copy), bool)
-    strangers[keep] = False
-    for name in array.dtype.names or ():
-        if name not in KEPT and array.dtype[name].kind in "if":
-            nonsense = variant.random.integers(1, 99, int(strangers.sum()))
-            copy[name][strangers] = nonsense
+    copy = _nonsense(variant.mark, len(array) + variant.rows).copy()
+    for name in KEPT:
+        copy[name][: len(array)] = array[name]
+    copy[keep] = array[keep]
     return copy
+
+
+@functools.lru_cache(maxsize=8)
+def _nonsense(mark: float, length: int) -> np.ndarray:
+    """REQUEST[length]: of each variant other numbers, the same at each decision."""
+    random = np.random.default_rng(int(mark > 0))
+    rows = np.zeros(length, layout.REQUEST)
+    for name in rows.dtype.names or ():
+        if name not in KEPT and rows.dtype[name].kind in "if":
+            rows[name] = random.integers(1, 99, length)
+    return rows
 
 
 def marked(variant: Variant, length: int, dtype: Any) -> np.ndarray:
@@ -110,17 +118,18 @@ def innermost(error: BaseException, function: Any) -> Any:
 def must_be_equal(names: Any, first: Any, second: Any, complaint: str) -> None:
     """Raise PolicyError with the first field, and row, in which two records or arrays differ."""
     for name in names:
+        if first[name].tobytes() == second[name].tobytes():
+            continue
         one, other = np.atleast_1d(first[name]), np.atleast_1d(second[name])
         same = (one == other) | ((one != one) & (other != other))
         if not same.all():
             raise PolicyError(complaint.format(name=name, row=int(np.argmin(same))))
 
 
-def unchanged(what: str, before: np.ndarray, after: np.ndarray, who: str) -> None:
-    # Field by field: what lies between fields is not copied.
-    for name in before.dtype.names or (...,):
-        if np.asarray(before[name]).tobytes() != np.asarray(after[name]).tobytes():
-            raise PolicyError(f"{who} wrote into {what}, which it may only read")
+def unchanged(what: str, before: bytes, after: np.ndarray, who: str) -> None:
+    """before: the bytes that an array had."""
+    if after.tobytes() != before:
+        raise PolicyError(f"{who} wrote into {what}, which it may only read")
 
 
 def check_decision(simulation: Simulation, policy: Policy) -> None:
@@ -146,13 +155,13 @@ def check_scheduler(simulation: Simulation, policy: Policy, e: int) -> None:
     seen: list[tuple] = []
     for variant in variants():
         requests, limits = junk(variant, arrays.requests, keep), np.zeros(1, layout.LIMITS)
-        given = requests.copy()
+        given = requests.tobytes()
         ranks = marked(variant, len(queue), layout.RANK)
         getattr(open_limits, "py_func", open_limits)(limits[0], engine)
         state = state_view(type(arrays.state)(*(table.copy() for table in arrays.state)), e)
         estimator = simulation.estimator_of(e)
         own_queue, own_engine, parameters = queue.copy(), arrays.engines[e : e + 1].copy(), arrays.parameters[e].copy()
-        scratch = scratch_of(variant, policy, len(queue))
+        scratch, engine_given = scratch_of(variant, policy, len(queue)), own_engine.tobytes()
 
         def arguments(
             limits=limits,
@@ -176,8 +185,8 @@ def check_scheduler(simulation: Simulation, policy: Policy, e: int) -> None:
             ranks["keep_tokens"] = 0
             ask(policy, "scheduler", policy.victims, arguments)
         unchanged("requests", given, requests, who)
-        unchanged("the queue", queue, own_queue, who)
-        unchanged("the engine", arrays.engines[e : e + 1], own_engine, who)
+        unchanged("the queue", queue.tobytes(), own_queue, who)
+        unchanged("the engine", engine_given, own_engine, who)
         n = len(queue)
         if variant.rows and any((ranks[name][n:] != variant.mark).any() for name in ("tier", "key", "victim_key")):
             raise PolicyError(f"{who} wrote past the end of ranks, or before its start: ranks[-1] is such a position")
@@ -234,7 +243,8 @@ def check_router(simulation: Simulation, policy: Policy, r: int) -> None:
     seen: list[tuple] = []
     for variant in variants():
         requests, known = junk(variant, arrays.requests, keep), known_copy(variant, router_state.known)
-        given, before = requests.copy(), known_copy(variant, known)._replace(prefilling=known.prefilling.copy())
+        given = requests.tobytes()
+        before = {name: getattr(known, name).tobytes() for name in ("snapshots", "prefilling", "tiers")}
         scratch = scratch_of(variant, policy, arrays.scratch.shape[1])
         state, parameters, route = router_state.state.copy(), router_state.parameters.copy(), router_state.route.copy()
         route["engine"], route["decode_engine"], route["tier"] = layout.HOLD, -1, layout.STAY
@@ -246,8 +256,8 @@ def check_router(simulation: Simulation, policy: Policy, r: int) -> None:
 
         ask(policy, "router", policy.function, arguments)
         unchanged("requests", given, requests, who)
-        for name in ("snapshots", "prefilling", "tiers"):
-            unchanged(f"known.{name}", getattr(before, name), getattr(known, name), who)
+        for name, bytes_given in before.items():
+            unchanged(f"known.{name}", bytes_given, getattr(known, name), who)
         seen.append((route, state))
     (route, state), (route_2, state_2) = seen
     elsewhere = (
@@ -265,7 +275,7 @@ def check_scaler(simulation: Simulation, policy: Policy) -> None:
     seen: list[tuple] = []
     for variant in variants():
         requests, known = junk(variant, arrays.requests, keep), known_copy(variant, router_state.known)
-        given, snapshots = requests.copy(), known.snapshots.copy()
+        given, snapshots = requests.tobytes(), known.snapshots.tobytes()
         state, parameters, moves = (
             router_state.scaler_state.copy(),
             router_state.scaler_parameters.copy(),

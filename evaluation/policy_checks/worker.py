@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,25 +26,35 @@ def say(**line: str) -> None:
 
 
 def main(path: Path, limit_s: int) -> None:
+    from servegym.baselines import registry
+
+    registry.load()
+    try:
+        check_file(path, limit_s, say)
+    except ServegymError as error:
+        say(refused=str(error))
+
+
+def check_file(path: Path, limit_s: int, say: Callable[..., None]) -> list[Policy]:
+    """Check what a file registers; shipped policies are loaded. What is compiled from now on checks its bounds.
+
+    Raises PolicyError with what a policy did that it should not.
+    """
+    from servegym.evaluation.policy_checks.scenes import scenes_for
+    from servegym.evaluation.policy_files import load_policy_files
     from servegym.simulator import compilation, policies
     from servegym.simulator.loops import WHOLE
 
     WHOLE.entry  # noqa: B018  The loop itself as it always is: its bounds are its own affair, and this is a minute less
     compilation.check_bounds()
-    from servegym.baselines import registry
-    from servegym.evaluation.policy_checks.scenes import scenes_for
-    from servegym.evaluation.policy_files import load_policy_files
-
-    registry.load()
-    try:
-        before = policies.registered()
-        load_policy_files([path])
-        for policy in [policy for key, policy in policies.registered().items() if key not in before]:
-            for name, scenario in scenes_for(policy):
-                say(at=f"{policy.kind} {policy.name}: {name}")
-                serve(policy, scenario, limit_s)
-    except ServegymError as error:
-        say(refused=str(error))
+    before = policies.registered()
+    load_policy_files([path])
+    found = [policy for key, policy in policies.registered().items() if key not in before]
+    for policy in found:
+        for name, scenario in scenes_for(policy):
+            say(at=f"{policy.kind} {policy.name}: {name}")
+            serve(policy, scenario, limit_s)
+    return found
 
 
 def serve(policy: Policy, scenario: Scenario, limit_s: int) -> None:

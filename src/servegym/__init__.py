@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from servegym.baselines.registry import scheduler_names as scheduler_names
     from servegym.errors import ServegymError as ServegymError
     from servegym.evaluation.policy_checks.checking import check_policy as check_policy
+    from servegym.evaluation.scoring.results import Score as Score
+    from servegym.evaluation.scoring.scoring import score as score
     from servegym.latency_models.profile import load_profile as load_profile
     from servegym.latency_models.profile import profile_names as profile_names
     from servegym.scenarios.documents import load_spec as load_spec
@@ -62,7 +64,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Score": "evaluation.scoring.results",
     "check_policy": "evaluation.policy_checks.checking",
+    "score": "evaluation.scoring.scoring",
     "simulate": "api",
     "router": "baselines.registry",
     "router_names": "baselines.registry",

@@ -17,11 +17,13 @@ from servegym.cli import (
     export,
     goodput,
     headroom,
+    leaderboard,
     plan,
     profile,
     proxy,
     replay,
     reproduce,
+    score,
     simulate,
     trace,
     train,
@@ -49,9 +51,11 @@ app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.command("tune", epilog=tune.EXAMPLES)(tune.tune)
 app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
+app.command("score", epilog=score.EXAMPLES)(score.score)
 app.command("headroom", epilog=headroom.EXAMPLES)(headroom.headroom)
 app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("reproduce", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
+app.add_typer(leaderboard.app, name="leaderboard")
 app.add_typer(trace.app, name="trace")
 app.add_typer(profile.app, name="profile")
 app.command("devices", epilog=devices.EXAMPLES)(devices.devices)

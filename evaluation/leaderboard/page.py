@@ -1,0 +1,43 @@
+"""docs/leaderboard.md, made of the entries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from servegym.evaluation.leaderboard.entry import PANELS, Entry, entries, loads_in
+
+HEADING = Path(__file__).with_name("leaderboard.md")
+TITLES = {"scheduler": "Schedulers", "router": "Routers"}
+
+
+def page() -> str:
+    """The page in Markdown."""
+    lines = [HEADING.read_text(encoding="utf-8").strip()]
+    found = entries()
+    for kind in PANELS:
+        mine = [entry for entry in found if entry.kind == kind]
+        if mine:
+            lines += ["", f"## {TITLES[kind]}", "", *table(mine)]
+    return "\n".join(lines) + "\n"
+
+
+def table(found: list[Entry]) -> list[str]:
+    """The best first; those whose interval holds the score of the first are bold."""
+    loads = loads_in(found[0].figures)
+    heads = ["", "policy", "score", "95 %", *(name.removeprefix("share, ") for name in loads), "TDG ratio", "SLOs met",
+             "starved", "fairness", "by", "when", "version"]  # fmt: skip
+    lines = [
+        f"Panel `{found[0].panel}`, TDG over {found[0].relative_to}.", "",
+        "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads),
+    ]  # fmt: skip
+    for place, entry in enumerate(found, start=1):
+        figures = entry.figures
+        policy = f"`{entry.policy}`"
+        cells = [
+            str(place), f"**{policy}**" if entry.high >= found[0].score else policy, f"{entry.score:.4f}",
+            f"{entry.low:.4f} to {entry.high:.4f}", *(f"{figures[name]:.3f}" for name in loads),
+            *(f"{figures[name]:.3f}" for name in ("tdg_ratio", "slo_attainment", "starved", "fairness_by_length")),
+            entry.who, entry.when, entry.version,
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines

@@ -1,0 +1,99 @@
+"""A scoring server (`server.py`) of this process, started when it is first asked, and asked one thing at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from servegym.errors import ServegymError
+
+Line = dict[str, Any]
+
+
+class Said(NamedTuple):
+    """What a job said, how it ended (below 0: by that signal), and its processor seconds. killed: it took too long."""
+
+    lines: list[Line]
+    status: int
+    cpu_s: float = 0.0
+    killed: bool = False
+
+
+class Server:
+    """The process is shared by the threads of this one; a fork of this one gets its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._owner = 0
+
+    def ask(self, job: dict[str, Any], limit_s: float) -> Said:
+        """All it says of a job. limit_s: after which the server itself is given up, with what it was doing."""
+        with self._lock:
+            process = self._started()
+            assert process.stdin is not None and process.stdout is not None
+            late = threading.Event()
+
+            def give_up() -> None:
+                late.set()
+                process.kill()
+
+            timer = threading.Timer(limit_s, give_up)
+            timer.daemon = True
+            lines: list[Line] = []
+            try:
+                timer.start()
+                process.stdin.write(json.dumps(job) + "\n")
+                process.stdin.flush()
+                for text in process.stdout:
+                    line = parsed(text)
+                    if "end" in line:
+                        return Said(lines, int(line["end"]), float(line["cpu_s"]))
+                    if line:
+                        lines.append(line)
+            except BrokenPipeError:
+                pass
+            except BaseException:  # Ctrl-C: what it says from now on belongs to nobody
+                self._stop()
+                raise
+            finally:
+                timer.cancel()
+            status = process.wait()
+            self._process = None
+            if late.is_set():
+                return Said(lines, status, killed=True)
+            raise ServegymError(f"the scoring process ended by itself (status {status}); its error is printed above")
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
+            # -P: what lies in the current folder is not imported by its bare name.
+            command = [sys.executable, "-P", "-m", "servegym.evaluation.scoring.server"]
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+            )
+            self._owner = os.getpid()
+        return self._process
+
+    def _stop(self) -> None:
+        if self._process is not None and self._owner == os.getpid():
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+
+def parsed(text: str) -> Line:
+    """A line of JSON; {} of what is none: a job was ended while it wrote."""
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return {}
+    return line if isinstance(line, dict) else {}
+
+
+server = Server()
+ask: Callable[[dict[str, Any], float], Said] = server.ask

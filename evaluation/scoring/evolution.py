@@ -1,0 +1,67 @@
+"""A score as evolution frameworks ask for it: evaluate(program_path), of a task that is a folder.
+
+`task.yaml` of a task: `panel`, and optionally `baselines` and the limits `least`, `limit_s`, `memory_gib` of
+`servegym.score`. Its evaluator.py is three lines (docs/scoring.md).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from servegym.errors import ExperimentError, PolicyError
+from servegym.evaluation.scoring.scoring import score
+from servegym.evaluation.shipped_files import load_mapping
+
+SETTINGS = ("panel", "baselines", "least", "limit_s", "memory_gib")
+Evaluate = Callable[[str], Any]
+
+
+def evaluator(file: str | Path) -> Evaluate:
+    """What a framework calls, of the task whose folder a file lies in.
+
+    It returns a dictionary: "combined_score", which is to be maximised, each figure of `Score.metrics` by its name, and
+    "artifacts", texts for whoever changes the program. That is SkyDiscover's form; where OpenEvolve is loaded, it is
+    OpenEvolve's EvaluationResult, the same numbers as metrics and the texts as artifacts. A program that is refused has
+    a combined_score of 0, and as feedback the line that says why; nothing is raised for it.
+
+    Raises ExperimentError, ServegymError for a task that is not what it should be.
+    """
+    folder = Path(file).resolve().parent
+    settings = settings_of(folder)
+
+    def evaluate(program_path: str) -> Any:
+        return answer(evaluated(program_path, settings))
+
+    return evaluate
+
+
+def settings_of(folder: Path) -> dict[str, Any]:
+    """What task.yaml says, as arguments of `score`; a panel's file lies beside it."""
+    document, path = load_mapping(folder / "task.yaml", folder, "task", "panel", ExperimentError)
+    for name in document:
+        if name not in SETTINGS:
+            raise ExperimentError(f"{path.name}: there is no {name} in a task; there are {', '.join(SETTINGS)}")
+    beside = folder / str(document.get("panel"))
+    return dict(document) | ({"panel": beside} if beside.is_file() else {})
+
+
+def evaluated(program_path: str | Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer as a dictionary."""
+    try:
+        found = score(Path(program_path), **settings)
+    except PolicyError as error:
+        return {"combined_score": 0.0, "refused": 1.0, "artifacts": {"feedback": str(error)}}
+    numbers = {name: float(value) for name, value in found.metrics.items()}
+    return {"combined_score": found.combined_score, "refused": 0.0, **numbers, "artifacts": found.artifacts}
+
+
+def answer(result: dict[str, Any]) -> Any:
+    """In the form of the framework that is loaded."""
+    openevolve = sys.modules.get("openevolve.evaluation_result")
+    if openevolve is None:
+        return result
+    metrics = {name: value for name, value in result.items() if name != "artifacts"}
+    return openevolve.EvaluationResult(metrics=metrics, artifacts=result["artifacts"])

@@ -1,0 +1,157 @@
+"""What a score comes to: from runs of a policy and of its baselines to one number, figures, and feedback in words."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from servegym.evaluation.intervals import student_interval
+
+Run = dict[str, Any]
+CELL = ("trace", "device", "load", "seed")
+BY = ("load", "trace", "device")
+FIGURES = ("slo_attainment", "starved", "fairness_by_client", "fairness_by_length", "ttft_p99_s", "preemptions")
+BEST_FOUND = "the best found"
+NOTABLE = 0.02  # of requests or of the SLOs, a difference that feedback speaks of
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """combined_score: mean over the panel's scenarios of the TDG ratio over the reference's; above 1, it is better than
+    that. What was not run counts as nothing, so a policy that is not run further has less than if it were.
+
+    relative_to: what the reference is. low, high: 95 % interval over the seeds of each cell; nan where there is one.
+    stage: the last that was run, "quick" or "full". metrics: figures by name. artifacts: in words, for whoever is to
+    make it better. runs: of the policy, a row each, with the figures of each run.
+    """
+
+    policy: str
+    panel: str
+    stage: str
+    relative_to: str
+    combined_score: float
+    low: float
+    high: float
+    metrics: dict[str, float]
+    artifacts: dict[str, str]
+    runs: list[Run] = dataclasses.field(repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def score_of(lines: list[dict[str, Any]]) -> Score:
+    """From what the worker has said."""
+    runs = [line["run"] for line in lines if "run" in line]
+    mine = [run for run in runs if run["judged"]]
+    cells = {cell_of(run) for run in mine}
+    others = [run for run in runs if not run["judged"] and cell_of(run) in cells]
+    of = next(line for line in lines if "policy" in line)
+    named = list(dict.fromkeys(run["policy"] for run in others))
+    # One kind of reference for all: shares of a best run and ratios to a baseline are not numbers to be averaged.
+    searched = all(run["best_found"] is not None for run in runs)
+    shares = {cell_of(run): run["tdg_ratio"] / reference(run, others, searched) for run in mine}
+    by_replicate = [
+        mean(shares[cell_of(run)] for run in mine if run["replicate"] == number)
+        for number in sorted({run["replicate"] for run in mine})
+    ]
+    _, low, high = student_interval(by_replicate) if len(mine) == of["scenarios"] else (math.nan,) * 3
+    return Score(
+        of["policy"],
+        of["panel"],
+        [line["stage"] for line in lines if "stage" in line][-1],
+        BEST_FOUND if searched else f"the better of {' and '.join(named)}",
+        math.fsum(shares.values()) / of["scenarios"],
+        low,
+        high,
+        metrics_of(mine, others, shares),
+        {"feedback": feedback(mine, others), "scenarios": scenarios(mine, others, shares)},
+        [run | {"share": shares[cell_of(run)]} for run in mine],
+    )
+
+
+def metrics_of(mine: list[Run], others: list[Run], shares: dict[tuple[Any, ...], float]) -> dict[str, float]:
+    """Means over scenarios, by name; beside the policy's those of the baselines."""
+    metrics = {"tdg_ratio": mean(run["tdg_ratio"] for run in mine), "share": mean(shares.values())}
+    metrics["least_share"] = min(shares.values())
+    for field in FIGURES:
+        metrics[field] = mean(run[field] for run in mine if run[field] is not None)
+    metrics["round_us"] = mean(run["round_us"] for run in mine)
+    for by in BY:
+        for value in dict.fromkeys(run[by] for run in mine):
+            chosen = [shares[cell_of(run)] for run in mine if run[by] == value]
+            metrics[f"share, {by} {value if isinstance(value, str) else format(value, 'g')}"] = mean(chosen)
+    for label in dict.fromkeys(run["policy"] for run in others):
+        for field in ("tdg_ratio", "slo_attainment", "round_us"):
+            metrics[f"{field} of {label}"] = mean(run[field] for run in others if run["policy"] == label)
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
+
+
+def cell_of(run: Run) -> tuple[Any, ...]:
+    return tuple(run[name] for name in CELL)
+
+
+def where(run: Run) -> str:
+    return f"{run['trace']} on {run['device']} at load {run['load']:g}, seed {run['seed']}"
+
+
+def reference(run: Run, others: list[Run], searched: bool) -> float:
+    """The TDG ratio that a run is held against: the best that was found, or the better baseline's."""
+    return float(run["best_found"]) if searched else float(better_baseline(run, others)["tdg_ratio"])
+
+
+def better_baseline(run: Run, others: list[Run]) -> Run:
+    """The baseline's run that gains most where a policy ran."""
+    return max((one for one in others if cell_of(one) == cell_of(run)), key=lambda one: float(one["tdg_ratio"]))
+
+
+def feedback(mine: list[Run], others: list[Run]) -> str:
+    """Where it lost most, against whom, and what it did there."""
+    pairs = [(run, better_baseline(run, others)) for run in mine]
+    run, best = max(pairs, key=lambda pair: pair[1]["tdg_ratio"] - pair[0]["tdg_ratio"])
+    lost = best["tdg_ratio"] - run["tdg_ratio"]
+    if lost <= 0:
+        return f"It is at least as good as every baseline in each scenario; least ahead by {-lost:.4f} on {where(run)}."
+    said = f"It loses most on {where(run)}: {figures(run)}; there {best['policy']} has {figures(best)}."
+    return f"{said} {differences(run, best)}".strip()
+
+
+def differences(run: Run, best: Run) -> str:
+    """What it does otherwise than the better baseline, in words."""
+    said = []
+    if run["starved"] > best["starved"] + NOTABLE:
+        said.append("more requests get nothing in time: it may spend its batches on hopeless ones")
+    elif run["starved"] < best["starved"] - NOTABLE:
+        said.append("fewer requests get nothing in time, and the others pay for it: some might be left out")
+    if run["ttft_p99_s"] > 1.5 * best["ttft_p99_s"]:
+        said.append("its slowest first tokens are later")
+    if run["preemptions"] > 2 * best["preemptions"] + 10:
+        said.append("it preempts far more often: it admits more than memory holds, or changes its mind")
+    if run["slo_attainment"] < best["slo_attainment"] - NOTABLE:
+        said.append("fewer SLOs are met")
+    return f"What differs: {'; '.join(said)}." if said else ""
+
+
+def figures(run: Run) -> str:
+    return (
+        f"TDG ratio {run['tdg_ratio']:.4f}, {run['slo_attainment']:.3f} of the SLOs met, {run['starved']:.3f} starved, "
+        f"p99 of TTFT {run['ttft_p99_s']:.1f} s, {run['preemptions']} preemptions, {run['round_us']:.1f} us a round"
+    )
+
+
+def scenarios(mine: list[Run], others: list[Run], shares: dict[tuple[Any, ...], float]) -> str:
+    """A line for each scenario, the worst first."""
+    worst_first = sorted(mine, key=lambda run: shares[cell_of(run)])
+    return "\n".join(
+        f"{shares[cell_of(run)]:.4f} {where(run)}: {run['tdg_ratio']:.4f}, {best['policy']} {best['tdg_ratio']:.4f}"
+        for run in worst_first
+        for best in [better_baseline(run, others)]
+    )
+
+
+def mean(values: Iterable[float]) -> float:
+    """nan of none."""
+    numbers = list(values)
+    return math.fsum(numbers) / len(numbers) if numbers else math.nan

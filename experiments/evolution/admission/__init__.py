@@ -1,0 +1,1 @@
+"""Task: which requests an overloaded engine leaves out."""

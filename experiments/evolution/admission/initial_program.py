@@ -1,0 +1,26 @@
+"""Which requests does an overloaded engine leave out? The others run by deadline, the most important first."""
+
+from servegym.simulator.policies import Policy, register
+from servegym.simulator.requests import next_deadline_s
+from servegym.simulator.signatures import scheduler
+from servegym.simulator.types import LEAVE_OUT
+
+
+# EVOLVE-BLOCK-START
+@scheduler
+def evolved(context, ranks, limits):
+    """What is left out now may be taken later: it stays in the queue, and is asked about again."""
+    requests, queue, estimator, now_s = context.requests, context.queue, context.estimator, context.now_s
+    limits.token_budget = 512
+    estimator.exec_s(requests, queue, estimator.coefficients, ranks)  # writes ranks[i].exec_s
+    for position in range(queue.shape[0]):
+        request, rank = requests[queue[position]], ranks[position]
+        slack_s = next_deadline_s(request) - now_s - rank.exec_s
+        rank.tier, rank.key = 0, slack_s
+        if slack_s < -60.0 and request.emitted_tokens == 0 and position > 0:
+            rank.tier = LEAVE_OUT
+
+
+# EVOLVE-BLOCK-END
+
+register(Policy("evolved", "scheduler", "By slack, the late ones left out.", "a start for evolution", evolved))

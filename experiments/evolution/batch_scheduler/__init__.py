@@ -1,0 +1,1 @@
+"""Task: which requests of one engine go into the next batch."""

@@ -1,0 +1,1 @@
+"""Task: which engine prefills a request, and which one decodes it."""

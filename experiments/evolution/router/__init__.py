@@ -1,0 +1,1 @@
+"""Task: which engine of four a request is sent to."""

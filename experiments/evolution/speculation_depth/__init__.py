@@ -1,0 +1,1 @@
+"""Task: how many tokens to draft."""

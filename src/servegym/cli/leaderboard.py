@@ -1,0 +1,65 @@
+"""`servegym leaderboard`: the page of scores, its entries, and whether they come out again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from servegym.cli.output import console_for
+
+EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym leaderboard verify scheduler-edf
+
+servegym leaderboard add my_policy.py --kind scheduler --who "Ada Lovelace"
+
+servegym leaderboard write
+"""
+app = typer.Typer(help="Scores of policies, measured alike: write the page, add an entry, verify one.", epilog=EXAMPLES,
+                  rich_markup_mode="rich", no_args_is_help=True)  # fmt: skip
+
+
+@app.command("write", epilog=EXAMPLES)
+def write(
+    page: Annotated[Path, typer.Argument(metavar="FILE.md", help="Where to.")] = Path("docs/leaderboard.md"),
+) -> None:
+    """Write the page from the entries. Nothing is run."""
+    from servegym.evaluation.leaderboard.page import page as text
+
+    page.write_text(text(), encoding="utf-8")
+    console_for(None).print("Written:", str(page))
+
+
+@app.command("add", epilog=EXAMPLES)
+def add(
+    policies: Annotated[
+        list[str],
+        typer.Argument(metavar="POLICY...", help="Names of policies, or of Python files among the entries."),
+    ],
+    kind: Annotated[str, typer.Option(metavar="scheduler|router", help="What they are.")],
+    who: Annotated[str, typer.Option(metavar="NAME", help="Who enters them.")],
+) -> None:
+    """Measure policies on the leaderboard's panel, and write an entry for each: under a minute each after the first."""
+    from servegym.evaluation.leaderboard.entry import measure
+
+    for policy in policies:
+        entry = measure(policy, kind, who)
+        entry.write()
+        console_for(None).print(f"{entry.name}: {entry.score:.4f} [{entry.low:.4f}, {entry.high:.4f}]")
+
+
+@app.command("verify", epilog=EXAMPLES)
+def verify(
+    names: Annotated[
+        list[str], typer.Argument(metavar="ENTRY...", help="Names of entries, such as scheduler-edf, or their files.")
+    ],
+) -> None:
+    """Run entries again and compare each run. Exit status 2 for one that comes out otherwise."""
+    from servegym.evaluation.leaderboard.entry import read_entry
+    from servegym.evaluation.leaderboard.entry import verify as run_again
+
+    for entry in [read_entry(name) for name in names]:
+        console_for(None).print(f"{entry.name}: {run_again(entry)} runs come out as it says")

@@ -1,0 +1,106 @@
+"""`servegym score`: one number for a policy file, and what is under it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from servegym.cli import options
+from servegym.cli.output import console_for, new_table, number, write_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from servegym.evaluation.scoring.results import Score
+
+EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym score least_laxity.py
+
+servegym score least_laxity.py --panel hidden.yaml --json -
+
+servegym score slide-batching:gamma=2
+"""
+
+
+def score(
+    policy: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py|NAME",
+            help="A Python file that registers a scheduler or router; or a policy by name, learned:PATH too.",
+        ),
+    ],
+    panel: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE.yaml",
+            help="The scenarios. A file of your own, with seeds that no search has seen, is a hidden panel.",
+            show_default="score; of a router score_routers",
+            rich_help_panel=options.ON_WHAT,
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POLICY", help="Which policy of the file, if it has several.", rich_help_panel=options.WHAT
+        ),
+    ] = None,
+    baseline: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="POLICY",
+            help="What it is held against, twice or more often.",
+            show_default="slide-batching and expected-gain; of a router min-load and gorouting",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = None,
+    least: Annotated[
+        float,
+        typer.Option(
+            metavar="SCORE",
+            help="With less on the scenarios of the highest load, the others are not run; 0: they are.",
+            rich_help_panel=options.HOW_MUCH,
+        ),
+    ] = 0.5,
+    limit: Annotated[
+        float,
+        typer.Option(min=0.1, metavar="SECONDS", help="For all its runs.", rich_help_panel=options.HOW_MUCH),
+    ] = 60.0,
+    memory: Annotated[
+        float,
+        typer.Option(min=0.5, metavar="GIB", help="For its process.", rich_help_panel=options.HOW_MUCH),
+    ] = 4.0,
+    json: options.Json = None,
+) -> None:
+    """How good is a policy? One number: its TDG as a share of the best that a search with foresight has found.
+
+    The file is read for what no policy needs (files, processes, other modules' insides), compiled with bounds checks
+    and run on small scenarios, then on those of the highest load, and if it does well enough there, on all. Each step
+    is done in a process that may crash, hang or run out of memory; what a policy did wrong is said in one line (exit
+    status 2).
+    """
+    from servegym.evaluation.scoring.scoring import score as score_policy
+
+    found = score_policy(
+        policy, panel, name, baselines=baseline or (), least=least, limit_s=limit, memory_gib=memory
+    )  # fmt: skip
+    show(found, console_for(json))
+    if json is not None:
+        write_json(found.to_json(), json)
+
+
+def show(found: Score, console: Console) -> None:
+    interval = f" [{found.low:.4f}, {found.high:.4f}]" if found.low == found.low else ""
+    console.print(
+        f"{found.combined_score:.4f}{interval}  {found.policy} on panel {found.panel}: TDG over {found.relative_to}"
+    )
+    if found.stage == "quick":
+        console.print("Only the scenarios of the highest load were run: it did too badly there (--least).")
+    table = new_table("", "")
+    for key, value in found.metrics.items():
+        table.add_row(key, number(float(value), 4))
+    console.print(table)
+    console.print(found.artifacts["feedback"])

@@ -1,0 +1,41 @@
+"""`servegym score` and `servegym leaderboard`: what they print, write and refuse."""
+
+import json
+
+PANEL = """
+trace: [azure-conv]
+device: [a100-llama3-8b]
+load: [0.7, 1.4]
+requests: 40
+first_seed: 7000000
+seeds: 1
+"""
+
+
+def test_a_score_is_printed_and_one_document(servegym, tmp_path):
+    (tmp_path / "hidden.yaml").write_text(PANEL, "utf-8")
+    arguments = ("edf", "--panel", "hidden.yaml", "--least", "0", "--baseline", "sjf", "--baseline", "sarathi-fcfs")
+    done = servegym("score", *arguments, "--json", "-")
+    assert done.status == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["policy"], found["panel"], found["stage"]) == ("edf", "hidden", "full")
+    assert found["relative_to"] == "the better of sjf and sarathi-fcfs"
+    assert found["low"] is None  # of one seed there is no interval
+    words = " ".join(done.stderr.split())
+    assert f"{found['combined_score']:.4f} edf on panel hidden: TDG over the better of sjf" in words
+    assert "tdg_ratio of sarathi-fcfs" in words and found["artifacts"]["feedback"].split(".")[0] in words
+
+
+def test_what_cannot_be_scored_ends_with_one_line(servegym, tmp_path):
+    (tmp_path / "mine.py").write_text("x = 1\nimport subprocess\n", "utf-8")
+    done = servegym("score", "mine.py")
+    assert (done.status, done.stdout) == (2, "")
+    assert done.stderr.startswith("servegym: mine.py, line 2: imports subprocess; a policy may import")
+    assert servegym("score", "edf", "--panel", "nowhere").status == 2
+
+
+def test_the_leaderboard_is_written_and_knows_its_entries(servegym, tmp_path):
+    assert servegym("leaderboard", "write", "page.md").status == 0
+    assert "| 1 | **`" in (tmp_path / "page.md").read_text("utf-8")
+    done = servegym("leaderboard", "verify", "nobody")
+    assert done.status == 2 and "there is no entry nobody; there are router-gorouting" in done.stderr

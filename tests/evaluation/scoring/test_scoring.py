@@ -1,0 +1,138 @@
+"""A score of a file: what it comes to, in stages, and that nothing a policy does gets further than a line.
+
+The scoring process is shared by the tests of this file: it takes seconds to start.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import servegym
+from servegym.errors import PolicyError, ServegymError
+from servegym.evaluation.scoring import client
+
+PANEL = Path(__file__).with_name("small.yaml")
+FILE = """
+import numpy as np
+
+from servegym.simulator.policies import Policy, register
+from servegym.simulator.requests import next_deadline_s
+from servegym.simulator.signatures import scheduler
+
+{module}
+
+
+@scheduler
+def mine(context, ranks, limits):
+    limits.token_budget = 512
+    for position in range(context.queue.shape[0]):
+        request = context.requests[context.queue[position]]
+        ranks[position].tier, ranks[position].key = 0, {key}
+    {statement}
+
+
+register(Policy("mine", "scheduler", "A test.", "a test", mine))
+"""
+BEFORE = "if context.requests.shape[0] == 60:"  # in a run of the panel, not in the check's scenarios
+
+
+def written(folder: Path, key: str = "next_deadline_s(request)", statement: str = "pass", module: str = "") -> Path:
+    file = folder / "mine.py"
+    file.write_text(FILE.format(key=key, statement=statement, module=module), "utf-8")
+    return file
+
+
+def scored(file: Path | str, **options: object) -> servegym.Score:
+    return servegym.score(file, PANEL, **{"least": 0.0, **options})
+
+
+def test_a_score_is_the_mean_share_and_says_what_is_under_it(tmp_path: Path) -> None:
+    found = scored(written(tmp_path))
+    assert (found.policy, found.panel, found.stage) == ("mine", "small", "full")
+    assert found.relative_to == "the better of slide-batching and expected-gain"
+    assert len(found.runs) == 4 and {run["replicate"] for run in found.runs} == {0, 1}
+    assert found.combined_score == pytest.approx(sum(run["share"] for run in found.runs) / 4)
+    assert found.low <= found.combined_score <= found.high
+    assert found.metrics["share, load 1.4"] < found.metrics["share, load 0.7"]
+    assert {"slo_attainment", "fairness_by_length", "round_us", "tdg_ratio of expected-gain"} <= found.metrics.keys()
+    assert "azure-conv on a100-llama3-8b at load 1.4" in found.artifacts["feedback"]
+    assert found.artifacts["scenarios"].count("\n") == 3
+    again = scored(tmp_path / "mine.py")
+    assert [run["share"] for run in again.runs] == [run["share"] for run in found.runs]
+
+
+def test_a_run_is_that_of_the_panels_scenario() -> None:
+    """What a policy of a file gets is what the same policy gets by name in an evaluation."""
+    from servegym.evaluation.panels.evaluation import Evaluation
+    from servegym.evaluation.panels.panel import load_panel
+    from servegym.simulator.simulation import Simulation
+
+    found = scored("qoserve")
+    part = Evaluation(load_panel(PANEL), ("qoserve", "edf")).parts[0]
+    for run in found.runs:
+        scenario = part.scenario(run["load"], run["seed"], part.candidates["qoserve"])
+        assert Simulation(scenario).run().summary["tdg_ratio"] == run["tdg_ratio"]
+    best = scored("expected-gain")
+    assert best.combined_score <= 1.0
+
+
+def test_a_poor_policy_is_not_run_further_than_the_quick_scenarios(tmp_path: Path) -> None:
+    found = scored(written(tmp_path, key="-next_deadline_s(request)"), least=2.0)
+    assert found.stage == "quick" and len(found.runs) == 1 and found.runs[0]["load"] == 1.4
+    assert found.combined_score == pytest.approx(found.runs[0]["share"] / 4)  # of four scenarios one was run
+
+
+WAYS = {
+    "raises": ({"statement": f"{BEFORE}\n        assert context.queue.shape[0] > 99, 'so few'"}, {},
+               "mine.py before its first run ended: .*AssertionError: so few"),
+    "hangs": ({"statement": f"{BEFORE}\n        while context.now_s > -1:\n            limits.token_budget += 1"},
+              {"limit_s": 2.0}, "mine.py before its first run ended: no end in 2 s"),
+    "writes what it may only read": ({"statement": "context.requests[context.queue[0]].emitted_tokens += 1"}, {},
+                                     "did not pass its check .*wrote into requests"),
+    "takes memory": ({"module": "LARGE = np.ones((2**29, 4))"}, {"memory_gib": 1.5}, "MemoryError|allocate"),
+    "registers nothing": ({"module": "register = print"}, {}, "registers no policy"),
+    "has a misspelt field": ({"key": "request.arrivals"}, {}, "mine.py, line [0-9]+"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_policy_does_is_named_and_does_no_harm(way: str, tmp_path: Path) -> None:
+    text, options, words = WAYS[way]
+    with pytest.raises(PolicyError, match=words) as refused:
+        scored(written(tmp_path, **text), **options)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_fence_stops_what_the_text_does_not_show(tmp_path: Path) -> None:
+    """np.lib.format... and the like: any way to a file ends in the same audit event."""
+    secret = tmp_path / "hidden.csv"
+    secret.write_text("1,2,3", "utf-8")
+    reads = written(tmp_path, module=f"HIDDEN = np.genfromtxt({str(secret)!r})")
+    with pytest.raises(PolicyError, match=r"mine.py, line 8, reads .*hidden.csv"):
+        scored(reads)
+    writes = written(tmp_path, module=f"np.save({str(tmp_path / 'out.npy')!r}, np.ones(3))")
+    with pytest.raises(PolicyError, match=r"mine.py, line 8, writes to .*out.npy"):
+        scored(writes)
+    assert not (tmp_path / "out.npy").exists()
+
+
+def test_what_cannot_be_scored_is_said(tmp_path: Path) -> None:
+    for asked, options, words in (
+        ("nowhere.py", {}, "there is no such file"),
+        ("slide-batchin", {}, "unknown scheduler"),
+        ("edf", {"panel": "nowhere"}, "nowhere"),
+        ("edf", {"baselines": ["edf"]}, "two schedulers or more"),
+    ):
+        with pytest.raises(ServegymError, match=words):
+            servegym.score(asked, options.pop("panel", PANEL), **options)
+
+
+def test_a_process_that_was_killed_is_started_again() -> None:
+    assert scored("edf").panel == "small"
+    process = client.server._process
+    assert process is not None
+    process.kill()
+    process.wait()
+    assert scored("edf").panel == "small"
+    assert client.server._process is not process and client.server._owner == os.getpid()
