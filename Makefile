@@ -14,11 +14,12 @@ BIN := $(VENV)/bin
 MADE := $(VENV)/.made
 BASE := $(VENV)/.base
 DEV := $(VENV)/.dev
+SITE := $(VENV)/.site
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help compare test coverage bounds engines format lint type docs bench clean
+.PHONY: help compare test coverage bounds engines format lint type docs site gallery notebooks wheels bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +67,10 @@ docs: $(BASE) ## write the generated pages and tables of docs/ anew
 	$(BIN)/python -m servegym.experiments.claims.harness.page docs/results.md
 	$(BIN)/python -m tests.packaging.import_graph docs/architecture.md
 
+# A link or an anchor that leads nowhere is an error (--strict).
+site: $(SITE) ## build the documentation as a site, into build/site (to look at it: ARGS=serve)
+	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(if $(ARGS),$(ARGS),build --strict)
+
 bench: $(BASE) ## measure the simulator's speed (options: ARGS='--json -')
 	$(BIN)/servegym bench $(ARGS)
 
@@ -85,4 +90,8 @@ $(BASE): pyproject.toml constraints.txt | $(MADE)
 
 $(DEV): pyproject.toml constraints.txt | $(MADE)
 	$(PIP_INSTALL) -e '.[dev,train,tune,ray,serve]'
+	@touch $(BASE) $@
+
+$(SITE): pyproject.toml constraints.txt | $(MADE)
+	$(PIP_INSTALL) -e '.[site]'
 	@touch $(BASE) $@

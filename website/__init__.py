@@ -1,0 +1,1 @@
+"""What `make site` needs beside mkdocs.yml: hooks, the reference, the style."""
