@@ -11,7 +11,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-
+from website.lists import with_lists
 from website.reference import reference_pages
 
 ROOT = Path(__file__).parents[1]
@@ -25,7 +25,7 @@ SOURCE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+([a-z_/]+\.py)\)")
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are not in docs/, then put into the navigation what its patterns stand for."""
     for name, page in ROOT_PAGES.items():
-        text = LINK.sub(from_root, (ROOT / name).read_text("utf-8"))
+        text = LINK.sub(from_root, with_lists((ROOT / name).read_text("utf-8")))
         files.append(File.generated(config, page, content=text))
     for page, text in reference_pages().items():
         files.append(File.generated(config, page, content=text))
@@ -47,7 +47,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         name = target.removeprefix(up)
         return f"{opening}{'../' * depth}{ROOT_PAGES.get(name, target)}{anchor or ''}{closing}"
 
-    return LINK.sub(mended, SOURCE.sub(r"\1 (`\2`)", markdown))
+    return with_lists(LINK.sub(mended, SOURCE.sub(r"\1 (`\2`)", markdown)))
 
 
 def from_root(found: re.Match[str]) -> str:

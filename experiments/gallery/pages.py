@@ -22,7 +22,7 @@ animation, the spaces, and what it takes to begin.
 
 <!-- written by {COMMAND} -->
 
-| | a step is | |
+| environment | | at overload |
 |---|---|---|
 """
 

@@ -1,1 +1,0 @@
-"""What `make site` needs beside mkdocs.yml: hooks, the reference, the style."""
