@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from website.lists import with_lists
+from website.navigation import filled, paths_of
 from website.reference import reference_pages
 
 ROOT = Path(__file__).parents[1]
@@ -56,30 +54,3 @@ def from_root(found: re.Match[str]) -> str:
     if target.startswith("docs/"):
         target = target.removeprefix("docs/")
     return f"{opening}{ROOT_PAGES.get(target, target)}{anchor or ''}{closing}"
-
-
-def paths_of(nav: Any) -> Iterator[str]:
-    """The paths in a navigation."""
-    if isinstance(nav, str):
-        yield nav
-    else:
-        for item in nav.values() if isinstance(nav, dict) else nav:
-            yield from paths_of(item)
-
-
-def filled(nav: Any, pages: list[str], named: set[str]) -> Any:
-    """The navigation with pages in the place of patterns: each page once, where it first matches."""
-    if isinstance(nav, dict):
-        return {title: filled(item, pages, named) for title, item in nav.items()}
-    items: list[Any] = []
-    for item in nav:
-        if isinstance(item, str) and "*" in item:
-            folder = item.count("/")
-            found = [
-                page for page in pages if fnmatchcase(page, item) and page.count("/") == folder and page not in named
-            ]
-            named.update(found)
-            items += found
-        else:
-            items.append(item if isinstance(item, str) else filled(item, pages, named))
-    return items
