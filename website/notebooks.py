@@ -24,7 +24,9 @@ def run_anew(path: Path) -> None:
     """Execute a notebook in place; what differs from run to run without saying anything is left out."""
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
-        NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": folder}}).execute()
+        NotebookClient(
+            notebook, timeout=SECONDS, coalesce_streams=True, resources={"metadata": {"path": folder}}
+        ).execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":

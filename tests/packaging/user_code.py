@@ -46,4 +46,4 @@ def played() -> float:
 def wrong() -> None:
     servegym.simulate("azure-conv", until_s="later")  # type: ignore[arg-type]
     EngineBatchingVectorEnv("four")  # type: ignore[arg-type]
-    servegym.nothing  # type: ignore[attr-defined]
+    print(servegym.nothing)  # type: ignore[attr-defined]
