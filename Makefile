@@ -85,7 +85,7 @@ bench: $(BASE) ## measure the simulator's speed (options: ARGS='--json -')
 	$(BIN)/servegym bench $(ARGS)
 
 clean: ## remove .venv, caches and build outputs; results/ stays
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) build dist .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*
 	rm -rf servegym.egg-info src/servegym.egg-info
 	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 

@@ -38,8 +38,8 @@ def run_anew(path: Path) -> None:
 def cleaned(output: Any) -> Any:
     """What a command printed, without a terminal's colours and without the bars of its progress."""
     if output.output_type == "stream":
-        lines = [line.rstrip() for line in CONTROL.sub("", output.text).replace("\r", "\n").splitlines()]
-        output.text = "\n".join(line for line in lines if not BAR.match(line)).strip("\n") + "\n"
+        lines = [line.rstrip() for line in re.split(r"[\r\n]+", CONTROL.sub("", output.text))]
+        output.text = "\n".join(line for line in lines if line and not BAR.match(line)) + "\n"
     return output
 
 
