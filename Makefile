@@ -14,11 +14,12 @@ BIN := $(VENV)/bin
 MADE := $(VENV)/.made
 BASE := $(VENV)/.base
 DEV := $(VENV)/.dev
+SITE := $(VENV)/.site
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help compare test coverage bounds engines format lint type docs bench clean
+.PHONY: help compare test coverage bounds engines format lint type docs site gallery notebooks wheels bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
@@ -66,12 +67,26 @@ docs: $(BASE) ## write the generated pages and tables of docs/ anew
 	$(BIN)/python -m servegym.experiments.claims.harness.page docs/results.md
 	$(BIN)/python -m tests.packaging.import_graph docs/architecture.md
 	$(BIN)/servegym leaderboard write docs/leaderboard.md
+	$(BIN)/python -m servegym.experiments.gallery docs/gallery
+
+gallery: $(BASE) ## play the animations of docs/gallery anew, and measure their players
+	$(BIN)/python -m servegym.experiments.gallery docs/gallery --films
+
+# A link or an anchor that leads nowhere is an error (--strict).
+site: $(SITE) ## build the documentation as a site, into build/site (to look at it: ARGS=serve)
+	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(if $(ARGS),$(ARGS),build --strict)
+
+notebooks: $(SITE) ## run the tutorials of docs/tutorials anew and keep what they print
+	PYTHONPATH=. $(BIN)/python -m website.notebooks docs/tutorials/*.ipynb
+
+wheels: ## build the wheel and try it in a clean environment of each Python there is (3.11, 3.12, 3.13)
+	.ci/wheels
 
 bench: $(BASE) ## measure the simulator's speed (options: ARGS='--json -')
 	$(BIN)/servegym bench $(ARGS)
 
 clean: ## remove .venv, caches and build outputs; results/ stays
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) build dist .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*
 	rm -rf servegym.egg-info src/servegym.egg-info
 	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
@@ -86,4 +101,8 @@ $(BASE): pyproject.toml constraints.txt | $(MADE)
 
 $(DEV): pyproject.toml constraints.txt | $(MADE)
 	$(PIP_INSTALL) -e '.[dev,train,tune,ray,serve]'
+	@touch $(BASE) $@
+
+$(SITE): pyproject.toml constraints.txt | $(MADE)
+	$(PIP_INSTALL) -e '.[site]'
 	@touch $(BASE) $@

@@ -17,6 +17,7 @@ import numpy as np
 from servegym.envs.agents import Agent
 from servegym.envs.env import ServingEnv
 from servegym.errors import TrainingError
+from servegym.tuners.dataset_card import write_card
 
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
@@ -36,7 +37,8 @@ def export(
     seed: int = 0,
     algorithm: str | None = None,
 ) -> MinariDataset:
-    """Play episodes and keep them as the local dataset `dataset_id` ("servegym/engine-batching/base-v0"); returns it.
+    """Play episodes and keep them as the local dataset `dataset_id` ("servegym/engine-batching/base-v0"), and
+    its card beside them; returns it.
 
     Episode i is reset with seed + i. With each step goes its info: the base policy's action, the action mask where
     there is one, gain, TDG ratio and time. folder: of the datasets; None: Minari's own. algorithm: who acted. An
@@ -62,7 +64,7 @@ def export(
         if exists:
             raise TrainingError(f"dataset {dataset_id!r} is there already; another name or version would be right")
         warnings.filterwarnings("ignore", message=".*is set to None", module="minari")
-        return minari.create_dataset_from_buffers(
+        dataset = minari.create_dataset_from_buffers(
             dataset_id,
             [played(env, agent, seed + i, i) for i in range(episodes)],
             env=without_scenario(env.spec),
@@ -72,6 +74,8 @@ def export(
             description=described(inner),
             data_format=FORMAT,
         )
+        write_card(dataset, range(seed, seed + episodes), scenarios_of(inner))
+        return dataset
 
 
 def played(env: gym.Env[Any, Any], agent: Agent, seed: int, number: int) -> EpisodeBuffer:
@@ -112,9 +116,13 @@ def without_scenario(spec: EnvSpec | None) -> EnvSpec | None:
 
 def described(env: ServingEnv) -> str:
     """What the episodes are about: enough to draw the same ones again with their seeds."""
+    return f"{type(env).__name__} on scenarios {json.dumps(scenarios_of(env))}"
+
+
+def scenarios_of(env: ServingEnv) -> Any:
+    """The spec that episodes are drawn from, as JSON has it; of another source its name."""
     source = env.source
-    scenarios = source.to_json() if hasattr(source, "to_json") else type(source).__name__
-    return f"{type(env).__name__} on scenarios {json.dumps(scenarios)}"
+    return source.to_json() if hasattr(source, "to_json") else type(source).__name__
 
 
 @contextlib.contextmanager

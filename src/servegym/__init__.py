@@ -110,10 +110,12 @@ __all__ = ["__version__", *sorted(_HOMES)]
 register_all()
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'servegym' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"servegym.{_HOMES[name]}"), name)
+if not TYPE_CHECKING:  # to a type checker a name that is not above is a mistake
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'servegym' has no attribute {name!r}")
+        return getattr(importlib.import_module(f"servegym.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

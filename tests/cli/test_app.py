@@ -7,7 +7,9 @@ import sys
 import pytest
 
 from servegym import __version__
+from servegym.cli import version
 from servegym.cli.app import run
+from servegym.cli.version import kernels_digest
 from servegym.simulator.simulation import Simulation
 
 HEAVY = {"numba", "pandas", "matplotlib", "scipy", "pyarrow", "torch"}  # NumPy comes with Gymnasium
@@ -15,7 +17,20 @@ HEAVY = {"numba", "pandas", "matplotlib", "scipy", "pyarrow", "torch"}  # NumPy 
 
 def test_version(servegym_process):
     done = servegym_process("--version")
-    assert (done.status, done.stdout.strip()) == (0, f"servegym {__version__}")
+    assert (done.status, done.stdout.strip()) == (0, f"servegym {__version__} (kernels {kernels_digest()})")
+
+
+def test_the_digest_changes_with_a_kernel_and_not_with_anything_else(tmp_path, monkeypatch):
+    for name in ("simulator/loop.py", "latency_models/forms/linear.py", "cli/app.py"):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True)
+        file.write_text("x = 1\n")
+    monkeypatch.setattr(version, "PACKAGE", tmp_path)
+    first = kernels_digest()
+    (tmp_path / "cli/app.py").write_text("x = 2\n")
+    assert kernels_digest() == first
+    (tmp_path / "latency_models/forms/linear.py").write_text("x = 2\n")
+    assert kernels_digest() != first
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])

@@ -12,6 +12,7 @@ from servegym.cli import (
     bench,
     calibrate,
     compare,
+    dataset,
     devices,
     evaluate,
     export,
@@ -50,6 +51,7 @@ app.command("goodput", epilog=goodput.EXAMPLES)(goodput.goodput)
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.command("tune", epilog=tune.EXAMPLES)(tune.tune)
 app.command("train", epilog=train.EXAMPLES)(train.train)
+app.command("dataset", epilog=dataset.EXAMPLES)(dataset.dataset)
 app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command("score", epilog=score.EXAMPLES)(score.score)
 app.command("headroom", epilog=headroom.EXAMPLES)(headroom.headroom)
@@ -68,7 +70,9 @@ app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
 
 def show_version(wanted: bool) -> None:
     if wanted:
-        print(f"servegym {__version__}")
+        from servegym.cli.version import kernels_digest
+
+        print(f"servegym {__version__} (kernels {kernels_digest()})")
         raise typer.Exit
 
 

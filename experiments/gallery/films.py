@@ -1,0 +1,92 @@
+"""An animation of two players on one episode, and what the two gain on many."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from servegym.envs.rendering import rgb_array
+from servegym.envs.rendering.canvas import CHOSEN, INK, PAPER, font
+from servegym.envs.rendering.head import Head, head_of
+from servegym.evaluation.intervals import student_interval
+from servegym.experiments.gallery.players import players_of
+from servegym.simulator.simulation import Simulation
+
+WIDTH, HEIGHT, HEAD = 880, 495, 56  # of one player's picture, and of the line above it, in pixels
+FRAMES, FRAME_MS, LAST_MS = 24, 600, 3000
+QUALITY, SPEED = 40, 7  # of AVIF, 0 to 100, which takes a third of WebP's bytes for such pictures; 0 (slow) to 10
+EPISODES = 20
+
+
+def film(environment: str, path: Path, frames: int = FRAMES, seed: int = 0, **words: Any) -> None:
+    """Write the episode of a seed, under base policy (left) and other player (right) at the same times, as AVIF."""
+    players = players_of(environment)
+    ends_s = [last(player.episode(environment, seed, **words)).now_s for player in players]
+    times_s = np.linspace(0.0, max(ends_s), frames)
+    sides = [shots(player.name, player.episode(environment, seed, **words), times_s) for player in players]
+    pictures = [beside(left, right) for left, right in zip(*sides, strict=True)]
+    lengths = [FRAME_MS] * (frames - 1) + [LAST_MS]
+    pictures[0].save(
+        path, save_all=True, append_images=pictures[1:], duration=lengths, loop=0, quality=QUALITY, speed=SPEED
+    )
+
+
+def measured(environment: str, episodes: int = EPISODES, **words: Any) -> dict[str, Any]:
+    """TDG ratios of the two on the same episodes, and the mean difference with its 95 % interval (Student)."""
+    ratios = [
+        np.array([last(player.episode(environment, seed, **words)).tdg_ratio for seed in range(episodes)])
+        for player in players_of(environment)
+    ]
+    more = student_interval(ratios[1] - ratios[0])
+    return {
+        "episodes": episodes,
+        "base": float(ratios[0].mean()),
+        "other": float(ratios[1].mean()),
+        "difference": list(more),
+    }
+
+
+def last(episode: Iterator[Simulation]) -> Head:
+    """What there is to say of an episode when it is over."""
+    (simulation,) = deque(episode, maxlen=1)
+    return head_of(simulation)
+
+
+def shots(name: str, episode: Iterator[Simulation], times_s: np.ndarray) -> list[Any]:
+    """What an episode shows at its first decision at or after each time; at its end from then on."""
+    simulation = next(episode)
+    pictures: list[Any] = []
+    for at_s in times_s:
+        moved = not pictures
+        while simulation.arrays.status[0].now_s < at_s and (later := next(episode, None)) is not None:
+            simulation, moved = later, True
+        pictures.append(shot(name, simulation) if moved else pictures[-1])
+    return pictures
+
+
+def shot(name: str, simulation: Simulation) -> Any:
+    """One player's picture below its name and what it has gained so far."""
+    from PIL import Image, ImageDraw
+
+    frame, tdg_ratio = rgb_array(simulation), head_of(simulation).tdg_ratio
+
+    picture = Image.new("RGB", (WIDTH, HEAD + HEIGHT), PAPER)
+    draw = ImageDraw.Draw(picture)
+    draw.rectangle((0, 0, WIDTH, HEAD), CHOSEN)
+    draw.text((14, HEAD // 2), name, INK, font(26, True), "lm")
+    draw.text((WIDTH - 14, HEAD // 2), f"TDG ratio so far {tdg_ratio:.3f}", INK, font(26), "rm")
+    picture.paste(Image.fromarray(frame).resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS), (0, HEAD))
+    return picture
+
+
+def beside(left: Any, right: Any) -> Any:
+    from PIL import Image
+
+    both = Image.new("RGB", (2 * WIDTH + 8, HEAD + HEIGHT), INK)
+    both.paste(left, (0, 0))
+    both.paste(right, (WIDTH + 8, 0))
+    return both

@@ -1,0 +1,111 @@
+"""`servegym dataset`: episodes of an environment as a Minari dataset, for offline learning."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from servegym.cli import options
+from servegym.cli.output import console_for, new_table, number, write_json
+from servegym.cli.spec_options import Words, spec_options
+from servegym.cli.train import EXTRA
+from servegym.cli.user_policies import load_policy_files
+from servegym.errors import EnvError, ServegymError
+
+EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym dataset EngineBatching-v0 --preset overload --episodes 50
+
+servegym dataset ClusterRouting-v0 --router gorouting --engines 4 --load 1.2 --who random --out data
+
+servegym dataset RequestRanking-v0 --scheduler qoserve --id me/ranking/qoserve-v0 --json -
+"""
+
+
+class Who(StrEnum):
+    base = "base"
+    random = "random"
+
+
+@spec_options(many=("trace", "device", "load", "slo"), without=("seed",), shown="the environment's")
+def dataset(
+    words: Words,
+    environment: Annotated[str, typer.Argument(metavar="ENVIRONMENT", help="EngineBatching-v0 or another.")],
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="A kind of episodes: overload, light, burst, ...", rich_help_panel=options.ON_WHAT
+        ),
+    ] = None,
+    who: Annotated[
+        Who, typer.Option(help="The base policy, or legal actions at random.", rich_help_panel=options.WHAT)
+    ] = Who.base,
+    load_policies: options.LoadPolicies = None,
+    episodes: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many.", rich_help_panel=options.HOW_MUCH)
+    ] = 50,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="S", help="Of the first episode; others follow.", rich_help_panel="How much")
+    ] = 0,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--id", metavar="ID", show_default="servegym/ENVIRONMENT/WHO-v0", rich_help_panel=options.OUTPUT,
+            help="Of the dataset, as Minari has them.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="The folder of the datasets.", rich_help_panel=options.OUTPUT)
+    ] = Path("results/datasets"),
+    json: options.Json = None,
+) -> None:  # fmt: skip
+    """Play episodes and keep them as a Minari dataset, with its card.
+
+    The scheduler or router that is named is the base, whose decisions the dataset then has.
+    """
+    load_policy_files(load_policies)
+    made = made_of(environment, words | ({} if preset is None else {"preset": preset}))
+    try:
+        from servegym.envs.agents import BaseAgent, RandomAgent
+        from servegym.tuners.dataset_card import CARD, returns_of
+        from servegym.tuners.datasets import export
+
+        agent = BaseAgent() if who is Who.base else RandomAgent(made.action_space, seed)
+        words_of_name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", environment.removesuffix("-v0")).lower()
+        wanted = name or f"servegym/{words_of_name}/{who.value}-v0"
+        kept = export(made, agent, episodes, wanted, out, seed, algorithm=who.value)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "minari":
+            raise
+        raise ServegymError(f"datasets take packages that are not installed: pip install 'servegym[{EXTRA}]'") from None
+    ratios, steps = returns_of(kept)
+    summary = {
+        "id": kept.id,
+        "folder": str(out),
+        "card": str(out / kept.id / CARD),
+        "episodes": len(ratios),
+        "steps": int(steps.sum()),
+        "tdg_ratio": float(ratios.mean()),
+    }
+    table = new_table("dataset", "episodes", "steps", "TDG ratio, mean")
+    table.add_row(kept.id, str(len(ratios)), str(summary["steps"]), number(summary["tdg_ratio"], 4))
+    console_for(json).print(table, f"written: {summary['card']}", soft_wrap=True)
+    if json is not None:
+        write_json(summary, json)
+
+
+def made_of(environment: str, words: Words) -> Any:
+    """The environment with what was said. Raises EnvError for one that there is not."""
+    import gymnasium as gym
+
+    from servegym.envs.registration import ENVIRONMENTS
+
+    names = [name for name, _, _ in ENVIRONMENTS]
+    if environment not in names:
+        raise EnvError(f"unknown environment {environment!r}; there are {', '.join(names)}")
+    return gym.make(f"servegym:{environment}", disable_env_checker=True, **words)
