@@ -51,7 +51,7 @@ class DnsSource:
         self._host, _, port = rest.rpartition(":")
         if not self._host or not port.isdigit():
             raise RoutingError(f"--backends-dns {name}: it should be NAME:PORT")
-        self._port = int(port)
+        self._host, self._port = self._host.strip("[]"), int(port)
 
     async def urls(self) -> list[str]:
         loop = asyncio.get_running_loop()

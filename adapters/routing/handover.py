@@ -8,43 +8,43 @@ import numpy as np
 
 from servegym.adapters.routing import kernels
 from servegym.adapters.routing.live import LiveRouter
+from servegym.simulator.types import ENGINE_SNAPSHOT
 
-SAID = ("total_blocks", "block_tokens", "free_blocks", "busy_until_s", "finished", "finished_tokens")
+OWN = {"index", "kind", "role", "tier", "index_sets", "index_uses"}  # a router's own
+SAME = [name for name in ENGINE_SNAPSHOT.names or () if name not in OWN]
 
 
 def hand_over(before: LiveRouter, after: LiveRouter, now_s: float, fresh: Collection[int] = ()) -> None:
     """Let another router take the place of one, with its requests, wherever they are, and what it knows of engines.
 
     after: made now, of the same engines by number, and perhaps more. fresh: numbers whose engine is another one than
-    before; it is closed until `set_open` says otherwise, as one more engine is. Another policy begins without what the
-    old one kept of its own. Requests at an engine count as sent there now. Those held are asked about anew by
+    before; it is closed until `set_open` says otherwise, as one more engine is. The same policy goes on as if nothing
+    had been; another one begins without what the old one kept of its own. Those held are asked about anew by
     `ask_again`. `before` must not be used again.
     """
     rows = after.rows = before.rows
     after._known = after._known._replace(prefixes=after._known.prefixes._replace(offsets=rows.offsets))
+    after.snapshots["up"] = after.snapshots["closed"] = 0
     same = [e for e in range(len(before.engines)) if e not in fresh]
     for e in same:
+        after.set_memory(e, int(before.snapshots["total_blocks"][e]), int(before.snapshots["block_tokens"][e]))
+    _send_again(after, now_s)
+    for e in same:
         _copy_engine(before, after, e)
-    if after.policy is before.policy:
+    after._reported[same] = before._reported[same]
+    after._all_report = bool(after._reported.all())
+    if after.policy.label == before.policy.label:
         after._state[same] = before._state[same]
         after.snapshots["tier"][same] = before.snapshots["tier"][same]
-    _send_again(after, now_s)
     _hold_again(after)
-    for e, snapshot in enumerate(after.snapshots):
-        known = before.snapshots[e] if e in same else None
-        snapshot.up, snapshot.closed = (0, 0) if known is None else (known.up, known.closed)
     after.fallbacks = before.fallbacks
     after._dirty = True
 
 
 def _copy_engine(before: LiveRouter, after: LiveRouter, e: int) -> None:
-    """What engine e has said, and what was sent there, as far as chunks are cut alike and there is as much room."""
-    old = before.snapshots[e]
-    after.set_memory(e, int(old.total_blocks), int(old.block_tokens))
-    after._reported[e] = before._reported[e]
-    after._all_report = bool(after._reported.all())
-    new = after.snapshots[e]
-    for name in SAID:
+    """What is known of engine e, and what was sent there as far as chunks are cut alike and there is as much room."""
+    old, new = before.snapshots[e], after.snapshots[e]
+    for name in SAME:
         new[name] = old[name]
     mine, others, sets = after.known.prefixes, before.known.prefixes, int(old.index_sets)
     if mine.chunk_tokens == others.chunk_tokens and sets == new.index_sets:
