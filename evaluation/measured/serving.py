@@ -11,14 +11,14 @@ from servegym.evaluation.measured.engine_terms import EngineTerms
 from servegym.evaluation.measured.runs import BLOCK_TOKENS, Run
 from servegym.latency_models.profile import Profile
 from servegym.simulator.deployment import Deployment
+from servegym.simulator.gains import Gain
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEDULER = "vllm-v1"
-ROUTER = "min-load"  # of data-parallel engines; vLLM counts what waits and runs
+VLLM = "vllm-v1"
 
 
 def simulated(run: Run, profile: Profile, terms: EngineTerms, caching: bool = True) -> pd.DataFrame:
@@ -27,6 +27,14 @@ def simulated(run: Run, profile: Profile, terms: EngineTerms, caching: bool = Tr
     profile: without what the terms have; its front end, if it has one, counts. KV blocks are those that the engine
     logged, else the profile's.
     """
+    requests = Simulation(scenario_of(run, profile, terms, caching)).run().requests
+    return with_terms(requests[["ttft_s", "tpot_s", "ttlt_s", "output_tokens", "cached_tokens"]], terms)
+
+
+def scenario_of(
+    run: Run, profile: Profile, terms: EngineTerms, caching: bool = True, gain: Gain | None = None
+) -> Scenario:
+    """The same requests at such engines, but for what the terms add to a request beside its batches."""
     deployment = Deployment(
         profile.device.plus_constant(terms.step_cpu_s),
         profile.estimator,
@@ -36,16 +44,17 @@ def simulated(run: Run, profile: Profile, terms: EngineTerms, caching: bool = Tr
         name=run.name,
         prefix_caching=caching and run.prefixes is not None,
     )
-    settings = {"token_budget": run.max_num_batched_tokens, "max_sequences": run.max_num_seqs}
-    scenario = Scenario(
+    runs = scheduler(run.scheduler)
+    if runs.name == VLLM:
+        runs = runs.with_settings(token_budget=run.max_num_batched_tokens, max_sequences=run.max_num_seqs)
+    return Scenario(
         run.workload(),
         deployment,
-        scheduler(SCHEDULER).with_settings(**settings),
-        router=router(ROUTER) if run.engines > 1 else None,
+        runs,
+        gain or Gain(),
+        router=router(run.router) if run.engines > 1 else None,
         front_end=profile.front_end,
     )
-    requests = Simulation(scenario).run().requests
-    return with_terms(requests[["ttft_s", "tpot_s", "ttlt_s", "output_tokens", "cached_tokens"]], terms)
 
 
 def with_terms(requests: pd.DataFrame, terms: EngineTerms) -> pd.DataFrame:
