@@ -212,6 +212,17 @@ def test_the_piece_of_a_ray_serve_config(tmp_path):
     schema.DeploymentSchema.model_validate(document["deployments"][0])
 
 
+def test_what_sglang_is_told(tmp_path):
+    exported = export(named(scheduler="sarathi-edf:token_budget=512"), "sglang", tmp_path / "edf.json")
+    document, script = json.loads(exported.files[0].read_text()), exported.files[1]
+    assert subprocess.run(["sh", "-n", script], check=False).returncode == 0
+    assert script.read_text().rstrip().endswith(" ".join(document["arguments"]))
+    assert document["policies"] == {"scheduler": "sarathi-edf:token_budget=512"}
+    assert any("1000 x" in note for note in exported.notes) and "--chunked-prefill-size" in document["arguments"]
+    with pytest.raises(ExportError, match="takes a scheduler"):
+        export(named(router="gorouting"), "sglang", tmp_path / "routes.json")
+
+
 def test_classes_that_are_named_are_there():
     """Of modules that need vLLM or Ray only the text is read."""
     root = Path(__file__).parents[2]
