@@ -98,7 +98,6 @@ class Proxy:
             if not backend.leaving and backend.url not in wanted:
                 LOG.warning("engine %s (%s) is to be gone", backend.name, backend.url)
                 backend.leaving = True
-                backend.closing.set()
                 self._changed(backend.index)
         new = [url for url in wanted if url not in staying]
         if not new:

@@ -251,7 +251,7 @@ def test_a_configuration_of_xllm(tmp_path):
         ("xllm", {"scheduler": "edf"}, True, "xLLM does not have this scheduler"),
         ("vllm", {"scheduler": "edf"}, False, "it is not said what batches take, which vLLM needs to know"),
         ("ray", {"router": "gorouting"}, False, "it is not said what batches take, which Ray Serve needs to know"),
-        ("tgi", {"scheduler": "edf"}, True, "unknown target 'tgi'; there are servegym, vllm, ray, xllm"),
+        ("tgi", {"scheduler": "edf"}, True, "unknown target 'tgi'; there are servegym, vllm, ray, sglang, xllm"),
     ],
 )
 def test_a_target_that_does_not_take_it(target, texts, device, problem, tmp_path):
@@ -263,7 +263,8 @@ def test_a_target_that_does_not_take_it(target, texts, device, problem, tmp_path
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_cannot_be_written(target, tmp_path):
-    artifact = named(scheduler="slide-batching", router="gorouting")
+    taken = "sarathi-fcfs:token_budget=512" if target == "sglang" else "slide-batching"
+    artifact = named(scheduler=taken, router="gorouting")
     with pytest.raises(ExportError, match=r"an export is a \.json file"):
         export(artifact, target, tmp_path / "it.txt")
     with pytest.raises(ServegymError, match="cannot be written"):
