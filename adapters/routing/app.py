@@ -17,15 +17,21 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope
 from starlette.types import Send as AsgiSend
 
+from servegym.adapters.routing.clients import Client
+from servegym.adapters.routing.jobs import ClientGone, Job
 from servegym.adapters.routing.metrics import ProxyMetrics
-from servegym.adapters.routing.proxy import ClientGone, Job, Proxy
+from servegym.adapters.routing.operation import Operation
+from servegym.adapters.routing.proxy import Proxy
 from servegym.adapters.routing.refusals import Refused, error_body
 from servegym.adapters.routing.relay import NOT_TO_ENGINES, Relay, passed_on
+from servegym.adapters.routing.request_log import Measured
 from servegym.adapters.routing.request_terms import BadBody, chunks_of, parse, prompt_tokens, request_terms_of
+from servegym.errors import ServegymError
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 COUNT_TIMEOUT_S = 1.0
+LOOK_S = 0.25  # between looks at how late the event loop is
 GONE = "client-gone"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -45,7 +51,7 @@ class Answer:
             await asyncio.wait({serving, leaving}, return_when=asyncio.FIRST_COMPLETED)
             outcome = serving.result() if serving.done() else GONE
         except Refused as refused:
-            outcome = refused.kind
+            outcome = refused.outcome
             await refuse(refused, send)
         except ClientGone:
             outcome = GONE
@@ -54,7 +60,8 @@ class Answer:
             for task in (serving, leaving):
                 task.cancel()
             await asyncio.gather(serving, leaving, return_exceptions=True)
-            self._proxy.metrics.requests.labels(outcome).inc()
+            self._job.client.leave()
+            self._proxy.ended(self._job, outcome)
 
 
 async def _until_gone(receive: Receive) -> None:
@@ -74,28 +81,39 @@ async def refuse(refused: Refused, send: AsgiSend) -> None:
     await send({"type": "http.response.body", "body": refused.body})
 
 
-def make_app(proxy: Proxy) -> Starlette:
+def make_app(proxy: Proxy, operation: Operation) -> Starlette:
     """The application that a server runs."""
 
     async def complete(request: Request) -> Any:
         arrived_s, chat = proxy.now_s(), request.url.path == CHAT
+        name, whole = "", False
         try:
+            client = operation.clients.of_key(request.headers.get("authorization"))
+            name = client.name
             body = await read_body(request, proxy)
+            whole = True
             document = parse(body, chat)
+            job = await job_of(request, proxy, operation, client, body, document, chat, arrived_s)
+            client.admit(arrived_s, job.asked.prompt_tokens)
         except Refused as refused:
-            proxy.metrics.requests.labels(refused.kind).inc()
-            headers = {name.decode(): value.decode() for name, value in refused.headers}
-            return Response(refused.body, refused.status, headers | {"connection": "close"})
+            proxy.metrics.requests.labels(refused.outcome).inc()
+            if name:
+                proxy.metrics.by_client.labels(name, refused.outcome).inc()
+            return _refusal(refused, close=not whole)
         except BadBody as error:
             return _error(proxy.metrics, 400, str(error), "invalid_request_error")
-        return Answer(proxy, await job_of(request, proxy, body, document, chat, arrived_s))
+        return Answer(proxy, job)
 
     async def models(request: Request) -> Response:
-        del request
-        for backend in [one for one in proxy.backends.all if one.up]:
+        try:
+            operation.clients.of_key(request.headers.get("authorization"))
+        except Refused as refused:
+            return _refusal(refused)
+        for backend in [one for one in proxy.backends.all if one.takes]:
             try:
                 async with asyncio.timeout(proxy.settings.health_timeout_s):
-                    answer = await proxy.backends.client.get(f"{backend.url}/v1/models")
+                    headers = dict(operation.engine_headers)
+                    answer = await proxy.backends.client.get(f"{backend.url}/v1/models", headers=headers)
                 if answer.status_code == 200:
                     return Response(answer.content, media_type="application/json")
             except (httpx.HTTPError, OSError):
@@ -104,8 +122,26 @@ def make_app(proxy: Proxy) -> Starlette:
 
     async def health(request: Request) -> Response:
         del request
-        engines = {one.name: "up" if one.up else "down" for one in proxy.backends.all}
-        return JSONResponse({"engines": engines}, 200 if "up" in engines.values() else 503)
+        return JSONResponse({"status": "ok"})
+
+    async def ready(request: Request) -> Response:
+        del request
+        engines = {one.name: "up" if one.takes else "down" for one in proxy.backends.all if not one.gone}
+        well = "up" in engines.values() and not proxy.draining
+        return JSONResponse({"engines": engines, "draining": proxy.draining}, 200 if well else 503)
+
+    async def policy(request: Request) -> Response:
+        try:
+            operation.admin.check(request.headers.get("authorization"))
+            if request.method == "PUT":
+                body = await read_body(request, proxy)
+                await proxy.reload(lambda: operation.policy_of(body))
+        except Refused as refused:
+            return _refusal(refused)
+        except (ServegymError, ValueError) as error:
+            message = f"the policy stays {proxy.router.policy.label}: {error}"
+            return Response(error_body(400, message, "invalid_request_error"), 400, media_type="application/json")
+        return JSONResponse({"router": proxy.router.policy.label})
 
     async def metrics(request: Request) -> Response:
         del request
@@ -115,9 +151,13 @@ def make_app(proxy: Proxy) -> Starlette:
     async def running(app: Starlette) -> AsyncIterator[None]:
         del app
         proxy.backends.start()
+        tasks = [asyncio.create_task(work) for work in (_watch_loop(proxy.metrics), *operation.works(proxy))]
         try:
             yield
         finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await proxy.backends.stop()
 
     app = Starlette(
@@ -126,13 +166,28 @@ def make_app(proxy: Proxy) -> Starlette:
             Route(CHAT, complete, methods=["POST"]),
             Route("/v1/models", models, methods=["GET"]),
             Route("/health", health, methods=["GET"]),
+            Route("/ready", ready, methods=["GET"]),
             Route("/metrics", metrics, methods=["GET"]),
+            *([Route("/admin/policy", policy, methods=["GET", "PUT"])] if operation.admin.digest else []),
         ],
         lifespan=running,
         exception_handlers={HTTPException: _http_error},
     )
     app.state.proxy = proxy
     return app
+
+
+async def _watch_loop(metrics: ProxyMetrics) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        due_s = loop.time() + LOOK_S
+        await asyncio.sleep(LOOK_S)
+        metrics.loop_lag_s.observe(max(0.0, loop.time() - due_s))
+
+
+def _refusal(refused: Refused, close: bool = False) -> Response:
+    headers = {name.decode(): value.decode() for name, value in refused.headers}
+    return Response(refused.body, refused.status, headers | ({"connection": "close"} if close else {}))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -171,11 +226,18 @@ async def read_body(request: Request, proxy: Proxy) -> bytes:
 
 
 async def job_of(
-    request: Request, proxy: Proxy, body: bytes, document: dict[str, Any], chat: bool, arrived_s: float
+    request: Request,
+    proxy: Proxy,
+    operation: Operation,
+    client: Client,
+    body: bytes,
+    document: dict[str, Any],
+    chat: bool,
+    arrived_s: float,
 ) -> Job:
     """What is to be done for a request."""
     settings, router = proxy.settings, proxy.router
-    tokens = await _counted(proxy, document, chat) if settings.count_by_engine else None
+    tokens = await _counted(proxy, operation, document, chat) if settings.count_by_engine else None
     if tokens is None:
         tokens = prompt_tokens(document, chat, settings.characters_per_token)
     asked, more, wrong = request_terms_of(document, request.headers, tokens, proxy.reader)
@@ -185,23 +247,26 @@ async def job_of(
     chunks: list[int] = []
     if router.known.prefixes.sent.shape[1] > 0:
         chunks = chunks_of(document, chat, router.known.prefixes.chunk_tokens, settings.characters_per_token)
-    headers = [*passed_on(request.headers.raw, NOT_TO_ENGINES), (b"accept-encoding", b"identity")]
+    dropped = NOT_TO_ENGINES | ({b"authorization"} if operation.clients.all or operation.engine_headers else set())
+    headers = [*passed_on(request.headers.raw, dropped), (b"accept-encoding", b"identity"), *operation.engine_headers]
     streams = document.get("stream") is True
-    return Job(CHAT if chat else COMPLETIONS, body, headers, streams, asked, chunks, arrived_s)
+    path = CHAT if chat else COMPLETIONS
+    return Job(path, body, headers, streams, asked, chunks, client, Measured(arrived_s, asked))
 
 
-async def _counted(proxy: Proxy, document: dict[str, Any], chat: bool) -> int | None:
+async def _counted(proxy: Proxy, operation: Operation, document: dict[str, Any], chat: bool) -> int | None:
     """Tokens of a prompt as an engine counts them; None: none does in time, or they need no counting."""
     prompt = document.get("prompt")
     if not chat and not isinstance(prompt, str):
         return None
     asked = {"model": document.get("model")} | ({"messages": document["messages"]} if chat else {"prompt": prompt})
-    up = [one for one in proxy.backends.all if one.up]
+    up = [one for one in proxy.backends.all if one.takes]
     if not up:
         return None
     try:
         async with asyncio.timeout(COUNT_TIMEOUT_S):
-            answer = await proxy.backends.client.post(f"{up[0].url}/tokenize", json=asked)
+            headers = dict(operation.engine_headers)
+            answer = await proxy.backends.client.post(f"{up[0].url}/tokenize", json=asked, headers=headers)
         count = answer.json()["count"]
         return count if type(count) is int and 0 < count < 2**24 else None
     except (httpx.HTTPError, OSError, ValueError, LookupError, TypeError):

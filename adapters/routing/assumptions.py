@@ -22,13 +22,18 @@ BLOCK_TOKENS = 16
 
 @dataclasses.dataclass(frozen=True)
 class Assumptions:
-    """A router and what it takes its engines and requests to be."""
+    """A router and what it takes its engines and requests to be.
+
+    kept_tokens: KV that each engine is taken to keep for prompts that begin alike (None: its KV memory), where the
+    router looks at that.
+    """
 
     router: Policy
     estimator: LatencyModel
     defaults: Defaults
     total_blocks: int = DEFAULT_BLOCKS
     block_tokens: int = BLOCK_TOKENS
+    kept_tokens: int | None = None
 
     @classmethod
     def of_artifact(cls, path: str | Path, device: str | None = None) -> Assumptions:
@@ -75,13 +80,9 @@ class Assumptions:
             raise RoutingError(f"{router.label}: it is not said what batches take; name a latency profile")
         return cls(router, model, defaults, **memory)
 
-    def live(self, engines: Sequence[str], kept_tokens: int | None = None) -> LiveRouter:
-        """The router before engines of these names.
-
-        kept_tokens: KV that each is taken to keep for prompts that begin alike (None: its KV memory), where the router
-        looks at that.
-        """
-        kept = kept_tokens if names_prefixes(self.router.function) else 0
+    def live(self, engines: Sequence[str]) -> LiveRouter:
+        """The router before engines of these names."""
+        kept = self.kept_tokens if names_prefixes(self.router.function) else 0
         return LiveRouter(
             self.router,
             [LiveEngine(name, self.estimator, self.total_blocks, self.block_tokens, None, kept) for name in engines],

@@ -17,6 +17,7 @@ from servegym.adapters.routing.settings import ProxySettings
 LOG = logging.getLogger("servegym.proxy")
 LARGEST_METRICS = 8 * 2**20  # bytes
 FIRST_BACKOFF_S = 1.0
+SOON_S = 0.05
 WELL, UNWELL, SILENT = range(3)  # what a check finds: it says so, it says that it is not, it says nothing
 USAGE = re.compile(rb"^vllm:(?:kv|gpu)_cache_usage_perc(?:\{[^}]*\})? ([0-9.eE+-]+)", re.MULTILINE)
 BLOCKS = re.compile(rb'\bnum_gpu_blocks="(\d+)"')
@@ -32,16 +33,29 @@ class Attempt:
 
 
 class Backend:
-    """An engine's address and state. Closed after too many failures in a row, opened by a check that succeeds."""
+    """An engine's address and state. Closed after too many failures in a row, opened by a check that succeeds.
 
-    def __init__(self, index: int, url: str):
+    leaving: it is to be gone: it finishes what it has, and is sent nothing more.
+    """
+
+    def __init__(self, index: int, url: str, up: bool = True):
         self.index, self.url, self.name = index, url, str(index)
-        self.up = True
+        self.up, self.leaving = up, False
         self.failures = 0  # requests in a row that failed there
-        self.backoff_s = FIRST_BACKOFF_S
+        self.backoff_s = FIRST_BACKOFF_S if up else SOON_S
         self.heard_s = -1.0  # when it sent a byte last
         self.attempts: set[Attempt] = set()
         self.closing = asyncio.Event()  # wakes up the checks
+
+    @property
+    def takes(self) -> bool:
+        """Whether it is sent requests."""
+        return self.up and not self.leaving
+
+    @property
+    def gone(self) -> bool:
+        """Whether its place is free for another engine."""
+        return self.leaving and not self.attempts
 
 
 class Backends:
@@ -68,14 +82,29 @@ class Backends:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=3.0)
         # trust_env: a proxy named in the environment must not come between.
         self.client = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False, follow_redirects=False)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Begin to check."""
         for backend in self.all:
-            self._tasks.append(asyncio.create_task(self._keep_checking(backend)))
-            if self._settings.poll_s > 0:
-                self._tasks.append(asyncio.create_task(self._keep_reading(backend)))
+            self._watch(backend)
+
+    def join(self, url: str) -> Backend:
+        """One more engine, which is sent requests once a check finds it well: in a place that is free, or a new one."""
+        index = next((one.index for one in self.all if one.gone), len(self.all))
+        backend = Backend(index, url, up=False)
+        self.all[index : index + 1] = [backend]
+        self._watch(backend)
+        return backend
+
+    def _watch(self, backend: Backend) -> None:
+        works = [self._keep_checking(backend)]
+        if self._settings.poll_s > 0:
+            works.append(self._keep_reading(backend))
+        for work in works:
+            task = asyncio.create_task(work)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -103,7 +132,7 @@ class Backends:
 
     async def _keep_checking(self, backend: Backend) -> None:
         failed_s: deque[float] = deque(maxlen=self._settings.health_failures)  # when the latest failed checks began
-        while True:
+        while not backend.gone:
             if backend.up:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(backend.closing.wait(), self._settings.health_s)
@@ -116,7 +145,7 @@ class Backends:
             if health == WELL:
                 failed_s.clear()
                 if not backend.up:
-                    LOG.warning("engine %s (%s) is sent requests again", backend.name, backend.url)
+                    LOG.warning("engine %s (%s) is well", backend.name, backend.url)
                     backend.up, backend.failures = True, 0
                     self._changed(backend.index)
                 continue
@@ -140,7 +169,7 @@ class Backends:
 
     async def _keep_reading(self, backend: Backend) -> None:
         """Read what vLLM says of its KV memory; an engine that says nothing is asked seldom."""
-        while True:
+        while not backend.gone:
             said = backend.up and await self._read_memory(backend)
             await asyncio.sleep(self._settings.poll_s if said or not backend.up else 60 * self._settings.poll_s)
 

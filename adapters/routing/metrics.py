@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 
 DECISION_S = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 1e-1)
+OWN_S = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.5, 2.0)
+WHOLE_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
 TTFT_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
 class ProxyMetrics:
     """Counters of one proxy, in a registry of their own."""
 
-    def __init__(self, engines: Sequence[str]) -> None:
+    def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
 
         def name(text: str) -> str:
@@ -22,6 +22,13 @@ class ProxyMetrics:
         self.requests = Counter(
             name("requests"), "Requests answered, by how they ended", ["outcome"], registry=registry
         )
+        self.by_engine = Counter(
+            name("engine_requests"), "What became of requests at an engine", ["engine", "outcome"], registry=registry
+        )
+        self.by_client = Counter(
+            name("client_requests"), "Requests of a client, by how they ended", ["client", "outcome"], registry=registry
+        )
+        self.client_tokens = Counter(name("client_tokens"), "Tokens of a client", ["client", "kind"], registry=registry)
         self.routed = Counter(name("routed"), "Requests sent to an engine", ["engine"], registry=registry)
         self.retries = Counter(name("retries"), "Requests sent once more, by why", ["reason"], registry=registry)
         self.tokens = Counter(name("tokens"), "Tokens streamed", ["engine"], registry=registry)
@@ -36,13 +43,37 @@ class ProxyMetrics:
             name("ttft_seconds"), "From a request's arrival to its first token (or whole answer)", buckets=TTFT_S,
             registry=registry,
         )  # fmt: skip
+        self.handling_s = Histogram(
+            name("handling_seconds"), "From a request's arrival until it is sent to an engine, without waiting",
+            buckets=OWN_S, registry=registry,
+        )  # fmt: skip
+        self.loop_lag_s = Histogram(
+            name("loop_lag_seconds"), "How late the proxy does what is due: added to tokens that come", buckets=OWN_S,
+            registry=registry,
+        )  # fmt: skip
+        self.queue_s = Histogram(
+            name("queue_seconds"), "Time a request waits at the proxy", buckets=TTFT_S, registry=registry
+        )
+        self.whole_s = Histogram(
+            name("request_seconds"), "From a request's arrival to the end of its answer", ["outcome"], buckets=WHOLE_S,
+            registry=registry,
+        )  # fmt: skip
         self.in_flight = Gauge(name("in_flight"), "Requests at an engine", ["engine"], registry=registry)
         self.queued = Gauge(name("queued"), "Requests that wait at the proxy", registry=registry)
         self.up = Gauge(name("engine_up"), "1: the engine is sent requests", ["engine"], registry=registry)
-        for engine in engines:
-            self.up.labels(engine).set(1)
-            for metric in (self.routed, self.tokens, self.in_flight):
-                metric.labels(engine)
+        self.engine = Info(name("engine"), "Where an engine is", ["engine"], registry=registry)
+        self.policy = Info(name("policy"), "The router policy that runs", registry=registry)
+        self.reloads = Counter(
+            name("reloads"), "Changes of the policy, by how they went", ["outcome"], registry=registry
+        )
+        self.draining = Gauge(name("draining"), "1: it is being shut down", registry=registry)
+
+    def has_engine(self, engine: str, url: str, up: bool) -> None:
+        """An engine is there, or there is another in its place."""
+        self.engine.labels(engine).info({"url": url})
+        self.up.labels(engine).set(int(up))
+        for metric in (self.routed, self.tokens, self.in_flight):
+            metric.labels(engine)
 
     def text(self) -> bytes:
         """All of it, in Prometheus' format."""

@@ -4,73 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any
 
+from servegym.adapters.routing.assumptions import Assumptions
 from servegym.adapters.routing.backends import Attempt, Backend, Backends
-from servegym.adapters.routing.live import LiveRouter
+from servegym.adapters.routing.handover import hand_over
+from servegym.adapters.routing.jobs import ClientGone, Failure, Job, Send
 from servegym.adapters.routing.metrics import ProxyMetrics
 from servegym.adapters.routing.refusals import Refused, error_event
-from servegym.adapters.routing.rows import RequestTerms
+from servegym.adapters.routing.request_log import RequestLog
 from servegym.adapters.routing.settings import ProxySettings
-from servegym.adapters.vllm.terms import Defaults, TermsReader
+from servegym.adapters.vllm.terms import TermsReader
+from servegym.errors import ServegymError
 from servegym.simulator.types import HOLD
 
 LOG = logging.getLogger("servegym.proxy")
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 RETRY_AFTER_S = 1
 OPENING = 32  # requests that are being connected to engines at once
-
-
-@dataclasses.dataclass
-class Job:
-    """A request on its way. started: its client has been sent something. first_s: when its first token came."""
-
-    path: str
-    body: bytes
-    headers: list[tuple[bytes, bytes]]
-    streams: bool
-    asked: RequestTerms
-    chunks: list[int]
-    arrived_s: float
-    started: bool = False
-    first_s: float | None = None
-
-
-class Failure(Exception):
-    """An engine did not serve a request. answer: what it said instead; refused: there was no connection.
-
-    again: another engine may be tried, where nothing has been streamed.
-    """
-
-    def __init__(
-        self,
-        reason: str,
-        message: str,
-        status: int = 502,
-        answer: tuple[int, list[tuple[bytes, bytes]], bytes] | None = None,
-        again: bool = True,
-        counts: bool = True,
-    ):
-        super().__init__(message)
-        self.reason, self.message, self.status, self.answer = reason, message, status, answer
-        self.again, self.counts = again, counts
-
-
-class ClientGone(Exception):
-    """The client has closed its connection, or takes nothing of its answer."""
 
 
 class Proxy:
     """Requests in, engines out. One event loop owns it; nothing here may block."""
 
-    def __init__(self, router: LiveRouter, urls: list[str], settings: ProxySettings, defaults: Defaults):
-        self.router, self.settings, self.reader = router, settings, TermsReader(defaults)
-        self.metrics = ProxyMetrics([str(index) for index in range(len(urls))])
-        self.backends = Backends(urls, settings, self._changed, self._lost, self._memory)
+    def __init__(
+        self, assumptions: Assumptions, urls: Sequence[str], settings: ProxySettings, log: RequestLog | None = None
+    ):
+        self.settings, self.log, self.metrics = settings, log, ProxyMetrics()
+        self.router = assumptions.live(urls)
+        self._assume(assumptions)
+        self.backends = Backends(list(urls), settings, self._changed, self._lost, self._memory)
+        for backend in self.backends.all:
+            self.metrics.has_engine(backend.name, backend.url, up=True)
+        self.draining = False  # it is about to end: /ready says so
+        self._ending = False  # those that are left have no more time
+        self._deadlines: set[asyncio.Timeout] = set()
+        self._reloading = asyncio.Lock()
         self._began_s = time.monotonic()
         self._room = asyncio.Semaphore(settings.max_in_flight)
         self.opening = asyncio.Semaphore(OPENING)
@@ -89,10 +60,67 @@ class Proxy:
             if future is not None and not future.done():
                 future.set_result(e)
 
+    # What is served, and by whom
+
+    def _assume(self, assumptions: Assumptions) -> None:
+        self.assumptions, self.reader = assumptions, TermsReader(assumptions.defaults)
+        self.metrics.policy.info({"router": assumptions.router.label})
+
+    async def reload(self, load: Callable[[], Assumptions]) -> str:
+        """Another policy from now on; returns its label. Raises ServegymError, and then the old one goes on.
+
+        load: reads it. Reading and compiling are done in a thread, while the old policy routes.
+        """
+        async with self._reloading:
+            try:
+                assumptions = await asyncio.to_thread(load)
+                await asyncio.to_thread(assumptions.live, ["0"])  # compiled now, not while requests wait
+                router = assumptions.live([one.url for one in self.backends.all])
+            except Exception as error:
+                self.metrics.reloads.labels("failed").inc()
+                LOG.error("the policy stays %s: %s", self.router.policy.label, error)
+                if isinstance(error, ServegymError | ValueError):
+                    raise
+                raise ServegymError(f"the policy cannot be used: {error}") from error
+            hand_over(self.router, router, self.now_s())
+            self.router = router
+            self._assume(assumptions)
+            self.metrics.reloads.labels("done").inc()
+            LOG.warning("the policy is %s", router.policy.label)
+            self.news()
+            return router.policy.label
+
+    def set_engines(self, urls: Sequence[str]) -> None:
+        """These are the engines now. One that is not among them finishes what it has."""
+        wanted = dict.fromkeys(urls)
+        staying = {one.url for one in self.backends.all if one.url in wanted and not one.leaving}
+        for backend in self.backends.all:
+            if not backend.leaving and backend.url not in wanted:
+                LOG.warning("engine %s (%s) is to be gone", backend.name, backend.url)
+                backend.leaving = True
+                self._changed(backend.index)
+        new = [url for url in wanted if url not in staying]
+        if not new:
+            return
+        fresh = [self.backends.join(url) for url in new]
+        router = self.assumptions.live([one.url for one in self.backends.all])
+        hand_over(self.router, router, self.now_s(), {one.index for one in fresh})
+        self.router = router
+        for backend in fresh:
+            LOG.warning("engine %s (%s) is there", backend.name, backend.url)
+            self.metrics.has_engine(backend.name, backend.url, up=False)
+        self.news()
+
+    def end(self) -> None:
+        """Requests that are still there have had their time."""
+        self._ending = True
+        for deadline in self._deadlines:
+            deadline.reschedule(asyncio.get_running_loop().time())
+
     def _changed(self, index: int) -> None:
-        up = self.backends.all[index].up
-        self.router.set_open(index, up)
-        self.metrics.up.labels(str(index)).set(int(up))
+        backend = self.backends.all[index]
+        self.router.set_open(index, backend.up, closed=backend.leaving)
+        self.metrics.up.labels(str(index)).set(int(backend.takes))
         self.news()
 
     def _lost(self, index: int) -> None:
@@ -110,11 +138,11 @@ class Proxy:
         self.news()
 
     @contextlib.asynccontextmanager
-    async def admitted(self) -> AsyncIterator[None]:
+    async def admitted(self, job: Job) -> AsyncIterator[None]:
         """While it lasts, the request is one of those in flight. Raises Refused where too many are."""
         if self._room.locked() and self._waiting >= self.settings.max_queued:
             raise Refused(429, "too many requests are waiting; try again later", "overloaded", RETRY_AFTER_S)
-        with self._queued():
+        with self._queued(job):
             try:
                 async with asyncio.timeout(self.settings.queue_s):
                     await self._room.acquire()
@@ -126,16 +154,18 @@ class Proxy:
             self._room.release()
 
     @contextlib.contextmanager
-    def _queued(self) -> Any:
+    def _queued(self, job: Job) -> Any:
         self._waiting += 1
         self.metrics.queued.inc()
+        began_s = self.now_s()
         try:
             yield
         finally:
+            job.waited_s += self.now_s() - began_s
             self._waiting -= 1
             self.metrics.queued.dec()
 
-    async def engine_for(self, r: int, tried: set[int]) -> Backend:
+    async def engine_for(self, job: Job, r: int, tried: set[int]) -> Backend:
         """The engine that the policy names for a request, once it does. Raises Refused where that takes too long."""
         fallbacks, begin = self.router.fallbacks, time.perf_counter()
         e = self.router.route(self.now_s(), r, tried)
@@ -149,7 +179,7 @@ class Proxy:
         if e == HOLD:
             future = self._held[r] = asyncio.get_running_loop().create_future()
             try:
-                with self._queued():
+                with self._queued(job):
                     async with asyncio.timeout(self.settings.queue_s):
                         e = await future
             except TimeoutError:
@@ -158,6 +188,7 @@ class Proxy:
                 del self._held[r]
         backend = self.backends.all[e]
         self.metrics.routed.labels(backend.name).inc()
+        job.engine = backend.name
         return backend
 
     async def at(self, backend: Backend, work: Coroutine[Any, Any, bool]) -> bool:
@@ -186,40 +217,81 @@ class Proxy:
 
         work: has an engine serve it; True: the answer is complete and good. It raises Failure.
         """
-        async with self.admitted():
-            r = self.router.arrive(job.arrived_s, job.asked, job.chunks)
+        async with self.admitted(job):
+            if self._ending:
+                raise Refused(503, "the proxy is shutting down", "unavailable", RETRY_AFTER_S)
+            r = self.router.arrive(job.measured.arrived_s, job.asked, job.chunks)
             finished = False
+            deadline = asyncio.timeout(self.settings.total_s)
+            self._deadlines.add(deadline)
             try:
-                async with asyncio.timeout(self.settings.total_s):
+                async with deadline:
                     finished = await self._serve(job, r, send, work)
                 return "finished" if finished else "error"
             except TimeoutError:
-                await self._broken_off(job, send, Failure("timeout", "the answer took too long", 504))
+                failure = Failure("timeout", "the answer took too long", 504)
+                if self._ending:
+                    failure = Failure("unavailable", "the proxy is shutting down", 503)
+                await self._broken_off(job, send, failure)
                 return "broken"
             except Failure as failure:
                 await self._broken_off(job, send, failure)
                 return "broken"
             finally:
+                self._deadlines.discard(deadline)
                 self.router.leave(self.now_s(), r, finished)
                 self.news()
 
     async def _serve(self, job: Job, r: int, send: Send, work: Any) -> bool:
         tried: set[int] = set()
         while True:
-            backend = await self.engine_for(r, tried)
+            backend = await self.engine_for(job, r, tried)
+            outcomes = self.metrics.by_engine
             try:
                 finished = await self.at(backend, work(job, r, backend, send))
                 self.backends.succeeded(backend)
+                outcomes.labels(backend.name, "finished" if finished else "error").inc()
                 return bool(finished)
             except Failure as failure:
+                outcomes.labels(backend.name, failure.reason).inc()
                 if failure.counts:
                     self.backends.failed(backend, failure.reason == "connect")
                 tried.add(backend.index)
-                others = [one for one in self.backends.all if one.up and one.index not in tried]
+                others = [one for one in self.backends.all if one.takes and one.index not in tried]
                 if job.started or not failure.again or len(tried) > self.settings.retries or not others:
                     raise
                 self.metrics.retries.labels(failure.reason).inc()
                 self.router.recall(self.now_s(), r)
+
+    def came(self, job: Job, r: int, count: int) -> bool:
+        """So many tokens of an answer have come; whether they are the first."""
+        now_s, measured = self.now_s(), job.measured
+        first = measured.first_s is None
+        self.router.token(now_s, r, count)
+        measured.token(now_s, count)
+        job.client.spend(count)
+        if first:
+            self.metrics.ttft_s.observe(now_s - measured.arrived_s)
+        return first
+
+    def ended(self, job: Job, outcome: str) -> None:
+        """A request has ended, however: it is counted, and logged."""
+        now_s, measured, metrics, name = self.now_s(), job.measured, self.metrics, job.client.name
+        metrics.requests.labels(outcome).inc()
+        metrics.by_client.labels(name, outcome).inc()
+        metrics.client_tokens.labels(name, "prompt").inc(job.asked.prompt_tokens)
+        metrics.client_tokens.labels(name, "output").inc(measured.tokens)
+        metrics.queue_s.observe(job.waited_s)
+        metrics.whole_s.labels(outcome).observe(now_s - measured.arrived_s)
+        if self.log is not None:
+            more = {
+                "outcome": outcome,
+                "engine": job.engine,
+                "engines": len([one for one in self.backends.all if one.takes]),
+                "router": self.router.policy.label,
+                "client": name,
+            }
+            self.log.write(self._began_s + measured.arrived_s, measured.line(now_s, **more))
 
     async def _broken_off(self, job: Job, send: Send, failure: Failure) -> None:
         """Tell the client that there is no (more of an) answer."""

@@ -11,6 +11,7 @@ Replicas that are `Reporting` tell it of tokens; of others it only hears when an
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Mapping
@@ -53,9 +54,8 @@ class PolicyRouter(RequestRouter):
             assumptions = Assumptions.of(registry.router(kwargs["router"]), None, None, kwargs.get("device"))
         self._characters = float(kwargs.get("characters_per_token", 4.0))
         self._reader = TermsReader(assumptions.defaults)
-        self._live: LiveRouter = assumptions.live(
-            [str(slot) for slot in range(int(kwargs.get("replicas", 64)))], kept_tokens=0
-        )
+        nothing_kept = dataclasses.replace(assumptions, kept_tokens=0)
+        self._live: LiveRouter = nothing_kept.live([str(slot) for slot in range(int(kwargs.get("replicas", 64)))])
         self._began_s = time.monotonic()
         self._slots: dict[ReplicaID, int] = {}
         self._rows: dict[str, int] = {}  # by internal request id

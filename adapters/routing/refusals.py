@@ -6,27 +6,37 @@ import json
 
 
 class Refused(Exception):
-    """A request that is answered with an error before anything was sent to its client."""
+    """A request that is answered with an error before anything was sent to its client.
 
-    def __init__(self, status: int, message: str, kind: str, retry_after_s: int | None = None):
+    kind, code: `type` and `code` of the error; code: where OpenAI's interface has a word for it, else the status.
+    """
+
+    def __init__(self, status: int, message: str, kind: str, retry_after_s: int | None = None, code: str | None = None):
         super().__init__(message)
-        self.status, self.message, self.kind, self.retry_after_s = status, message, kind, retry_after_s
+        self.status, self.message, self.kind, self.retry_after_s, self.code = status, message, kind, retry_after_s, code
+
+    @property
+    def outcome(self) -> str:
+        """How the request ended, as metrics count it."""
+        return self.code or self.kind
 
     @property
     def body(self) -> bytes:
-        return error_body(self.status, self.message, self.kind)
+        return error_body(self.status, self.message, self.kind, self.code)
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(self.body)).encode())]
         if self.retry_after_s is not None:
             headers.append((b"retry-after", str(self.retry_after_s).encode()))
+        if self.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
         return headers
 
 
-def error_body(status: int, message: str, kind: str) -> bytes:
+def error_body(status: int, message: str, kind: str, code: str | None = None) -> bytes:
     """An error as a JSON document."""
-    return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": status}}).encode()
+    return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code or status}}).encode()
 
 
 def error_event(status: int, message: str, kind: str) -> bytes:

@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 
 from servegym.adapters.routing.backends import Backend
-from servegym.adapters.routing.proxy import ClientGone, Failure, Job, Proxy, Send
+from servegym.adapters.routing.jobs import ClientGone, Failure, Job, Send
+from servegym.adapters.routing.proxy import Proxy
 from servegym.adapters.routing.streams import EventCounter
 
 # RFC 9110, section 7.6.1, and what is about one connection or one encoding of the body.
@@ -68,15 +69,19 @@ class Opening:
 
 
 class Relay:
-    """`Proxy.serve`'s work."""
+    """`Proxy.serve`'s work, for one request."""
 
     def __init__(self, proxy: Proxy):
-        self._proxy, self._settings = proxy, proxy.settings
+        self._proxy, self._settings, self._tried = proxy, proxy.settings, False
 
     async def __call__(self, job: Job, r: int, backend: Backend, send: Send) -> bool:
         """Have an engine serve row r. True: the answer is complete and good. Raises Failure, ClientGone."""
         client, settings = self._proxy.backends.client, self._settings
         first_s = settings.first_token_s if job.streams else settings.total_s
+        handled_s = self._proxy.now_s() - job.measured.arrived_s - job.waited_s
+        if not self._tried:
+            self._proxy.metrics.handling_s.observe(handled_s)
+        self._tried = True
         try:
             async with Opening(self._proxy.opening) as opening, asyncio.timeout(first_s) as deadline:
                 request = client.build_request(
@@ -115,8 +120,7 @@ class Relay:
             raise Failure("redirect", f"the engine answered {status}")
         proxy = self._proxy
         if status == 200:
-            proxy.metrics.ttft_s.observe(proxy.now_s() - job.arrived_s)
-            proxy.router.token(proxy.now_s(), r, tokens_of(body))
+            proxy.came(job, r, tokens_of(body))
         job.started = True
         await self._send(send, {"type": "http.response.start", "status": status, "headers": headers})
         await self._send(send, {"type": "http.response.body", "body": body})
@@ -143,12 +147,8 @@ class Relay:
             backend.heard_s = time.monotonic()
             count = events.feed(data)
             if count:
-                now_s = proxy.now_s()
-                proxy.router.token(now_s, r, count)
                 tokens.inc(count)
-                if job.first_s is None:
-                    job.first_s = now_s
-                    proxy.metrics.ttft_s.observe(now_s - job.arrived_s)
+                if proxy.came(job, r, count):
                     proxy.news()
             deadline.reschedule(None)  # while its client takes it, the engine is not waited for
             if not job.started:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import signal
 import socket
+import ssl
+import threading
+from types import FrameType
 from typing import Any
 
 import h11
@@ -12,16 +16,17 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from servegym.adapters.routing.app import make_app
-from servegym.adapters.routing.live import LiveRouter
+from servegym.adapters.routing.assumptions import Assumptions
+from servegym.adapters.routing.operation import Operation
 from servegym.adapters.routing.proxy import Proxy
+from servegym.adapters.routing.request_log import RequestLog
 from servegym.adapters.routing.settings import ProxySettings
-from servegym.adapters.vllm.terms import Defaults
 from servegym.errors import RoutingError
 
 LONGEST_HEADERS = 64 * 2**10  # bytes
 SPARE_CONNECTIONS = 256  # for checks, metrics, and idle ones
 KEEP_ALIVE_S = 30  # longer than clients keep idle connections as a rule: one that is closed under a request fails
-GRACE_S = 30
+GRACE_S = 5  # for the last words of requests that were given no more time
 BACKLOG = 2048
 
 
@@ -74,10 +79,65 @@ def protocol(read_s: float) -> type[H11Protocol]:
     return Protocol
 
 
-def make_server(router: LiveRouter, urls: list[str], settings: ProxySettings, defaults: Defaults) -> uvicorn.Server:
-    """A server to be run on a socket of `listen`: `server.run([socket])`."""
+class DrainingServer(uvicorn.Server):
+    """Ends in three steps: /ready says no; nothing new is taken; what is left after `drain_s` is broken off.
+
+    SIGTERM begins at the first step, SIGINT (Ctrl-C) at the second; a second SIGINT ends it at once. SIGHUP has the
+    operator's files read anew.
+    """
+
+    def __init__(self, config: uvicorn.Config, proxy: Proxy, operation: Operation):
+        super().__init__(config)
+        self._proxy, self._operation = proxy, operation
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        if threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGHUP"):
+            self._loop.add_signal_handler(signal.SIGHUP, self.reread)
+        await super().startup(sockets)
+
+    def reread(self) -> None:
+        """Read the policy and the clients anew."""
+        task = asyncio.get_running_loop().create_task(self._operation.reread(self._proxy))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        notice_s = self._proxy.settings.drain_notice_s
+        begins = not self._proxy.draining
+        self._proxy.draining = True
+        self._proxy.metrics.draining.set(1)
+        if sig == signal.SIGTERM and notice_s > 0 and begins and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.call_later, notice_s, super().handle_exit, sig, frame)
+        else:
+            super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._proxy.draining = True
+        last = asyncio.get_running_loop().call_later(self._proxy.settings.drain_s, self._proxy.end)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            last.cancel()
+
+
+def make_server(
+    assumptions: Assumptions,
+    urls: list[str],
+    settings: ProxySettings,
+    operation: Operation | None = None,
+    log: RequestLog | None = None,
+) -> DrainingServer:
+    """A server to be run on a socket of `listen`: `server.run([socket])`.
+
+    Raises RoutingError for a certificate that cannot be used.
+    """
+    operation = operation or Operation()
+    proxy = Proxy(assumptions, urls, settings, log)
     config = uvicorn.Config(
-        make_app(Proxy(router, urls, settings, defaults)),
+        make_app(proxy, operation),
         http=protocol(settings.read_s),
         loop="asyncio",
         ws="none",
@@ -86,8 +146,16 @@ def make_server(router: LiveRouter, urls: list[str], settings: ProxySettings, de
         access_log=False,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=GRACE_S,
+        timeout_graceful_shutdown=int(settings.drain_s) + GRACE_S,
         limit_concurrency=settings.max_in_flight + settings.max_queued + SPARE_CONNECTIONS,
         h11_max_incomplete_event_size=LONGEST_HEADERS,
+        ssl_certfile=settings.certificate,
+        ssl_keyfile=settings.certificate_key,
     )
-    return uvicorn.Server(config)
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise RoutingError(
+            f"TLS: {settings.certificate}, {settings.certificate_key}: {error.strerror or error}"
+        ) from None
+    return DrainingServer(config, proxy, operation)

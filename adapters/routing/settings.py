@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from servegym.errors import RoutingError
@@ -27,6 +28,9 @@ class ProxySettings:
     requests, that close an engine. longest_backoff_s: between checks of a closed one.
     characters_per_token: of prompts that come as text. count_by_engine: ask an engine's /tokenize instead.
     poll_s: how often an engine's /metrics is read for its KV memory; 0: never.
+    drain_notice_s: how long it goes on taking requests after SIGTERM, while /ready says no. drain_s: how long those in
+    flight then have to end.
+    certificate, certificate_key: PEM files; with them it speaks TLS.
 
     Raises RoutingError for a number that is out of range.
     """
@@ -53,18 +57,24 @@ class ProxySettings:
     characters_per_token: float = 4.0
     count_by_engine: bool = False
     poll_s: float = 1.0
+    drain_notice_s: float = 0.0
+    drain_s: float = 30.0
+    certificate: Path | None = None
+    certificate_key: Path | None = None
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, bool | str):
+            if not isinstance(value, int | float) or isinstance(value, bool):
                 continue
-            least = 0 if field.name in ("port", "max_queued", "retries", "poll_s") else 1e-3
+            least = 0 if field.name in ("port", "max_queued", "retries", "poll_s", "drain_notice_s") else 1e-3
             if not least <= value < math.inf:
                 right = "0 or more" if least == 0 else "above 0 and finite"
                 raise RoutingError(f"proxy: {field.name} is {value}; it should be {right}")
         if self.port > 65535:
             raise RoutingError(f"proxy: port is {self.port}; it should be 0 to 65535")
+        if (self.certificate is None) != (self.certificate_key is None):
+            raise RoutingError("proxy: a certificate goes with its key; name both")
 
 
 def checked_url(text: str) -> str:

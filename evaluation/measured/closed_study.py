@@ -14,7 +14,7 @@ from servegym.evaluation.measured.closed_loops import Loop
 from servegym.evaluation.measured.closed_settings import MODELS, SHORTEST_SHARE
 from servegym.evaluation.measured.engine_terms import ASYNCHRONOUS, FRONT_END, EngineTerms, default_terms
 from servegym.evaluation.measured.profiles import ROOFLINE, composed_profile, model_named
-from servegym.evaluation.measured.serving import SCHEDULER, with_terms
+from servegym.evaluation.measured.serving import VLLM, with_terms
 from servegym.evaluation.measured.study import HEADLINE
 from servegym.latency_models.profile import Profile
 from servegym.simulator.deployment import Deployment
@@ -170,7 +170,7 @@ def served(loop: Loop, profile: Profile, terms: EngineTerms) -> pd.DataFrame:
         name=loop.name,
         prefix_caching=loop.prompts > 0,
     )
-    policy = scheduler(SCHEDULER).with_settings(token_budget=loop.batch_tokens, max_sequences=loop.sequences)
+    policy = scheduler(VLLM).with_settings(token_budget=loop.batch_tokens, max_sequences=loop.sequences)
     clients = None if loop.apart_s else loop.clients  # apart, requests follow each other
     requests = Simulation(Scenario(loop.workload(), deployment, policy, clients=clients)).run().requests
     if loop.apart_s:

@@ -50,11 +50,12 @@ class Fitted:
 Setting = tuple[Run, Profile, EngineTerms]  # what is measured, and what is assumed of its engine
 
 
-def fit(settings: Sequence[Setting]) -> Fitted:
+def fit(settings: Sequence[Setting], stages: Sequence[str] | None = None) -> Fitted:
     """The terms with which the means of E2E, ITL and TTFT of these runs, stage by stage, come nearest.
 
     Least squares of logarithms with PRIOR; those that are far off count less (soft L1): a wait in a queue that is
     nearly full says little of any term. Runs that clients gave up on are left out: their giving up is not simulated.
+    stages: only what was measured of these counts; None: of all. What came in others is there all the same.
     Raises WorkloadError where no other is left.
     """
     from scipy.optimize import least_squares
@@ -62,12 +63,12 @@ def fit(settings: Sequence[Setting]) -> Fitted:
     fitted = [setting for setting in settings if not setting[0].overloaded]
     if not fitted:
         raise WorkloadError("nothing to fit: clients gave up on requests in each of these runs")
-    measured = np.concatenate([_log_means(run, run.requests) for run, _, _ in fitted])
+    measured = np.concatenate([_log_means(run, run.requests, stages) for run, _, _ in fitted])
 
     @functools.cache
     def log_means(factor: float, step_cpu_s: float, client_s: float) -> np.ndarray:
         terms = Fitted(factor, step_cpu_s, client_s)
-        return np.concatenate([_log_means(run, terms.served(run, profile, of)) for run, profile, of in fitted])
+        return np.concatenate([_log_means(run, terms.served(run, profile, of), stages) for run, profile, of in fitted])
 
     def residuals(x: np.ndarray) -> np.ndarray:
         return np.concatenate([(log_means(*_terms(x)) - measured) / NOISE, x])
@@ -85,6 +86,6 @@ def _terms(x: np.ndarray) -> tuple[float, float, float]:
     return float(np.exp(factor)), float(step_cpu_s), float(client_s)
 
 
-def _log_means(run: Run, requests: pd.DataFrame) -> np.ndarray:
-    stages = run.stages[1:] or run.stages
+def _log_means(run: Run, requests: pd.DataFrame, stages: Sequence[str] | None) -> np.ndarray:
+    stages = stages or run.stages[1:] or run.stages
     return np.log([mean for stage in stages for mean in means_of(requests, run, stage).values()])

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 BLOCK_TOKENS = 16
 PROMPT_BLOCKS = 200  # numbers kept for the blocks of one prompt: more than any has
+COLUMNS = (
+    "arrival_s", "prompt_tokens", "output_tokens", "priority", "weight", "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s",
+)  # fmt: skip
 NEEDED = ("arrival_s", "prompt_tokens", "output_tokens", "ttft_s", "e2e_s")
 
 
@@ -30,7 +33,8 @@ class Run:
     requests: a table in order of arrival with stage, arrival_s, prompt_tokens, output_tokens, failed, and ttft_s, itl_s
     and e2e_s as measured, from the arrival. prefixes: which prompts begin alike; None: not known.
     timeout_s: after which the client gave up. over_http: whether times hold a server's front end.
-    asynchronous: whether it is recorded that scheduling was so.
+    asynchronous: whether it is recorded that scheduling was so. scheduler, router: of its engines, and before them,
+    where there are several.
     """
 
     name: str
@@ -48,6 +52,8 @@ class Run:
     timeout_s: float = np.inf
     over_http: bool = True
     asynchronous: bool = False
+    scheduler: str = "vllm-v1"
+    router: str = "min-load"  # of data-parallel engines: vLLM counts what waits and runs
 
     @property
     def overloaded(self) -> bool:
@@ -66,7 +72,7 @@ class Run:
         return np.ones(len(numbers), bool) if stage == "all" else numbers == int(stage)
 
     def workload(self) -> Workload:
-        columns = {name: self.requests[name].to_numpy() for name in ("arrival_s", "prompt_tokens", "output_tokens")}
+        columns = {name: self.requests[name].to_numpy() for name in COLUMNS if name in self.requests}
         table = Workload.from_columns(columns, self.name).table
         return Workload(table, self.name, {}, self.prefixes)
 

@@ -11,14 +11,14 @@ from servegym.evaluation.measured.engine_terms import EngineTerms
 from servegym.evaluation.measured.runs import BLOCK_TOKENS, Run
 from servegym.latency_models.profile import Profile
 from servegym.simulator.deployment import Deployment
+from servegym.simulator.gains import Gain
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEDULER = "vllm-v1"
-ROUTER = "min-load"  # of data-parallel engines; vLLM counts what waits and runs
+VLLM = "vllm-v1"
 
 
 def simulated(run: Run, profile: Profile, terms: EngineTerms, caching: bool = True) -> pd.DataFrame:
@@ -32,6 +32,14 @@ def simulated(run: Run, profile: Profile, terms: EngineTerms, caching: bool = Tr
 
 def served(run: Run, profile: Profile, terms: EngineTerms, caching: bool = True) -> pd.DataFrame:
     """Requests as the engine serves them: of the terms, with those of steps alone."""
+    requests = Simulation(scenario_of(run, profile, terms, caching)).run().requests
+    return requests[["ttft_s", "tpot_s", "ttlt_s", "output_tokens", "cached_tokens"]]
+
+
+def scenario_of(
+    run: Run, profile: Profile, terms: EngineTerms, caching: bool = True, gain: Gain | None = None
+) -> Scenario:
+    """The same requests at such engines, but for what the terms add to a request beside its batches."""
     deployment = Deployment(
         terms.device(profile.device),
         profile.estimator,
@@ -41,16 +49,17 @@ def served(run: Run, profile: Profile, terms: EngineTerms, caching: bool = True)
         name=run.name,
         prefix_caching=caching and run.prefixes is not None,
     )
-    settings = {"token_budget": run.max_num_batched_tokens, "max_sequences": run.max_num_seqs}
-    scenario = Scenario(
+    runs = scheduler(run.scheduler)
+    if runs.name == VLLM:
+        runs = runs.with_settings(token_budget=run.max_num_batched_tokens, max_sequences=run.max_num_seqs)
+    return Scenario(
         run.workload(),
         deployment,
-        scheduler(SCHEDULER).with_settings(**settings),
-        router=router(ROUTER) if run.engines > 1 else None,
+        runs,
+        gain or Gain(),
+        router=router(run.router) if run.engines > 1 else None,
         front_end=profile.front_end,
     )
-    requests = Simulation(scenario).run().requests
-    return requests[["ttft_s", "tpot_s", "ttlt_s", "output_tokens", "cached_tokens"]]
 
 
 def with_terms(requests: pd.DataFrame, terms: EngineTerms) -> pd.DataFrame:

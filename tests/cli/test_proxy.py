@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,38 @@ WRONG = {
     "time out of range": (
         [*ONE, "--router", "min-load", "--device", "h100-llama3-8b", "--queue-time", "nan"],
         "queue_s",
+    ),
+    "missing clients": (
+        [*ONE, "--router", "min-load", "--device", "h100-llama3-8b", "--clients", "nope.yaml"],
+        "nope.yaml",
+    ),
+    "missing engines": (
+        ["proxy", "--backends-file", "nope.txt", "--router", "min-load", "--device", "h100-llama3-8b"],
+        "nope.txt",
+    ),
+    "certificate without key": (
+        [*ONE, "--router", "min-load", "--device", "h100-llama3-8b", "--tls-certificate", "c.pem"],
+        "goes with its key",
+    ),
+    "certificate that is none": (
+        [
+            *ONE,
+            "--router",
+            "min-load",
+            "--device",
+            "h100-llama3-8b",
+            "--port",
+            "0",
+            "--tls-certificate",
+            "c.pem",
+            "--tls-key",
+            "k.pem",
+        ],
+        "TLS: c.pem",
+    ),
+    "log that cannot be": (
+        [*ONE, "--router", "min-load", "--device", "h100-llama3-8b", "--request-log", "no/where.jsonl"],
+        "no/where.jsonl",
     ),
     "port out of range": ([*ONE, "--port", "70000"], "--port"),
 }
@@ -85,6 +118,11 @@ def test_it_serves_by_an_artifact_until_it_is_stopped(tmp_path: Path) -> None:
             assert found, line
             answer = httpx.post(f"{found[1]}/v1/completions", json={"prompt": "x"}, trust_env=False, timeout=30.0)
             assert (answer.status_code, answer.json()["error"]["type"]) == (502, "connect")
+            process.send_signal(signal.SIGHUP)  # the policy is read again
+            while "reloads_total" not in (text := httpx.get(f"{found[1]}/metrics", trust_env=False).text) or (
+                'reloads_total{outcome="done"} 1.0' not in text
+            ):
+                time.sleep(0.05)
         finally:
             process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130

@@ -212,6 +212,17 @@ def test_the_piece_of_a_ray_serve_config(tmp_path):
     schema.DeploymentSchema.model_validate(document["deployments"][0])
 
 
+def test_what_sglang_is_told(tmp_path):
+    exported = export(named(scheduler="sarathi-edf:token_budget=512"), "sglang", tmp_path / "edf.json")
+    document, script = json.loads(exported.files[0].read_text()), exported.files[1]
+    assert subprocess.run(["sh", "-n", script], check=False).returncode == 0
+    assert script.read_text().rstrip().endswith(" ".join(document["arguments"]))
+    assert document["policies"] == {"scheduler": "sarathi-edf:token_budget=512"}
+    assert any("1000 x" in note for note in exported.notes) and "--chunked-prefill-size" in document["arguments"]
+    with pytest.raises(ExportError, match="takes a scheduler"):
+        export(named(router="gorouting"), "sglang", tmp_path / "routes.json")
+
+
 def test_classes_that_are_named_are_there():
     """Of modules that need vLLM or Ray only the text is read."""
     root = Path(__file__).parents[2]
@@ -240,7 +251,7 @@ def test_a_configuration_of_xllm(tmp_path):
         ("xllm", {"scheduler": "edf"}, True, "xLLM does not have this scheduler"),
         ("vllm", {"scheduler": "edf"}, False, "it is not said what batches take, which vLLM needs to know"),
         ("ray", {"router": "gorouting"}, False, "it is not said what batches take, which Ray Serve needs to know"),
-        ("tgi", {"scheduler": "edf"}, True, "unknown target 'tgi'; there are servegym, vllm, ray, xllm"),
+        ("tgi", {"scheduler": "edf"}, True, "unknown target 'tgi'; there are servegym, vllm, ray, sglang, xllm"),
     ],
 )
 def test_a_target_that_does_not_take_it(target, texts, device, problem, tmp_path):
@@ -252,7 +263,8 @@ def test_a_target_that_does_not_take_it(target, texts, device, problem, tmp_path
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_cannot_be_written(target, tmp_path):
-    artifact = named(scheduler="slide-batching", router="gorouting")
+    taken = "sarathi-fcfs:token_budget=512" if target == "sglang" else "slide-batching"
+    artifact = named(scheduler=taken, router="gorouting")
     with pytest.raises(ExportError, match=r"an export is a \.json file"):
         export(artifact, target, tmp_path / "it.txt")
     with pytest.raises(ServegymError, match="cannot be written"):

@@ -25,6 +25,7 @@ from servegym.cli import (
     replay,
     reproduce,
     score,
+    shadow,
     simulate,
     trace,
     train,
@@ -65,6 +66,8 @@ app.command("validate", epilog=validate.EXAMPLES)(validate.validate)
 app.command("calibrate", epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 app.command("replay", epilog=replay.EXAMPLES)(replay.replay)
 app.command("proxy", epilog=proxy.EXAMPLES)(proxy.proxy)
+app.command("shadow", epilog=shadow.EXAMPLES)(shadow.shadow)
+app.command("switch", epilog=shadow.SWITCH_EXAMPLES)(shadow.switch)
 app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
 
 

@@ -31,7 +31,7 @@ servegym export --scheduler slide-batching:gamma=2 --device a100-llama3-8b --slo
 servegym evaluate tuned.json
 """
 SLOS = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s")
-TARGET_METAVAR = "servegym|vllm|ray|xllm"
+TARGET_METAVAR = "servegym|vllm|ray|sglang|xllm"
 
 
 def named(kind: str) -> typer.models.OptionInfo:
@@ -108,6 +108,7 @@ def export(
 
     servegym: the artifact, a JSON file that every command takes as learned:FILE and `servegym evaluate FILE` judges.
     vllm, ray: the artifact, and a script or a piece of configuration that starts the program with it.
+    sglang: a script with the options of its scheduler, and the priorities of requests; what it cannot be told is said.
     xllm: a configuration, and the fields of requests; what xLLM has no flag for is said in it.
     """
     from servegym.export.sources import completed, named_artifact, source_artifact

@@ -21,16 +21,34 @@ servegym proxy --router gorouting --device h100-llama3-8b --backend http://10.0.
 
 servegym proxy --router kv-aware --device h100-llama3-8b --backend http://10.0.0.1:8000 --backend http://10.0.0.2:8000
 
-servegym proxy --policy policy.json --backend http://127.0.0.1:8001 --host 0.0.0.0 --port 9000 --max-in-flight 256
+servegym proxy --policy policy.json --backends-file engines.txt --clients clients.yaml --request-log requests.jsonl
+
+servegym proxy --policy policy.json --backends-dns engines.svc:8000 --tls-certificate cert.pem --tls-key key.pem
 """
 EXTRA = "serve"
-ADDRESSES, LIMITS, TIMES = "Addresses", "Limits", "Times"
+ADDRESSES, CLIENTS, LIMITS, TIMES = "Addresses", "Clients", "Limits", "Times"
 
 
 def proxy(
     backend: Annotated[
         list[str] | None,
         typer.Option(metavar="URL", help="An engine, http://HOST:PORT. Repeatable.", rich_help_panel=ADDRESSES),
+    ] = None,
+    backends_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Engines too: an address a line; looked at every --discovery-time.",
+            rich_help_panel=ADDRESSES,
+        ),
+    ] = None,
+    backends_dns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME:PORT",
+            help="Engines too: each address of this name; looked up every --discovery-time.",
+            rich_help_panel=ADDRESSES,
+        ),
     ] = None,
     policy: Annotated[
         Path | None,
@@ -77,6 +95,25 @@ def proxy(
     port: Annotated[
         int, typer.Option(min=0, max=65535, metavar="PORT", help="0: any free one.", rich_help_panel=ADDRESSES)
     ] = 8000,
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(metavar="PEM", help="Speak TLS with this certificate (chain).", rich_help_panel=ADDRESSES),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="PEM", help="The certificate's key.", rich_help_panel=ADDRESSES)
+    ] = None,
+    clients: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Who may use it, and how much: API keys and limits (YAML).", rich_help_panel=CLIENTS
+        ),
+    ] = None,
+    request_log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Append a line of JSON for each request: no prompts, no keys.", rich_help_panel=CLIENTS
+        ),
+    ] = None,
     max_in_flight: Annotated[
         int, typer.Option(min=1, metavar="N", help="Requests at the engines at once.", rich_help_panel=LIMITS)
     ] = 1024,
@@ -126,6 +163,25 @@ def proxy(
         float,
         typer.Option("--health-time", metavar="SECONDS", help="Between checks of an engine.", rich_help_panel=TIMES),
     ] = 2.0,
+    discovery_s: Annotated[
+        float,
+        typer.Option(
+            "--discovery-time", min=0.05, metavar="SECONDS", help="Between looks for engines.", rich_help_panel=TIMES
+        ),
+    ] = 2.0,
+    drain_notice_s: Annotated[
+        float,
+        typer.Option(
+            "--drain-notice",
+            metavar="SECONDS",
+            help="After SIGTERM: goes on while /ready says no.",
+            rich_help_panel=TIMES,
+        ),
+    ] = 0.0,
+    drain_s: Annotated[
+        float,
+        typer.Option("--drain-time", metavar="SECONDS", help="For those in flight then.", rich_help_panel=TIMES),
+    ] = 30.0,
     characters_per_token: Annotated[
         float,
         typer.Option(metavar="X", help="Of prompts that come as text.", rich_help_panel=options.WHAT),
@@ -138,14 +194,20 @@ def proxy(
     """Serve OpenAI's completions from several engines, each request at the one that a router policy names.
 
     SLOs, priority and weight of a request come in its vllm_xargs and priority, or in headers; the policy's file says
-    what others get. Nothing but the engines named here is ever called.
+    what others get. Nothing but the engines named here is ever called. SIGHUP: policy and clients are read anew.
+
+    From the environment: SERVEGYM_API_KEY, a key that clients need; SERVEGYM_ENGINE_KEY, one that engines get;
+    SERVEGYM_ADMIN_KEY, with which the policy can be changed at /admin/policy.
     """
-    if not backend:
+    if not (backend or backends_file or backends_dns):
         raise ServegymError("name at least one engine: --backend http://127.0.0.1:8001")
     if (policy is None) == (router is None):
         raise ServegymError("say by which policy: --policy ARTIFACT, or --router NAME with --device PROFILE")
     try:
         from servegym.adapters.routing.assumptions import Assumptions
+        from servegym.adapters.routing.discovery import DnsSource, FileSource, Source, urls_of
+        from servegym.adapters.routing.operation import Operation
+        from servegym.adapters.routing.request_log import RequestLog
         from servegym.adapters.routing.server import listen, make_server
         from servegym.adapters.routing.settings import ProxySettings, checked_url
     except ModuleNotFoundError as error:
@@ -155,27 +217,49 @@ def proxy(
         raise ServegymError(
             f"a proxy takes packages that are not installed ({package}): pip install 'servegym[{EXTRA}]'"
         ) from None
-    urls = [checked_url(url) for url in backend]
+    import asyncio
+    import dataclasses
+
+    fixed = [checked_url(url) for url in backend or []]
+    sources: list[Source] = [FileSource(backends_file)] if backends_file else []
+    if backends_dns:
+        sources.append(DnsSource(backends_dns))
+    urls = asyncio.run(urls_of(fixed, sources))
     settings = ProxySettings(
         host=host, port=port, max_body_bytes=int(max_body_mib * 2**20), max_in_flight=max_in_flight,
         max_queued=max_queued, retries=retries, queue_s=queue_s, connect_s=connect_s, first_token_s=first_token_s,
         between_tokens_s=between_tokens_s, total_s=total_s, health_s=health_s,
-        characters_per_token=characters_per_token, count_by_engine=count_by_engine,
+        characters_per_token=characters_per_token, count_by_engine=count_by_engine, drain_notice_s=drain_notice_s,
+        drain_s=drain_s, certificate=tls_certificate, certificate_key=tls_key,
     )  # fmt: skip
-    if policy is not None:
-        assumptions = Assumptions.of_artifact(policy, device)
-    else:
+    if router is not None and device is None:
+        raise ServegymError("--router goes with --device PROFILE: what the engines' batches are believed to take")
+
+    def load() -> Assumptions:
         from servegym.baselines import registry
 
-        if device is None:
-            raise ServegymError("--router goes with --device PROFILE: what the engines' batches are believed to take")
-        assumptions = Assumptions.of(registry.router(str(router)), None, None, device)
-    live = assumptions.live(urls, kept_tokens)
+        if policy is not None:
+            assumptions = Assumptions.of_artifact(policy, device)
+        else:
+            assumptions = Assumptions.of(registry.router(str(router)), None, None, device)
+        return dataclasses.replace(assumptions, kept_tokens=kept_tokens)
+
+    assumptions = load()
+    operation = Operation.of(
+        clients, urls=fixed, sources=sources, look_s=discovery_s, load=load, device=device, kept_tokens=kept_tokens
+    )
+    log = RequestLog(request_log) if request_log else None
     bound = listen(settings)
-    server = make_server(live, urls, settings, assumptions.defaults)
-    address = f"http://{host}:{bound.getsockname()[1]}"
-    progress_console().print(f"{assumptions.router.label} before {len(urls)} engines at {address}; Ctrl-C ends it")
+    server = make_server(assumptions, urls, settings, operation, log)
+    address = f"{'http' if tls_key is None else 'https'}://{host}:{bound.getsockname()[1]}"
+    console = progress_console()
+    console.print(f"{assumptions.router.label} before {len(urls)} engines at {address}; Ctrl-C ends it")
+    if not operation.clients.all and host not in ("127.0.0.1", "::1", "localhost"):
+        console.print("there are no API keys: whoever reaches this address may use the engines (--clients)")
     try:
         server.run([bound])
     except KeyboardInterrupt:
-        raise Interrupted("requests in flight were given 30 s to end") from None
+        raise Interrupted(f"requests in flight were given {drain_s:g} s to end") from None
+    finally:
+        if log is not None:
+            log.close()

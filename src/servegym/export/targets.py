@@ -1,4 +1,4 @@
-"""Where an artifact goes: a file for servegym itself, and beside it what starts vLLM, Ray Serve or xLLM with it."""
+"""Where an artifact goes: a file for servegym itself, and beside it what starts an engine or Ray Serve with it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 import yaml
 
 from servegym import __version__
+from servegym.adapters.sglang.configuration import VERSION as SGLANG_VERSION
+from servegym.adapters.sglang.configuration import sglang_configuration
 from servegym.adapters.xllm.configuration import Configuration, xllm_configuration
 from servegym.adapters.xllm.flags import load_version, version_numbers
 from servegym.baselines.artifact import Artifact, save_artifact
@@ -79,6 +81,30 @@ def _to_vllm(artifact: Artifact, path: Path, version: str | None) -> Exported:
         )
     files = (save_artifact(artifact, path), write_text(script, text))
     return Exported(artifact, files, (f"sh {shlex.quote(str(script))} MODEL",), tuple(notes))
+
+
+def _to_sglang(artifact: Artifact, path: Path, version: str | None) -> Exported:
+    made = sglang_configuration(artifact)
+    script = path.with_suffix(".sglang.sh")
+    document = {
+        "target": "sglang",
+        "version": SGLANG_VERSION,
+        "policies": {role: policy.label for role, policy in artifact.policies.items()},
+        "arguments": made.arguments,
+        "priority_of_a_request": made.priority or None,
+        "not_told": list(made.not_told),
+        "provenance": dict(artifact.provenance),
+    }
+    text = (
+        "#!/bin/sh\n"
+        f"# SGLang {SGLANG_VERSION}, told what it can be of {_in_a_comment(artifact.label)}; servegym {__version__}.\n"
+        f"#     sh {_in_a_comment(script.name)} --model-path MODEL ...\n"
+        f'exec python -m sglang.launch_server "$@" {" ".join(made.arguments)}\n'
+    )
+    files = (write_text(path, _as_json(document)), write_text(script, text))
+    notes = [f"each request is to be sent with this priority: {made.priority}"] if made.priority else []
+    how = (f"sh {shlex.quote(str(script))} --model-path MODEL",)
+    return Exported(artifact, files, how, (*notes, *made.not_told))
 
 
 def _to_ray(artifact: Artifact, path: Path, version: str | None) -> Exported:
@@ -179,5 +205,6 @@ TARGETS: dict[str, Callable[[Artifact, Path, str | None], Exported]] = {
     "servegym": _to_servegym,
     "vllm": _to_vllm,
     "ray": _to_ray,
+    "sglang": _to_sglang,
     "xllm": _to_xllm,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import socket
 import threading
@@ -19,6 +20,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from servegym.adapters.routing.assumptions import Assumptions
+from servegym.adapters.routing.operation import Operation
+from servegym.adapters.routing.request_log import RequestLog
 from servegym.adapters.routing.request_terms import DEFAULTS
 from servegym.adapters.routing.server import listen, make_server
 from servegym.adapters.routing.settings import ProxySettings
@@ -203,13 +206,16 @@ QUICK = ProxySettings(
 @contextlib.contextmanager
 def proxied(
     urls: list[str], settings: ProxySettings = QUICK, policy: str = "min-load", defaults: Defaults | None = None,
-    kept_tokens: int | None = None,
+    kept_tokens: int | None = None, operation: Operation | None = None, log: RequestLog | None = None,
 ) -> Iterator[Served]:  # fmt: skip
     """A proxy before these, in a thread."""
-    assumptions = Assumptions.of(router(policy), None, None, "h100-llama3-8b")
-    live = assumptions.live(urls, kept_tokens)
+    assumptions = dataclasses.replace(
+        Assumptions.of(router(policy), None, None, "h100-llama3-8b"),
+        defaults=defaults or DEFAULTS,
+        kept_tokens=kept_tokens,
+    )
     bound = listen(settings)
-    server = make_server(live, urls, settings, defaults or DEFAULTS)
+    server = make_server(assumptions, urls, settings, operation, log)
     served = Served(None, server, bound)
     served.proxy = server.config.app.state.proxy  # type: ignore[union-attr]
     try:

@@ -99,9 +99,9 @@ def test_bodies_and_headers(engines: list[FakeEngine]) -> None:
 
 def test_models_health_metrics_and_what_there_is_not(engines: list[FakeEngine]) -> None:
     with proxied([engine.url for engine in engines]) as proxy:
-        get = {path: httpx.get(f"{proxy.url}{path}", trust_env=False) for path in ("/v1/models", "/health", "/metrics")}
+        get = {path: httpx.get(f"{proxy.url}{path}", trust_env=False) for path in ("/v1/models", "/ready", "/metrics")}
         assert get["/v1/models"].json()["data"] == [{"id": "fake"}]
-        assert get["/health"].json() == {"engines": {"0": "up", "1": "up"}}
+        assert get["/ready"].json() == {"engines": {"0": "up", "1": "up"}, "draining": False}
         assert "servegym_proxy_decision_seconds_bucket" in get["/metrics"].text
         assert httpx.get(f"{proxy.url}/v1/completions", trust_env=False).status_code == 405
         assert httpx.post(f"{proxy.url}/v1/embeddings", json={}, trust_env=False).json()["error"]["code"] == 404
@@ -219,7 +219,7 @@ def test_an_engine_without_a_connection_is_left_alone(engines: list[FakeEngine])
         for _ in range(4):
             assert stream(proxy.url)[0] == 200
         assert counted(proxy, "retries_total") == 1
-        assert httpx.get(f"{proxy.url}/health", trust_env=False).json()["engines"]["0"] == "down"
+        assert httpx.get(f"{proxy.url}/ready", trust_env=False).json()["engines"]["0"] == "down"
 
 
 def test_what_the_last_engine_said_is_passed_on_where_all_fail(engines: list[FakeEngine]) -> None:
@@ -296,7 +296,7 @@ def test_all_engines_down_and_up_again(engines: list[FakeEngine]) -> None:
     engines[0].mood = "refuse-health"
     settings = dataclasses.replace(QUICK, health_s=0.05, queue_s=0.2, longest_backoff_s=0.1)
     with proxied([engines[0].url], settings) as proxy:
-        until(lambda: httpx.get(f"{proxy.url}/health", trust_env=False).status_code == 503, "it is closed")
+        until(lambda: httpx.get(f"{proxy.url}/ready", trust_env=False).status_code == 503, "it is closed")
         refused = httpx.post(f"{proxy.url}/v1/completions", json={"prompt": "a"}, trust_env=False)
         assert refused.status_code == 503 and refused.headers["retry-after"] == "1"
         with ThreadPoolExecutor(1) as pool:  # one that waits is served as soon as there is an engine

@@ -1,0 +1,201 @@
+"""Who may use a proxy, and how much of it: API keys, and limits of each client."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import hmac
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from servegym.adapters.routing.refusals import Refused
+from servegym.errors import RoutingError
+
+KEY_VARIABLE = "SERVEGYM_API_KEY"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+LIMITS = ("requests_per_minute", "tokens_per_minute", "max_in_flight")
+KEYS = ("key", "key_env", "key_sha256")
+RIGHT = "clients: {NAME: {key | key_env | key_sha256: ..., " + ", ".join(f"{limit}: N" for limit in LIMITS) + "}}"
+BEARER = "bearer "
+
+
+class Bucket:
+    """A token bucket: room for a minute's worth, refilled at a steady pace.
+
+    It may be overdrawn: what an answer takes is known only when it is there, and is paid before the next request.
+    (Libraries of rate limits keep an entry for each unit, or count in fixed windows; neither fits tokens.)
+    """
+
+    def __init__(self, per_minute: float):
+        self._most = self._level = per_minute
+        self._at_s = 0.0
+
+    def wait_s(self, now_s: float, amount: float) -> float:
+        """Seconds until so much is there; of more than ever fits, until it is full."""
+        if math.isinf(self._most):
+            return 0.0
+        self._level = min(self._most, self._level + max(0.0, now_s - self._at_s) * self._most / 60)
+        self._at_s = max(now_s, self._at_s)
+        return max(0.0, min(amount, self._most) - self._level) * 60 / self._most
+
+    def take(self, amount: float) -> None:
+        self._level -= amount
+
+
+class Client:
+    """A client, what it may use, and what it uses. name: a label of the metrics, and of the log of requests."""
+
+    def __init__(
+        self,
+        name: str,
+        digest: bytes = b"",
+        requests_per_minute: float = math.inf,
+        tokens_per_minute: float = math.inf,
+        max_in_flight: float = math.inf,
+    ):
+        self.name, self.digest = name, digest
+        self.limits = (requests_per_minute, tokens_per_minute, max_in_flight)
+        self.in_flight = 0
+        self._requests, self._tokens = Bucket(requests_per_minute), Bucket(tokens_per_minute)
+
+    def admit(self, now_s: float, prompt_tokens: int) -> None:
+        """A request begins; `leave` ends it. Raises Refused (429) where it would be beyond a limit."""
+        most = self.limits[2]
+        if self.in_flight >= most:
+            raise _beyond(f"{most:g} requests at once", "concurrency", 1.0)
+        for bucket, amount, limit, what in (
+            (self._requests, 1, self.limits[0], "requests"),
+            (self._tokens, prompt_tokens, self.limits[1], "tokens"),
+        ):
+            wait_s = bucket.wait_s(now_s, amount)
+            if wait_s > 0:
+                raise _beyond(f"{limit:g} {what} a minute", what, wait_s)
+        self._requests.take(1)
+        self._tokens.take(prompt_tokens)
+        self.in_flight += 1
+
+    def spend(self, tokens: int) -> None:
+        """So many tokens of an answer have come."""
+        self._tokens.take(tokens)
+
+    def leave(self) -> None:
+        self.in_flight -= 1
+
+    def go_on_from(self, before: Client) -> None:
+        """With what this client has used under the same limits."""
+        self.in_flight = before.in_flight
+        if self.limits == before.limits:
+            self._requests, self._tokens = before._requests, before._tokens
+
+
+def _beyond(limit: str, what: str, wait_s: float) -> Refused:
+    wait = max(1, math.ceil(wait_s))
+    message = f"beyond this client's limit of {limit}; try again in {wait} s"
+    return Refused(429, message, what, wait, code="rate_limit_exceeded")
+
+
+class Clients:
+    """All that may use a proxy; none: anybody may, without limits."""
+
+    def __init__(self, clients: Iterable[Client] = ()):
+        self.all = list(clients)
+        self._anybody = Client("anybody")
+
+    @classmethod
+    def of(cls, path: str | Path | None, environment: Mapping[str, str] = os.environ) -> Clients:
+        """Those of a YAML file, and one more, "default", where SERVEGYM_API_KEY is set. Raises RoutingError."""
+        clients = [] if path is None else _of_file(Path(path), environment)
+        if key := environment.get(KEY_VARIABLE):
+            clients.append(Client("default", digest_of(key)))
+        for what in ("name", "digest"):
+            seen = [getattr(client, what) for client in clients]
+            if len(set(seen)) < len(seen):
+                raise RoutingError(f"{path}: two clients have the same {'name' if what == 'name' else 'key'}")
+        return cls(clients)
+
+    def of_key(self, authorization: str | None) -> Client:
+        """Whose key this is, the header's value. Raises Refused (401) where it is nobody's.
+
+        Digests are compared, with each client's in constant time, so that how long it takes says nothing of a key.
+        """
+        if not self.all:
+            return self._anybody
+        said = authorization or ""
+        key = said[len(BEARER) :].strip() if said.lower().startswith(BEARER) else ""
+        presented, found = digest_of(key), None
+        for client in self.all:
+            if hmac.compare_digest(client.digest, presented):
+                found = client
+        if found is None or not key:
+            message = "no API key was given: authorization: Bearer KEY" if not key else "this API key is not known"
+            raise Refused(401, message, "invalid_request_error", code="invalid_api_key")
+        return found
+
+    def replace(self, others: Clients) -> None:
+        """Have others' clients; who is in both goes on with what it has used."""
+        before = {client.name: client for client in self.all}
+        for client in others.all:
+            if client.name in before:
+                client.go_on_from(before[client.name])
+        self.all = others.all
+
+
+def digest_of(key: str) -> bytes:
+    return hashlib.sha256(key.encode(errors="surrogateescape")).digest()
+
+
+def _of_file(path: Path, environment: Mapping[str, str]) -> list[Client]:
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise RoutingError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
+    said = document.get("clients") if isinstance(document, dict) else None
+    if not isinstance(said, dict) or not said or set(document) != {"clients"}:
+        raise RoutingError(f"{path}: it should be {RIGHT}")
+    return [_client(f"{path}: client {name!r}", name, terms, environment) for name, terms in said.items()]
+
+
+def _client(where: str, name: Any, terms: Any, environment: Mapping[str, str]) -> Client:
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise RoutingError(f"{where}: a name is of letters, digits, '.', '_' and '-', at most 64")
+    if not isinstance(terms, dict) or set(terms) - {*KEYS, *LIMITS} or len(set(terms) & set(KEYS)) != 1:
+        raise RoutingError(f"{where}: it should have one of {', '.join(KEYS)}, and may have {', '.join(LIMITS)}")
+    kind = next(key for key in KEYS if key in terms)
+    text = terms[kind]
+    if kind == "key_env":
+        text = environment.get(str(text), "")
+        if not text:
+            raise RoutingError(f"{where}: the environment has no {terms[kind]}")
+    if not isinstance(text, str) or not text or (kind == "key_sha256" and not DIGEST.fullmatch(text)):
+        right = "64 hexadecimal digits" if kind == "key_sha256" else "a text in quotes"
+        raise RoutingError(f"{where}: {kind} should be {right}")
+    limits = {limit: terms[limit] for limit in LIMITS if limit in terms}
+    for limit, value in limits.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise RoutingError(f"{where}: {limit} is {value!r}; it should be a number above 0")
+    return Client(name, bytes.fromhex(text) if kind == "key_sha256" else digest_of(text), **limits)
+
+
+@dataclasses.dataclass(frozen=True)
+class AdminKey:
+    """The key of what changes a running proxy; without one nothing can."""
+
+    digest: bytes | None = None
+
+    @classmethod
+    def of(cls, key: str | None) -> AdminKey:
+        return cls(digest_of(key) if key else None)
+
+    def check(self, authorization: str | None) -> None:
+        """Raises Refused (401)."""
+        said = authorization or ""
+        key = said[len(BEARER) :].strip() if said.lower().startswith(BEARER) else ""
+        if self.digest is None or not hmac.compare_digest(self.digest, digest_of(key)):
+            raise Refused(401, "this takes the admin's key", "invalid_request_error", code="invalid_api_key")

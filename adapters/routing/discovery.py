@@ -1,0 +1,92 @@
+"""Where a proxy's engines are: named on the command line, in a file that is watched, or by a name of DNS."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from servegym.adapters.routing.settings import checked_url
+from servegym.errors import RoutingError
+
+LOG = logging.getLogger("servegym.proxy")
+MOST_ENGINES = 256
+
+
+class Source(Protocol):
+    """Something that says where engines are now."""
+
+    async def urls(self) -> list[str]:
+        """Raises RoutingError where it does not say."""
+        ...
+
+
+class FileSource:
+    """A file with an address a line; what follows a # is a remark."""
+
+    def __init__(self, path: Path):
+        self._path = path
+
+    async def urls(self) -> list[str]:
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise RoutingError(f"{self._path}: cannot be read: {error}") from None
+        lines = [line.partition("#")[0].strip() for line in text.splitlines()]
+        found = [checked_url(line) for line in lines if line]
+        if not found:
+            raise RoutingError(f"{self._path}: it names no engine")
+        return found
+
+
+class DnsSource:
+    """All addresses of a name, each an engine at the same port: a headless service of Kubernetes, say."""
+
+    def __init__(self, name: str):
+        url = checked_url(name if "://" in name else f"http://{name}")
+        self._scheme, _, rest = url.partition("://")
+        self._host, _, port = rest.rpartition(":")
+        if not self._host or not port.isdigit():
+            raise RoutingError(f"--backends-dns {name}: it should be NAME:PORT")
+        self._host, self._port = self._host.strip("[]"), int(port)
+
+    async def urls(self) -> list[str]:
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise RoutingError(f"{self._host}: no address: {error.strerror or error}") from None
+        addresses = sorted({str(where[0]) for *_, where in found})
+        return [
+            f"{self._scheme}://[{one}]:{self._port}" if ":" in one else f"{self._scheme}://{one}:{self._port}"
+            for one in addresses
+        ]
+
+
+async def urls_of(fixed: Sequence[str], sources: Sequence[Source]) -> list[str]:
+    """All engines there are, each once. Raises RoutingError."""
+    found = dict.fromkeys(fixed)
+    for source in sources:
+        found |= dict.fromkeys(await source.urls())
+    if len(found) > MOST_ENGINES:
+        raise RoutingError(f"there are {len(found)} engines; a proxy takes at most {MOST_ENGINES}")
+    return list(found)
+
+
+async def follow(
+    fixed: Sequence[str], sources: Sequence[Source], every_s: float, changed: Callable[[list[str]], None]
+) -> None:
+    """Look again and again; what cannot be read changes nothing, and is logged once."""
+    complaint = ""
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            changed(await urls_of(fixed, sources))
+            complaint = ""
+        except RoutingError as error:
+            if str(error) != complaint:
+                complaint = str(error)
+                LOG.warning("engines stay as they are: %s", complaint)

@@ -1,0 +1,57 @@
+"""A request on its way through a proxy, and the ways in which it does not arrive."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from servegym.adapters.routing.clients import Client
+from servegym.adapters.routing.request_log import Measured
+from servegym.adapters.routing.rows import RequestTerms
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+@dataclasses.dataclass
+class Job:
+    """A request on its way. measured: what has come of it. started: its client has been sent something.
+
+    waited_s: at the proxy. engine: the name of the one it was sent to last.
+    """
+
+    path: str
+    body: bytes
+    headers: list[tuple[bytes, bytes]]
+    streams: bool
+    asked: RequestTerms
+    chunks: list[int]
+    client: Client
+    measured: Measured
+    started: bool = False
+    waited_s: float = 0.0
+    engine: str = ""
+
+
+class Failure(Exception):
+    """An engine did not serve a request. answer: what it said instead; refused: there was no connection.
+
+    again: another engine may be tried, where nothing has been streamed.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        message: str,
+        status: int = 502,
+        answer: tuple[int, list[tuple[bytes, bytes]], bytes] | None = None,
+        again: bool = True,
+        counts: bool = True,
+    ):
+        super().__init__(message)
+        self.reason, self.message, self.status, self.answer = reason, message, status, answer
+        self.again, self.counts = again, counts
+
+
+class ClientGone(Exception):
+    """The client has closed its connection, or takes nothing of its answer."""

@@ -1,0 +1,96 @@
+"""What an operator decides about a proxy, and may change while it runs: clients, engines, the policy."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from servegym.adapters.routing.assumptions import Assumptions
+from servegym.adapters.routing.clients import AdminKey, Clients
+from servegym.adapters.routing.discovery import Source, follow
+from servegym.errors import RoutingError, ServegymError
+
+if TYPE_CHECKING:
+    from servegym.adapters.routing.proxy import Proxy
+
+LOG = logging.getLogger("servegym.proxy")
+ADMIN_VARIABLE, ENGINE_VARIABLE = "SERVEGYM_ADMIN_KEY", "SERVEGYM_ENGINE_KEY"
+
+
+@dataclasses.dataclass
+class Operation:
+    """clients: who may use it; clients_file: where that stands. admin: whose key changes the policy.
+
+    engine_headers: sent to engines in place of the client's authorization. urls, sources, look_s: where engines are,
+    and how often that is looked up. load: reads the policy anew. device: a latency profile, for a router by its name.
+    """
+
+    clients: Clients = dataclasses.field(default_factory=Clients)
+    clients_file: Path | None = None
+    admin: AdminKey = dataclasses.field(default_factory=AdminKey)
+    engine_headers: list[tuple[bytes, bytes]] = dataclasses.field(default_factory=list)
+    urls: Sequence[str] = ()
+    sources: Sequence[Source] = ()
+    look_s: float = 2.0
+    load: Callable[[], Assumptions] | None = None
+    device: str | None = None
+    kept_tokens: int | None = None
+
+    @classmethod
+    def of(cls, clients_file: Path | None, environment: Mapping[str, str] = os.environ, **more: Any) -> Operation:
+        """With keys from a file and from the environment. Raises RoutingError."""
+        engine_key = environment.get(ENGINE_VARIABLE)
+        headers = [(b"authorization", b"Bearer " + engine_key.encode())] if engine_key else []
+        clients, admin = Clients.of(clients_file, environment), AdminKey.of(environment.get(ADMIN_VARIABLE))
+        return cls(clients, clients_file, admin, headers, **more)
+
+    def works(self, proxy: Proxy) -> list[Coroutine[Any, Any, None]]:
+        """What goes on while the proxy runs."""
+        return [follow(self.urls, self.sources, self.look_s, proxy.set_engines)] if self.sources else []
+
+    async def reread(self, proxy: Proxy) -> None:
+        """Read policy and clients anew, and open the log again. What is wrong changes nothing, and is logged."""
+        try:
+            self.clients.replace(Clients.of(self.clients_file))
+        except ServegymError as error:
+            LOG.error("clients stay as they are: %s", error)
+        try:
+            if proxy.log is not None:
+                proxy.log.reopen()
+        except ServegymError as error:
+            LOG.error("the log of requests stays where it is: %s", error)
+        if self.load is not None:
+            try:
+                await proxy.reload(self.load)
+            except (ServegymError, ValueError):
+                return  # it has been logged
+
+    def policy_of(self, body: bytes) -> Assumptions:
+        """A policy as it is sent: an artifact, or {"router": NAME, "device": PROFILE}. Raises ServegymError."""
+        from servegym.baselines import registry
+
+        try:
+            document = json.loads(body)
+        except ValueError as error:
+            raise RoutingError(f"it is not JSON: {error}") from None
+        if (
+            isinstance(document, dict)
+            and set(document) <= {"router", "device"}
+            and isinstance(document.get("router"), str)
+        ):
+            device = document.get("device", self.device)
+            if not isinstance(device, str):
+                raise RoutingError('a router goes with a device: {"router": NAME, "device": PROFILE}')
+            assumptions = Assumptions.of(registry.router(document["router"]), None, None, device)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "policy.json"
+                path.write_bytes(body)
+                assumptions = Assumptions.of_artifact(path, self.device)
+        return dataclasses.replace(assumptions, kept_tokens=self.kept_tokens)

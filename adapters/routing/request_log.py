@@ -1,0 +1,91 @@
+"""A log of a proxy's requests: a line of JSON each, when it has ended. It is a trace; `servegym shadow` reads it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+from servegym.adapters.routing.rows import RequestTerms
+from servegym.errors import RoutingError
+
+LOG = logging.getLogger("servegym.proxy")
+
+
+class Measured:
+    """What came of one request, as the proxy saw it. Times are of the proxy's clock; first_s: of the first token."""
+
+    def __init__(self, arrived_s: float, asked: RequestTerms):
+        self.arrived_s, self.asked = arrived_s, asked
+        self.first_s: float | None = None
+        self.tokens = 0
+        self.in_time = 0
+
+    def token(self, now_s: float, count: int) -> None:
+        """So many tokens have come; each has its deadline (TTFT SLO + k TPOT SLOs, or the TTLT SLO)."""
+        asked, late_s = self.asked, now_s - self.arrived_s
+        if self.first_s is None:
+            self.first_s = now_s
+        if math.isfinite(asked.ttlt_slo_s):
+            in_time = count if late_s <= asked.ttlt_slo_s else 0
+        else:  # of tokens k = tokens .. tokens + count - 1, from 0: those with ttft + k tpot >= late_s
+            first = math.ceil(max(0.0, late_s - asked.ttft_slo_s) / asked.tpot_slo_s)
+            in_time = min(count, max(0, self.tokens + count - first))
+        self.tokens += count
+        self.in_time += in_time
+
+    def line(self, now_s: float, **more: Any) -> dict[str, Any]:
+        """As it is logged, but for when that was on the calendar's clock."""
+        asked = self.asked
+        return {
+            "prompt_tokens": asked.prompt_tokens,
+            "output_tokens": self.tokens,
+            "ttft_s": None if self.first_s is None else round(self.first_s - self.arrived_s, 6),
+            "e2e_s": round(now_s - self.arrived_s, 6),
+            "tokens_in_time": self.in_time,
+            "ttft_slo_s": asked.ttft_slo_s,
+            "tpot_slo_s": asked.tpot_slo_s,
+            "ttlt_slo_s": asked.ttlt_slo_s if math.isfinite(asked.ttlt_slo_s) else None,
+            "priority": asked.priority,
+            "weight": asked.weight,
+            "session": asked.session,
+        } | more
+
+
+class RequestLog:
+    """Appends to a file. Neither prompts nor answers nor keys are in it.
+
+    Raises RoutingError where the file cannot be opened. A line that cannot be written is lost, and that is logged.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._offset_s = time.time() - time.monotonic()
+        self._file = self._open()
+
+    def _open(self) -> TextIO:
+        try:
+            return self._path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise RoutingError(f"{self._path}: cannot be written: {error.strerror}") from None
+
+    def reopen(self) -> None:
+        """After the file has been moved away (logrotate)."""
+        fresh = self._open()
+        self.close()
+        self._file = fresh
+
+    def write(self, arrived_monotonic_s: float, line: dict[str, Any]) -> None:
+        """arrival_s is seconds since 1970."""
+        document = {"arrival_s": round(arrived_monotonic_s + self._offset_s, 6)} | line
+        try:
+            self._file.write(json.dumps(document, separators=(",", ":")) + "\n")
+            self._file.flush()
+        except (OSError, ValueError) as error:
+            LOG.warning("%s: a request was not logged: %s", self._path, error)
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,143 @@
+"""A scheduler as SGLang's options, and as the priority that each request is sent with.
+
+SGLang orders the requests that wait, by one whole number of each that does not change, then by their arrival; decodes
+always run. So what is told is a policy whose order of prefills is fixed when a request comes. Options are those of
+0.5.23 (arg_groups/fields/schedule.py), the rules those of managers/schedule_policy.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from servegym.baselines.artifact.artifact import Artifact
+from servegym.baselines.learned.derived import LearnedPolicy
+from servegym.errors import ExportError
+from servegym.simulator.policies import Fact, Policy
+
+VERSION = "0.5.23"
+Value = bool | int | str
+BY_PRIORITY: dict[str, Value] = {
+    "enable-priority-scheduling": True,
+    "schedule-low-priority-values-first": True,
+    "disable-priority-preemption": True,  # else whoever differs by more than 10 evicts; none of these policies does
+}
+PREFIXES = (
+    "SGLang keeps prefixes in a radix tree unless --disable-radix-cache is given; the artifact's policy was not told"
+)
+ONE_CHUNKED = (
+    "a prompt that is cut goes on before all others until it is done: one that is more urgent waits for its last chunk"
+)
+CONSERVATIVE = (
+    "a request is admitted where an estimate of what all will need fits (--schedule-conservativeness), and where that "
+    "was wrong decodes are retracted: here memory is taken as it is needed"
+)
+WHOLE = (
+    "a prompt longer than max-prefill-tokens runs alone, as here; the bound is never below the model's context length"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """How a scheduler is told. mixed: prefill chunks run with decodes, within one budget.
+
+    priority: the field of a request, from its arrival (seconds since 1970), prompt tokens, TTFT SLO in s, and its
+    own priority; None: its order of arrival is enough. formula: the same in words.
+    """
+
+    mixed: bool
+    priority: Callable[[float, int, float, int], int] | None = None
+    formula: str = ""
+
+
+def _deadline_ms(arrival_s: float, prompt_tokens: int, ttft_slo_s: float, priority: int) -> int:
+    return math.ceil(1000 * (arrival_s + ttft_slo_s))
+
+
+def _prompt(arrival_s: float, prompt_tokens: int, ttft_slo_s: float, priority: int) -> int:
+    return prompt_tokens
+
+
+def _own(arrival_s: float, prompt_tokens: int, ttft_slo_s: float, priority: int) -> int:
+    return priority
+
+
+RULES = {
+    "vllm-v1": Rule(True),
+    "vllm-fcfs": Rule(False),
+    "sarathi-fcfs": Rule(True),
+    "sarathi-priority": Rule(True, _own, "the request's own priority (lower is more important)"),
+    "sarathi-edf": Rule(
+        True, _deadline_ms, "1000 x (time of arrival + TTFT SLO, or TTLT SLO), in ms since 1970, rounded up"
+    ),
+    "sarathi-sjf": Rule(True, _prompt, "its number of prompt tokens"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+    """options: of `sglang.launch_server`, by name, without dashes in front. priority: a rule for the `priority` of each
+    request, in words; "": none is needed. not_told: what SGLang does otherwise."""
+
+    options: Mapping[str, Value]
+    priority: str
+    not_told: tuple[str, ...]
+
+    @property
+    def arguments(self) -> list[str]:
+        """The options as arguments of the command line."""
+        arguments = []
+        for name, value in self.options.items():
+            if value is not False:
+                arguments += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+        return arguments
+
+
+def rule_of(policy: Policy) -> Rule:
+    """Raises ExportError for a scheduler that SGLang cannot be told."""
+    if isinstance(policy, LearnedPolicy):
+        raise ExportError(f"{policy.label}: a learned policy; SGLang runs no networks, and takes {', '.join(RULES)}")
+    if policy.name not in RULES:
+        raise ExportError(
+            f"{policy.label}: SGLang orders by a number that is fixed when a request comes; it takes {', '.join(RULES)}"
+        )
+    if policy.name == "vllm-v1" and policy.chosen()["policy"] == "priority":
+        return Rule(True, _own, "the request's own priority (lower is more important)")
+    return RULES[policy.name]
+
+
+def sglang_configuration(artifact: Artifact) -> Configuration:
+    """The configuration for an artifact's scheduler.
+
+    Raises ExportError where there is none, or SGLang cannot be told of it, or its token budget is not known.
+    """
+    policy = artifact.scheduler
+    if policy is None:
+        raise ExportError(f"{artifact.label}: SGLang takes a scheduler, and there is none in it")
+    rule, values = rule_of(policy), policy.chosen()
+    budget = values["token_budget"]
+    if isinstance(budget, Fact):
+        raise ExportError(
+            f"{policy.label}: its token_budget is measured on a device; set it: {policy.name}:token_budget=N"
+        )
+    options: dict[str, Value] = {"schedule-policy": "fcfs", "max-running-requests": int(str(values["max_sequences"]))}
+    if rule.mixed:
+        options |= {"chunked-prefill-size": int(budget), "enable-mixed-chunk": True}
+    else:
+        options |= {"chunked-prefill-size": -1, "max-prefill-tokens": int(budget)}
+    not_told = [CONSERVATIVE, PREFIXES, ONE_CHUNKED if rule.mixed else WHOLE]
+    if rule.priority is not None:
+        options |= BY_PRIORITY
+    if policy.name == "vllm-v1" and rule.priority is not None:
+        options["retraction-policy"] = "priority"
+    return Configuration(options, rule.formula, tuple(not_told + _other_parts(artifact, values)))
+
+
+def _other_parts(artifact: Artifact, values: Mapping[str, Any]) -> list[str]:
+    notes = [f"{policy.label} ({role}): SGLang's engine does not run it" for role, policy in artifact.policies.items()
+             if role != "scheduler"]  # fmt: skip
+    if values.get("watermark"):
+        notes.append(f"watermark={values['watermark']}: there is no such option")
+    return notes

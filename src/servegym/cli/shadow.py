@@ -1,0 +1,277 @@
+"""`servegym shadow`: what another policy would have gained; `servegym switch`: have a proxy run it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json as json_text
+import os
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from servegym.cli import options
+from servegym.cli.output import console_for, new_table, number, write_json
+from servegym.errors import ServegymError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from servegym.evaluation.shadow.estimating import Shadow
+
+EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym shadow requests.jsonl --device h100-llama3-8b --router gorouting --router kv-aware
+
+servegym shadow requests.jsonl --device h100-llama3-8b --scheduler slide-batching --last 3600 --every 600
+"""
+SWITCH_EXAMPLES = """\
+[bold]Examples[/bold]
+
+SERVEGYM_ADMIN_KEY=... servegym switch http://127.0.0.1:8000 --policy policy.json
+
+SERVEGYM_ADMIN_KEY=... servegym switch http://127.0.0.1:8000 --router gorouting --device h100-llama3-8b
+"""
+ADMIN_VARIABLE = "SERVEGYM_ADMIN_KEY"
+SWITCH_TIMEOUT_S = 300.0  # a policy is compiled the first time
+
+
+def shadow(
+    log: Annotated[
+        Path, typer.Argument(metavar="LOG", help="What servegym proxy --request-log has written.", show_default=False)
+    ],
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="PROFILE", help="What serves, about; it is fitted to the log.", rich_help_panel=options.WHAT
+        ),
+    ] = ...,  # type: ignore[assignment]
+    router: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar=options.SCHEDULER_METAVAR, help="Another router. Repeatable.", rich_help_panel=options.WHAT
+        ),
+    ] = None,
+    scheduler: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar=options.SCHEDULER_METAVAR,
+            help="Another scheduler of the engines. Repeatable.",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = None,
+    running_scheduler: Annotated[
+        str,
+        typer.Option(metavar=options.SCHEDULER_METAVAR, help="The engines' own.", rich_help_panel=options.ON_WHAT),
+    ] = "vllm-v1",
+    running_router: Annotated[
+        str | None,
+        typer.Option(
+            metavar=options.SCHEDULER_METAVAR,
+            help="The router that ran.",
+            show_default="the log's",
+            rich_help_panel=options.ON_WHAT,
+        ),
+    ] = None,
+    engines: Annotated[
+        int | None, typer.Option(min=1, metavar="N", show_default="the log's", rich_help_panel=options.ON_WHAT)
+    ] = None,
+    kv_blocks: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Of an engine's KV memory.",
+            show_default="the profile's",
+            rich_help_panel=options.ON_WHAT,
+        ),
+    ] = None,
+    max_sequences: Annotated[
+        int, typer.Option(min=1, metavar="N", help="max_num_seqs of the engines.", rich_help_panel=options.ON_WHAT)
+    ] = 256,
+    batch_tokens: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="N", help="max_num_batched_tokens of the engines.", rich_help_panel=options.ON_WHAT
+        ),
+    ] = 2048,
+    last_s: Annotated[
+        float | None,
+        typer.Option(
+            "--last",
+            min=1.0,
+            metavar="SECONDS",
+            help="Only requests that came so late.",
+            rich_help_panel=options.ON_WHAT,
+        ),
+    ] = None,
+    every_s: Annotated[
+        float | None,
+        typer.Option(
+            "--every",
+            min=1.0,
+            metavar="SECONDS",
+            help="Follow the log: once more after so long, until Ctrl-C.",
+            rich_help_panel=options.ON_WHAT,
+        ),
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="NAME.json",
+            help="Write the profile as it was fitted.",
+            callback=options.file_to_write,
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = None,
+    json: options.Json = None,
+) -> None:
+    """Say what another router or scheduler would have gained on the requests that a proxy has served.
+
+    The first half of them calibrates the profile, the second is simulated: under the policy that runs, to see how far
+    off that is, and under the others. Nothing is sent to the proxy or to its engines.
+    """
+    from servegym.evaluation.shadow.estimating import Candidate
+    from servegym.evaluation.shadow.estimating import shadow as shadow_of
+    from servegym.evaluation.shadow.served import read_served
+    from servegym.latency_models.profile import load_profile
+
+    if not router and not scheduler:
+        raise ServegymError("name at least one policy to compare with: --router NAME, or --scheduler NAME")
+    if every_s is not None and json is not None:
+        raise ServegymError("--every goes on and on, and --json is one document; leave one of them out")
+    base = load_profile(device)
+    candidates = [Candidate(router=one) for one in router or []] + [Candidate(one) for one in scheduler or []]
+    console = console_for(json)
+    while True:
+        served = read_served(
+            log, running_scheduler, engines, running_router, last_s, max_sequences, batch_tokens, kv_blocks
+        )
+        if router and served.run.engines == 1:
+            raise ServegymError(f"{log}: there was one engine, so no router decides anything; try --scheduler")
+        found = shadow_of(served, base, candidates)
+        console.print(table_of(found))
+        console.print(_said(found, served.left_out), soft_wrap=True)
+        if profile is not None:
+            _save(profile, device, served.run, found)
+            console.print(f"written: {profile}", soft_wrap=True)
+        if json is not None:
+            write_json(dataclasses.asdict(found) | {"left_out": served.left_out}, json)
+        if every_s is None:
+            return
+        time.sleep(every_s)
+
+
+def table_of(found: Shadow) -> Table:
+    """TDG ratios and mean latencies, and differences to what runs with their 95 % intervals."""
+    table = new_table(f"{found.requests} requests", "TDG ratio", "difference", "95 %", "TTFT, ms", "TPOT, ms")
+    for one in (found.measured, found.simulated, *found.others):
+        itself = one in (found.measured, found.simulated)
+        low, high = number(one.against.low, 4), number(one.against.high, 4)
+        table.add_row(
+            one.label,
+            number(one.tdg, 4),
+            "" if itself else f"{one.against.mean:+.4f}",
+            "" if itself else f"{low} to {high}",
+            number(1e3 * one.ttft_s, 1),
+            number(1e3 * one.tpot_s, 2),
+        )
+    return table
+
+
+def _said(found: Shadow, left_out: dict[str, int]) -> str:
+    terms, error = found.terms, found.error
+    lines = [
+        f"fitted to the first half: batches times {terms.factor:.4g}, {1e3 * terms.step_cpu_s:.3g} ms of CPU a step, "
+        f"{1e3 * terms.client_s:.3g} ms before the queue",
+        f"the simulation of what ran is {error.mean:+.4f} ({error.low:+.4f} to {error.high:+.4f}) off in the second",
+    ]
+    best = max(found.others, key=lambda one: one.against.mean)
+    if best.beyond_error and best.against.mean > 0:
+        lines.append(f"{best.label} would have gained more, by more than the simulation is off")
+    else:
+        lines.append("nobody would have gained more by more than the simulation is off: leave it as it is")
+    if left_out:
+        lines.append(f"not simulated: {', '.join(f'{count} {name}' for name, count in left_out.items())}")
+    return "\n".join(lines)
+
+
+def _save(path: Path, device: str, run: object, found: Shadow) -> None:
+    from servegym.evaluation.measured.fitted_profile import fitted_document
+    from servegym.evaluation.measured.runs import Run
+    from servegym.evaluation.shadow.estimating import NOTHING_BESIDE
+    from servegym.latency_models.documents import to_text
+    from servegym.latency_models.profile import ESTIMATOR, load_profile, profile_document
+
+    assert isinstance(run, Run)
+    base = load_profile(device)
+    document = fitted_document(
+        path.stem, profile_document(device.partition(ESTIMATOR)[0]), base, found.terms, [(run, base, NOTHING_BESIDE)],
+        f"servegym shadow {run.name} --device {device}",
+    )  # fmt: skip
+    path.write_text(to_text(document), encoding="utf-8")
+
+
+def switch(
+    proxy: Annotated[str, typer.Argument(metavar="URL", help="Of a servegym proxy.", show_default=False)],
+    policy: Annotated[
+        Path | None,
+        typer.Option(metavar="ARTIFACT", help="A policy's file, with a router.", rich_help_panel=options.WHAT),
+    ] = None,
+    router: Annotated[
+        str | None,
+        typer.Option(metavar=options.SCHEDULER_METAVAR, help="A router by its name.", rich_help_panel=options.WHAT),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROFILE", help="With --router.", show_default="the proxy's", rich_help_panel=options.WHAT
+        ),
+    ] = None,
+    json: options.Json = None,
+) -> None:
+    """Have a running proxy route by another policy. Requests under way stay where they are.
+
+    The proxy's admin key is read from SERVEGYM_ADMIN_KEY. A policy that cannot be used changes nothing, and it is said
+    why.
+    """
+    if (policy is None) == (router is None):
+        raise ServegymError("say which policy: --policy ARTIFACT, or --router NAME")
+    key = os.environ.get(ADMIN_VARIABLE)
+    if not key:
+        raise ServegymError(f"{ADMIN_VARIABLE} is not set: a proxy takes policies from its admin only")
+    if policy is not None:
+        try:
+            body = policy.read_bytes()
+        except OSError as error:
+            raise ServegymError(f"{policy}: cannot be read: {error.strerror}") from None
+    else:
+        body = json_text.dumps({"router": router} | ({"device": device} if device else {})).encode()
+    label = _put(proxy.rstrip("/") + "/admin/policy", body, key)
+    console_for(json).print(f"the proxy routes by {label}", soft_wrap=True)
+    if json is not None:
+        write_json({"router": label}, json)
+
+
+def _put(url: str, body: bytes, key: str) -> str:
+    """The label of the policy that runs then. Raises ServegymError."""
+    headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+    try:
+        request = urllib.request.Request(url, body, headers, method="PUT")
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=SWITCH_TIMEOUT_S) as answer:
+            return str(json_text.load(answer)["router"])
+    except urllib.error.HTTPError as error:
+        text = error.read().decode(errors="replace")
+        try:
+            message = json_text.loads(text)["error"]["message"]
+        except (ValueError, LookupError, TypeError):
+            message = f"HTTP {error.code}"
+        hint = " (was it started with SERVEGYM_ADMIN_KEY?)" if error.code == 404 else ""
+        raise ServegymError(f"{url}: {message}{hint}") from None
+    except (OSError, ValueError, LookupError) as error:
+        raise ServegymError(f"{url}: {getattr(error, 'reason', error)}") from None

@@ -1,0 +1,64 @@
+"""`servegym shadow` and `servegym switch`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.adapters.routing.fakes import proxied
+from tests.evaluation.shadow.test_shadow import DEVICE, simulated_tdg, written
+
+from servegym.adapters.routing.clients import AdminKey
+from servegym.adapters.routing.operation import Operation
+from servegym.latency_models.profile import load_profile
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("log"), simulated_tdg("round-robin")[1])
+
+
+def test_what_it_says(servegym: Callable[..., Any], log: Path, tmp_path: Path) -> None:
+    profile = tmp_path / "mine.json"
+    more = ("--router", "min-load", "--scheduler", "edf", "--json", "-", "--profile", str(profile))
+    done = servegym("shadow", str(log), "--device", DEVICE, *more)
+    assert done.status == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert [one["label"] for one in document["others"]] == ["min-load", "edf"]
+    assert "round-robin, measured" in done.stderr and "off in the second" in done.stderr
+    assert load_profile(profile).device.coefficients.sum() > load_profile(DEVICE).device.coefficients.sum()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("nope.jsonl", "--device", DEVICE, "--router", "min-load"), "nope.jsonl"),
+        (("nope.jsonl", "--device", "nope", "--router", "min-load"), "nope"),
+        (("nope.jsonl", "--device", DEVICE), "--router NAME, or --scheduler NAME"),
+        (("nope.jsonl", "--device", DEVICE, "--router", "x", "--every", "5", "--json", "-"), "leave one of them out"),
+    ],
+)
+def test_wrong_input(servegym: Callable[..., Any], arguments: tuple[str, ...], word: str) -> None:
+    ended = servegym("shadow", *arguments)
+    assert (ended.status, ended.stdout) == (2, "") and word in ended.stderr and len(ended.stderr.splitlines()) == 1
+
+
+def test_a_proxy_is_switched(servegym: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    operation = Operation(admin=AdminKey.of("admin"), device="h100-llama3-8b")
+    with proxied(["http://127.0.0.1:9"], operation=operation) as proxy:
+        assert "SERVEGYM_ADMIN_KEY is not set" in servegym("switch", proxy.url, "--router", "round-robin").stderr
+        monkeypatch.setenv("SERVEGYM_ADMIN_KEY", "admin")
+        done = servegym("switch", proxy.url, "--router", "round-robin")
+        assert done.status == 0 and "round-robin" in done.stdout
+        assert proxy.proxy.router.policy.label == "round-robin"
+        for arguments, word in (
+            ((proxy.url, "--router", "nope"), "the policy stays round-robin"),
+            ((proxy.url,), "--policy ARTIFACT"),
+            ((proxy.url, "--policy", "nope.json"), "nope.json"),
+            (("http://127.0.0.1:9", "--router", "min-load"), "127.0.0.1:9"),
+        ):
+            ended = servegym("switch", *arguments)
+            assert ended.status == 2 and word in ended.stderr and len(ended.stderr.splitlines()) == 1
+        monkeypatch.setenv("SERVEGYM_ADMIN_KEY", "wrong")
+        assert "admin" in servegym("switch", proxy.url, "--router", "min-load").stderr

@@ -1,0 +1,120 @@
+"""What shadow says of logs whose truth is known: they are simulated on a device that it is not told of."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from servegym.baselines.registry import router, scheduler
+from servegym.errors import WorkloadError
+from servegym.evaluation.shadow.estimating import GAIN, Candidate, Shadow, shadow
+from servegym.evaluation.shadow.served import read_served
+from servegym.latency_models.profile import load_profile
+from servegym.simulator.front_end import FrontEnd
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.workload import Workload
+
+DEVICE = "a100-llama3-8b"
+FACTOR, CLIENT_S = 1.3, 0.02
+REQUESTS, RATE = 400, 7.0
+
+
+def simulated_tdg(policy: str) -> tuple[float, list[dict[str, object]]]:
+    """TDG ratio of the second half under a router, and the log that a proxy would have written."""
+    profile, rng = load_profile(DEVICE), np.random.default_rng(1)
+    columns = {
+        "arrival_s": np.cumsum(rng.exponential(1 / RATE, REQUESTS)),
+        "prompt_tokens": rng.integers(50, 3000, REQUESTS),
+        "output_tokens": rng.integers(20, 300, REQUESTS),
+        "ttft_slo_s": 1.0,
+        "tpot_slo_s": 0.05,
+    }
+    workload = Workload.from_columns(columns)
+    deployment = dataclasses.replace(profile.deployment(2), device=profile.device.times(FACTOR))
+    vllm = scheduler("vllm-v1").with_settings(token_budget=2048, max_sequences=256)
+    scenario = Scenario(workload, deployment, vllm, GAIN, router=router(policy), front_end=FrontEnd(request_s=CLIENT_S))
+    table = Simulation(scenario).run().requests
+    half = table[len(table) // 2 :]
+    rows = [
+        {
+            "arrival_s": 1e9 + one.arrival_s, "prompt_tokens": one.prompt_tokens, "output_tokens": one.output_tokens,
+            "ttft_s": one.ttft_s, "e2e_s": one.ttlt_s, "tokens_in_time": one.on_time_tokens, "outcome": "finished",
+            "ttft_slo_s": 1.0, "tpot_slo_s": 0.05, "ttlt_slo_s": None, "router": policy, "engine": "0", "engines": 2,
+        }
+        for one in table.itertuples()
+    ]  # fmt: skip
+    return float(half["gain"].sum() / half["ideal_gain"].sum()), rows
+
+
+def written(folder: Path, rows: list[dict[str, object]], more: str = "") -> Path:
+    path = folder / "requests.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + more)
+    return path
+
+
+@pytest.fixture(scope="module")
+def truth() -> dict[str, tuple[float, list[dict[str, object]]]]:
+    return {policy: simulated_tdg(policy) for policy in ("round-robin", "min-load")}
+
+
+@pytest.fixture(scope="module")
+def found(truth: dict[str, tuple[float, list[dict[str, object]]]], tmp_path_factory: pytest.TempPathFactory) -> Shadow:
+    path = written(tmp_path_factory.mktemp("log"), truth["round-robin"][1])
+    candidates = [Candidate(router="min-load"), Candidate(router="round-robin")]
+    return shadow(read_served(path), load_profile(DEVICE), candidates)
+
+
+def test_the_profile_is_found(found: Shadow) -> None:
+    assert found.terms.factor == pytest.approx(FACTOR, rel=0.05)
+    assert found.terms.client_s == pytest.approx(CLIENT_S, abs=0.015)
+
+
+def test_what_ran_is_simulated_as_it_was(
+    found: Shadow, truth: dict[str, tuple[float, list[dict[str, object]]]]
+) -> None:
+    assert found.measured.tdg == pytest.approx(truth["round-robin"][0], abs=1e-6)
+    assert found.simulated.tdg == pytest.approx(found.measured.tdg, abs=0.02)
+    assert found.simulated.ttft_s == pytest.approx(found.measured.ttft_s, rel=0.1)
+    assert found.simulated.tpot_s == pytest.approx(found.measured.tpot_s, rel=0.05)
+
+
+def test_what_another_gains_is_within_its_interval(
+    found: Shadow, truth: dict[str, tuple[float, list[dict[str, object]]]]
+) -> None:
+    other, itself = found.others
+    gained = truth["min-load"][0] - truth["round-robin"][0]
+    assert gained > 0.01, "else this test says nothing"
+    assert other.against.low - 0.02 < gained < other.against.high + 0.02
+    assert itself.against.mean == 0 and not itself.beyond_error
+
+
+def test_only_what_came_since_the_last_change_counts(
+    truth: dict[str, tuple[float, list[dict[str, object]]]], tmp_path: Path
+) -> None:
+    rows = [dict(row, router="gorouting") for row in truth["round-robin"][1][:100]] + truth["round-robin"][1][100:]
+    rows[150] = dict(rows[150], outcome="client-gone")
+    served = read_served(written(tmp_path, rows, '{"arrival_s": 5'))
+    assert (len(served.run.requests), served.left_out, served.run.router) == (299, {"client-gone": 1}, "round-robin")
+    assert served.run.requests["arrival_s"].iloc[0] == 0 and served.run.engines == 2
+    last = read_served(written(tmp_path, rows), last_s=20.0)
+    assert 100 < len(last.run.requests) < 250
+    assert read_served(written(tmp_path, rows), engines=3, router="min-load").run.engines == 3
+
+
+def test_logs_that_are_none(tmp_path: Path, truth: dict[str, tuple[float, list[dict[str, object]]]]) -> None:
+    for text, word in (
+        ("x\n", "line 1 is no JSON"),
+        ('{"a": 1}\n', "arrival_s is missing"),
+        ("", "arrival_s is missing"),
+    ):
+        path = tmp_path / "log"
+        path.write_text(text)
+        with pytest.raises(WorkloadError, match=word):
+            read_served(path)
+    with pytest.raises(WorkloadError, match="39 requests have finished"):
+        read_served(written(tmp_path, truth["round-robin"][1][:39]))
+    with pytest.raises(WorkloadError, match="cannot be read"):
+        read_served(tmp_path / "nope")
