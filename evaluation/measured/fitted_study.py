@@ -79,7 +79,7 @@ when the fit was made robust: one run with a long queue (Llama-2-70B, general) h
 longer.
 """
 READING = """**One run of the same model is enough** for the goal. What is left are the runs in which clients gave up,
-and the one that waits in a queue. With runs of other models it is missed, by 0.3 points of TTFT and 1.6 of E2E. The
+and the one that waits in a queue. With runs of other models it is missed, by 0.2 points of TTFT and 1.6 of E2E. The
 tables below say why. The client's side is about the same for all of them, 6 to 8 ms. Batch times are not: those of
 Llama-2-70B are longer than its tables say, and what mends them makes Llama-2-7B's, which were right, 5 % too long; at
 its loads E2E grows by up to three times that.
