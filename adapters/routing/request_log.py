@@ -64,6 +64,7 @@ class RequestLog:
     def __init__(self, path: Path):
         self._path = path
         self._offset_s = time.time() - time.monotonic()
+        self._start_s = _start_of(path)
         self._file = self._open()
 
     def _open(self) -> TextIO:
@@ -79,8 +80,9 @@ class RequestLog:
         self._file = fresh
 
     def write(self, arrived_monotonic_s: float, line: dict[str, Any]) -> None:
-        """arrival_s is seconds since 1970."""
-        document = {"arrival_s": round(arrived_monotonic_s + self._offset_s, 6)} | line
+        """at_s is seconds since 1970, arrival_s since the start of the log, which goes on where there is one."""
+        at_s = arrived_monotonic_s + self._offset_s
+        document = {"arrival_s": round(at_s - self._start_s, 6), "at_s": round(at_s, 6)} | line
         try:
             self._file.write(json.dumps(document, separators=(",", ":")) + "\n")
             self._file.flush()
@@ -89,3 +91,13 @@ class RequestLog:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _start_of(path: Path) -> float:
+    """When the log of a file began, as its first line says; now, where there is none."""
+    try:
+        with path.open(encoding="utf-8") as there:
+            first = json.loads(there.readline())
+        return float(first["at_s"] - first["arrival_s"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return time.time()

@@ -212,7 +212,7 @@ def used_s(pid: int | None) -> float:
     if pid is None:
         return 0.0
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return sum(cpu_s(int(one)) for one in [pid, *children])
+    return cpu_s(pid) + sum(cpu_s(int(child)) for child in children)
 
 
 async def _listens(port: int) -> None:

@@ -27,6 +27,7 @@ from servegym.baselines.artifact import Artifact, save_artifact
 from servegym.baselines.registry import router
 from servegym.errors import RoutingError
 from servegym.latency_models.profile import load_profile
+from servegym.traces.readers import read_trace
 from tests.adapters.routing.fakes import LONGEST_S, QUICK, TOKENS, FakeEngine, Served, proxied, stream, until, words
 from tests.adapters.routing.test_proxy import ALL, counted, idle
 
@@ -277,7 +278,12 @@ def test_requests_are_logged(engines: list[FakeEngine], tmp_path: Path) -> None:
         until(lambda: len((tmp_path / "requests.jsonl").read_text().splitlines()) == 2, "both are logged")
     log.close()
     one, two = (json.loads(line) for line in (tmp_path / "requests.jsonl").read_text().splitlines())
-    assert began_s - 1 < one["arrival_s"] < time.time()
+    assert began_s - 1 < one["at_s"] < time.time() and 0 <= one["arrival_s"] < 60
+    later = RequestLog(tmp_path / "requests.jsonl")  # a proxy that is started again goes on with it
+    later.write(time.monotonic(), {name: one[name] for name in one if name not in ("arrival_s", "at_s")})
+    later.close()
+    assert json.loads((tmp_path / "requests.jsonl").read_text().splitlines()[2])["arrival_s"] > one["arrival_s"]
+    assert len(read_trace(tmp_path / "requests.jsonl").prompt_tokens) == 3, "it is a trace"
     assert (one["output_tokens"], one["tokens_in_time"], one["outcome"], one["priority"]) == (
         TOKENS,
         TOKENS,
