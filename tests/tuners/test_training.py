@@ -33,7 +33,17 @@ from servegym.tuners.training import train
 from servegym.tuners.validation import Judge
 from tests.tuners.tiny import CASES, PPO, SCENARIOS, tiny
 
-ROWS = {"steps", "minutes", "policy", "base", "difference", "half_width", "is_best"}
+ROWS = {
+    "steps",
+    "minutes",
+    "policy",
+    "base",
+    "difference",
+    "half_width",
+    "is_best",
+    "attainment",
+    "attainment_difference",
+}
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
