@@ -15,6 +15,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
 from servegym.baselines.learned.artifact import load
+from servegym.envs.sb3 import Sb3VecEnv
 from servegym.errors import TrainingError
 from servegym.tuners.actors import ACTIVATIONS, CompilablePolicy, MaskableCompilablePolicy, load_network
 from servegym.tuners.discounting import Timed, TimedMaskableRolloutBuffer, TimedRolloutBuffer
@@ -74,6 +75,7 @@ def with_clock(model: BaseAlgorithm, env: VecEnv) -> BaseAlgorithm:
     """The model, whose rollouts are timed by the environment where they are discounted over time."""
     buffer = getattr(model, "rollout_buffer", None)
     if isinstance(buffer, Timed):
+        assert isinstance(env, Sb3VecEnv)
         buffer.clock = env
     return model
 

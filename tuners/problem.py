@@ -37,9 +37,9 @@ class Problem:
     @property
     def trained_on(self) -> dict[str, Any]:
         """What an evaluation has to know so as to judge on something else: traces, devices, loads, seeds."""
-        parts = [SPLITS[name] for name in ("train", "validation")]
+        first, last = SPLITS["train"].start, SPLITS["validation"].stop - 1  # validation chose the policy
         return {f"{name}s": listed_json(self.source[name]) for name in ("trace", "device", "load")} | {
-            "seeds": [{"first": seeds.start, "last": seeds.stop - 1} for seeds in parts]
+            "seeds": [{"first": first, "last": last}]
         }
 
 

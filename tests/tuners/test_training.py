@@ -33,7 +33,17 @@ from servegym.tuners.training import train
 from servegym.tuners.validation import Judge
 from tests.tuners.tiny import CASES, PPO, SCENARIOS, tiny
 
-ROWS = {"steps", "minutes", "policy", "base", "difference", "half_width", "is_best"}
+ROWS = {
+    "steps",
+    "minutes",
+    "policy",
+    "base",
+    "difference",
+    "half_width",
+    "is_best",
+    "attainment",
+    "attainment_difference",
+}
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
@@ -190,7 +200,7 @@ def test_it_starts_from_a_policy(tmp_path: Path) -> None:
     network = Network.random(problem.shape, np.random.default_rng(0))
     save(problem.head.policy(network), tmp_path / "first.json", {})
     train(tiny("maskable-ppo-cluster-routing", start=str(tmp_path / "first.json")), tmp_path / "run")
-    judge = Judge(problem.head, problem.source, problem.config.validation)
+    judge = Judge(problem.head, problem.validation_source, problem.config.validation)
     verdict = judge.judge(problem.head.policy(network))
     assert rows_of(tmp_path / "run")[0]["policy"] == pytest.approx(verdict.policy, abs=1e-6)
     assert abs(verdict.difference) > 1e-3
