@@ -97,28 +97,23 @@ def rollouts(agent: Agent, envs: gym.vector.VectorEnv, settings: Settings) -> It
     """Play on, `rollout` steps at a time, for as long as somebody asks."""
     observation = tensor(envs.reset(seed=settings.seed)[0])
     while True:
-        seen, actions, log_probs, values, rewards, ends = ([] for _ in range(6))
+        columns: list[list[torch.Tensor]] = [[] for _ in range(6)]
         for _ in range(settings.rollout):
             with torch.no_grad():
                 distribution, value = agent.distribution(observation), agent.values(observation)
                 action = distribution.sample()
+            log_prob = distribution.log_prob(action).sum(-1)
             after, reward, terminated, truncated, _ = envs.step(action.numpy())
-            for kept, item in zip(
-                (seen, actions, log_probs, values, rewards, ends),
-                (observation, action, distribution.log_prob(action).sum(-1), value,
-                 tensor(reward) * settings.reward_scale, tensor(terminated | truncated)),
-                strict=True,
-            ):  # fmt: skip
-                kept.append(item)
+            step = (observation, action, log_prob, value, tensor(reward), tensor(terminated | truncated))
+            for column, item in zip(columns, step, strict=True):
+                column.append(item)
             observation = tensor(after)  # of the next episode where one has ended: the same step begins it
         with torch.no_grad():
             next_value = agent.values(observation)
-        kept_values = torch.stack(values)
-        advantages = gae(
-            torch.stack(rewards), kept_values, torch.stack(ends), next_value, settings.gamma, settings.gae_lambda
-        )
-        returns = advantages + kept_values
-        yield Rollout(torch.stack(seen), torch.stack(actions), torch.stack(log_probs), advantages, returns)
+        seen, actions, log_probs, values, rewards, ends = (torch.stack(column) for column in columns)
+        rewards = rewards * settings.reward_scale
+        advantages = gae(rewards, values, ends, next_value, settings.gamma, settings.gae_lambda)
+        yield Rollout(seen, actions, log_probs, advantages, advantages + values)
 
 
 def gae(

@@ -79,9 +79,7 @@ OTHERS = {
     "EngineBatching-v0": Player("learned:cma-engine-batching", scheduler="learned:cma-engine-batching"),
     "RequestRanking-v0": Player("expected-gain", {"scheduler": "expected-gain"}),
     "ClusterRouting-v0": Player("learned:cma-cluster-routing", {"router": "learned:cma-cluster-routing"}),
-    "DisaggregatedRouting-v0": Player(
-        "soonest and emptiest", agent=lambda env: SoonestAndEmptiest(env.interface.prefill)
-    ),
+    "DisaggregatedRouting-v0": Player("soonest and emptiest", agent=lambda env: SoonestAndEmptiest(prefill=2)),
     "PrefillPreemption-v0": Player("shortest in time", agent=lambda env: ShortestInTime()),
     "TierScaling-v0": Player("one engine each", agent=lambda env: OneEach(4, 4)),
 }
