@@ -67,7 +67,7 @@ def draw(random: np.random.Generator, features: frozenset[str], count: int, rate
         one = Asked(str(number), arrival_s, prompt, int(random.integers(1, most_output)))
         one.priority = int(random.integers(3))
         one.terms = {"ttft_slo_s": float(random.choice([0.3, 1.0])), "weight": float(random.integers(1, 4))}
-        said = {feature for feature in features if random.random() < 0.3}
+        said = {feature for feature in FEATURES if random.random() < 0.3} & features
         for feature, stops in (("aborts", "abort"), ("stop tokens", "token"), ("stop strings", "string")):
             if feature in said:
                 one.ends_after, one.stops = int(random.integers(1, most_output)), stops
