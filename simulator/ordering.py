@@ -148,11 +148,10 @@ def sampled_bound(order, ranks, length, last, size, requests, queue, packing):
 
 
 @kernel
-def next_window(orders, ranks, engine, last, size, requests, outcomes, queue, packing):
+def next_window(orders, ranks, engine, last, requests, outcomes, queue, packing):
     """Write the positions that rank first after `last`, sorted; returns their number and if there may be more.
 
-    orders: int32[3, length or longer]; the first row is written, the others are to work with. size: about so many, but
-    where the last batch tells how far to go, or only those that hold memory can get something. NOT_NUMBERS instead of
+    orders: int32[3, length or longer]; the first row is written, the others are to work with. NOT_NUMBERS instead of
     their number, where a key among them is none: it does not rank after the bound, so it is among them.
     """
     order, slots, loose = orders[0], orders[1], orders[2]
@@ -161,6 +160,8 @@ def next_window(orders, ranks, engine, last, size, requests, outcomes, queue, pa
     if last >= 0 or packing.windows > 0 or visits.turns == 0:
         bound = -1
         if packing.admitting == 1:
+            # As many as the last batch had requests, and some more, are most often enough; then twice as many.
+            size = max(FIRST_WINDOW, engine.last_batch_length * 5 // 4) << min(packing.windows, 30)
             bound = sampled_bound(order, ranks, length, last, size, requests, queue, packing)
         more = bound >= 0
         if more:

@@ -12,7 +12,6 @@ from servegym.simulator.eviction import ask_scheduler, make_room, make_room_for_
 from servegym.simulator.features import HAS_AHEAD, HAS_CACHE, HAS_CLUSTER, HAS_DRAFTS, HAS_TASKS
 from servegym.simulator.memory import count_blocks, grow, load_time_s
 from servegym.simulator.ordering import (
-    FIRST_WINDOW,
     NOT_NUMBERS,
     can_get_something,
     first_ranked,
@@ -155,8 +154,7 @@ def fill(run, decider, e, now_s):
     queue, order, ranks, requests = run.queues[e], run.order[0], run.ranks, run.requests
     entries, blocks = run.entries[e], run.blocks[e]
     timed = limits.time_budget_s < np.inf
-    # As many positions as the last batch had requests, and some more, are most often enough.
-    window, visited, position = max(FIRST_WINDOW, engine.last_batch_length * 5 // 4), 0, -1
+    visited, position = 0, -1
     holders_seen, evictions = 0, run.status[0].evictions
     n = whole_queue(order, ranks, engine.queue_length)
     if n == NOT_NUMBERS:
@@ -170,11 +168,10 @@ def fill(run, decider, e, now_s):
         if visited == n:
             if not more:
                 return
-            n, more = next_window(run.order, ranks, engine, position, window, requests, run.outcomes, queue, packing)
+            n, more = next_window(run.order, ranks, engine, position, requests, run.outcomes, queue, packing)
             if n == NOT_NUMBERS:
                 packing.refused = 1
                 return
-            window *= 2
             visited = 0
             packing.window_length = n
             continue

@@ -85,8 +85,9 @@ class Queue:
 
     def window(self, last, size):
         """The places in the window after `last`, and whether there may be more."""
+        self.engine.last_batch_length = size
         n, more = next_window(
-            self.orders, self.ranks, self.engine, last, size, self.requests, self.outcomes, self.queue, self.packing
+            self.orders, self.ranks, self.engine, last, self.requests, self.outcomes, self.queue, self.packing
         )
         self.packing.window_length = n
         return self.orders[0][: max(n, 0)].tolist(), more
