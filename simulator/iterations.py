@@ -308,7 +308,7 @@ def drop_finished(engine, queue, entries, length, requests, outcomes):
     """Drop those of a batch of `length` entries that have finished: as `leave`, without a look at all of the queue."""
     for k in range(length):
         r = entries[k].request
-        if requests[r].emitted_tokens < outcomes[r].output_tokens:
+        if requests[r].emitted_tokens - outcomes[r].under_way < outcomes[r].output_tokens:
             continue
         position = 0
         while queue[position] != r:
