@@ -19,7 +19,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help compare test coverage bounds engines format lint type docs site gallery notebooks wheels bench clean
+.PHONY: help compare test coverage bounds engines format lint type docs site gallery notebooks wheels walk bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
@@ -81,6 +81,9 @@ notebooks: $(SITE) ## run the tutorials of docs/tutorials anew and keep what the
 
 wheels: ## build the wheel and try it in a clean environment of each Python there is (3.11, 3.12, 3.13)
 	.ci/wheels
+
+walk: ## run the commands of docs/quickstart.md in a clean clone and environment, with their times
+	.ci/walk
 
 bench: $(BASE) ## measure the simulator's speed (options: ARGS='--json -')
 	$(BIN)/servegym bench $(ARGS)

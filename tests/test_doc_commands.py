@@ -1,0 +1,29 @@
+"""Every `servegym` command on a page, as it is written there, is one that the command line understands."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from servegym.cli.app import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+COMMAND = re.compile(r"^(?:    |\$ )(?:[A-Z_]+=\S+ )*servegym (.+)$", flags=re.MULTILINE)
+
+
+def commands_of(page: Path) -> list[str]:
+    """Those of its code blocks, indented or as on a console; a line that ends in a backslash goes on in the next."""
+    return COMMAND.findall(re.sub(r"\\\n\s*", " ", page.read_text("utf-8")))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)], ids=lambda page: page.name)
+def test_the_commands_of_a_page_are_understood(page: Path) -> None:
+    for text in commands_of(page):
+        words, command = shlex.split(text, comments=True), get_command(app)
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        assert command.name != "servegym" or words[0].startswith("-"), f"{page.name}: there is no servegym {text}"
+        command.make_context(str(command.name), words)  # raises for an option or a value that there is not
