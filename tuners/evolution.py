@@ -78,13 +78,14 @@ class Search:
         self.asked: list[np.ndarray] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        # The library leaves its random generator out.
-        return {**self.__dict__, "generator": self.optimizer._rng.get_state()}
+        # The library leaves its random generator out, and half of the covariances, which rounding has made another half.
+        return {**self.__dict__, "generator": self.optimizer._rng.get_state(), "covariances": self.optimizer._C}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        generator = state.pop("generator")
+        generator, covariances = state.pop("generator"), state.pop("covariances")
         self.__dict__.update(state)
         self.optimizer._rng.set_state(generator)
+        self.optimizer._C = covariances
 
     def candidates(self) -> list[Network]:
         """The networks of the next generation."""

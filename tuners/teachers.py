@@ -90,7 +90,7 @@ class RankingTeacher(Teacher):
         engine = int(arrays.status[0].deciding_engine)
         ranks = simulation.ranks_of(self.policy, self.numbers.copy(), engine, float(arrays.status[0].now_s))
         shown = self.env.interface.layout.parts(observation)["request"][:, 0] > 0
-        places = arrays.order[: int(shown.sum())]
+        places = arrays.order[0, : int(shown.sum())]
         ranked = np.lexsort((places, ranks["key"][places], ranks["tier"][places]))
         scores = np.zeros(slots, "f4")
         scores[ranked] = np.linspace(1.0, -1.0, len(places)) if len(places) > 1 else 0.0

@@ -263,7 +263,7 @@ def test_one_of_some_scenarios():
         ({"prefill": 1}, "prefill engines and no decode engines"),
         ({"prefill": 1, "decode": 1, "engines": 2}, "engines are either co-located, or"),
         ({"prefill": 1, "decode": 1, "link_gb_per_s": 0.0}, "link_gb_per_s is 0.0"),
-        ({"split": "held-out"}, "split is 'held-out'; it should be one of train, test"),
+        ({"split": "held-out"}, "split is 'held-out'; it should be one of train, validation, test"),
         ({"load_profile": ()}, r"a load profile of \(\)"),
         ({"load_profile": (1.0, 1.0)}, "a load profile of"),
         ({"load_profile": ((1.0, 0.0),)}, "a load profile of"),

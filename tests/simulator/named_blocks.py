@@ -19,13 +19,16 @@ def assert_memory_is_whole(simulation: Simulation, e: int) -> None:
     for r in np.flatnonzero(arrays.outcomes["source"] == e):
         holders[int(r)] = -(-int(arrays.requests[r].computed_tokens) // engine.block_tokens)
     running = set(arrays.entries["request"][e, : engine.batch_length].tolist())
+    scenario = simulation.scenario
+    suspends = any((pool.scheduler or scenario.scheduler).state.tasks for pool in scenario.deployment.pools)
     for r, count in holders.items():
         start, computed = int(arrays.outcomes[r].table), int(arrays.requests[r].computed_tokens)
         table = arrays.cache.tables[start : start + count].tolist()
         assert len(set(table)) == count and all(0 <= block < engine.total_blocks for block in table)
         assert count * engine.block_tokens >= computed
         filled = [int(blocks[block].name) for block in table[: computed // engine.block_tokens]]
-        if arrays.requests[r].task >= 0:  # what was loaded for a batch that can be suspended has names when that ends
+        # What was loaded for a batch that can be suspended has names when that ends, whether or not it has become a task.
+        if arrays.requests[r].task >= 0 or (suspends and r in running):
             while filled and filled[-1] == 0:
                 filled.pop()
         assert filled == [int(name(arrays.cache, r, i, int(engine.block_tokens))) for i in range(len(filled))]

@@ -79,8 +79,8 @@ def test_a_scheduler_teaches_its_order():
     while not over:
         arrays = env.simulation.arrays
         filled = int((observation[28::22] > 0).sum())
-        queue = arrays.queues[0][arrays.order[:filled]]
-        exec_s = arrays.ranks["exec_s"][arrays.order[:filled]]
+        queue = arrays.queues[0][arrays.order[0, :filled]]
+        exec_s = arrays.ranks["exec_s"][arrays.order[0, :filled]]
         scores = teacher.act(observation, info)
         assert (np.diff(exec_s[np.argsort(-scores[:filled], kind="stable")]) >= 0).all()
         assert len(np.unique(queue)) == filled

@@ -38,9 +38,13 @@ def served_by(policy: Policy, seed: int = 0, engines: int = 1, role: str = "both
 
 
 def bytes_of(simulation: Simulation) -> dict[str, bytes]:
-    """All arrays of a run but for OWN; what a router and a scaler know, too."""
+    """All arrays of a run but for OWN, and without the ranks that the last batch went by; what a router and a scaler
+    know, too."""
     known = router_bytes(simulation.router_state)
     named = as_bytes(simulation.arrays) | {f"router_state.{k}": v for k, v in known.items()}
+    engines = simulation.arrays.engines.copy()
+    engines["visits"] = 0
+    named["engines"] = engines.tobytes()
     return {name: value for name, value in named.items() if name not in OWN and not name.endswith("parameters")}
 
 

@@ -157,21 +157,12 @@ def test_limits():
     assert limits_of(chunk=0.5).chunk_tokens == int(0.25 * base.time_budget_s)
 
 
-def test_giving_up_upon_expected_gain_is_its_own_leave_out():
-    """With one TPOT SLO for all, and the least threshold there is."""
-    columns = {
-        "prompt_tokens": [30] * 12, "output_tokens": [6] * 12, "arrival_s": np.arange(12.0), "ttft_slo_s": 60.0,
-        "tpot_slo_s": 20.0,
-    }  # fmt: skip
-    last, out, ours = (
-        Simulation(scene(requests(**columns), policy, MODEL, total_blocks=400)).run().arrays
-        for policy in (
-            scheduler("expected-gain"),
-            scheduler("expected-gain:hopeless=leave-out"),
-            scheduled(scheduler("expected-gain"), saying(giving_up=1e-9)),
-        )
-    )
-    assert outcome_bytes(ours) == outcome_bytes(out) != outcome_bytes(last)
+def test_who_is_given_up_runs_when_nobody_else_is_left():
+    """The first prompt, and that alone, can have no token in time."""
+    late = PROMPTS | {"ttft_slo_s": [0.5, 99.0, 99.0, 99.0, 99.0], "tpot_slo_s": 0.01}
+    for policy, order in ((BASE, [0, 1, 2, 3, 4]), (scheduled(BASE, saying(giving_up=1e-9)), [1, 2, 3, 4, 0])):
+        run = Simulation(scene(requests(**late), policy, MODEL)).run().arrays
+        assert np.argsort(run.outcomes["finish_s"], kind="stable").tolist() == order
 
 
 def test_what_does_not_fit_is_refused():
