@@ -78,7 +78,7 @@ class Search:
         self.asked: list[np.ndarray] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        # The library leaves its random generator out, and half of the covariances, which rounding has made another half.
+        # The library leaves its random generator out, and half of the covariances, though rounding parts the halves.
         return {**self.__dict__, "generator": self.optimizer._rng.get_state(), "covariances": self.optimizer._C}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

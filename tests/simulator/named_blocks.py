@@ -27,7 +27,7 @@ def assert_memory_is_whole(simulation: Simulation, e: int) -> None:
         assert len(set(table)) == count and all(0 <= block < engine.total_blocks for block in table)
         assert count * engine.block_tokens >= computed
         filled = [int(blocks[block].name) for block in table[: computed // engine.block_tokens]]
-        # What was loaded for a batch that can be suspended has names when that ends, whether or not it has become a task.
+        # What was loaded for a batch that can be suspended has names when that ends, be it a task or not.
         if arrays.requests[r].task >= 0 or (suspends and r in running):
             while filled and filled[-1] == 0:
                 filled.pop()
