@@ -200,19 +200,6 @@ def test_the_cluster_of_the_clusters_page_runs() -> None:
     assert names["result"].summary["cached_tokens"] > 0
 
 
-def test_the_commands_of_the_clusters_page_run(tmp_path: Path) -> None:
-    text = (ROOT / "docs/clusters.md").read_text("utf-8")
-    commands = re.findall(r"^    servegym (.*)$", text, flags=re.MULTILINE)
-    assert len(commands) == 7
-    for command in commands:
-        less = ["--requests", "30", *(["--seeds", "1"] if command.startswith("compare") else [])]
-        done = subprocess.run(
-            [sys.executable, "-m", "servegym", *command.split(), *less],
-            capture_output=True, text=True, check=False, cwd=tmp_path,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-
-
 def test_links_between_pages_lead_somewhere() -> None:
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text("utf-8")):
