@@ -44,3 +44,7 @@ def test_the_simulations_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: 
         less = ["--requests", "30", *(["--seeds", "1"] if text.startswith("compare") else [])]
         done = CliRunner().invoke(app, [*shlex.split(text, comments=True), *less])
         assert done.exit_code == 0, f"servegym {text}: {done.exception!r}"
+
+
+def test_pages_have_simulations_that_are_found() -> None:
+    assert len(simulations_of(ROOT / "docs" / "clusters.md")) == 7
