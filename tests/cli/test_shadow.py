@@ -19,14 +19,15 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("log"), simulated_tdg("round-robin")[1])
 
 
-def test_what_it_says(servegym: Callable[..., Any], log: Path, tmp_path: Path) -> None:
+def test_what_it_says(servegym: Callable[..., Any], log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # names are on one line each
     profile = tmp_path / "mine.json"
     more = ("--router", "min-load", "--scheduler", "edf", "--json", "-", "--profile", str(profile))
     done = servegym("shadow", str(log), "--device", DEVICE, *more)
     assert done.status == 0, done.stderr
     document = json.loads(done.stdout)
     assert [one["label"] for one in document["others"]] == ["min-load", "edf"]
-    assert "measured" in done.stderr and "off in the second" in done.stderr
+    assert "round-robin, measured" in done.stderr and "off in the second" in done.stderr
     assert load_profile(profile).device.coefficients.sum() > load_profile(DEVICE).device.coefficients.sum()
 
 
