@@ -18,7 +18,7 @@ from servegym.simulator.startup import Startup
 from servegym.simulator.types import ROLES
 from servegym.simulator.workload import Workload
 
-MAX_ENGINES = 4096  # each holds its table of KV blocks, some 300 KB
+MAX_ENGINES = 4096
 
 
 class LatencyModel(Protocol):

@@ -234,7 +234,7 @@ def stop_sending(run, router_state, r, now_s):
         remove(run.events, run.status[0], EVENT_KV_ARRIVAL, r)
         count_blocks(engine, now_s)
         engine.transfers.coming_blocks -= request.blocks
-        release(request, engine, run.blocks[e])
+        release(request, engine)
         engine.transfers.receiving = -1
         router_state.link[0].busy = 0
         if run.status[0].recording:

@@ -273,9 +273,14 @@ def handle_event(run, router_state, functions):
         if HAS_CLUSTER and run.engines.shape[0] > 1:
             report_busy(run, router_state, e, status.now_s, status.now_s)
     else:
-        end_batch(run, router_state, functions.gain, e, status.now_s)
+        emitted = engine.totals.emitted_tokens
+        news = end_batch(run, router_state, functions.gain, e, status.now_s)
         if HAS_CLUSTER and run.engines.shape[0] > 1:
-            tell_router(run, router_state, e, length, status.now_s)
+            engine.decode_tokens += engine.totals.emitted_tokens - emitted
+            if news > 0:
+                tell_of_tokens(run, router_state, e, length, status.now_s)
+            start_transfer(run, router_state, e, status.now_s)
+            report(run, router_state, e, status.now_s)
         if HAS_CLUSTER and engine.drained == 1:
             count_service(status, router_state, engine, status.now_s)
         if HAS_AHEAD and engine.ahead.length > 0:
@@ -395,8 +400,9 @@ def join(run, e, r):
 
 
 @kernel
-def tell_router(run, router_state, e, length, now_s):
-    """After an iteration of engine e with so many requests: who has its first or last token, and who goes elsewhere."""
+def tell_of_tokens(run, router_state, e, length, now_s):
+    """After an iteration of engine e with so many requests the router hears of first and last tokens, and those who are
+    prefilled go elsewhere."""
     engine, entries, departed = run.engines[e], run.entries[e], 0
     if HAS_AHEAD and engine.ahead.on:
         entries = router_state.running[e]
@@ -406,7 +412,6 @@ def tell_router(run, router_state, e, length, now_s):
         r = entries[k].request
         request, outcome = run.requests[r], run.outcomes[r]
         out = request.emitted_tokens - outcome.under_way
-        engine.decode_tokens += entries[k].emitted
         if engine.role != ROLE_DECODE and out == outcome.sent_tokens + 1:
             engine.decode_tokens += request.prompt_tokens + outcome.sent_tokens
             emit_signal(run, router_state, e, r, FIRST_TOKEN, now_s)
@@ -418,5 +423,3 @@ def tell_router(run, router_state, e, length, now_s):
             depart(run, router_state, e, r)
     if departed > 0:
         leave(engine, run.queues[e], run.requests, run.outcomes)
-    start_transfer(run, router_state, e, now_s)
-    report(run, router_state, e, now_s)

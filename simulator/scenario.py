@@ -124,8 +124,12 @@ class Scenario:
 def profiled_token_budget(workload: Workload, estimator: EstimatorModel) -> int:
     """The largest number of prefill tokens, in steps of 16 from 16, whose estimated batch time is within the
     smallest TPOT SLO, with half the mean prompt cached (Sarathi-Serve profiles its budget so)."""
-    slo_s = float(workload.table["tpot_slo_s"].min())
     cached = float(workload.table["prompt_tokens"].mean()) / 2
+    return token_budget_within(float(workload.table["tpot_slo_s"].min()), cached, estimator)
+
+
+def token_budget_within(slo_s: float, cached: float, estimator: EstimatorModel) -> int:
+    """The same for a time and a number of tokens cached."""
 
     def within(steps: int) -> bool:
         batch = np.zeros(1, layout.BATCH)[0]

@@ -23,6 +23,7 @@ class Sizes:
     repetitions: of what is timed inside this process; the median is reported.
     process_repetitions: the same for whole processes.
     scheduler_queue_length: requests queued where schedulers are compared, for scheduler_iterations iterations.
+    streamed_days: of memory_requests requests each, streamed from a file.
     queue_length: requests queued in the overload benchmark; other_queue_lengths: where its cost is compared.
     cluster_requests, cluster_engines: served in one run; cluster_repetitions: runs, each in a process of its own.
     routed_engines: of the cluster in which routers are timed, routed_requests_per_engine of the run they are in the
@@ -38,6 +39,7 @@ class Sizes:
     queue_length: int = 2700
     other_queue_lengths: tuple[int, ...] = (700, 1400, 5400)
     memory_requests: int = 1_000_000
+    streamed_days: int = 4
     process_requests: int = 1000
     process_repetitions: int = 3
     scheduler_queue_length: int = 2000

@@ -26,6 +26,7 @@ from servegym.experiments.benchmarks import (
     sessions,
     single_engine,
     startup,
+    streamed,
     tuning,
     vidur_comparison,
 )
@@ -38,6 +39,7 @@ Benchmark = Callable[[Sizes], list[Figure]]
 # Memory comes first: at its start Linux gives a process the peak of the one that started it, still small here.
 BENCHMARKS: dict[str, Benchmark] = {
     "memory of a long run": memory.measure,
+    "days that are streamed": streamed.measure,
     "a cluster": cluster.measure,
     "one engine": single_engine.measure,
     "overload": overload.measure,

@@ -20,6 +20,7 @@ SIZES = Sizes(
     queue_length=300,
     other_queue_lengths=(150, 600),
     memory_requests=2000,
+    streamed_days=2,
     process_requests=50,
     process_repetitions=1,
     scheduler_queue_length=100,
@@ -39,6 +40,9 @@ SIZES = Sizes(
 COMPILES = "the first process ever"  # takes longer than all tests here
 NAMES = {
     "million_requests_rss_mb",
+    "streamed_day_s",
+    "streamed_day_rss_mb",
+    "streamed_rss_mb_per_day",
     "simulate_requests_per_s",
     "reset_ms",
     "overload_iterations_per_s",
@@ -79,7 +83,7 @@ def test_the_suite_reports_every_figure(capsys: pytest.CaptureFixture[str]) -> N
     spreads = {f"{name}_{end}" for name in (*routed, *SPREAD) for end in ("low", "high")}
     assert set(values) == NAMES | routed | spreads
     assert all(math.isfinite(value) for value in values.values())
-    assert all(value > 0 for name, value in values.items() if not name.endswith("per_million"))
+    assert all(value > 0 for name, value in values.items() if not name.endswith(("per_million", "per_day")))
     assert 1e3 < 1e6 * values["million_requests_rss_mb"] / SIZES.memory_requests < 1e6  # bytes per request
     assert "dynamo_setup.sh" in err and "vidur_setup.sh" in err
     assert all(name in err for name in ("numba", "load average", "at least 100,000", "at most 1,500"))
