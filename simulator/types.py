@@ -276,8 +276,8 @@ ENGINE = record(
         ("correction", ENGINE_CORRECTION),
         ("visits", VISITS),
         ("ahead", ENGINE_AHEAD),
-        ("lockstep", ENGINE_LOCKSTEP),
         ("totals", TOTALS),
+        ("lockstep", ENGINE_LOCKSTEP),
     ]
 )
 
