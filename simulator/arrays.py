@@ -294,6 +294,8 @@ def fresh_engines(
         )
         engine["preemption"]["check_s"], engine["preemption"]["jitter_s"] = operators.check_s, operators.jitter_s
         engine["ahead"]["on"] = pool.async_scheduling
+        engine["lockstep"]["first"] = first - pool.engines + np.arange(pool.engines) // pool.lockstep * pool.lockstep
+        engine["lockstep"]["ranks"] = pool.lockstep
         engine["block_tokens"] = pool.block_tokens
         engine["total_blocks"] = engine["free_blocks"] = pool.total_blocks
         engine["cache"]["on"] = workload is not None and pool.caches_prefixes(workload)

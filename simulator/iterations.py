@@ -13,10 +13,12 @@ from servegym.simulator.features import (
     HAS_CLUSTER,
     HAS_CORRECTION,
     HAS_DRAFTS,
+    HAS_LOCKSTEP,
     HAS_TASKS,
 )
 from servegym.simulator.front_end import deliver_all, deliver_last, set_out
 from servegym.simulator.kv_events import publish
+from servegym.simulator.lockstep import group_runs
 from servegym.simulator.memory import count_blocks
 from servegym.simulator.ordering import first_ranked
 from servegym.simulator.packer import REFUSED, RESUME, TIMELINE_SHORT, WAITING, form_batch, rank_queue
@@ -42,7 +44,7 @@ from servegym.simulator.statuses import (
     TIMELINE_FULL,
 )
 from servegym.simulator.tasks import becomes_task, boundaries_of, close_task, open_task, preempt, resume, schedule_end
-from servegym.simulator.timeline import note
+from servegym.simulator.timeline import events_left, note
 from servegym.simulator.types import (
     BATCH_END,
     BATCH_START,
@@ -85,6 +87,13 @@ def start_engine(run, router_state, functions, e, stop_at):
     if engine.up == 0 or engine.queue_length == 0:
         return NOT_STARTED
     ahead = HAS_AHEAD and engine.ahead.on == 1
+    if HAS_LOCKSTEP and engine.lockstep.ranks > 1 and engine.batch_length == 0:
+        if group_runs(run, engine, status.now_s):
+            return NOT_STARTED
+        if HAS_AHEAD and engine.ahead.length > 0:
+            if status.recording and events_left(run) < engine.ahead.length + 1:
+                return TIMELINE_FULL
+            return start_formed(run, router_state, e, status.now_s)
     if HAS_AHEAD and ahead and engine.ahead.length > 0:
         return NOT_STARTED
     if (

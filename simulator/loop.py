@@ -5,7 +5,7 @@ import numpy as np
 from servegym.simulator.ahead import start_formed
 from servegym.simulator.compilation import compiled, inlined_kernel, kernel
 from servegym.simulator.events import make_due, pop
-from servegym.simulator.features import HAS_AHEAD, HAS_CACHE, HAS_CLIENTS, HAS_CLUSTER, HAS_TASKS
+from servegym.simulator.features import HAS_AHEAD, HAS_CACHE, HAS_CLIENTS, HAS_CLUSTER, HAS_LOCKSTEP, HAS_TASKS
 from servegym.simulator.front import appear, end_request, next_to_send
 from servegym.simulator.front_end import leave_front_end, next_ready, take_in
 from servegym.simulator.held_queues import (
@@ -20,6 +20,7 @@ from servegym.simulator.held_queues import (
 from servegym.simulator.incidents import apply_incident, close, count_service, move
 from servegym.simulator.iterations import end_batch, leave, start_engine
 from servegym.simulator.kv_events import events_fit
+from servegym.simulator.lockstep import end_together, make_group_due
 from servegym.simulator.prefixes import borrow
 from servegym.simulator.routing import (
     catch_up,
@@ -145,6 +146,8 @@ def advance(run, router_state, functions, stop_at, until_s):
             if HAS_AHEAD and reason == STARTED and run.engines[e].ahead.on:
                 continue  # it forms the next one now
             status.starting += 1
+        if HAS_LOCKSTEP:
+            end_together(run)
         status.starting = 0
         status.due = 0
         if status.failed:
@@ -283,7 +286,9 @@ def handle_event(run, router_state, functions):
             report(run, router_state, e, status.now_s)
         if HAS_CLUSTER and engine.drained == 1:
             count_service(status, router_state, engine, status.now_s)
-        if HAS_AHEAD and engine.ahead.length > 0:
+        if HAS_LOCKSTEP and engine.lockstep.ranks > 1:
+            make_group_due(run, engine)
+        elif HAS_AHEAD and engine.ahead.length > 0:
             reason = start_formed(run, router_state, e, status.now_s)
             if reason != STARTED:
                 return reason

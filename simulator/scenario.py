@@ -58,6 +58,13 @@ class Scenario:
             raise DeploymentError(f"{name}: a {role} pool is part of a Cluster, which has the engines for the rest")
         if any(pool.async_scheduling for pool in self.deployment.pools):
             self._check_ahead()
+        for pool in self.deployment.pools:
+            policy = pool.scheduler or self.scheduler
+            if pool.lockstep > 1 and policy.state.tasks:
+                raise DeploymentError(
+                    f"{pool.name}: {policy.label} suspends batches, and engines in lockstep end theirs together; leave "
+                    "out one"
+                )
         if not self.until_s >= 0:
             raise DeploymentError(f"until_s is {self.until_s}; it should be a time of 0 or more")
         for name in ("clients", "max_concurrency"):

@@ -193,6 +193,14 @@ ENGINE_AHEAD = record(
     ]
 )
 
+# The engines with which it starts and ends iterations; see lockstep.py.
+ENGINE_LOCKSTEP = record(
+    [
+        ("first", "i8"),  # engine of the group
+        ("ranks", "i8"),  # engines in it, this one included; 1: it waits for none
+    ]
+)
+
 # Sums over the run of what an engine did; of no use to a policy.
 TOTALS = record(
     [
@@ -269,6 +277,7 @@ ENGINE = record(
         ("visits", VISITS),
         ("ahead", ENGINE_AHEAD),
         ("totals", TOTALS),
+        ("lockstep", ENGINE_LOCKSTEP),
     ]
 )
 
