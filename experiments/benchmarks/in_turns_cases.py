@@ -11,6 +11,8 @@ import json
 import sys
 import time
 
+import numpy as np
+
 from servegym.baselines.registry import router
 from servegym.experiments.benchmarks import cluster, dynamo_clusters, environments, overload, scenarios, schedulers
 from servegym.latency_models.profile import load_profile
@@ -93,7 +95,7 @@ def batching(source):
 def routing():
     """Episodes of a vector of routers, from their start, under the base's choices."""
     source = environments.CLUSTER.replaced(requests=float(ROUTED))
-    env = environments.vector("ClusterRouting-v0", source(environments.np.random.default_rng(0)), engines=4)
+    env = environments.vector("ClusterRouting-v0", source(np.random.default_rng(0)), engines=4)
 
     def run():
         info = env.reset()[1]

@@ -30,8 +30,8 @@ class Sizes:
     middle of, and routed_decisions the requests routed there.
     session_requests, session_engines: served in one run where sessions are measured.
     compared_cluster_requests: served by us and by Dynamo with several engines.
-    environment_steps: of each environment, in one repetition; routed_episode_requests: of an episode in which an agent
-    routes; ppo_rollouts: that PPO collects and learns from in one repetition.
+    episode_requests: an engine's, of the episodes that environments are measured by; environment_steps: a quarter of
+    those of one alone in one repetition; ppo_rollouts: that PPO collects and learns from in one repetition.
     """
 
     requests: int = 4000
@@ -54,7 +54,7 @@ class Sizes:
     session_engines: int = 256
     compared_cluster_requests: int = 8000
     environment_steps: int = 2000
-    routed_episode_requests: int = 1000
+    episode_requests: int = 400
     ppo_rollouts: int = 4
 
 

@@ -29,6 +29,7 @@ from servegym.experiments.benchmarks import (
     streamed,
     tuning,
     vidur_comparison,
+    workers,
 )
 from servegym.experiments.benchmarks.figures import Figure, table
 from servegym.experiments.benchmarks.scenarios import QUICK, Sizes
@@ -55,6 +56,7 @@ ASKED_FOR: dict[str, Benchmark] = {
     "routers": routers.measure_all,
     "sessions": sessions.measure,
     "tuning": tuning.measure,  # needs the extra tune
+    "workers": workers.measure,
 }
 HOW_TO_GET = {
     "NVIDIA Dynamo": "experiments/benchmarks/dynamo_setup.sh DIR, then servegym bench --dynamo DIR/bin/python",

@@ -34,7 +34,7 @@ SIZES = Sizes(
     routed_requests_per_engine=20,
     routed_decisions=10,
     environment_steps=60,
-    routed_episode_requests=20,
+    episode_requests=10,
     ppo_rollouts=1,
 )
 COMPILES = "the first process ever"  # takes longer than all tests here
@@ -59,12 +59,22 @@ NAMES = {
     "vector_steps_per_s",
     "vector_steps_per_s_overload",
     "routing_steps_per_s",
-    "routing_simulate_requests_per_s",
+    "routing_steps_per_s_overload",
+    "vector_share",
+    "vector_share_overload",
+    "routing_share",
+    "routing_share_overload",
     "step_per_s",
     "env_reset_ms",
     "ppo_share",
 }
-SPREAD = ("vector_steps_per_s", "vector_steps_per_s_overload", "routing_steps_per_s", "step_per_s", "ppo_share")
+VECTORS = [
+    f"{kind}_{what}{end}"
+    for kind in ("vector", "routing")
+    for what in ("steps_per_s", "share")
+    for end in ("", "_overload")
+]
+SPREAD = (*VECTORS, "step_per_s", "ppo_share")
 
 
 @pytest.fixture
