@@ -53,6 +53,17 @@ def counted(proxy: Served, name: str) -> float:
 # What is passed on
 
 
+def test_engines_that_are_not_there_use_up_no_retries(engines: list[FakeEngine]) -> None:
+    """Three without a connection come before the one that is well, and one retry is allowed."""
+    gone = [f"http://127.0.0.1:{port}" for port in (1, 2, 3)]
+    settings = dataclasses.replace(QUICK, retries=1)
+    with proxied([*gone, engines[0].url], settings=settings) as proxy:
+        for _ in range(4):
+            status, events, _ = stream(proxy.url)
+            assert status == 200 and words(events) == ALL
+        idle(proxy)
+
+
 def test_a_stream_is_passed_on_as_it_comes(engines: list[FakeEngine]) -> None:
     engines[0].mood = engines[1].mood = "slow"
     with proxied([engine.url for engine in engines]) as proxy:
