@@ -21,7 +21,9 @@ FIRST_BACKOFF_S = 1.0
 SOON_S = 0.05
 IDLE_S = 3.0
 WELL, UNWELL, SILENT = range(3)  # what a check finds: it says so, it says that it is not, it says nothing
-USAGE = re.compile(rb"^vllm:(?:kv|gpu)_cache_usage_perc(?:\{[^}]*\})? ([0-9.eE+-]+)", re.MULTILINE)
+USAGE = re.compile(
+    rb"^(?:vllm:(?:kv|gpu)_cache_usage_perc|sglang:token_usage)(?:\{[^}]*\})? ([0-9.eE+-]+)", re.MULTILINE
+)
 BLOCKS = re.compile(rb'\bnum_gpu_blocks="(\d+)"')
 BLOCK_TOKENS = re.compile(rb'\bblock_size="(\d+)"')
 
@@ -187,7 +189,7 @@ class Backends:
             return SILENT
 
     async def _keep_reading(self, backend: Backend) -> None:
-        """Read what vLLM says of its KV memory; an engine that says nothing is asked seldom."""
+        """Read what vLLM or SGLang says of its KV memory; an engine that says nothing is asked seldom."""
         while not backend.gone:
             said = backend.up and await self._read_memory(backend)
             await asyncio.sleep(self._settings.poll_s if said or not backend.up else 60 * self._settings.poll_s)

@@ -180,7 +180,7 @@ def test_only_routers_that_look_at_prompts_pay_for_an_index(engines: list[FakeEn
             assert (proxy.proxy.router.known.prefixes.sent.size > 0) == has
 
 
-def test_memory_is_read_from_vllms_metrics(engines: list[FakeEngine]) -> None:
+def test_memory_is_read_from_an_engines_metrics(engines: list[FakeEngine]) -> None:
     engines[
         0
     ].metrics = 'vllm:cache_config_info{block_size="32",num_gpu_blocks="500"} 1.0\nvllm:kv_cache_usage_perc{} 0.25\n'
@@ -189,6 +189,8 @@ def test_memory_is_read_from_vllms_metrics(engines: list[FakeEngine]) -> None:
         until(lambda: snapshot.total_blocks == 500, "metrics are read")
         assert (snapshot.total_blocks, snapshot.block_tokens, snapshot.free_blocks) == (500, 32, 375)
         assert snapshot.index_sets == 0
+        engines[0].metrics = 'sglang:token_usage{model_name="m",tp_rank="0"} 0.5\n'  # it has the share only
+        until(lambda: snapshot.free_blocks == 250, "SGLang's are read")
 
 
 # Where engines fail
