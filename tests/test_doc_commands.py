@@ -9,17 +9,10 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from servegym.cli.app import app
+from tests.pages import ENGINE_PAGES, PAGES, ROOT, commands_of, shell_commands_of
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SIMULATES = ("simulate ", "compare ")
 OF_FILES = re.compile(r"\w\.(csv|jsonl?|yaml|py|html|parquet)\b|learned:|--ray|per-token")  # that only the reader has
-COMMAND = re.compile(r"^(?:    |\$ )(?:[A-Z_]+=\S+ )*servegym (.+)$", flags=re.MULTILINE)
-
-
-def commands_of(page: Path) -> list[str]:
-    """Those of its code blocks, indented or as on a console; a line that ends in a backslash goes on in the next."""
-    return COMMAND.findall(re.sub(r"\\\n\s*", " ", page.read_text("utf-8")))
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)], ids=lambda page: page.name)
@@ -48,3 +41,10 @@ def test_the_simulations_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: 
 
 def test_pages_have_simulations_that_are_found() -> None:
     assert len(simulations_of(ROOT / "docs" / "clusters.md")) == 9
+
+
+def test_commands_of_the_engines_pages_are_found() -> None:
+    """Those that experiments/engines/engines_test.sh runs: a program that is not known there would be passed over."""
+    assert {page.stem: len(shell_commands_of(page)) for page in ENGINE_PAGES} == {
+        "study_to_engine": 17, "vllm": 14, "emulation": 5, "proxy": 9,
+    }  # fmt: skip

@@ -22,6 +22,7 @@ PROMPT_BLOCKS = 200  # numbers kept for the blocks of one prompt: more than any 
 COLUMNS = (
     "arrival_s", "prompt_tokens", "output_tokens", "priority", "weight", "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s",
 )  # fmt: skip
+FINISHED = "finished"  # as `servegym replay` has it
 NEEDED = ("arrival_s", "prompt_tokens", "output_tokens", "ttft_s", "e2e_s")
 
 
@@ -146,8 +147,9 @@ def _itl_s(requests: pd.DataFrame) -> pd.Series:
 def read_own(file: Path, max_num_seqs: int, max_num_batched_tokens: int) -> Run:
     """A run of one's own from a CSV or Parquet file of requests with NEEDED, and failed and prompt_id if there are.
 
-    prompt_id: requests with the same have the same prompt. Raises WorkloadError for a column that is missing, and for
-    times and lengths that cannot be.
+    prompt_id: requests with the same have the same prompt. The table of `servegym replay` is such a file: its ttlt_s is
+    e2e_s, and who did not finish has failed. Raises WorkloadError for a column that is missing, and for times and
+    lengths that cannot be.
     """
     import pandas as pd
 
@@ -155,6 +157,8 @@ def read_own(file: Path, max_num_seqs: int, max_num_batched_tokens: int) -> Run:
         table = pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file)
     except (OSError, ValueError) as error:
         raise WorkloadError(f"{file} cannot be read: {' '.join(str(error).split())}") from None
+    if "e2e_s" not in table and {"ttlt_s", "status"} <= set(table):
+        table = table.assign(e2e_s=table["ttlt_s"], failed=table["status"] != FINISHED)
     missing = [name for name in NEEDED if name not in table]
     if missing:
         raise WorkloadError(f"{file}: column {missing[0]} is missing; a run has {', '.join(NEEDED)}")

@@ -3,12 +3,13 @@
 # they are.
 #
 #     experiments/engines/engines_test.sh                     # the newest tested version
-#     SGLANG=0 experiments/engines/engines_test.sh            # without SGLang's
+#     SGLANG=0 PAGES=0 experiments/engines/engines_test.sh    # without SGLang's, and without the pages
 #     ENGINES="official:0.28.0 cpu:0.32.0 official:0.33.0" experiments/engines/engines_test.sh
 #
 # ENGINES_FOLDER (default .engines) holds the environments; PYTHON makes them. Arguments go to pytest. After the tests a
-# fuzz of FUZZ_STEPS steps (default 10,000, at most 8 minutes; 0: none) runs on each. A version that fails fails the
-# script, after the others have run.
+# fuzz of FUZZ_STEPS steps (default 10,000, at most 8 minutes; 0: none) runs on each. Then the commands of the engines'
+# pages run as they are written, with their times, on the last official version (PAGES=0: not; PAGES=proxy: of that
+# page). A version that fails fails the script, after the others have run.
 set -uo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -33,6 +34,14 @@ for engine in $engines; do
         failed=1
     fi
 done
+official="$(tr ' ' '\n' <<<"$engines" | grep '^official:' | tail -n 1)"
+if [ "${PAGES:-1}" != 0 ] && [ -n "$official" ]; then
+    echo "== The pages' commands"
+    if ! OMP_NUM_THREADS=1 "$folder/vllm-${official##*:}-official/bin/python" -m pytest -p no:cacheprovider \
+        tests/experiments/engines/test_pages.py -k "${PAGES:-}"; then
+        failed=1
+    fi
+fi
 if [ "${SGLANG:-1}" != 0 ]; then
     echo "== SGLang"
     if ! "${PYTHON:-python3}" experiments/engines/install_sglang.py "$folder/sglang" ||

@@ -31,7 +31,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 DONE = "servegym-engine.json"
 LATEST = {"official": "0.33.0", "cpu": "0.32.0"}
 TORCH = "2.13.0"  # the newest that the tested versions import with; their metadata asks for another
-TOOLS = ("pytest", "hypothesis", "httpx", "prometheus-client")
+TOOLS = ("pytest", "hypothesis", "httpx", "prometheus-client", "optuna")
 
 # Packages that only a GPU, a video or a remote store needs; what vLLM imports on a CPU stays.
 LEFT_OUT = {
@@ -52,6 +52,7 @@ class Engine:
     version: str
     torch: str
     pyproject: str  # digest: the environment's metadata of servegym, its entry points among them, are of this text
+    tools: str = " ".join(TOOLS)
 
     def install(self, folder: Path) -> None:
         """Raises subprocess.CalledProcessError where pip fails; what pip said is on standard error."""

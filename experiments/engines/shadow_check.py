@@ -9,7 +9,9 @@ Hypotheses, written before the first run:
   is switched to it and the same requests come again.
 
 Two engines run in real time (timed_engine.py), 1.25 times as slow as the profile that shadow is given; before them the
-proxy, with round-robin. Requests are of azure-conv. Then `servegym switch`, and the same requests once more.
+proxy, with round-robin. Requests are of azure-conv. Then `servegym switch`, and the same requests once more. Beside
+what shadow says of the first pass stands what a simulation without any calibration says at factors that are given, to
+tell what a wrong factor is worth.
 
 The profile is one that ships, made four times as slow: so few requests a second keep the engines busy that proxy,
 engines and clients have time on two cores with other work on them. (A first run without that, 8 requests a second,
@@ -25,7 +27,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from servegym.experiments.engines.proxy_load import HOST, running
 BASE, SLOWER, FACTOR = "ascend910b-qwen3-8b-eager", 4.0, 1.25
 RUNNING, OTHER = "round-robin", "gorouting"
 ENGINES, REQUESTS, LOAD = 2, 200, 0.65
+FACTORS = (1.20, 1.23, FACTOR, 1.27, 1.29, 1.31)
 PORT, ADMIN = 18400, "of-this-run"
 
 
@@ -83,20 +86,45 @@ def shadowed(log: Path, device: str, router: str) -> dict[str, Any]:
     return dataclasses.asdict(shadow(read_served(log), load_profile(device), [Candidate(router=router)]))
 
 
+def at_factors(log: Path, device: str, factors: Sequence[float] = FACTORS) -> dict[float, float]:
+    """TDG ratio of the second half of the requests under the policy that runs, by the factor of batch times."""
+    from servegym.evaluation.measured.serving import scenario_of
+    from servegym.evaluation.shadow.estimating import GAIN, NOTHING_BESIDE
+    from servegym.evaluation.shadow.served import read_served
+    from servegym.latency_models.profile import load_profile
+    from servegym.simulator.simulation import Simulation
+
+    run, profile = read_served(log).run, load_profile(device)
+    judged, found = run.of_stage("2"), {}
+    for factor in factors:
+        slower = dataclasses.replace(profile, device=profile.device.times(factor))
+        requests = Simulation(scenario_of(run, slower, NOTHING_BESIDE, gain=GAIN)).run().requests[judged]
+        found[factor] = float(requests["gain"].sum() / requests["ideal_gain"].sum())
+    return found
+
+
+def factor_table(found: dict[float, float]) -> str:
+    """As Markdown."""
+    lines = [["factor", *(f"{factor:.2f}" for factor in found)], ["---"] * (len(found) + 1)]
+    lines.append(["TDG ratio", *(f"{ratio:.3f}" for ratio in found.values())])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def main() -> None:
-    """Print what was said and what was measured, as JSON."""
+    """Print what was said and what was measured, as JSON, and the table of factors."""
     os.environ["SERVEGYM_ADMIN_KEY"] = ADMIN
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "requests.jsonl"
         device = slow_profile(Path(folder))
         with deployment(PORT, device, log) as url:
             serve(url, device)
-            before = shadowed(log, device, OTHER)
+            before, factors = shadowed(log, device, OTHER), at_factors(log, device)
             switch = [sys.executable, "-m", "servegym", "switch", url, "--router", OTHER]
             subprocess.run([*switch, "--device", device], check=True, stdout=sys.stderr)
             serve(url, device)
             after = shadowed(log, device, RUNNING)
     print(json.dumps({"before": before, "after": after, "realised": realised(before, after)}, indent=2))
+    print(f"\n{factor_table(factors)}")
 
 
 def realised(before: dict[str, Any], after: dict[str, Any]) -> dict[str, float]:

@@ -30,6 +30,8 @@ servegym validate --closed-loops
 
 servegym validate my_requests.csv --profile results/calibrate/mine.json --max-sequences 128
 
+servegym validate results/live/requests.parquet --profile results/calibrate/mine.json --async-scheduling
+
 servegym validate light.csv heavy.csv burst.csv --profile a100-llama3-8b --fit my-engine
 """
 SHOWN = ("e2e", "itl", "ttft")
@@ -84,6 +86,14 @@ def validate(
             min=1, metavar="N", help="max_num_batched_tokens of REQUESTS' engine.", rich_help_panel=options.WHAT
         ),
     ] = 2048,
+    asynchronous: Annotated[
+        bool,
+        typer.Option(
+            "--async-scheduling",
+            help="REQUESTS' engine formed the next batch while one ran, as vLLM does by default since 0.14.",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = False,
     out: Annotated[
         Path,
         typer.Option(
@@ -105,11 +115,13 @@ def validate(
         return _closed_loops(out, json)
     if bool(files) != (profile is not None):
         raise ServegymError("requests of one's own take --profile, what served them; measured runs have their own")
+    if asynchronous and not files:
+        raise ServegymError("--async-scheduling is of REQUESTS' engine; what measured runs had is recorded")
     if fit and not files:
         raise ServegymError("--fit takes requests of one's own, a file a run")
     if fit and not re.fullmatch("[a-z0-9][a-z0-9.-]*", fit):
         raise ServegymError(f"--fit {fit}: a profile's name has small letters, digits, dots and hyphens")
-    settings = _own(files, profile, max_sequences, batch_tokens) if files and profile else []
+    settings = _own(files, profile, max_sequences, batch_tokens, asynchronous) if files and profile else []
     errors, requests = _errors_of_own(settings) if settings else _runs(run)
     from servegym.evaluation.measured.plot import plot
     from servegym.evaluation.measured.study import HEADLINE
@@ -201,7 +213,7 @@ def _closed_loops(out: Path, json: str | None) -> None:
         write_json({"errors": points, "orders": orders.to_dict("records"), "files": [path, picture]}, json)
 
 
-def _own(files: list[Path], profile: str, max_sequences: int, batch_tokens: int) -> list[Setting]:
+def _own(files: list[Path], profile: str, max_sequences: int, batch_tokens: int, asynchronous: bool) -> list[Setting]:
     from servegym.evaluation.measured.engine_terms import EngineTerms
     from servegym.evaluation.measured.runs import read_own
     from servegym.latency_models.profile import load_profile
@@ -210,7 +222,7 @@ def _own(files: list[Path], profile: str, max_sequences: int, batch_tokens: int)
     twice = next((stem for stem in stems if stems.count(stem) > 1), None)
     if twice is not None:
         raise ServegymError(f"two runs are named {twice}, after their files; name the files differently")
-    terms, served_by = EngineTerms("none", "the profile has all"), load_profile(profile)
+    terms, served_by = EngineTerms("none", "the profile has all", asynchronous=asynchronous), load_profile(profile)
     return [(read_own(file, max_sequences, batch_tokens), served_by, terms) for file in files]
 
 

@@ -52,6 +52,16 @@ def test_an_engine_that_is_the_simulated_one_has_no_error(own):
     assert without["ttft_s"].mean() > served["ttft_s"].mean()
 
 
+def test_a_table_of_replay_is_a_run(own, tmp_path):
+    """Its ttlt_s is e2e_s, and who did not finish has failed."""
+    table = pd.read_csv(own).rename(columns={"e2e_s": "ttlt_s"}).assign(status="finished")
+    table.loc[7, ["status", "ttlt_s"]] = ["timed out", np.nan]
+    table.to_parquet(tmp_path / "requests.parquet")
+    run = runs.read_own(tmp_path / "requests.parquet", 128, 2048)
+    assert run.requests["failed"].sum() == run.requests["failed"][7] == 1
+    assert run.requests["e2e_s"].drop(7).eq(1.0).all()
+
+
 def test_figures_by_hand(own):
     run = runs.read_own(own, 128, 2048)
     run.requests.loc[39, "failed"] = True

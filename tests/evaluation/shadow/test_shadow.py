@@ -11,6 +11,7 @@ from servegym.baselines.registry import router, scheduler
 from servegym.errors import WorkloadError
 from servegym.evaluation.shadow.estimating import GAIN, Candidate, Shadow, shadow
 from servegym.evaluation.shadow.served import read_served
+from servegym.experiments.engines.shadow_check import at_factors, factor_table
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.front_end import FrontEnd
 from servegym.simulator.scenario import Scenario
@@ -89,6 +90,16 @@ def test_what_another_gains_is_within_its_interval(
     assert gained > 0.01, "else this test says nothing"
     assert other.against.low - 0.02 < gained < other.against.high + 0.02
     assert itself.against.mean == 0 and not itself.beyond_error
+
+
+def test_without_calibration_the_true_factor_gives_the_true_ratio(
+    tmp_path: Path, truth: dict[str, tuple[float, list[dict[str, object]]]]
+) -> None:
+    tdg, rows = truth["round-robin"]
+    found = at_factors(written(tmp_path, rows), DEVICE, (FACTOR, 1.1 * FACTOR))
+    assert found[FACTOR] == pytest.approx(tdg, abs=0.02)  # but for the client's side, which it is not told of
+    assert found[1.1 * FACTOR] < found[FACTOR] - 0.02
+    assert factor_table({1.2: 0.8125}) == "| factor | 1.20 |\n| --- | --- |\n| TDG ratio | 0.812 |"
 
 
 def test_only_what_came_since_the_last_change_counts(
