@@ -80,7 +80,8 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
             self._start(i, self.source(self._rngs[i]))
         status, rewards = batch.status, batch.gain_reward + batch.shaping_reward
         terminated, truncated = status == DONE, status == PAUSED
-        terminated[again] = truncated[again] = False  # also of an episode without a decision: it has a step yet
+        if again:
+            terminated[again] = truncated[again] = False  # also of an episode without a decision: it has a step yet
         infos = self._infos()
         self._over = terminated | truncated
         if self._over.any():

@@ -72,6 +72,8 @@ def deployment_digest(deployment: Deployment | Cluster) -> str:
             digest.update(b"kv events")
         if pool.async_scheduling:
             digest.update(b"async scheduling")
+        if pool.lockstep > 1:
+            digest.update(f"lockstep {pool.lockstep}".encode())
         if pool.startup is not None:
             digest.update(f"{pool.startup}".encode())
         if pool.operators is not None:

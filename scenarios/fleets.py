@@ -139,6 +139,7 @@ def _pool(spec: ServingSpec, pool: Pool) -> Deployment:
         speculation=speculation_from(fleet.speculation),
         kv_events=fleet.kv_events,
         async_scheduling=fleet.async_scheduling,
+        lockstep=int(fixed("lockstep", fleet.lockstep)),
     )
 
 

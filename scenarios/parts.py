@@ -201,6 +201,12 @@ class Fleet:
         False, FLAG,
         "Engines form the next batch while one runs, as vLLM does by default: decisions are one iteration old.",
     )  # fmt: skip
+    lockstep: Numbers = option(
+        1, WHOLE,
+        "Engines of each pool are groups of so many, data-parallel ranks with experts spread over them: a group starts "
+        "and ends every iteration together.",
+        metavar="RANKS", least=1, most=4096, shown="each runs by itself",
+    )  # fmt: skip
     startup_s: Numbers | None = option(
         None, NUMBER,
         "How long an engine takes from being started by the scaler until it serves. Engines that are in no tier are "

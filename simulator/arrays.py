@@ -11,7 +11,6 @@ from servegym.simulator.deployment import Deployment, EstimatorModel
 from servegym.simulator.fields import fresh, zeros
 from servegym.simulator.front import front_of
 from servegym.simulator.front_end import NO_FRONT_END
-from servegym.simulator.memory import empty_blocks
 from servegym.simulator.named_blocks import NAMED_BLOCK, Cache, empty_named_blocks
 from servegym.simulator.operators import WHOLE
 from servegym.simulator.policies import Policy, StateFields
@@ -91,7 +90,6 @@ def engines_state(pools: tuple[Deployment, ...], sizes: dict[str, int], **given:
     given: those with contents."""
     no_blocks = np.zeros((0, 0), NAMED_BLOCK)
     of_pools = {
-        "blocks": empty_blocks([pool.total_blocks for pool in pools for _ in range(pool.engines)]),
         "cache": Cache(no_blocks, no_blocks, np.zeros(0, "i4"), *no_chunks()),
         "device": by_engine(pools, [pool.device.coefficients for pool in pools]),
         "estimate": by_engine(pools, [pool.estimator.coefficients for pool in pools]),
@@ -258,7 +256,7 @@ def fresh_outcomes(scenario: Scenario, predictions: Predictions | None) -> np.nd
     outcomes["ready_s"] = table["arrival_s"] if predictions is None else predictions.ready_s
     for field in ("admitted_s", "first_token_s", "last_token_s", "finish_s"):
         outcomes[field] = np.nan
-    for field in ("decode_engine", "source", "source_block", "next_in_queue"):
+    for field in ("decode_engine", "source", "next_in_queue"):
         outcomes[field] = -1
     return outcomes
 
@@ -296,6 +294,8 @@ def fresh_engines(
         )
         engine["preemption"]["check_s"], engine["preemption"]["jitter_s"] = operators.check_s, operators.jitter_s
         engine["ahead"]["on"] = pool.async_scheduling
+        engine["lockstep"]["first"] = first - pool.engines + np.arange(pool.engines) // pool.lockstep * pool.lockstep
+        engine["lockstep"]["ranks"] = pool.lockstep
         engine["block_tokens"] = pool.block_tokens
         engine["total_blocks"] = engine["free_blocks"] = pool.total_blocks
         engine["cache"]["on"] = workload is not None and pool.caches_prefixes(workload)

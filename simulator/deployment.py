@@ -18,7 +18,7 @@ from servegym.simulator.startup import Startup
 from servegym.simulator.types import ROLES
 from servegym.simulator.workload import Workload
 
-MAX_ENGINES = 4096  # each holds its table of KV blocks, some 300 KB
+MAX_ENGINES = 4096
 
 
 class LatencyModel(Protocol):
@@ -105,6 +105,8 @@ class Deployment:
     costs: of each engine; None: nothing is known of them.
     speculation: how they draft tokens and what that takes; None: they do not.
     async_scheduling: they form the next batch while one runs, as vLLM does by default (docs/async_scheduling.md).
+    lockstep: they are groups of so many, data-parallel ranks with experts spread over them: a group starts and ends
+        every iteration together. 1: each runs by itself.
     """
 
     device: LatencyModel
@@ -126,6 +128,7 @@ class Deployment:
     speculation: Speculation | None = None
     kv_events: bool = False
     async_scheduling: bool = False
+    lockstep: int = 1
 
     def __post_init__(self) -> None:
         for field, most in (("engines", MAX_ENGINES), ("total_blocks", 2**31 - 1), ("block_tokens", 2**20)):
@@ -146,6 +149,10 @@ class Deployment:
         if self.startup is not None and self.startup.started > self.engines:
             raise DeploymentError(
                 f"{self.name}: {self.startup.started} engines are to be started at first; there are {self.engines}"
+            )
+        if self.lockstep < 1 or self.engines % self.lockstep != 0:
+            raise DeploymentError(
+                f"{self.name}: lockstep is {self.lockstep}; it should divide the number of engines, {self.engines}"
             )
         if not 0 <= self.watermark < 1:
             raise DeploymentError(f"{self.name}: watermark is {self.watermark}; it should be 0 or more and below 1")

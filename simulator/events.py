@@ -63,17 +63,22 @@ def remove_at(events, status, i):
     if i == n:
         return
     swap(events, i, n)
+    rise(events, sink(events, n, i))
+
+
+@kernel
+def sink(events, n, i):
+    """Bring the event at position i of the first n down to where it belongs; returns where that is."""
     while True:
         child = 2 * i + 1
         if child >= n:
-            break
+            return i
         if child + 1 < n and before(events[child + 1], events[child]):
             child += 1
         if not before(events[child], events[i]):
-            break
+            return i
         swap(events, i, child)
         i = child
-    rise(events, i)
 
 
 @kernel

@@ -11,5 +11,8 @@ HAS_CLIENTS = True  # a front end; requests that come when others have ended
 HAS_TASKS = True  # batches that can be suspended
 HAS_CORRECTION = True  # estimators that are corrected while they are used
 HAS_AHEAD = True  # engines that form the next batch while one runs
+HAS_LOCKSTEP = True  # engines that start and end iterations together
 
-FEATURES = ("HAS_CLUSTER", "HAS_CACHE", "HAS_DRAFTS", "HAS_CLIENTS", "HAS_TASKS", "HAS_CORRECTION", "HAS_AHEAD")
+FEATURES = (
+    "HAS_CLUSTER", "HAS_CACHE", "HAS_DRAFTS", "HAS_CLIENTS", "HAS_TASKS", "HAS_CORRECTION", "HAS_AHEAD", "HAS_LOCKSTEP",
+)  # fmt: skip

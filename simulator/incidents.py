@@ -10,8 +10,10 @@ import numpy as np
 from servegym.errors import DeploymentError
 from servegym.simulator.compilation import kernel
 from servegym.simulator.events import make_due, remove
+from servegym.simulator.features import HAS_LOCKSTEP
 from servegym.simulator.held_queues import drop_from, inbox_of, to_router
 from servegym.simulator.kv_events import forget_told
+from servegym.simulator.lockstep import make_group_due
 from servegym.simulator.memory import count_blocks, give_up_kept, release
 from servegym.simulator.named_blocks import lose_names
 from servegym.simulator.prefix_caching import give_up
@@ -187,6 +189,8 @@ def take_back_all(run, router_state, e, now_s):
         engine.batch_length = 0
         engine.moving_s = 0.0
         engine.preemption.owed_s = 0.0
+        if HAS_LOCKSTEP and engine.lockstep.ranks > 1:
+            make_group_due(run, engine)
     close_all(run, e)
     engine.totals.scheduled_before = engine.scheduled_tokens
     count_blocks(engine, now_s)
@@ -234,7 +238,7 @@ def stop_sending(run, router_state, r, now_s):
         remove(run.events, run.status[0], EVENT_KV_ARRIVAL, r)
         count_blocks(engine, now_s)
         engine.transfers.coming_blocks -= request.blocks
-        release(request, engine, run.blocks[e])
+        release(request, engine)
         engine.transfers.receiving = -1
         router_state.link[0].busy = 0
         if run.status[0].recording:

@@ -13,13 +13,16 @@ from servegym.simulator.features import (
     HAS_CLUSTER,
     HAS_CORRECTION,
     HAS_DRAFTS,
+    HAS_LOCKSTEP,
     HAS_TASKS,
 )
 from servegym.simulator.front_end import deliver_all, deliver_last, set_out
 from servegym.simulator.kv_events import publish
+from servegym.simulator.lockstep import group_runs
 from servegym.simulator.memory import count_blocks
 from servegym.simulator.ordering import first_ranked
 from servegym.simulator.packer import REFUSED, RESUME, TIMELINE_SHORT, WAITING, form_batch, rank_queue
+from servegym.simulator.prefetching import AHEAD, prefetch
 from servegym.simulator.prefix_caching import give_up, name_filled
 from servegym.simulator.prefixes import use_chunks
 from servegym.simulator.refusals import are_numbers
@@ -41,7 +44,7 @@ from servegym.simulator.statuses import (
     TIMELINE_FULL,
 )
 from servegym.simulator.tasks import becomes_task, boundaries_of, close_task, open_task, preempt, resume, schedule_end
-from servegym.simulator.timeline import note
+from servegym.simulator.timeline import events_left, note
 from servegym.simulator.types import (
     BATCH_END,
     BATCH_START,
@@ -84,6 +87,13 @@ def start_engine(run, router_state, functions, e, stop_at):
     if engine.up == 0 or engine.queue_length == 0:
         return NOT_STARTED
     ahead = HAS_AHEAD and engine.ahead.on == 1
+    if HAS_LOCKSTEP and engine.lockstep.ranks > 1 and engine.batch_length == 0:
+        if group_runs(run, engine, status.now_s):
+            return NOT_STARTED
+        if HAS_AHEAD and engine.ahead.length > 0:
+            if status.recording and events_left(run) < engine.ahead.length + 1:
+                return TIMELINE_FULL
+            return start_formed(run, router_state, e, status.now_s)
     if HAS_AHEAD and ahead and engine.ahead.length > 0:
         return NOT_STARTED
     if (
@@ -185,7 +195,10 @@ def is_thrashing(engine):
 
 @inlined_kernel
 def end_batch(run, router_state, gain, e, now_s):
-    """The iteration of engine e ends: chunks are computed, tokens come out, finished requests leave."""
+    """The iteration of engine e ends: chunks are computed, tokens come out, finished requests leave.
+
+    Returns how many of its requests have their first token since they were sent there, or their last.
+    """
     status, engine = run.status[0], run.engines[e]
     entries, requests, outcomes, histogram = run.entries[e], run.requests, run.outcomes, run.tbt_histogram
     if HAS_AHEAD and engine.ahead.on:
@@ -197,8 +210,11 @@ def end_batch(run, router_state, gain, e, now_s):
     engine.moving_s, engine.preemption.owed_s = engine.preemption.owed_s, 0.0
     used_blocks = engine.total_blocks - engine.free_blocks
     counting, speculating = counts(run.state), engine.speculation.k > 0
-    finished = 0
+    finished, news, emitted, gained = 0, 0, 0, status.gain  # counted here: in memory each sum waits for the one before
     for k in range(engine.batch_length):
+        if HAS_CLUSTER and k + AHEAD < engine.batch_length:
+            prefetch(requests, entries[k + AHEAD].request)
+            prefetch(outcomes, entries[k + AHEAD].request)
         entry = entries[k]
         r = entry.request
         request = requests[r]
@@ -225,6 +241,7 @@ def end_batch(run, router_state, gain, e, now_s):
             earned = gain(request, outcome, out_s)
             if request.emitted_tokens == 0:
                 request.first_token_s = now_s
+            gained += earned
             emit(request, outcome, status, histogram, earned, out_s)
             if counting:
                 count_emitted(run.state, e, request)
@@ -232,8 +249,9 @@ def end_batch(run, router_state, gain, e, now_s):
                 note(run, TOKEN, e, r, 1, earned)
         if HAS_AHEAD and engine.ahead.on:
             token_is_out(run, e, r)
-        engine.totals.emitted_tokens += 1 + accepted
-        engine.totals.scheduled_before = engine.scheduled_tokens
+        emitted += 1 + accepted
+        if HAS_CLUSTER and request.emitted_tokens == outcome.sent_tokens + 1:
+            news += 1
         if HAS_CACHE and engine.store_sets > 0 and request.emitted_tokens == outcome.sent_tokens + 1:
             prefixes = router_state.known.prefixes
             engine.store_uses = use_chunks(prefixes, router_state.stores[e], engine.store_sets, r, engine.store_uses)
@@ -249,6 +267,10 @@ def end_batch(run, router_state, gain, e, now_s):
                 note(run, FINISH, e, r, 0, 0.0)
         if HAS_AHEAD and engine.ahead.on:
             request.emitted_tokens += outcome.under_way
+    status.gain = gained
+    if emitted > 0:
+        engine.totals.emitted_tokens += emitted
+        engine.totals.scheduled_before = engine.scheduled_tokens
     if HAS_CACHE and engine.cache.publishes == 1:
         publish(run, router_state, e, now_s)
     if status.recording:
@@ -262,13 +284,13 @@ def end_batch(run, router_state, gain, e, now_s):
             leave(engine, run.queues[e], requests, outcomes)
         else:
             drop_finished(engine, run.queues[e], entries, length, requests, outcomes)
+    return news + finished
 
 
 @kernel
 def emit(request, outcome, status, histogram, earned, now_s):
     """A token of the request sets out for the client and earns its gain."""
     outcome.gain += earned
-    status.gain += earned
     if now_s < next_deadline_s(request):
         outcome.on_time_tokens += 1
     if request.emitted_tokens == 0:

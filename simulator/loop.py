@@ -5,7 +5,7 @@ import numpy as np
 from servegym.simulator.ahead import start_formed
 from servegym.simulator.compilation import compiled, inlined_kernel, kernel
 from servegym.simulator.events import make_due, pop
-from servegym.simulator.features import HAS_AHEAD, HAS_CACHE, HAS_CLIENTS, HAS_CLUSTER, HAS_TASKS
+from servegym.simulator.features import HAS_AHEAD, HAS_CACHE, HAS_CLIENTS, HAS_CLUSTER, HAS_LOCKSTEP, HAS_TASKS
 from servegym.simulator.front import appear, end_request, next_to_send
 from servegym.simulator.front_end import leave_front_end, next_ready, take_in
 from servegym.simulator.held_queues import (
@@ -20,6 +20,7 @@ from servegym.simulator.held_queues import (
 from servegym.simulator.incidents import apply_incident, close, count_service, move
 from servegym.simulator.iterations import end_batch, leave, start_engine
 from servegym.simulator.kv_events import events_fit
+from servegym.simulator.lockstep import end_together, make_group_due
 from servegym.simulator.prefixes import borrow
 from servegym.simulator.routing import (
     catch_up,
@@ -145,6 +146,8 @@ def advance(run, router_state, functions, stop_at, until_s):
             if HAS_AHEAD and reason == STARTED and run.engines[e].ahead.on:
                 continue  # it forms the next one now
             status.starting += 1
+        if HAS_LOCKSTEP:
+            end_together(run)
         status.starting = 0
         status.due = 0
         if status.failed:
@@ -273,12 +276,19 @@ def handle_event(run, router_state, functions):
         if HAS_CLUSTER and run.engines.shape[0] > 1:
             report_busy(run, router_state, e, status.now_s, status.now_s)
     else:
-        end_batch(run, router_state, functions.gain, e, status.now_s)
+        emitted = engine.totals.emitted_tokens
+        news = end_batch(run, router_state, functions.gain, e, status.now_s)
         if HAS_CLUSTER and run.engines.shape[0] > 1:
-            tell_router(run, router_state, e, length, status.now_s)
+            engine.decode_tokens += engine.totals.emitted_tokens - emitted
+            if news > 0:
+                tell_of_tokens(run, router_state, e, length, status.now_s)
+            start_transfer(run, router_state, e, status.now_s)
+            report(run, router_state, e, status.now_s)
         if HAS_CLUSTER and engine.drained == 1:
             count_service(status, router_state, engine, status.now_s)
-        if HAS_AHEAD and engine.ahead.length > 0:
+        if HAS_LOCKSTEP and engine.lockstep.ranks > 1:
+            make_group_due(run, engine)
+        elif HAS_AHEAD and engine.ahead.length > 0:
             reason = start_formed(run, router_state, e, status.now_s)
             if reason != STARTED:
                 return reason
@@ -395,8 +405,9 @@ def join(run, e, r):
 
 
 @kernel
-def tell_router(run, router_state, e, length, now_s):
-    """After an iteration of engine e with so many requests: who has its first or last token, and who goes elsewhere."""
+def tell_of_tokens(run, router_state, e, length, now_s):
+    """After an iteration of engine e with so many requests the router hears of first and last tokens, and those who are
+    prefilled go elsewhere."""
     engine, entries, departed = run.engines[e], run.entries[e], 0
     if HAS_AHEAD and engine.ahead.on:
         entries = router_state.running[e]
@@ -406,7 +417,6 @@ def tell_router(run, router_state, e, length, now_s):
         r = entries[k].request
         request, outcome = run.requests[r], run.outcomes[r]
         out = request.emitted_tokens - outcome.under_way
-        engine.decode_tokens += entries[k].emitted
         if engine.role != ROLE_DECODE and out == outcome.sent_tokens + 1:
             engine.decode_tokens += request.prompt_tokens + outcome.sent_tokens
             emit_signal(run, router_state, e, r, FIRST_TOKEN, now_s)
@@ -418,5 +428,3 @@ def tell_router(run, router_state, e, length, now_s):
             depart(run, router_state, e, r)
     if departed > 0:
         leave(engine, run.queues[e], run.requests, run.outcomes)
-    start_transfer(run, router_state, e, now_s)
-    report(run, router_state, e, now_s)

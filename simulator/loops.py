@@ -51,4 +51,5 @@ def has_extras(run: SimulationState) -> bool:
         or run.state.tasks.shape[1] > 0
         or run.correction["window_iterations"][0] > 0
         or engines["ahead"]["on"].any()
+        or (engines["lockstep"]["ranks"] > 1).any()
     )

@@ -1,30 +1,9 @@
-"""KV memory of one engine: reference-counted blocks in chains, and host memory beside it.
+"""KV memory of one engine, and host memory beside it: blocks are counted, as nothing depends on which a request has.
 
-Every block knows the block before it in its sequence; a request holds the end of its chain. A block is free again when
-neither a request nor a later block refers to it. (Engines that cache prefixes have other blocks: named_blocks.py.)
+(Of engines that cache prefixes each block is one by itself, and requests share them: named_blocks.py.)
 """
 
-import numpy as np
-
 from servegym.simulator.compilation import kernel
-from servegym.simulator.types import record
-
-BLOCK = record(
-    [
-        ("previous", "i4"),  # the block before it in the sequence; -1: it is the first
-        ("references", "i4"),  # requests that end here + blocks that follow
-        ("free", "i4"),  # stack of free blocks, as positions 0 .. free_blocks - 1 of this column
-    ]
-)
-
-
-def empty_blocks(counts: list[int]) -> np.ndarray:
-    """BLOCK[engines, most blocks]: so many blocks of each engine, all free; block 0 is taken first."""
-    table = np.zeros((len(counts), max(counts)), BLOCK)
-    table["previous"] = -1
-    for row, blocks in zip(table, counts, strict=True):
-        row["free"][:blocks] = np.arange(blocks - 1, -1, -1)
-    return table
 
 
 @kernel
@@ -42,45 +21,28 @@ def count_blocks(engine, now_s):
 
 
 @kernel
-def grow(request, engine, blocks, count):
+def grow(request, engine, count):
     """Give `request` `count` more blocks; the caller has checked that they are free."""
     if request.blocks == 0 and count > 0:
         engine.holders += 1
-    last = request.last_block
-    for _ in range(count):
-        engine.free_blocks -= 1
-        block = blocks[engine.free_blocks].free
-        blocks[block].previous = last
-        blocks[block].references = 1
-        # The reference that the request had on its last block passes to the new block that follows it.
-        last = block
-    request.last_block = last
+    engine.free_blocks -= count
     request.blocks += count
     used = engine.total_blocks - engine.free_blocks
     engine.totals.peak_blocks = max(engine.totals.peak_blocks, used)
 
 
 @kernel
-def release(request, engine, blocks):
-    """Take all blocks from `request`; those that nothing else refers to are free again."""
-    if request.blocks == 0:
-        return
-    release_chain(request.last_block, engine, blocks)
-    request.blocks = 0
-    request.last_block = -1
+def release(request, engine):
+    """Take all blocks from `request`."""
+    if request.blocks > 0:
+        give_back(engine, request.blocks)
+        request.blocks = 0
 
 
 @kernel
-def release_chain(last_block, engine, blocks):
-    """A holder gives up the chain that ends there; blocks that nothing else refers to are free again."""
-    block = last_block
-    while block >= 0:
-        blocks[block].references -= 1
-        if blocks[block].references > 0:
-            break
-        blocks[engine.free_blocks].free = block
-        engine.free_blocks += 1
-        block = blocks[block].previous
+def give_back(engine, blocks):
+    """A holder gives up its blocks."""
+    engine.free_blocks += blocks
     engine.holders -= 1
 
 

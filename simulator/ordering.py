@@ -69,6 +69,7 @@ def whole_queue(order, ranks, length):
         if not in_order:
             break
         tier, key = rank.tier, rank.key
+        order[n] = position
         n += 1
     if not in_order and length > FIRST_WINDOW:
         return OUT_OF_ORDER
@@ -76,17 +77,14 @@ def whole_queue(order, ranks, length):
         return NOT_NUMBERS
     if in_order and n > 0 and ranks[first].key != ranks[first].key:
         return NOT_NUMBERS
-    if in_order and n == length:
-        for position in range(length):
-            order[position] = position
+    if in_order:
         return n
     n = 0
     for position in range(length):
         if ranks[position].tier < LEAVE_OUT:
             order[n] = position
             n += 1
-    if not in_order:
-        sort(order, ranks, n)
+    sort(order, ranks, n)
     return n
 
 

@@ -116,7 +116,7 @@ def rank_queue(run, decider, e, now_s):
     """Have the scheduler rank the queue of engine e and set limits. Returns whether that went well."""
     engine = run.engines[e]
     open_limits(run.limits[0], engine)
-    if HAS_CLUSTER and run.engines.shape[0] > 1:  # the scheduler of another pool may have used it
+    if HAS_CLUSTER and run.engines[run.engines.shape[0] - 1].kind > 0:  # the scheduler of another pool may have used it
         for position in range(engine.queue_length):
             run.ranks[position].headroom_blocks = 0
     ask_scheduler(run, decider.scheduler, decider.estimator, e, now_s)
@@ -152,7 +152,7 @@ def fill(run, decider, e, now_s):
     engine, packing, limits = run.engines[e], run.packing[0], run.limits[0]
     sums, scratch, estimator = run.sums[0], run.sums[1], decider.estimator
     queue, order, ranks, requests = run.queues[e], run.order[0], run.ranks, run.requests
-    entries, blocks = run.entries[e], run.blocks[e]
+    entries = run.entries[e]
     timed = limits.time_budget_s < np.inf
     visited, position = 0, -1
     holders_seen, evictions = 0, run.status[0].evictions
@@ -164,6 +164,8 @@ def fill(run, decider, e, now_s):
     if more:
         n = 0
     packing.window_length = n
+    if not (timed or limits.phase == PHASE_FIRST_DECIDES or engine.speculation.k > 0 or engine.cache.on):
+        visited = holders_seen = take_decodes(run, e, n)
     while True:
         if visited == n:
             if not more:
@@ -236,10 +238,38 @@ def fill(run, decider, e, now_s):
         elif need > 0:
             if not holder:
                 admit(run, e, r, now_s)
-            grow(request, engine, blocks, need)
+            grow(request, engine, need)
         if packing.length == 0 and limits.phase == PHASE_FIRST_DECIDES:
             packing.decodes_fit, packing.prefills_fit = decoding, not decoding
         take(request, r, entries[packing.length], chunk, decoding, engine, packing, sums)
+
+
+@kernel
+def take_decodes(run, e, n):
+    """Take those of order[:n] that come before all that is not a decode with memory at hand: what `fill` does with
+    them, one after another, and most of most batches. Returns how many. (Sums in memory would wait for each other.)"""
+    engine, packing, limits, sums = run.engines[e], run.packing[0], run.limits[0], run.sums[0]
+    queue, order, requests, entries = run.queues[e], run.order[0], run.requests, run.entries[e]
+    most = min(n, limits.sequence_budget, limits.token_budget)
+    taken, cached_tokens, longest = 0, 0.0, 0.0
+    while taken < most:
+        r = queue[order[taken]]
+        request = requests[r]
+        if request.blocks == 0 or not is_decoding(request):
+            break
+        need = blocks_lacking(request, 1, engine)
+        if need > 0:
+            if need > engine.free_blocks:
+                break
+            grow(request, engine, need)
+        entries[taken].request, entries[taken].tokens = r, 1
+        taken += 1
+        cached_tokens += request.computed_tokens
+        longest = max(longest, float(request.computed_tokens))
+    if taken > 0:
+        packing.decoding, packing.length, packing.tokens, packing.visited = 1, taken, taken, taken
+        sums.decode_requests, sums.decode_cached_tokens, sums.longest_decode_cached = taken, cached_tokens, longest
+    return taken
 
 
 @kernel
@@ -335,6 +365,6 @@ def run_first(run, decider, e, now_s):
         need = blocks_lacking(request, chunk, engine)
         if request.blocks == 0:
             admit(run, e, r, now_s)
-        grow(request, engine, run.blocks[e], need)
+        grow(request, engine, need)
     take(request, r, run.entries[e][packing.length], chunk, decoding, engine, packing, sums)
     return True

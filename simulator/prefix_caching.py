@@ -136,7 +136,7 @@ def give_up(run, e, r):
     Returns how many blocks of the batch being formed lose their names."""
     request, engine = run.requests[r], run.engines[e]
     if not HAS_CACHE or engine.cache.on == 0:
-        release(request, engine, run.blocks[e])
+        release(request, engine)
         return 0
     if request.blocks == 0:
         return 0

@@ -58,6 +58,13 @@ class Scenario:
             raise DeploymentError(f"{name}: a {role} pool is part of a Cluster, which has the engines for the rest")
         if any(pool.async_scheduling for pool in self.deployment.pools):
             self._check_ahead()
+        for pool in self.deployment.pools:
+            policy = pool.scheduler or self.scheduler
+            if pool.lockstep > 1 and policy.state.tasks:
+                raise DeploymentError(
+                    f"{pool.name}: {policy.label} suspends batches, and engines in lockstep end theirs together; leave "
+                    "out one"
+                )
         if not self.until_s >= 0:
             raise DeploymentError(f"until_s is {self.until_s}; it should be a time of 0 or more")
         for name in ("clients", "max_concurrency"):
@@ -124,8 +131,12 @@ class Scenario:
 def profiled_token_budget(workload: Workload, estimator: EstimatorModel) -> int:
     """The largest number of prefill tokens, in steps of 16 from 16, whose estimated batch time is within the
     smallest TPOT SLO, with half the mean prompt cached (Sarathi-Serve profiles its budget so)."""
-    slo_s = float(workload.table["tpot_slo_s"].min())
     cached = float(workload.table["prompt_tokens"].mean()) / 2
+    return token_budget_within(float(workload.table["tpot_slo_s"].min()), cached, estimator)
+
+
+def token_budget_within(slo_s: float, cached: float, estimator: EstimatorModel) -> int:
+    """The same for a time and a number of tokens cached."""
 
     def within(steps: int) -> bool:
         batch = np.zeros(1, layout.BATCH)[0]

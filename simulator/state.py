@@ -12,7 +12,6 @@ from numba import types
 
 from servegym.simulator import types as layout
 from servegym.simulator.fields import Field, Value, numba_type
-from servegym.simulator.memory import BLOCK
 from servegym.simulator.named_blocks import CACHE, Cache
 from servegym.simulator.signatures import (
     ESTIMATES,
@@ -62,7 +61,6 @@ class SimulationState(NamedTuple):
     queues: Annotated[np.ndarray, Field("i4", ("engines", "capacity"), "requests of each, in order of arrival")]
     entries: Annotated[np.ndarray, Field(layout.ENTRY, ("engines", "capacity"), "the running batch of each")]
     sums: Annotated[np.ndarray, Field(layout.BATCH, (4,), "the batch being formed, a scratch copy, two for policies")]
-    blocks: Annotated[np.ndarray, Field(BLOCK, ("engines", "blocks"), "KV memory of each")]
     cache: Annotated[Cache, Value(CACHE, "KV memory of those that cache prefixes")]
     events: Annotated[np.ndarray, Field(layout.EVENT, ("events",), "a heap; ends of iterations and arrivals of KV")]
     due: Annotated[np.ndarray, Field("i4", ("engines",), "those that may start an iteration at this instant, by index")]

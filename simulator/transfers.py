@@ -7,7 +7,7 @@ until the KV has arrived; blocks on the decode engine are taken when the sending
 from servegym.simulator.compilation import kernel
 from servegym.simulator.events import push
 from servegym.simulator.held_queues import append, drop_first, to_router
-from servegym.simulator.memory import blocks_for, count_blocks, grow, release_chain
+from servegym.simulator.memory import blocks_for, count_blocks, give_back, grow
 from servegym.simulator.prefix_caching import let_go
 from servegym.simulator.statistics import count_departed
 from servegym.simulator.timeline import note
@@ -24,8 +24,8 @@ def depart(run, router_state, e, r):
     source.transfers.leaving += 1
     source.transfers.leaving_blocks += request.blocks
     source.decode_tokens -= request.prompt_tokens + request.emitted_tokens
-    outcome.source, outcome.source_block = e, request.last_block
-    request.blocks, request.last_block, request.engine = 0, -1, -1
+    outcome.source = e
+    request.blocks, request.engine = 0, -1
     to_router(run, router_state, r)
 
 
@@ -62,7 +62,7 @@ def start_transfer(run, router_state, d, now_s):
     request = run.requests[r]
     drop_first(queue, run.outcomes)
     count_blocks(engine, now_s)
-    grow(request, engine, run.blocks[d], need)
+    grow(request, engine, need)
     engine.transfers.coming_blocks += need
     engine.transfers.receiving = r
     link.busy = 1
@@ -110,7 +110,7 @@ def leave_source(run, r, now_s):
     if source.cache.on:
         let_go(outcome, source, run.cache, held, computed_tokens)
     else:
-        release_chain(outcome.source_block, source, run.blocks[e])
+        give_back(source, held)
     source.transfers.leaving -= 1
     source.transfers.leaving_blocks -= held
     outcome.source = -1

@@ -52,14 +52,13 @@ REQUEST = record(
         ("computed_tokens", "i4"),  # tokens whose KV is held, c
         ("blocks", "i4"),  # KV blocks held; > 0: the request is a holder
         ("kept_tokens", "i4"),  # tokens whose KV is in host memory; > 0 only without blocks
-        ("last_block", "i4"),  # end of its chain of blocks; -1: none
+        ("engine", "i2"),  # where it was sent; -1: nowhere, or at the router again
+        ("task", "i2"),  # slot of the preemptible batch it is in, of its engine; -1: none
         ("weight", "f8"),
         ("ttft_slo_s", "f8"),
         ("tpot_slo_s", "f8"),
         ("ttlt_slo_s", "f8"),
         ("predicted_output_tokens", "f4"),
-        ("engine", "i2"),  # where it was sent; -1: nowhere, or at the router again
-        ("task", "i2"),  # slot of the preemptible batch it is in, of its engine; -1: none
         ("admitted", "i4"),  # number of its last admission, counted over the run; 0: not admitted
         ("evicted", "i4"),  # number of its last eviction, counted over the run; 0: never
         ("priority", "i4"),
@@ -72,37 +71,38 @@ REQUEST = record(
     lines_of=64,
 )
 
-# What only the simulator knows of a request: its true output length and what happened to it.
+# What only the simulator knows of a request: its true output length and what happened to it. 128 bytes, and the first
+# 64, one cache line, are what a token changes.
 OUTCOME = record(
     [
         ("output_tokens", "i4"),
-        ("evictions", "i4"),
         ("on_time_tokens", "i4"),
+        ("sent_tokens", "i4"),  # tokens that were out when it was last sent to an engine for prefill
+        ("under_way", "i4"),  # tokens in `emitted_tokens` that are not out yet (ahead.py)
+        ("gain", "f8"),
+        ("first_token_s", "f8"),  # when it set out for the client (front_end.py); nan: none yet
+        ("last_token_s", "f8"),  # the same of its last one so far; when it has finished, when that left the engine
+        ("longest_tbt_s", "f8"),
+        ("finish_s", "f8"),  # when its last token set out; nan: not finished
+        ("turn", "i4"),  # its place when the packer last put it in order (ordering.py); 0: it has not
+        ("evictions", "i4"),
         ("cached_tokens", "i4"),  # tokens taken from a prefix cache or store when it was admitted
         ("decode_engine", "i4"),  # where the router wants it decoded; -1: not said
         ("source", "i4"),  # engine from which its KV is being sent; -1: none
-        ("source_block", "i4"),  # end of its chain of blocks there
         ("next_in_queue", "i4"),  # the request behind it, held at the router or with KV to be sent; -1: none
-        ("sent_tokens", "i4"),  # tokens that were out when it was last sent to an engine for prefill
         ("task_tokens", "i4"),  # its chunk, while it is in a task
         ("task_position", "i4"),  # and its position in the batch
-        ("turn", "i4"),  # its place when the packer last put it in order (ordering.py); 0: it has not
         ("table", "i8"),  # where the table of its blocks begins, at an engine that caches prefixes
         ("borrowed", "i4"),  # 1: what it keeps is in the prefix store, and takes no host memory of its own
         ("counted", "i4"),  # 1: its prompt counts among those admitted where it is
         ("reroutes", "i4"),  # times it was taken back from an engine
-        ("under_way", "i4"),  # tokens in `emitted_tokens` that are not out yet (ahead.py)
         (
             "ready_s",
             "f8",
         ),  # when it joins a queue: its arrival, or when it is through the front end or predicted; nan: unknown
         ("admitted_s", "f8"),  # first time it was given memory; nan: never
-        ("first_token_s", "f8"),  # when it set out for the client (front_end.py); nan: none yet
-        ("last_token_s", "f8"),  # the same of its last one so far; when it has finished, when that left the engine
-        ("finish_s", "f8"),  # when its last token set out; nan: not finished
-        ("longest_tbt_s", "f8"),
-        ("gain", "f8"),
-    ]
+    ],
+    lines_of=64,
 )
 
 # KV on its way from and to an engine.
@@ -193,6 +193,14 @@ ENGINE_AHEAD = record(
     ]
 )
 
+# The engines with which it starts and ends iterations; see lockstep.py.
+ENGINE_LOCKSTEP = record(
+    [
+        ("first", "i8"),  # engine of the group
+        ("ranks", "i8"),  # engines in it, this one included; 1: it waits for none
+    ]
+)
+
 # Sums over the run of what an engine did; of no use to a policy.
 TOTALS = record(
     [
@@ -269,6 +277,7 @@ ENGINE = record(
         ("visits", VISITS),
         ("ahead", ENGINE_AHEAD),
         ("totals", TOTALS),
+        ("lockstep", ENGINE_LOCKSTEP),
     ]
 )
 

@@ -178,6 +178,18 @@ def with_startup(random: np.random.Generator, pool: Served) -> Served:
     )
 
 
+def with_lockstep(random: np.random.Generator, pool: Served) -> Served:
+    """Engines in groups that divide them."""
+    engines = pool.ours.engines
+    ranks = int(random.choice([ranks for ranks in range(1, engines + 1) if engines % ranks == 0]))
+    return Served(dataclasses.replace(pool.ours, lockstep=ranks), dataclasses.replace(pool.theirs, lockstep=ranks))
+
+
+def without_tasks(scene: "Scene") -> bool:
+    """Whether no scheduler of its pools suspends batches."""
+    return not any(pool.ours.scheduler and pool.ours.scheduler.state.tasks for pool in scene.pools)
+
+
 def random_link(random: np.random.Generator) -> Link:
     """At once, fast, slow or late; own or shared."""
     bytes_per_token, latency_s = ((0.0, 0.0), (0.0, 2.0**-6), (2.0, 0.0), (64.0, 2.0**-8))[int(random.integers(4))]

@@ -20,7 +20,7 @@ from servegym.traces.texts import Lines, open_text
 
 CHUNK_ROWS = 262_144  # rows held as text or objects at a time
 
-RowFile = Callable[[Path, Collection[str]], Iterator[Chunk]]
+RowFile = Callable[[Path, Collection[str], int], Iterator[Chunk]]
 
 
 def column_names(path: Path) -> list[str]:
@@ -36,13 +36,13 @@ def column_names(path: Path) -> list[str]:
     return names
 
 
-def chunks(path: Path, columns: Collection[str]) -> Iterator[Chunk]:
-    """The rows of a file in order, at most CHUNK_ROWS at a time, with these columns.
+def chunks(path: Path, columns: Collection[str], rows: int | None = None) -> Iterator[Chunk]:
+    """The rows of a file in order, at most so many at a time (None: CHUNK_ROWS), with these columns.
 
     Raises WorkloadError for a file that is damaged, naming the row where that is known.
     """
     with _readable(path):
-        yield from _CHUNKS[_kind(path)](path, columns)
+        yield from _CHUNKS[_kind(path)](path, columns, CHUNK_ROWS if rows is None else rows)
 
 
 def sha256(path: Path) -> str:
@@ -103,7 +103,7 @@ def _csv_names(path: Path) -> list[str]:
     return names
 
 
-def _csv_chunks(path: Path, columns: Collection[str]) -> Iterator[Chunk]:
+def _csv_chunks(path: Path, columns: Collection[str], rows: int) -> Iterator[Chunk]:
     import pandas as pd
 
     row = 1
@@ -115,7 +115,7 @@ def _csv_chunks(path: Path, columns: Collection[str]) -> Iterator[Chunk]:
             names=_csv_names(path),
             header=0,
             index_col=False,
-            chunksize=CHUNK_ROWS,
+            chunksize=rows,
             skipinitialspace=True,
             low_memory=False,
         ) as frames,
@@ -133,11 +133,11 @@ def _row_names(rows: Iterator[dict[str, Any]]) -> list[str]:
     return list(names)
 
 
-def _row_chunks(path: Path, rows: Iterator[dict[str, Any]], columns: Collection[str]) -> Iterator[Chunk]:
+def _row_chunks(path: Path, objects: Iterator[dict[str, Any]], columns: Collection[str], rows: int) -> Iterator[Chunk]:
     import pandas as pd
 
     first_row = 1
-    while batch := list(itertools.islice(rows, CHUNK_ROWS // 4)):
+    while batch := list(itertools.islice(objects, max(rows // 4, 1))):
         frame = pd.DataFrame({name: [row.get(name) for row in batch] for name in columns}, dtype=object)
         yield Chunk(path.name, first_row, frame)
         first_row += len(batch)
@@ -149,12 +149,12 @@ def _parquet_names(path: Path) -> list[str]:
     return list(pq.read_schema(path).names)
 
 
-def _parquet_chunks(path: Path, columns: Collection[str]) -> Iterator[Chunk]:
+def _parquet_chunks(path: Path, columns: Collection[str], rows: int) -> Iterator[Chunk]:
     import pyarrow.parquet as pq
 
     row = 1
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(CHUNK_ROWS, columns=list(columns)):
+        for batch in file.iter_batches(rows, columns=list(columns)):
             yield Chunk(path.name, row, batch.to_pandas())
             row += batch.num_rows
 
@@ -175,7 +175,7 @@ _NAMES: dict[str, Callable[[Path], list[str]]] = {
 }
 _CHUNKS: dict[str, RowFile] = {
     "csv": _csv_chunks,
-    "jsonl": lambda path, columns: _row_chunks(path, jsonrows.lines(path), columns),
-    "json": lambda path, columns: _row_chunks(path, jsonrows.items(path), columns),
+    "jsonl": lambda path, columns, rows: _row_chunks(path, jsonrows.lines(path), columns, rows),
+    "json": lambda path, columns, rows: _row_chunks(path, jsonrows.items(path), columns, rows),
     "parquet": _parquet_chunks,
 }

@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
+import aiohttp
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -17,6 +17,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope
 from starlette.types import Send as AsgiSend
 
+from servegym.adapters.routing.backends import as_text
 from servegym.adapters.routing.clients import Client
 from servegym.adapters.routing.jobs import ClientGone, Job
 from servegym.adapters.routing.metrics import ProxyMetrics
@@ -32,6 +33,7 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 COUNT_TIMEOUT_S = 1.0
 LOOK_S = 0.25  # between looks at how late the event loop is
+END_S = 1.0  # for an engine to end a stream after its last event
 GONE = "client-gone"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -49,6 +51,8 @@ class Answer:
         outcome = "crash"  # of the proxy itself: it should not happen
         try:
             await asyncio.wait({serving, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if self._job.complete and not serving.done():  # its client has all of it, and need not wait for the end
+                await asyncio.wait({serving}, timeout=END_S)
             outcome = serving.result() if serving.done() else GONE
         except Refused as refused:
             outcome = refused.outcome
@@ -112,11 +116,12 @@ def make_app(proxy: Proxy, operation: Operation) -> Starlette:
         for backend in [one for one in proxy.backends.all if one.takes]:
             try:
                 async with asyncio.timeout(proxy.settings.health_timeout_s):
-                    headers = dict(operation.engine_headers)
-                    answer = await proxy.backends.client.get(f"{backend.url}/v1/models", headers=headers)
-                if answer.status_code == 200:
-                    return Response(answer.content, media_type="application/json")
-            except (httpx.HTTPError, OSError):
+                    headers = as_text(operation.engine_headers)
+                    async with proxy.backends.client.get(f"{backend.url}/v1/models", headers=headers) as answer:
+                        body = await answer.read()
+                if answer.status == 200:
+                    return Response(body, media_type="application/json")
+            except (aiohttp.ClientError, OSError):
                 continue
         return _error(proxy.metrics, 503, "no engine answers", "unavailable")
 
@@ -265,9 +270,9 @@ async def _counted(proxy: Proxy, operation: Operation, document: dict[str, Any],
         return None
     try:
         async with asyncio.timeout(COUNT_TIMEOUT_S):
-            headers = dict(operation.engine_headers)
-            answer = await proxy.backends.client.post(f"{up[0].url}/tokenize", json=asked, headers=headers)
-        count = answer.json()["count"]
+            headers = as_text(operation.engine_headers)
+            async with proxy.backends.client.post(f"{up[0].url}/tokenize", json=asked, headers=headers) as answer:
+                count = json.loads(await answer.read())["count"]
         return count if type(count) is int and 0 < count < 2**24 else None
-    except (httpx.HTTPError, OSError, ValueError, LookupError, TypeError):
+    except (aiohttp.ClientError, OSError, ValueError, LookupError, TypeError):
         return None

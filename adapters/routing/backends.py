@@ -8,9 +8,10 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
-import httpx
+import aiohttp
 
 from servegym.adapters.routing.settings import ProxySettings
 
@@ -18,10 +19,25 @@ LOG = logging.getLogger("servegym.proxy")
 LARGEST_METRICS = 8 * 2**20  # bytes
 FIRST_BACKOFF_S = 1.0
 SOON_S = 0.05
+IDLE_S = 3.0
 WELL, UNWELL, SILENT = range(3)  # what a check finds: it says so, it says that it is not, it says nothing
-USAGE = re.compile(rb"^vllm:(?:kv|gpu)_cache_usage_perc(?:\{[^}]*\})? ([0-9.eE+-]+)", re.MULTILINE)
+USAGE = re.compile(
+    rb"^(?:vllm:(?:kv|gpu)_cache_usage_perc|sglang:token_usage)(?:\{[^}]*\})? ([0-9.eE+-]+)", re.MULTILINE
+)
 BLOCKS = re.compile(rb'\bnum_gpu_blocks="(\d+)"')
 BLOCK_TOKENS = re.compile(rb'\bblock_size="(\d+)"')
+
+
+def as_text(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
+    """Headers as the HTTP client takes them."""
+    return [(name.decode("ascii", "replace"), value.decode("utf-8", "replace")) for name, value in headers]
+
+
+async def _headers_sent(session: object, context: Any, sent: object) -> None:
+    """What a request's `trace_request_ctx` is told once its headers are out."""
+    del session, sent
+    if context.trace_request_ctx is not None:
+        context.trace_request_ctx()
 
 
 class Attempt:
@@ -76,16 +92,21 @@ class Backends:
         self.all = [Backend(index, url) for index, url in enumerate(urls)]
         self._settings = settings
         self._changed, self._lost, self._memory = changed, lost, memory
-        timeout = httpx.Timeout(None, connect=settings.connect_s, write=settings.write_s)
-        # Idle connections are dropped before servers do (uvicorn: after 5 s): a request on one that is being closed
-        # would look like an engine that has died.
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=3.0)
-        # trust_env: a proxy named in the environment must not come between.
-        self.client = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False, follow_redirects=False)
+        self.client: aiohttp.ClientSession
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Begin to check."""
+        """Begin to check. An event loop has to run."""
+        tracing = aiohttp.TraceConfig()
+        tracing.on_request_headers_sent.append(_headers_sent)
+        # Idle connections are dropped before servers do (uvicorn: after 5 s): a request on one that is being closed
+        # would look like an engine that has died.
+        self.client = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect_s),
+            cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trace_configs=[tracing],
+            skip_auto_headers=("user-agent", "accept", "content-type"),
+        )  # fmt: skip
         for backend in self.all:
             self._watch(backend)
 
@@ -110,7 +131,7 @@ class Backends:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.client.aclose()
+        await self.client.close()
 
     def succeeded(self, backend: Backend) -> None:
         """A request got an answer there."""
@@ -162,13 +183,13 @@ class Backends:
     async def _health_of(self, backend: Backend) -> int:
         try:
             async with asyncio.timeout(self._settings.health_timeout_s):
-                async with self.client.stream("GET", f"{backend.url}/health") as response:
-                    return WELL if response.status_code < 500 else UNWELL
-        except (httpx.HTTPError, OSError):  # a TimeoutError is an OSError
+                async with self.client.get(f"{backend.url}/health", allow_redirects=False) as response:
+                    return WELL if response.status < 500 else UNWELL
+        except (aiohttp.ClientError, OSError):  # a TimeoutError is an OSError
             return SILENT
 
     async def _keep_reading(self, backend: Backend) -> None:
-        """Read what vLLM says of its KV memory; an engine that says nothing is asked seldom."""
+        """Read what vLLM or SGLang says of its KV memory; an engine that says nothing is asked seldom."""
         while not backend.gone:
             said = backend.up and await self._read_memory(backend)
             await asyncio.sleep(self._settings.poll_s if said or not backend.up else 60 * self._settings.poll_s)
@@ -176,13 +197,13 @@ class Backends:
     async def _read_memory(self, backend: Backend) -> bool:
         try:
             async with asyncio.timeout(self._settings.health_timeout_s):
-                async with self.client.stream("GET", f"{backend.url}/metrics") as response:
+                async with self.client.get(f"{backend.url}/metrics", allow_redirects=False) as response:
                     text = b""
-                    async for part in response.aiter_bytes():
+                    async for part in response.content.iter_any():
                         text += part
                         if len(text) > LARGEST_METRICS:
                             return False
-        except (httpx.HTTPError, OSError):
+        except (aiohttp.ClientError, OSError):
             return False
         usage, blocks, block_tokens = USAGE.search(text), BLOCKS.search(text), BLOCK_TOKENS.search(text)
         try:

@@ -16,6 +16,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 @dataclasses.dataclass
 class Job:
     """A request on its way. measured: what has come of it. started: its client has been sent something.
+    complete: all of its answer has come.
 
     waited_s: at the proxy. engine: the name of the one it was sent to last.
     """
@@ -29,6 +30,7 @@ class Job:
     client: Client
     measured: Measured
     started: bool = False
+    complete: bool = False
     waited_s: float = 0.0
     engine: str = ""
 

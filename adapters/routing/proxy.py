@@ -244,6 +244,7 @@ class Proxy:
 
     async def _serve(self, job: Job, r: int, send: Send, work: Any) -> bool:
         tried: set[int] = set()
+        reached = 0  # engines that had the request, and did not serve it
         while True:
             backend = await self.engine_for(job, r, tried)
             outcomes = self.metrics.by_engine
@@ -257,8 +258,9 @@ class Proxy:
                 if failure.counts:
                     self.backends.failed(backend, failure.reason == "connect")
                 tried.add(backend.index)
+                reached += failure.reason != "connect"
                 others = [one for one in self.backends.all if one.takes and one.index not in tried]
-                if job.started or not failure.again or len(tried) > self.settings.retries or not others:
+                if job.started or not failure.again or reached > self.settings.retries or not others:
                     raise
                 self.metrics.retries.labels(failure.reason).inc()
                 self.router.recall(self.now_s(), r)

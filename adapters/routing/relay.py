@@ -8,9 +8,11 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-import httpx
+import aiohttp
+from aiohttp import ClientResponse
+from yarl import URL
 
-from servegym.adapters.routing.backends import Backend
+from servegym.adapters.routing.backends import Backend, as_text
 from servegym.adapters.routing.jobs import ClientGone, Failure, Job, Send
 from servegym.adapters.routing.proxy import Proxy
 from servegym.adapters.routing.streams import EventCounter
@@ -44,7 +46,7 @@ def tokens_of(body: bytes) -> int:
 class Opening:
     """Few requests at a time are being connected: a burst of them would take longer than a connection may.
 
-    `trace` is told by the HTTP client what it does, and lets the next one in once the request is being written.
+    The next one is let in (`leave`) once the request is being written.
     """
 
     def __init__(self, room: asyncio.Semaphore):
@@ -56,13 +58,9 @@ class Opening:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        self._leave()
+        self.leave()
 
-    async def trace(self, name: str, info: object) -> None:
-        if name.endswith("send_request_headers.started"):
-            self._leave()
-
-    def _leave(self) -> None:
+    def leave(self) -> None:
         if self._inside:
             self._inside = False
             self._room.release()
@@ -84,29 +82,34 @@ class Relay:
         self._tried = True
         try:
             async with Opening(self._proxy.opening) as opening, asyncio.timeout(first_s) as deadline:
-                request = client.build_request(
-                    "POST", backend.url + job.path, content=job.body, headers=job.headers,
-                    extensions={"trace": opening.trace},
+                response = await client.post(
+                    URL(backend.url + job.path, encoded=True), data=job.body, headers=as_text(job.headers),
+                    allow_redirects=False, trace_request_ctx=opening.leave,
                 )  # fmt: skip
-                response = await client.send(request, stream=True)
                 try:
                     return await self._pass_on(response, deadline, job, r, backend, send)
                 finally:
-                    await response.aclose()
+                    response.close()
+        except aiohttp.ConnectionTimeoutError:  # perhaps it is the proxy that has too much to do: checks will tell
+            raise Failure("connect", "no connection to the engine in time", counts=False) from None
         except TimeoutError:
             raise Failure("timeout", "the engine sent nothing in time", 504, again=False) from None
-        except httpx.ConnectError:
+        except aiohttp.ClientConnectorError:
             raise Failure("connect", "no connection to the engine") from None
-        except httpx.ConnectTimeout:  # perhaps it is the proxy that has too much to do: checks will tell
-            raise Failure("connect", "no connection to the engine in time", counts=False) from None
-        except (httpx.HTTPError, httpx.StreamError) as error:
+        except (aiohttp.ClientError, ConnectionError) as error:
             raise Failure("died", f"the engine broke off its answer ({type(error).__name__})") from None
 
     async def _pass_on(
-        self, response: httpx.Response, deadline: asyncio.Timeout, job: Job, r: int, backend: Backend, send: Send
+        self,
+        response: ClientResponse,
+        deadline: asyncio.Timeout,
+        job: Job,
+        r: int,
+        backend: Backend,
+        send: Send,
     ) -> bool:
-        status = response.status_code
-        headers = passed_on(response.headers.raw, NOT_TO_CLIENTS)
+        status = response.status
+        headers = passed_on(response.raw_headers, NOT_TO_CLIENTS)
         headers.append((b"x-servegym-engine", backend.name.encode()))
         if status == 200 and response.headers.get("content-type", "").lower().startswith(EVENTS):
             return await self._stream(response, headers, deadline, job, r, backend, send)
@@ -126,9 +129,9 @@ class Relay:
         await self._send(send, {"type": "http.response.body", "body": body})
         return status < 400
 
-    async def _whole(self, response: httpx.Response) -> bytes:
+    async def _whole(self, response: ClientResponse) -> bytes:
         parts, length = [], 0
-        async for part in response.aiter_raw():
+        async for part in response.content.iter_any():
             parts.append(part)
             length += len(part)
             if length > self._settings.max_answer_bytes:
@@ -136,16 +139,15 @@ class Relay:
         return b"".join(parts)
 
     async def _stream(
-        self, response: httpx.Response, headers: list[tuple[bytes, bytes]], deadline: asyncio.Timeout, job: Job, r: int,
+        self, response: ClientResponse, headers: list[tuple[bytes, bytes]], deadline: asyncio.Timeout, job: Job, r: int,
         backend: Backend, send: Send,
     ) -> bool:  # fmt: skip
         proxy, events, between_s = self._proxy, EventCounter(), self._settings.between_tokens_s
         loop, tokens = asyncio.get_running_loop(), proxy.metrics.tokens.labels(backend.name)
-        async for data in response.aiter_raw():
-            if not data:
-                continue
+        while data := await response.content.readany():
             backend.heard_s = time.monotonic()
             count = events.feed(data)
+            job.complete = events.done
             if count:
                 tokens.inc(count)
                 if proxy.came(job, r, count):

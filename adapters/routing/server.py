@@ -11,9 +11,8 @@ import threading
 from types import FrameType
 from typing import Any
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from servegym.adapters.routing.app import make_app
 from servegym.adapters.routing.assumptions import Assumptions
@@ -47,30 +46,43 @@ def listen(settings: ProxySettings) -> socket.socket:
     return bound
 
 
-def protocol(read_s: float) -> type[H11Protocol]:
-    """HTTP/1.1 where a client has so many seconds for the headers of a request."""
+def protocol(read_s: float) -> type[HttpToolsProtocol]:
+    """HTTP/1.1 where a client has so many seconds for the headers of a request, and LONGEST_HEADERS."""
 
-    class Protocol(H11Protocol):
+    class Protocol(HttpToolsProtocol):
         def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], _loop: Any = None):
             super().__init__(config, server_state, {**app_state, "abort": self._abort}, _loop)
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self._waiting: asyncio.TimerHandle | None = self.loop.call_later(read_s, self._abort)
+            self._waited = 0  # bytes of headers that are not complete
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
-            # Between requests (IDLE) the server's own time for idle connections holds, but for headers that are begun.
-            waits = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
-            if not waits and self._waiting is not None:
-                self._waiting.cancel()
-                self._waiting = None
-            elif waits and self._waiting is None:
+            if self._waiting is not None:
+                self._waited += len(data)
+                if self._waited > LONGEST_HEADERS and not self.transport.is_closing():
+                    self.send_400_response("The headers are too long.")
+
+        # Between requests the server's own time for idle connections holds, but for headers that are begun.
+
+        def on_message_begin(self) -> None:
+            super().on_message_begin()
+            if self._waiting is None:
                 self._waiting = self.loop.call_later(read_s, self._abort)
 
-        def connection_lost(self, exc: Exception | None) -> None:
+        def on_headers_complete(self) -> None:
+            self._end_waiting()
+            super().on_headers_complete()
+
+        def _end_waiting(self) -> None:
             if self._waiting is not None:
                 self._waiting.cancel()
+            self._waiting, self._waited = None, 0
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._end_waiting()
             super().connection_lost(exc)
 
         def _abort(self) -> None:
@@ -139,7 +151,7 @@ def make_server(
     config = uvicorn.Config(
         make_app(proxy, operation),
         http=protocol(settings.read_s),
-        loop="asyncio",
+        loop="auto",  # uvloop, where it is installed
         ws="none",
         lifespan="on",
         log_level="warning",
@@ -148,7 +160,6 @@ def make_server(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(settings.drain_s) + GRACE_S,
         limit_concurrency=settings.max_in_flight + settings.max_queued + SPARE_CONNECTIONS,
-        h11_max_incomplete_event_size=LONGEST_HEADERS,
         ssl_certfile=settings.certificate,
         ssl_keyfile=settings.certificate_key,
     )

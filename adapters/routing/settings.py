@@ -23,7 +23,7 @@ class ProxySettings:
     connect_s: to an engine. first_token_s: from sending a request to the first byte of its stream. between_tokens_s:
     between bytes of a stream. total_s: of a request. write_s: for a client to take a piece of its answer, or an engine
     a piece of a request. read_s: for a client to send its headers, or another piece of its request; body_s: the whole.
-    retries: engines that are tried after the first one, as long as nothing has been streamed.
+    retries: engines that are tried after the first one that was reached, as long as nothing has been streamed.
     health_s: between checks of an engine. health_timeout_s: of a check. health_failures: checks failed in a row, or
     requests, that close an engine. longest_backoff_s: between checks of a closed one.
     characters_per_token: of prompts that come as text. count_by_engine: ask an engine's /tokenize instead.

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
+# Nearly all events: one choice with some text of an answer, and nothing that counts tokens or says an error. (In JSON a
+# quote within a text is \", so what is matched is no part of one.) Any other event is read as JSON.
+PLAIN = re.compile(rb'"(?:text|content)": ?"[^"]')
+NOT_PLAIN = re.compile(rb'"(?:usage|error|logprobs)": *+(?!null)')
 LONGEST_LINE = 2**20  # bytes; of a longer one nothing is counted
 
 
@@ -41,6 +46,9 @@ class EventCounter:
         text = line[5:].strip()
         if text == b"[DONE]":
             self.done = True
+            return
+        if text.count(b'"index":') == 1 and len(PLAIN.findall(text)) == 1 and NOT_PLAIN.search(text) is None:
+            self.tokens += 1
             return
         try:
             event = json.loads(text)

@@ -1,1 +1,1 @@
-"""Policies as a configuration of SGLang: what its scheduler can be told, and priorities of requests."""
+"""Policies in SGLang: in its own scheduler, as a plug-in; or as a configuration, and priorities of requests."""

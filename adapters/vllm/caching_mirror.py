@@ -83,9 +83,6 @@ class CachingMirror(Mirror):
         there = self.run.cache.blocks[0]["name"][found] == names(self.run.cache.chunks[row][:count])
         return found[there].copy()
 
-    def lay_blocks(self) -> None:
-        """There are no chains to be laid."""
-
     def _row(self, slot: int) -> slice:
         return slice(slot * self.context_blocks, (slot + 1) * self.context_blocks)
 

@@ -100,7 +100,6 @@ def warm_up(mirror: Mirror, terms: Terms) -> None:
     estimate_s, scale = mirror.settle(slots, slots, one, one, 0 * one, 0.0)
     mirror.correct(estimate_s, scale, 0.0)
     mirror.deliver(slots, one, one, 0.0)
-    mirror.lay_blocks()
     mirror.leave([slot], finished=True)
 
 

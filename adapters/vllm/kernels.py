@@ -72,7 +72,7 @@ def forget_blocks(run, request):
     """The request has no blocks any more. Where prefixes are cached, what becomes of them is replayed."""
     engine = run.engines[0]
     if engine.cache.on == 0:
-        release(request, engine, run.blocks[0])
+        release(request, engine)
     elif request.blocks > 0:
         engine.holders -= 1
         request.blocks = 0
@@ -114,7 +114,7 @@ def settle_batch(run, functions, evicted, slots, tokens, computed, emitted, now_
         request.emitted_tokens = emitted[k]
         need = blocks_for(request.computed_tokens, engine.block_tokens) - request.blocks
         if need > 0 and engine.cache.on == 0:  # else the blocks are those that vLLM says (block_kernels.py)
-            grow(request, engine, run.blocks[0], need)
+            grow(request, engine, need)
         engine.scheduled_tokens += tokens[k]
     engine.iterations += 1
     engine.rounds += 1
@@ -190,28 +190,6 @@ def leave(run, slots, delivered, finished):
             queue[kept] = queue[position]
             kept += 1
     engine.queue_length = kept
-
-
-lay_signature = types.void(SIMULATION_STATE, types.int64)
-
-
-@compiled(lay_signature)
-def lay_blocks(run, ids):
-    """Lay all chains of blocks anew, and the stack of free ones, of ids 0 to ids - 1."""
-    engine, queue, blocks = run.engines[0], run.queues[0], run.blocks[0]
-    following = 0
-    for position in range(engine.queue_length):
-        request = run.requests[queue[position]]
-        last = -1
-        for _ in range(request.blocks):
-            blocks[following].previous = last
-            blocks[following].references = 1
-            last = following
-            following += 1
-        request.last_block = last
-    engine.free_blocks = ids - following
-    for position in range(engine.free_blocks):
-        blocks[position].free = ids - 1 - position
 
 
 prepare_signature = types.void(

@@ -23,7 +23,6 @@ from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.failures import Failure, call
 from servegym.simulator.fields import fresh, longer, zeros
 from servegym.simulator.gains import tdg
-from servegym.simulator.memory import empty_blocks
 from servegym.simulator.policies import Policy
 from servegym.simulator.refusals import what_is_wrong
 from servegym.simulator.requests import begin_requests
@@ -90,7 +89,7 @@ class Mirror:
             tdg.value,
         )
         pool = Deployment(estimator, estimator, total_blocks, block_tokens=block_tokens, name="vLLM's engine")
-        self.run = _fresh(pool, policy, numbers, correction, self.ids)
+        self.run = _fresh(pool, policy, numbers, correction)
         engine = self.run.engines[0]
         engine.free_blocks, engine.watermark_blocks = self.ids, watermark_blocks
         self.most_output_tokens = np.zeros(0, "i4")
@@ -239,17 +238,12 @@ class Mirror:
         kernels.leave.entry(self.run, np.array(slots, "i4"), self.delivered, finished)
         self.free_slots.extend(slots)
 
-    def lay_blocks(self) -> None:
-        """Lay the chains of blocks anew: a plan that took memory from somebody has left its traces there."""
-        kernels.lay_blocks.entry(self.run, self.ids)
-
     def _evicted(self) -> np.ndarray:
-        """Slots of those whose memory was taken in the plan, in order; the blocks are laid anew afterwards."""
+        """Slots of those whose memory was taken in the plan, in order."""
         before = self._evictions[0][0]
         slots = self.scratch.queues[0][: self.scratch.engines["queue_length"][0]]
         numbers = self.scratch.requests["evicted"][slots]
         taken = np.flatnonzero(numbers > before)
-        self.lay_blocks()
         return slots[taken[np.argsort(numbers[taken])]].copy()
 
     def _make_slots(self, count: int) -> None:
@@ -265,10 +259,9 @@ class Mirror:
 
     def _make_ids(self, more: int) -> None:
         """More ids of blocks: prompts are shared more than was thought."""
-        self.ids += max(more, self.ids)
-        self.run = self.run._replace(blocks=zeros((1, self.ids), self.run.blocks.dtype))
-        self.lay_blocks()
-        self._see()
+        more = max(more, self.ids)
+        self.ids += more
+        self.run.engines["free_blocks"] += more
 
     def _see(self) -> None:
         """The scratch copy, which shares what a plan does not change, and views of columns."""
@@ -289,9 +282,7 @@ class Mirror:
         self._packed = run.packing["length"]
 
 
-def _fresh(
-    pool: Deployment, policy: Policy, numbers: np.ndarray, correction: Correction | None, ids: int
-) -> SimulationState:
+def _fresh(pool: Deployment, policy: Policy, numbers: np.ndarray, correction: Correction | None) -> SimulationState:
     """The arrays of an empty engine, without slots."""
     sizes = {"requests": 0, "engines": 1, "capacity": 0, "timeline": 1, "scratch": policy.scratch.rows}
     tables = sizes | state_sizes([policy.state], 1, 0, MOST_GROUPS, MOST_GROUPS) | {"slots": 0}
@@ -299,7 +290,6 @@ def _fresh(
         (pool,),
         sizes,
         engines=fresh_engines((pool,), 0.0, None),
-        blocks=empty_blocks([ids]),
         parameters=numbers[None, :].copy(),
         state=fresh(StateTables, tables),
         disturbance=Disturbance().to_array(),

@@ -7,6 +7,7 @@ The steps are those of "Rule, exactly" in docs/systems/polyserve.md.
 
 import numpy as np
 
+from servegym.baselines.routers.polyserve_admission import admits, admits_idle, backlog_s, backlog_tokens, fits_beside
 from servegym.baselines.routers.polyserve_forecast import (
     CLEAR_S,
     DECODING_S,
@@ -15,11 +16,6 @@ from servegym.baselines.routers.polyserve_forecast import (
     S_PER_TOKEN,
     SCRATCH,
     Assumed,
-    admits,
-    admits_idle,
-    backlog_s,
-    backlog_tokens,
-    fits,
     has_memory,
     look_at,
     mean_output,
@@ -72,7 +68,7 @@ def fullest(context, request, tier, in_time, assumed):
         elif snapshot.role == ROLE_PREFILL:
             admitted = snapshot.prefills == 0
         else:
-            admitted = fits(context, e, record, tpot_s, assumed)
+            admitted = fits_beside(context, e, record, tpot_s, assumed)
         if admitted:
             best, best_load = e, load
     return best

@@ -10,15 +10,23 @@ from servegym.simulator import batches
 from servegym.simulator.compilation import kernel
 from servegym.simulator.ordering import sort
 from servegym.simulator.policies import Scratch
-from servegym.simulator.requests import next_deadline_s
-from servegym.simulator.types import ROLE_DECODE, ROLE_PREFILL
+from servegym.simulator.types import ROLE_PREFILL, TIERS
 
 # Numbers kept of each engine. seen: 1 + its snapshot's version when the next three were worked out. peak_tokens:
 # largest KV to come. longer_tokens: the same with a request of no tokens that stays as long as any, less what it has at
 # first. decoding_s: time of an iteration in which all decode with the largest KV. clear_s: when what was sent there for
 # prefill should be done, at s_per_token, as foreseen at the last sending. least_tokens: what of it cannot be done yet.
-FIELDS = ("seen", "peak_tokens", "longer_tokens", "decoding_s", "clear_s", "s_per_token", "least_tokens")
-SEEN, PEAK, LONGER, DECODING_S, CLEAR_S, S_PER_TOKEN, LEAST = range(7)
+# Then, of each tier of requests and of best effort, what was foreseen of the request that was asked about last, by all
+# that this hangs on. Those who are held are asked about again and again, the first of each held queue, and few engines
+# have changed in between.
+ASKED_FIELDS = ("at", "tokens", "to_come", "tpot_s", "budget", "reserve", "own_s", "own_s_per_token")
+FIELDS = (
+    "seen", "peak_tokens", "longer_tokens", "decoding_s", "clear_s", "s_per_token", "least_tokens",
+    *(f"asked_{name}_{tier}" for tier in range(TIERS + 1) for name in ASKED_FIELDS),
+)  # fmt: skip
+SEEN, PEAK, LONGER, DECODING_S, CLEAR_S, S_PER_TOKEN, LEAST, ASKED = range(8)
+ASKED_LENGTH = len(ASKED_FIELDS)
+OWN_S, OWN_S_PER_TOKEN = ASKED_LENGTH - 2, ASKED_LENGTH - 1
 
 
 SCRATCH = Scratch(indices=("order",), ranks=("ranks",))  # of the requests of an engine
@@ -159,26 +167,30 @@ def fits(context, e, record, tpot_s, assumed):
 
 
 @kernel
-def chunk_s(context, e, chunk, tokens, decodes, decode_tokens):
-    """Estimated time of the iteration in which the last chunk of a prefill runs beside the decodes."""
+def chunk_s(context, e, chunk, tokens):
+    """Estimated time of the iteration in which the last chunk of a prefill runs beside the decodes that are set."""
     estimates = context.estimates
-    batch = estimates.scratch[0]
-    set_decodes(batch, decodes, decode_tokens)
-    batches.add(batch, chunk, max(0, tokens - chunk), False)
+    batch, computed, cached = estimates.scratch[0], float(chunk), float(max(0, tokens - chunk))
+    batch.prefill_requests = 1.0
+    batch.prefill_tokens = batch.longest_prefill_tokens = computed
+    batch.prefill_tokens_squared = computed * computed
+    batch.prefill_tokens_cached = computed * cached
+    batch.prefill_cached_tokens = cached
     return estimates.batch_s[context.known.snapshots[e].kind](batch, estimates.coefficients[e])
 
 
 @kernel
-def largest_chunk(context, e, tokens, most, decodes, decode_tokens, tpot_s):
-    """The largest chunk that can be kept to the end of the prefill with iterations below the TPOT; 0: none."""
-    if most < 1 or chunk_s(context, e, 1, tokens, decodes, decode_tokens) >= tpot_s:
+def largest_chunk(context, e, tokens, most, tpot_s):
+    """The largest chunk that can be kept to the end of the prefill with iterations below the TPOT, beside the decodes
+    that are set; 0: none."""
+    if most < 1 or chunk_s(context, e, 1, tokens) >= tpot_s:
         return 0
-    if chunk_s(context, e, most, tokens, decodes, decode_tokens) < tpot_s:
+    if chunk_s(context, e, most, tokens) < tpot_s:
         return most
     kept, too_much = 1, most
     while too_much - kept > 1:
         middle = (kept + too_much) // 2
-        if chunk_s(context, e, middle, tokens, decodes, decode_tokens) < tpot_s:
+        if chunk_s(context, e, middle, tokens) < tpot_s:
             kept = middle
         else:
             too_much = middle
@@ -195,102 +207,12 @@ def prefill_time(context, e, tokens, decodes, decode_tokens, tpot_s, budget):
         alone_s = prefill_alone_s(tokens, 0, budget, batch, batch_s, coefficients)
         full = max(tokens, budget)
         return alone_s, prefill_alone_s(full, 0, budget, batch, batch_s, coefficients) / full
-    chunk = largest_chunk(context, e, tokens, budget - decodes, decodes, decode_tokens, tpot_s)
+    set_decodes(estimates.scratch[0], decodes, decode_tokens)
+    chunk = largest_chunk(context, e, tokens, budget - decodes, tpot_s)
     if chunk == 0:
         return np.inf, np.inf
-    iteration_s = chunk_s(context, e, chunk, tokens, decodes, decode_tokens)
+    iteration_s = chunk_s(context, e, chunk, tokens)
     s_per_token = iteration_s / chunk
     if chunk > tokens:
-        iteration_s = chunk_s(context, e, tokens, tokens, decodes, decode_tokens)
+        iteration_s = chunk_s(context, e, tokens, tokens)
     return ((tokens + chunk - 1) // chunk) * iteration_s, s_per_token
-
-
-@kernel
-def backlog_s(context, e):
-    """Time until what was sent to engine e for prefill should be done, after its running iteration."""
-    snapshot, state = context.known.snapshots[e], context.state
-    if snapshot.prefills == 0:
-        return 0.0
-    as_sent_s = state[e, CLEAR_S] - max(context.now_s, snapshot.busy_until_s)
-    return max(0.0, as_sent_s, state[e, LEAST] * state[e, S_PER_TOKEN])
-
-
-@kernel
-def backlog_tokens(context, e):
-    """What should be left of the prompts that were sent to engine e, after its running iteration."""
-    left_s = backlog_s(context, e)
-    sent_tokens = context.known.snapshots[e].prefill_tokens
-    return 0.0 if left_s == 0.0 else min(sent_tokens, left_s / context.state[e, S_PER_TOKEN])
-
-
-@kernel
-def first_token_in_time(context, request, e, own_s, s_per_token):
-    """Whether the prefill of the request at engine e would be in time, and make none late that is in time without it.
-
-    The engine prefills by deadline; those whose deadline has passed come last, and should be all but done.
-    """
-    now_s, requests, known = context.now_s, context.requests, context.known
-    snapshot, prefilling = known.snapshots[e], known.prefilling[e]
-    start_s, due_s = max(now_s, snapshot.busy_until_s), next_deadline_s(requests[request])
-    if start_s + own_s >= due_s:
-        return False
-    ahead, behind = 0, 0
-    for k in range(snapshot.prefills):
-        other = requests[prefilling[k]]
-        if now_s < next_deadline_s(other):
-            if next_deadline_s(other) <= due_s:
-                ahead += tokens_of(other)
-            else:
-                behind += tokens_of(other)
-    computed = max(0.0, ahead + behind - backlog_tokens(context, e))  # of the first ones
-    done_s = start_s + own_s + max(0.0, ahead - computed) * s_per_token
-    if done_s >= due_s:
-        return False
-    if behind == 0:
-        return True
-    for k in range(snapshot.prefills):
-        other_s = next_deadline_s(requests[prefilling[k]])
-        if other_s <= due_s or other_s <= now_s:
-            continue
-        until = ahead  # tokens up to this one
-        for i in range(snapshot.prefills):
-            between_s = next_deadline_s(requests[prefilling[i]])
-            if due_s < between_s <= other_s and now_s < between_s:
-                until += tokens_of(requests[prefilling[i]])
-        without_s = start_s + max(0.0, until - computed) * s_per_token
-        if without_s < other_s <= without_s + own_s:
-            return False
-    return True
-
-
-@kernel
-def admits(context, request, e, tpot_s, assumed):
-    """Whether engine e can take the request so that it and those there stay in time."""
-    snapshot, record, now_s = context.known.snapshots[e], context.requests[request], context.now_s
-    if snapshot.role != ROLE_PREFILL and not fits(context, e, record, tpot_s, assumed):
-        return False
-    if snapshot.role == ROLE_DECODE:  # the wait for the running iteration, and one with it (section 4.6)
-        peak = peak_with(context, e, record, assumed)
-        iteration_s = decoding_s(context, e, snapshot.requests + 1, peak)
-        return max(now_s, snapshot.busy_until_s) + iteration_s < next_deadline_s(record)
-    if max(now_s, snapshot.busy_until_s) >= next_deadline_s(record):
-        return False
-    own_s, s_per_token = prefill_time(
-        context, e, tokens_of(record), snapshot.requests, context.state[e, PEAK], tpot_s, assumed.token_budget
-    )
-    return own_s < np.inf and first_token_in_time(context, request, e, own_s, s_per_token)
-
-
-@kernel
-def admits_idle(context, record, e, tpot_s, assumed):
-    """Whether engine e could take the request in time if it had nothing else."""
-    role, now_s = context.known.snapshots[e].role, context.now_s
-    tokens, due_s = tokens_of(record), next_deadline_s(record)
-    if role != ROLE_PREFILL:
-        iteration_s = decoding_s(context, e, 1, tokens - 1 + to_come(record, assumed))
-        if iteration_s >= tpot_s:
-            return False
-        if role == ROLE_DECODE:
-            return now_s + iteration_s < due_s
-    own_s, _ = prefill_time(context, e, tokens, 0, 0.0, tpot_s, assumed.token_budget)
-    return now_s + own_s < due_s

@@ -8,9 +8,10 @@ and has what room is left.
 import numpy as np
 
 from servegym.baselines.deadlines import DEADLINES, counted_deadline_s
-from servegym.simulator.batches import EMPTY_BATCH
+from servegym.simulator.batches import EMPTY_BATCH, add, clear, estimate_alone, largest_chunk
 from servegym.simulator.compilation import kernel
 from servegym.simulator.policies import Fact, Parameter, Parameters, Policy, StateFields, register
+from servegym.simulator.requests import cached_of, is_decoding, left_of
 from servegym.simulator.scratch import Scratch
 from servegym.simulator.signatures import scheduler, victims
 from servegym.simulator.types import EVICT_FOR_ALL, LEAVE_OUT
@@ -61,12 +62,38 @@ def expected_gain_of(request, slack_s, pace_s, tokens):
 
 
 @kernel
+def cut_long_prompts(context, ranks, constant_s, eta_s):
+    """exec_s of prompts in chunks of batches of eta, where the estimator has that take less than all in one batch.
+
+    A chunk of c tokens takes the mean of what the first and the last takes, so a prompt of n more n / c of that.
+    """
+    queue, requests, estimator, longest = context.queue, context.requests, context.estimator, 0
+    sums, scratch = estimator.scratch[0], estimator.scratch[1]
+    for position in range(queue.shape[0]):
+        longest = max(longest, left_of(requests[queue[position]]))
+    clear(sums)
+    chunk = largest_chunk(sums, scratch, longest, 0, False, eta_s, estimator)
+    if chunk == 0 or chunk == longest:
+        return
+    for position in range(queue.shape[0]):
+        request, rank = requests[queue[position]], ranks[position]
+        left, cached = left_of(request), cached_of(request)
+        if left > chunk:
+            first_s = estimate_alone(scratch, chunk, cached, False, estimator)
+            last_s = estimate_alone(scratch, chunk, cached + left - chunk, False, estimator)
+            rank.exec_s = min(rank.exec_s, left / chunk * (first_s + last_s) / 2.0 - constant_s)
+
+
+@kernel
 def write_gains(context, ranks, gains, constant_s, pace_s, p):
     """gains[i]: what queue[i] will still earn at that pace; its key: the time to its deadline, s.
 
-    Of those who will earn something: how many, their work and the time to their first deadline (inf: none), s.
+    Of those who will earn something: how many, their work (what a batch of it all takes beyond the constant) and the
+    time to their first deadline (inf: none), s.
     """
-    worthy, work_s, least_s = 0, 0.0, np.inf
+    estimator, worthy, least_s = context.estimator, 0, np.inf
+    sums = estimator.scratch[0]
+    clear(sums)
     for position in range(context.queue.shape[0]):
         request, rank = context.requests[context.queue[position]], ranks[position]
         group = context.state.by_application[request.application]
@@ -75,9 +102,9 @@ def write_gains(context, ranks, gains, constant_s, pace_s, p):
         gains[position] = expected_gain_of(request, rank.key - rank.exec_s - constant_s, pace_s, tokens)
         if gains[position] > 0.0:
             worthy += 1
-            work_s += rank.exec_s
+            add(sums, left_of(request), cached_of(request), is_decoding(request))
             least_s = min(least_s, rank.key)
-    return worthy, work_s, least_s
+    return worthy, estimator.batch_s(sums, estimator.coefficients) - constant_s, least_s
 
 
 @scheduler
@@ -86,6 +113,7 @@ def expected_gain(context, ranks, limits):
     gains = SCRATCH.read(context).gain
     constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
     estimator.exec_s(context.requests, context.queue, estimator.coefficients, ranks)
+    cut_long_prompts(context, ranks, constant_s, p.eta)
     worthy, work_s, least_s = write_gains(context, ranks, gains, constant_s, p.eta, p)
     # A batch is as short as the work of those allows who are worth something however long it is: where there is room,
     # who is late catches up faster.

@@ -41,10 +41,8 @@ def terms_of(loop: Loop) -> EngineTerms:
 
 
 def with_front_end(loop: Loop) -> EngineTerms:
-    terms = terms_of(loop)
-    return dataclasses.replace(
-        FRONT_END, step_cpu_s=terms.step_cpu_s, lookahead_steps=terms.lookahead_steps
-    )  # the constants are fitted to other runs than these
+    terms = terms_of(loop)  # the constants are fitted to other runs than these
+    return dataclasses.replace(FRONT_END, step_cpu_s=terms.step_cpu_s, asynchronous=terms.asynchronous)
 
 
 def unchanged(loop: Loop) -> Loop:
@@ -169,6 +167,7 @@ def served(loop: Loop, profile: Profile, terms: EngineTerms) -> pd.DataFrame:
         profile.kv.block_tokens,
         name=loop.name,
         prefix_caching=loop.prompts > 0,
+        async_scheduling=terms.asynchronous,
     )
     policy = scheduler(VLLM).with_settings(token_budget=loop.batch_tokens, max_sequences=loop.sequences)
     clients = None if loop.apart_s else loop.clients  # apart, requests follow each other

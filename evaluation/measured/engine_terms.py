@@ -15,14 +15,15 @@ SYNCHRONOUS_CPU_PER_REQUEST_S = 50e-6
 class EngineTerms:
     """step_cpu_s: in which the device waits, every step; step_cpu_per_request_s: for each request in it.
 
-    lookahead_steps: that a request waits before its first step. before_s: from the client to the queue. after_s,
-    after_s_per_token: from the engine to the client, once, and for each output token. None depends on a run's result.
+    asynchronous: the next batch is formed while one runs (docs/async_scheduling.md). before_s: from the client to the
+    queue. after_s, after_s_per_token: from the engine to the client, once, and for each output token. None depends on a
+    run's result.
     """
 
     name: str
     source: str
     step_cpu_s: float = 0.0
-    lookahead_steps: float = 0.0
+    asynchronous: bool = False
     before_s: float = 0.0
     after_s: float = 0.0
     after_s_per_token: float = 0.0
@@ -30,8 +31,8 @@ class EngineTerms:
 
     @property
     def of_steps(self) -> EngineTerms:
-        """Those alone that make batches longer."""
-        return EngineTerms("", "", self.step_cpu_s, step_cpu_per_request_s=self.step_cpu_per_request_s)
+        """Those alone that say when batches are formed and how long they take."""
+        return EngineTerms("", "", self.step_cpu_s, self.asynchronous, 0.0, 0.0, 0.0, self.step_cpu_per_request_s)
 
     def device(self, alone: LatencyModel) -> LatencyModel:
         """The device model with the CPU's time of a step in it."""
@@ -57,7 +58,7 @@ ASYNCHRONOUS = EngineTerms(
     "asynchronous",
     "vLLM 0.14.0 and later schedule a step while the one before it runs (release notes of 0.14.0, #27614: on by "
     "default): the CPU's time is hidden, and a request that comes waits one step more",
-    lookahead_steps=1.0,
+    asynchronous=True,
 )
 FRONT_END_SOURCE = (
     "the source's own fit to runs of this collection, so not independent of it: 9.3 ms before the queue, 1.8 ms and "

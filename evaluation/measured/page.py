@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 Served = tuple[Run, "Case", pd.DataFrame]
 LAYERED_GOALS = {"itl": 2.0, "ttft": 5.0}  # of runs with tables of their own layers
 SIDE = "those over HTTP with the client's side fitted to other models"
-KNOWN = ("roofline", "no caching", "CPU by request")  # cases that say nothing of what is not known of a run
+KNOWN = (
+    "roofline",
+    "no caching",
+    "CPU by request",
+    "ranks apart",
+)  # cases that say nothing of what is not known of a run
 NOT_INDEPENDENT = " (over HTTP; constants not independent)"
 
 HEAD = """# Measured on GPUs: real engines and the simulator
@@ -49,13 +54,15 @@ TERMS = """## What is assumed
   (vLLM 0.19).
 - **The engine** (headline): {asynchronous}. Taken from the version, before anything was simulated here; that a first
   try on ten runs of this collection had found a wait of about 1.3 steps (README of the data) was known by then.
+- **Data-parallel ranks** over which experts are spread
+  [wait for each other](../clusters.md#ranks-that-wait-for-each-other) in every step (one run).
 - **Not known, and varied**:
   - whether scheduling was asynchronous (recorded for the RTX 4090 only). *Synchronous*: {synchronous};
   - the client's side. *Front end*: {front_end};
   - of two RTX PRO 6000, how long an all-reduce of 8 MiB and more takes: NCCL's own table (headline) or vLLM's, a factor
     of two apart.
 - **Left out**: clients that give up (their requests are served to the end here), copies of KV to host memory, warm-up
-  of a cold engine, data-parallel ranks that wait for each other in every layer of experts.
+  of a cold engine.
 - Times count from the arrival. `lss` runs are published from when the engine took note; here from the client's clock.
 """
 PEERS = """## Beside other simulators

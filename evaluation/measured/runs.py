@@ -52,6 +52,7 @@ class Run:
     timeout_s: float = np.inf
     over_http: bool = True
     asynchronous: bool = False
+    lockstep: int = 1  # engines that wait for each other: data-parallel ranks over which experts are spread
     scheduler: str = "vllm-v1"
     router: str = "min-load"  # of data-parallel engines: vLLM counts what waits and runs
 
@@ -127,6 +128,7 @@ def _run(row: dict[str, Any], requests: pd.DataFrame) -> Run:
         timeout_s=np.inf if np.isnan(row["client_timeout_s"]) else float(row["client_timeout_s"]),
         over_http=not in_process,
         asynchronous="async scheduling on" in str(row["note"]),
+        lockstep=int(row["dp"]) if row["ep"] > 1 else 1,
     )
 
 

@@ -48,6 +48,8 @@ def scenario_of(
         BLOCK_TOKENS,
         name=run.name,
         prefix_caching=caching and run.prefixes is not None,
+        async_scheduling=terms.asynchronous,
+        lockstep=run.lockstep,
     )
     runs = scheduler(run.scheduler)
     if runs.name == VLLM:
@@ -63,11 +65,9 @@ def scenario_of(
 
 
 def with_terms(requests: pd.DataFrame, terms: EngineTerms) -> pd.DataFrame:
-    """What an engine adds to each request beside its batches. A step is the request's own mean time between tokens."""
-    step_s = np.nan_to_num(requests["tpot_s"].to_numpy())
-    before_s = terms.before_s + terms.lookahead_steps * step_s
+    """What an engine adds to each request beside its batches."""
     tokens = requests["output_tokens"].to_numpy()
-    ttft_s = requests["ttft_s"] + before_s + terms.after_s + terms.after_s_per_token
-    e2e_s = requests["ttlt_s"] + before_s + terms.after_s + terms.after_s_per_token * tokens
+    ttft_s = requests["ttft_s"] + terms.before_s + terms.after_s + terms.after_s_per_token
+    e2e_s = requests["ttlt_s"] + terms.before_s + terms.after_s + terms.after_s_per_token * tokens
     itl_s = (e2e_s - ttft_s) / np.where(tokens > 1, tokens - 1, np.nan)
     return requests.assign(ttft_s=ttft_s, itl_s=itl_s, e2e_s=e2e_s)[["ttft_s", "itl_s", "e2e_s", "cached_tokens"]]

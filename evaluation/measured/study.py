@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ GOALS = {"e2e": 6.0, "itl": 6.0, "ttft": 15.0}  # median absolute errors of mean
 class Case:
     """One set of assumptions. terms: of a run's engine. by: what its profile rests on instead of the tables.
 
-    what: for readers. applies: to which runs.
+    what: for readers. engine: what is changed of a run's engines. applies: to which runs.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Case:
     terms: Callable[[Run], EngineTerms]
     by: str | None = None
     caching: bool = True
+    engine: Callable[[Run], Run] = lambda run: run
     applies: Callable[[Run], bool] = lambda run: True
 
 
@@ -45,7 +47,7 @@ def of_version(run: Run) -> EngineTerms:
 def with_front_end(run: Run) -> EngineTerms:
     terms = of_version(run)
     return EngineTerms(
-        "with front end", f"{terms.source}; {FRONT_END.source}", terms.step_cpu_s, terms.lookahead_steps,
+        "with front end", f"{terms.source}; {FRONT_END.source}", terms.step_cpu_s, terms.asynchronous,
         FRONT_END.before_s, FRONT_END.after_s, FRONT_END.after_s_per_token, terms.step_cpu_per_request_s,
     )  # fmt: skip
 
@@ -64,6 +66,13 @@ CASES = (
         "synchronous, and 50 us for each request of a batch",
         lambda run: CPU_BY_REQUEST,
         applies=lambda run: not run.asynchronous,
+    ),
+    Case(
+        "ranks apart",
+        "data-parallel ranks that do not wait for each other",
+        of_version,
+        engine=lambda run: dataclasses.replace(run, lockstep=1),
+        applies=lambda run: run.lockstep > 1,
     ),
     Case("no caching", "prefix caching off", of_version, caching=False),
     Case("roofline", "the GPU's data sheet instead of tables", of_version, by=ROOFLINE),
@@ -85,9 +94,10 @@ def study(runs: Iterable[Run], folder: Path, cases: Iterable[Case] = CASES) -> I
         for case in cases:
             if case.applies(run):
                 terms = case.terms(run)
-                key = (case.by, terms.of_steps, case.caching)
+                engine = case.engine(run)
+                key = (case.by, terms.of_steps, case.caching, engine.lockstep)
                 if key not in done:
-                    done[key] = served(run, profile_of(run, folder, case.by), terms, case.caching)
+                    done[key] = served(engine, profile_of(run, folder, case.by), terms, case.caching)
                 yield run, case, with_terms(done[key], terms)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ FIRST_SEED = 1_000_000  # training draws from seeds below it
 LARGEST_SEED = 2**63 - 1
 GONE_THROUGH = ("trace", "device", "load")  # fields of which a panel may have several
 SERVED = ServingSpec(Demand(requests=2000), policies=Policies(router=ROUTER))  # where a panel does not say
+ENDING = re.compile(r"(\.[a-z]\w*)+$")  # of a file: in a100-qwen1.5-7b there is none
 OWN = ("name", "description", "seeds", "first_seed")
 
 
@@ -57,7 +59,7 @@ class Panel:
             values = listed(self.spec[what])
             if not values:
                 raise PanelError(f"panel {self.name}: {what} is missing; it should have at least one")
-            names = [Path(value).stem if isinstance(value, str) else value for value in values]
+            names = [ENDING.sub("", Path(value).name) if isinstance(value, str) else value for value in values]
             repeated = [name for name in names if names.count(name) > 1]
             if repeated:
                 raise PanelError(f"panel {self.name}: {what} names {repeated[0]} twice")

@@ -30,7 +30,7 @@ from servegym.simulator.signatures import (
 from servegym.simulator.simulation import Simulation
 
 GUARD_ROWS = 3  # behind the arrays, the second time
-KEPT = ("client", "application", "engine", "task", "last_block")  # what other tables are indexed by
+KEPT = ("client", "application", "engine", "task")  # what other tables are indexed by
 SCARCE = 0.5  # of an engine's memory is free: its victims may be asked for
 
 

@@ -1,8 +1,7 @@
 """Environments: steps a second, side by side and one alone, and what is left of them when PPO learns from them.
 
-Vectors are of 64 environments, stepped by as many threads as they use by themselves. Observations are part of a step,
-and so are the episodes that end and begin on the way. Actions are drawn before the clock starts, each number of them
-anywhere between its bounds; a router's are the base's, since others would make another load.
+Vectors of 64 are measured beside `simulate` (stepping.py). Actions of one alone are drawn before the clock starts, each
+number of them anywhere between its bounds.
 """
 
 from __future__ import annotations
@@ -15,31 +14,33 @@ from statistics import median
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
 import servegym  # noqa: F401 (makes the environments known to Gymnasium)
-from servegym.envs.vector import ServingVectorEnv
 from servegym.experiments.benchmarks.figures import Figure
 from servegym.experiments.benchmarks.scenarios import Sizes
+from servegym.experiments.benchmarks.stepping import SEED, Beside, beside_simulate
+from servegym.experiments.benchmarks.stepping import vector as vector  # in_turns_cases.py takes it from here
 from servegym.scenarios.episodes import EPISODES
 from servegym.scenarios.parts import STEADY
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.simulation import Simulation
 
-TRACE, ENVIRONMENTS, SEED = "azure-conv", 64, 0
+TRACE = "azure-conv"
 ONE_ENGINE = EPISODES.replaced(trace=(TRACE,), load=0.5, requests=400.0, load_profile=(STEADY,))
 OVERLOADED = ONE_ENGINE.replaced(load=1.6)
 CLUSTER = EPISODES.replaced(trace=(TRACE,), load=0.5, load_profile=(STEADY,), engines=4, router="min-load")
-SHARE_OF_SIMULATE = 0.7  # that routing step by step is to keep
+VECTORS = (
+    ("vector", "", "EngineBatching-v0", ONE_ENGINE),
+    ("vector", "_overload", "EngineBatching-v0", OVERLOADED),
+    ("routing", "", "ClusterRouting-v0", CLUSTER),
+    ("routing", "_overload", "ClusterRouting-v0", CLUSTER.replaced(load=1.6)),
+)  # how figures begin and end, and what is measured
 ACTIONS = 16  # drawn before the clock starts, and used in turn
 TRAINING = "ppo-engine-batching"  # whose hyperparameters PPO is measured with
 
 
 def measure(sizes: Sizes) -> list[Figure]:
     figures = [
-        batching("vector_steps_per_s", ONE_ENGINE, sizes, at_least=500_000),
-        batching("vector_steps_per_s_overload", OVERLOADED, sizes),
-        *routing(sizes),
+        *(figure for case in VECTORS for figure in vectors(case, sizes)),
         single(sizes),
         reset(sizes),
     ]
@@ -48,87 +49,19 @@ def measure(sizes: Sizes) -> list[Figure]:
     return figures
 
 
-def vector(name: str, source: Any, **arguments: Any) -> ServingVectorEnv:
-    made = gym.make_vec(
-        f"servegym:{name}", num_envs=ENVIRONMENTS, vectorization_mode="vector_entry_point", scenario=source, **arguments
-    )
-    env = made.unwrapped
-    assert isinstance(env, ServingVectorEnv)
-    env.reset(seed=SEED)
-    return env
+def vectors(case: tuple[str, str, str, ServingSpec], sizes: Sizes) -> list[Figure]:
+    """Steps a second of one of `VECTORS`, and the share of what simulate decides in that time."""
+    kind, end, name, spec = case
+    engines = spec.fleet.total
+    arguments = {"engines": engines} if engines > 1 else {}
+    beside = Beside(name, spec.replaced(requests=float(engines * sizes.episode_requests)), **arguments)
+    what = f"{name}, {engines} engine{'s' * (engines > 1)}, load {spec.demand.load:g}"
+    return beside_simulate((f"{kind}_steps_per_s{end}", f"{kind}_share{end}"), what, beside, sizes.repetitions)
 
 
 def drawn_actions(space: gym.Space[Any]) -> list[Any]:
     space.seed(SEED)
     return [space.sample() for _ in range(ACTIONS)]
-
-
-def batching(name: str, source: ServingSpec, sizes: Sizes, at_least: float | None = None) -> Figure:
-    """Steps of EngineBatching a second, over all environments."""
-    env = vector("EngineBatching-v0", source)
-    actions, steps, queued = drawn_actions(env.action_space), sizes.environment_steps, []
-    for k in range(steps):  # to episodes in all stages, compiled
-        env.step(actions[k % ACTIONS])
-        if k >= steps // 2 and k % 10 == 0:
-            queued += [
-                int(one.arrays.engines["queue_length"][0]) for one in env.episode_batch.simulations if one is not None
-            ]
-
-    def steps_per_s() -> float:
-        begin = time.perf_counter()
-        for k in range(steps):
-            env.step(actions[k % ACTIONS])
-        return steps * ENVIRONMENTS / (time.perf_counter() - begin)
-
-    speeds = [steps_per_s() for _ in range(sizes.repetitions)]
-    return Figure(
-        name,
-        median(speeds),
-        f"EngineBatching, n = {ENVIRONMENTS}, load {source.demand.load:g}: {np.mean(queued):.0f} queued on average, "
-        f"{np.percentile(queued, 99):.0f} at the 99th percentile",
-        at_least=at_least,
-        low=min(speeds),
-        high=max(speeds),
-    )
-
-
-def routing(sizes: Sizes) -> list[Figure]:
-    """Steps of ClusterRouting a second, beside requests that `simulate` serves of the same scenario in that time."""
-    scenario = CLUSTER.replaced(requests=float(sizes.routed_episode_requests))(np.random.default_rng(SEED))
-    simulation = Simulation(scenario)
-    env = vector("ClusterRouting-v0", scenario, engines=CLUSTER.fleet.total)
-    threads = env.episode_batch.threads
-
-    def steps_per_s() -> float:
-        """Of whole episodes."""
-        _, info = env.reset()
-        begin = time.perf_counter()
-        for _ in range(sizes.routed_episode_requests):
-            _, _, _, _, info = env.step(info["base_action"])
-        return sizes.routed_episode_requests * ENVIRONMENTS / (time.perf_counter() - begin)
-
-    def requests_per_s() -> float:
-        wall_s = 0.0
-        for _ in range(ENVIRONMENTS):
-            simulation.reset()
-            wall_s += simulation.run().wall_s
-        return sizes.routed_episode_requests * ENVIRONMENTS / wall_s
-
-    pairs = [(steps_per_s(), requests_per_s()) for _ in range(sizes.repetitions + 1)][1:]  # the first one compiles
-    simulated = median(requests for _, requests in pairs)
-    speeds = [steps for steps, _ in pairs]
-    what = f"{CLUSTER.fleet.total} engines, load {CLUSTER.demand.load:g}"
-    return [
-        Figure(
-            "routing_steps_per_s",
-            median(speeds),
-            f"ClusterRouting, n = {ENVIRONMENTS}, {what}; bound: {SHARE_OF_SIMULATE} x simulate x {threads} threads",
-            at_least=SHARE_OF_SIMULATE * simulated * threads,
-            low=min(speeds),
-            high=max(speeds),
-        ),
-        Figure("routing_simulate_requests_per_s", simulated, f"simulate, event loop only, the same {what}"),
-    ]
 
 
 def single(sizes: Sizes) -> Figure:

@@ -11,8 +11,12 @@ import json
 import sys
 import time
 
-from servegym.experiments.benchmarks import cluster, environments, overload, scenarios, schedulers
+import numpy as np
+
+from servegym.baselines.registry import router
+from servegym.experiments.benchmarks import cluster, dynamo_clusters, environments, overload, scenarios, schedulers
 from servegym.latency_models.profile import load_profile
+from servegym.scenarios.fleets import deployment_of
 from servegym.simulator.simulation import Simulation
 
 REQUESTS, CLUSTER_REQUESTS, ENGINES = 1000, 8000, 64
@@ -70,6 +74,15 @@ def many_engines(router):
     return run_of(Simulation(cluster.scenario(served, profile.deployment(ENGINES), router)))
 
 
+def few_engines(topology):
+    """What is compared with Dynamo's replay, under its router in turn."""
+    served = scenarios.workload(REQUESTS, topology.loads * scenarios.RATE_PER_S)
+    case = dataclasses.replace(
+        scenarios.scenario(served), deployment=deployment_of(topology.spec), router=router("round-robin")
+    )
+    return run_of(Simulation(case))
+
+
 def batching(source):
     """Steps of a vector of environments, with new episodes on the way."""
     env = environments.vector("EngineBatching-v0", source)
@@ -82,7 +95,7 @@ def batching(source):
 def routing():
     """Episodes of a vector of routers, from their start, under the base's choices."""
     source = environments.CLUSTER.replaced(requests=float(ROUTED))
-    env = environments.vector("ClusterRouting-v0", source(environments.np.random.default_rng(0)), engines=4)
+    env = environments.vector("ClusterRouting-v0", source(np.random.default_rng(0)), engines=4)
 
     def run():
         info = env.reset()[1]
@@ -131,6 +144,7 @@ def cases():
         "reset": fresh_episodes,
         **{f"overload to {queued}": functools.partial(overloaded, queued) for queued in QUEUED},
         **{f"{DEEP_QUEUED} queued, {policy}": functools.partial(deep_queue, policy) for policy in DEEP},
+        **{one.what: functools.partial(few_engines, one) for one in dynamo_clusters.TOPOLOGIES},
         **{f"{ENGINES} engines, {router}": functools.partial(many_engines, router) for router in cluster.BOUNDS_S},
         "vector steps": lambda: batching(environments.ONE_ENGINE),
         "vector steps, load 1.6": lambda: batching(environments.OVERLOADED),

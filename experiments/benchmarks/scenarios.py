@@ -24,14 +24,15 @@ class Sizes:
     process_repetitions: the same for whole processes.
     scheduler_queue_length: requests queued where schedulers are compared, for scheduler_iterations iterations.
     decisions: of each scheduler, in one repetition.
+    streamed_days: of memory_requests requests each, streamed from a file.
     queue_length: requests queued in the overload benchmark; other_queue_lengths: where its cost is compared.
     cluster_requests, cluster_engines: served in one run; cluster_repetitions: runs, each in a process of its own.
     routed_engines: of the cluster in which routers are timed, routed_requests_per_engine of the run they are in the
     middle of, and routed_decisions the requests routed there.
     session_requests, session_engines: served in one run where sessions are measured.
     compared_cluster_requests: served by us and by Dynamo with several engines.
-    environment_steps: of each environment, in one repetition; routed_episode_requests: of an episode in which an agent
-    routes; ppo_rollouts: that PPO collects and learns from in one repetition.
+    episode_requests: an engine's, of the episodes that environments are measured by; environment_steps: a quarter of
+    those of one alone in one repetition; ppo_rollouts: that PPO collects and learns from in one repetition.
     """
 
     requests: int = 4000
@@ -39,6 +40,7 @@ class Sizes:
     queue_length: int = 2700
     other_queue_lengths: tuple[int, ...] = (700, 1400, 5400)
     memory_requests: int = 1_000_000
+    streamed_days: int = 4
     process_requests: int = 1000
     process_repetitions: int = 3
     scheduler_queue_length: int = 2000
@@ -54,7 +56,7 @@ class Sizes:
     session_engines: int = 256
     compared_cluster_requests: int = 8000
     environment_steps: int = 2000
-    routed_episode_requests: int = 1000
+    episode_requests: int = 400
     ppo_rollouts: int = 4
 
 

@@ -27,8 +27,10 @@ from servegym.experiments.benchmarks import (
     sessions,
     single_engine,
     startup,
+    streamed,
     tuning,
     vidur_comparison,
+    workers,
 )
 from servegym.experiments.benchmarks.figures import Figure, table
 from servegym.experiments.benchmarks.scenarios import QUICK, Sizes
@@ -39,6 +41,7 @@ Benchmark = Callable[[Sizes], list[Figure]]
 # Memory comes first: at its start Linux gives a process the peak of the one that started it, still small here.
 BENCHMARKS: dict[str, Benchmark] = {
     "memory of a long run": memory.measure,
+    "days that are streamed": streamed.measure,
     "a cluster": cluster.measure,
     "one engine": single_engine.measure,
     "overload": overload.measure,
@@ -55,6 +58,7 @@ ASKED_FOR: dict[str, Benchmark] = {
     "routers": routers.measure_all,
     "sessions": sessions.measure,
     "tuning": tuning.measure,  # needs the extra tune
+    "workers": workers.measure,
 }
 HOW_TO_GET = {
     "NVIDIA Dynamo": "experiments/benchmarks/dynamo_setup.sh DIR, then servegym bench --dynamo DIR/bin/python",

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# The tests that need vLLM, in environments of their own: installed if absent (1 to 4 minutes each), else as they are.
+# The tests that need vLLM or SGLang, in environments of their own: installed if absent (1 to 4 minutes each), else as
+# they are.
 #
 #     experiments/engines/engines_test.sh                     # the newest tested version
+#     SGLANG=0 experiments/engines/engines_test.sh            # without SGLang's
 #     ENGINES="official:0.28.0 cpu:0.32.0 official:0.33.0" experiments/engines/engines_test.sh
 #
 # ENGINES_FOLDER (default .engines) holds the environments; PYTHON makes them. Arguments go to pytest. After the tests a
@@ -31,4 +33,11 @@ for engine in $engines; do
         failed=1
     fi
 done
+if [ "${SGLANG:-1}" != 0 ]; then
+    echo "== SGLang"
+    if ! "${PYTHON:-python3}" experiments/engines/install_sglang.py "$folder/sglang" ||
+        ! OMP_NUM_THREADS=1 "$folder/sglang/bin/python" -m pytest -p no:cacheprovider tests/adapters/sglang "$@"; then
+        failed=1
+    fi
+fi
 exit "$failed"

@@ -26,6 +26,7 @@ RECORD, RUNNING = 8, 32  # requests of each engine without and with a token
 DECISIONS = 300
 REQUESTS, AT_ONCE = 300, 16
 FEW, MANY = 4, 64  # tokens
+BETWEEN_S = 0.005  # between an engine's tokens: without, several would come to the proxy together
 STARTS_WITHIN_S = 60.0
 
 
@@ -75,7 +76,7 @@ async def engine(port: int) -> None:
                     event = b'data: {"id":"cmpl-0123456789","choices":[{"index":0,"text":" token %d"}]}\n\n' % k
                     writer.write(b"%x\r\n%s\r\n" % (len(event), event))
                     await writer.drain()
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(BETWEEN_S)
                 writer.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):

@@ -21,6 +21,7 @@ from servegym.envs.registration import register_all
 
 if TYPE_CHECKING:
     from servegym.api import simulate as simulate
+    from servegym.api import stream as stream
     from servegym.baselines.registry import router as router
     from servegym.baselines.registry import router_names as router_names
     from servegym.baselines.registry import scaler as scaler
@@ -68,6 +69,7 @@ _HOMES = {
     "check_policy": "evaluation.policy_checks.checking",
     "score": "evaluation.scoring.scoring",
     "simulate": "api",
+    "stream": "api",
     "router": "baselines.registry",
     "router_names": "baselines.registry",
     "scaler": "baselines.registry",

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from servegym.errors import SpecError
+from servegym.evaluation import streaming
+from servegym.evaluation.streaming import Streamed
 from servegym.scenarios.parts import Demand
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.cluster import Cluster
@@ -21,6 +23,21 @@ from servegym.simulator.workload import Workload
 
 ALONE = ServingSpec(Demand(window="first"))
 ENGINES = ("engines", "prefill", "decode", "pools", "host_memory_gib", "prefix_store_tokens", "prefix_caching")
+
+
+def stream(trace: str | os.PathLike[str], out: str | os.PathLike[str], **words: Any) -> Streamed:
+    """Serve a trace that is larger than memory.
+
+        stream("year.parquet", "results/year", engines=4, router="min-load").summary["slo_attainment"]
+
+    trace: a file in servegym's own format, with arrival_s. out: the folder to which requests.parquet and
+    engines.parquet are written as the run goes. words: as `simulate` takes them; requests come at the file's own times
+    and with its own SLOs (slo="given").
+
+    Memory is taken for the requests under way and one chunk of the file. Raises ServegymError for what needs all
+    requests at once.
+    """
+    return streaming.stream(ALONE.with_words({"slo": "given", **words, "trace": os.fspath(trace)}), out)
 
 
 def simulate(

@@ -10,6 +10,7 @@ import pytest
 
 from servegym.baselines.registry import scheduler
 from servegym.baselines.schedulers.expected_gain import tokens_in_time
+from servegym.latency_models.model import LatencyModel
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import LEAVE_OUT
 from tests.simulator.forming import decode, formed, linear, ranked, state
@@ -67,6 +68,27 @@ def test_a_late_prompt_is_worth_what_comes_after_it_has_caught_up():
     # slack -5: 6 tokens are late, and the first of them is the first token.
     prompt = state(4, ttft_slo_s=4.25, arrival_s=-5.0, tpot_slo_s=1.5, first_token_gain=6.0)
     assert ranks(prompt, **ALL) == [(0, pytest.approx(-4 / 4))]
+
+
+def slowest(**values: float) -> LatencyModel:
+    """A batch takes as long as its slowest request."""
+    zeros = dict.fromkeys(("alpha_1", "alpha_2", "gamma_1", "gamma_2"), 0.0)
+    return LatencyModel.from_values("slowest", {**zeros, "t_c": 0.25, **values})
+
+
+def test_a_prompt_takes_less_in_chunks_where_the_estimator_says_so():
+    # 16 tokens take 4 s; of 4 a batch lasts 0.5 s, and four of them 2 s, so 1.75 s beyond t_c: slack 0.5.
+    prompt = state(16, ttft_slo_s=2.5, tpot_slo_s=1.5, first_token_gain=6.0)
+    assert ranks(prompt, model=slowest(alpha_1=1 / 64), **ALL) == [(0, pytest.approx(-(6 + 10) / 1.75))]
+    # Of a time that is linear in tokens chunks are no part, as each has t_c of its own.
+    assert ranks(prompt, model=linear(c_p=0.125, t_c=0.25), **ALL) == [(0, pytest.approx(-(6 + 10) / 2))]
+
+
+def test_work_is_what_a_batch_of_it_takes():
+    # Each decode takes 1 s and is due in 2.5 s; three take 3 x 2.5 / 2.25 s one by one, together 1 x 2.5 / 2.25 s.
+    running = [decode(ttft_slo_s=100, tpot_slo_s=1.5, first_token_s=1.0) for _ in range(3)]
+    for model, tier in ((linear(b_d=1, t_c=0.25), 0), (slowest(gamma_2=1), 1)):
+        assert [first for first, _ in ranks(*running, model=model)] == [tier] * 3
 
 
 def test_hopeless_requests_go_behind_those_that_can_be_in_time():

@@ -55,6 +55,17 @@ def test_what_is_undefined_is_null(servegym, tmp_path):
     assert "NaN" not in json.dumps(document)
 
 
+def test_a_trace_is_streamed(servegym, tmp_path):
+    (tmp_path / "mine.csv").write_text(TRACE)
+    arguments = ("simulate", "--trace", "mine.csv", "--slo", "given", "--stream")
+    refused = servegym(*arguments)
+    assert refused.status == 2 and "--stream writes the tables" in refused.stderr
+    document = document_of(servegym(*arguments, "--out", "out", "--json", "-"))
+    assert document["finished"] == len(pd.read_parquet(tmp_path / "out" / "requests.parquet")) == 40
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["gain"] == document["gain"]
+    assert servegym("simulate", "--stream", "--out", "out").stderr.count("\n") == 1  # of a family
+
+
 def test_json_to_a_file(servegym, tmp_path):
     done = servegym(*ARGUMENTS, "--json", "figures.json")
     assert done.status == 0

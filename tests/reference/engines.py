@@ -97,6 +97,7 @@ class Engine:
     asynchronous: bool = False
     ahead: "Work | None" = None  # formed while another runs
     unseen: list[Request] = field(default_factory=list)  # while it is formed: those who are not there
+    group: "list[Engine]" = field(default_factory=list)  # that start and end iterations with it, itself too
     just_ended: bool = False  # an iteration, at this instant, and the next one has started
     kv_events: bool = False  # and if it does, it tells the router what it has
     speculation: Speculation = field(default_factory=Speculation)  # of no drafts
@@ -110,6 +111,14 @@ class Engine:
     lost_tokens: int = 0
     serving: bool = False
     service_s: float = 0.0
+
+    @property
+    def in_lockstep(self) -> bool:
+        return len(self.group) > 1
+
+    def has_to_wait(self, now_s: float) -> bool:
+        """For others of its group, which have started before."""
+        return any(other.work is not None and other.work.start_s < now_s for other in self.group if other is not self)
 
     @property
     def decode_tokens(self) -> int:

@@ -171,6 +171,8 @@ class Running:
         work = engine.work
         if work is not None:
             engine.busy_s += now_s - work.start_s
+            for other in engine.group if engine.in_lockstep else []:
+                other.waits_for_kv = False
         engine.work, engine.end_s, engine.suspension_s, engine.round_s = None, INF, INF, None
         return work
 

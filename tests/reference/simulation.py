@@ -157,12 +157,20 @@ class Simulation:
             if engine.asynchronous and engine.work is not None:
                 if engine.just_ended:
                     engine.just_ended, engine.ahead = False, self.running.form_ahead(engine, now_s)
+            elif engine.work is None and engine.has_to_wait(now_s):
+                pass
+            elif engine.work is None and engine.ahead is not None:
+                self.running.start_ahead(engine, engine.ahead, now_s)
+                engine.ahead = self.running.form_ahead(engine, now_s)
             elif engine.work is None:
                 if engine.up and engine.queue and not engine.waits_for_kv:
                     self.running.start(engine, now_s)
             elif engine.work.is_task and engine.joined and engine.round_s is None:
                 self.running.hold_round(engine, now_s)
             engine.joined = False
+        for engine in self.engines:
+            if engine.in_lockstep and engine.work is not None:
+                engine.end_s = max(other.end_s for other in engine.group if other.work is not None)
 
     # Requests on their way
 
@@ -211,7 +219,8 @@ class Simulation:
         log = self.iterations[work.iteration]
         log.free_blocks_at_end, log.end_s = engine.free_blocks, now_s
         if engine.corrector is not None:
-            engine.corrector.see(work.computing_s, work.fitted_s, work.scale)
+            took_s = now_s - work.start_s - work.moving_s if engine.in_lockstep else work.computing_s
+            engine.corrector.see(took_s, work.fitted_s, work.scale)
         if engine.asynchronous:
             self.tokens_come_out(engine, work, now_s)
         for r, tokens in [] if engine.asynchronous else work.batch:
@@ -240,6 +249,8 @@ class Simulation:
             r.emitted, r.under_way = r.emitted - r.under_way, 0
             self.emit(r, engine, now_s)
             r.emitted, r.under_way = r.emitted + later, later
+        if engine.in_lockstep:
+            return  # the one formed meanwhile starts with those of the others
         engine.ahead, ahead = None, engine.ahead
         self.running.start_ahead(engine, ahead, now_s)
         engine.just_ended = ahead is not None

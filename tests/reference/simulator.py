@@ -46,6 +46,7 @@ class Pool:
     asynchronous: bool = False
     startup: tuple[float, int] | None = None  # seconds, and how many serve from the beginning
     speculation: Speculation | None = None
+    lockstep: int = 1  # engines that start and end iterations together
 
 
 def simulate(
@@ -139,6 +140,10 @@ def simulate_cluster(
                 machine.kv_events = pool.kv_events
             machine.asynchronous = pool.asynchronous
             machines.append(machine)
+        ranks = machines[len(machines) - pool.engines :]
+        for place_in_pool, machine in enumerate(ranks):
+            begin = place_in_pool // pool.lockstep * pool.lockstep
+            machine.group = ranks[begin : begin + pool.lockstep]
     simulation = Simulation(
         everyone, machines, drift=drift, router=router, link=link, signal_delay_s=signal_delay_s, scaler=scaler,
         incidents=incidents, tiers=tiers, clients=clients, max_concurrency=max_concurrency, front_end=front_end,

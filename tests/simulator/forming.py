@@ -88,12 +88,8 @@ def waiting_for_a_batch(
                 requests[r][field] = row[key]
         requests[r]["first_deadline_s"] += row["arrival_s"]
         arrays.outcomes[r]["output_tokens"] = row["emitted"] + 100
-        for _ in range(-(-row["computed"] // block_tokens)):
-            engine.free_blocks -= 1
-            block = arrays.blocks[0][engine.free_blocks]["free"]
-            arrays.blocks[0][block]["previous"], arrays.blocks[0][block]["references"] = requests[r]["last_block"], 1
-            requests[r]["last_block"] = block
-            requests[r]["blocks"] += 1
+        requests[r]["blocks"] = -(-row["computed"] // block_tokens)
+        engine.free_blocks -= requests[r]["blocks"]
     kept_blocks = -(-requests["kept_tokens"] // block_tokens)
     engine.free_host_blocks -= kept_blocks.sum()
     engine.holders = (requests["blocks"] > 0).sum()

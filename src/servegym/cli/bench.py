@@ -54,6 +54,10 @@ def bench(
         bool,
         typer.Option("--sessions", help="Only this: 537,600 requests of chat on 256 engines that cache prefixes."),
     ] = False,
+    workers: Annotated[
+        bool,
+        typer.Option("--workers", help="Only this: what a second worker adds to a comparison and to a trial."),
+    ] = False,
     load_policies: options.LoadPolicies = None,
     check: options.Check = None,
     json: options.Json = None,
@@ -62,6 +66,13 @@ def bench(
     from servegym.experiments.benchmarks import suite
 
     load_policy_files(load_policies, check)
-    wishes = {"schedulers": schedulers, "routers": routers, "sessions": sessions, "tuning": tuning, "loops": loops}
+    wishes = {
+        "schedulers": schedulers,
+        "routers": routers,
+        "sessions": sessions,
+        "tuning": tuning,
+        "loops": loops,
+        "workers": workers,
+    }
     asked_for = tuple(name for name, wanted in wishes.items() if wanted)
     suite.run(json, quick, dynamo, vidur, asked_for)

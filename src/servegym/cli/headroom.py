@@ -104,7 +104,7 @@ def headroom(
     asked = Headroom(
         load_panel(panel).replaced(words, seeds=seeds, first_seed=first_seed), tuple(schedulers) or POLICIES
     )
-    directory, runner = out or asked.default_directory, ThreadRunner(jobs or 1)
+    directory, runner = out or asked.default_directory, ThreadRunner(jobs)
     with kept_work("runs", asked.runs, directory, fresh) as progress:
         runs = run_schedulers(asked, directory, progress, runner, fresh)
     found = searched(asked, (out or directory.parent) / "headroom", budget, runner, fresh)

@@ -73,7 +73,7 @@ Check = Annotated[
 JOBS_HELP = "Runs at a time. The results are the same however many."
 Jobs = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help=JOBS_HELP, show_default="1; with --ray one a CPU", rich_help_panel=HOW_MUCH),
+    typer.Option(min=1, metavar="N", help=JOBS_HELP, show_default="one a CPU core", rich_help_panel=HOW_MUCH),
 ]
 RAY_METAVAR = "local|HOST:PORT|auto"
 Ray = Annotated[

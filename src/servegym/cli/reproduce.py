@@ -62,16 +62,7 @@ def reproduce(
             rich_help_panel=options.HOW_MUCH,
         ),
     ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help=options.JOBS_HELP,
-            show_default="one a CPU core",
-            rich_help_panel=options.HOW_MUCH,
-        ),
-    ] = None,
+    jobs: options.Jobs = None,
     ray: options.Ray = None,
     out: Annotated[
         Path,
@@ -125,7 +116,7 @@ def reproduce(
     outcomes: list[Outcome] = []
     written: dict[Path, None] = {}
     failed: list[str] = []
-    with runner_of(jobs, ray, default_jobs=None) as runner:
+    with runner_of(jobs, ray) as runner:
         for one, study in studies_with_progress(wanted, size, out, runner, fresh):
             try:
                 outcome = study()

@@ -14,17 +14,15 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def runner_of(
-    jobs: int | None, ray: str | None, policy_files: Iterable[Path] | None = None, default_jobs: int | None = 1
-) -> Iterator[Runner]:
+def runner_of(jobs: int | None, ray: str | None, policy_files: Iterable[Path] | None = None) -> Iterator[Runner]:
     """What runs: threads, or Ray where `--ray` says so, to which files of policies go along.
 
-    default_jobs: threads without `--jobs`; None: one a core. Raises ClusterError for a cluster that is of no use.
+    jobs: None: one a core. Raises ClusterError for a cluster that is of no use.
     """
     if ray is None:
         from servegym.evaluation.running import ThreadRunner
 
-        yield ThreadRunner(jobs or default_jobs)
+        yield ThreadRunner(jobs)
         return
     from servegym.evaluation.ray_running import RayRunner
 

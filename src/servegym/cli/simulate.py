@@ -16,6 +16,9 @@ from servegym.errors import ServegymError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from servegym.scenarios.spec import ServingSpec
+    from servegym.simulator.scenario import Scenario
+
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -25,6 +28,8 @@ servegym simulate --scheduler edf --load high
 servegym simulate --trace my.csv --rate 6 --scheduler slide-batching:gamma=2 --out results/mine
 
 servegym simulate --requests 200 --json - | jq .tdg_ratio
+
+servegym simulate --trace year.parquet --slo given --engines 4 --stream --out results/year
 
 servegym simulate --load 1.4 --report overload.html --perfetto overload.json.gz
 
@@ -63,6 +68,14 @@ def simulate(
         bool,
         typer.Option("--timeline", help="Record every event to a table too.", rich_help_panel=options.OUTPUT),
     ] = False,
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream",
+            help="Read the trace and write the tables as the run goes: memory is taken for the requests under way.",
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = False,
     report: options.Report = None,
     perfetto: options.Perfetto = None,
     json: options.Json = None,
@@ -75,6 +88,11 @@ def simulate(
     """
     if (csv or timeline) and out is None:
         raise ServegymError(f"{'--csv' if csv else '--timeline'} needs --out DIR, the folder of the tables")
+    if stream and (out is None or csv or timeline or report is not None or perfetto is not None):
+        raise ServegymError(
+            "--stream writes the tables of requests and engines as Parquet, and keeps no request: it needs --out DIR, "
+            "and goes without --csv, --timeline, --report and --perfetto"
+        )
     if out is not None:
         check_output_folder(out)
     load_policy_files(load_policies, check)
@@ -86,15 +104,16 @@ def simulate(
     from servegym.simulator.simulation import Simulation
 
     spec = ServingSpec(policies=Policies(router=options.ROUTER)).with_words(words)
+    if stream and out is not None:
+        _stream(spec, out, load_policies or [], json)
+        return
     scenario = spec.build()
     recorded = timeline or report is not None or perfetto is not None
     result = Simulation(scenario, recorded).run()
     workload = scenario.workload
     document = {
         **result.summary,
-        "serving": scenario.deployment.name,
-        "engines": sum(pool.engines for pool in scenario.deployment.pools),
-        "arguments": {**spec.words(), "load_policies": load_policies or []},
+        **of_scenario(spec, scenario, load_policies or []),
         "rate_per_s": workload.rate_per_s,
         "workload": {"name": workload.name, "digest": workload.digest, **workload.provenance},
         "versions": versions(),
@@ -116,6 +135,36 @@ def simulate(
 
         write_perfetto(result, perfetto)
         console.print(f"Timeline: {perfetto}; open it at ui.perfetto.dev or chrome://tracing")
+    if json is not None:
+        write_json(document, json)
+
+
+def of_scenario(spec: ServingSpec, scenario: Scenario, load_policies: list[Path]) -> dict[str, Any]:
+    """What served, and how that was said."""
+    return {
+        "serving": scenario.deployment.name,
+        "engines": sum(pool.engines for pool in scenario.deployment.pools),
+        "arguments": {**spec.words(), "load_policies": load_policies},
+    }
+
+
+def _stream(spec: ServingSpec, out: Path, load_policies: list[Path], json: str | None) -> None:
+    """A run whose trace is streamed."""
+    from servegym.evaluation.identity import versions
+    from servegym.evaluation.streaming import stream
+
+    streamed = stream(spec, out)
+    document = {
+        **streamed.summary,
+        **of_scenario(spec, streamed.scenario, load_policies),
+        "rate_per_s": streamed.rate_per_s,
+        "workload": {"name": streamed.scenario.workload.name, **streamed.scenario.workload.provenance},
+        "versions": versions(),
+    }
+    console = console_for(json)
+    show(document, console)
+    write_json(document, out / "run.json")
+    console.print("Written:", ", ".join(str(path) for path in [*streamed.files, out / "run.json"]))
     if json is not None:
         write_json(document, json)
 

@@ -140,7 +140,7 @@ def train(
         folder = RunFolder(out or Path("results") / f"train-{chosen.name}-seed{chosen.seed}")
         check_output_folder(folder.path)
     check_runs_on_ray(chosen.algorithm, ray)
-    with runner_of(None, ray, load_policies, default_jobs=None) as runner:
+    with runner_of(None, ray, load_policies) as runner:
         run_with_progress(chosen, folder.path, resume is not None, runner if chosen.algorithm in EVOLUTION else None)
     show(folder.summary(), json)
 

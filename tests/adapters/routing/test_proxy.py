@@ -53,6 +53,17 @@ def counted(proxy: Served, name: str) -> float:
 # What is passed on
 
 
+def test_engines_that_are_not_there_use_up_no_retries(engines: list[FakeEngine]) -> None:
+    """Three without a connection come before the one that is well, and one retry is allowed."""
+    gone = [f"http://127.0.0.1:{port}" for port in (1, 2, 3)]
+    settings = dataclasses.replace(QUICK, retries=1)
+    with proxied([*gone, engines[0].url], settings=settings) as proxy:
+        for _ in range(4):
+            status, events, _ = stream(proxy.url)
+            assert status == 200 and words(events) == ALL
+        idle(proxy)
+
+
 def test_a_stream_is_passed_on_as_it_comes(engines: list[FakeEngine]) -> None:
     engines[0].mood = engines[1].mood = "slow"
     with proxied([engine.url for engine in engines]) as proxy:
@@ -169,7 +180,7 @@ def test_only_routers_that_look_at_prompts_pay_for_an_index(engines: list[FakeEn
             assert (proxy.proxy.router.known.prefixes.sent.size > 0) == has
 
 
-def test_memory_is_read_from_vllms_metrics(engines: list[FakeEngine]) -> None:
+def test_memory_is_read_from_an_engines_metrics(engines: list[FakeEngine]) -> None:
     engines[
         0
     ].metrics = 'vllm:cache_config_info{block_size="32",num_gpu_blocks="500"} 1.0\nvllm:kv_cache_usage_perc{} 0.25\n'
@@ -178,6 +189,8 @@ def test_memory_is_read_from_vllms_metrics(engines: list[FakeEngine]) -> None:
         until(lambda: snapshot.total_blocks == 500, "metrics are read")
         assert (snapshot.total_blocks, snapshot.block_tokens, snapshot.free_blocks) == (500, 32, 375)
         assert snapshot.index_sets == 0
+        engines[0].metrics = 'sglang:token_usage{model_name="m",tp_rank="0"} 0.5\n'  # it has the share only
+        until(lambda: snapshot.free_blocks == 250, "SGLang's are read")
 
 
 # Where engines fail

@@ -2,11 +2,14 @@
 
 import json
 import math
+import re
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servegym.adapters.routing import streams
 from servegym.adapters.routing.request_terms import (
     DEFAULTS,
     BadBody,
@@ -154,6 +157,31 @@ USAGE = b'data: {"choices": [{"text": "ab"}], "usage": {"completion_tokens": 3}}
 def test_tokens_of_a_stream(data: bytes, tokens: int) -> None:
     assert fed(data) == (tokens, False, False)
     assert fed(*[data[k : k + 7] for k in range(0, min(len(data), 10_000), 7)], data[10_003:])[0] <= tokens
+
+
+WORDS = st.sampled_from(["", "a", '"', 'say "text": "b"', "\\", "\n", '"usage":{}', "\u00e9"])
+DELTAS = st.fixed_dictionaries({}, optional={"content": WORDS, "reasoning": WORDS})
+ANSWERS = st.one_of(st.fixed_dictionaries({"text": WORDS}), st.fixed_dictionaries({"delta": DELTAS}), st.just({}))
+MORE = st.fixed_dictionaries(
+    {"index": st.integers(0, 1)},
+    optional={
+        "logprobs": st.sampled_from([None, {"content": [{"token": "a"}]}]),
+        "finish_reason": st.sampled_from([None, "stop"]),
+    },
+)  # fmt: skip
+CHOICES = st.builds(lambda answer, more: answer | more, ANSWERS, MORE)
+EVENTS = st.fixed_dictionaries(
+    {"id": st.just("cmpl-0"), "choices": st.lists(CHOICES, max_size=2)},
+    optional={"usage": st.sampled_from([None, {"completion_tokens": 3}]), "error": st.sampled_from([None, {}])},
+)
+
+
+@given(EVENTS, st.sampled_from([(",", ":"), (", ", ": ")]))
+def test_without_json_it_counts_the_same(event: dict, separators: tuple[str, str]) -> None:
+    line, read = b"data: " + json.dumps(event, separators=separators).encode() + b"\n\n", EventCounter()
+    with mock.patch.object(streams, "PLAIN", re.compile(rb"(?!)")):
+        read.feed(line)
+    assert fed(line) == (read.tokens, read.done, read.failed)
 
 
 @given(st.lists(st.integers(1, 40), max_size=30))

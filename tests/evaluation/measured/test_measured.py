@@ -68,10 +68,10 @@ def test_terms_by_hand():
         {"ttft_s": [1.0, 2.0], "tpot_s": [0.1, np.nan], "ttlt_s": [2.0, 2.0], "output_tokens": [11, 1],
          "cached_tokens": [0, 0]}
     )  # fmt: skip
-    terms = EngineTerms("all", "", 0.5, 1.0, before_s=0.01, after_s=0.002, after_s_per_token=0.001)
+    terms = EngineTerms("all", "", 0.5, True, before_s=0.01, after_s=0.002, after_s_per_token=0.001)
     found = with_terms(requests, terms)
-    assert found["ttft_s"].tolist() == pytest.approx([1.0 + 0.01 + 0.1 + 0.003, 2.0 + 0.01 + 0.003])
-    assert found["e2e_s"].tolist() == pytest.approx([2.0 + 0.01 + 0.1 + 0.002 + 0.011, 2.0 + 0.01 + 0.003])
+    assert found["ttft_s"].tolist() == pytest.approx([1.0 + 0.01 + 0.003, 2.0 + 0.01 + 0.003])
+    assert found["e2e_s"].tolist() == pytest.approx([2.0 + 0.01 + 0.002 + 0.011, 2.0 + 0.01 + 0.003])
     assert found["itl_s"].iloc[0] == pytest.approx(0.1 + 0.001)
     assert np.isnan(found["itl_s"].iloc[1])
 

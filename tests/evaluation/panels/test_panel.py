@@ -54,6 +54,8 @@ def test_a_changed_panel_has_another_name():
     changed = panel.replaced({}, seeds=2)
     assert (changed.name, changed.description, changed.seeds) == ("held_out-changed", "", 2)
     assert changed.replaced({"requests": 9}).name == "held_out-changed"
+    devices = ("a100-qwen1.5-4b", "a100-qwen1.5-7b")  # whose names have a point, and no ending
+    assert panel.replaced({"device": devices}, seeds=None).devices == devices
 
 
 @pytest.mark.parametrize(

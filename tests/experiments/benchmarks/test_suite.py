@@ -20,6 +20,7 @@ SIZES = Sizes(
     queue_length=300,
     other_queue_lengths=(150, 600),
     memory_requests=2000,
+    streamed_days=2,
     process_requests=50,
     process_repetitions=1,
     scheduler_queue_length=100,
@@ -33,12 +34,15 @@ SIZES = Sizes(
     routed_requests_per_engine=20,
     routed_decisions=10,
     environment_steps=60,
-    routed_episode_requests=20,
+    episode_requests=10,
     ppo_rollouts=1,
 )
 COMPILES = "the first process ever"  # takes longer than all tests here
 NAMES = {
     "million_requests_rss_mb",
+    "streamed_day_s",
+    "streamed_day_rss_mb",
+    "streamed_rss_mb_per_day",
     "simulate_requests_per_s",
     "reset_ms",
     "overload_iterations_per_s",
@@ -55,12 +59,22 @@ NAMES = {
     "vector_steps_per_s",
     "vector_steps_per_s_overload",
     "routing_steps_per_s",
-    "routing_simulate_requests_per_s",
+    "routing_steps_per_s_overload",
+    "vector_share",
+    "vector_share_overload",
+    "routing_share",
+    "routing_share_overload",
     "step_per_s",
     "env_reset_ms",
     "ppo_share",
 }
-SPREAD = ("vector_steps_per_s", "vector_steps_per_s_overload", "routing_steps_per_s", "step_per_s", "ppo_share")
+VECTORS = [
+    f"{kind}_{what}{end}"
+    for kind in ("vector", "routing")
+    for what in ("steps_per_s", "share")
+    for end in ("", "_overload")
+]
+SPREAD = (*VECTORS, "step_per_s", "ppo_share")
 
 
 @pytest.fixture
@@ -80,7 +94,7 @@ def test_the_suite_reports_every_figure(capsys: pytest.CaptureFixture[str]) -> N
     spreads = {f"{name}_{end}" for name in (*routed, *decided, *SPREAD) for end in ("low", "high")}
     assert set(values) == NAMES | routed | decided | spreads
     assert all(math.isfinite(value) for value in values.values())
-    assert all(value > 0 for name, value in values.items() if not name.endswith("per_million"))
+    assert all(value > 0 for name, value in values.items() if not name.endswith(("per_million", "per_day")))
     assert 1e3 < 1e6 * values["million_requests_rss_mb"] / SIZES.memory_requests < 1e6  # bytes per request
     assert "dynamo_setup.sh" in err and "vidur_setup.sh" in err
     assert all(name in err for name in ("numba", "load average", "at least 100,000", "at most 1,500"))

@@ -8,6 +8,7 @@ import pytest
 from tests.experiments.claims.synthetic import TINY
 
 import servegym.experiments.claims
+from servegym.experiments.claims.harness import fleets
 from servegym.experiments.claims.harness.claim import claims
 from servegym.experiments.claims.harness.served import facts_of, noting, of_cell
 from servegym.experiments.claims.harness.settings_table import settings_table
@@ -24,6 +25,7 @@ class Begun(Exception):
 def begun(claim, cell, monkeypatch):
     """The scenario that a cell runs first, and what was noted of it."""
     whole_run = Simulation.run
+    fleets._goodput.cache_clear()  # what another test has measured is not measured again
     with monkeypatch.context() as stopped, noting(cell.device) as noted, pytest.raises(Begun) as end:
 
         def run(self):

@@ -4,8 +4,8 @@ import math
 from typing import Any
 
 from ..engines import Engine
-from ..packer import LEFT_OUT, Decision, Limits, Rank
-from ..requests import Request
+from ..packer import LEFT_OUT, Decision, Limits, Rank, largest
+from ..requests import INF, Request
 from .proserve import SlideBatching
 
 
@@ -22,6 +22,22 @@ class ExpectedGain(SlideBatching):
     ) -> None:
         super().__init__(gamma=gamma, deadlines=deadlines, **options)
         self.output_tokens, self.leave_out = output_tokens, hopeless == "leave-out"
+
+    def exec(self, r: Request) -> float:
+        """In one batch, or in chunks of batches of eta if they take less."""
+        whole_s, chunk = super().exec(r), self.chunk
+        if chunk == 0 or r.left <= chunk:
+            return whole_s
+        first_s = self.estimator.batch([(chunk, r.cached, False)])
+        last_s = self.estimator.batch([(chunk, r.cached + r.left - chunk, False)])
+        return min(whole_s, r.left / chunk * (first_s + last_s) / 2 - self.t_c)
+
+    def work(self, requests: list[Request]) -> float:
+        return self.estimator.batch([r.shape(r.left) for r in requests]) - self.t_c
+
+    def loads(self, queue: list[Request], now_s: float, t_budget: float) -> list[float]:
+        share = t_budget / (t_budget - self.t_c) if t_budget < INF else 1.0
+        return [share * self.work(queue)] * len(queue)
 
     def in_time(self, r: Request, slack_s: float, pace_s: float) -> float:
         """Tokens expected in time."""
@@ -43,7 +59,7 @@ class ExpectedGain(SlideBatching):
 
     def pace_s(self, queue: list[Request], now_s: float) -> float:
         sure = [r for r in queue if self.gain(r, now_s, self.floor_s) > 0]
-        return min(self.floor_s, self.t_c + sum(self.exec(r) for r in sure))
+        return min(self.floor_s, self.t_c + self.work(sure))
 
     def ranks(self, queue: list[Request], now_s: float) -> list[Rank]:
         pace_s, worthy = self.pace_s(queue, now_s), self.worthy(queue, now_s)
@@ -69,6 +85,8 @@ class ExpectedGain(SlideBatching):
         return Limits(time_budget_s=budget_s, evict_for="all")
 
     def decide(self, engine: Engine, now_s: float) -> Decision:
+        longest = max(r.left for r in engine.queue)
+        self.chunk = largest(longest, lambda c: self.estimator.batch([(c, 0, False)]) <= self.floor_s)
         decision = super().decide(engine, now_s)
 
         def victim_ranks() -> list[Rank]:

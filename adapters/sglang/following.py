@@ -1,0 +1,94 @@
+"""What becomes of SGLang's requests, taken into the mirror that the policy is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from servegym.adapters.vllm.decision import Decisions
+
+
+def scheduled_tokens(batch: Any) -> list[tuple[Any, int, int]]:
+    """(request, tokens, tokens computed after them) of a batch that is about to run."""
+    if batch.forward_mode.is_decode():
+        return [(req, 1, len(req.origin_input_ids) + len(req.output_ids)) for req in batch.reqs]
+    # Of a batch that decodes too, these lists have all its rows, the decodes' at the end.
+    return [
+        (req, int(tokens), int(before + tokens))
+        for req, before, tokens in zip(batch.reqs, batch.prefix_lens, batch.extend_lens, strict=True)
+    ]
+
+
+class Follower:
+    """Slots of the mirror for SGLang's requests, by rid; kept up to date by what the scheduler did."""
+
+    def __init__(self, decisions: Decisions, most_context_tokens: int):
+        self.decisions, self.mirror, self.most_context_tokens = decisions, decisions.mirror, most_context_tokens
+        self.slot_of: dict[str, int] = {}
+        self.req_of: dict[int, Any] = {}
+        self.delivered: dict[int, int] = {}  # tokens of each slot that are out
+        self.arrived_s: dict[str, float] = {}  # of those that have come since the last batch
+        self.under_way: tuple[float, float, float] | None = None  # of the batch: its start, its estimate, the scale
+
+    def meet(self, reqs: Iterable[Any], now_s: float) -> None:
+        """These are the requests there are: new ones enter; those that are not among them have been aborted."""
+        present = {req.rid: req for req in reqs if not req.finished()}
+        gone = [slot for rid, slot in self.slot_of.items() if self.req_of[slot] is not present.get(rid)]
+        self._leave(gone, finished=False)
+        for rid, req in present.items():
+            if rid not in self.slot_of:
+                self._enter(req, self.arrived_s.get(rid, now_s))
+        self.arrived_s.clear()
+
+    def _enter(self, req: Any, arrival_s: float) -> None:
+        prompt, most = len(req.origin_input_ids), req.sampling_params.max_new_tokens
+        terms = self.decisions.reader.read(req.sampling_params.custom_params, req.priority or 0)
+        if terms.malformed:
+            self.decisions.metrics.add("malformed_xargs", terms.malformed)
+        most = max(1, min(most or 1, self.most_context_tokens - prompt))
+        slot = self.mirror.add(arrival_s, prompt, most, req.priority or 0, terms)
+        self.slot_of[req.rid], self.req_of[slot], self.delivered[slot] = slot, req, 0
+        self.mirror.join(slot)
+
+    def _leave(self, slots: list[int], finished: bool) -> None:
+        if not slots:
+            return
+        self.mirror.leave(slots, finished)
+        for slot in slots:
+            del self.slot_of[self.req_of.pop(slot).rid], self.delivered[slot]
+
+    def ran_out(self, waiting: Iterable[Any]) -> list[int]:
+        """Slots of those that hold memory in the mirror, and wait: SGLang has retracted them."""
+        blocks = self.mirror.run.requests["blocks"]
+        return [slot for req in waiting if (slot := self.slot_of.get(req.rid, -1)) >= 0 and blocks[slot] > 0]
+
+    def scheduled(self, batch: Any, evicted: list[int], now_s: float) -> dict[int, int]:
+        """A batch is about to run, for which these slots gave up their memory first; gives its tokens by slot."""
+        rows = [] if batch is None else scheduled_tokens(batch)
+        rows = [row for row in rows if row[0].rid in self.slot_of]
+        slots = [self.slot_of[req.rid] for req, _, _ in rows]
+        estimate_s, scale = self.mirror.settle(
+            np.array(evicted, "i4"),
+            np.array(slots, "i4"),
+            np.array([tokens for _, tokens, _ in rows], "i4"),
+            np.array([computed for _, _, computed in rows], "i4"),
+            np.array([len(req.output_ids) for req, _, _ in rows], "i4"),
+            now_s,
+        )
+        self.under_way = (now_s, estimate_s, scale) if slots else None
+        return {slot: tokens for slot, (_, tokens, _) in zip(slots, rows, strict=True)}
+
+    def ended(self, batch: Any, now_s: float) -> None:
+        """The batch has run: its tokens are out, and some requests have finished."""
+        slots = [self.slot_of[req.rid] for req in batch.reqs if req.rid in self.slot_of]
+        out = [len(self.req_of[slot].output_ids) for slot in slots]
+        new = [count - self.delivered[slot] for slot, count in zip(slots, out, strict=True)]
+        if self.under_way is not None:
+            start_s, estimate_s, scale = self.under_way
+            self.mirror.correct(estimate_s, scale, now_s - start_s)
+        self.mirror.deliver(np.array(slots, "i4"), np.array(new, "i4"), np.array(out, "i4"), now_s)
+        self.decisions.metrics.add("tokens", float(sum(new)))
+        self.delivered |= dict(zip(slots, out, strict=True))
+        self._leave([slot for slot in slots if self.req_of[slot].finished()], finished=True)

@@ -1,0 +1,93 @@
+"""How SGLang's own code comes to the batch that was decided: who is admitted with how many tokens, and who is
+retracted. Written for SGLang 0.5.23 (managers/scheduler.py, managers/schedule_policy.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+
+@lru_cache(maxsize=4)
+def adder_class(base: type) -> Any:
+    """SGLang's PrefillAdder, admitting what `tokens_of` (by rid) says instead of what its budgets say."""
+    from sglang.srt.managers.schedule_policy import AddReqResult, _PrefillAdmission
+
+    class Adder(base):
+        tokens_of: Mapping[str, int] = {}
+        parked = False  # the prompt that is cut has no turn now
+
+        def budget_state(self) -> Any:
+            return AddReqResult.CONTINUE
+
+        def _fitting(self, req: Any, tokens: int) -> int:
+            """So many of the tokens as the request still has, there is memory for, and pages allow."""
+            wanted = min(tokens, len(req.full_untruncated_fill_ids) - req.prefix_len)
+            fitting = min(wanted, int(self.cur_rem_tokens))
+            if req.prefix_len + fitting < len(req.full_untruncated_fill_ids):  # a cut ends at the end of a page
+                fitting -= (req.prefix_len + fitting) % self.page_size
+            return fitting
+
+        def add_chunked_req(self, req: Any) -> Any:
+            tokens = self._fitting(req, self.tokens_of.get(req.rid, 0))
+            if tokens <= 0:
+                self.parked = True
+                return req
+            req.extend_end = req.prefix_len + tokens
+            self.can_run_list.append(req)
+            self._update_prefill_budget(0, tokens, 0, req.retracted_stain, is_chunked_continuation=True)
+            return req if req.extend_end < len(req.full_untruncated_fill_ids) else None
+
+        def add_one_req(self, req: Any, has_chunked_req: bool, truncation_align_size: int | None) -> Any:
+            if req.rid not in self.tokens_of:
+                return AddReqResult.OTHER  # those behind it are not wanted either
+            with self._lock_node(req.last_node):
+                tokens = self._fitting(req, self.tokens_of[req.rid])
+                whole = req.prefix_len + tokens >= len(req.full_untruncated_fill_ids)
+                if tokens <= 0 or (not whole and (has_chunked_req or self.new_chunked_req is not None)):
+                    return AddReqResult.CONTINUE  # one prompt can be cut at a time: this one is passed over
+                self._commit_prefill_admission(req, _PrefillAdmission(req.prefix_len, tokens, 0, not whole, 0), 0)
+            return AddReqResult.CONTINUE
+
+    return Adder
+
+
+def with_one_cut(wanted: Mapping[str, int], left_of: Mapping[str, int], cut: str | None) -> dict[str, int]:
+    """What was decided, as far as SGLang can do it: one prompt at a time may be computed in part.
+
+    wanted: tokens by rid, in the order of the plan. left_of: prompt tokens that requests still have to compute. cut:
+    who has computed some of them. While it has not computed all, it gets the tokens of others that would be cut.
+    """
+    parts = [rid for rid, tokens in wanted.items() if tokens < left_of.get(rid, 0)]
+    if cut is not None and wanted.get(cut, 0) < left_of[cut]:
+        holder = cut
+    elif parts:
+        holder = parts[0]
+    else:
+        return dict(wanted)
+    others = [rid for rid in parts if rid != holder]
+    moved = wanted.get(holder, 0) + sum(wanted[rid] for rid in others)
+    done = {rid: tokens for rid, tokens in wanted.items() if rid not in others and rid != holder}
+    return done | ({holder: min(moved, left_of[holder])} if moved else {})
+
+
+def retract(scheduler: Any, running_batch: Any, rids: set[str]) -> None:
+    """Have these decodes give up their memory and wait, as SGLang does with those it retracts."""
+    keep: list[int] = []
+    victims: list[int] = []
+    for index, req in enumerate(running_batch.reqs):
+        (victims if req.rid in rids and not req.finished() else keep).append(index)
+    if not victims:
+        return
+    reqs = [running_batch.reqs[index] for index in victims]
+    for number, index in enumerate(victims):
+        running_batch.release_req(index, len(running_batch.reqs) - number - 1)
+    running_batch.filter_batch(keep_indices=keep)
+    for req in reqs:
+        scheduler._add_request_to_queue(req, is_retracted=True)
+
+
+def put_first(waiting: list[Any], rids: list[str]) -> list[Any]:
+    """The queue with these in front, in this order."""
+    place = {rid: number for number, rid in enumerate(rids)}
+    return sorted(waiting, key=lambda req: place.get(req.rid, len(place)))

@@ -1,0 +1,133 @@
+"""Vectors of environments beside `simulate`, in turns: the same scenarios, whole, and the same decisions.
+
+Agents play the base's action, so that every episode is the run that `simulate` makes of its scenario. Stepping has all
+in it that a learner waits for: observations, infos, summaries of what has ended, new episodes. Of `simulate` only the
+event loop counts. Each of the 64 environments begins another of the scenarios, and they are stepped until as many
+decisions have been taken as all scenarios have; where one ends early its place goes on with the next.
+
+Two figures: steps a second by the clock, on as many threads as the vector uses by itself, beside `simulate` on as many;
+and the share by processor time, which says the same on a busy machine, but for the time that threads wait.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from statistics import median
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from servegym.envs.vector import ServingVectorEnv
+from servegym.experiments.benchmarks.figures import Figure
+from servegym.scenarios.spec import ServingSpec
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.statuses import AT_ROUTES
+
+ENVIRONMENTS, SEED = 64, 0
+SHARE = 0.8  # of what simulate decides that is to be left
+
+
+class Turn(NamedTuple):
+    """One turn: what was decided, and what it took."""
+
+    decisions: int
+    wall_s: float
+    cpu_s: float
+
+    @property
+    def per_s(self) -> float:
+        return self.decisions / self.wall_s
+
+    def share_of(self, other: Turn) -> float:
+        """Decisions in a second of processor time, over those of another."""
+        return self.decisions / self.cpu_s / (other.decisions / other.cpu_s)
+
+
+class InTurn:
+    """A source that hands out scenarios one after the other, again and again."""
+
+    def __init__(self, scenarios: list[Scenario]) -> None:
+        self._left = itertools.cycle(scenarios)
+
+    def __call__(self, rng: np.random.Generator) -> Scenario:
+        return next(self._left)
+
+
+class Beside:
+    """A kind of environment, and simulations of the same scenarios, ready to take turns."""
+
+    def __init__(self, name: str, spec: ServingSpec, environments: int = ENVIRONMENTS, **arguments: Any) -> None:
+        scenarios = [spec(np.random.default_rng(SEED + i)) for i in range(environments)]
+        self.env = vector(name, InTurn(scenarios), environments, **arguments)
+        interface = self.env.interface
+        self.by_request = bool(interface.stop_at & AT_ROUTES)
+        self.simulations = [Simulation(interface.prepare(scenario)) for scenario in scenarios]
+        self.decisions = self.simulate().decisions
+
+    def simulate(self) -> Turn:
+        """All scenarios, one after the other in one thread."""
+        decisions, wall_s, cpu_s = 0, 0.0, 0.0
+        for simulation in self.simulations:
+            simulation.reset()
+            begin_s, result = time.process_time(), simulation.run()
+            cpu_s += time.process_time() - begin_s
+            wall_s += result.wall_s
+            arrays = simulation.arrays
+            decisions += len(arrays.requests) if self.by_request else int(arrays.engines["iterations"].sum())
+        return Turn(decisions, wall_s, cpu_s)
+
+    def step(self) -> Turn:
+        """From the start of each scenario, as many decisions as they have."""
+        _, info = self.env.reset()
+        calls = -(-self.decisions // self.env.num_envs)
+        begin_s, cpu_s = time.perf_counter(), time.process_time()
+        for _ in range(calls):
+            *_, info = self.env.step(info["base_action"])
+        return Turn(calls * self.env.num_envs, time.perf_counter() - begin_s, time.process_time() - cpu_s)
+
+    def queued(self) -> int:
+        """Requests at all engines now."""
+        simulations = [one for one in self.env.episode_batch.simulations if one is not None]
+        return sum(int(one.arrays.engines["queue_length"].sum()) for one in simulations)
+
+
+def vector(name: str, source: Any, environments: int = ENVIRONMENTS, **arguments: Any) -> ServingVectorEnv:
+    made = gym.make_vec(
+        f"servegym:{name}", num_envs=environments, vectorization_mode="vector_entry_point", scenario=source, **arguments
+    )
+    env = made.unwrapped
+    assert isinstance(env, ServingVectorEnv)
+    env.reset(seed=SEED)
+    return env
+
+
+def beside_simulate(names: tuple[str, str], kind: str, beside: Beside, repetitions: int) -> list[Figure]:
+    """The figures of a kind of environment. names: of steps a second, and of the share."""
+    beside.step()  # compiles
+    engines = sum(len(one.arrays.engines) for one in beside.simulations)
+    what = f"{kind}, n = {beside.env.num_envs}, {beside.queued() / engines:.0f} queued an engine at the end"
+    turns = [(beside.step(), beside.simulate()) for _ in range(repetitions)]
+    threads = beside.env.episode_batch.threads
+    speeds, shares = [step.per_s for step, _ in turns], [step.share_of(whole) for step, whole in turns]
+    simulated = median(whole.per_s for _, whole in turns)
+    return [
+        Figure(
+            names[0],
+            median(speeds),
+            f"{what}; bound: {SHARE} x {simulated:,.0f}, what simulate decides, x {threads} threads",
+            at_least=SHARE * simulated * threads,
+            low=min(speeds),
+            high=max(speeds),
+        ),
+        Figure(
+            names[1],
+            median(shares),
+            "the same by processor time, over simulate's",
+            at_least=SHARE,
+            low=min(shares),
+            high=max(shares),
+        ),
+    ]

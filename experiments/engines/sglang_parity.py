@@ -1,0 +1,102 @@
+"""Decisions of SGLang's own scheduler under a policy of ours, and of the simulator. Runs where SGLang is installed.
+
+    python -m servegym.experiments.engines.sglang_parity [--policy sarathi-edf:token_budget=512] [--tokens 30000]
+
+A run is of random requests to their ends, on an emulated device. Printed, as a line of JSON: steps; the first that
+differs from the simulated one (null: none); retractions; gains served and simulated; the share of steps that were not
+as decided; tokens lost or too many (0); KV memory that was not given back (0).
+
+--policy none: SGLang decides alone. --shared N: prompts begin alike for so many tokens, and the radix cache is on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from servegym.adapters.sglang.driving import Limits, drive, make_scheduler
+from servegym.baselines import registry
+from servegym.baselines.artifact import Artifact, save_artifact
+from servegym.evaluation.assumptions import estimator_of
+from servegym.experiments.engines.plugin_parity import batches_of, first_difference, random_workload
+from servegym.latency_models.profile import Profile, load_profile
+from servegym.simulator.deployment import Deployment
+from servegym.simulator.disturbances import Correction
+from servegym.simulator.policies import Policy, get_policy
+from servegym.simulator.results import Result
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.workload import Workload
+
+
+def simulate(workload: Workload, limits: Limits, policy: Policy, profile: Profile) -> Result:
+    """The same, simulated: a block is a token."""
+    engine = Deployment(profile.device, profile.estimator, limits.tokens, block_tokens=1, watermark=0.0)
+    return Simulation(Scenario(workload, engine, policy, correction=Correction()), record_timeline=True).run()
+
+
+def plugged_in(workload: Workload, limits: Limits, policy: Policy | None, profile: Profile, folder: Path) -> Any:
+    """SGLang's scheduler with the policy, its estimator the profile's; None: without ours."""
+    os.environ.pop("SERVEGYM_POLICY", None)
+    if policy is not None:
+        table = workload.table
+        facts = {
+            "tpot_slo_s": float(table["tpot_slo_s"].min()),
+            "first_token_weight": float(table["prompt_tokens"].mean() / table["output_tokens"].mean()),
+        }
+        path = folder / "policy.json"
+        save_artifact(Artifact({"scheduler": policy}, estimator_of(profile), facts), path)
+        os.environ |= {"SERVEGYM_POLICY": str(path), "SERVEGYM_DECISION_LIMIT_S": "60"}
+    return make_scheduler(limits)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--policy", default="vllm-v1:token_budget=1024,watermark=0")
+    parser.add_argument("--tokens", type=int, default=12000)
+    parser.add_argument("--requests", type=int, default=60)
+    parser.add_argument("--rate", type=float, default=40.0)
+    parser.add_argument("--shared", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args(arguments)
+    registry.load()
+    profile = load_profile("a100-llama3-8b")
+    policy = None if given.policy == "none" else get_policy("scheduler", given.policy)
+    limits = Limits(given.tokens, radix_cache=given.shared > 0, chunked_prefill_size=1024)
+    workload = random_workload(given.seed, given.requests, given.rate, 3000, 300)
+    prompts = [
+        [9] * min(given.shared, int(row.prompt_tokens)) + [10 + index] * max(0, int(row.prompt_tokens) - given.shared)
+        for index, row in enumerate(workload.table)
+    ]
+    with TemporaryDirectory() as folder:
+        scheduler = plugged_in(workload, limits, policy, profile, Path(folder))
+    served = drive(scheduler, workload, profile.device, prompts)
+    out = np.array([len(times) for times in served.token_s])
+    kept = scheduler.token_to_kv_pool_allocator.available_size() + scheduler.tree_cache.evictable_size()
+    found: dict[str, Any] = {
+        "policy": given.policy, "seed": given.seed, "steps": len(served.steps),
+        "retractions": sum(len(step.preempted) for step in served.steps),
+        "gain": served.gain(workload)[0], "wrong_tokens": int(np.abs(out - workload.table["output_tokens"]).sum()),
+        "memory_not_returned": limits.tokens - kept,
+    }  # fmt: skip
+    if policy is not None:
+        counts = scheduler.servegym.metrics.counts
+        found |= {"not_as_decided": counts["deviating_steps"] / len(served.steps), "broken": counts["broken"],
+                  "fallback_steps": counts["fallback_steps"],
+                  "decision_ms": 1e3 * scheduler.servegym.metrics.decision_s / max(1, counts["decisions"])}  # fmt: skip
+    if policy is not None and not given.shared:
+        result = simulate(workload, limits, policy, profile)
+        found |= {"simulated_steps": len(batches_of(result)), "first_difference": first_difference(served, result),
+                  "simulated_gain": float(result.arrays.status[0].gain)}  # fmt: skip
+    print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

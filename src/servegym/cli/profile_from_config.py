@@ -1,0 +1,116 @@
+"""`servegym profile from-config`: a latency profile of a model's config.json, without measuring."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from servegym.cli import options
+from servegym.cli.output import console_for, new_table, number, write_json
+from servegym.errors import ServegymError
+
+CONFIG_EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym profile from-config Llama-3.1-8B/config.json --gpu h100
+
+servegym profile from-config mixtral.json --gpu h100 --tp 2 --out results/mixtral.json
+
+servegym profile from-config qwen.json --gpu b200 --tp 4 --precision fp8 --utilisation 0.95
+"""
+
+
+def from_config(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.json", help="A model's config.json, as on Hugging Face.")],
+    gpu: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="a100, h100, h200, l40s, b200, a6000, rtx4090 or rtxpro6000.",
+                     rich_help_panel=options.WHAT),
+    ],
+    tp: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Tensor-parallel GPUs.", rich_help_panel=options.WHAT)
+    ] = 1,
+    ep: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="GPUs that experts are spread over whole: 1, or as many as --tp.",
+                     rich_help_panel=options.WHAT),
+    ] = 1,
+    precision: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Weights of the layers: bf16, fp8, fp8-block, int4, or mxfp4 (experts only).",
+                     show_default="the config's", rich_help_panel=options.WHAT),
+    ] = None,
+    kv_precision: Annotated[
+        str, typer.Option(metavar="bf16|fp8", help="Cached keys and values.", rich_help_panel=options.WHAT)
+    ] = "bf16",
+    expert_skew: Annotated[
+        float,
+        typer.Option(min=0.0, metavar="ALPHA", help="Power law by which tokens choose experts, as tables have it: 1.01 "
+                     "or 1.2; 0: evenly.", rich_help_panel=options.WHAT),
+    ] = 0.0,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="tables|roofline", help="What the times rest on.",
+                     show_default="tables where there are any, else roofline", rich_help_panel=options.WHAT),
+    ] = None,
+    cpu_overhead_ms: Annotated[
+        float,
+        typer.Option(min=0.0, metavar="MS", help="CPU time of a step in which the GPU waits; 0: it is hidden.",
+                     rich_help_panel=options.WHAT),
+    ] = 0.9,
+    utilisation: Annotated[
+        float,
+        typer.Option(min=0.01, max=1.0, metavar="SHARE", help="Share of the memory that the engine takes "
+                     "(gpu_memory_utilization).", rich_help_panel=options.WHAT),
+    ] = 0.9,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", callback=options.file_to_write, help="Where the profile is written.",
+                     show_default="GPU-MODEL-tpN.json", rich_help_panel=options.OUTPUT),
+    ] = None,
+    json: options.Json = None,
+) -> None:  # fmt: skip
+    """Make a latency profile of a model's config.json on a GPU, without measuring anything.
+
+    The error class says what it rests on: tables (kernels measured on this GPU, under SERVEGYM_DATA), or roofline (the
+    GPU's data sheet).
+    """
+    from servegym.latency_models.building import from_config as building
+    from servegym.latency_models.building.gpus import gpu as gpu_named
+    from servegym.latency_models.building.huggingface import read_model
+    from servegym.latency_models.documents import to_text
+    from servegym.latency_models.profile import error_class, parse_profile
+
+    if by not in (None, building.TABLES, building.ROOFLINE):
+        raise ServegymError(f"--by {by} is not known; there is {building.TABLES} and {building.ROOFLINE}")
+    model = read_model(config, precision, kv_precision)
+    document = building.build(
+        gpu_named(gpu),
+        model,
+        tp,
+        ep,
+        by,
+        cpu_overhead_s=cpu_overhead_ms * 1e-3,
+        utilisation_percent=100 * utilisation,
+        skew=expert_skew,
+    )
+    made = parse_profile(document, document["name"])
+    path = out or Path(f"{document['name']}.json")
+    path.write_text(to_text(document), encoding="utf-8")
+    table = new_table("profile", "")
+    fit = document["error"]["device_vs_composition"]
+    for name, value in (
+        ("name", made.name),
+        ("error class", error_class(made)),
+        ("rests on", made.basis),
+        ("form against composed times, MAPE, %", number(fit["mape_percent"], 2)),
+        ("KV cache, tokens", number(made.kv.total_blocks * made.kv.block_tokens)),
+        ("time between tokens of one request, ms", number(1e3 * made.idle_tpot_s, 2)),
+    ):
+        table.add_row(name, value)
+    console = console_for(json)
+    console.print(table, f"written: {path}", soft_wrap=True)
+    if json is not None:
+        write_json(document | {"error_class": error_class(made), "files": [path]}, json)

@@ -1,0 +1,83 @@
+"""A trace that is read a chunk at a time, twice: once for what has to be known of all of it, once to be served."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from servegym.errors import WorkloadError
+from servegym.simulator.streaming import WholeTrace
+from servegym.simulator.types import WORKLOAD
+from servegym.simulator.workload import Workload
+from servegym.traces import files
+from servegym.traces.readers import recognised
+from servegym.traces.readers.own import OwnReader
+
+ROWS = 32_768  # of a chunk, at most
+APART = ("tpot_slo_s", "client", "application")  # of each value one request is in the sample
+
+
+class StreamedTrace:
+    """A file of one's own format, with arrivals of its own.
+
+    Raises WorkloadError for another format, and for a file without times or with prefix blocks.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.names = files.column_names(self.path)
+        kind = recognised(self.path.name, self.names)
+        why = None
+        if kind is not OwnReader:
+            why = f"is in the format {kind.name}; `servegym trace` writes it in servegym's own"
+        elif "arrival_s" not in self.names:
+            why = "has no arrival_s, and arrivals are drawn for all requests at once"
+        elif "prefix_blocks" in self.names:
+            why = "has prefix_blocks, and what prompts share is worked out of all requests at once"
+        if why is not None:
+            raise WorkloadError(f"{self.path.name} {why}: it cannot be streamed")
+
+    def chunks(self) -> Iterator[Workload]:
+        """The requests in order, at most `ROWS` at a time. Raises WorkloadError as `read_trace`."""
+        reader, first_row, before_s = OwnReader(self.path, self.names), 1, 0.0
+        for chunk in files.chunks(self.path, reader.wanted, ROWS):
+            columns = reader.columns(chunk)
+            arrival_s = columns.pop("ticks")
+            early = np.diff(arrival_s, prepend=before_s) < 0
+            if early.any():
+                at = int(np.argmax(early))
+                above_s = arrival_s[at - 1] if at else before_s
+                raise WorkloadError(
+                    f"{self.path.name}, row {first_row + at}: arrival_s is {arrival_s[at]:g}, before the {above_s:g} "
+                    "of the row above; sort the file by arrival_s"
+                )
+            name = self.path.name.split(".")[0]
+            yield Workload.from_columns({**columns, "arrival_s": arrival_s}, name)
+            first_row, before_s = first_row + len(arrival_s), float(arrival_s[-1])
+
+    def whole(self) -> WholeTrace:
+        """Read it through. Raises WorkloadError for a file without rows too."""
+        sample, requests, prompt_tokens, output_tokens = np.zeros(0, WORKLOAD), 0, 0, 0
+        for chunk in self.chunks():
+            requests += len(chunk)
+            prompt_tokens += int(chunk.table["prompt_tokens"].sum(dtype="i8"))
+            output_tokens += int(chunk.table["output_tokens"].sum(dtype="i8"))
+            sample = sampled(np.concatenate([sample, chunk.table]))
+        if not requests:
+            raise WorkloadError(f"{self.path.name} has no rows: a trace has at least one request")
+        name, provenance = self.path.name.split(".")[0], {"file": self.path.name, "sha256": files.sha256(self.path)}
+        return WholeTrace(
+            Workload(sample, name, provenance), requests, prompt_tokens / requests, output_tokens / requests
+        )
+
+
+def sampled(table: np.ndarray) -> np.ndarray:
+    """Of WORKLOAD[...] those that `WholeTrace.sample` has, in order."""
+    kept = {0, len(table) - 1, int(np.argmax(table["prompt_tokens"]))}
+    kept.add(int(np.argmax(table["prompt_tokens"].astype("i8") + table["output_tokens"])))
+    for field in APART:
+        kept.update(np.unique(table[field], return_index=True)[1].tolist())
+    return table[sorted(kept)]
