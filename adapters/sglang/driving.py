@@ -20,14 +20,13 @@ from typing import Any
 import numpy as np
 
 from servegym.adapters.sglang.following import scheduled_tokens
-from servegym.adapters.vllm.driving import MODEL, SLOS, Drive, Step
+from servegym.adapters.vllm.driving import MODEL, MOST_IDLE_STEPS, SLOS, Drive, Step
 from servegym.errors import EmulationError
 from servegym.simulator.batches import add
 from servegym.simulator.deployment import LatencyModel
 from servegym.simulator.types import BATCH
 from servegym.simulator.workload import Workload
 
-MOST_IDLE_STEPS = 200
 IMAGES = ("torchvision", "torchvision.transforms", "torchvision.transforms.functional", "torchvision.io")
 
 

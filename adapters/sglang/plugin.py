@@ -70,9 +70,7 @@ class Plugin:
         settings = read_settings(None)
         page = scheduler.page_size
         blocks = scheduler.max_total_num_tokens // page
-        self.decisions = decisions_for(
-            settings, self.metrics, blocks, page, 0, lambda line: LOG.warning("%s", line)
-        )  # fmt: skip
+        self.decisions = decisions_for(settings, self.metrics, blocks, page, 0, lambda line: LOG.warning("%s", line))
         self.follower = Follower(self.decisions, scheduler.max_req_len)
         self.planned: dict[str, int] = {}  # tokens by rid
 

@@ -32,7 +32,8 @@ class EngineTerms:
     @property
     def of_steps(self) -> EngineTerms:
         """Those alone that say when batches are formed and how long they take."""
-        return EngineTerms("", "", self.step_cpu_s, self.asynchronous, 0.0, 0.0, 0.0, self.step_cpu_per_request_s)
+        step_cpu_s, by_request_s = self.step_cpu_s, self.step_cpu_per_request_s
+        return EngineTerms("", "", step_cpu_s, self.asynchronous, step_cpu_per_request_s=by_request_s)
 
     def device(self, alone: LatencyModel) -> LatencyModel:
         """The device model with the CPU's time of a step in it."""

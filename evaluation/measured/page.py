@@ -28,12 +28,8 @@ if TYPE_CHECKING:
 Served = tuple[Run, "Case", pd.DataFrame]
 LAYERED_GOALS = {"itl": 2.0, "ttft": 5.0}  # of runs with tables of their own layers
 SIDE = "those over HTTP with the client's side fitted to other models"
-KNOWN = (
-    "roofline",
-    "no caching",
-    "CPU by request",
-    "ranks apart",
-)  # cases that say nothing of what is not known of a run
+# Cases that say nothing of what is not known of a run.
+KNOWN = ("roofline", "no caching", "CPU by request", "ranks apart")
 NOT_INDEPENDENT = " (over HTTP; constants not independent)"
 
 HEAD = """# Measured on GPUs: real engines and the simulator

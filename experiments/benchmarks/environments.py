@@ -82,7 +82,7 @@ def single(sizes: Sizes) -> Figure:
 
     speeds = [steps_per_s() for _ in range(sizes.repetitions + 1)][1:]
     what = "env.step of EngineBatching from gym.make, one environment"
-    return Figure("step_per_s", median(speeds), what, at_least=40_000, low=min(speeds), high=max(speeds))
+    return Figure.of("step_per_s", speeds, what, at_least=40_000)
 
 
 def reset(sizes: Sizes) -> Figure:
@@ -128,4 +128,4 @@ def ppo(sizes: Sizes) -> Figure:
             shares.append(seconds[1] / seconds[0])
     shares = shares[1:]  # the first one compiles
     what = f"PPO on EngineBatching, n = {config.environments}, beside the same PPO on environments that cost nothing"
-    return Figure("ppo_share", median(shares), what, at_least=0.5, low=min(shares), high=max(shares))
+    return Figure.of("ppo_share", shares, what, at_least=0.5)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from rich import box
 from rich.table import Table
@@ -22,6 +24,14 @@ class Figure:
     at_most: float | None = None
     low: float | None = None
     high: float | None = None
+
+    @classmethod
+    def of(
+        cls, name: str, values: Sequence[float], meaning: str, at_least: float | None = None,
+        at_most: float | None = None,
+    ) -> Figure:  # fmt: skip
+        """The median of repetitions, and how far they are apart."""
+        return cls(name, median(values), meaning, at_least, at_most, min(values), max(values))
 
     @property
     def bound(self) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from statistics import median
 from typing import Any, NamedTuple
 
 from numba import types
@@ -127,11 +126,9 @@ def figure(name: str, case: Case, sizes: Sizes) -> Figure:
     timed = Timed(name, case, sizes)
     speeds = [timed.requests_per_s() for _ in range(sizes.repetitions)]
     engines = title_of(case.spec(sizes.routed_engines)).partition(" x ")[0]
-    return Figure(
+    return Figure.of(
         f"router_{name.replace('-', '_')}{case.suffix}_requests_per_s",
-        median(speeds),
+        speeds,
         f"{engines} engines, load {case.load:g}; {timed.mean_record:.1f} in a queue record",
         at_least=PUBLISHED_PER_S,
-        low=min(speeds),
-        high=max(speeds),
     )

@@ -66,13 +66,11 @@ def measure(sizes: Sizes) -> list[Figure]:
         pairs = [(timed.iteration_s(), reference.iteration_s()) for _ in range(sizes.repetitions)]
         ratios = [own_s / reference_s for own_s, reference_s in pairs]
         figures.append(
-            Figure(
+            Figure.of(
                 f"{name.replace('-', '_')}_iteration_ratio",
-                median(ratios),
+                ratios,
                 meaning(f"{1e6 * median(own_s for own_s, _ in pairs):.0f} us an iteration", timed.stretch),
                 at_most=MOST_COST_RATIO,
-                low=min(ratios),
-                high=max(ratios),
             )
         )
     return figures

@@ -114,20 +114,11 @@ def beside_simulate(names: tuple[str, str], kind: str, beside: Beside, repetitio
     speeds, shares = [step.per_s for step, _ in turns], [step.share_of(whole) for step, whole in turns]
     simulated = median(whole.per_s for _, whole in turns)
     return [
-        Figure(
+        Figure.of(
             names[0],
-            median(speeds),
+            speeds,
             f"{what}; bound: {SHARE} x {simulated:,.0f}, what simulate decides, x {threads} threads",
             at_least=SHARE * simulated * threads,
-            low=min(speeds),
-            high=max(speeds),
         ),
-        Figure(
-            names[1],
-            median(shares),
-            "the same by processor time, over simulate's",
-            at_least=SHARE,
-            low=min(shares),
-            high=max(shares),
-        ),
+        Figure.of(names[1], shares, "the same by processor time, over simulate's", at_least=SHARE),
     ]

@@ -72,14 +72,7 @@ def beside_one(name: str, what: str, work: Callable[[int], Taken], sizes: Sizes)
     serial = median(one.before_cpu_s / one.cpu_s for one, _ in pairs)
     costs = [more.cpu_s / one.cpu_s for one, more in pairs]
     return [
-        Figure(
-            f"{name}_speedup",
-            median(speedups),
-            f"{what}; {WORKERS} workers over one, by the clock",
-            at_least=SPEEDUP,
-            low=min(speedups),
-            high=max(speedups),
-        ),
+        Figure.of(f"{name}_speedup", speedups, f"{what}; {WORKERS} workers over one, by the clock", at_least=SPEEDUP),
         Figure(f"{name}_cpu_ratio", median(costs), "processor time of two workers over that of one"),
         Figure(
             f"{name}_possible_speedup",

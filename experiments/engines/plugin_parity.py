@@ -80,18 +80,23 @@ def simulate(workload: Workload, limits: Limits, policy: Policy, profile: Profil
     return Simulation(scenario, record_timeline=True).run()
 
 
-def plugged_in(workload: Workload, limits: Limits, policy: Policy, profile: Profile, enforce: str) -> Any:
-    """vLLM's scheduler with the policy, its estimator the profile's."""
-    from servegym.adapters.vllm import AsyncScheduler, Scheduler
-
-    table = workload.table
+def save_policy(policy: Policy, profile: Profile, workload: Workload, folder: str) -> Path:
+    """The policy as a file for an engine, its estimator the profile's, with the facts of what will be served."""
+    table, path = workload.table, Path(folder) / "policy.json"
     facts = {
         "tpot_slo_s": float(table["tpot_slo_s"].min()),
         "first_token_weight": float(table["prompt_tokens"].mean() / table["output_tokens"].mean()),
     }
+    save_artifact(Artifact({"scheduler": policy}, estimator_of(profile), facts), path)
+    return path
+
+
+def plugged_in(workload: Workload, limits: Limits, policy: Policy, profile: Profile, enforce: str) -> Any:
+    """vLLM's scheduler with the policy, its estimator the profile's."""
+    from servegym.adapters.vllm import AsyncScheduler, Scheduler
+
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "policy.json"
-        save_artifact(Artifact({"scheduler": policy}, estimator_of(profile), facts), path)
+        path = save_policy(policy, profile, workload, folder)
         section = {"policy": str(path), "enforce": enforce, "decision_limit_s": 60.0}
         return make_scheduler(AsyncScheduler if limits.async_scheduling else Scheduler, limits, {"servegym": section})
 

@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -23,9 +22,7 @@ import numpy as np
 
 from servegym.adapters.sglang.driving import Limits, drive, make_scheduler
 from servegym.baselines import registry
-from servegym.baselines.artifact import Artifact, save_artifact
-from servegym.evaluation.assumptions import estimator_of
-from servegym.experiments.engines.plugin_parity import batches_of, first_difference, random_workload
+from servegym.experiments.engines.plugin_parity import batches_of, first_difference, random_workload, save_policy
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction
@@ -42,19 +39,14 @@ def simulate(workload: Workload, limits: Limits, policy: Policy, profile: Profil
     return Simulation(Scenario(workload, engine, policy, correction=Correction()), record_timeline=True).run()
 
 
-def plugged_in(workload: Workload, limits: Limits, policy: Policy | None, profile: Profile, folder: Path) -> Any:
+def plugged_in(workload: Workload, limits: Limits, policy: Policy | None, profile: Profile) -> Any:
     """SGLang's scheduler with the policy, its estimator the profile's; None: without ours."""
     os.environ.pop("SERVEGYM_POLICY", None)
-    if policy is not None:
-        table = workload.table
-        facts = {
-            "tpot_slo_s": float(table["tpot_slo_s"].min()),
-            "first_token_weight": float(table["prompt_tokens"].mean() / table["output_tokens"].mean()),
-        }
-        path = folder / "policy.json"
-        save_artifact(Artifact({"scheduler": policy}, estimator_of(profile), facts), path)
-        os.environ |= {"SERVEGYM_POLICY": str(path), "SERVEGYM_DECISION_LIMIT_S": "60"}
-    return make_scheduler(limits)
+    with TemporaryDirectory() as folder:
+        if policy is not None:
+            path = save_policy(policy, profile, workload, folder)
+            os.environ |= {"SERVEGYM_POLICY": str(path), "SERVEGYM_DECISION_LIMIT_S": "60"}
+        return make_scheduler(limits)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -75,8 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         [9] * min(given.shared, int(row.prompt_tokens)) + [10 + index] * max(0, int(row.prompt_tokens) - given.shared)
         for index, row in enumerate(workload.table)
     ]
-    with TemporaryDirectory() as folder:
-        scheduler = plugged_in(workload, limits, policy, profile, Path(folder))
+    scheduler = plugged_in(workload, limits, policy, profile)
     served = drive(scheduler, workload, profile.device, prompts)
     out = np.array([len(times) for times in served.token_s])
     kept = scheduler.token_to_kv_pool_allocator.available_size() + scheduler.tree_cache.evictable_size()
