@@ -14,16 +14,22 @@ from servegym.latency_models.building.huggingface import Model
 from servegym.latency_models.building.shapes import LLAMA_3_8B, LLAMA_3_70B, QWEN25_14B, ModelShape
 from servegym.latency_models.documents import latency, to_text
 from servegym.latency_models.profile import load_profile, parse_profile, profile_document
+from servegym.scenarios.saturation import saturation_rate_per_s
 
-JUDGED, TERMS = "judged", "terms"
+JUDGED, TERMS, SLOWED, RECIPE = "judged", "terms", "slowed", "recipe"
 KINDS = {
     JUDGED: "H100, by the recipe that measured runs judged",
     TERMS: "the old profile, its CPU time hidden and with a front end",
+    SLOWED: "the judged device, every batch longer, so that it serves as many requests a second as the old profile",
+    RECIPE: "A100 by the recipe of the judged device",
 }
 
 
+EQUAL_ON = "azure-conv"
+
+
 class Recipe(NamedTuple):
-    """The model of an old profile, to be composed on an H100 by tables of kernels."""
+    """The model of an old profile, to be composed by tables of kernels."""
 
     model: str
     shape: ModelShape
@@ -55,10 +61,21 @@ def with_terms(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def judged(recipe: Recipe) -> dict[str, Any]:
-    """The model of an old profile on H100s, with the terms. Raises ProfileError without SERVEGYM_DATA."""
+def composed(old: str, gpu_name: str = "h100") -> dict[str, Any]:
+    """The model of an old profile on other GPUs, with the terms. Raises ProfileError without SERVEGYM_DATA."""
+    recipe = RECIPES[old]
     model = Model(recipe.model, recipe.shape, "bf16")
-    return with_terms(build(gpu("h100"), model, recipe.devices, by=TABLES, cpu_overhead_s=0.0))
+    return with_terms(build(gpu(gpu_name), model, recipe.devices, by=TABLES, cpu_overhead_s=0.0))
+
+
+def slowed(old: str) -> dict[str, Any]:
+    """The judged device with each batch so many times as long that both saturate at the same rate (`EQUAL_ON`)."""
+    document = composed(old)
+    fast = parse_profile(document, document["name"])
+    factor = saturation_rate_per_s(EQUAL_ON, fast) / saturation_rate_per_s(EQUAL_ON, load_profile(old))
+    longer = {role: latency(getattr(fast, role).times(factor)) for role in ("device", "estimator")}
+    name, title = f"{document['name']}-slowed", f"{document['title']}, every batch {factor:.3g} times as long"
+    return document | longer | {"name": name, "title": title}
 
 
 def put_right(old: str) -> dict[str, Any]:
@@ -69,8 +86,8 @@ def put_right(old: str) -> dict[str, Any]:
 
 def stand_ins(old: str) -> dict[str, Any]:
     """What makes the document of each kind of stand-in that there is for an old profile."""
-    judging = {JUDGED: partial(judged, RECIPES[old])} if old in RECIPES else {}
-    return judging | {TERMS: partial(put_right, old)}
+    of_recipe = {JUDGED: partial(composed, old), SLOWED: partial(slowed, old), RECIPE: partial(composed, old, "a100")}
+    return (of_recipe if old in RECIPES else {}) | {TERMS: partial(put_right, old)}
 
 
 def write(old: str, kind: str, folder: Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from servegym.experiments.better_devices.devices import JUDGED, TERMS
+from servegym.experiments.better_devices.devices import JUDGED, RECIPE, SLOWED, TERMS
 from servegym.experiments.claims.harness.claim import claims
 from servegym.experiments.claims.harness.settings import FULL
 
@@ -36,6 +36,8 @@ COSTLY = (
     Planned("flowprefill-fig9", SMALL, (JUDGED,)),
 )
 PLAN = CHEAP + COSTLY
+# Added when the judged device had changed much: is it how fast it is, or what the recipe says beside that?
+EXAMINED = tuple(one._replace(kinds=(SLOWED, RECIPE)) for one in CHEAP if one.old == SMALL)
 
 
 def left_out() -> list[tuple[str, list[str], list[str]]]:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from servegym.experiments.better_devices import tuned, verdicts
-from servegym.experiments.better_devices.devices import JUDGED, TERMS, write
-from servegym.experiments.better_devices.plan import CHEAP, COSTLY, SMALL, Planned
+from servegym.experiments.better_devices.devices import JUDGED, RECIPE, SLOWED, TERMS, write
+from servegym.experiments.better_devices.plan import CHEAP, COSTLY, EXAMINED, SMALL, Planned
 from servegym.experiments.claims.harness.claim import Claim, find_claims
 from servegym.experiments.claims.harness.settings import FULL
 from servegym.experiments.claims.harness.study import Study
@@ -83,6 +83,8 @@ def main() -> None:
     run_claims(CHEAP, asked.out)
     for kind in (OLD, TERMS, JUDGED):
         timed(f"published tunings on {kind}", functools.partial(evaluate_tuning, kind, asked.pages, asked.out))
+    for kind in (SLOWED, RECIPE):
+        run_claims((one._replace(kinds=(kind,)) for one in EXAMINED), asked.out)
     run_claims(COSTLY[:3], asked.out)
     tunings = tuned.tune(tuned_device(JUDGED, asked.out), asked.out / "tuning")
     timed(f"tuning {tuned.STUDIES[0]} on {JUDGED}", lambda: next(tunings).winner.label)
