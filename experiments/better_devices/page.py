@@ -14,15 +14,16 @@ from typing import NamedTuple
 from servegym.evaluation.identity import versions
 from servegym.evaluation.markdown import header, row
 from servegym.experiments.better_devices import tuned_table, verdicts
-from servegym.experiments.better_devices.devices import JUDGED, KINDS, TERMS
+from servegym.experiments.better_devices.devices import JUDGED, KINDS, RECIPE, SLOWED, TERMS
 from servegym.experiments.better_devices.plan import PLAN, Planned, left_out
 from servegym.experiments.better_devices.study import OLD, OUT, verdicts_file
 from servegym.experiments.better_devices.verdicts import Change, Found, changes, counts
 
 WORDS, READING = (Path(__file__).with_name(name) for name in ("better_devices.md", "reading.md"))
 COMMAND = "SERVEGYM_DATA=DATA python -m servegym.experiments.better_devices"
-MOST_CHANGES = {TERMS: 1 / 20, JUDGED: 1 / 5}
-MOST_FLIPS = {TERMS: 0.0, JUDGED: 1 / 20}
+# As expected beforehand, of the checks.
+MOST_CHANGES = {TERMS: 1 / 20, JUDGED: 1 / 5, SLOWED: 1 / 5, RECIPE: 1 / 5}
+MOST_FLIPS = {TERMS: 0.0, JUDGED: 1 / 20, SLOWED: 1 / 50, RECIPE: 1 / 50}
 
 
 class Again(NamedTuple):
@@ -40,7 +41,7 @@ class Again(NamedTuple):
 def read(planned: Planned, pages: Path, out: Path) -> Again:
     page = pages / f"{planned.claim}.md"
     of_page = verdicts.of_page(page.read_text(encoding="utf-8"), planned.old, str(page))
-    found = {kind: verdicts.load(verdicts_file(planned, kind, out)) for kind in (OLD, *planned.kinds)}
+    found = {kind: verdicts.load(verdicts_file(planned, kind, out)) for kind in (OLD, *KINDS)}
     families = [one for one in of_page if one.family != planned.without]
     return Again(planned, families, {kind: some for kind, some in found.items() if some is not None})
 
