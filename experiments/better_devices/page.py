@@ -84,7 +84,7 @@ def found(claims: list[Again]) -> Iterator[str]:
         yield row(
             f"*{kind}*: {words}", str(total), f"{total - other} ({(total - other) / max(1, total):.0%})",
             f"{other} ({other / max(1, total):.0%})", f"{flips} ({flips / max(1, total):.0%})",
-            "holds" if holds else "refuted",
+            ("holds" if holds else "refuted") if total else "not run",
         )  # fmt: skip
     same = [change for one in claims for change in one.changes(OLD)]
     off = sum(change.old.measured != change.new.measured for change in same)
