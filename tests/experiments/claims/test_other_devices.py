@@ -10,11 +10,12 @@ from tests.experiments.claims.synthetic import DEVICE, TINY, synthetic_claim
 
 from servegym.errors import ExperimentError, ProfileError
 from servegym.experiments.claims.harness.cells import Cell, scenario
-from servegym.experiments.claims.harness.claim import find_claims
+from servegym.experiments.claims.harness.claim import claims, find_claims
 from servegym.experiments.claims.harness.goodput import scenario_of
 from servegym.experiments.claims.harness.page import render
 from servegym.experiments.claims.harness.settings import (
     FULL,
+    QUICK,
     Setting,
     profile,
     rules_of,
@@ -61,6 +62,13 @@ def test_front_end_of_a_profile_is_simulated_where_scenarios_are_built_by_hand_t
     assert built.front_end == FrontEnd(request_s=0.02)
     assert scenario_of(cell, built.workload).front_end == built.front_end
     assert scenario_of(cell._replace(device=OTHER), built.workload).front_end is None
+
+
+@pytest.mark.parametrize("claim", claims().values(), ids=claims())
+def test_each_claim_knows_what_to_run_on_another_device(claim):
+    for own in claim.sized(FULL).devices:
+        size = claim.on(OTHER, own).sized(QUICK)
+        assert all(next(iter(claim.cells(setting, size))).device == stand_in(OTHER, own) for setting in size.settings)
 
 
 def test_device_that_the_claim_has_no_setting_on_is_refused():
