@@ -48,6 +48,15 @@ class Plan(NamedTuple):
     reserve_context: bool
     watermark_blocks: int
 
+    def differs_by(self, slots: np.ndarray, tokens: np.ndarray, cached: np.ndarray) -> tuple[int, int]:
+        """By how many tokens a step is another, and how many of its requests had others before (int32[n], as here)."""
+        if np.array_equal(slots, self.slots):  # most often even the order is the plan's
+            return int(np.abs(tokens - self.tokens).sum()), int(np.count_nonzero(cached != self.cached))
+        planned, had = (dict(zip(self.slots.tolist(), n.tolist(), strict=True)) for n in (self.tokens, self.cached))
+        done = dict(zip(slots.tolist(), tokens.tolist(), strict=True))
+        off = sum(abs(planned.get(slot, 0) - done.get(slot, 0)) for slot in planned.keys() | done.keys())
+        return off, sum(had.get(slot, n) != n for slot, n in zip(slots.tolist(), cached.tolist(), strict=True))
+
 
 NO_SLOTS = np.zeros(0, "i4")
 
