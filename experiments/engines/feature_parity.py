@@ -24,16 +24,21 @@ COUNTED = ("decisions", "deviating_steps", "deviating_tokens", "deviating_hits",
 FIRST_SEED = 1000  # apart from those of the fuzz
 
 
-def of_feature(parts: frozenset[str], steps: int, folder: Path) -> Counter[str]:
-    """So many steps or more with these parts. Raises what the fuzz raises."""
+def of_feature(parts: frozenset[str], steps: int, folder: Path) -> tuple[Counter[str], Counter[str]]:
+    """So many steps or more with these parts: counts, and what became of requests that were not served as decided.
+
+    Raises what the fuzz raises.
+    """
     counts: Counter[str] = Counter()
+    deviations: Counter[str] = Counter()
     while counts["steps"] < steps:
         run = Run(scene := scene_of(FIRST_SEED + counts["scenes"], parts), plugged_in(scene, folder))
         run.serve()
         counts += Counter(scenes=1, steps=run.steps, preempted=run.preempted)
         for name in COUNTED:
             counts[name] += int(run.plugin.metrics.counts[name])
-    return counts
+        deviations += run.deviations
+    return counts, deviations
 
 
 def lines(steps: int) -> Iterator[str]:
@@ -41,7 +46,7 @@ def lines(steps: int) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|---|"
     with tempfile.TemporaryDirectory() as folder:
         for feature in ("", *FEATURES):
-            counts = of_feature(DEFAULTS | ({feature} if feature else set()), steps, Path(folder))
+            counts, _ = of_feature(DEFAULTS | ({feature} if feature else set()), steps, Path(folder))
             yield (
                 f"| {feature or 'none of them'} | {counts['scenes']} | {counts['steps']:,} | {counts['preempted']} | "
                 f"{counts['deviating_steps']} | {counts['deviating_tokens']} | {counts['deviating_hits']} | "

@@ -39,6 +39,7 @@ from servegym.experiments.engines.fuzz_requests import (
     draw,
     prepare,
 )
+from servegym.experiments.engines.plugin_parity import own_scheduler
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.policies import get_policy
 
@@ -114,7 +115,8 @@ class Run:
         self.plugin: Any = getattr(scheduler, "servegym", None)
         self.random = np.random.default_rng((1, scene.seed))
         self.missed: Counter[str] = Counter()
-        self.wanted: list[str] = []
+        self.wanted: dict[str, int] = {}  # tokens that each request was to get in this step
+        self.deviations: Counter[str] = Counter()  # requests that got something else, by what became of them
         self.own_limits = self._limits()
         if self.plugin is not None:
             scheduler.use_clock(lambda: self.now_s)
@@ -146,6 +148,7 @@ class Run:
         output = self.scheduler.schedule()
         scheduled, requests = output.num_scheduled_tokens, self.scheduler.requests
         self._check(scheduled)
+        self._see_deviations(output)
         self.preempted += len(output.preempted_req_ids or ())
         if not scheduled:
             return False
@@ -231,23 +234,34 @@ class Run:
             self.missed[request_id] = 0 if request_id in scheduled else self.missed[request_id] + 1
             if self.missed[request_id] > MOST_TURNS and not self.scene.parts & {"LoRA", "images"}:
                 raise VllmError(f"request {request_id} is wanted and has not run for {MOST_TURNS} steps")
-        self.wanted = []
+
+    def _see_deviations(self, output: Any) -> None:
+        """Count what became of requests that got other tokens than the policy had decided."""
+        drafts, preempted = output.scheduled_spec_decode_tokens, output.preempted_req_ids or ()
+        got = {i: n - len(drafts.get(i, ())) for i, n in output.num_scheduled_tokens.items()}
+        for request_id, wanted in self.wanted.items():
+            tokens = got.pop(request_id, 0)
+            if tokens == 0:
+                waits = self.scheduler.requests[request_id].status.name != "RUNNING"
+                what = "preempted" if request_id in preempted else "not admitted" if waits else "passed over"
+            else:
+                what = "cut" if tokens < wanted else "longer"
+            self.deviations[what] += tokens != wanted
+        if self.wanted:
+            self.deviations["not wanted"] += len(got)
+        self.wanted = {}
 
     def _watch_plans(self) -> None:
         enforce = self.plugin.enforcer.enforce
 
         def noting(plan: Any, request_of: Any, blocked: Any) -> None:
-            self.wanted = [] if plan is None else [request_of[slot].request_id for slot in plan.slots.tolist()]
+            self.wanted = {}
+            if plan is not None:
+                ids = [request_of[slot].request_id for slot in plan.slots.tolist()]
+                self.wanted = dict(zip(ids, plan.tokens.tolist(), strict=True))
             enforce(plan, request_of, blocked)
 
         self.plugin.enforcer.enforce = noting
-
-
-def own_scheduler(scene: Scene) -> Any:
-    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    return make_scheduler(AsyncScheduler if scene.limits.async_scheduling else Scheduler, scene.limits)
 
 
 def plugged_in(scene: Scene, folder: Path) -> Any:
@@ -279,37 +293,53 @@ def plugged_in(scene: Scene, folder: Path) -> Any:
     return made
 
 
-def fuzz(steps: int, seed: int, minutes: float, only: frozenset[str] | None = None) -> int:
-    """Scenes from this seed on, until the plug-in has had so many steps. Prints; returns how many scenes failed."""
-    done = failed = scenes = 0
-    by_part: dict[str, Counter[str]] = {part: Counter() for part in ("all", *SETTINGS, *FEATURES)}
+class Fuzzed(NamedTuple):
+    """What a fuzz has seen. by_part: steps and COUNTERS of the plug-in, by what scenes have; "all": of all scenes."""
+
+    scenes: int
+    failures: list[str]
+    by_part: dict[str, Counter[str]]
+
+    @property
+    def steps(self) -> int:
+        return self.by_part["all"]["steps"]
+
+    def table(self) -> str:
+        lines = ["| scenes with | steps | " + " | ".join(name.replace("_", " ") for name in COUNTERS) + " |"]
+        lines.append("|---|---|" + "---|" * len(COUNTERS))
+        for part, counts in self.by_part.items():
+            if counts["steps"] > 0:
+                cells = " | ".join(f"{counts[name]:,}" for name in ("steps", *COUNTERS))
+                lines.append(f"| {part} | {cells} |")
+        return "\n".join(lines)
+
+
+def fuzz(steps: int, seed: int, minutes: float, only: frozenset[str] | None = None) -> Fuzzed:
+    """Scenes from this seed on, until the plug-in has had so many steps. Prints what fails when it does."""
+    result = Fuzzed(0, [], {part: Counter() for part in ("all", *SETTINGS, *FEATURES)})
     end_s = time.monotonic() + 60 * minutes
     with tempfile.TemporaryDirectory() as folder:
-        while done < steps and time.monotonic() < end_s:
-            scene = scene_of(seed + scenes, only)
-            scenes += 1
-            for name, make in (("its own", own_scheduler), ("plug-in", lambda scene: plugged_in(scene, Path(folder)))):
+        while result.steps < steps and time.monotonic() < end_s:
+            scene = scene_of(seed + result.scenes, only)
+            result = result._replace(scenes=result.scenes + 1)
+            for name, make in (
+                ("its own", lambda scene: own_scheduler(scene.limits)),
+                ("plug-in", lambda scene: plugged_in(scene, Path(folder))),
+            ):
                 run = None
                 try:
                     run = Run(scene, make(scene))
                     run.serve()
                 except Exception as error:
-                    failed += 1
-                    print(f"FAILED, {name}, {scene.title}: {type(error).__name__}: {error}", flush=True)
+                    result.failures.append(f"{name}, {scene.title}: {type(error).__name__}: {error}")
+                    print(f"FAILED, {result.failures[-1]}", flush=True)
                 if run is not None and run.plugin is not None:
-                    done += run.steps
                     for part in ("all", *scene.parts):
-                        by_part[part]["steps"] += run.steps
+                        counts = result.by_part[part]
+                        counts["steps"] += run.steps
                         for counter in COUNTERS:
-                            by_part[part][counter] += int(run.plugin.metrics.counts[counter])
-    print(f"vLLM {installed_version()}: {scenes} scenes from seed {seed}, {done:,} steps, {failed} failed\n")
-    print("| scenes with | steps | " + " | ".join(counter.replace("_", " ") for counter in COUNTERS) + " |")
-    print("|---|---|" + "---|" * len(COUNTERS))
-    for part, counts in by_part.items():
-        if counts["steps"] == 0:
-            continue
-        print(f"| {part} | {counts['steps']:,} | " + " | ".join(f"{counts[counter]:,}" for counter in COUNTERS) + " |")
-    return failed
+                            counts[counter] += int(run.plugin.metrics.counts[counter])
+    return result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -323,7 +353,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     registry.load()
     only = None if given.parts is None else frozenset(given.parts)
-    return 1 if fuzz(given.steps, given.seed, given.minutes, only) else 0
+    found = fuzz(given.steps, given.seed, given.minutes, only)
+    scenes = f"{found.scenes} scenes from seed {given.seed}, {found.steps:,} steps, {len(found.failures)} failed"
+    print(f"vLLM {installed_version()}: {scenes}\n\n{found.table()}")
+    return 1 if found.failures else 0
 
 
 if __name__ == "__main__":
