@@ -7,8 +7,9 @@ import pytest
 from servegym.baselines import registry
 from servegym.errors import VllmError
 from servegym.experiments.engines.feature_parity import DEFAULTS, of_feature
-from servegym.experiments.engines.fuzz import Run, fuzz, plugged_in, scene_of
+from servegym.experiments.engines.fuzz import fuzz
 from servegym.experiments.engines.fuzz_requests import MOST_ADAPTERS, Asked, check_answer
+from servegym.experiments.engines.fuzz_run import Run, plugged_in, scene_of
 from servegym.experiments.engines.plugin_parity import own_scheduler
 
 registry.load()
