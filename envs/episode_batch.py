@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import itertools
 import math
 import os
-from concurrent.futures import ThreadPoolExecutor
+import time
 
 import numpy as np
 
 from servegym.envs.episodes import EPISODE
 from servegym.envs.interface import Interface
 from servegym.envs.stepping import Handlers, step_episodes
+from servegym.envs.work_sharing import Part, Sharing, helpers
 from servegym.errors import ActionError, EnvError
 from servegym.simulator.failures import Failure, call
 from servegym.simulator.parking import ParkedRun
@@ -22,13 +21,6 @@ from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import DECISION, DONE, PAUSED
 
 SETTINGS = ("every", "shaping", "discount")  # of EPISODE: of the environment, whatever goes on there
-EPISODES_A_THREAD = 16  # of fewer, a second thread costs as much as it saves
-
-
-@functools.cache
-def helpers(process: int) -> ThreadPoolExecutor:
-    """Threads beside the caller's own, of a process (a fork has none of its parent's). Kernels run without the GIL."""
-    return ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1), "servegym-episodes")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,6 +46,7 @@ class EpisodeBatch:
     shaping_reward: columns of episodes.
     episodes: EPISODE[n]. simulations: of each place; None before its first episode.
     repeat, shaping, discount: as in the environment. threads: at most so many share the work; None: one a core.
+    sharing: who does what of it.
     """
 
     def __init__(
@@ -77,16 +70,12 @@ class EpisodeBatch:
         # Views of what is read at each step: attributes of a record cost a microsecond each.
         self.status, self.now_s, self.gain = (self.episodes[name] for name in ("status", "now_s", "gain"))
         self.gain_reward, self.shaping_reward = self.episodes["gain_reward"], self.episodes["shaping_reward"]
-        self.ideal_gain = self.episodes["ideal_gain"]
+        self.ideal_gain, self._acting = self.episodes["ideal_gain"], self.episodes["acting"]
         self.simulations: list[Simulation | None] = [None] * n
         self._handlers = Handlers(interface.observe, interface.act)
         self._parked_runs = [ParkedRun() for _ in range(n)]
         self._step = step_episodes.entry
-        self.threads = max(1, min(threads or os.cpu_count() or 1, n // EPISODES_A_THREAD))
-        # Of episodes that two threads share (see step_episodes): the counters. 16 numbers: cache lines of
-        # their own.
-        bounds = np.linspace(0, n, -(-self.threads // 2) + 1).round().astype(int).tolist()
-        self._counters = [np.array([0, first, 0, 0, last, *[0] * 11]) for first, last in itertools.pairwise(bounds)]
+        self.sharing = Sharing(n, threads)
 
     def start(self, i: int, scenario: Scenario) -> None:
         """Begin a new episode in place i, and go on to its first decision."""
@@ -109,24 +98,27 @@ class EpisodeBatch:
         episode.gain_reward = episode.shaping_reward = episode.rewarded = 0.0
         episode.steps = 0
 
-    def step(self) -> None:
+    def step(self) -> int:
         """Put `actions` into effect and go on, in every episode, to the next decision or its end.
 
-        Raises ActionError for an action that is not finite; nothing has happened then.
+        Returns how many stopped elsewhere than at a decision: 0 when none is over. Raises ActionError for an action
+        that is not finite; nothing has happened then.
         """
         if not math.isfinite(self.actions.sum()):  # a quick look; a sum of large numbers need not be finite either
             for action in self.actions:
                 if not np.isfinite(action).all():
                     raise ActionError(f"action {action.tolist()}: its numbers should be finite")
-        self.episodes["acting"] = 1
-        for counter in self._counters:
-            counter[0] = 0
-        helper = helpers(os.getpid())
-        parts = [(counter, backwards) for counter in self._counters for backwards in (False, True)][: self.threads]
-        others = [helper.submit(self._go, *part) for part in parts[1:]]
-        stopped = self._go(*parts[0]) + sum(other.result() for other in others)
+        self._acting[:] = 1
+        parts = self.sharing.begin()
+        others = [helpers(os.getpid()).submit(self._do, part) for part in parts[1:]]
+        stopped, took_s = self._do(parts[0])
+        for other in others:
+            more, more_s = other.result()
+            stopped, took_s = stopped + more, took_s + more_s
+        self.sharing.took(took_s)
         if stopped:
             self._see_to_stopped()
+        return stopped
 
     def clone_state(self, i: int) -> EpisodeState:
         """The episode in place i as it stands. Raises EnvError before its first."""
@@ -157,6 +149,12 @@ class EpisodeBatch:
     def is_over(self, i: int) -> bool:
         """Whether there is nothing to be stepped; one without a decision has a step yet, with its reward."""
         return self.status.item(i) in (DONE, PAUSED) and self.episodes["steps"].item(i) > 0
+
+    def _do(self, part: Part) -> tuple[int, float]:
+        """Returns how many of its episodes are at no decision, and the seconds that took."""
+        begin_s = time.perf_counter()
+        stopped = self._go(*part)
+        return stopped, time.perf_counter() - begin_s
 
     def _go(self, counter: np.ndarray, backwards: bool = False) -> int:
         """Step episodes counter[1] to counter[4] - 1, or a share; returns how many are then at no decision."""

@@ -73,10 +73,10 @@ def set_scores(episode, action):
         run.parameters[e, episode.offset + k] = action[k]
 
 
-def check_slots(slots: int) -> None:
+def check_slots(slots: int, least: int = 1) -> None:
     """Raise EnvError for a number of slots that cannot be."""
-    if not (isinstance(slots, int) and 1 <= slots <= 1024):
-        raise EnvError(f"slots={slots}: it should be a whole number, 1 to 1024")
+    if not (isinstance(slots, int) and least <= slots <= 1024):
+        raise EnvError(f"slots={slots}: it should be a whole number, {least} to 1024")
 
 
 class Slots(Interface):

@@ -61,7 +61,7 @@ class Scheduling(Interface):
     act = steer
 
     def __init__(self, scheduler: str | Policy, slots: int):
-        check_slots(slots)
+        check_slots(slots, least=0)
         self.scheduler = find_scheduler(scheduler) if isinstance(scheduler, str) else scheduler
         self.slots = slots
         self.steered = steered(self.scheduler, slots)
@@ -115,7 +115,7 @@ class SchedulingEnv(ServingEnv):
     ## Arguments
     - `scenario`: a Scenario or a source of them (a `ServingSpec`; by default episodes of one engine).
     - `scheduler="expected-gain"`: the base; one without numbers of its own to remember, since it is asked twice.
-    - `slots=32`: requests shown.
+    - `slots=32`: requests shown and scored; 0: none, and the action is the four numbers of the whole.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
     - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
       `ServingSpec` (docs/spec.md).

@@ -75,21 +75,21 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
             raise ActionError(f"actions of shape {numbers.shape}; it should be {self.action_space.shape}")
         batch.actions[:] = numbers.reshape(batch.actions.shape)
         again = self._to_begin_anew()
-        batch.step()
+        stopped = batch.step()
         for i in again:
             self._start(i, self.source(self._rngs[i]))
-        status, rewards = batch.status, batch.gain_reward + batch.shaping_reward
-        terminated, truncated = status == DONE, status == PAUSED
-        if again:
+        rewards, infos = batch.gain_reward + batch.shaping_reward, self._infos()
+        terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
+        if stopped:
+            terminated, truncated = batch.status == DONE, batch.status == PAUSED
             terminated[again] = truncated[again] = False  # also of an episode without a decision: it has a step yet
-        infos = self._infos()
-        self._over = terminated | truncated
-        if self._over.any():
-            summaries = self._summaries()
-            if self.autoreset_mode == AutoresetMode.SAME_STEP:
-                self._begin_anew(self._over.copy(), infos, summaries)
-            else:
-                infos |= summaries
+            self._over = terminated | truncated
+            if self._over.any():
+                summaries = self._summaries()
+                if self.autoreset_mode == AutoresetMode.SAME_STEP:
+                    self._begin_anew(self._over.copy(), infos, summaries)
+                else:
+                    infos |= summaries
         return batch.observations.copy(), rewards, terminated, truncated, infos
 
     def _to_begin_anew(self) -> list[int]:
@@ -136,17 +136,22 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
     def _infos(self) -> dict[str, Any]:
         """What single environments say in `info`, as arrays over all."""
         batch, everywhere = self.episode_batch, np.ones(self.num_envs, bool)
+        terms = {"gain": batch.gain_reward.copy(), "shaping": batch.shaping_reward.copy()}
         infos: dict[str, Any] = {
             "now_s": batch.now_s.copy(),
+            "_now_s": everywhere,
             "gain": batch.gain.copy(),
+            "_gain": everywhere,
             "tdg_ratio": batch.gain / batch.ideal_gain,
-            "reward_terms": {"gain": batch.gain_reward.copy(), "shaping": batch.shaping_reward.copy()},
+            "_tdg_ratio": everywhere,
+            "reward_terms": {**terms, "_gain": everywhere, "_shaping": everywhere},
+            "_reward_terms": everywhere,
+            "base_action": self.interface.as_actions(batch.bases),
+            "_base_action": everywhere,
         }
-        infos["reward_terms"] |= {"_gain": everywhere, "_shaping": everywhere}
-        infos["base_action"] = self.interface.as_actions(self.episode_batch.bases)
         if self.interface.choices:
-            infos["action_mask"] = self.episode_batch.masks.copy()
-        return infos | {f"_{name}": everywhere for name in infos}
+            infos["action_mask"], infos["_action_mask"] = batch.masks.copy(), everywhere
+        return infos
 
     def clone_state(self, i: int) -> EpisodeState:
         """The episode of environment i as it stands at this decision. Raises EnvError before the first."""

@@ -69,17 +69,19 @@ def page(trainings: Sequence[Training], picture: Path) -> str:
         "With " + ", ".join(f"{name} {versions[name]}" for name in versions if name not in ("machine", "cores"))
         + f"; {versions['cores']} cores.\n",
         f"![Validation of each training against its base]({picture})\n",
-        "Difference of the TDG ratio to the base in validation, and its 95 % interval; 0 steps: the base. Attainment: "
-        "difference of SLO attainment, of the best.\n",
-        "| training | base | its TDG ratio | steps | minutes | best: after steps | difference | attainment "
-        "| at the end | learns |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "Difference of the TDG ratio to the base in validation, and its 95 % interval; 0 steps: the base. Attainment, "
+        "wait: differences of SLO attainment and of the p99 of the time to a first token, s, of the best. Minutes: by "
+        "the clock, and of processors.\n",
+        "| training | base | its TDG ratio | steps | minutes | of processors | best: after steps | difference "
+        "| attainment | wait, s | at the end | learns |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     for one in trainings:
         lines.append(
             f"| `{one.name}` | `{one.summary['base']}` | {one.curve[0]['base']:.4f} | {one.summary['steps']:,} | "
-            f"{one.summary['minutes']:.1f} | {one.best['steps']:,} | {difference(one.best)} | "
-            f"{one.best['attainment_difference']:+.3f} | "
+            f"{one.summary['minutes']:.1f} | {one.summary['cpu_minutes']:.1f} | {one.best['steps']:,} | "
+            f"{difference(one.best)} | {one.best['attainment_difference']:+.3f} | "
+            f"{one.best['wait_difference_s']:+.1f} | "
             f"{difference(one.curve[-1])} | {'yes' if one.learned else '**no**'} |"
         )
     return "\n".join(lines) + "\n"

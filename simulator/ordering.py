@@ -253,8 +253,9 @@ def keep_visits(visits, packing, order, ranks):
 @kernel
 def first_ranked(ranks, length):
     """The first position in rank order, of those left out if all are."""
-    first = 0
+    first, tier, key = 0, ranks[0].tier, ranks[0].key
     for position in range(1, length):
-        if ranks_before(ranks, position, first):
-            first = position
+        rank = ranks[position]
+        if rank.tier < tier or (rank.tier == tier and rank.key < key):
+            first, tier, key = position, rank.tier, rank.key
     return first

@@ -9,6 +9,7 @@ import pytest
 from servegym.simulator.results import Result
 from servegym.simulator.types import TIMELINE_KINDS
 from tests.reference import simulator as reference
+from tests.timelines import lines
 
 MOVES = (
     "arrival", "departed", "received", "recalled", "held", "suspended", "resumed", "failed", "returned", "drained",
@@ -35,7 +36,7 @@ def iterations(result: Result) -> list[Iteration]:
     running: dict[int, Iteration] = {}
     suspended: dict[int, list[Iteration]] = {}
     everything = []
-    for line in result.arrays.timeline[: result.arrays.status[0].timeline_used]:
+    for line in lines(result):
         kind, engine, request = TIMELINE_KINDS[line.kind], int(line.engine), int(line.request)
         if kind in ("evicted", "loaded"):
             one = forming.setdefault(engine, Iteration(engine, 0.0))
@@ -67,9 +68,8 @@ def iterations(result: Result) -> list[Iteration]:
 
 def moves(result: Result) -> list[reference.Move]:
     """Of a run recorded with its timeline, in the order they happened."""
-    arrays = result.arrays
     found = []
-    for line in arrays.timeline[: arrays.status[0].timeline_used]:
+    for line in lines(result):
         kind = TIMELINE_KINDS[line.kind]
         if kind in MOVES:
             blocks = int(line.tokens) if kind == "departed" else 0

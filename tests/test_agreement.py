@@ -40,7 +40,7 @@ from tests.reference import simulator as reference
 from tests.reference.disturbances import Drift
 from tests.reference.engines import HostMemory as ReferenceHostMemory
 from tests.reference.schedulers import SCHEDULERS
-from tests.timelines import iterations
+from tests.timelines import iterations, lines
 
 SEEDS = range(12)
 # Settings of each scheduler, and what the reference calls a setting of another name.
@@ -378,9 +378,8 @@ def check(
 
 def moved(result: Result) -> list[list[tuple[list[int], list[tuple[int, int]]]]]:
     """For each engine and iteration: tokens saved of each request evicted, and (request, tokens) loaded."""
-    arrays = result.arrays
-    moves: list[list[tuple[list[int], list[tuple[int, int]]]]] = [[([], [])] for _ in arrays.engines]
-    for line in arrays.timeline[: arrays.status[0].timeline_used]:
+    moves: list[list[tuple[list[int], list[tuple[int, int]]]]] = [[([], [])] for _ in result.arrays.engines]
+    for line in lines(result):
         saved, loaded = moves[line.engine][-1]
         if line.kind == EVICTED:
             saved.append(int(line.tokens))

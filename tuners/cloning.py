@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from servegym.tuners.actors import Actor, begin_with_base, load_network
 from servegym.tuners.config import TrainingConfig, from_plain
 from servegym.tuners.decision_head import NetworkAgent
 from servegym.tuners.export import network_of
-from servegym.tuners.outcome import Progress, State, finish
+from servegym.tuners.outcome import Progress, State, Stopwatch, finish
 from servegym.tuners.problem import Problem, problem_of
 from servegym.tuners.runs import RunFolder
 from servegym.tuners.teachers import Teacher, teacher_of
@@ -180,7 +179,7 @@ def learn(
     """Round by round."""
     config, state = problem.config, State()
     judge = Judge(problem.head, problem.validation_source, config.validation)
-    begun_s, parts = time.perf_counter(), []
+    watch, parts = Stopwatch(state), []
     assert config.budget.steps is not None
     decisions = max(1, config.budget.steps // settings.rounds)
     for number in range(settings.rounds):
@@ -189,8 +188,7 @@ def learn(
         loss = learner.fit(Shown.of(parts))
         network = learner.network
         verdict = judge.judge(problem.head.policy(network))
-        state.elapsed_s = time.perf_counter() - begun_s
-        row = {"steps": (number + 1) * decisions, "minutes": state.elapsed_s / 60, "loss": loss}
+        row = {"steps": (number + 1) * decisions, "minutes": watch.read() / 60, "loss": loss}
         row |= {**dataclasses.asdict(verdict), "is_best": number == settings.rounds - 1}
         state.rows.append(row)
         state.best, state.best_row = network, row  # what is imitated is the teacher, not what earns most

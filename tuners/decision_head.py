@@ -15,7 +15,7 @@ from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.learned.ranking import ranked
 from servegym.baselines.learned.routing import routed
 from servegym.baselines.learned.scaling import choices_of, scaled
-from servegym.baselines.learned.scheduling import CONTROLS, scheduled
+from servegym.baselines.learned.scheduling import CONTROLS, kind_of, scheduled
 from servegym.baselines.observations.fields import Layout
 from servegym.envs.env import ServingEnv
 from servegym.envs.interface import Interface
@@ -118,8 +118,8 @@ def _ranking(interface: Any, source: Any) -> DecisionHead:
 def _scheduling(interface: Any, source: Any) -> DecisionHead:
     base, slots = interface.scheduler, interface.slots
     return DecisionHead(
-        "scheduler", base, interface.layout, CONTROLS + 1, kind="joint", is_choice=False, base_bias=None,
-        build=lambda network, name: scheduled(base, network, slots, name),
+        "scheduler", base, interface.layout, CONTROLS + (slots > 0), kind=kind_of(slots), is_choice=False,
+        base_bias=None, build=lambda network, name: scheduled(base, network, slots, name),
     )  # fmt: skip
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -25,7 +24,7 @@ from servegym.simulator.simulation import Simulation
 from servegym.tuners.config import TrainingConfig
 from servegym.tuners.decision_head import DecisionHead
 from servegym.tuners.objective import GAIN_ALONE, Objective
-from servegym.tuners.outcome import Progress, State, Stopped, finish
+from servegym.tuners.outcome import Progress, State, Stopped, Stopwatch, finish
 from servegym.tuners.problem import Problem
 from servegym.tuners.runs import RunFolder
 from servegym.tuners.validation import Judge
@@ -128,7 +127,7 @@ class Evolution:
         """Generation by generation, of `count` scenarios each, to the end of the budget."""
         head, state = problem.head, self.state
         judge = Judge(head, problem.validation_source, problem.config.validation, runner)
-        begun_s = time.perf_counter() - state.elapsed_s
+        watch = Stopwatch(state)
         while True:
             share = self._share_used(problem.config)
             if share >= 1 or self._is_due(problem.config):
@@ -143,7 +142,7 @@ class Evolution:
             self.search.learn(scores_of(head, policies, scenarios, runner, problem.config.objective))
             self.generation += 1
             self.steps += len(policies) * len(scenarios)
-            state.elapsed_s = time.perf_counter() - begun_s
+            watch.read()
             folder.checkpoint(self.steps, {"run": self}, lambda draft: None)
 
     def _share_used(self, config: TrainingConfig) -> float:

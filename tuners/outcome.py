@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,25 @@ class State:
     """The state of a training, except for the model."""
 
     elapsed_s: float = 0.0
+    cpu_s: float = 0.0  # of processors, in this process: all its threads, compiling too
     rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # of the curve
     best: Any = None  # a network, or a formula
     best_row: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Stopwatch:
+    """Adds to the times of a state, from now on."""
+
+    def __init__(self, state: State):
+        self.state = state
+        self._begun_s = time.perf_counter() - state.elapsed_s
+        self._cpu_begun_s = time.process_time() - state.cpu_s
+
+    def read(self) -> float:
+        """Write the times into the state; returns elapsed seconds."""
+        self.state.elapsed_s = time.perf_counter() - self._begun_s
+        self.state.cpu_s = time.process_time() - self._cpu_begun_s
+        return self.state.elapsed_s
 
 
 def finish(problem: Problem, folder: RunFolder, state: State, policy: LearnedPolicy | None = None) -> LearnedPolicy:
@@ -49,7 +66,7 @@ def finish(problem: Problem, folder: RunFolder, state: State, policy: LearnedPol
         {
             "training": problem.config.name, "algorithm": problem.config.algorithm,
             "environment": problem.config.environment, "base": problem.head.base.label,
-            "steps": last["steps"], "minutes": state.elapsed_s / 60,
+            "steps": last["steps"], "minutes": state.elapsed_s / 60, "cpu_minutes": state.cpu_s / 60,
             **({"weights": policy.network.shape.count} if policy.network else {"formula": policy.formula}),
             "best_at_steps": row["steps"], "validation": said_of(row)["validation"],
             "policy": str(folder.path / POLICY), "picture": str(folder.path / PICTURE),

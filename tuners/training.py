@@ -7,7 +7,6 @@ import dataclasses
 import random
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from servegym.tuners.config import TrainingConfig
 from servegym.tuners.curriculum import curriculum_of
 from servegym.tuners.export import actor_layers, network_of
 from servegym.tuners.learners import Annealed, load_model, new_model
-from servegym.tuners.outcome import Progress, State, Stopped, finish, said_of, save_policy
+from servegym.tuners.outcome import Progress, State, Stopped, Stopwatch, finish, said_of, save_policy
 from servegym.tuners.problem import Problem, problem_of
 from servegym.tuners.rewards import TrainingVecEnv
 from servegym.tuners.runs import POLICY, TENSORBOARD, RunFolder
@@ -52,7 +51,7 @@ class Training(BaseCallback):
         self._said = ""
 
     def begin_clock(self) -> None:
-        self._begin_s, self._before_s = time.perf_counter(), self.state.elapsed_s
+        self.stopwatch = Stopwatch(self.state)
 
     def _on_step(self) -> bool:
         if self.locals["dones"].any():
@@ -60,7 +59,7 @@ class Training(BaseCallback):
         return not (self.over or self.interrupted)
 
     def _on_rollout_start(self) -> None:
-        self.state.elapsed_s = self._before_s + time.perf_counter() - self._begin_s
+        self.stopwatch.read()
         share = self.share_used()
         self.over = share >= 1.0
         rate = self.model.learning_rate
@@ -170,7 +169,7 @@ def learn(model: BaseAlgorithm, watch: Training) -> None:
         left = (budget.steps or FOREVER) - model.num_timesteps
         # Stable-Baselines3 counts on from the model's steps, and ends by itself only after all rollouts.
         model.learn(max(left, 0), callback=watch, reset_num_timesteps=False, log_interval=1)
-    watch.state.elapsed_s = watch._before_s + time.perf_counter() - watch._begin_s
+    watch.stopwatch.read()
     if not (watch.interrupted or watch.over):
         watch.validate()
     watch.checkpoint()

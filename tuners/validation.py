@@ -23,7 +23,8 @@ WITHIN_95 = 1.96  # standard errors
 class Verdict:
     """Mean TDG ratios. difference: policy less base, over the same scenarios; half_width: of its 95 % interval.
 
-    attainment, attainment_difference: SLO attainment of the policy, and that less the base's.
+    attainment, attainment_difference: SLO attainment of the policy, and that less the base's. wait_s,
+    wait_difference_s: the same of the p99 of the time to a first token, s.
     """
 
     policy: float
@@ -32,6 +33,8 @@ class Verdict:
     half_width: float
     attainment: float
     attainment_difference: float
+    wait_s: float
+    wait_difference_s: float
 
 
 class Judge:
@@ -51,13 +54,13 @@ class Judge:
         self._base: np.ndarray | None = None
 
     def outcomes(self, policy: Policy | None = None) -> np.ndarray:
-        """float64[2, scenarios]: TDG ratios and SLO attainments of the policy; None: of the base."""
+        """float64[3, scenarios]: TDG ratios, SLO attainments and waits, s, of the policy; None: of the base."""
         runs = [self.head.placed(scenario, policy) for scenario in self.scenarios]
         return np.array(results_of(self._runner, partial(outcome_of, runs), range(len(runs)))).T
 
     @property
     def base(self) -> np.ndarray:
-        """float64[2, scenarios]: outcomes of the base policy."""
+        """float64[3, scenarios]: outcomes of the base policy."""
         if self._base is None:
             self._base = self.outcomes()
         return self._base
@@ -65,17 +68,17 @@ class Judge:
     def judge(self, policy: Policy) -> Verdict:
         """The policy beside the base."""
         found = self.outcomes(policy)
-        (ratio, attainment), (base, _) = found.mean(axis=1), self.base.mean(axis=1)
-        differences, attained = found - self.base
+        (ratio, attainment, wait_s), (base, _, _) = found.mean(axis=1), self.base.mean(axis=1)
+        differences, attained, waited_s = found - self.base
         error = differences.std(ddof=1) / math.sqrt(len(differences))
         return Verdict(
             float(ratio), float(base), float(differences.mean()), float(WITHIN_95 * error),
-            float(attainment), float(attained.mean()),
+            float(attainment), float(attained.mean()), float(wait_s), float(waited_s.mean()),
         )  # fmt: skip
 
 
-def outcome_of(runs: Sequence[Scenario], index: int) -> tuple[float, float]:
-    """TDG ratio and SLO attainment of one of some scenarios; an attainment of 1 where nothing was served."""
+def outcome_of(runs: Sequence[Scenario], index: int) -> tuple[float, float, float]:
+    """TDG ratio, SLO attainment and wait, s, of one of some scenarios; 1 and 0 s where nothing was served."""
     summary = Simulation(runs[index]).run().summary
-    attainment = summary["slo_attainment"]
-    return float(summary["tdg_ratio"]), 1.0 if attainment is None else float(attainment)
+    attainment, wait_s = summary["slo_attainment"], summary["ttft_s"]["p99"]
+    return float(summary["tdg_ratio"]), 1.0 if attainment is None else float(attainment), float(wait_s or 0.0)

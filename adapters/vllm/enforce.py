@@ -45,7 +45,7 @@ class Enforcer:
         self.own_policy = scheduler.policy
         self.cap = "max_num_active_reqs" if hasattr(scheduler, "max_num_active_reqs") else "max_num_running_reqs"
         self.disordered = False
-        self.chunks: dict[str, int] | None = None  # tokens that each request may get; None: whatever vLLM gives
+        self.chunks: dict[int, int] | None = None  # tokens that requests, by id(), may get; None: whatever vLLM gives
         self.hidden: list[Any] = []
         self.saved: list[tuple[Any, str, Any]] = []
 
@@ -73,14 +73,14 @@ class Enforcer:
             self._hold_hits(self.hits, plan, request_of)
         if self.exact:
             self._evict(plan, request_of)
-        batch = [request_of[slot] for slot in plan.slots.tolist()]
-        tokens = plan.tokens.tolist()
-        runs = RequestStatus.RUNNING
-        running = [r for r in batch if r.status is runs]
-        admitted = [r for r in batch if r.status is not runs] if len(running) < len(batch) else []
+        batch, tokens = list(map(request_of.__getitem__, plan.slots.tolist())), plan.tokens.tolist()
+        running, admitted = batch, []
+        # Whoever runs is in vLLM's list: to look there costs less than to look at each request.
+        if batch != scheduler.running and not (ran := set(scheduler.running)).issuperset(batch):
+            running, admitted = [r for r in batch if r in ran], [r for r in batch if r not in ran]
         budget = sum(tokens) + self.drafts * tokens.count(1)
         if self.exact:
-            self.chunks = {r.request_id: n for r, n in zip(batch, tokens, strict=True)}
+            self.chunks = dict(zip(map(id, batch), tokens, strict=True))
         elif running:
             self._put_cut_last(running, dict(zip(plan.slots.tolist(), tokens, strict=True)), request_of)
         self._order_running(running, admitted, plan, request_of)
@@ -110,7 +110,7 @@ class Enforcer:
     def chunk(self, request: Any, tokens: int) -> int:
         """What a request may get of the tokens that vLLM would give it."""
         if self.chunks is not None:
-            planned = self.chunks.get(request.request_id, 0)
+            planned = self.chunks.get(id(request), 0)
             tokens = min(tokens, planned + self.drafts if planned == 1 else planned)
         return tokens if tokens > 0 and self.adapters.admits(request) else 0
 
@@ -127,7 +127,7 @@ class Enforcer:
 
     def _evict(self, plan: Plan, request_of: Mapping[int, Any]) -> None:
         """Those who give up their memory do so now: vLLM admits nobody in a step in which it has preempted itself."""
-        again = set(plan.slots.tolist())
+        again = set(plan.slots.tolist()) if len(plan.evicted) else set()
         for slot in plan.evicted.tolist():
             request = request_of[slot]
             if request.status is RequestStatus.RUNNING:

@@ -15,21 +15,23 @@ from servegym.simulator.memory import blocks_for, grow, release
 from servegym.simulator.packer import FORMED as PACKED
 from servegym.simulator.packer import REFUSED as PACKING_REFUSED
 from servegym.simulator.packer import WAITING, pack, rank_queue
+from servegym.simulator.parking import restore_functions
 from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.signatures import NUMBERS, QUEUE
-from servegym.simulator.state import FUNCTIONS, SIMULATION_STATE
+from servegym.simulator.state import SIMULATION_STATE
 from servegym.simulator.statistics import count_admitted, count_departed, count_emitted, count_finished
 from servegym.simulator.types import MISFIT_STOP
 
 FORMED, NOTHING, REFUSED, BAD_CORRECTION = range(4)
 
+# functions_at: where the functions of the run are parked. (To hand them over took a sixth of a decision.)
 plan_signature = types.int64(
-    SIMULATION_STATE, FUNCTIONS, types.float64, types.int64, types.int64, types.int64, types.boolean
+    SIMULATION_STATE, types.int64, types.float64, types.int64, types.int64, types.int64, types.boolean
 )
 
 
 @compiled(plan_signature)
-def plan_batch(run, functions, now_s, most_tokens, most_chunk_tokens, most_holders, chunks):
+def plan_batch(run, functions_at, now_s, most_tokens, most_chunk_tokens, most_holders, chunks):
     """Form the batch that the policy wants now, within vLLM's own limits, in run.entries[0].
 
     FORMED; NOTHING: no request can run; REFUSED: the policy wrote limits or ranks that are refused; BAD_CORRECTION:
@@ -46,7 +48,7 @@ def plan_batch(run, functions, now_s, most_tokens, most_chunk_tokens, most_holde
         if not engine.estimate_scale < np.inf:
             return BAD_CORRECTION
         correct_estimator(run, 0)
-    decider = decider_of(run, functions, 0)
+    decider = decider_of(run, restore_functions(functions_at), 0)
     while True:
         if not rank_queue(run, decider, 0, now_s):
             return REFUSED
@@ -79,12 +81,12 @@ def forget_blocks(run, request):
 
 
 settle_signature = types.void(
-    SIMULATION_STATE, FUNCTIONS, QUEUE, QUEUE, QUEUE, QUEUE, QUEUE, types.float64
+    SIMULATION_STATE, types.int64, QUEUE, QUEUE, QUEUE, QUEUE, QUEUE, types.float64
 )  # evicted slots; scheduled slots, their tokens, computed and emitted tokens after it; now, s
 
 
 @compiled(settle_signature)
-def settle_batch(run, functions, evicted, slots, tokens, computed, emitted, now_s):
+def settle_batch(run, functions_at, evicted, slots, tokens, computed, emitted, now_s):
     """Take into the mirror what vLLM scheduled; the engine's batch_estimate_s is the estimator's time of it.
 
     A request that appears in `evicted` and in `slots` lost its memory first.
@@ -120,20 +122,20 @@ def settle_batch(run, functions, evicted, slots, tokens, computed, emitted, now_
     engine.rounds += 1
     engine.batch_start_s = now_s
     engine.last_batch_length = slots.shape[0]
-    estimator = decider_of(run, functions, 0).estimator
+    estimator = decider_of(run, restore_functions(functions_at), 0).estimator
     engine.batch_estimate_s = estimator.batch_s(sums, estimator.coefficients)
     engine.correction.batch_scale = engine.estimate_scale
 
 
-deliver_signature = types.void(SIMULATION_STATE, FUNCTIONS, QUEUE, QUEUE, QUEUE, QUEUE, NUMBERS, types.float64)
+deliver_signature = types.void(SIMULATION_STATE, types.int64, QUEUE, QUEUE, QUEUE, QUEUE, NUMBERS, types.float64)
 # slots, their new tokens, emitted tokens as they are to be counted on, tokens delivered so far by slot, sums, now, s
 GAIN, IDEAL_GAIN, ON_TIME, DELIVERED = range(4)  # of the sums
 
 
 @compiled(deliver_signature)
-def deliver_tokens(run, functions, slots, new_tokens, emitted, delivered, sums, now_s):
+def deliver_tokens(run, functions_at, slots, new_tokens, emitted, delivered, sums, now_s):
     """Tokens have come out now: add what they earn to the sums, and count them."""
-    engine = run.engines[0]
+    engine, functions = run.engines[0], restore_functions(functions_at)
     for k in range(slots.shape[0]):
         request, outcome = run.requests[slots[k]], run.outcomes[slots[k]]
         for _ in range(new_tokens[k]):
@@ -199,8 +201,9 @@ prepare_signature = types.void(
 
 @compiled(prepare_signature)
 def prepare(scratch, run, most_output_tokens, delivered, barred, free_blocks, total_blocks, under_way):
-    """The queue of the scratch copy: requests that may be given something. That is not so of one whose last token is
-    under way, of one that has lost its memory with tokens under way (vLLM waits for these), nor of who is barred.
+    """The queue of the scratch copy, and its requests: those that may be given something. That is not so of one whose
+    last token is under way, of one that has lost its memory with tokens under way (vLLM waits for these), nor of who is
+    barred. Rows of other requests are not copied: nothing that plans reads them.
 
     delivered: tokens of each slot that are out. barred: 1 of those whom vLLM would not admit.
     total_blocks, free_blocks: as vLLM counts them. under_way: a step is.
@@ -215,6 +218,7 @@ def prepare(scratch, run, most_output_tokens, delivered, barred, free_blocks, to
             continue
         if request.blocks == 0 and request.emitted_tokens > delivered[r]:
             continue
+        scratch.requests[r] = request
         scratch.queues[0][waiting] = r
         waiting += 1
     engine.queue_length = waiting

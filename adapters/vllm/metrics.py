@@ -45,6 +45,8 @@ class Metrics:
 
     def add(self, name: str, amount: float = 1.0) -> None:
         """`amount` more of a counter."""
+        if not amount:
+            return
         self.counts[name] += amount
         if self.published:
             self.published[name].inc(amount)

@@ -23,6 +23,7 @@ from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.failures import Failure, call
 from servegym.simulator.fields import fresh, longer, zeros
 from servegym.simulator.gains import tdg
+from servegym.simulator.parking import parked_functions
 from servegym.simulator.policies import Policy
 from servegym.simulator.refusals import what_is_wrong
 from servegym.simulator.requests import begin_requests
@@ -46,6 +47,15 @@ class Plan(NamedTuple):
     evicted: np.ndarray
     reserve_context: bool
     watermark_blocks: int
+
+    def differs_by(self, slots: np.ndarray, tokens: np.ndarray, cached: np.ndarray) -> tuple[int, int]:
+        """By how many tokens a step is another, and how many of its requests had others before (int32[n], as here)."""
+        if np.array_equal(slots, self.slots):  # most often even the order is the plan's
+            return int(np.abs(tokens - self.tokens).sum()), int(np.count_nonzero(cached != self.cached))
+        planned, had = (dict(zip(self.slots.tolist(), n.tolist(), strict=True)) for n in (self.tokens, self.cached))
+        done = dict(zip(slots.tolist(), tokens.tolist(), strict=True))
+        off = sum(abs(planned.get(slot, 0) - done.get(slot, 0)) for slot in planned.keys() | done.keys())
+        return off, sum(had.get(slot, n) != n for slot, n in zip(slots.tolist(), cached.tolist(), strict=True))
 
 
 NO_SLOTS = np.zeros(0, "i4")
@@ -80,13 +90,15 @@ class Mirror:
         self.sums = np.zeros(4)  # gain, ideal gain, tokens on time, tokens delivered
         for function in (policy.function, policy.victims):
             ensure_compiled(f"scheduler {policy.label}", function)
-        self.functions = Functions(
-            of_kinds([policy.function.value]),
-            of_kinds([policy.victims.value]),
-            of_kinds([estimator.batch_s.value]),
-            of_kinds([estimator.batch_s.value]),
-            of_kinds([estimator.exec_s.value]),
-            tdg.value,
+        self.decide_by(
+            Functions(
+                of_kinds([policy.function.value]),
+                of_kinds([policy.victims.value]),
+                of_kinds([estimator.batch_s.value]),
+                of_kinds([estimator.batch_s.value]),
+                of_kinds([estimator.exec_s.value]),
+                tdg.value,
+            )
         )
         pool = Deployment(estimator, estimator, total_blocks, block_tokens=block_tokens, name="vLLM's engine")
         self.run = _fresh(pool, policy, numbers, correction)
@@ -94,8 +106,12 @@ class Mirror:
         engine.free_blocks, engine.watermark_blocks = self.ids, watermark_blocks
         self.most_output_tokens = np.zeros(0, "i4")
         self.delivered = np.zeros(0, "i4")
-        self.barred = np.zeros(0, "i4")  # 1: vLLM would not admit it now
+        self.barred, self.any_barred = np.zeros(0, "i4"), False  # 1: vLLM would not admit it now
         self._make_slots(FIRST_SLOTS)
+
+    def decide_by(self, functions: Functions) -> None:
+        """Plan by these from now on."""
+        self.functions, self._parked = functions, parked_functions(functions)
 
     @property
     def queue_length(self) -> int:
@@ -166,8 +182,8 @@ class Mirror:
         )  # fmt: skip
         failures: list[Failure] = []
         status = call(
-            failures.append, kernels.plan_batch.entry, scratch, self.functions, now_s, most_tokens, most_chunk_tokens,
-            most_holders, self.chunks,
+            failures.append, kernels.plan_batch.entry, scratch, self._parked.address, now_s, most_tokens,
+            most_chunk_tokens, most_holders, self.chunks,
         )  # fmt: skip
         evicted = self._evicted() if self._evictions[1][0] > self._evictions[0][0] else NO_SLOTS
         if failures:
@@ -180,14 +196,14 @@ class Mirror:
         if status == kernels.NOTHING:
             return Plan(NO_SLOTS, NO_SLOTS, NO_SLOTS, evicted, False, 0) if under_way else None
         length = int(self._packed[0])
-        limits, slots = scratch.limits[0], self._entry_slots[:length].copy()
+        slots = self._entry_slots[:length].copy()
         return Plan(
             slots,
             self._entry_tokens[:length].copy(),
-            scratch.requests["computed_tokens"][slots],
+            self._computed[slots],
             evicted,
-            bool(limits.reserve_context),
-            int(limits.watermark_blocks),
+            bool(self._reserve_context[0]),
+            int(self._watermark_blocks[0]),
         )
 
     def settle(
@@ -206,7 +222,7 @@ class Mirror:
         most = int(computed.sum()) // int(self.run.engines["block_tokens"][0]) + len(slots)
         if self._engine_free[0] < most:
             self._make_ids(most)
-        kernels.settle_batch.entry(self.run, self.functions, evicted, slots, tokens, computed, emitted, now_s)
+        kernels.settle_batch.entry(self.run, self._parked.address, evicted, slots, tokens, computed, emitted, now_s)
         engine = self.run.engines[0]
         return float(engine.batch_estimate_s), float(engine.correction.batch_scale)
 
@@ -216,8 +232,10 @@ class Mirror:
 
     def bar(self, slots: list[int]) -> None:
         """These requests, and no others, are not to be planned now."""
-        self.barred[:] = 0
-        self.barred[slots] = 1
+        if slots or self.any_barred:
+            self.barred[:] = 0
+            self.barred[slots] = 1
+            self.any_barred = bool(slots)
 
     def recount(self, slots: list[int], computed: list[int]) -> None:
         """These requests have computed so many tokens: of those that counted some have been taken back."""
@@ -230,7 +248,7 @@ class Mirror:
     def deliver(self, slots: np.ndarray, new_tokens: np.ndarray, emitted: np.ndarray, now_s: float) -> None:
         """New tokens have come out (int32 arrays); emitted: what a policy is to count on, those under way included."""
         kernels.deliver_tokens.entry(
-            self.run, self.functions, slots, new_tokens, emitted, self.delivered, self.sums, now_s
+            self.run, self._parked.address, slots, new_tokens, emitted, self.delivered, self.sums, now_s
         )
 
     def leave(self, slots: Sequence[int], finished: bool) -> None:
@@ -273,13 +291,15 @@ class Mirror:
             queues=np.zeros_like(run.queues),
         )
         self._copies = [
-            (getattr(scratch, name).view("u1"), getattr(run, name).view("u1"))
-            for name in ("requests", "engines", "status")
+            (getattr(scratch, name).view("u1"), getattr(run, name).view("u1")) for name in ("engines", "status")
         ]
         self._engine_free = run.engines["free_blocks"]
         self._evictions = run.status["evictions"], scratch.status["evictions"]
         self._entry_slots, self._entry_tokens = run.entries[0]["request"], run.entries[0]["tokens"]
-        self._packed = run.packing["length"]
+        self._packed, self._computed = run.packing["length"], scratch.requests["computed_tokens"]
+        self._reserve_context, self._watermark_blocks = (
+            run.limits[name] for name in ("reserve_context", "watermark_blocks")
+        )
 
 
 def _fresh(pool: Deployment, policy: Policy, numbers: np.ndarray, correction: Correction | None) -> SimulationState:

@@ -225,42 +225,35 @@ class Plugin:
         scheduled = output.num_scheduled_tokens
         if not scheduled and not output.preempted_req_ids:
             return
-        slots = [self.slot_of[request_id] for request_id in scheduled]
-        requests = [self.request_of[slot] for slot in slots]
+        slots = list(map(self.slot_of.__getitem__, scheduled))
+        requests = list(map(self.request_of.__getitem__, slots))
         preempted = self._in_order(output.preempted_req_ids or (), plan)
         evicted = [self.slot_of[i] for i in preempted if i in self.slot_of]
         if evicted:
-            self.mirror.count_on(evicted, [self._counted_on(slot) for slot in evicted])
+            self.mirror.count_on(evicted, self._counted_on(evicted))
         self._follow_blocks()
+        rows, tokens = np.array(slots, "i4"), np.array(list(scheduled.values()), "i4")
         computed = np.array([r.num_computed_tokens for r in requests], "i4")
-        cached = computed - np.array(list(scheduled.values()), "i4")
-        before = np.where(np.isin(slots, evicted), 0, self.mirror.run.requests["computed_tokens"][slots])
+        cached, before = computed - tokens, self.mirror.run.requests["computed_tokens"][rows]
+        if evicted:
+            before[np.isin(rows, evicted)] = 0
         self.metrics.add("found_tokens", float((cached - before).sum()))
         estimate_s, scale = self.mirror.settle(
-            np.array(evicted, "i4"),
-            np.array(slots, "i4"),
-            np.array(list(scheduled.values()), "i4"),
-            computed,
-            np.array([self._counted_on(slot) for slot in slots], "i4"),
-            now_s,
+            np.array(evicted, "i4"), rows, tokens, computed, np.array(self._counted_on(slots), "i4"), now_s
         )
         if self.block_log is not None:
-            had = self.mirror.run.requests["blocks"][slots].tolist()
+            had = self.mirror.run.requests["blocks"][rows].tolist()
             for slot, request_id, blocks in zip(slots, scheduled, had, strict=True):
                 self.block_log.hold(slot, request_id, blocks)
         if scheduled:
             self.steps[id(output)] = now_s, estimate_s, scale
         if plan is not None:
-            planned = dict(zip(plan.slots.tolist(), plan.tokens.tolist(), strict=True))
-            drafts = output.scheduled_spec_decode_tokens
-            done = {s: n - len(drafts.get(i, ())) for s, (i, n) in zip(slots, scheduled.items(), strict=True)}
-            if planned != done:
-                self.metrics.add("deviating_steps")
-                both = planned.keys() | done.keys()
-                self.metrics.add("deviating_tokens", sum(abs(planned.get(s, 0) - done.get(s, 0)) for s in both))
-            wanted_cached = dict(zip(plan.slots.tolist(), plan.cached.tolist(), strict=True))
-            hits = zip(slots, cached.tolist(), strict=True)
-            self.metrics.add("deviating_hits", sum(wanted_cached.get(slot, had) != had for slot, had in hits))
+            if drafts := output.scheduled_spec_decode_tokens:
+                tokens = tokens - np.array([len(drafts.get(i, ())) for i in scheduled], "i4")
+            tokens_off, hits_off = plan.differs_by(rows, tokens, cached)
+            self.metrics.add("deviating_steps", tokens_off > 0)
+            self.metrics.add("deviating_tokens", tokens_off)
+            self.metrics.add("deviating_hits", hits_off)
         if self.step_log.file is not None:
             wanted = None
             if plan is not None:
@@ -268,16 +261,19 @@ class Plugin:
                 wanted = list(zip(ids, plan.tokens.tolist(), strict=True))
             self.step_log.write(now_s, wanted, scheduled, preempted, self.last_decision_s)
 
-    def _counted_on(self, slot: int) -> int:
-        """Tokens of a request that are out or under way.
+    def _counted_on(self, slots: list[int]) -> list[int]:
+        """Tokens of requests that are out or under way.
 
-        vLLM no longer counts what was under way when the request was preempted, though it delivers it ("stale"), unless
+        vLLM no longer counts what was under way when a request was preempted, though it delivers it ("stale"), unless
         it is to be dropped. The mirror's own number includes it, and stands until all of it has come.
         """
-        request = self.request_of[slot]
-        if request.num_stale_output_tokens > 0 and not request.drop_stale_output:
-            return int(self.mirror.run.requests["emitted_tokens"][slot])
-        return int(request.num_output_tokens + request.num_output_placeholders)
+        emitted = self.mirror.run.requests["emitted_tokens"]
+        return [
+            int(emitted[slot])
+            if request.num_stale_output_tokens > 0 and not request.drop_stale_output
+            else request.num_output_tokens + request.num_output_placeholders
+            for slot, request in zip(slots, map(self.request_of.__getitem__, slots), strict=True)
+        ]
 
     def _in_order(self, preempted: Iterable[str], plan: Plan | None) -> list[str]:
         """Preempted requests in the order in which they lost their memory, as far as that is known."""
@@ -297,7 +293,7 @@ class Plugin:
             self.mirror.correct(estimate_s, scale, now_s - max(start_s, self.last_end_s))
             self.last_end_s = now_s
             self.metrics.scaled(self.mirror.estimate_scale)
-        slots, new_tokens, emitted = [], [], []
+        slots, new_tokens = [], []
         finished: list[str] = []
         if scheduler_output.scheduled_spec_decode_tokens:
             self._take_back_drafts(scheduler_output)
@@ -307,16 +303,17 @@ class Plugin:
                 if slot is None:
                     continue
                 if output.new_token_ids:
-                    self._know_blocks(slot, self.request_of[slot])
+                    if self.caching is not None:
+                        self._know_blocks(slot, self.request_of[slot])
                     slots.append(slot)
                     new_tokens.append(len(output.new_token_ids))
-                    emitted.append(self._counted_on(slot))
                 if output.finish_reason is not None:
                     finished.append(output.request_id)
         if slots:
             sums = self.mirror.sums
             sums[:] = 0.0
-            self.mirror.deliver(np.array(slots, "i4"), np.array(new_tokens, "i4"), np.array(emitted, "i4"), now_s)
+            rows, emitted = np.array(slots, "i4"), np.array(self._counted_on(slots), "i4")
+            self.mirror.deliver(rows, np.array(new_tokens, "i4"), emitted, now_s)
             for name, amount in zip(COUNTED, sums.tolist(), strict=True):
                 self.metrics.add(name, amount)
         if finished:

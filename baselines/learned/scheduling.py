@@ -69,9 +69,10 @@ def leave_out(ranks, n, least):
     """Requests worth less do not run, as long as there is another that does. ranks[i].victim_key: worth."""
     if least <= 0.0:
         return
-    others = False
-    for position in range(n):
-        others = others or (ranks[position].victim_key >= least and ranks[position].tier < LEAVE_OUT)
+    others, position = False, 0
+    while position < n and not others:
+        others = ranks[position].victim_key >= least and ranks[position].tier < LEAVE_OUT
+        position += 1
     if others:
         for position in range(n):
             if ranks[position].victim_key < least and ranks[position].tier < LEAVE_OUT:
@@ -212,6 +213,11 @@ def steered(base: Policy, slots: int) -> LearnedPolicy:
     return made_of(base, steered_scheduler, f"steered:{base.name}", np.array([2.0, slots]), memory)
 
 
+def kind_of(slots: int) -> str:
+    """Of the network that steers: without slots there is nothing to share."""
+    return "joint" if slots else "dense"
+
+
 def first_of_action(base: Policy) -> int:
     """Where the action begins among the numbers of a `steered` scheduler."""
     return len(base.parameters) + 2
@@ -219,13 +225,14 @@ def first_of_action(base: Policy) -> int:
 
 def scheduled(base: Policy, network: Network, slots: int | None = None, name: str = "") -> LearnedPolicy:
     """The base scheduler steered by a joint network, from `scheduling_layout(slots)`: CONTROLS + 1 outputs, of each
-    slot its score, and of the whole the controls.
+    slot its score, and of the whole the controls; without slots by a dense one that says the controls.
 
     slots: None: as many as the network has. With all weights 0 it decides as the base does. Raises PolicyError if these
     do not fit each other.
     """
     layout = scheduling_layout(network.shape.slots if slots is None else slots)
-    check_network(network, layout, CONTROLS + 1, f"scheduling upon {base.name}", "joint")
+    outputs, kind = CONTROLS + (layout.slots > 0), kind_of(layout.slots)
+    check_network(network, layout, outputs, f"scheduling upon {base.name}", kind)
     numbers = network.numbers
     action = 1 + len(numbers) + network.shape.room + KEPT
     memory = network.shape.room + KEPT + CONTROLS + layout.slots + half(layout.slots) + half(layout.size)

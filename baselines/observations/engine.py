@@ -4,6 +4,8 @@ Times are relative to a *tick*, the smallest TPOT SLO in the queue (without inte
 SLO), or to the *span* of the request they are about (`scales.span_of`). docs/observations.md says why these numbers.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from servegym.baselines.observations.fields import Field, Layout
@@ -17,7 +19,7 @@ from servegym.baselines.observations.scales import (
     squash,
 )
 from servegym.simulator.batches import EMPTY_BATCH
-from servegym.simulator.compilation import kernel
+from servegym.simulator.compilation import inlined_kernel, kernel
 from servegym.simulator.requests import cached_of, is_decoding, left_of, next_deadline_s
 
 ENGINE_FIELDS = (
@@ -66,11 +68,18 @@ def observe_engine(context, ranks, out):
 
     ranks: ranks[i].exec_s is written for queue[i], nothing else. Returns seconds: constant part of a batch, tick, work.
     """
+    constant_s, tick_s, work_s = times_s = observe_state(context, ranks, out)
+    observe_deadlines(context.now_s, context.requests, context.queue, constant_s, tick_s, work_s, ranks, out)
+    return times_s
+
+
+@kernel
+def observe_state(context, ranks, out):
+    """`observe_engine`, deadlines apart."""
     engine, requests, queue, estimator = context.engine, context.requests, context.queue, context.estimator
     constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
     estimator.exec_s(requests, queue, estimator.coefficients, ranks)
     tick_s, work_s = observe_work(engine, requests, queue, constant_s, ranks, out)
-    observe_deadlines(context.now_s, requests, queue, constant_s, tick_s, work_s, ranks, out)
     out[FREE_KV] = share(engine.free_blocks, engine.total_blocks)
     out[ESTIMATE_SCALE] = squash(max(engine.estimate_scale, 0.0), 1.0)
     return constant_s, tick_s, work_s
@@ -116,41 +125,82 @@ def observe_work(engine, requests, queue, constant_s, ranks, out):
     return tick_s, decode_s + prefill_s
 
 
+class Due(NamedTuple):
+    """What there is to say of the deadlines of a queue: sums, and the least and largest, over its requests.
+
+    Times in s; slacks as shares of a span. urgent_s: work; gain, urgent_gain, hopeless_gain: of next tokens.
+    """
+
+    decodes: int
+    late: int
+    hopeless: int
+    least_s: float
+    least_prefill: float
+    least_decode: float
+    prefill_slack: float
+    decode_slack: float
+    gain: float
+    largest: float
+    urgent_gain: float
+    hopeless_gain: float
+    urgent_s: float
+
+
+@inlined_kernel
+def nothing_due():
+    """Of no requests."""
+    return Due(0, 0, 0, np.inf, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@inlined_kernel
+def with_due(due, request, exec_s, now_s, constant_s, work_s):
+    """With one request more. work_s: of all."""
+    decodes, late, hopeless, least_s, least_prefill, least_decode, prefill_slack, decode_slack = due[:8]
+    gain, largest, urgent_gain, hopeless_gain, urgent_s = due[8:]
+    slack_s, worth = next_deadline_s(request) - now_s, next_gain(request)
+    slack = squash(slack_s, span_of(request))
+    if is_decoding(request):
+        decodes += 1
+        decode_slack += slack
+        least_decode = min(least_decode, slack)
+    else:
+        prefill_slack += slack
+        least_prefill = min(least_prefill, slack)
+    gain += worth
+    largest = max(largest, worth)
+    late += slack_s <= 0.0
+    if slack_s <= exec_s + constant_s:
+        hopeless += 1
+        hopeless_gain += worth
+    else:
+        least_s = min(least_s, slack_s)
+        if slack_s <= work_s + constant_s:
+            urgent_s += exec_s
+            urgent_gain += worth
+    return Due(
+        decodes, late, hopeless, least_s, least_prefill, least_decode, prefill_slack, decode_slack,
+        gain, largest, urgent_gain, hopeless_gain, urgent_s,
+    )  # fmt: skip
+
+
 @kernel
 def observe_deadlines(now_s, requests, queue, constant_s, tick_s, work_s, ranks, out):
     """When it is due, and what it is worth."""
-    n, decodes, late, hopeless = queue.shape[0], 0, 0, 0
-    least_s, least_prefill, least_decode = np.inf, 1.0, 1.0
-    prefill_slack, decode_slack = 0.0, 0.0
-    gain, largest, urgent_gain, hopeless_gain, urgent_s = 0.0, 0.0, 0.0, 0.0, 0.0
-    for position in range(n):
-        request, exec_s = requests[queue[position]], ranks[position].exec_s
-        slack_s, worth = next_deadline_s(request) - now_s, next_gain(request)
-        slack = squash(slack_s, span_of(request))
-        if is_decoding(request):
-            decodes += 1
-            decode_slack += slack
-            least_decode = min(least_decode, slack)
-        else:
-            prefill_slack += slack
-            least_prefill = min(least_prefill, slack)
-        gain += worth
-        largest = max(largest, worth)
-        late += slack_s <= 0.0
-        if slack_s <= exec_s + constant_s:
-            hopeless += 1
-            hopeless_gain += worth
-        else:
-            least_s = min(least_s, slack_s)
-            if slack_s <= work_s + constant_s:
-                urgent_s += exec_s
-                urgent_gain += worth
-    out[LATE], out[HOPELESS] = share(late, n), share(hopeless, n)
-    out[LEAST_SLACK] = squash(least_s, tick_s) if least_s < np.inf else 1.0
-    out[LEAST_PREFILL_SLACK], out[LEAST_DECODE_SLACK] = least_prefill, least_decode
-    out[MEAN_PREFILL_SLACK] = prefill_slack / max(n - decodes, 1)
-    out[MEAN_DECODE_SLACK] = decode_slack / max(decodes, 1)
-    out[URGENT_WORK], out[URGENT_GAIN] = share(urgent_s, work_s), share(urgent_gain, gain)
-    out[HOPELESS_GAIN] = share(hopeless_gain, gain)
-    out[URGENT_DENSITY] = squash(urgent_gain * work_s, gain * urgent_s)
-    out[MEAN_GAIN] = share(gain / max(n, 1), largest)
+    due = nothing_due()
+    for position in range(queue.shape[0]):
+        due = with_due(due, requests[queue[position]], ranks[position].exec_s, now_s, constant_s, work_s)
+    write_due(due, queue.shape[0], tick_s, work_s, out)
+
+
+@kernel
+def write_due(due, n, tick_s, work_s, out):
+    """What is shown of the deadlines of n requests."""
+    out[LATE], out[HOPELESS] = share(due.late, n), share(due.hopeless, n)
+    out[LEAST_SLACK] = squash(due.least_s, tick_s) if due.least_s < np.inf else 1.0
+    out[LEAST_PREFILL_SLACK], out[LEAST_DECODE_SLACK] = due.least_prefill, due.least_decode
+    out[MEAN_PREFILL_SLACK] = due.prefill_slack / max(n - due.decodes, 1)
+    out[MEAN_DECODE_SLACK] = due.decode_slack / max(due.decodes, 1)
+    out[URGENT_WORK], out[URGENT_GAIN] = share(due.urgent_s, work_s), share(due.urgent_gain, due.gain)
+    out[HOPELESS_GAIN] = share(due.hopeless_gain, due.gain)
+    out[URGENT_DENSITY] = squash(due.urgent_gain * work_s, due.gain * due.urgent_s)
+    out[MEAN_GAIN] = share(due.gain / max(n, 1), due.largest)

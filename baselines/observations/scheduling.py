@@ -7,13 +7,14 @@ request's span, or the constant part of a batch, so that a policy can serve devi
 
 import numpy as np
 
-from servegym.baselines.observations.engine import observe_engine
+from servegym.baselines.observations.engine import nothing_due, observe_state, with_due, write_due
 from servegym.baselines.observations.fields import Field, Layout
 from servegym.baselines.observations.queue import (
     QUEUE_WHOLE_FIELDS,
     REQUEST_FIELDS,
     observe_filled,
     observe_slots,
+    offer,
 )
 from servegym.baselines.observations.scales import (
     COUNT_BITS,
@@ -24,8 +25,9 @@ from servegym.baselines.observations.scales import (
     share,
     squash,
 )
-from servegym.baselines.observations.worth import expected_tokens, fill_with_worthy, weigh
+from servegym.baselines.observations.worth import expected_tokens, fill_up, has_slot, worth_of
 from servegym.simulator.compilation import kernel
+from servegym.simulator.requests import is_decoding
 
 LAST = 8  # arrivals by which the gap between them is told
 
@@ -71,18 +73,37 @@ def observe_scheduling(context, ranks, order, slots, out):
     ranks: of the base scheduler; of ranks[i] for queue[i] exec_s and victim_key (its worth) are written. order: the
     position in the queue of the request of each slot is written there (see `fill_with_worthy`).
     """
-    requests, queue = context.requests, context.queue
-    times_s = observe_engine(context, ranks, out)
-    constant_s, tick_s, _ = times_s
-    worthy, work_s, mean_worth = weigh(context, ranks, constant_s, tick_s)
-    filled = fill_with_worthy(requests, queue, ranks, slots, order)
+    constant_s, tick_s, _ = times_s = observe_state(context, ranks, out)
+    prefills = judge_requests(context, ranks, times_s, slots, order, out)
+    filled = fill_up(context.requests, context.queue, ranks, slots, order, prefills)
     observe_filled(context, filled, out)
-    out[WORTHY], out[MEAN_WORTH] = share(worthy, queue.shape[0]), mean_worth
-    out[WORTHY_WORK] = squash(work_s, 8.0 * tick_s)
     observe_past(context, tick_s, out)
     observe_slots(context, ranks, order[:filled], slots, times_s, out[WHOLE:], SLOT)
     observe_worth(context, ranks, order[:filled], constant_s, out[WHOLE:])
     return filled
+
+
+@kernel
+def judge_requests(context, ranks, times_s, slots, order, out):
+    """Everything that goes by single requests, in one pass over the queue: what `observe_deadlines` and `weigh` do, and
+    which prefills slots hold; returns how many, their positions in order."""
+    requests, queue, n, due = context.requests, context.queue, context.queue.shape[0], nothing_due()
+    constant_s, tick_s, work_s = times_s
+    worthy, worthy_s, total, prefills = 0, 0.0, 0.0, 0
+    for position in range(n):
+        request, rank = requests[queue[position]], ranks[position]
+        due = with_due(due, request, rank.exec_s, context.now_s, constant_s, work_s)
+        rank.victim_key = worth_of(context, request, rank.exec_s, constant_s, tick_s)
+        if rank.victim_key > 0.0:
+            worthy += 1
+            worthy_s += rank.exec_s
+            total += rank.victim_key
+        if slots > 0 and has_slot(rank) and not is_decoding(request):
+            prefills = offer(order, prefills, slots, position, ranks)
+    write_due(due, n, tick_s, work_s, out)
+    out[WORTHY], out[MEAN_WORTH] = share(worthy, n), total / max(n, 1)
+    out[WORTHY_WORK] = squash(worthy_s, 8.0 * tick_s)
+    return prefills
 
 
 @kernel

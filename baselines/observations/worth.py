@@ -6,7 +6,7 @@ from servegym.baselines.deadlines import FROM_EARLY_FIRST_TOKEN, counted_deadlin
 from servegym.baselines.observations.queue import offer
 from servegym.baselines.observations.scales import share
 from servegym.baselines.schedulers.expected_gain import expected_gain_of
-from servegym.simulator.compilation import kernel
+from servegym.simulator.compilation import inlined_kernel, kernel
 from servegym.simulator.ordering import sort
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.types import LEAVE_OUT
@@ -35,7 +35,7 @@ def expected_tokens(context, request):
     return group.mean_output_tokens if group.finished > 0 else UNKNOWN_TOKENS
 
 
-@kernel
+@inlined_kernel
 def worth_of(context, request, exec_s, constant_s, tick_s):
     """Of what a request could still gain the share that is expected in time if it runs from now on, from 0 to 1."""
     tokens = expected_tokens(context, request)
@@ -43,6 +43,8 @@ def worth_of(context, request, exec_s, constant_s, tick_s):
     possible = request.decode_token_gain * tokens
     if request.emitted_tokens == 0:
         possible += request.first_token_gain
+    if slack_s > 0.0 and request.token_interval_s >= PACE * tick_s:  # every token
+        return 1.0 if possible > 0.0 else 0.0
     return share(expected_gain_of(request, slack_s, PACE * tick_s, tokens), possible)
 
 
@@ -50,34 +52,43 @@ def worth_of(context, request, exec_s, constant_s, tick_s):
 def weigh(context, ranks, constant_s, tick_s):
     """Write `worth_of` each request into ranks[i].victim_key, which nobody else reads before victims are ranked.
 
-    ranks[i].exec_s: of the estimator. Returns how many are worth something, the time of their work, s, and their mean
-    worth over all.
+    ranks[i].exec_s: of the estimator.
     """
-    queue, worthy, work_s, total = context.queue, 0, 0.0, 0.0
+    queue = context.queue
     for position in range(queue.shape[0]):
         rank = ranks[position]
         rank.victim_key = worth_of(context, context.requests[queue[position]], rank.exec_s, constant_s, tick_s)
-        if rank.victim_key > 0.0:
-            worthy += 1
-            work_s += rank.exec_s
-            total += rank.victim_key
-    return worthy, work_s, total / max(queue.shape[0], 1)
 
 
 @kernel
 def fill_with_worthy(requests, queue, ranks, slots, order):
     """Write the positions of the requests that are worth something and rank first into order, in rank order; returns
     how many. Prefills go before decodes, as in `fill_slots`; hopeless requests are in no slot."""
-    filled = 0
-    for decodes in (False, True):
-        heap, taken, room = order[filled:], 0, slots - filled
-        if room <= 0:
-            break
-        for position in range(queue.shape[0]):
-            rank = ranks[position]
-            is_worthy = rank.victim_key > 0.0 and rank.tier < LEAVE_OUT
-            if is_worthy and is_decoding(requests[queue[position]]) == decodes:
-                taken = offer(heap, taken, room, position, ranks)
-        filled += taken
+    prefills = fill_on(False, requests, queue, ranks, slots, order)
+    return fill_up(requests, queue, ranks, slots, order, prefills)
+
+
+@kernel
+def fill_up(requests, queue, ranks, slots, order, prefills):
+    """The same where so many prefills are in order already."""
+    filled = prefills + fill_on(True, requests, queue, ranks, slots - prefills, order[prefills:])
     sort(order, ranks, filled)
     return filled
+
+
+@kernel
+def fill_on(decodes, requests, queue, ranks, room, heap):
+    """The positions of the decodes (or others) among them, in no order."""
+    filled = 0
+    if room <= 0:
+        return 0
+    for position in range(queue.shape[0]):
+        if has_slot(ranks[position]) and is_decoding(requests[queue[position]]) == decodes:
+            filled = offer(heap, filled, room, position, ranks)
+    return filled
+
+
+@inlined_kernel
+def has_slot(rank):
+    """Whether a slot can hold it: it is worth something (victim_key), and the base does not leave it out."""
+    return rank.victim_key > 0.0 and rank.tier < LEAVE_OUT

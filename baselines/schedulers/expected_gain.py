@@ -5,6 +5,8 @@ long as others were, at the pace that there is room for. One that has to catch u
 and has what room is left.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from servegym.baselines.deadlines import DEADLINES, counted_deadline_s
@@ -14,12 +16,13 @@ from servegym.simulator.policies import Fact, Parameter, Parameters, Policy, Sta
 from servegym.simulator.requests import cached_of, is_decoding, left_of
 from servegym.simulator.scratch import Scratch
 from servegym.simulator.signatures import scheduler, victims
-from servegym.simulator.types import EVICT_FOR_ALL, LEAVE_OUT
+from servegym.simulator.types import EVICT_FOR_ALL, LEAVE_OUT, NO_LIMIT
 
 URGENT, NORMAL, WORTHLESS = range(3)  # tiers
 HOPELESS = ("last", "leave-out")
 ALWAYS = HOPELESS.index("leave-out")
 ROUNDING = 1e-6  # tokens: of a mean that is kept while it runs
+BELOW = 1.0 - 1e-9  # so that rounding puts no bound above what it is of
 LEAST_WORK_S = 1e-9  # so that work that takes no time is no division by 0
 
 P = Parameters(
@@ -36,6 +39,12 @@ SCRATCH = Scratch("gain")  # expected, by position
 
 
 @kernel
+def expected_tokens(group, p):
+    """How long answers of an application are."""
+    return group.mean_output_tokens if group.finished > 0 else p.output_tokens
+
+
+@kernel
 def tokens_in_time(slack_s, gained_s, tokens):
     """Of so many tokens those in time, if their request runs from now on.
 
@@ -45,6 +54,8 @@ def tokens_in_time(slack_s, gained_s, tokens):
     if gained_s > 0.0:
         if slack_s > 0.0:
             return tokens
+        if -slack_s >= tokens * gained_s:  # most who are late: no division
+            return 0.0
         left = tokens - np.floor(-slack_s / gained_s) - 1.0
         return left if left > ROUNDING else 0.0
     if slack_s <= 0.0:
@@ -61,43 +72,74 @@ def expected_gain_of(request, slack_s, pace_s, tokens):
     return gain
 
 
-@kernel
-def cut_long_prompts(context, ranks, constant_s, eta_s):
-    """exec_s of prompts in chunks of batches of eta, where the estimator has that take less than all in one batch.
-
-    A chunk of c tokens takes the mean of what the first and the last takes, so a prompt of n more n / c of that.
+class Chunks(NamedTuple):
+    """How long prompts are cut. fits: so many tokens fit a batch of eta; where more were found not to, a chunk of them
+    takes first_s with nothing cached, so a token in chunks least_s_per_token: what is cached makes no chunk shorter.
     """
-    queue, requests, estimator, longest = context.queue, context.requests, context.estimator, 0
-    sums, scratch = estimator.scratch[0], estimator.scratch[1]
-    for position in range(queue.shape[0]):
-        longest = max(longest, left_of(requests[queue[position]]))
-    clear(sums)
-    chunk = largest_chunk(sums, scratch, longest, 0, False, eta_s, estimator)
-    if chunk == 0 or chunk == longest:
-        return
-    for position in range(queue.shape[0]):
-        request, rank = requests[queue[position]], ranks[position]
-        left, cached = left_of(request), cached_of(request)
-        if left > chunk:
-            first_s = estimate_alone(scratch, chunk, cached, False, estimator)
-            last_s = estimate_alone(scratch, chunk, cached + left - chunk, False, estimator)
-            rank.exec_s = min(rank.exec_s, left / chunk * (first_s + last_s) / 2.0 - constant_s)
+
+    fits: int
+    first_s: float
+    least_s_per_token: float
+
+
+NOTHING_KNOWN = Chunks(0, 0.0, 0.0)
+
+
+@kernel
+def chunks_of(left, eta_s, estimator):
+    """What so many tokens left tell. If they do not fit, scratch[1] is a batch of a chunk."""
+    fits = largest_chunk(EMPTY_BATCH[0], estimator.scratch[1], left, 0, False, eta_s, estimator)
+    if fits == left:
+        return Chunks(left, 0.0, 0.0)
+    if fits == 0:
+        return Chunks(NO_LIMIT, 0.0, 0.0)  # nor does any chunk: nobody is cut
+    first_s = estimate_alone(estimator.scratch[1], fits, 0, False, estimator)
+    return Chunks(fits, first_s, first_s / fits * BELOW)
+
+
+@kernel
+def chunk_s(cached, estimator):
+    """Estimate of the chunk in scratch[1] with so many tokens cached before it."""
+    chunk = estimator.scratch[1]
+    chunk.prefill_tokens_cached = chunk.prefill_tokens * cached
+    chunk.prefill_cached_tokens = float(cached)
+    return estimator.batch_s(chunk, estimator.coefficients)
+
+
+@kernel
+def cut(request, rank, chunks, constant_s, eta_s, estimator):
+    """exec_s of a prompt that may not fit a batch of eta in chunks that do, if the estimator has that take less.
+
+    A chunk of c tokens takes the mean of what the first and the last takes, so a prompt of n more n / c of that. (Two
+    estimates for each of thousands of prompts took most of a decision; few prompts take less in chunks.)
+    """
+    left, cached = left_of(request), cached_of(request)
+    if chunks.first_s == 0.0:
+        chunks = chunks_of(left, eta_s, estimator)
+    if left > chunks.fits and left * chunks.least_s_per_token - constant_s < rank.exec_s:
+        first_s = chunks.first_s if cached == 0 else chunk_s(cached, estimator)
+        last_s = chunk_s(cached + left - chunks.fits, estimator)
+        rank.exec_s = min(rank.exec_s, left / chunks.fits * (first_s + last_s) / 2.0 - constant_s)
+    return chunks
 
 
 @kernel
 def write_gains(context, ranks, gains, constant_s, pace_s, p):
     """gains[i]: what queue[i] will still earn at that pace; its key: the time to its deadline, s.
 
-    Of those who will earn something: how many, their work (what a batch of it all takes beyond the constant) and the
-    time to their first deadline (inf: none), s.
+    exec_s becomes what it is in chunks. Of those who will earn something: how many, their work (what a batch of it all
+    takes beyond the constant) and the time to their first deadline (inf: none), s.
     """
-    estimator, worthy, least_s = context.estimator, 0, np.inf
-    sums = estimator.scratch[0]
+    estimator, chunks, worthy, least_s = context.estimator, NOTHING_KNOWN, 0, np.inf
+    sums, groups = estimator.scratch[0], context.state.by_application
+    tokens = expected_tokens(groups[0], p)
     clear(sums)
     for position in range(context.queue.shape[0]):
         request, rank = context.requests[context.queue[position]], ranks[position]
-        group = context.state.by_application[request.application]
-        tokens = group.mean_output_tokens if group.finished > 0 else p.output_tokens
+        if left_of(request) > chunks.fits:
+            chunks = cut(request, rank, chunks, constant_s, p.eta, estimator)
+        if groups.shape[0] > 1:  # else it is known, and the record's second line of memory is not read
+            tokens = expected_tokens(groups[request.application], p)
         rank.key = counted_deadline_s(request, p.deadlines) - context.now_s
         gains[position] = expected_gain_of(request, rank.key - rank.exec_s - constant_s, pace_s, tokens)
         if gains[position] > 0.0:
@@ -113,7 +155,6 @@ def expected_gain(context, ranks, limits):
     gains = SCRATCH.read(context).gain
     constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
     estimator.exec_s(context.requests, context.queue, estimator.coefficients, ranks)
-    cut_long_prompts(context, ranks, constant_s, p.eta)
     worthy, work_s, least_s = write_gains(context, ranks, gains, constant_s, p.eta, p)
     # A batch is as short as the work of those allows who are worth something however long it is: where there is room,
     # who is late catches up faster.

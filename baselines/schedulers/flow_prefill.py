@@ -79,30 +79,28 @@ def has_room(request, engine, limits):
 
 
 @kernel
-def let_decodes_run(context, ranks, limits):
+def let_decodes_run(context, ranks, limits, decodes):
     """Put the decodes first when their turn has come, else say how long a prefill may keep them waiting.
 
     Eq. of the page: a slice and a decode iteration take `tbt_share` of the smallest TPOT SLO together.
+    decodes: their positions.
     """
     p, now_s, estimator, queue = P.read(context), context.now_s, context.estimator, context.queue
     memory = context.state.engines[context.engine.index]
     sums, tpot_s = estimator.scratch[1], np.inf
     batches.clear(sums)
-    for position in range(queue.shape[0]):
-        if ranks[position].tier == DECODES:
-            request = context.requests[queue[position]]
-            batches.add(sums, 1, cached_of(request), True)
-            tpot_s = min(tpot_s, request.tpot_slo_s)
+    for position in decodes:
+        request = context.requests[queue[position]]
+        batches.add(sums, 1, cached_of(request), True)
+        tpot_s = min(tpot_s, request.tpot_slo_s)
     decode_s = estimator.batch_s(sums, estimator.coefficients)
     next_s = memory[ENDED] + max(p.least_slice_s, p.tbt_share * tpot_s - decode_s)
     if memory[ENDED] == 0.0 or memory[STARTED] == now_s or now_s >= next_s:
-        for position in range(queue.shape[0]):
-            if ranks[position].tier == DECODES:
-                ranks[position].tier = DUE
+        for position in decodes:
+            ranks[position].tier = DUE
     else:
         limits.slice_s = max(p.least_slice_s, next_s - now_s)
-    first = ranks[first_ranked(ranks, queue.shape[0])].tier
-    if context.engine.running_task < 0 and first in (DUE, DECODES):
+    if context.engine.running_task < 0 and ranks[first_ranked(ranks, queue.shape[0])].tier in (DUE, DECODES):
         memory[STARTED], memory[ENDED] = now_s, now_s + decode_s
 
 
@@ -112,21 +110,21 @@ def choose_batch(first, context, ranks, limits):
     p, order, estimator = P.read(context), SCRATCH.read(context).order, context.estimator
     requests, queue, engine = context.requests, context.queue, context.engine
     budget, longest = p.batch_token_budget, p.longest_batched_tokens
-    head, waiting = requests[queue[first]], 0
-    for position in range(queue.shape[0]):
-        rank, request = ranks[position], requests[queue[position]]
-        if position != first and request.task < 0 and not is_decoding(request):
-            if left_of(request) <= longest and has_room(request, engine, limits):
-                order[waiting] = position
-                waiting += 1
-            else:
-                rank.tier = LEAVE_OUT
+    head, candidates = requests[queue[first]], 0
     tokens, cached = left_of(head), cached_of(head)
     remain_s = next_deadline_s(head) - context.now_s - p.margin * head.ttft_slo_s
     more = tokens <= longest and tokens + 1 < budget and prefill_s(tokens, cached, estimator) < remain_s
-    if more:
-        sort(order, ranks, waiting)
-    for i in range(waiting):
+    too_long = longest + 1 if p.misfit == STOP else min(longest + 1, budget - tokens)  # whatever comes before it
+    for position in range(queue.shape[0]):
+        request = requests[queue[position]]
+        if position != first and request.task < 0 and not is_decoding(request):
+            if more and left_of(request) < too_long and has_room(request, engine, limits):
+                order[candidates] = position
+                candidates += 1
+            else:
+                ranks[position].tier = LEAVE_OUT
+    sort(order, ranks, candidates)
+    for i in range(candidates):
         rank, request = ranks[order[i]], requests[queue[order[i]]]
         if more:
             summed, summed_cached = tokens + left_of(request), cached + cached_of(request)
@@ -148,7 +146,7 @@ def rank_all(context, ranks, limits):
         limits.chunk_tokens = p.chunk_tokens
     else:
         limits.whole_prompts = 1
-    decodes = 0
+    order, decodes = SCRATCH.read(context).order, 0
     for position in range(queue.shape[0]):
         rank, request = ranks[position], requests[queue[position]]
         if request.task >= 0:
@@ -159,6 +157,7 @@ def rank_all(context, ranks, limits):
         elif is_decoding(request):
             rank.tier = DECODES
             rank.key = request.arrival_s
+            order[decodes] = position
             decodes += 1
         else:
             deadline_s, left_s = next_deadline_s(request), 0.0
@@ -168,7 +167,7 @@ def rank_all(context, ranks, limits):
             if not has_room(request, engine, limits):
                 rank.tier += NO_ROOM
     if decodes > 0:
-        let_decodes_run(context, ranks, limits)
+        let_decodes_run(context, ranks, limits, order[:decodes])
 
 
 @scheduler

@@ -6,7 +6,6 @@ number of them anywhere between its bounds.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import time
 from collections.abc import Callable
@@ -35,7 +34,7 @@ VECTORS = (
     ("routing", "_overload", "ClusterRouting-v0", CLUSTER.replaced(load=1.6)),
 )  # how figures begin and end, and what is measured
 ACTIONS = 16  # drawn before the clock starts, and used in turn
-TRAINING = "ppo-engine-batching"  # whose hyperparameters PPO is measured with
+PPO: dict[str, Any] = {"n_steps": 256, "batch_size": 4096, "n_epochs": 4, "gamma": 0.999, "gae_lambda": 0.97}
 
 
 def measure(sizes: Sizes) -> list[Figure]:
@@ -109,17 +108,17 @@ def ppo(sizes: Sizes) -> Figure:
     """How fast PPO is from end to end, as a share of the same PPO where environments cost nothing."""
     from servegym.envs.sb3 import Sb3VecEnv
     from servegym.experiments.benchmarks.zero_cost import ZeroCostEnv
-    from servegym.tuners.config import BudgetConfig, load_config
+    from servegym.tuners.config import BudgetConfig, TrainingConfig
     from servegym.tuners.learners import new_model
     from servegym.tuners.problem import problem_of
     from servegym.tuners.training import torch_threads
 
-    config = load_config(TRAINING)
-    # Without a limit of the divergence both go through as many minibatches.
-    parameters = {**config.hyperparameters, "target_kl": None}
-    config = dataclasses.replace(config, hyperparameters=parameters, budget=BudgetConfig(steps=1))
+    # There is no limit of the divergence, so both go through as many minibatches.
+    config = TrainingConfig(
+        "EngineBatching-v0", "ppo", hyperparameters=PPO, reward_scale=100.0, budget=BudgetConfig(steps=1)
+    )
     problem = problem_of(config)
-    rollout = config.environments * parameters["n_steps"]
+    rollout = config.environments * PPO["n_steps"]
     shares = []
     with torch_threads(config.torch_threads):
         models = [new_model(problem, Sb3VecEnv(problem.venv)), new_model(problem, ZeroCostEnv(problem.venv))]

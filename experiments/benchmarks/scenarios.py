@@ -23,6 +23,7 @@ class Sizes:
     repetitions: of what is timed inside this process; the median is reported.
     process_repetitions: the same for whole processes.
     scheduler_queue_length: requests queued where schedulers are compared, for scheduler_iterations iterations.
+    decisions: of each scheduler, in one repetition.
     streamed_days: of memory_requests requests each, streamed from a file.
     queue_length: requests queued in the overload benchmark; other_queue_lengths: where its cost is compared.
     cluster_requests, cluster_engines: served in one run; cluster_repetitions: runs, each in a process of its own.
@@ -44,6 +45,7 @@ class Sizes:
     process_repetitions: int = 3
     scheduler_queue_length: int = 2000
     scheduler_iterations: int = 400
+    decisions: int = 500
     cluster_requests: int = 300_000
     cluster_engines: int = 64
     cluster_repetitions: int = 3

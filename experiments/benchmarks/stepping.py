@@ -110,7 +110,7 @@ def beside_simulate(names: tuple[str, str], kind: str, beside: Beside, repetitio
     engines = sum(len(one.arrays.engines) for one in beside.simulations)
     what = f"{kind}, n = {beside.env.num_envs}, {beside.queued() / engines:.0f} queued an engine at the end"
     turns = [(beside.step(), beside.simulate()) for _ in range(repetitions)]
-    threads = beside.env.episode_batch.threads
+    threads = beside.env.episode_batch.sharing.threads
     speeds, shares = [step.per_s for step, _ in turns], [step.share_of(whole) for step, whole in turns]
     simulated = median(whole.per_s for _, whole in turns)
     return [

@@ -14,6 +14,7 @@ from rich.console import Console
 from servegym.errors import ExperimentError
 from servegym.experiments.benchmarks import (
     cluster,
+    decisions,
     dynamo_clusters,
     dynamo_comparison,
     environments,
@@ -45,6 +46,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "one engine": single_engine.measure,
     "overload": overload.measure,
     "routers": routers.measure,
+    "decisions": decisions.measure,
     "environments": environments.measure,
     "the whole process": startup.measure,
     "the first process ever": startup.measure_first,

@@ -13,7 +13,7 @@ from servegym.experiments.claims.harness.checks import Check, Range
 from servegym.experiments.claims.harness.claim import claim
 from servegym.experiments.claims.harness.first_tokens import ONE_AND_ONE, run_to_the_end
 from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.settings import Setting, Size
+from servegym.experiments.claims.harness.settings import Setting, Size, rules_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,7 +90,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     at, costly = blocking_s(rows), blocking_s(rows, COSTLY)
-    experts = rows["device"].iloc[0] == EXPERTS
+    experts = rules_of(rows["device"].iloc[0]) == EXPERTS
     return [
         Check("layer over operator, above 1", at["layer"] / at["operator"], Range(low=1.0)),
         Check("layer over operator", at["layer"] / at["operator"], RATIO,

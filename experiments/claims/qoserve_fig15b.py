@@ -74,8 +74,11 @@ def fewest_engines(cell: Cell, workload: Workload) -> int:
 
 def is_served(cell: Cell, workload: Workload, classes: np.ndarray, engines: int) -> bool:
     """classes: bool[classes, requests]."""
-    deployment = profile(cell.device).deployment(engines)
-    return serves(Scenario(workload, deployment, find_scheduler(cell.scheduler)), classes)
+    served = profile(cell.device)
+    whole = Scenario(
+        workload, served.deployment(engines), find_scheduler(cell.scheduler), front_end=served.front_end
+    )  # fmt: skip
+    return serves(whole, classes)
 
 
 def guess(cell: Cell, workload: Workload) -> int:

@@ -82,8 +82,9 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 def scenario_of(cell: Cell) -> Scenario:
     workload = arrivals(cell.setting, cell.seed, cell.slo, RATE_PER_S, cell.requests / RATE_PER_S)
-    deployment = deployment_of(cell.device, cell.engines)
-    return Scenario(workload, deployment, find_scheduler(cell.scheduler), router=find_router(cell.router))
+    deployment, front_end = deployment_of(cell.device, cell.engines), profile(cell.device).front_end
+    router = find_router(cell.router)
+    return Scenario(workload, deployment, find_scheduler(cell.scheduler), router=router, front_end=front_end)
 
 
 def silo(cell: Cell, split: tuple[int, ...]) -> tuple[Deployment, ...]:

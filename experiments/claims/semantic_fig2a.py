@@ -12,7 +12,7 @@ from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import ABOVE_0, Check, Range
 from servegym.experiments.claims.harness.claim import claim
 from servegym.experiments.claims.harness.error_curves import picture_of_errors
-from servegym.experiments.claims.harness.settings import Setting, Size
+from servegym.experiments.claims.harness.settings import Setting, Size, rules_of
 from servegym.experiments.claims.harness.waiting import (
     BUCKETS,
     DEVICES,
@@ -55,7 +55,7 @@ def cells(setting: Setting, size: Size) -> Iterator[Cell]:
         for error in (ERRORS[0], ERRORS[-1]):
             for gap_s, more in ((GAP_S, PUBLIC_CODE), (LONG_GAP_S, "")):
                 yield cell_of_waves(setting, size, "semantic", seed, N, gap_s, predictor=predictor(error, more))
-        if setting.device == SMALL_DEVICE:
+        if rules_of(setting.device) == SMALL_DEVICE:
             yield cell_of_waves(setting, size, MANY_SLOTS, seed, N, GAP_S, predictor=BUCKETS)
             for accounting in ACCOUNTINGS:
                 yield cell_of_waves(
@@ -99,7 +99,7 @@ def factor_checks(rows: pd.DataFrame, look: Look, examines: str = "") -> list[Ch
 
 def memory_checks(rows: pd.DataFrame) -> list[Check]:
     """What saving KV does where memory is short, for each way of accounting, against doing without."""
-    if not (rows["device"] == SMALL_DEVICE).any():
+    if rules_of(rows["device"].iloc[0]) != SMALL_DEVICE:
         return []
     without = waited(rows, scheduler=MANY_SLOTS)
     saving = {accounting: waited(rows, scheduler=accounted(accounting)) for accounting in ACCOUNTINGS}

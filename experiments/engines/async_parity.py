@@ -10,15 +10,15 @@ request and the clock. Printed is a table, a line for each of CASES.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from servegym.adapters.vllm.driving import Limits, make_scheduler
+from servegym.adapters.vllm.driving import Limits
 from servegym.adapters.vllm.driving_ahead import drive_ahead
 from servegym.adapters.vllm.versions import installed_version
 from servegym.baselines import registry
 from servegym.experiments.engines.plugin_parity import (
     batches_of,
     first_difference,
+    own_scheduler,
     plugged_in,
     random_workload,
     simulate,
@@ -52,12 +52,6 @@ def workload_for(caching: bool, seed: int, count: int, rate_per_s: float) -> Wor
     if caching:
         return demanding_sessions(seed, count, rate_per_s)
     return random_workload(seed, count, rate_per_s, 3000, 300)
-
-
-def own_scheduler(limits: Limits) -> Any:
-    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-
-    return make_scheduler(AsyncScheduler, limits)
 
 
 def lines(profile: Profile) -> Iterator[str]:

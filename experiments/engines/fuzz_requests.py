@@ -89,6 +89,10 @@ def draw(random: np.random.Generator, features: frozenset[str], count: int, rate
 
 def prepare(scheduler: Any, features: frozenset[str]) -> None:
     """Give a scheduler the configuration that a server with these features has."""
+    if "grammars" in features:
+        from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
+
+        StructuredOutputGrammar.register(FakeGrammar)  # vLLM 0.28 asserts that a grammar is one
     if "LoRA" in features:
         scheduler.lora_config = SimpleNamespace(max_loras=MOST_ADAPTERS)
     if "images" in features:

@@ -101,6 +101,14 @@ def plugged_in(workload: Workload, limits: Limits, policy: Policy, profile: Prof
         return make_scheduler(AsyncScheduler if limits.async_scheduling else Scheduler, limits, {"servegym": section})
 
 
+def own_scheduler(limits: Limits) -> Any:
+    """vLLM's own."""
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    return make_scheduler(AsyncScheduler if limits.async_scheduling else Scheduler, limits)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("what", choices=("stock", "exact", "order"))
@@ -125,9 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         workload = random_workload(seed, given.requests, given.rate, given.prompt, given.output)
         result = simulate(workload, limits, policy, profile, corrected=not stock)
         if stock:
-            from vllm.v1.core.sched.scheduler import Scheduler
-
-            scheduler = make_scheduler(Scheduler, limits)
+            scheduler = own_scheduler(limits)
         else:
             scheduler = plugged_in(workload, limits, policy, profile, given.what)
         served = drive(scheduler, workload, profile.device)

@@ -6,14 +6,19 @@ has weight 1.
 
 import math
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler
 from servegym.baselines.schedulers.expected_gain import tokens_in_time
 from servegym.latency_models.model import LatencyModel
+from servegym.latency_models.profile import load_profile
 from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import LEAVE_OUT
-from tests.simulator.forming import decode, formed, linear, ranked, state
+from servegym.simulator.types import BATCH, LEAVE_OUT, LIMITS
+from tests.simulator.forming import decode, formed, linear, ranked, state, waiting_for_a_batch
 from tests.simulator.scenes import requests, scene
 
 pytestmark = pytest.mark.nojit
@@ -82,6 +87,46 @@ def test_a_prompt_takes_less_in_chunks_where_the_estimator_says_so():
     assert ranks(prompt, model=slowest(alpha_1=1 / 64), **ALL) == [(0, pytest.approx(-(6 + 10) / 1.75))]
     # Of a time that is linear in tokens chunks are no part, as each has t_c of its own.
     assert ranks(prompt, model=linear(c_p=0.125, t_c=0.25), **ALL) == [(0, pytest.approx(-(6 + 10) / 2))]
+
+
+ESTIMATORS = [
+    load_profile(name).estimator
+    for name in ("a100-llama3-8b", "a6000-llama3.1-8b", "a100-qwen1.5-7b", "a100-qwen3-30b-a3b")
+]
+CUBIC = LatencyModel.from_values("polynomial", {"c_3": 1e-13, "c_2": 2e-9, "c_1": 6e-5, "t_c": 0.01})
+PROMPTS = st.lists(st.tuples(st.integers(1, 40_000), st.integers(0, 4000)), min_size=1, max_size=6)  # left, cached
+
+
+def prefill_s(model: LatencyModel, tokens: int, cached: int) -> float:
+    batch = np.zeros(1, BATCH)
+    batch["prefill_requests"], batch["prefill_tokens"], batch["prefill_tokens_squared"] = 1, tokens, tokens**2
+    batch["prefill_cached_tokens"], batch["prefill_tokens_cached"] = cached, tokens * cached
+    batch["longest_prefill_tokens"] = tokens
+    return float(model.evaluate(batch)[0])
+
+
+@examples(max_examples=30, deadline=None)
+@given(st.sampled_from([*ESTIMATORS, CUBIC]), st.floats(0.005, 0.5), PROMPTS)
+def test_prompts_take_what_is_less_of_one_batch_and_chunks(model, eta, prompts):
+    """To the last bit, whichever of them are estimated in chunks and in whatever order they came."""
+    queue = [state(left + cached, computed=cached) for left, cached in prompts]
+    simulation = waiting_for_a_batch(policy(eta=eta), *queue, blocks=10**6, model=model)
+    arrays = simulation.arrays
+    context = simulation.scheduler_context(0, 0.0)
+    simulation.scenario.scheduler.function(context, arrays.ranks, np.zeros(1, LIMITS)[0])
+    found_s = arrays.ranks["exec_s"][: len(queue)].copy()
+    model.exec_s(arrays.requests, context.queue, model.coefficients, arrays.ranks)
+    whole_s, constant_s = arrays.ranks["exec_s"], float(model.evaluate(np.zeros(1, BATCH))[0])
+    fitting, most = 0, 40_001
+    while most - fitting > 1:
+        middle = (fitting + most) // 2
+        fitting, most = (middle, most) if prefill_s(model, middle, 0) <= eta else (fitting, middle)
+    for position, (left, cached) in enumerate(prompts):
+        expected_s = float(whole_s[position])
+        if 0 < fitting < left:
+            first_s, last_s = prefill_s(model, fitting, cached), prefill_s(model, fitting, cached + left - fitting)
+            expected_s = min(expected_s, left / fitting * (first_s + last_s) / 2 - constant_s)
+        assert found_s[position] == expected_s
 
 
 def test_work_is_what_a_batch_of_it_takes():

@@ -336,7 +336,7 @@ class TestUnusable:
         assert not ray.is_initialized()
 
     def test_training_that_has_nothing_to_spread(self, servegym):
-        done = servegym("train", "ppo-engine-batching", "--ray", "local")
+        done = servegym("train", "ppo-scheduling-overload", "--ray", "local")
         assert done.status == 2
         assert "--ray local: of the algorithms only cma and symbolic serve scenarios" in done.stderr
 

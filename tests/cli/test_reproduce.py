@@ -83,6 +83,43 @@ def test_seeds_that_are_not_fresh_are_refused_in_one_line(servegym, capsys, tmp_
     assert not list(tmp_path.iterdir())
 
 
+def test_another_device_has_pages_apart_and_leaves_those_of_the_claim_alone(servegym, capsys, tmp_path):
+    arguments = ("proserve-mape", "--quick", "--device", "h100-llama3-8b")
+    assert servegym(*arguments, "--json", "-") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["size"]["devices"] == ["h100-llama3-8b instead of a100-llama3-8b"]
+    folder = tmp_path / "results" / "reproduce"
+    page = (folder / "on-h100-llama3-8b" / "results" / "proserve-mape.md").read_text("utf-8")
+    assert "--device h100-llama3-8b --instead-of a100-llama3-8b`" in page
+    assert not (folder / "results.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("proserve-mape", "--device", "h900"), "unknown profile 'h900'"),
+        (
+            ("qoserve-medha", "--device", "h100-llama3-8b", "--instead-of", "a6000-llama3.1-8b"),
+            "has no setting on a6000",
+        ),
+        (("--device", "h100-llama3-8b", "--instead-of", "a6000-llama3.1-8b"), "no claim has a setting on a6000"),
+        (("proserve-mape", "--instead-of", "a100-llama3-8b"), "without --device"),
+    ],
+)
+def test_device_that_cannot_stand_in_is_refused_in_one_line(servegym, capsys, tmp_path, arguments, said):
+    assert servegym(*arguments) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_claim_those_are_listed_that_have_a_setting_on_the_device_replaced(servegym, capsys):
+    arguments = ("--list", "--device", "h100-llama3-8b", "--instead-of", "a100-qwen2.5-14b-tp2", "--json", "-")
+    assert servegym(*arguments) == 0
+    stated = json.loads(capsys.readouterr().out)["claims"]
+    assert [claim["claim"] for claim in stated] == ["flowprefill-fig9", "flowprefill-fig12"]
+
+
 def broken(monkeypatch, id, error):
     """Let the rows of one claim end in an error."""
     from servegym.experiments.claims.harness.study import Study

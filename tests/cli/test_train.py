@@ -60,11 +60,11 @@ def test_the_base_can_be_a_policy_of_ones_own(servegym, servegym_process, tmp_pa
         (("ppo-engine-routing",), "unknown training 'ppo-engine-routing'; it should be a .yaml file, or one of "),
         (("none.yaml",), "none.yaml: No such file"),
         (("bad.yaml",), "bad.yaml: environment is missing"),
-        (("ppo-engine-batching", "--algorithm", "dqn"), "algorithm is 'dqn'; it should be one of ppo, maskable-ppo"),
-        (("ppo-engine-batching", "--algorithm", "maskable-ppo"), "for EngineBatching-v0 it should be ppo or sac"),
-        (("ppo-engine-batching", "--minutes", "0"), "budget.minutes is 0.0; it should be above 0"),
-        (("ppo-engine-batching", "--steps", "0"), "--steps"),
-        (("ppo-engine-batching", "--out", "bad.yaml"), "--out bad.yaml: bad.yaml is a file; name a folder"),
+        (("bc-cluster-routing", "--algorithm", "dqn"), "algorithm is 'dqn'; it should be one of ppo, maskable-ppo"),
+        (("ppo-scheduling-overload", "--algorithm", "maskable-ppo"), "for Scheduling-v0 it should be ppo"),
+        (("ppo-scheduling-overload", "--minutes", "0"), "budget.minutes is 0.0; it should be above 0"),
+        (("ppo-scheduling-overload", "--steps", "0"), "--steps"),
+        (("ppo-scheduling-overload", "--out", "bad.yaml"), "--out bad.yaml: bad.yaml is a file; name a folder"),
         (("--resume", "nowhere"), "nowhere: there is no training to go on with (no config.yaml)"),
         (("--resume", "nowhere", "--seed", "1"), "--resume goes on with what is in its folder"),
     ],
@@ -80,7 +80,7 @@ def test_wrong_input_is_one_line(servegym, tmp_path, arguments, problem):
 @pytest.mark.parametrize("missing", ["torch", "stable_baselines3", "sb3_contrib"])
 def test_a_missing_extra_is_named(tmp_path, missing):
     program = (
-        f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['servegym', 'train', 'ppo-engine-batching']\n"
+        f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['servegym', 'train', 'ppo-scheduling-overload']\n"
         "from servegym.cli.app import run; run()"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
+from servegym.envs import work_sharing
 from servegym.envs.agents import BaseAgent, play
-from servegym.envs.episode_batch import EPISODES_A_THREAD
 from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import ActionError, EnvError
 from tests.envs.small import IDS, SMALL, drawn, frozen, make
@@ -98,9 +98,12 @@ def test_spaces_are_those_of_single_ones(name: str) -> None:
     vector.close()
 
 
-def test_episodes_in_threads_are_the_same() -> None:
-    """So many that they are split between threads, and more than one ends in a step."""
-    name, n = "RequestRanking-v0", 2 * EPISODES_A_THREAD + 3
+@pytest.mark.parametrize("threads", [2, 3])
+def test_episodes_in_threads_are_the_same(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little there is to do it is split between threads, and more than one episode ends in a step."""
+    monkeypatch.setattr(work_sharing, "WORTH_A_THREAD_S", 1e-12)
+    monkeypatch.setattr(work_sharing.os, "cpu_count", lambda: threads)
+    name, n = "RequestRanking-v0", 35
     vector = make_vector(name, n, scenario=drawn(name))
     _, infos = vector.reset()
     totals, ends = np.zeros(n), 0
@@ -109,6 +112,7 @@ def test_episodes_in_threads_are_the_same() -> None:
         totals += rewards
         ends = terminated.sum()
     assert ends == n
+    assert vector.episode_batch.sharing.threads == threads
     env = make(name, drawn(name))
     assert totals.tolist() == [play(env, BaseAgent())] * n
 

@@ -36,14 +36,16 @@ class Front:
     def comes_s(self, r: Request) -> float:
         return r.comes_s if r.after < 0 else self.ends_s(self.requests[r.after]) + r.think_s
 
+    def unfinished(self) -> set[int]:
+        return {r.index for r in self.requests if self.ends_s(r) > self.now_s}
+
     def next(self) -> Request | None:
         """The one that is sent next of all that may be."""
-        unfinished = {r.index for r in self.requests if self.ends_s(r) > self.now_s}
-        if self.max_concurrency is not None and len(unfinished & self.sent) >= self.max_concurrency:
+        if self.max_concurrency is not None and len(self.unfinished() & self.sent) >= self.max_concurrency:
             return None
         begins = True  # whether another session may
         if self.clients is not None:
-            under_way = {self.session_of(self.requests[i]) for i in unfinished} & self.sent
+            under_way = {self.session_of(self.requests[i]) for i in self.unfinished()} & self.sent
             begins = len(under_way) < self.clients
         waiting = [r for r in self.requests if r.index not in self.sent and self.comes_s(r) < INF]
         may_be_sent = [r for r in waiting if begins or r.after >= 0]
@@ -52,10 +54,11 @@ class Front:
     def next_s(self) -> float:
         """When the next request is sent, is ready, or has ended."""
         r = self.next()
+        ends = [self.ends_s(r) for r in self.requests] if self.depends else []
         return min(
             [INF if r is None else self.comes_s(r)]
             + [r.ready_s for r in self.entering]
-            + [s for r in self.requests if self.depends and self.now_s < (s := self.ends_s(r))]
+            + [s for s in ends if self.now_s < s]
         )
 
     def send(self, now_s: float) -> Request | None:

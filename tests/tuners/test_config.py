@@ -73,7 +73,7 @@ def test_what_is_wrong_is_said_in_a_line(changes: dict, problem: str, tmp_path: 
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match=r"unknown training 'mine'; it should be a .yaml file, or one of .*ppo-eng"):
+    with pytest.raises(TrainingError, match=r"unknown training 'mine'; it should be a .yaml file, or one of .*ppo-s"):
         load_config("mine")
     with pytest.raises(TrainingError, match=r"none.yaml: No such file"):
         load_config(tmp_path / "none.yaml")

@@ -43,6 +43,8 @@ ROWS = {
     "is_best",
     "attainment",
     "attainment_difference",
+    "wait_s",
+    "wait_difference_s",
 }
 
 
@@ -64,6 +66,7 @@ def test_a_training_leaves_a_policy_and_how_it_came_about(name: str, tmp_path: P
     assert rows[-1]["steps"] >= 64 and set(rows[-1]) == ROWS
     best = max(rows, key=lambda row: row["policy"])
     summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert 0 < 60 * summary["cpu_minutes"] < time.process_time()
     assert (
         summary["validation"]["policy_tdg_ratio"] == best["policy"] == [r for r in rows if r["is_best"]][-1]["policy"]
     )
@@ -212,12 +215,17 @@ def test_validation_is_the_mean_over_the_same_scenarios() -> None:
     judge = Judge(problem.head, problem.source, config.validation, ThreadRunner(2))
     policy = scheduler("edf")
 
-    def ratios(policy: Any) -> np.ndarray:
+    def figures(policy: Any) -> np.ndarray:
         placed = [dataclasses.replace(scenario, scheduler=policy) for scenario in judge.scenarios]
-        return np.array([Simulation(scenario).run().summary["tdg_ratio"] for scenario in placed])
+        runs = [Simulation(scenario).run().summary for scenario in placed]
+        return np.array([[run["tdg_ratio"], run["slo_attainment"], run["ttft_s"]["p99"]] for run in runs]).T
 
-    differences = ratios(policy) - ratios(scheduler("slide-batching"))
+    found, base = figures(policy), figures(scheduler("slide-batching"))
+    differences, attained, waited_s = found - base
     verdict = judge.judge(policy)
+    assert (verdict.attainment, verdict.wait_s) == pytest.approx(found.mean(axis=1)[1:])
+    assert verdict.attainment_difference == pytest.approx(attained.mean())
+    assert verdict.wait_difference_s == pytest.approx(waited_s.mean()) and verdict.wait_difference_s != 0
     assert verdict.difference == pytest.approx(differences.mean()) and verdict.difference != 0
     assert verdict.half_width == pytest.approx(1.96 * differences.std(ddof=1) / np.sqrt(3))
 

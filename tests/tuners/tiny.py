@@ -19,6 +19,9 @@ CASES: dict[str, dict[str, Any]] = {
         "environment": "Scheduling-v0", "algorithm": "ppo", "arguments": {"slots": 6},
         "hyperparameters": PPO | {"horizon_s": 2.0, "trace_s": 1.0}, "objective": {"paired": True},
     },
+    "ppo-scheduling-of-the-whole": {
+        "environment": "Scheduling-v0", "algorithm": "ppo", "arguments": {"slots": 0}, "hyperparameters": PPO,
+    },
     "maskable-ppo-cluster-routing": {
         "environment": "ClusterRouting-v0", "algorithm": "maskable-ppo", "hyperparameters": PPO,
         "arguments": {"engines": 3},

@@ -11,7 +11,7 @@ import numpy as np
 
 from servegym.errors import ExperimentError
 from servegym.experiments.claims.harness.served import begin
-from servegym.experiments.claims.harness.settings import POISSON, Setting, seed_of, words_of, workload
+from servegym.experiments.claims.harness.settings import POISSON, Setting, seed_of, served_by, words_of, workload
 from servegym.scenarios import fleets
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.cluster import Cluster
@@ -68,7 +68,7 @@ def cell_of(row: dict[str, Any]) -> Cell:
 def serving(device: str, engines: str) -> ServingSpec:
     """A spec with the engines of a cell. Raises SpecError."""
     numbers = dict(pair.split("=") for pair in filter(None, engines.split(",")))
-    return ServingSpec().with_words({"device": device, **numbers})
+    return ServingSpec().with_words({"device": served_by(device), **numbers})
 
 
 def spec_of(cell: Cell) -> ServingSpec:

@@ -17,7 +17,8 @@ from servegym.evaluation.measuring_code import code_digest
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import Check
 from servegym.experiments.claims.harness.prose import Prose, prose_of
-from servegym.experiments.claims.harness.settings import Setting, Size
+from servegym.experiments.claims.harness.settings import FULL, Setting, Size, stand_in
+from servegym.latency_models.profile import load_profile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,6 +56,16 @@ class Claim:
     def sized(self, size: Size) -> Size:
         """The size, in the settings of this claim."""
         return size.of(self.families, self.devices)
+
+    def on(self, device: str, instead_of: str | None = None) -> Claim:
+        """This claim on another device, by the rules of the one it stands in for (None: of the claim's first), without
+        its other settings. Raises ExperimentError where it has none on that, ProfileError for a device there is not."""
+        own = self.devices or FULL.devices
+        replaced = own[0] if instead_of is None else instead_of
+        if replaced not in own:
+            raise ExperimentError(f"{self.id} has no setting on {replaced} to run instead; it has {', '.join(own)}")
+        load_profile(device)
+        return dataclasses.replace(self, devices=(stand_in(device, replaced),))
 
     @property
     def measure_digest(self) -> str:

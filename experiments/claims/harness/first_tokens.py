@@ -16,7 +16,7 @@ from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.experiments.claims.harness.cells import Cell, deployment_of
 from servegym.experiments.claims.harness.goodput import arrivals, unit_arrivals
 from servegym.experiments.claims.harness.served import begin
-from servegym.experiments.claims.harness.settings import FACTS_REQUESTS, FULL_SEED, Setting, idle_prefill_s
+from servegym.experiments.claims.harness.settings import FACTS_REQUESTS, FULL_SEED, Setting, idle_prefill_s, profile
 from servegym.experiments.claims.harness.slo_scale import least
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
@@ -42,7 +42,8 @@ def scenario_at(cell: Cell, load: float, duration_s: float, scale: float = 1.0) 
     workload = workload.replace(ttft_slo_s=scale * workload.table["ttft_slo_s"])
     end_s = float((workload.table["arrival_s"] + workload.table["ttft_slo_s"]).max())
     deployment = deployment_of(cell.device, cell.engines, cell.operators)
-    return Scenario(workload, deployment, find_scheduler(cell.scheduler), until_s=end_s)
+    front_end = profile(cell.device).front_end
+    return Scenario(workload, deployment, find_scheduler(cell.scheduler), until_s=end_s, front_end=front_end)
 
 
 def missed(arrays: SimulationState, now_s: float) -> np.ndarray:

@@ -12,7 +12,7 @@ from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.evaluation.bisection import failed_counts, highest_rate
 from servegym.experiments.claims.harness.cells import Cell, deployment_of
 from servegym.experiments.claims.harness.served import begin
-from servegym.experiments.claims.harness.settings import Setting, saturation_per_s, seed_of, words_of
+from servegym.experiments.claims.harness.settings import Setting, profile, saturation_per_s, seed_of, words_of
 from servegym.scenarios.building import workload_of
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.scenario import Scenario
@@ -56,7 +56,8 @@ def serves(whole: Scenario, groups: np.ndarray) -> bool:
 
 
 def scenario_of(cell: Cell, workload: Workload) -> Scenario:
-    return Scenario(workload, deployment_of(cell.device, cell.engines), find_scheduler(cell.scheduler))
+    deployment, front_end = deployment_of(cell.device, cell.engines), profile(cell.device).front_end
+    return Scenario(workload, deployment, find_scheduler(cell.scheduler), front_end=front_end)
 
 
 def arrivals(setting: Setting, seed: int, slo: str, rate_per_s: float, duration_s: float) -> Workload:

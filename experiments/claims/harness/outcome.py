@@ -17,7 +17,7 @@ from servegym.experiments.claims.harness.checks import (
     verdict_of,
 )
 from servegym.experiments.claims.harness.claim import Claim
-from servegym.experiments.claims.harness.settings import FULL, Setting, Size
+from servegym.experiments.claims.harness.settings import FULL, Setting, Size, rules_of, served_by
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,8 +81,13 @@ class Outcome:
 
     @property
     def is_of_record(self) -> bool:
-        """Whether this is the full run on the claim's own seeds, of which its reading is."""
-        return self.size == self.claim.sized(FULL)
+        """Whether this is the full run on the claim's own seeds and devices, of which its reading is."""
+        return self.size == self.claim.sized(FULL) and self.stand_in is None
+
+    @property
+    def stand_in(self) -> str | None:
+        """The device it ran on instead of its own (`Claim.on`); None: those of its own."""
+        return next((device for device in self.size.devices if served_by(device) != rules_of(device)), None)
 
     @functools.cached_property
     def counts(self) -> dict[str, int]:

@@ -17,7 +17,7 @@ from servegym.evaluation.markdown import header, row
 from servegym.experiments.claims.harness.checks import FAILS, HOLDS, IN_PART, UNDECIDED, Check
 from servegym.experiments.claims.harness.claim import claims
 from servegym.experiments.claims.harness.outcome import Outcome, SettingOutcome, grouped, measured
-from servegym.experiments.claims.harness.settings import FULL, NO_FAMILY, QUICK, Size
+from servegym.experiments.claims.harness.settings import FULL, NO_FAMILY, QUICK, Size, profile, rules_of, served_by
 from servegym.experiments.claims.harness.settings_table import settings_table
 
 MARKS = {HOLDS: "yes", FAILS: "**no**", UNDECIDED: "?"}
@@ -87,6 +87,7 @@ def render(outcome: Outcome, date: datetime.date, appendix: str = "") -> str:
         + ", ".join(f"{name} {version}" for name, version in versions().items())
         + f": {len(seeds)} seeds ({seeds[0]} to {seeds[-1]}), {independent(size)}. "
         "How to read it: [results](../results.md).\n",
+        *moved(outcome),
         f"**Paper** ({claim.prose.figure}): {claim.prose.paper}\n",
         f"**Hypothesis**: {claim.prose.hypothesis}\n",
         f"**Refuted by**: {claim.prose.refuted_by}\n",
@@ -110,7 +111,21 @@ def command(outcome: Outcome) -> str:
     size = outcome.size
     quick, usual = (" --quick", QUICK) if size.name == QUICK.name else ("", FULL)
     seeds = "" if size.seeds == usual.seeds else f" --seeds {size.seeds[0]}"
-    return f"servegym reproduce {outcome.claim.id}{quick}{seeds}"
+    device = ""
+    if outcome.stand_in is not None:
+        device = f" --device {served_by(outcome.stand_in)} --instead-of {rules_of(outcome.stand_in)}"
+    return f"servegym reproduce {outcome.claim.id}{quick}{seeds}{device}"
+
+
+def moved(outcome: Outcome) -> list[str]:
+    """What a page says first of a claim that did not run on its own devices."""
+    if outcome.stand_in is None:
+        return []
+    served, rules = profile(outcome.stand_in), rules_of(outcome.stand_in)
+    return [
+        f"**Not the claim's own device**: {served.title} ({served.basis}) runs its settings on {rules}, and no others, "
+        f"at loads relative to its own saturation, with the SLOs that the claim has for the model of {rules}.\n"
+    ]
 
 
 def independent(size: Size) -> str:

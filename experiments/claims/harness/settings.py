@@ -53,10 +53,15 @@ LOOKED_AT = (range(1000), range(2000, 2005), range(7000, 7005))
 LONGER = 3
 FACTS_REQUESTS = 1000
 POISSON = "poisson"
+# Between the two names of a device that runs a claim's settings instead of one of its own.
+INSTEAD_OF = " instead of "
 
 
 class Setting(NamedTuple):
-    """A trace family on one engine of a device; without a family (""), the device itself, whatever it serves."""
+    """A trace family on one engine of a device; without a family (""), the device itself, whatever it serves.
+
+    device: a profile's name or file; or "ONE instead of OTHER" (`stand_in`).
+    """
 
     family: str
     device: str
@@ -122,9 +127,24 @@ FULL = Size("full", FAMILIES, DEVICES, tuple(range(FULL_SEED, FULL_SEED + 5)), 1
 QUICK = Size("quick", FAMILIES[:1], DEVICES[:1], tuple(range(QUICK_SEED, QUICK_SEED + 3)), 300)
 
 
+def stand_in(device: str, other: str) -> str:
+    """The device of a setting that runs on one device by the rules of another: SLOs, chunks, what is judged."""
+    return f"{device}{INSTEAD_OF}{other}"
+
+
+def served_by(device: str) -> str:
+    """The profile, by name or file, that a setting's device is served by."""
+    return device.partition(INSTEAD_OF)[0]
+
+
+def rules_of(device: str) -> str:
+    """The device whose rules a setting has: its own, or those of the one it stands in for."""
+    return device.rpartition(INSTEAD_OF)[2]
+
+
 @functools.cache
 def profile(device: str) -> Profile:
-    return load_profile(device)
+    return load_profile(served_by(device))
 
 
 @functools.cache
@@ -137,10 +157,10 @@ def idle_tpot_s(device: str) -> float:
 def slo_recipe(device: str, family: str = "") -> str:
     """The recipe of the paper that a family is from, ProServe's for most (TTFT 1 s, TPOT 50 ms; 2 s, 100 ms for large
     models), its TPOT raised to twice what an idle engine takes if below."""
-    name = FAMILY_RECIPES.get(family) or ("proserve-32b" if device in LARGE_DEVICES else "proserve")
+    name = FAMILY_RECIPES.get(family) or ("proserve-32b" if rules_of(device) in LARGE_DEVICES else "proserve")
     parameters = []
     if name == "flowprefill":
-        parameters.append(f"model={FLOWPREFILL_MODELS.get(device, 'llama3-8b')}")
+        parameters.append(f"model={FLOWPREFILL_MODELS.get(rules_of(device), 'llama3-8b')}")
     if "idle_tpot_s" in RECIPES.parameters(name):
         parameters.append(f"idle_tpot_s={idle_tpot_s(device)!r}")
     return f"{name}:{','.join(parameters)}" if parameters else name
@@ -180,8 +200,8 @@ def words_of(setting: Setting, slo: str = "", arrivals: str = POISSON) -> dict[s
     """What a `ServingSpec` is told of a setting's demand: SLOs are as a recipe's text has them, whatever the device."""
     recipe = slo or slo_recipe(setting.device, setting.family)
     return {
-        "trace": setting.family, "device": setting.device, "slo": recipe, "arrivals": arrivals, "keep_slos": True,
-        "window": "first",
+        "trace": setting.family, "device": served_by(setting.device), "slo": recipe, "arrivals": arrivals,
+        "keep_slos": True, "window": "first",
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from servegym.experiments.claims.harness.cells import Cell, simulation
-from servegym.experiments.claims.harness.settings import slo_recipe
+from servegym.experiments.claims.harness.settings import rules_of, slo_recipe
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.slos import violated
 
@@ -26,7 +26,7 @@ QOSERVE, QOSERVE_CODE = "qoserve", "qoserve:dynamic_chunking=code,relegation=cod
 
 def sarathi(order: str, device: str) -> str:
     """Sarathi with the shared chunk. order: fcfs, edf, srpf or sjf."""
-    return f"sarathi-{order}:token_budget={SHARED_CHUNK.get(device, 256)}"
+    return f"sarathi-{order}:token_budget={SHARED_CHUNK.get(rules_of(device), 256)}"
 
 
 def slo_of(device: str, **parameters: float) -> str:

@@ -33,6 +33,10 @@ servegym reproduce proserve-fig15 --quick
 
 servegym reproduce proserve-fig15 --seeds 10000
 
+servegym reproduce proserve-fig15 --device h100-llama3-8b
+
+servegym reproduce --device mine.json --instead-of a100-llama3-70b-tp4
+
 servegym reproduce --ray 10.0.0.5:6379
 
 servegym reproduce proserve-fig3 --json - | jq .holds_by_setting
@@ -60,6 +64,24 @@ def reproduce(
             "Rows of other seeds are kept apart.",
             show_default="3000, with --quick 500",
             rich_help_panel=options.HOW_MUCH,
+        ),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE.json",
+            help="Run on this device, and no other, by the rules (SLOs, chunks) of the one it stands in for.",
+            show_default="the devices of each claim",
+            rich_help_panel=options.ON_WHAT,
+        ),
+    ] = None,
+    instead_of: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Which of a claim's devices --device stands in for. Without a CLAIM: all that have a setting on it.",
+            show_default="the first of each claim",
+            rich_help_panel=options.ON_WHAT,
         ),
     ] = None,
     jobs: options.Jobs = None,
@@ -102,6 +124,10 @@ def reproduce(
     from servegym.experiments.claims.harness.settings import FULL, QUICK
 
     wanted = find_claims(claim or ())
+    if device is not None:
+        wanted = moved(wanted, device, instead_of, every=not claim)
+    elif instead_of is not None:
+        raise ExperimentError(f"--instead-of {instead_of} without --device; there should be one to run")
     console = console_for(json)
     if list_claims:
         console.print(claims_table(wanted))
@@ -112,7 +138,7 @@ def reproduce(
     if seeds is not None:
         size = size.seeded(seeds)
     check_output_folder(out)
-    index = page or out / "results.md"
+    index = page or folder_of(out, device, instead_of) / "results.md"
     outcomes: list[Outcome] = []
     written: dict[Path, None] = {}
     failed: list[str] = []
@@ -134,6 +160,34 @@ def reproduce(
         write_documents([outcome.to_json() for outcome in outcomes], json, alone=len(wanted) == 1)
     if failed:
         raise ExperimentError("; ".join(failed))
+
+
+def moved(claims: list[Claim], device: str, instead_of: str | None, every: bool) -> list[Claim]:
+    """The claims on another device (`Claim.on`). every: those that have a setting to run on it; else each must.
+
+    Raises ExperimentError where one has none, or where none has.
+    """
+    found, problem = [], ""
+    for claim in claims:
+        try:
+            found.append(claim.on(device, instead_of))
+        except ExperimentError as error:
+            if not every:
+                raise
+            problem = str(error)
+    if not found:
+        raise ExperimentError(f"no claim has a setting on {instead_of}: {problem}")
+    return found
+
+
+def folder_of(out: Path, device: str | None, instead_of: str | None) -> Path:
+    """Where pages are written: those of a claim on another device lie apart from its own."""
+    if device is None:
+        return out
+    from servegym.latency_models.profile import load_profile
+
+    name = load_profile(device).name
+    return out / (f"on-{name}" if instead_of is None else f"on-{name}-instead-of-{instead_of}")
 
 
 def error_line(claim: Claim, error: Exception, out: Path) -> str:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 [bold]Examples[/bold]
 
-servegym train ppo-engine-batching --minutes 5
+servegym train ppo-scheduling-overload --minutes 5
 
-servegym train maskable-ppo-cluster-routing --seed 3 --out runs/routing
+servegym train bc-cluster-routing --seed 3 --out runs/routing
 
 servegym train mine.yaml --steps 2000000 --json -
 

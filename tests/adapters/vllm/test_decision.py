@@ -54,11 +54,11 @@ def test_a_policy_that_fails_is_tried_again_ever_more_rarely(tmp_path: Path) -> 
     with_a_request(made)
     sound = made.mirror.functions
     broken = [NAN.function.value] * len(sound.schedulers)
-    made.mirror.functions = sound._replace(schedulers=tuple(broken))
+    made.mirror.decide_by(sound._replace(schedulers=tuple(broken)))
     assert not any(plans(made, 1 + 1 + 1 + 3 + 1 + 7))
     assert made.metrics.counts["failures"] == 3
     assert made.metrics.counts["fallback_steps"] == 14
-    made.mirror.functions = sound
+    made.mirror.decide_by(sound)
     assert plans(made, 2) == [True, True]
     assert made.failures_in_a_row == 0
     assert len(warnings) == 1
@@ -79,9 +79,8 @@ def test_the_wait_between_trials_is_bounded(tmp_path: Path) -> None:
     made = decisions(settings_for(tmp_path, get_policy("scheduler", "vllm-v1")), [])
     with_a_request(made)
     made.failures_in_a_row = 60
-    made.mirror.functions = made.mirror.functions._replace(
-        schedulers=(NAN.function.value,) * len(made.mirror.functions.schedulers)
-    )
+    sound = made.mirror.functions
+    made.mirror.decide_by(sound._replace(schedulers=(NAN.function.value,) * len(sound.schedulers)))
     plans(made, 1)
     assert made.steps_alone == 1023
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from servegym.adapters.vllm.mirror import Mirror
+from servegym.adapters.vllm.mirror import NO_SLOTS, Mirror, Plan
 from servegym.baselines import registry
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction
@@ -114,3 +114,16 @@ def test_an_engine_that_cannot_chunk_takes_prompts_whole_and_each_has_its_turn()
                 break
     assert plans[True] == [[(0, 30), (1, 70)], [(2, 40)]]
     assert plans[False] == [[(0, 30)], [(1, 250)], [(2, 40)]]
+
+
+def test_by_how_much_a_step_differs_from_its_plan() -> None:
+    plan = Plan(*np.array([[4, 2, 7], [1, 1, 64], [100, 50, 16]], "i4"), NO_SLOTS, False, 0)
+    for slots, tokens, cached, expected in (
+        ([4, 2, 7], [1, 1, 64], [100, 50, 16], (0, 0)),
+        ([7, 4, 2], [64, 1, 1], [16, 100, 50], (0, 0)),  # in another order
+        ([4, 2, 7], [1, 1, 60], [100, 50, 32], (4, 1)),
+        ([7, 2], [64, 1], [0, 50], (1, 1)),  # one is left out, and one has found nothing
+        ([4, 2, 7, 9], [1, 1, 64, 8], [100, 50, 16, 48], (8, 0)),  # one more than was planned
+        ([], [], [], (66, 0)),
+    ):
+        assert plan.differs_by(*(np.array(column, "i4") for column in (slots, tokens, cached))) == expected

@@ -165,6 +165,28 @@ def test_who_is_given_up_runs_when_nobody_else_is_left():
         assert np.argsort(run.outcomes["finish_s"], kind="stable").tolist() == order
 
 
+@pytest.mark.parametrize("name", BASES)
+def test_without_slots_a_network_of_the_whole_says_the_controls(name):
+    """What it is not shown apart (the queue in no slot), it decides as a joint one does that scores nothing."""
+    base, layout, differ = scheduler(name), scheduling_layout(0), 0
+    fields = [field.name for field in layout.whole_fields]
+    weight = np.random.default_rng(3).normal(0.0, 1.0, (CONTROLS, layout.size))
+    weight[:, fields.index("beyond")] = 0.0
+    joint = np.zeros((CONTROLS + 1, WIDTH))
+    joint[1:, : layout.size] = weight
+    shared = Shape.shared_by(LAYOUT, CONTROLS + 1, "joint", hidden=(), output="tanh")
+    dense = Shape.dense_on(layout, CONTROLS, hidden=(), output="tanh")
+    scoring = scheduled(base, Network.from_layers(shared, [(joint, np.zeros(CONTROLS + 1))]))
+    whole = scheduled(base, Network.from_layers(dense, [(weight, np.zeros(CONTROLS))]))
+    for seed in range(3):
+        found, wanted = (outcome_bytes(served_by(policy, seed).arrays) for policy in (whole, scoring))
+        assert found == wanted
+        unchanged = outcome_bytes(served_by(base, seed).arrays)
+        assert outcome_bytes(served_by(scheduled(base, Network.zeros(dense)), seed).arrays) == unchanged
+        differ += found != unchanged
+    assert differ, "actions that change nothing test nothing"
+
+
 def test_what_does_not_fit_is_refused():
     with pytest.raises(PolicyError, match="the network is dense; it should be joint"):
         scheduled(BASE, Network.zeros(Shape.dense_on(LAYOUT, CONTROLS + 1)), SLOTS)

@@ -9,7 +9,7 @@ import pytest
 
 from servegym.baselines.registry import router_names, scheduler_names
 from servegym.errors import ExperimentError
-from servegym.experiments.benchmarks import cluster, overload, schedulers, sessions, startup, suite
+from servegym.experiments.benchmarks import cluster, decisions, overload, schedulers, sessions, startup, suite
 from servegym.experiments.benchmarks.figures import Figure
 from servegym.experiments.benchmarks.scenarios import Sizes, scenario, workload
 from servegym.simulator.simulation import Simulation
@@ -90,8 +90,9 @@ def test_the_suite_reports_every_figure(capsys: pytest.CaptureFixture[str]) -> N
     out, err = capsys.readouterr()
     assert json.loads(out) == values
     routed = {f"router_{name.replace('-', '_')}_requests_per_s" for name in router_names()}
-    spreads = {f"{name}_{end}" for name in (*routed, *SPREAD) for end in ("low", "high")}
-    assert set(values) == NAMES | routed | spreads
+    decided = {f"{name}_decision_ratio" for name, _, _ in decisions.cases()}
+    spreads = {f"{name}_{end}" for name in (*routed, *decided, *SPREAD) for end in ("low", "high")}
+    assert set(values) == NAMES | routed | decided | spreads
     assert all(math.isfinite(value) for value in values.values())
     assert all(value > 0 for name, value in values.items() if not name.endswith(("per_million", "per_day")))
     assert 1e3 < 1e6 * values["million_requests_rss_mb"] / SIZES.memory_requests < 1e6  # bytes per request

@@ -34,6 +34,7 @@ NOT_RUN = {
     r"--backends-dns": "it needs a name that resolves to engines; tests/adapters/routing/test_operation.py has one",
     r"^kill .*\bPID\b": "its reader fills in the number; tests/adapters/routing/test_operation.py sends that signal",
     r"-m pytest\b|engines\.fuzz\b": "engines_test.sh runs it by itself",
+    r"engines\.parity_counts\b": "it needs an environment of each version, and most of an hour",
     r"\bconversation_trace\.jsonl\b": f"it needs {RECORDED} under SERVEGYM_DATA",
 }
 # What a page's reader has beside it.

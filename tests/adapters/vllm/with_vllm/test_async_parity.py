@@ -7,7 +7,7 @@ import pytest
 
 from servegym.adapters.vllm.driving import Limits
 from servegym.adapters.vllm.driving_ahead import drive_ahead
-from servegym.experiments.engines.async_parity import own_scheduler
+from servegym.experiments.engines.plugin_parity import own_scheduler
 from servegym.experiments.engines.plugin_prefixes import demanding_sessions
 from servegym.simulator.disturbances import Correction
 from servegym.simulator.policies import get_policy

@@ -45,7 +45,8 @@ NAN = Policy("nan", "scheduler", "Ranks that are no numbers.", "a test", nothing
 
 def break_policy(made: Any) -> None:
     mirror = made.servegym.mirror
-    mirror.functions = mirror.functions._replace(schedulers=(NAN.function.value,) * len(mirror.functions.schedulers))
+    sound = mirror.functions
+    mirror.decide_by(sound._replace(schedulers=(NAN.function.value,) * len(sound.schedulers)))
 
 
 @pytest.mark.parametrize("queueing", ["fcfs", "priority"])

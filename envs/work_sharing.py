@@ -1,0 +1,61 @@
+"""How many threads share a step of many episodes, and which episodes are whose."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+# A thread that is woken costs 50 to 150 us of processor time, about as much by the clock, and its part of the episodes
+# is in another core's cache. So it gets no less to do than this.
+WORTH_A_THREAD_S = 150e-6
+SMOOTHING = 0.1  # weight of the last step in what a step takes
+
+
+class Part(NamedTuple):
+    """What one thread does: episodes of counter, which two threads share, from one end of them (see step_episodes)."""
+
+    counter: np.ndarray
+    backwards: bool
+
+
+@functools.cache
+def helpers(process: int) -> ThreadPoolExecutor:
+    """Threads beside the caller's own, of a process (a fork has none of its parent's). Kernels run without the GIL."""
+    return ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1), "servegym-episodes")
+
+
+class Sharing:
+    """Of n episodes among as many threads as are worth it. `threads`: those of the next step.
+
+    most: threads at most; None: one a core. What comes out of a step does not depend on it.
+    """
+
+    def __init__(self, n: int, most: int | None = None):
+        self._n, self._most = n, max(1, min(most or os.cpu_count() or 1, n))
+        self._step_s = 0.0
+        self._use(1)
+
+    def begin(self) -> list[Part]:
+        """The parts of a step: the first for the caller's thread, others for `helpers`."""
+        for counter in self._counters:
+            counter[0] = 0
+        return self._parts
+
+    def took(self, seconds: float) -> None:
+        """What the parts of a step took, added up."""
+        self._step_s += SMOOTHING * (seconds - self._step_s)
+        threads = max(1, min(self._most, int(self._step_s / WORTH_A_THREAD_S)))
+        if threads != self.threads:
+            self._use(threads)
+
+    def _use(self, threads: int) -> None:
+        self.threads = threads
+        # 16 numbers: cache lines of their own.
+        bounds = np.linspace(0, self._n, -(-threads // 2) + 1).round().astype(int).tolist()
+        self._counters = [np.array([0, first, 0, 0, last, *[0] * 11]) for first, last in itertools.pairwise(bounds)]
+        self._parts = [Part(counter, backwards) for counter in self._counters for backwards in (False, True)][:threads]

@@ -1,0 +1,270 @@
+"""Do parameters of expected-gain that were tuned without a device, a trace or an SLO recipe do as well there?
+
+    python -m servegym.experiments.transfer docs/results/transfer.md
+
+Hypotheses: transfer.md. Runs are kept in --ledger, from which the same command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+
+from servegym.baselines.deadlines import DEADLINES
+from servegym.baselines.registry import scheduler
+from servegym.baselines.schedulers.expected_gain import HOPELESS
+from servegym.evaluation.identity import code_digests, versions
+from servegym.evaluation.intervals import Interval
+from servegym.evaluation.ledger import Ledger, Row, kept_rows
+from servegym.evaluation.markdown import table
+from servegym.evaluation.panels.statistics import bootstrap, difference
+from servegym.evaluation.running import ThreadRunner
+from servegym.scenarios.spec import ServingSpec
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.workload import Workload
+
+WORDS = Path(__file__).with_name("transfer.md")
+AXES = {
+    "device": ("a100-llama3-8b", "h100-llama3-8b", "a6000-llama3.1-8b", "ascend910b-qwen2-7b", "a100-qwen1.5-7b"),
+    "trace": ("azure-conv", "sharegpt", "polyserve-mooncake-toolagent", "flowprefill"),
+    "slo": ("proserve", "polyserve", "qoserve", "flowprefill-colocated"),
+    "load": (0.7, 1.4),
+}
+LEFT_OUT = ("device", "trace", "slo")
+TUNED_SEED, FIRST_TESTED, SETTINGS_SEED = 41_000, 42_000, 0
+TDG, ATTAINMENT = FIGURES = ("tdg_ratio", "slo_attainment")
+DEFAULT = 0  # the first of the settings
+# The bounds of the hypotheses, of the TDG ratio of what was tuned without a group, less that of the others.
+TRANSFERS, NEEDLESS, HARMLESS = -0.005, 0.01, -0.002
+
+
+class Setting(NamedTuple):
+    """Parameters of expected-gain; eta in smallest TPOT SLOs of the requests."""
+
+    gamma: float
+    eta: float
+    output_tokens: float
+    deadlines: str
+    hopeless: str
+
+    def text(self, tpot_slo_s: float) -> str:
+        words = self._asdict() | {"eta": repr(self.eta * tpot_slo_s)}
+        return "expected-gain:" + ",".join(f"{name}={value}" for name, value in words.items())
+
+
+class Cell(NamedTuple):
+    device: str
+    trace: str
+    slo: str
+    load: float
+
+
+class Run(NamedTuple):
+    """A setting, by its number, on a cell with a seed."""
+
+    setting: int
+    cell: Cell
+    seed: int
+
+
+class Group(NamedTuple):
+    """The cells with one device, trace or recipe."""
+
+    axis: str
+    value: str
+
+    def has(self, cell: Cell) -> bool:
+        return bool(getattr(cell, self.axis) == self.value)
+
+
+def settings(count: int) -> list[Setting]:
+    """The defaults, and points of a Latin hypercube; numbers of three digits."""
+    from scipy.stats.qmc import LatinHypercube
+
+    made = [Setting(2.0, 0.9, 200.0, "early-first-token", "last")]
+    for gamma, eta, tokens, deadlines, hopeless in LatinHypercube(5, seed=SETTINGS_SEED).random(count - 1):
+        numbers = [float(f"{number:.3g}") for number in (0.5 * 16**gamma, 0.5 + 0.7 * eta, 20 * 100**tokens)]
+        words = [names[int(at * len(names))] for at, names in ((deadlines, DEADLINES), (hopeless, HOPELESS))]
+        made.append(Setting(*numbers, *words))  # type: ignore[arg-type]
+    return made
+
+
+@functools.lru_cache(maxsize=2)  # runs of one workload come one after the other
+def served(cell: Cell, seed: int, requests: int) -> tuple[ServingSpec, Workload]:
+    from servegym.scenarios.building import workload_of
+
+    spec = ServingSpec().replaced(**cell._asdict(), requests=requests)
+    return spec, workload_of(spec, seed)
+
+
+def measured(run: Run, tried: Sequence[Setting], requests: int) -> Row:
+    spec, workload = served(run.cell, run.seed, requests)
+    text = tried[run.setting].text(float(workload.table["tpot_slo_s"].min()))
+    summary = Simulation(spec.with_values({"scheduler": text}).build(run.seed, workload=workload)).run().summary
+    return {"run": [run.setting, list(run.cell), run.seed], **{figure: summary[figure] for figure in FIGURES}}
+
+
+def run_of(row: Row) -> Run:
+    setting, cell, seed = row["run"]
+    return Run(setting, Cell(*cell), seed)
+
+
+class Study:
+    """Runs that are kept, and what they say. requests: of a run; seeds: of the judgement."""
+
+    def __init__(self, axes: dict[str, Any], count: int, requests: int, seeds: int, ledger: Path):
+        self.axes, self.requests, self.path = axes, requests, ledger
+        self.cells = [Cell(*values) for values in itertools.product(*axes.values())]
+        self.groups = [Group(axis, value) for axis in LEFT_OUT for value in axes[axis] if len(axes[axis]) > 1]
+        self.settings, self.seeds = settings(count), range(FIRST_TESTED, FIRST_TESTED + seeds)
+        self.rows: dict[Run, Row] = {}
+
+    def run(self, runs: Iterable[Run], title: str) -> None:
+        tried, requests = self.settings, self.requests
+        deployment = served(self.cells[0], TUNED_SEED, requests)[0].build(TUNED_SEED).deployment
+        identity = {
+            "what": "transfer", "requests": requests, "settings": [list(setting) for setting in tried],
+            "versions": versions(), "code": code_digests([scheduler("expected-gain")], deployment),
+        }  # fmt: skip
+        ledger = Ledger(self.path, identity, lambda row: None if "run" in row else "it says no run")
+        with Progress(console=Console(stderr=True)) as bar:
+            task = bar.add_task(title)
+            rows = kept_rows(
+                ledger, {run: run for run in runs}, run_of, lambda run: measured(run, tried, requests),
+                lambda done, of: bar.update(task, completed=done, total=of), ThreadRunner(1),
+            )  # fmt: skip
+        self.rows |= {run_of(row): row for row in rows}
+
+    def tune(self) -> None:
+        """Every setting on every cell."""
+        self.run((Run(i, cell, TUNED_SEED) for cell in self.cells for i in range(len(self.settings))), "tuning")
+
+    def best(self, without: Group | None = None) -> int:
+        """The setting with the highest mean TDG ratio over the cells that are not of a group."""
+        cells = [cell for cell in self.cells if without is None or not without.has(cell)]
+        means = [
+            np.mean([self.rows[Run(i, cell, TUNED_SEED)][TDG] for cell in cells]) for i in range(len(self.settings))
+        ]
+        return int(np.argmax(means))
+
+    def test(self) -> None:
+        """What was chosen, on other seeds of the cells that it is judged on."""
+        runs = [
+            Run(setting, cell, seed)
+            for cell in self.cells
+            for seed in self.seeds
+            for setting in sorted({DEFAULT, self.best(), *(self.best(one) for one in self.groups if one.has(cell))})
+        ]
+        self.run(runs, "judging")
+
+    def scores(self, groups: Sequence[Group], figure: str, chosen: int | None = None) -> np.ndarray:
+        """float64[cells, seeds] on the cells of each group, of a setting; None: of the one tuned without the group."""
+        return np.array(
+            [
+                [
+                    self.rows[Run(self.best(group) if chosen is None else chosen, cell, seed)][figure]
+                    for seed in self.seeds
+                ]
+                for group in groups
+                for cell in self.cells
+                if group.has(cell)
+            ]
+        )
+
+    def less(self, groups: Sequence[Group], figure: str, other: int) -> Interval:
+        """What was tuned without each group less another setting, on the cells of the group."""
+        return bootstrap(difference, self.scores(groups, figure), self.scores(groups, figure, other))
+
+
+def in_words(interval: Interval) -> str:
+    return f"{interval.mean:+.4f} ({interval.low:+.4f} to {interval.high:+.4f})"
+
+
+def page(study: Study) -> str:
+    """The page in Markdown."""
+    everything = study.best()
+    lines, verdicts = [], []
+    for group in study.groups:
+        to_all, to_default = (study.less([group], TDG, other) for other in (everything, DEFAULT))
+        verdicts.append((to_all, to_default))
+        lines.append(
+            [
+                f"{group.axis} {group.value}",
+                str(study.best(group)),
+                f"{study.scores([group], TDG, DEFAULT).mean():.4f}",
+                in_words(to_default),
+                in_words(to_all),
+                in_words(study.less([group], ATTAINMENT, DEFAULT)),
+            ]
+        )
+    for axis, of_axis in itertools.groupby(study.groups, key=lambda group: group.axis):
+        groups = list(of_axis)
+        lines.append(
+            [
+                f"each {axis} in turn",
+                "",
+                f"{study.scores(groups, TDG, DEFAULT).mean():.4f}",
+                *(in_words(study.less(groups, TDG, other)) for other in (DEFAULT, everything)),
+                in_words(study.less(groups, ATTAINMENT, DEFAULT)),
+            ]
+        )
+    asked = [
+        ("1, it transfers", [to_all.high < TRANSFERS for to_all, _ in verdicts]),
+        ("2, it needs no tuning", [to_default.low > NEEDLESS for _, to_default in verdicts]),
+        ("3, tuning does no harm", [to_default.high < HARMLESS for _, to_default in verdicts]),
+    ]
+    numbers = sorted({DEFAULT, everything, *map(study.best, study.groups)})
+    parameters = [
+        [str(i), *(f"{value:g}" if isinstance(value, float) else value for value in study.settings[i])] for i in numbers
+    ]
+    axes = "; ".join(f"{name} {', '.join(map(str, values))}" for name, values in study.axes.items())
+    return "\n".join(
+        [
+            "# Transfer: expected-gain tuned without a device, a trace, a recipe\n",
+            WORDS.read_text(encoding="utf-8"),
+            "## What was measured\n",
+            f"`python -m servegym.experiments.transfer docs/results/transfer.md`: {len(study.settings)} settings on "
+            f"{len(study.cells)} cells ({axes}), {study.requests} requests a run, tuned on seed {TUNED_SEED}, judged "
+            f"on {len(study.seeds)} others; means and 95 % intervals over seeds, paired.\n",
+            *(f"- Hypothesis {name}: refuted in {sum(refuted)} of {len(refuted)}." for name, refuted in asked),
+            f"\nTuned on all cells: setting {everything}. TDG ratio, on the cells that were left out:\n",
+            table(
+                ["left out", "setting", "defaults", "tuned without it, less defaults", "less tuned on all",
+                 "SLO attainment: less defaults"],
+                lines,
+            ),
+            f"The settings ({DEFAULT}: the defaults; eta in smallest TPOT SLOs):\n",
+            table(["", *Setting._fields], parameters),
+        ]
+    )  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("page", type=Path)
+    parser.add_argument("--settings", type=int, default=32, help="how many are tried")
+    parser.add_argument("--requests", type=int, default=300, help="of a run")
+    parser.add_argument("--seeds", type=int, default=3, help="that what was chosen is judged on")
+    parser.add_argument("--ledger", type=Path, default=Path("results/transfer.jsonl"))
+    for name in LEFT_OUT:
+        parser.add_argument(f"--{name}", nargs="+", default=AXES[name], help="instead of those of the page")
+    asked = parser.parse_args(arguments)
+    axes = {name: tuple(getattr(asked, name, AXES[name])) for name in AXES}
+    asked.ledger.parent.mkdir(parents=True, exist_ok=True)
+    study = Study(axes, asked.settings, asked.requests, asked.seeds, asked.ledger)
+    study.tune()
+    study.test()
+    asked.page.parent.mkdir(parents=True, exist_ok=True)
+    asked.page.write_text(page(study), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
