@@ -77,7 +77,7 @@ class Chunks(NamedTuple):
     takes first_s with nothing cached, so a token in chunks least_s_per_token: what is cached makes no chunk shorter.
     """
 
-    fits: int
+    fits: int | np.signedinteger
     first_s: float
     least_s_per_token: float
 

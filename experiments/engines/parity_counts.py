@@ -144,8 +144,8 @@ def rows_of(lines: Mapping[str, Counts]) -> dict[str, str]:
     rows = {label: cell(counts) for label, counts in lines.items() if label != FUZZ}
     if FUZZ in lines:
         counts = lines[FUZZ]
-        order = Counter(counts["order only"])
-        exact = Counter(counts["all"])
+        order: Counter[str] = Counter(counts["order only"])
+        exact: Counter[str] = Counter(counts["all"])
         exact.subtract(order)
         rows["fuzz, `exact`"] = cell({**exact, "deviations": counts["deviations"]})
         rows["fuzz, `order`"] = cell(order)
