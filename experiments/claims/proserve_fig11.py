@@ -19,7 +19,7 @@ from servegym.experiments.claims.harness.clusters import (
     serve_first_tokens,
 )
 from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.settings import FAMILIES, Setting
+from servegym.experiments.claims.harness.settings import FAMILIES, Setting, rules_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +42,7 @@ SLIDE = "slide-batching:load=p"  # the load function of prefill engines
 
 
 def engines(setting: Setting) -> str:
-    prefill = PREFILL[setting]
+    prefill = PREFILL[setting.family, rules_of(setting.device)]
     return f"prefill={prefill},decode={ENGINES - prefill}"
 
 
