@@ -32,6 +32,7 @@ RECORDED = "traces/mooncake_fast25_conversation.parquet"  # under SERVEGYM_DATA
 NOT_RUN = {
     r"\bvllm serve MODEL\b": "it needs a GPU; study_to_engine.md starts the same on the emulated device",
     r"--backends-dns": "it needs a name that resolves to engines; tests/adapters/routing/test_operation.py has one",
+    r"^export .*=\.\.\.": "its reader fills in secrets",
     r"^kill .*\bPID\b": "its reader fills in the number; tests/adapters/routing/test_operation.py sends that signal",
     r"-m pytest\b|engines\.fuzz\b": "engines_test.sh runs it by itself",
     r"engines\.parity_counts\b": "it needs an environment of each version, and most of an hour",
