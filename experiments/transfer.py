@@ -252,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("page", type=Path)
     parser.add_argument("--settings", type=int, default=32, help="how many are tried")
     parser.add_argument("--requests", type=int, default=300, help="of a run")
-    parser.add_argument("--seeds", type=int, default=3, help="that what was chosen is judged on")
+    parser.add_argument("--seeds", type=int, default=2, help="that what was chosen is judged on")
     parser.add_argument("--ledger", type=Path, default=Path("results/transfer.jsonl"))
     for name in LEFT_OUT:
         parser.add_argument(f"--{name}", nargs="+", default=AXES[name], help="instead of those of the page")
