@@ -284,6 +284,6 @@ def test_the_configuration_of_the_page_is_one(tmp_path: Path) -> None:
     (block,) = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
     (tmp_path / "mine.yaml").write_text(block.replace("start:", "# start:"))
     config = load_config(tmp_path / "mine.yaml")
-    assert config.environment == "ClusterRouting-v0"
+    assert config.environment == "Scheduling-v0"
     problem = problem_of(dataclasses.replace(config, environments=2))
-    assert problem.head.base.name == "min-load"
+    assert problem.head.base.name == "vllm-v1"
