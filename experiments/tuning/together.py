@@ -168,7 +168,7 @@ def in_words(differences: np.ndarray) -> str:
     return f"{interval.mean:+.4f} ± {interval.half_width:.4f}"
 
 
-def main(path: Path, generations: int = 15) -> None:
+def main(path: Path, generations: int = 20) -> None:
     console = Console(stderr=True)
     path.write_text(page(*measure(generations, console.print), generations), encoding="utf-8")
 
