@@ -12,7 +12,7 @@ import numpy as np
 
 # A thread that is woken costs 50 to 150 us of processor time, about as much by the clock, and its part of the episodes
 # is in another core's cache. So it gets no less to do than this.
-WORTH_A_THREAD_S = 150e-6
+WORTH_A_THREAD_S = 100e-6
 SMOOTHING = 0.1  # weight of the last step in what a step takes
 
 

@@ -65,6 +65,7 @@ class Beside:
         interface = self.env.interface
         self.by_request = bool(interface.stop_at & AT_ROUTES)
         self.simulations = [Simulation(interface.prepare(scenario)) for scenario in scenarios]
+        self.threads = 1  # the most that a step has had
         self.decisions = self.simulate().decisions
 
     def simulate(self) -> Turn:
@@ -86,6 +87,7 @@ class Beside:
         begin_s, cpu_s = time.perf_counter(), time.process_time()
         for _ in range(calls):
             *_, info = self.env.step(info["base_action"])
+            self.threads = max(self.threads, self.env.episode_batch.sharing.threads)
         return Turn(calls * self.env.num_envs, time.perf_counter() - begin_s, time.process_time() - cpu_s)
 
     def queued(self) -> int:
@@ -110,7 +112,7 @@ def beside_simulate(names: tuple[str, str], kind: str, beside: Beside, repetitio
     engines = sum(len(one.arrays.engines) for one in beside.simulations)
     what = f"{kind}, n = {beside.env.num_envs}, {beside.queued() / engines:.0f} queued an engine at the end"
     turns = [(beside.step(), beside.simulate()) for _ in range(repetitions)]
-    threads = beside.env.episode_batch.sharing.threads
+    threads = beside.threads
     speeds, shares = [step.per_s for step, _ in turns], [step.share_of(whole) for step, whole in turns]
     simulated = median(whole.per_s for _, whole in turns)
     return [
