@@ -22,6 +22,10 @@ class Interval(NamedTuple):
     def half_width(self) -> float:
         return (self.high - self.low) / 2
 
+    def in_words(self, style: str = "+.4f") -> str:
+        """A difference and its bounds."""
+        return f"{self.mean:{style}} ({self.low:{style}} to {self.high:{style}})"
+
 
 def student_interval(values: Sequence[float] | np.ndarray, confidence: float = CONFIDENCE) -> Interval:
     """Student's t interval of the mean: mean +- t(n - 1) * s / sqrt(n), of n values with standard deviation s.

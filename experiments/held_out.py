@@ -97,21 +97,17 @@ def figures_table(runs: pd.DataFrame, baseline: str, tuned: str) -> str:
     return table(["", *(title for title, _ in groups)], lines)
 
 
-def in_words(interval: Interval, style: str = "+.4f") -> str:
-    return f"{interval.mean:{style}} ({interval.low:{style}} to {interval.high:{style}})"
-
-
 def bars(runs: pd.DataFrame, policy: str, other: str) -> Iterator[tuple[str, str, str, str]]:
     """(what is asked, at which load, measured, whether it holds) of each bar."""
     for bar in BARS:
         for load in bar.loads:
             interval = less(runs[runs["load"] == load], policy, other, bar.figure, bar.relative)
-            measured = in_words(interval, "+.1%" if bar.relative else "+.3f")
+            measured = interval.in_words("+.1%" if bar.relative else "+.3f")
             yield bar.words, load_title(load), measured, judged(interval, bar.least)
     for load in ALL_LOADS:
         interval = less(runs[runs["load"] == load], other, policy, TTFT)  # what it waits less
         longer = Interval(-interval.mean, -interval.high, -interval.low)
-        yield "TTFT p99 not longer, s", load_title(load), in_words(longer, "+.0f"), judged(interval, 0.0)
+        yield "TTFT p99 not longer, s", load_title(load), longer.in_words("+.0f"), judged(interval, 0.0)
 
 
 def worse_cells(runs: pd.DataFrame, policy: str, other: str, figure: str, by: float) -> list[str]:

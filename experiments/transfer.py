@@ -8,28 +8,22 @@ Hypotheses: transfer.md. Runs are kept in --ledger, from which the same command 
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress
 
 from servegym.baselines.deadlines import DEADLINES
 from servegym.baselines.registry import scheduler
 from servegym.baselines.schedulers.expected_gain import HOPELESS
-from servegym.evaluation.identity import code_digests, versions
 from servegym.evaluation.intervals import Interval
-from servegym.evaluation.ledger import Ledger, Row, kept_rows
+from servegym.evaluation.ledger import Row
 from servegym.evaluation.markdown import table
 from servegym.evaluation.panels.statistics import bootstrap, difference
-from servegym.evaluation.running import ThreadRunner
-from servegym.scenarios.spec import ServingSpec
+from servegym.experiments.kept_runs import Kept, served
 from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
 
 WORDS = Path(__file__).with_name("transfer.md")
 AXES = {
@@ -97,14 +91,6 @@ def settings(count: int) -> list[Setting]:
     return made
 
 
-@functools.lru_cache(maxsize=2)  # runs of one workload come one after the other
-def served(cell: Cell, seed: int, requests: int) -> tuple[ServingSpec, Workload]:
-    from servegym.scenarios.building import workload_of
-
-    spec = ServingSpec().replaced(**cell._asdict(), requests=requests)
-    return spec, workload_of(spec, seed)
-
-
 def measured(run: Run, tried: Sequence[Setting], requests: int) -> Row:
     spec, workload = served(run.cell, run.seed, requests)
     text = tried[run.setting].text(float(workload.table["tpot_slo_s"].min()))
@@ -130,17 +116,9 @@ class Study:
     def run(self, runs: Iterable[Run], title: str) -> None:
         tried, requests = self.settings, self.requests
         deployment = served(self.cells[0], TUNED_SEED, requests)[0].build(TUNED_SEED).deployment
-        identity = {
-            "what": "transfer", "requests": requests, "settings": [list(setting) for setting in tried],
-            "versions": versions(), "code": code_digests([scheduler("expected-gain")], deployment),
-        }  # fmt: skip
-        ledger = Ledger(self.path, identity, lambda row: None if "run" in row else "it says no run")
-        with Progress(console=Console(stderr=True)) as bar:
-            task = bar.add_task(title)
-            rows = kept_rows(
-                ledger, {run: run for run in runs}, run_of, lambda run: measured(run, tried, requests),
-                lambda done, of: bar.update(task, completed=done, total=of), ThreadRunner(1),
-            )  # fmt: skip
+        study = {"what": "transfer", "requests": requests, "settings": [list(setting) for setting in tried]}
+        kept = Kept(self.path, study, [scheduler("expected-gain")], deployment)
+        rows = kept.rows(runs, run_of, lambda run: measured(run, tried, requests), title)
         self.rows |= {run_of(row): row for row in rows}
 
     def tune(self) -> None:
@@ -184,10 +162,6 @@ class Study:
         return bootstrap(difference, self.scores(groups, figure), self.scores(groups, figure, other))
 
 
-def in_words(interval: Interval) -> str:
-    return f"{interval.mean:+.4f} ({interval.low:+.4f} to {interval.high:+.4f})"
-
-
 def page(study: Study) -> str:
     """The page in Markdown."""
     everything = study.best()
@@ -200,9 +174,9 @@ def page(study: Study) -> str:
                 f"{group.axis} {group.value}",
                 str(study.best(group)),
                 f"{study.scores([group], TDG, DEFAULT).mean():.4f}",
-                in_words(to_default),
-                in_words(to_all),
-                in_words(study.less([group], ATTAINMENT, DEFAULT)),
+                to_default.in_words(),
+                to_all.in_words(),
+                study.less([group], ATTAINMENT, DEFAULT).in_words(),
             ]
         )
     for axis, of_axis in itertools.groupby(study.groups, key=lambda group: group.axis):
@@ -212,8 +186,8 @@ def page(study: Study) -> str:
                 f"each {axis} in turn",
                 "",
                 f"{study.scores(groups, TDG, DEFAULT).mean():.4f}",
-                *(in_words(study.less(groups, TDG, other)) for other in (DEFAULT, everything)),
-                in_words(study.less(groups, ATTAINMENT, DEFAULT)),
+                *(study.less(groups, TDG, other).in_words() for other in (DEFAULT, everything)),
+                study.less(groups, ATTAINMENT, DEFAULT).in_words(),
             ]
         )
     asked = [
@@ -258,7 +232,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.add_argument(f"--{name}", nargs="+", default=AXES[name], help="instead of those of the page")
     asked = parser.parse_args(arguments)
     axes = {name: tuple(getattr(asked, name, AXES[name])) for name in AXES}
-    asked.ledger.parent.mkdir(parents=True, exist_ok=True)
     study = Study(axes, asked.settings, asked.requests, asked.seeds, asked.ledger)
     study.tune()
     study.test()

@@ -12,7 +12,7 @@ from servegym.evaluation.panels.tables import TDG, score_array
 from servegym.experiments.better_devices import tuned
 from servegym.experiments.better_devices.devices import JUDGED, TERMS
 from servegym.experiments.better_devices.study import OLD, tuned_device
-from servegym.tuners.studies.analysis import parameters_of, validated, with_bounds
+from servegym.tuners.studies.analysis import parameters_of, validated
 from servegym.tuners.studies.candidates import DEFAULTS, WINNER
 from servegym.tuners.studies.results import StudyResults, read_study
 from servegym.tuners.studies.tuning import OUTCOME_FILE
@@ -51,7 +51,7 @@ def published(pages: Path, out: Path) -> Iterator[str]:
 
 
 def cell(change: Interval, mean: float) -> str:
-    return f"{mean:.4f}" if change.low == change.high == 0 else f"{mean:.4f}, {with_bounds(change)}"
+    return f"{mean:.4f}" if change.low == change.high == 0 else f"{mean:.4f}, {change.in_words()}"
 
 
 def again(out: Path) -> Iterator[str]:
@@ -67,7 +67,7 @@ def again(out: Path) -> Iterator[str]:
 def of_study(results: StudyResults) -> Iterator[str]:
     kept = results.kept_defaults
     gains = ["defaults kept", ""] if kept else [
-        with_bounds(results.tested(WINNER, DEFAULTS)), with_bounds(validated(results))
+        results.tested(WINNER, DEFAULTS).in_words(), validated(results).in_words()
     ]  # fmt: skip
     for place, parameter in enumerate(parameters_of(results)):
         first = [results.name, *gains] if place == 0 else ["", "", ""]

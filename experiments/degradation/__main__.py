@@ -12,15 +12,10 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import Progress
-
 from servegym.baselines.registry import scheduler
-from servegym.evaluation.identity import code_digests, versions
-from servegym.evaluation.ledger import Ledger, kept_rows
-from servegym.evaluation.running import ThreadRunner
-from servegym.experiments.degradation.conditions import FIRST_SEED, POLICIES, Cell, measured, run_of, runs_of, served
+from servegym.experiments.degradation.conditions import FIRST_SEED, POLICIES, Cell, measured, run_of, runs_of
 from servegym.experiments.degradation.page import draw, page
+from servegym.experiments.kept_runs import Kept, served
 
 WORDS = Path(__file__).with_name("degradation.md")
 PICTURE = "degradation.png"
@@ -40,18 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     cells = [Cell(*values) for values in itertools.product(asked.trace, asked.device, LOADS)]
     deployment = served(cells[0], FIRST_SEED, asked.requests)[0].build(FIRST_SEED).deployment
-    identity = {
-        "what": "degradation", "requests": asked.requests, "versions": versions(),
-        "code": code_digests(map(scheduler, POLICIES.values()), deployment),
-    }  # fmt: skip
-    asked.ledger.parent.mkdir(parents=True, exist_ok=True)
-    with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("runs")
-        rows = kept_rows(
-            Ledger(asked.ledger, identity, lambda row: None if "run" in row else "it says no run"),
-            {run: run for run in runs_of(cells, asked.seeds)}, run_of, lambda run: measured(run, asked.requests),
-            lambda done, of: bar.update(task, completed=done, total=of), ThreadRunner(1),
-        )  # fmt: skip
+    study = {"what": "degradation", "requests": asked.requests}
+    kept = Kept(asked.ledger, study, list(map(scheduler, POLICIES.values())), deployment)
+    rows = kept.rows(runs_of(cells, asked.seeds), run_of, lambda run: measured(run, asked.requests), "runs")
     measured_by = (
         f"`python -m servegym.experiments.degradation docs/results/degradation.md`: {', '.join(asked.trace)} on "
         f"{' and '.join(asked.device)}, loads {' and '.join(map(str, LOADS))}, {asked.seeds} seeds of each cell from "

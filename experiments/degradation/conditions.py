@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from servegym.evaluation.ledger import Row
+from servegym.experiments.kept_runs import served
 from servegym.latency_models.model import LatencyModel
-from servegym.scenarios.building import workload_of
-from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.predictors import Predictor
@@ -106,12 +104,6 @@ def spoiled(scenario: Scenario, condition: Condition, seed: int) -> Scenario:
     if condition.what == PREDICTOR:
         return dataclasses.replace(scenario, predictor=Predictor(length_error=level, seed=seed))
     return scenario
-
-
-@functools.lru_cache(maxsize=2)  # runs of one workload come one after the other
-def served(cell: Cell, seed: int, requests: int) -> tuple[ServingSpec, Workload]:
-    spec = ServingSpec().replaced(**cell._asdict(), requests=requests)
-    return spec, workload_of(spec, seed)
 
 
 def scenario_of(run: Run, requests: int) -> Scenario:

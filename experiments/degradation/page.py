@@ -80,16 +80,16 @@ def hypotheses(scores: Scores) -> list[list[str]]:
     for condition in (Condition(what, level) for what, levels in MODEST.items() for level in levels):
         for other in (TUNED, DEFAULT):
             interval = scores.less(GAIN, other, condition)
-            lines.append(["1", f"above {other}", name(condition), in_words(interval), said(interval.high < 0)])
+            lines.append(["1", f"above {other}", name(condition), interval.in_words(), said(interval.high < 0)])
     for level in WRONG:
         condition, corrected = Condition(ESTIMATOR, level), Condition(ESTIMATOR, level, True)
         more = bootstrap(difference, scores.lost(GAIN, condition), scores.lost(TUNED, condition))
-        lines.append(["2", f"loses more than {TUNED}", name(condition), in_words(more), said(more.high < 0)])
+        lines.append(["2", f"loses more than {TUNED}", name(condition), more.in_words(), said(more.high < 0)])
         left = bootstrap(difference, scores.lost(GAIN, corrected), scores.lost(GAIN, condition) / 2)
-        lines.append(["3", "left of the loss, less half of it", name(corrected), in_words(left), said(left.low > 0)])
+        lines.append(["3", "left of the loss, less half of it", name(corrected), left.in_words(), said(left.low > 0)])
     for level in (0.33, 3.0):
         lost = bootstrap(mean, scores.lost(GAIN, Condition(LENGTHS, level)))
-        lines.append(["4", f"lost, at most {CHEAP}", f"{LENGTHS} {level:g}", in_words(lost), said(lost.low > CHEAP)])
+        lines.append(["4", f"lost, at most {CHEAP}", f"{LENGTHS} {level:g}", lost.in_words(), said(lost.low > CHEAP)])
     return lines
 
 
@@ -101,10 +101,6 @@ def name(condition: Condition) -> str:
     if condition == NOTHING:
         return condition.what
     return f"{condition.what} {condition.level:g}" + (", corrected" if condition.corrected else "")
-
-
-def in_words(interval: Interval) -> str:
-    return f"{interval.mean:+.4f} ({interval.low:+.4f} to {interval.high:+.4f})"
 
 
 def means_table(scores: Scores) -> str:
@@ -132,7 +128,7 @@ def order_table(scores: Scores) -> str:
         for figure in (TDG, ATTAINMENT):
             for other in (TUNED, DEFAULT):
                 interval = scores.less(GAIN, other, condition, figure)
-                cells.append(f"**{in_words(interval)}**" if interval.high < 0 else in_words(interval))
+                cells.append(f"**{interval.in_words()}**" if interval.high < 0 else interval.in_words())
         lines.append([name(condition), *cells])
     columns = [f"{figure} less {other}'s" for figure in ("TDG ratio", "SLO attainment") for other in (TUNED, DEFAULT)]
     return table(["", *columns], lines)

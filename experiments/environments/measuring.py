@@ -42,6 +42,6 @@ def compare(env: Any, agents: Mapping[str, Agent], episodes: int, first_seed: in
     table = Table("agent", "TDG ratio, mean", f"more than {first}", title=f"{env.spec.id}, {episodes} episodes")
     for name, values in ratios.items():
         more = student_interval(values - ratios[first])
-        table.add_row(name, f"{values.mean():.4f}", f"{more.mean:+.4f} ({more.low:+.4f} to {more.high:+.4f})")
+        table.add_row(name, f"{values.mean():.4f}", more.in_words())
     Console().print(table)
     return ratios

@@ -20,7 +20,6 @@ from servegym.tuners.studies.analysis import (
     parameters_of,
     validated,
     verdict,
-    with_bounds,
 )  # fmt: skip
 from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
 from servegym.tuners.studies.plots import plot_slices, plot_studies
@@ -118,7 +117,7 @@ def _summary(studies: list[StudyResults]) -> str:
         change, schedule = results.tested(WINNER, DEFAULTS), results.tested(SCHEDULE, WINNER)
         searched = ", ".join(f"`{name}`" for name in results.parameters.drop_duplicates("variable")["parameter"])
         up = results.objective.larger_is_better
-        tuned = "defaults kept" if results.kept_defaults else f"{with_bounds(change)}: {verdict(change, up)}"
+        tuned = "defaults kept" if results.kept_defaults else f"{change.in_words()}: {verdict(change, up)}"
         cells = [
             results.name,
             searched,
@@ -127,9 +126,9 @@ def _summary(studies: list[StudyResults]) -> str:
             tuned,
             " -> ".join(f"{attainment(results, one):.3f}" for one in (DEFAULTS, WINNER)),
         ]
-        cells += ["" if results.kept_defaults else with_bounds(validated(results)), with_bounds(schedule)]
+        cells += ["" if results.kept_defaults else validated(results).in_words(), schedule.in_words()]
         if joint:
-            cells.append("" if results is joint else with_bounds(between(joint, results)))
+            cells.append("" if results is joint else between(joint, results).in_words())
         lines.append(row(*cells))
     return "\n".join(lines) + "\n"
 
@@ -150,12 +149,12 @@ def _findings(studies: list[StudyResults]) -> list[str]:
     lines = []
     if ENGINE in by_name:
         change = by_name[ENGINE].tested(WINNER, DEFAULTS)
-        lines.append(f"H1, gamma and eta as tuned beat the defaults: {_holds(change)}: {with_bounds(change)}.")
+        lines.append(f"H1, gamma and eta as tuned beat the defaults: {_holds(change)}: {change.in_words()}.")
     if {ENGINE, ROUTER, JOINT} <= by_name.keys():
         for name in (ENGINE, ROUTER):
             change = between(by_name[JOINT], by_name[name])
             verdict_of = "fails" if change.high < 0 else "holds" if change.low > 0 else "no difference beyond chance"
-            lines.append(f"H2, {JOINT} is at least as good as {name} alone: {verdict_of}: {with_bounds(change)}.")
+            lines.append(f"H2, {JOINT} is at least as good as {name} alone: {verdict_of}: {change.in_words()}.")
     if JOINT in by_name:
         point, more = by_name[JOINT].tested(WINNER, DEFAULTS), by_name[JOINT].tested(SCHEDULE, WINNER)
         verdict_of = "holds" if more.mean < point.mean else "fails"
@@ -163,7 +162,7 @@ def _findings(studies: list[StudyResults]) -> list[str]:
             verdict_of = "undecided, neither can be told from 0"
         lines.append(
             f"H3, parameters for each load add less to the tuned point than that adds to the defaults ({JOINT}): "
-            f"{verdict_of}: {with_bounds(more)} and {with_bounds(point)}."
+            f"{verdict_of}: {more.in_words()} and {point.in_words()}."
         )
     better = max if studies[0].objective.larger_is_better else min
     best = better(studies, key=lambda results: results.test_mean(WINNER))
@@ -203,7 +202,7 @@ def _study(results: StudyResults) -> str:
 def _traces(results: StudyResults) -> list[str]:
     if results.kept_defaults:
         return []
-    found = [f"{trace} {with_bounds(change)}" for trace, change in by_trace(results).items()]
+    found = [f"{trace} {change.in_words()}" for trace, change in by_trace(results).items()]
     return [f"- Winner against defaults, by trace: {', '.join(found)}."]
 
 

@@ -163,13 +163,12 @@ def conclusions(results: StudyResults) -> list[str]:
     else:
         change = results.tested(WINNER, DEFAULTS)
         found.append(
-            f"Winner against defaults on the test: {with_bounds(change)}, {verdict(change, up)} "
+            f"Winner against defaults on the test: {change.in_words()}, {verdict(change, up)} "
             f"({results.test_mean(DEFAULTS):.4f} to {results.test_mean(WINNER):.4f})."
         )
     schedule = results.tested(SCHEDULE, WINNER)
     found.append(
-        f"Parameters of their own for each load against the one point: {with_bounds(schedule)}, "
-        f"{verdict(schedule, up)}."
+        f"Parameters of their own for each load against the one point: {schedule.in_words()}, {verdict(schedule, up)}."
     )
     luck = optimism(results)
     if luck is not None and luck.trial > 0 and luck.validation is not None:
@@ -184,11 +183,6 @@ def conclusions(results: StudyResults) -> list[str]:
             + ", ".join(f"{name} {share:.0%}" for name, share in matters.items()) + "."
         )  # fmt: skip
     return found
-
-
-def with_bounds(change: Interval) -> str:
-    """A difference and its interval."""
-    return f"{change.mean:+.4f} ({change.low:+.4f} to {change.high:+.4f})"
 
 
 def parameters_of(results: StudyResults) -> list[dict[str, str]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from servegym.evaluation.reports import page
 from servegym.scenarios.load import load_title
-from servegym.tuners.studies.analysis import conclusions, importance, optimism, parameters_of, verdict, with_bounds
+from servegym.tuners.studies.analysis import conclusions, importance, optimism, parameters_of, verdict
 from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
 from servegym.tuners.studies.plots import plot_front, plot_loads, plot_slices
 from servegym.tuners.studies.results import StudyResults, read_study
@@ -81,7 +81,7 @@ def _test(results: StudyResults) -> Iterator[str]:
                 {
                     "load": load if load == "all" else load_title(float(load)),
                     "": f"{candidate} less {against}",
-                    "difference, 95 % interval": with_bounds(change),
+                    "difference, 95 % interval": change.in_words(),
                     "verdict": verdict(change, up),
                 }
             )

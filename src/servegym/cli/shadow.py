@@ -188,7 +188,7 @@ def _said(found: Shadow, left_out: dict[str, int]) -> str:
     lines = [
         f"fitted to the first half: batches times {terms.factor:.4g}, {1e3 * terms.step_cpu_s:.3g} ms of CPU a step, "
         f"{1e3 * terms.client_s:.3g} ms before the queue",
-        f"the simulation of what ran is {error.mean:+.4f} ({error.low:+.4f} to {error.high:+.4f}) off in the second",
+        f"the simulation of what ran is {error.in_words()} off in the second",
     ]
     best = max(found.others, key=lambda one: one.against.mean)
     if best.beyond_error and best.against.mean > 0:
