@@ -68,6 +68,12 @@ def add_length(group, output_tokens):
 
 
 @kernel
+def mean_length(group, unknown):
+    """Mean length of the answers of a group that have finished, tokens; `unknown` where none has."""
+    return group.mean_output_tokens if group.finished > 0 else unknown
+
+
+@kernel
 def clear_state(tables, r):
     """What another engine's scheduler has noted of request r means nothing here."""
     if tables.requests.shape[0] > 0:

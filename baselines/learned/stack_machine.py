@@ -11,6 +11,7 @@ import numpy as np
 
 from servegym.simulator.compilation import kernel
 from servegym.simulator.requests import is_decoding, next_deadline_s
+from servegym.simulator.statistics import mean_length
 
 LARGEST, SMALLEST = 1e30, 1e-9
 BINARY = ("+", "-", "*", "/", "min", "max")
@@ -67,7 +68,7 @@ def write_features(request, rank, group, now_s, features):
     features[SLACK_S] = bounded(next_deadline_s(request) - now_s - rank.exec_s - features[CONSTANT_S])
     features[INTERVAL_S] = request.token_interval_s
     features[WAIT_S] = now_s - request.arrival_s
-    features[LEFT] = group.mean_output_tokens if group.finished > 0 else UNKNOWN_TOKENS
+    features[LEFT] = mean_length(group, UNKNOWN_TOKENS)
     features[EMITTED] = request.emitted_tokens
     features[CONTEXT] = request.prompt_tokens + request.emitted_tokens
     features[HELD] = request.computed_tokens

@@ -28,6 +28,7 @@ from servegym.baselines.observations.scales import (
 from servegym.baselines.observations.worth import expected_tokens, fill_up, has_slot, worth_of
 from servegym.simulator.compilation import kernel
 from servegym.simulator.requests import is_decoding
+from servegym.simulator.statistics import mean_length
 
 LAST = 8  # arrivals by which the gap between them is told
 
@@ -116,7 +117,7 @@ def observe_past(context, tick_s, out):
         return
     newest, earlier = requests[queue[n - 1]], requests[queue[max(0, n - LAST)]]
     group = context.state.by_application[newest.application]
-    mean = group.mean_output_tokens if group.finished > 0 else 0.0
+    mean = mean_length(group, 0.0)
     deviation = np.sqrt(max(group.squared_deviations, 0.0) / group.finished) if group.finished > 0 else 0.0
     out[MEAN_OUTPUT] = log_share(mean, TOKENS_BITS)
     out[OUTPUT_SPREAD] = squash(deviation, mean)

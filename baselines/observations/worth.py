@@ -9,6 +9,7 @@ from servegym.baselines.schedulers.expected_gain import expected_gain_of
 from servegym.simulator.compilation import inlined_kernel, kernel
 from servegym.simulator.ordering import sort
 from servegym.simulator.requests import is_decoding
+from servegym.simulator.statistics import mean_length
 from servegym.simulator.types import LEAVE_OUT
 
 PACE = 0.9  # of the smallest TPOT SLO: how long a batch takes where time is short, the default of the schedulers' eta
@@ -32,7 +33,7 @@ def tick_of(requests, queue):
 def expected_tokens(context, request):
     """Tokens that a request is expected to have left: the mean output of its application."""
     group = context.state.by_application[request.application]
-    return group.mean_output_tokens if group.finished > 0 else UNKNOWN_TOKENS
+    return mean_length(group, UNKNOWN_TOKENS)
 
 
 @inlined_kernel

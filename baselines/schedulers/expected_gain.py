@@ -16,6 +16,7 @@ from servegym.simulator.policies import Fact, Parameter, Parameters, Policy, Sta
 from servegym.simulator.requests import cached_of, is_decoding, left_of
 from servegym.simulator.scratch import Scratch
 from servegym.simulator.signatures import scheduler, victims
+from servegym.simulator.statistics import mean_length
 from servegym.simulator.types import EVICT_FOR_ALL, LEAVE_OUT, NO_LIMIT
 
 URGENT, NORMAL, WORTHLESS = range(3)  # tiers
@@ -36,12 +37,6 @@ P = Parameters(
               "is urgent; or is left out while anybody is worth something", choices=HOPELESS),
 )  # fmt: skip
 SCRATCH = Scratch("gain")  # expected, by position
-
-
-@kernel
-def expected_tokens(group, p):
-    """How long answers of an application are."""
-    return group.mean_output_tokens if group.finished > 0 else p.output_tokens
 
 
 @kernel
@@ -132,14 +127,14 @@ def write_gains(context, ranks, gains, constant_s, pace_s, p):
     """
     estimator, chunks, worthy, least_s = context.estimator, NOTHING_KNOWN, 0, np.inf
     sums, groups = estimator.scratch[0], context.state.by_application
-    tokens = expected_tokens(groups[0], p)
+    tokens = mean_length(groups[0], p.output_tokens)
     clear(sums)
     for position in range(context.queue.shape[0]):
         request, rank = context.requests[context.queue[position]], ranks[position]
         if left_of(request) > chunks.fits:
             chunks = cut(request, rank, chunks, constant_s, p.eta, estimator)
         if groups.shape[0] > 1:  # else it is known, and the record's second line of memory is not read
-            tokens = expected_tokens(groups[request.application], p)
+            tokens = mean_length(groups[request.application], p.output_tokens)
         rank.key = counted_deadline_s(request, p.deadlines) - context.now_s
         gains[position] = expected_gain_of(request, rank.key - rank.exec_s - constant_s, pace_s, tokens)
         if gains[position] > 0.0:
