@@ -8,6 +8,7 @@ and all memory is free. Whoever the policy wants in a step runs within MOST_TURN
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter, deque
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -268,13 +269,17 @@ def plugged_in(scene: Scene, folder: Path) -> Any:
     ours = AsyncScheduler if scene.limits.async_scheduling else Scheduler
     made = make_scheduler(ours, scene.limits, {"servegym": section})
     if "failing policy" in scene.parts:
-        plan, turn = made.servegym.mirror.plan, [0]
-
-        def now_and_then(*arguments: Any) -> Any:
-            turn[0] += 1
-            if turn[0] % 11 == 0:
-                raise ZeroDivisionError("on purpose")
-            return plan(*arguments)
-
-        made.servegym.mirror.plan = now_and_then
+        fail_now_and_then(made.servegym.mirror, 11)
     return made
+
+
+def fail_now_and_then(mirror: Any, each: int) -> None:
+    """Let a plug-in's plan raise ZeroDivisionError at one call of so many."""
+    plan, calls = mirror.plan, itertools.count(1)
+
+    def now_and_then(*arguments: Any) -> Any:
+        if next(calls) % each == 0:
+            raise ZeroDivisionError("on purpose")
+        return plan(*arguments)
+
+    mirror.plan = now_and_then

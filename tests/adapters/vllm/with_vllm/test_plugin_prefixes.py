@@ -10,6 +10,7 @@ import pytest
 from servegym.adapters.vllm.block_log import chunk_numbers
 from servegym.adapters.vllm.caching_mirror import CachingMirror, names
 from servegym.adapters.vllm.driving import Limits, block_hasher, make_request, token_ids
+from servegym.experiments.engines.fuzz_run import fail_now_and_then
 from servegym.experiments.engines.plugin_prefixes import demanding_sessions, plugged_and_simulated
 from servegym.experiments.engines.prefix_parity import first_difference, found_share
 from servegym.simulator.policies import get_policy
@@ -88,15 +89,7 @@ def test_the_mirror_has_what_the_block_pool_has(policy: Path) -> None:
 
 def test_a_policy_that_fails_on_the_way_leaves_the_mirror_true(policy: Path) -> None:
     made = plugged(CRAMPED, policy)
-    plan, turn = made.servegym.mirror.plan, [0]
-
-    def now_and_then(*arguments: Any) -> Any:
-        turn[0] += 1
-        if turn[0] % 7 == 0:
-            raise ZeroDivisionError("on purpose")
-        return plan(*arguments)
-
-    made.servegym.mirror.plan = now_and_then
+    fail_now_and_then(made.servegym.mirror, 7)
     served = drive(made, WORKLOAD, PROFILE.device)
     counts = made.servegym.metrics.counts
     assert [len(times) for times in served.token_s] == WORKLOAD.table["output_tokens"].tolist()
