@@ -136,22 +136,17 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
     def _infos(self) -> dict[str, Any]:
         """What single environments say in `info`, as arrays over all."""
         batch, everywhere = self.episode_batch, np.ones(self.num_envs, bool)
-        terms = {"gain": batch.gain_reward.copy(), "shaping": batch.shaping_reward.copy()}
         infos: dict[str, Any] = {
             "now_s": batch.now_s.copy(),
-            "_now_s": everywhere,
             "gain": batch.gain.copy(),
-            "_gain": everywhere,
             "tdg_ratio": batch.gain / batch.ideal_gain,
-            "_tdg_ratio": everywhere,
-            "reward_terms": {**terms, "_gain": everywhere, "_shaping": everywhere},
-            "_reward_terms": everywhere,
-            "base_action": self.interface.as_actions(batch.bases),
-            "_base_action": everywhere,
+            "reward_terms": {"gain": batch.gain_reward.copy(), "shaping": batch.shaping_reward.copy()},
         }
+        infos["reward_terms"] |= {"_gain": everywhere, "_shaping": everywhere}
+        infos["base_action"] = self.interface.as_actions(batch.bases)
         if self.interface.choices:
-            infos["action_mask"], infos["_action_mask"] = batch.masks.copy(), everywhere
-        return infos
+            infos["action_mask"] = batch.masks.copy()
+        return infos | {f"_{name}": everywhere for name in infos}
 
     def clone_state(self, i: int) -> EpisodeState:
         """The episode of environment i as it stands at this decision. Raises EnvError before the first."""

@@ -56,7 +56,7 @@ def render(claims: list[Again], tunings: str, date: datetime.date) -> str:
         WORDS.read_text(encoding="utf-8").partition("\n\n")[2],
         "## What was found\n",
         *found(claims),
-        READING.read_text(encoding="utf-8").partition("\n\n")[2] if READING.exists() else "",
+        READING.read_text(encoding="utf-8").partition("\n\n")[2],
         "## By claim\n",
         "Checks that hold / are undecided / fail, on the page (old profile) and again; how many of them are other than "
         "there, and how many of these went from holding to failing or back.\n",
