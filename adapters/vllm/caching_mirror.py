@@ -107,3 +107,4 @@ class CachingMirror(Mirror):
         own = cache._replace(blocks=cache.blocks.copy(), tables=cache.tables.copy())
         self.scratch = self.scratch._replace(cache=own)
         self.moved = planned_blocks.nothing_moved(self.total_blocks)
+        self._park()

@@ -1,12 +1,14 @@
 """The compiled part of the plug-in: the simulator's own scheduler call and packer, on a mirror of one vLLM engine.
 
 `plan_batch` works on a scratch copy of the mirror and says what batch the simulator would form from the same state.
-`settle_batch` and `deliver_tokens` take into the mirror what vLLM then did.
+`settle_batch` and `deliver_tokens` take into the mirror what vLLM then did. All find the mirror's arrays by the address
+at which they are parked (mirror_arrays.py): to hand them over took a quarter of a decision.
 """
 
 import numpy as np
 from numba import types
 
+from servegym.adapters.vllm.mirror_arrays import restore_mirror
 from servegym.simulator import batches
 from servegym.simulator.compilation import compiled, kernel
 from servegym.simulator.disturbances import correct
@@ -15,30 +17,61 @@ from servegym.simulator.memory import blocks_for, grow, release
 from servegym.simulator.packer import FORMED as PACKED
 from servegym.simulator.packer import REFUSED as PACKING_REFUSED
 from servegym.simulator.packer import WAITING, pack, rank_queue
-from servegym.simulator.parking import restore_functions
 from servegym.simulator.requests import next_deadline_s
-from servegym.simulator.signatures import NUMBERS, QUEUE
-from servegym.simulator.state import SIMULATION_STATE
+from servegym.simulator.signatures import QUEUE
 from servegym.simulator.statistics import count_admitted, count_departed, count_emitted, count_finished
 from servegym.simulator.types import MISFIT_STOP
 
 FORMED, NOTHING, REFUSED, BAD_CORRECTION = range(4)
 
-# functions_at: where the functions of the run are parked. (To hand them over took a sixth of a decision.)
+
+@kernel
+def prepare(mirror, free_blocks, under_way):
+    """The engine of the scratch copy, its queue, and its requests: those that may be given something. That is not so of
+    one whose last token is under way, of one that has lost its memory with tokens under way (vLLM waits for these), nor
+    of who is barred. Rows of other requests are not copied: nothing that plans reads them.
+
+    free_blocks: as vLLM counts them. under_way: a step is.
+    """
+    run, scratch = mirror.run, mirror.scratch
+    scratch.status[0] = run.status[0]
+    scratch.engines[0] = run.engines[0]
+    engine = scratch.engines[0]
+    waiting = 0
+    for position in range(engine.queue_length):
+        r = run.queues[0][position]
+        request = run.requests[r]
+        run.outcomes[r].under_way = request.emitted_tokens - mirror.delivered[r]
+        if request.emitted_tokens >= mirror.most_output_tokens[r] or mirror.barred[r]:
+            continue
+        if request.blocks == 0 and request.emitted_tokens > mirror.delivered[r]:
+            continue
+        scratch.requests[r] = request
+        scratch.queues[0][waiting] = r
+        waiting += 1
+    engine.queue_length = waiting
+    engine.ahead.forming = under_way
+    engine.free_blocks = free_blocks
+    engine.total_blocks = mirror.total_blocks
+
+
 plan_signature = types.int64(
-    SIMULATION_STATE, types.int64, types.float64, types.int64, types.int64, types.int64, types.boolean
+    types.int64, types.float64, types.int64, types.int64, types.int64, types.int64, types.boolean
 )
 
 
 @compiled(plan_signature)
-def plan_batch(run, functions_at, now_s, most_tokens, most_chunk_tokens, most_holders, chunks):
+def plan_batch(mirror_at, now_s, free_blocks, most_tokens, most_chunk_tokens, most_holders, under_way):
     """Form the batch that the policy wants now, within vLLM's own limits, in run.entries[0].
 
     FORMED; NOTHING: no request can run; REFUSED: the policy wrote limits or ranks that are refused; BAD_CORRECTION:
     what the estimator is multiplied by is none.
     The same steps as the simulator's `form_batch`, but that vLLM's limits come in between. An engine that cannot chunk
-    (not chunks) takes prompts whole, and nobody behind one that does not fit: else it would never have its turn.
+    (mirror.chunks) takes prompts whole, and nobody behind one that does not fit: else it would never have its turn.
     """
+    mirror = restore_mirror(mirror_at)
+    prepare(mirror, free_blocks, under_way)
+    run = mirror.scratch
     engine, packing, limits = run.engines[0], run.packing[0], run.limits[0]
     packing.length = 0
     engine.batch_length = 0
@@ -48,14 +81,14 @@ def plan_batch(run, functions_at, now_s, most_tokens, most_chunk_tokens, most_ho
         if not engine.estimate_scale < np.inf:
             return BAD_CORRECTION
         correct_estimator(run, 0)
-    decider = decider_of(run, restore_functions(functions_at), 0)
+    decider = decider_of(run, mirror.functions, 0)
     while True:
         if not rank_queue(run, decider, 0, now_s):
             return REFUSED
         limits.token_budget = min(limits.token_budget, most_tokens)
         limits.chunk_tokens = min(limits.chunk_tokens, most_chunk_tokens)
         limits.holder_budget = min(limits.holder_budget, most_holders)
-        if not chunks:
+        if not mirror.chunks:
             limits.whole_prompts = 1
             limits.misfit = MISFIT_STOP
         attempted = pack(run, decider, 0, now_s)
@@ -80,17 +113,18 @@ def forget_blocks(run, request):
         request.blocks = 0
 
 
-settle_signature = types.void(
-    SIMULATION_STATE, types.int64, QUEUE, QUEUE, QUEUE, QUEUE, QUEUE, types.float64
-)  # evicted slots; scheduled slots, their tokens, computed and emitted tokens after it; now, s
+settle_signature = types.void(types.int64, QUEUE, QUEUE, QUEUE, QUEUE, QUEUE, types.float64)
+# evicted slots; scheduled slots, their tokens, computed and emitted tokens after it; now, s
 
 
 @compiled(settle_signature)
-def settle_batch(run, functions_at, evicted, slots, tokens, computed, emitted, now_s):
+def settle_batch(mirror_at, evicted, slots, tokens, computed, emitted, now_s):
     """Take into the mirror what vLLM scheduled; the engine's batch_estimate_s is the estimator's time of it.
 
     A request that appears in `evicted` and in `slots` lost its memory first.
     """
+    mirror = restore_mirror(mirror_at)
+    run = mirror.run
     engine, status, sums = run.engines[0], run.status[0], run.sums[0]
     for k in range(evicted.shape[0]):
         request = run.requests[evicted[k]]
@@ -122,20 +156,22 @@ def settle_batch(run, functions_at, evicted, slots, tokens, computed, emitted, n
     engine.rounds += 1
     engine.batch_start_s = now_s
     engine.last_batch_length = slots.shape[0]
-    estimator = decider_of(run, restore_functions(functions_at), 0).estimator
+    estimator = decider_of(run, mirror.functions, 0).estimator
     engine.batch_estimate_s = estimator.batch_s(sums, estimator.coefficients)
     engine.correction.batch_scale = engine.estimate_scale
 
 
-deliver_signature = types.void(SIMULATION_STATE, types.int64, QUEUE, QUEUE, QUEUE, QUEUE, NUMBERS, types.float64)
-# slots, their new tokens, emitted tokens as they are to be counted on, tokens delivered so far by slot, sums, now, s
+deliver_signature = types.void(types.int64, QUEUE, QUEUE, QUEUE, types.float64)
+# slots, their new tokens, emitted tokens as they are to be counted on; now, s
 GAIN, IDEAL_GAIN, ON_TIME, DELIVERED = range(4)  # of the sums
 
 
 @compiled(deliver_signature)
-def deliver_tokens(run, functions_at, slots, new_tokens, emitted, delivered, sums, now_s):
+def deliver_tokens(mirror_at, slots, new_tokens, emitted, now_s):
     """Tokens have come out now: add what they earn to the sums, and count them."""
-    engine, functions = run.engines[0], restore_functions(functions_at)
+    mirror = restore_mirror(mirror_at)
+    run, sums, delivered = mirror.run, mirror.sums, mirror.delivered
+    engine = run.engines[0]
     for k in range(slots.shape[0]):
         request, outcome = run.requests[slots[k]], run.outcomes[slots[k]]
         for _ in range(new_tokens[k]):
@@ -143,7 +179,7 @@ def deliver_tokens(run, functions_at, slots, new_tokens, emitted, delivered, sum
             if request.emitted_tokens == 0:
                 request.first_token_s = now_s
             on_time = now_s < next_deadline_s(request)
-            sums[GAIN] += functions.gain(request, outcome, now_s)
+            sums[GAIN] += mirror.functions.gain(request, outcome, now_s)
             sums[IDEAL_GAIN] += request.first_token_gain if request.emitted_tokens == 0 else request.decode_token_gain
             sums[ON_TIME] += 1.0 if on_time else 0.0
             sums[DELIVERED] += 1.0
@@ -153,15 +189,16 @@ def deliver_tokens(run, functions_at, slots, new_tokens, emitted, delivered, sum
         request.emitted_tokens = emitted[k]
 
 
-correct_signature = types.void(SIMULATION_STATE, types.float64, types.float64, types.float64)
+correct_signature = types.void(types.int64, types.float64, types.float64, types.float64)
 
 
 @compiled(correct_signature)
-def correct_by_step(run, estimate_s, scale, real_s):
+def correct_by_step(mirror_at, estimate_s, scale, real_s):
     """A step has taken real_s: for the engine's times, and the correction of the estimator.
 
     estimate_s and scale: of the estimate that was made for it.
     """
+    run = restore_mirror(mirror_at).run
     engine = run.engines[0]
     engine.busy_s += real_s
     engine.batch_estimate_s = estimate_s
@@ -170,18 +207,20 @@ def correct_by_step(run, estimate_s, scale, real_s):
         correct(engine, run.correction[0], real_s)
 
 
-leave_signature = types.void(SIMULATION_STATE, QUEUE, QUEUE, types.boolean)
+leave_signature = types.void(types.int64, QUEUE, types.boolean)
 
 
 @compiled(leave_signature)
-def leave(run, slots, delivered, finished):
+def leave(mirror_at, slots, finished):
     """Requests leave the engine: they have finished, or were taken back."""
+    mirror = restore_mirror(mirror_at)
+    run = mirror.run
     engine, queue = run.engines[0], run.queues[0]
     for k in range(slots.shape[0]):
         request = run.requests[slots[k]]
         forget_blocks(run, request)
         if finished:
-            request.emitted_tokens = delivered[slots[k]]
+            request.emitted_tokens = mirror.delivered[slots[k]]
             count_finished(run.state, 0, request)
         else:
             count_departed(run.state, 0, request)
@@ -192,36 +231,3 @@ def leave(run, slots, delivered, finished):
             queue[kept] = queue[position]
             kept += 1
     engine.queue_length = kept
-
-
-prepare_signature = types.void(
-    SIMULATION_STATE, SIMULATION_STATE, QUEUE, QUEUE, QUEUE, types.int64, types.int64, types.boolean
-)
-
-
-@compiled(prepare_signature)
-def prepare(scratch, run, most_output_tokens, delivered, barred, free_blocks, total_blocks, under_way):
-    """The queue of the scratch copy, and its requests: those that may be given something. That is not so of one whose
-    last token is under way, of one that has lost its memory with tokens under way (vLLM waits for these), nor of who is
-    barred. Rows of other requests are not copied: nothing that plans reads them.
-
-    delivered: tokens of each slot that are out. barred: 1 of those whom vLLM would not admit.
-    total_blocks, free_blocks: as vLLM counts them. under_way: a step is.
-    """
-    engine = scratch.engines[0]
-    waiting = 0
-    for position in range(engine.queue_length):
-        r = run.queues[0][position]
-        request = run.requests[r]
-        run.outcomes[r].under_way = request.emitted_tokens - delivered[r]
-        if request.emitted_tokens >= most_output_tokens[r] or barred[r]:
-            continue
-        if request.blocks == 0 and request.emitted_tokens > delivered[r]:
-            continue
-        scratch.requests[r] = request
-        scratch.queues[0][waiting] = r
-        waiting += 1
-    engine.queue_length = waiting
-    engine.ahead.forming = under_way
-    engine.free_blocks = free_blocks
-    engine.total_blocks = total_blocks

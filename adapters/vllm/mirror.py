@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from servegym.adapters.vllm import kernels
+from servegym.adapters.vllm.mirror_arrays import MirrorArrays, ParkedMirror
 from servegym.adapters.vllm.terms import MOST_GROUPS, Terms
 from servegym.errors import PolicyError
 from servegym.simulator import types as layout
@@ -23,7 +24,6 @@ from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.failures import Failure, call
 from servegym.simulator.fields import fresh, longer, zeros
 from servegym.simulator.gains import tdg
-from servegym.simulator.parking import parked_functions
 from servegym.simulator.policies import Policy
 from servegym.simulator.refusals import what_is_wrong
 from servegym.simulator.requests import begin_requests
@@ -90,16 +90,15 @@ class Mirror:
         self.sums = np.zeros(4)  # gain, ideal gain, tokens on time, tokens delivered
         for function in (policy.function, policy.victims):
             ensure_compiled(f"scheduler {policy.label}", function)
-        self.decide_by(
-            Functions(
-                of_kinds([policy.function.value]),
-                of_kinds([policy.victims.value]),
-                of_kinds([estimator.batch_s.value]),
-                of_kinds([estimator.batch_s.value]),
-                of_kinds([estimator.exec_s.value]),
-                tdg.value,
-            )
+        self.functions = Functions(
+            of_kinds([policy.function.value]),
+            of_kinds([policy.victims.value]),
+            of_kinds([estimator.batch_s.value]),
+            of_kinds([estimator.batch_s.value]),
+            of_kinds([estimator.exec_s.value]),
+            tdg.value,
         )
+        self._parked = ParkedMirror()
         pool = Deployment(estimator, estimator, total_blocks, block_tokens=block_tokens, name="vLLM's engine")
         self.run = _fresh(pool, policy, numbers, correction)
         engine = self.run.engines[0]
@@ -111,7 +110,8 @@ class Mirror:
 
     def decide_by(self, functions: Functions) -> None:
         """Plan by these from now on."""
-        self.functions, self._parked = functions, parked_functions(functions)
+        self.functions = functions
+        self._park()
 
     @property
     def queue_length(self) -> int:
@@ -173,23 +173,16 @@ class Mirror:
         """
         if self._engine_free[0] < free_blocks:
             self._make_ids(free_blocks - int(self._engine_free[0]))
-        for to, source in self._copies:
-            to[:] = source
-        scratch = self.scratch
-        kernels.prepare.entry(
-            scratch, self.run, self.most_output_tokens, self.delivered, self.barred, free_blocks, self.total_blocks,
-            under_way,
-        )  # fmt: skip
         failures: list[Failure] = []
         status = call(
-            failures.append, kernels.plan_batch.entry, scratch, self._parked.address, now_s, most_tokens,
-            most_chunk_tokens, most_holders, self.chunks,
+            failures.append, kernels.plan_batch.entry, self._parked.address, now_s, free_blocks, most_tokens,
+            most_chunk_tokens, most_holders, under_way,
         )  # fmt: skip
         evicted = self._evicted() if self._evictions[1][0] > self._evictions[0][0] else NO_SLOTS
         if failures:
             raise PolicyError(str(failures[0]))
         if status == kernels.REFUSED:
-            n = self.queue_length
+            n, scratch = self.queue_length, self.scratch
             raise PolicyError(f"it {what_is_wrong(scratch.limits[0], scratch.ranks[:n], scratch.queues[0, :n])}")
         if status == kernels.BAD_CORRECTION:
             raise ArithmeticError(f"steps took {self.estimate_scale} times what its estimator was fitted to")
@@ -222,7 +215,7 @@ class Mirror:
         most = int(computed.sum()) // int(self.run.engines["block_tokens"][0]) + len(slots)
         if self._engine_free[0] < most:
             self._make_ids(most)
-        kernels.settle_batch.entry(self.run, self._parked.address, evicted, slots, tokens, computed, emitted, now_s)
+        kernels.settle_batch.entry(self._parked.address, evicted, slots, tokens, computed, emitted, now_s)
         engine = self.run.engines[0]
         return float(engine.batch_estimate_s), float(engine.correction.batch_scale)
 
@@ -243,17 +236,15 @@ class Mirror:
 
     def correct(self, estimate_s: float, scale: float, real_s: float) -> None:
         """A step took real_s; estimate_s and scale are what `settle` gave for it."""
-        kernels.correct_by_step.entry(self.run, estimate_s, scale, real_s)
+        kernels.correct_by_step.entry(self._parked.address, estimate_s, scale, real_s)
 
     def deliver(self, slots: np.ndarray, new_tokens: np.ndarray, emitted: np.ndarray, now_s: float) -> None:
         """New tokens have come out (int32 arrays); emitted: what a policy is to count on, those under way included."""
-        kernels.deliver_tokens.entry(
-            self.run, self._parked.address, slots, new_tokens, emitted, self.delivered, self.sums, now_s
-        )
+        kernels.deliver_tokens.entry(self._parked.address, slots, new_tokens, emitted, now_s)
 
     def leave(self, slots: Sequence[int], finished: bool) -> None:
         """Requests are gone: finished, or taken back; their slots are free."""
-        kernels.leave.entry(self.run, np.array(slots, "i4"), self.delivered, finished)
+        kernels.leave.entry(self._parked.address, np.array(slots, "i4"), finished)
         self.free_slots.extend(slots)
 
     def _evicted(self) -> np.ndarray:
@@ -290,9 +281,6 @@ class Mirror:
             status=np.zeros(1, layout.RUN_STATUS),
             queues=np.zeros_like(run.queues),
         )
-        self._copies = [
-            (getattr(scratch, name).view("u1"), getattr(run, name).view("u1")) for name in ("engines", "status")
-        ]
         self._engine_free = run.engines["free_blocks"]
         self._evictions = run.status["evictions"], scratch.status["evictions"]
         self._entry_slots, self._entry_tokens = run.entries[0]["request"], run.entries[0]["tokens"]
@@ -300,6 +288,12 @@ class Mirror:
         self._reserve_context, self._watermark_blocks = (
             run.limits[name] for name in ("reserve_context", "watermark_blocks")
         )
+        self._park()
+
+    def _park(self) -> None:
+        """The kernels work on the arrays of now."""
+        own = self.most_output_tokens, self.delivered, self.barred, self.sums, self.total_blocks, self.chunks
+        self._parked.park(MirrorArrays(self.run, self.scratch, self.functions, *own))
 
 
 def _fresh(pool: Deployment, policy: Policy, numbers: np.ndarray, correction: Correction | None) -> SimulationState:

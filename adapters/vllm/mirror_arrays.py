@@ -1,0 +1,55 @@
+"""What the kernels of a mirror work on, parked together: they find all of it by one address."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from numba import types
+
+from servegym.simulator.compilation import compiled
+from servegym.simulator.fields import Field, Value, numba_type
+from servegym.simulator.parking import Room, parking
+from servegym.simulator.state import FUNCTIONS, SIMULATION_STATE, Functions, SimulationState
+
+
+class MirrorArrays(NamedTuple):
+    """A mirror's arrays, by slot, and the two runs that it consists of."""
+
+    run: Annotated[SimulationState, Value(SIMULATION_STATE, "the engine as it stands")]
+    scratch: Annotated[SimulationState, Value(SIMULATION_STATE, "the copy that plans work on")]
+    functions: Annotated[Functions, Value(FUNCTIONS, "the policy's, the estimator's and the gain's")]
+    most_output_tokens: Annotated[np.ndarray, Field("i4", ("requests",), "that vLLM lets each have")]
+    delivered: Annotated[np.ndarray, Field("i4", ("requests",), "tokens of each that are out")]
+    barred: Annotated[np.ndarray, Field("i4", ("requests",), "1: vLLM would not admit it now")]
+    sums: Annotated[np.ndarray, Field("f8", (4,), "gain, ideal gain, tokens on time, tokens delivered")]
+    total_blocks: Annotated[int, Value(types.int64, "as vLLM counts them")]
+    chunks: Annotated[bool, Value(types.boolean, "the engine can compute a prompt in parts")]
+
+
+MIRROR = numba_type(MirrorArrays)
+store_mirror, restore_mirror, size_of_mirror = parking(MIRROR)
+
+
+@compiled(types.int64())
+def mirror_bytes():
+    """What a parked mirror takes."""
+    return size_of_mirror()
+
+
+@compiled(types.void(types.int64, MIRROR))
+def park_mirror(address, mirror):
+    """Park a mirror; kernels get it back as restore_mirror(address)."""
+    store_mirror(address, mirror)
+
+
+class ParkedMirror(Room):
+    """Memory for the arrays of one mirror."""
+
+    def __init__(self) -> None:
+        super().__init__(mirror_bytes.entry())
+
+    def park(self, mirror: MirrorArrays) -> None:
+        """Put these here, in place of those that are."""
+        self._parked: Any = mirror  # keeps them alive
+        park_mirror.entry(self.address, mirror)
