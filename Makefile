@@ -19,7 +19,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help compare test coverage bounds engines format lint type docs site gallery notebooks wheels walk bench clean
+.PHONY: help compare test coverage bounds agreement engines format lint type docs site gallery notebooks wheels walk bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
@@ -38,12 +38,17 @@ test: $(DEV) ## run all tests, then `coverage` and `bounds` (fewer of them: PYTE
 # A read beyond an array shows in compiled code only if what lies there changes. Kernels that check every index are other
 # kernels, with cache folders of their own.
 bounds: $(DEV) ## run random episodes with kernels that check every index (more of them: EPISODES=5000 of each form)
-	NUMBA_BOUNDSCHECK=1 SERVEGYM_EPISODES=$(EPISODES) $(BIN)/python -m pytest $(BOUNDS)
+	NUMBA_BOUNDSCHECK=1 SERVEGYM_EPISODES=$(EPISODES) $(BIN)/python -m pytest -n $(JOBS) $(BOUNDS)
 
 # Compiled code leaves no trace for coverage to see: these tests run once more as plain Python.
 coverage: $(DEV) ## run the tests marked nojit as plain Python and report the lines they reach
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -m nojit
 	$(BIN)/python -m coverage report
+
+# `test` takes the first third of the random scenarios: to serve one in plain Python takes most of a test's time.
+agreement: $(DEV) ## compare the simulator with the slow one of tests/reference on all random scenarios
+	SERVEGYM_SEEDS=all OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/test_agreement.py \
+		tests/test_cluster_agreement.py tests/baselines
 
 engines: ## run the tests that need vLLM, in environments of their own in .engines/ (ENGINES='official:0.28.0 cpu:0.32.0')
 	PYTHON=$(PYTHON) experiments/engines/engines_test.sh $(PYTEST_ARGS)

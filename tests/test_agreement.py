@@ -40,9 +40,10 @@ from tests.reference import simulator as reference
 from tests.reference.disturbances import Drift
 from tests.reference.engines import HostMemory as ReferenceHostMemory
 from tests.reference.schedulers import SCHEDULERS
+from tests.seeds import seeds
 from tests.timelines import iterations, lines
 
-SEEDS = range(12)
+SEEDS = seeds(12)
 # Settings of each scheduler, and what the reference calls a setting of another name.
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "vllm-fcfs": [{}, {"token_budget": 256, "max_sequences": 5}],
@@ -196,7 +197,7 @@ def test_agrees_with_the_reference(name: str, settings: dict[str, Any], seed: in
     )
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", seeds(150))
 def test_agrees_under_any_limits(seed: int) -> None:
     random = np.random.default_rng([seed, 1])
     settings = random_scheduler.random_settings(random)
@@ -227,7 +228,7 @@ def test_agrees_with_prefix_caching(name: str, settings: dict[str, Any], seed: i
     )
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", seeds(150))
 def test_agrees_with_prefix_caching_under_any_limits(seed: int) -> None:
     random = np.random.default_rng([seed, 3])
     settings = random_scheduler.random_settings(random)
@@ -260,7 +261,7 @@ def test_agrees_with_speculation(name: str, settings: dict[str, Any], seed: int)
     )
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_agrees_with_speculation_under_any_limits(seed: int) -> None:
     random = np.random.default_rng([seed, 6])
     settings = random_scheduler.random_settings(random) | {"most_drafts": int(random.choice([-1, 0, 1, 5]))}
@@ -285,7 +286,7 @@ def test_agrees_with_async_scheduling(name: str, settings: dict[str, Any], seed:
     )
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_agrees_with_async_scheduling_under_any_limits(seed: int) -> None:
     random = np.random.default_rng([seed, 8])
     settings = random_scheduler.random_settings(random) | {"preemptible": 0, "looks": 0, "keep_tokens": 0}

@@ -32,6 +32,7 @@ from tests.random_scenarios import random_front_end, random_limits, with_turns
 from tests.reference.requests import INF
 from tests.reference.routers import ROUTERS
 from tests.reference.simulator import Pool
+from tests.seeds import seeds
 from tests.test_agreement import reference_scheduler
 
 SETTINGS: dict[str, list[dict[str, Any]]] = {
@@ -83,14 +84,14 @@ def both_routers(name: str, settings: dict[str, Any]) -> tuple[Any, Any]:
     return router(name).with_settings(**settings), ROUTERS[name](**keywords)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 @pytest.mark.parametrize(("name", "settings"), CASES_OF_ROUTERS)
 def test_agrees_with_the_reference(name: str, settings: dict[str, Any], seed: int) -> None:
     random = np.random.default_rng([seed, len(name), len(settings)])
     check_all_served(random_scene(random, *both_routers(name, settings), sensible_scheduler))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 @pytest.mark.parametrize(("name", "settings"), CASES_OF_ROUTERS)
 def test_agrees_with_the_reference_when_engines_fail(name: str, settings: dict[str, Any], seed: int) -> None:
     """With tiers, prefix stores and preemptible batches too."""
@@ -110,7 +111,7 @@ def any_routing(random: np.random.Generator, holds: bool = False) -> tuple[Any, 
     return any_router.ROUTER.with_settings(**settings), any_router.AnyEngine(**settings)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_a_router_knows_the_same(seed: int) -> None:
     random = np.random.default_rng([seed, 2])
     check_all_served(random_scene(random, *any_routing(random), sensible_scheduler))
@@ -122,14 +123,14 @@ def test_a_shared_link_to_several_pools(seed: int) -> None:
     check_all_served(random_scene(random, *any_routing(random), sensible_scheduler, shared=True))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_agrees_under_any_limits(seed: int) -> None:
     # Two requests may take memory from each other forever when ranks change at random.
     random = np.random.default_rng([seed, 3])
     run_both(random_scene(random, any_router.ROUTER, any_router.AnyEngine(), any_scheduler, until_s=1.5))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_agrees_with_preemptible_batches(seed: int) -> None:
     random = np.random.default_rng([seed, 5])
     scene = random_scene(random, *any_routing(random), any_preemptible_scheduler, until_s=1.5)
@@ -137,7 +138,7 @@ def test_agrees_with_preemptible_batches(seed: int) -> None:
     run_both(scene)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_agrees_with_prefix_stores(seed: int) -> None:
     random = np.random.default_rng([seed, 6])
     scene = random_scene(random, *any_routing(random), sensible_scheduler, prefixes=True)
@@ -145,7 +146,7 @@ def test_agrees_with_prefix_stores(seed: int) -> None:
     check_all_served(scene)
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", seeds(15))
 @pytest.mark.parametrize("name", ["kv-aware", "prefix-affinity"])
 def test_agrees_when_engines_tell_which_blocks_they_have(name: str, seed: int) -> None:
     random = np.random.default_rng([seed, 14])
@@ -160,7 +161,7 @@ def test_agrees_when_engines_tell_which_blocks_they_have(name: str, seed: int) -
     run_both(scene)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 @pytest.mark.parametrize("name", ["min-load", "gorouting", "llumnix", "kv-aware"])
 def test_agrees_with_async_scheduling(name: str, seed: int) -> None:
     random = np.random.default_rng([seed, len(name), 15])
@@ -183,7 +184,7 @@ def asynchronous_scene(random: np.random.Generator, name: str, prefixes: bool) -
     return scene
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_agrees_in_lockstep(seed: int) -> None:
     """With stores, caches, a scaler, incidents, starts, sessions; the router holds and moves, or has a name."""
     random = np.random.default_rng([seed, 17])
@@ -201,7 +202,7 @@ def test_agrees_in_lockstep(seed: int) -> None:
     run_both_with_everything(scene, random, scaled=0.3, troubled=0.5)
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds(16))
 def test_agrees_in_lockstep_with_async_scheduling(seed: int) -> None:
     random = np.random.default_rng([seed, 18])
     scene = asynchronous_scene(random, ("min-load", "kv-aware")[seed % 2], prefixes=seed % 3 == 0)
@@ -209,7 +210,7 @@ def test_agrees_in_lockstep_with_async_scheduling(seed: int) -> None:
     check_all_served(scene)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_agrees_when_a_router_holds_and_moves(seed: int) -> None:
     random = np.random.default_rng([seed, 7])
     scene = random_scene(random, *any_routing(random, holds=True), sensible_scheduler)
@@ -228,7 +229,7 @@ def add_scaler(scene: Scene, random: np.random.Generator) -> None:
     scene.reference_scaler = any_router.AnyTier(**settings)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_agrees_with_a_scaler(seed: int) -> None:
     random = np.random.default_rng([seed, 8])
     scene = random_scene(random, *any_routing(random, holds=True), sensible_scheduler, until_s=4.0)
@@ -238,7 +239,7 @@ def test_agrees_with_a_scaler(seed: int) -> None:
     run_both(scene)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_agrees_when_engines_take_time_to_start(seed: int) -> None:
     """With a scaler that knows no better than to stop them in the middle of their work, and failures."""
     random = np.random.default_rng([seed, 13])
@@ -253,7 +254,7 @@ def test_agrees_when_engines_take_time_to_start(seed: int) -> None:
     run_both(scene)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_agrees_when_engines_fail(seed: int) -> None:
     random = np.random.default_rng([seed, 9])
     scene = random_scene(random, *any_routing(random), sensible_scheduler, until_s=4.0)
@@ -261,7 +262,7 @@ def test_agrees_when_engines_fail(seed: int) -> None:
     run_both(scene)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_agrees_with_one_engine(seed: int) -> None:
     """Which fails and returns, with preemptible batches and a prefix store; its router is not asked."""
     random = np.random.default_rng([seed, 12])
@@ -284,7 +285,7 @@ def run_both_with_everything(scene: Scene, random: np.random.Generator, scaled: 
     run_both(scene)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_agrees_with_everything_at_once(seed: int) -> None:
     random = np.random.default_rng([seed, 10])
     routing = any_routing(random, holds=bool(random.random() < 0.5))
@@ -292,7 +293,7 @@ def test_agrees_with_everything_at_once(seed: int) -> None:
     run_both_with_everything(scene, random, scaled=0.6, troubled=0.7)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_agrees_with_sessions_and_closed_loops(seed: int) -> None:
     """And with everything else at once."""
     random = np.random.default_rng([seed, 13])
@@ -305,7 +306,7 @@ def test_agrees_with_sessions_and_closed_loops(seed: int) -> None:
     run_both_with_everything(scene, random, scaled=0.3, troubled=0.4)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_agrees_behind_a_front_end(seed: int) -> None:
     """With everything else at once; half of the times with sessions and closed loops."""
     random = np.random.default_rng([seed, 15])

@@ -10,6 +10,7 @@ from servegym.simulator.policies import Policy
 from tests.cluster_scenes import random_scene, run_both, with_extras
 from tests.reference.requests import INF
 from tests.reference.routers import ROUTERS
+from tests.seeds import seeds
 from tests.test_agreement import SETTINGS, reference_scheduler
 
 
@@ -21,7 +22,7 @@ def any_flow_prefill(random: np.random.Generator, total_blocks: int) -> tuple[Po
     )
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_agrees_with_the_reference_and_ends(seed: int) -> None:
     random = np.random.default_rng([seed, 11])
     scene = random_scene(random, router("min-load"), ROUTERS["min-load"](), any_flow_prefill)

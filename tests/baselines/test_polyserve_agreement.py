@@ -6,6 +6,7 @@ import pytest
 from servegym.baselines.registry import router, scaler, scheduler
 from tests.cluster_scenes import random_incidents, random_scene, run_both, with_extras, with_startup
 from tests.reference.polyserve import PolyServe, PolyServeScaler
+from tests.seeds import seeds
 from tests.test_agreement import reference_scheduler
 
 SETTINGS = {"token_budget": 60, "output_tokens": 12}
@@ -16,7 +17,7 @@ def own_scheduler(random: np.random.Generator, total_blocks: int):
     return scheduler("polyserve").with_settings(**settings), reference_scheduler("polyserve", settings, total_blocks)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_router_scheduler_and_scaler(seed: int) -> None:
     random = np.random.default_rng([seed, 77])
     scene = random_scene(random, router("polyserve").with_settings(**SETTINGS), PolyServe(**SETTINGS), own_scheduler)
@@ -30,7 +31,7 @@ def test_router_scheduler_and_scaler(seed: int) -> None:
     run_both(scene)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_with_engines_that_take_time_to_start(seed: int) -> None:
     random = np.random.default_rng([seed, 79])
     scene = random_scene(random, router("polyserve").with_settings(**SETTINGS), PolyServe(**SETTINGS), own_scheduler)

@@ -6,10 +6,11 @@ import pytest
 from servegym.baselines.registry import scaler
 from tests.cluster_scenes import random_incidents, random_scene, run_both, sensible_scheduler, with_extras, with_startup
 from tests.reference.target_utilisation import TargetUtilisation
+from tests.seeds import seeds
 from tests.test_cluster_agreement import both_routers
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_engines_of_all_roles_start_and_stop(seed: int) -> None:
     random = np.random.default_rng([seed, 78])
     name = ("min-load", "round-robin", "min-tokens")[seed % 3]
