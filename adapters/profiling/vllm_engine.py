@@ -9,6 +9,10 @@ processes.
 On a CPU with one thread a step takes what that thread computes: where other processes have the core meanwhile, the
 clock stands still. `undisturbed` is the share of the repeats that had the core throughout, `wall_s` their median on the
 wall.
+
+A served batch seldom has as many tokens as the one before it, and matrix products keep what they have made ready for a
+number of rows. So repeats have a token less each, and where oneDNN makes a kernel for each number, as on a CPU, all are
+made beforehand: it takes as long as half a batch.
 """
 
 from __future__ import annotations
@@ -29,6 +33,8 @@ from servegym.errors import ProfilingError
 
 FIRST_ID, SPARE_STEPS, WARM_UP_STEPS = 16, 16, 20
 UNDISTURBED = 0.98  # of the time of a step, computing
+MOST_FEWER = 0.02  # of a chunk's tokens that a repeat may have less than the first
+KERNELS = "8192"  # that oneDNN keeps: for each number of tokens, of each layer's shape
 MOST_STEPS = 100_000  # to bring a batch about; more says that the engine does not go on
 
 
@@ -119,6 +125,9 @@ class VllmMeter:
             self.measure(Batch((Prefill(min(tokens, self.space.context_tokens - 1)),)), 2)
         few = min(4, self.space.sequences)
         self.measure(Batch(decodes=(min(64, self.space.context_tokens // 2),) * few), WARM_UP_STEPS)
+        if self._one_thread:
+            for tokens in range(1, min(self.space.batch_tokens, self.space.context_tokens - 1) + 1):
+                self.measure(Batch((Prefill(tokens),)), 1)
 
     def measure(self, batch: Batch, repeats: int) -> Measurement | None:
         let_in = max((each.cached for each in batch.prefills), default=0)
@@ -129,8 +138,8 @@ class VllmMeter:
         ran: list[Step] = []
         try:
             self._until_decoding(running)
-            for _ in range(repeats):
-                step = self._repeat(batch)
+            for repeat in range(repeats):
+                step = self._repeat(fewer(batch, repeat))
                 if step is None:
                     return None
                 ran.append(step)
@@ -234,6 +243,15 @@ class VllmMeter:
         self.engine.engine_core.shutdown()
 
 
+def fewer(batch: Batch, tokens: int) -> Batch:
+    """The batch with so many tokens less in its first prefill, as far as that hardly changes what it is."""
+    if not batch.prefills:
+        return batch
+    first, *others = batch.prefills
+    less = min(tokens, int(MOST_FEWER * first.tokens))
+    return dataclasses.replace(batch, prefills=(Prefill(first.tokens - less, first.cached), *others))
+
+
 def prompts_of(contexts: Sequence[int], room: int) -> list[tuple[int, int]]:
     """Prompts that come to these contexts together, and how many tokens each emits before the last of them does: the
     first decode while the others are prefilled, `room` tokens a step."""
@@ -261,6 +279,7 @@ def _started(options: Options) -> Any:
     if options.model.startswith((".", "/", "~")) and not (Path(options.model).expanduser() / "config.json").is_file():
         raise ProfilingError(f"{options.model} is no folder of a model: it has no config.json")
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", KERNELS)
     _let_vllm_scan()
     try:
         from vllm import LLM

@@ -5,9 +5,8 @@
 With the Python of an engine's environment (docs/engines.md). It makes the model, profiles vLLM's steps in process, fits
 a latency profile, serves workloads on vLLM in process and through its HTTP server, simulates the same workloads on the
 profile, and writes results.json and a page: the fit's errors, and TDG, TTFT and TPOT, simulated and measured. Batches
-that the folder has
-already are not measured again. Run it on a machine that does nothing else: the page says how far the engine had to
-wait for a core.
+and servings in process that the folder has already are not measured again. Run it on a machine that does nothing else:
+the page says how far the engine had to wait for a core.
 """
 
 from __future__ import annotations
@@ -21,6 +20,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from servegym.adapters.profiling.measuring import Plan, measure
 from servegym.adapters.replay.bodies import Bodies
 from servegym.adapters.replay.measuring import Measured
@@ -29,6 +30,7 @@ from servegym.adapters.replay.timing import timed
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.experiments.engines.real_cpu_page import page_of
 from servegym.experiments.engines.real_cpu_server import ENVIRONMENT, ServerOptions, core_time_s, server
+from servegym.experiments.engines.real_cpu_terms import LOADS, run_of, with_server
 from servegym.experiments.engines.tiny_model import Shape, make_model
 from servegym.latency_models.calibration import Calibration, calibrate
 from servegym.latency_models.documents import to_text
@@ -48,6 +50,7 @@ PROFILE = "vllm-cpu.json"
 BLOCK_TOKENS = 128  # of vLLM's KV blocks on a CPU
 FORMS = ("piecewise", "linear", "table")
 LATENCIES = ("ttft_s", "tpot_s")
+APART_S = 0.15  # prompts that come so far apart are alone in their batches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +80,12 @@ def in_process(model: Path, settings: Settings) -> VllmMeter:
     return VllmMeter(Options(str(model), *limits, settings.memory_share, eager=True))
 
 
+def each_size(settings: Settings) -> Workload:
+    """A batch of each number of tokens, once, as a meter's warm_up has them: an engine that has run for a while has."""
+    tokens = np.arange(1, settings.batch_tokens + 1)
+    return Workload.from_columns({"arrival_s": APART_S * tokens, "prompt_tokens": tokens, "output_tokens": 1})
+
+
 def profile_here(folder: Path, settings: Settings) -> None:
     """Measure batches into FOLDER/profile."""
     meter = in_process(folder / "model", settings)
@@ -93,7 +102,7 @@ def drive_here(folder: Path, settings: Settings) -> None:
     meter = in_process(folder / "model", settings)
     meter.warm_up()
     found = []
-    for rate_per_s in json.loads((folder / "rates.json").read_text()):
+    for rate_per_s in json.loads((folder / "rates.json").read_text())[1:]:
         workload = workload_at(rate_per_s, profile, settings)
         servings = [drive(meter, workload) for _ in range(settings.times)]
         found.append(
@@ -153,13 +162,17 @@ def workload_at(rate_per_s: float, profile: Profile, settings: Settings) -> Work
 def served(url: str, engine: int, workload: Workload) -> dict[str, Any]:
     """The figures of a replay, and what share of its own time the engine waited for a core meanwhile."""
     before = core_time_s(engine)
-    result = Measured(workload, replay(workload, Endpoint(url, 600.0), Bodies("tiny"), shown("requests")))
+    result = replayed(url, workload)
     running_s, waiting_s = (now - then for now, then in zip(core_time_s(engine), before, strict=True))
     return figures(result.summary) | {
         "statuses": {name: count for name, count in result.summary["statuses"].items() if count},
         "lateness_s": result.summary["lateness_s"],
         "engine_waited_share": waiting_s / (running_s + waiting_s),
     }
+
+
+def replayed(url: str, workload: Workload) -> Measured:
+    return Measured(workload, replay(workload, Endpoint(url, 600.0), Bodies("tiny"), shown("requests")))
 
 
 def figures(summary: dict[str, Any]) -> dict[str, Any]:
@@ -182,17 +195,20 @@ def run(folder: Path, settings: Settings) -> dict[str, Any]:
     model, profile_folder, results = folder / "model", folder / "profile", folder / "results.json"
     if not (model / "config.json").exists():
         make_model(model, MODEL, weights=True)
-    in_a_process(folder, settings, "profile")
+    table = profile_folder / "batches.csv"
+    if not table.exists() or len(table.read_text().splitlines()) <= settings.batches:
+        in_a_process(folder, settings, "profile")
     facts = json.loads((profile_folder / "profile.json").read_text(encoding="utf-8"))["facts"]
-    fits = fitted(profile_folder / "batches.csv", facts["kv_blocks"], settings.seed)
+    fits = fitted(table, facts["kv_blocks"], settings.seed)
     best = min(fits, key=lambda form: fits[form].device.error.mape_percent)
     path = folder / PROFILE
     path.write_text(to_text(fits[best].document), encoding="utf-8")
     profile = load_profile(str(path))
-    deployment, scheduler = deployment_of(profile, facts["kv_blocks"]), find_scheduler(scheduler_of(settings))
+    scheduler = find_scheduler(scheduler_of(settings))
 
-    def simulated(workload: Workload) -> dict[str, Any]:
-        return figures(Simulation(Scenario(workload, deployment, scheduler)).run().summary)
+    def simulated(workload: Workload, of: Profile = profile) -> dict[str, Any]:
+        deployment = deployment_of(of, facts["kv_blocks"])
+        return figures(Simulation(Scenario(workload, deployment, scheduler, front_end=of.front_end)).run().summary)
 
     at_once = workload_at(1.0, profile, settings).replace(arrival_s=0.0)
     saturation_per_s = settings.requests / simulated(at_once)["span_s"]
@@ -204,22 +220,34 @@ def run(folder: Path, settings: Settings) -> dict[str, Any]:
         "fit": {form: dataclasses.asdict(each.device.error) for form, each in fits.items()},
         "estimator": dataclasses.asdict(fits[best].estimator.error),
         "form": best,
-        "profiled": noise(profile_folder / "batches.csv"),
+        "profiled": noise(table),
         "saturation_per_s": saturation_per_s,
         "runs": [],
     }
     workloads = [workload_at(load * saturation_per_s, profile, settings) for load in settings.loads]
-    (folder / "rates.json").write_text(json.dumps([load * saturation_per_s for load in settings.loads]))
-    in_a_process(folder, settings, "drive")
-    driven = json.loads((folder / "in-process.json").read_text())
+    rates = json.dumps([settings.times, *(load * saturation_per_s for load in settings.loads)])
+    rates_path, driven_path = folder / "rates.json", folder / "in-process.json"
+    if not (driven_path.exists() and rates_path.read_text() == rates):
+        driven_path.unlink(missing_ok=True)
+        rates_path.write_text(rates)
+        in_a_process(folder, settings, "drive")
+    driven = json.loads(driven_path.read_text())
     limits = (settings.batch_tokens, settings.sequences, settings.context_tokens)
     options = ServerOptions(*limits, settings.memory_share, settings.port, settings.start_s)
     with server(model, folder / "server.log", options) as (url, engine):
-        replay(workload_at(4.0, profile, settings), Endpoint(url), Bodies("tiny", seed=1))  # to warm up
+        for warm_up in (each_size(settings), workload_at(4.0, profile, settings)):
+            replay(warm_up, Endpoint(url), Bodies("tiny", seed=1))
+        others = []
+        for seed, load in enumerate(LOADS, settings.seed + 1):
+            other = workload_at(load * saturation_per_s, profile, dataclasses.replace(settings, seed=seed))
+            table = folder / f"other-{seed}.csv"
+            others.append(run_of(replayed(url, other), table, settings.sequences, settings.batch_tokens))
+        terms, on_server = with_server(profile, others)
+        document["server"] = dataclasses.asdict(terms)
         for load, workload, own in zip(settings.loads, workloads, driven, strict=True):
             measured = [served(url, engine, workload) for _ in range(settings.times)]
-            run = {"load": load, "simulated": simulated(workload), "in_process": own, "measured": measured}
-            document["runs"].append(run)
+            run = {"load": load, "simulated": simulated(workload), "in_process": own}
+            document["runs"].append(run | {"on_server": simulated(workload, on_server), "measured": measured})
             results.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return document
 

@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from servegym.experiments.engines.real_cpu_terms import LOADS
+
 WIDTH = 120  # characters of a line of text
 MOST_WAITED = 0.05  # of an engine's time, for a core, in a measurement that is to be trusted
 
@@ -67,7 +69,9 @@ def fit_section(document: Mapping[str, Any]) -> str:
             f"{1e3 * profiled['shortest_s']:.1f} to {1e3 * profiled['longest_s']:.0f} ms "
             f"([profiling](../profiling.md)). Slowest and fastest repeat of a "
             f"batch differ by {100 * profiled['median_spread']:.1f} % (median over "
-            f"batches); in {100 * profiled['undisturbed']:.0f} % of the repeats the engine had its core throughout.",
+            f"batches); in {100 * profiled['undisturbed']:.0f} % of the repeats the engine had its core throughout. "
+            "Before anything was measured or served it had computed a batch of each number of tokens: the first "
+            "of a size takes up to half as long again, as kernels are made for it.",
             WIDTH,
         ),
         "",
@@ -87,7 +91,7 @@ def _errors(error: Mapping[str, float]) -> str:
 
 
 def runs_section(document: Mapping[str, Any]) -> str:
-    times = document["settings"]["times"]
+    times, terms = document["settings"]["times"], document["server"]
     lines = [
         "## Served and simulated",
         "",
@@ -106,7 +110,7 @@ def runs_section(document: Mapping[str, Any]) -> str:
             WIDTH,
         ),
         "",
-        *comparison(document, "in_process"),
+        *comparison(document, "in_process", {"simulated": "simulated"}),
         "",
         textwrap.fill(
             "The batches that vLLM formed, one by one: what the profile says of each against what it took. Where these "
@@ -118,9 +122,20 @@ def runs_section(document: Mapping[str, Any]) -> str:
         "",
         "### Over HTTP",
         "",
-        "`servegym replay` against vLLM's server, by the clock on the wall.",
+        textwrap.fill(
+            "`servegym replay` against vLLM's server, by the clock on the wall. What the server adds, no batch "
+            "measured in process has in it: its front end and the client take turns with the engine on the cores, and "
+            "the engine's threads wait for each other. So, as [`servegym validate --fit`](../validation.md#a-profile-"
+            "fitted-to-them) does, three terms were fitted to other requests, "
+            f"{document['settings']['requests']} each at loads {' and '.join(f'{load:g}' for load in LOADS)}, served "
+            f"before: batches take {terms['factor']:.3f} times as long, and {1e3 * terms['step_cpu_s']:.2f} ms more, "
+            f"and a request is {1e3 * terms['client_s']:.1f} ms on its way. *Batches alone* is the simulation without.",
+            WIDTH,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ),
         "",
-        *comparison(document, "measured"),
+        *comparison(document, "measured", {"batches alone": "simulated", "simulated": "on_server"}),
     ]
     lines += disturbed(document)
     lines += ["", "| load | requests | engine waited for a core | sent late, at most |", "|---|---|---|---|"]
@@ -132,16 +147,18 @@ def runs_section(document: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def comparison(document: Mapping[str, Any], way: str) -> list[str]:
-    """The table of a way of serving beside the simulation."""
-    lines = ["| load | figure | simulated | measured | of each serving | error |", "|---|---|---|---|---|---|"]
+def comparison(document: Mapping[str, Any], way: str, simulations: Mapping[str, str]) -> list[str]:
+    """The table of a way of serving beside simulations, by the heads of their columns; errors are the last one's."""
+    heads = ["load", "figure", *simulations, "measured", "of each serving", "error"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for run in document["runs"]:
         for name, read in (SHARES | TIMES).items():
-            guess, found = read(run["simulated"]), [read(one) for one in run[way]]
+            guesses, found = [read(run[key]) for key in simulations.values()], [read(one) for one in run[way]]
+            guess, said = guesses[-1], " | ".join(f"{one:.3f}" for one in guesses)
             mean = statistics.fmean(found)
             error = f"{guess - mean:+.3f}" if name in SHARES else f"{100 * (guess / mean - 1):+.1f} %"
             each = ", ".join(f"{value:.3f}" for value in found)
-            lines.append(f"| {run['load']:g} | {name} | {guess:.3f} | {mean:.3f} | {each} | {error} |")
+            lines.append(f"| {run['load']:g} | {name} | {said} | {mean:.3f} | {each} | {error} |")
     return lines
 
 
@@ -179,6 +196,6 @@ def limits_section(document: Mapping[str, Any]) -> str:
     return """## What it does not say
 
 - The profile holds the engine core's step. HTTP, the exchange of messages between vLLM's processes and the client's own
-  reading are in the measured times only.
+  reading are three numbers, the same for all requests.
 - Where other work runs on the machine, measured times hold the wait for a core; the table above says how much it was.
 - One core and a small model: a step of few tokens is mostly vLLM's Python, which no form of a profile depends on."""

@@ -11,11 +11,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from servegym.adapters.profiling.vllm_engine import KERNELS
 from servegym.errors import ExperimentError
 
-# One thread computes; the server's front end and the client have what is left of the machine.
+# One thread computes; the server's front end and the client have what is left of the machine. No thread is bound to a
+# core: with that one on the first and all others on the second, some waited there with the engine's interpreter lock,
+# and batches took a fifth longer.
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": KERNELS,
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
