@@ -35,8 +35,8 @@ P = Parameters(
               choices=DEADLINES, source="ProServe, section 2, footnote 2"),
     Parameter("hopeless", "last", "who is worth nothing goes last, in batches of eta, and is left out while somebody "
               "is urgent; or is left out while anybody is worth something", choices=HOPELESS),
-    Parameter("reserve", 0.05, "share of the time to the next deadline that a batch longer than eta leaves: that "
-              "longer than estimated", 0, 0.5),
+    Parameter("reserve", 0.05, "share of the time to the next deadline that a batch longer than eta leaves, for what "
+              "it takes beyond its estimate", 0, 0.5),
 )  # fmt: skip
 SCRATCH = Scratch("gain")  # expected, by position
 
