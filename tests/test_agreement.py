@@ -94,7 +94,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"eta": 0.5, "output_tokens": 3.0},
         {"deadlines": "first-token", "output_tokens": 20.0, "gamma": 10.0},
         {"hopeless": "leave-out"},
-        {"hopeless": "leave-out", "gamma": 0.1, "eta": 0.02},
+        {"hopeless": "leave-out", "gamma": 0.1, "eta": 0.02, "reserve": 0.4},
     ],
     "fairbatching": [{}, {"near": 0.0}, {"near": 1.0, "eta": 0.03}, {"near": 1000.0, "eta": 0.006}],
     "fixed-drafts": [{}, {"most_drafts": 0, "token_budget": 64}, {"most_drafts": 2, "max_sequences": 5}],

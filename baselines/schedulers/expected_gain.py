@@ -2,7 +2,7 @@
 
 The rule of SlideBatching with another density. A request is worth what it will still earn in time, if its answer is as
 long as others were, at the pace that there is room for. One that has to catch up for longer than that is worth nothing,
-and has what room is left.
+and has what room is left, the shortest first.
 """
 
 from typing import NamedTuple
@@ -35,6 +35,8 @@ P = Parameters(
               choices=DEADLINES, source="ProServe, section 2, footnote 2"),
     Parameter("hopeless", "last", "who is worth nothing goes last, in batches of eta, and is left out while somebody "
               "is urgent; or is left out while anybody is worth something", choices=HOPELESS),
+    Parameter("reserve", 0.05, "share of the time to the next deadline that a batch longer than eta leaves, for what "
+              "it takes beyond its estimate", 0, 0.5),
 )  # fmt: skip
 SCRATCH = Scratch("gain")  # expected, by position
 
@@ -155,7 +157,7 @@ def expected_gain(context, ranks, limits):
     # who is late catches up faster.
     if constant_s + work_s < p.eta:
         worthy, work_s, least_s = write_gains(context, ranks, gains, constant_s, constant_s + work_s, p)
-    limits.time_budget_s = budget_s = max(least_s if worthy > 0 else 0.0, p.eta)
+    limits.time_budget_s = budget_s = max((1.0 - p.reserve) * least_s if worthy > 0 else 0.0, p.eta)
     limits.evict_for = EVICT_FOR_ALL
     # Urgent is what the work that is worth something could make late: ProServe's phi_a (Eq. 8).
     share = budget_s / (budget_s - constant_s) if constant_s < budget_s < np.inf else 1.0
@@ -167,7 +169,7 @@ def expected_gain(context, ranks, limits):
         rank, gain = ranks[position], gains[position]
         rank.tier = NORMAL
         if not gain > 0.0:
-            rank.tier = LEAVE_OUT if leaves_out else WORTHLESS
+            rank.tier, rank.key = LEAVE_OUT if leaves_out else WORTHLESS, rank.exec_s
         elif rank.key < bound_s:
             rank.tier, rank.key = URGENT, -gain / max(rank.exec_s, LEAST_WORK_S)
 

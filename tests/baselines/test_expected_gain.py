@@ -1,7 +1,7 @@
 """Expected gain by hand (docs/systems/expected_gain.md).
 
 A batch takes t_c = 0.25 s and 1 s a token, and eta is 0.5 s. Answers are expected to be 10 tokens long, and a decode
-has weight 1.
+has weight 1. Nothing is kept in reserve where nothing is said of it.
 """
 
 import math
@@ -28,7 +28,8 @@ ALL = {"gamma": 10.0}  # everybody is urgent
 
 
 def policy(**settings):
-    return scheduler("expected-gain").with_settings(**({"gamma": 1.0, "eta": 0.5, "output_tokens": 10.0} | settings))
+    chosen = {"gamma": 1.0, "eta": 0.5, "output_tokens": 10.0, "reserve": 0.0} | settings
+    return scheduler("expected-gain").with_settings(**chosen)
 
 
 def ranks(*queue: dict, model=MODEL, **settings) -> list[tuple[int, float]]:
@@ -199,7 +200,7 @@ def test_answers_are_taken_to_be_as_long_as_those_that_have_ended():
 
 def test_who_is_worth_nothing_is_left_out_while_somebody_is_urgent():
     late, inside = state(4, ttft_slo_s=4, arrival_s=-300.0, tpot_slo_s=1.5), state(4, ttft_slo_s=10, tpot_slo_s=1.5)
-    assert ranks(late, inside, **ALL) == [(LEAVE_OUT, -296.0), (0, pytest.approx(-11 / 4))]
+    assert ranks(late, inside, **ALL) == [(LEAVE_OUT, 4.0), (0, pytest.approx(-11 / 4))]
     assert formed(policy(**ALL), late, inside, model=MODEL).batch == [(1, 4)]
     # Its deadline does not make the batch short, and its work is none that others wait for.
     assert ranked(policy(**ALL), late, inside, model=MODEL).limits.time_budget_s == 10.0
@@ -208,15 +209,30 @@ def test_who_is_worth_nothing_is_left_out_while_somebody_is_urgent():
 
 def test_where_nobody_is_urgent_it_goes_last_or_is_left_out_all_the_same():
     late, far = state(4, ttft_slo_s=4, arrival_s=-300.0, tpot_slo_s=1.5), state(4, ttft_slo_s=100, tpot_slo_s=1.5)
-    assert ranks(late, far) == [(2, -296.0), (1, 100.0)]
+    assert ranks(late, far) == [(2, 4.0), (1, 100.0)]
     assert formed(policy(), late, far, model=linear(c_p=0.03125, b_d=1, t_c=0.25)).batch == [(1, 4), (0, 4)]
     # In batches of eta, not until the next deadline in 100 s: so long would wait who comes meanwhile.
     assert ranked(policy(), late, far, model=MODEL).limits.time_budget_s == 0.5
     assert ranked(policy(hopeless="leave-out"), late, far, model=MODEL).limits.time_budget_s == 100.0
-    assert ranks(late, far, hopeless="leave-out") == [(LEAVE_OUT, -296.0), (1, 100.0)]
-    # By themselves they are served by deadline.
+    assert ranks(late, far, hopeless="leave-out") == [(LEAVE_OUT, 4.0), (1, 100.0)]
+
+
+def test_of_those_who_are_worth_nothing_the_shortest_goes_first():
+    """However late: in order of their deadlines all would wait for the longest."""
+    late = {"ttft_slo_s": 4, "tpot_slo_s": 1.5}
+    long, short = state(4, arrival_s=-300.0, **late), state(2, arrival_s=-200.0, **late)
     for hopeless in ("last", "leave-out"):
-        assert ranks(late, late | {"ttft_slo_s": 3}, hopeless=hopeless) == [(2, -296.0), (2, -297.0)]
+        assert ranks(long, short, hopeless=hopeless) == [(2, 4.0), (2, 2.0)]
+    assert first_of(long, short) == 1
+
+
+def test_a_batch_leaves_a_reserve_before_the_next_deadline():
+    """Not of eta, which is less than the interval between deadlines as it is."""
+    running = decode(ttft_slo_s=100, tpot_slo_s=1.5, first_token_s=1.0)  # due in 2.5 s
+    for reserve, budget_s in ((0.0, 2.5), (0.1, 2.25), (0.5, 1.25)):
+        assert ranked(policy(reserve=reserve), running, model=MODEL).limits.time_budget_s == budget_s
+    soon = decode(ttft_slo_s=100, tpot_slo_s=1.5, first_token_s=-0.9)  # in 0.6 s, less than eta and the reserve
+    assert ranked(policy(reserve=0.5), soon, model=MODEL).limits.time_budget_s == 0.5
 
 
 def test_newcomers_take_the_memory_of_those_who_are_worth_nothing_and_of_nobody_else():

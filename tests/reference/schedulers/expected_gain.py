@@ -18,10 +18,16 @@ class ExpectedGain(SlideBatching):
         output_tokens: float = 200.0,
         deadlines: str = "early-first-token",
         hopeless: str = "last",  # leave-out
+        reserve: float = 0.05,
         **options: Any,
     ) -> None:
         super().__init__(gamma=gamma, deadlines=deadlines, **options)
         self.output_tokens, self.leave_out = output_tokens, hopeless == "leave-out"
+        self.reserve = reserve
+
+    def t_budget(self, queue: list[Request], now_s: float) -> float:
+        left_s = min((self.remain(r, now_s) for r in queue), default=0.0)
+        return max((1 - self.reserve) * left_s, self.floor_s)
 
     def exec(self, r: Request) -> float:
         """In one batch, or in chunks of batches of eta if they take less."""
@@ -71,8 +77,10 @@ class ExpectedGain(SlideBatching):
         for r in queue:
             if r.index in hurried:
                 ranks.append((0, -self.gain(r, now_s, pace_s) / max(self.exec(r), 1e-9)))
+            elif r.index in there:
+                ranks.append((1, self.remain(r, now_s)))
             else:
-                ranks.append((1 if r.index in there else others, self.remain(r, now_s)))
+                ranks.append((others, self.exec(r)))
         return ranks
 
     def worthy(self, queue: list[Request], now_s: float) -> list[Request]:
