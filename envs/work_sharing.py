@@ -49,8 +49,8 @@ class Sharing:
         """
         for ring in self._rings:
             turn_round(ring)
-        self._parts, self._parts_back = self._parts_back, self._parts
-        return self._parts
+        self._ways.reverse()
+        return self._ways[0]
 
     def took(self, seconds: float) -> None:
         """What the parts of a step took, added up."""
@@ -63,7 +63,7 @@ class Sharing:
         self.threads = threads
         bounds = np.linspace(0, self._n, -(-threads // 2) + 1).round().astype(int).tolist()
         self._rings = [ring_of(first, end, acting=True) for first, end in itertools.pairwise(bounds)]
-        self._parts, self._parts_back = (
+        self._ways = [
             [Part(ring, downwards) for ring in self._rings for downwards in ways][:threads]
             for ways in ((False, True), (True, False))
-        )
+        ]
