@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import time
 
@@ -11,11 +10,11 @@ import numpy as np
 
 from servegym.envs.episodes import EPISODE
 from servegym.envs.interface import Interface
+from servegym.envs.rings import UPWARDS, ring_of
 from servegym.envs.stepping import Handlers, step_episodes
 from servegym.envs.work_sharing import Part, Sharing, helpers
 from servegym.errors import ActionError, EnvError
 from servegym.simulator.failures import Failure, call
-from servegym.simulator.parking import ParkedRun
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import DECISION, DONE, PAUSED
@@ -70,10 +69,10 @@ class EpisodeBatch:
         # Views of what is read at each step: attributes of a record cost a microsecond each.
         self.status, self.now_s, self.gain = (self.episodes[name] for name in ("status", "now_s", "gain"))
         self.gain_reward, self.shaping_reward = self.episodes["gain_reward"], self.episodes["shaping_reward"]
-        self.ideal_gain, self._acting = self.episodes["ideal_gain"], self.episodes["acting"]
+        self.ideal_gain = self.episodes["ideal_gain"]
+        self._numbers, self._nothing = self.actions.reshape(-1), np.zeros(self.actions.size)
         self.simulations: list[Simulation | None] = [None] * n
         self._handlers = Handlers(interface.observe, interface.act)
-        self._parked_runs = [ParkedRun() for _ in range(n)]
         self._step = step_episodes.entry
         self.sharing = Sharing(n, threads)
 
@@ -89,7 +88,7 @@ class EpisodeBatch:
         arriving = ~(simulation.arrays.outcomes["ready_s"] > scenario.until_s)
         episode.ideal_gain = scenario.gain.ideal(scenario.workload.table)[arriving].sum() or 1.0
         episode.rewarded = episode.potential = 0.0
-        episode.left, episode.acting = 1, 0
+        episode.left = 1
         self._park(i)
         self.episodes["stepping"] = 0
         self._run(i)
@@ -104,11 +103,9 @@ class EpisodeBatch:
         Returns how many stopped elsewhere than at a decision: 0 when none is over. Raises ActionError for an action
         that is not finite; nothing has happened then.
         """
-        if not math.isfinite(self.actions.sum()):  # a quick look; a sum of large numbers need not be finite either
-            for action in self.actions:
-                if not np.isfinite(action).all():
-                    raise ActionError(f"action {action.tolist()}: its numbers should be finite")
-        self._acting[:] = 1
+        if self._numbers.dot(self._nothing) != 0.0:  # 0 times what is not finite is no number
+            wrong = self.actions[~np.isfinite(self.actions).all(axis=1)][0]
+            raise ActionError(f"action {wrong.tolist()}: its numbers should be finite")
         parts = self.sharing.begin()
         others = [helpers(os.getpid()).submit(self._do, part) for part in parts[1:]]
         stopped, took_s = self._do(parts[0])
@@ -156,22 +153,22 @@ class EpisodeBatch:
         stopped = self._go(*part)
         return stopped, time.perf_counter() - begin_s
 
-    def _go(self, counter: np.ndarray, backwards: bool = False) -> int:
-        """Step episodes counter[1] to counter[4] - 1, or a share; returns how many are then at no decision."""
+    def _go(self, ring: np.ndarray, downwards: bool = False) -> int:
+        """Step the episodes of a ring, or a part; returns how many are then at no decision."""
 
         def note(failure: Failure) -> None:
-            simulation = self.simulations[counter[2 + backwards]]
+            simulation = self.simulations[ring[UPWARDS + downwards]]
             assert simulation is not None
             simulation.note_failure(failure)
 
         return call(
-            note, self._step, self._handlers.address, self.episodes, counter, backwards, self.actions,
+            note, self._step, self._handlers.address, self.episodes, ring, downwards, self.actions,
             self.observations, self.masks, self.bases,
         )  # fmt: skip
 
     def _run(self, i: int) -> None:
         self.episodes["stepping"][i] = 1
-        self._go(np.array([0, i, 0, 0, i + 1]))
+        self._go(ring_of(i, i + 1))
         self._see_to_stopped()
 
     def _see_to_stopped(self) -> None:
@@ -194,12 +191,11 @@ class EpisodeBatch:
             stepping = self.episodes["stepping"].copy()
             self.episodes["stepping"] = 0
             self.episodes["stepping"][again] = 1
-            self._go(np.array([0, 0, 0, 0, len(self.episodes)]))
+            self._go(ring_of(0, len(self.episodes)))
             self._see_to_stopped()
             self.episodes["stepping"] = stepping
 
     def _park(self, i: int) -> None:
         simulation = self.simulations[i]
         assert simulation is not None
-        self._parked_runs[i].park(simulation.arrays, simulation.router_state, simulation.functions)
-        self.episodes["address"][i] = self._parked_runs[i].address
+        self.episodes["address"][i] = simulation.parked()

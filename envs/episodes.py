@@ -26,7 +26,6 @@ EPISODE = record(
         ("shaping", "f8"),  # weight of the potential; 0: none
         # What changes from step to step.
         ("stepping", "i8"),  # 1: this episode is to be stepped
-        ("acting", "i8"),  # 1: the action has not been put into effect
         ("left", "i8"),  # decisions until the next that the agent is asked for
         ("status", "i8"),  # of `advance`
         ("filled", "i8"),  # slots with something in them

@@ -6,7 +6,7 @@ import numpy as np
 from numba import types
 
 from servegym.envs.episodes import EPISODE, act_signature, observe_signature
-from servegym.envs.work_counter import take_next
+from servegym.envs.rings import ACTING, NO_MORE, before_first, next_episode
 from servegym.simulator.compilation import Compiled, compiled, kernel
 from servegym.simulator.loops import LOOPS
 from servegym.simulator.parking import parking, restore_run
@@ -53,34 +53,30 @@ def park_handlers(address, advance, observe, act):
         array(types.float64, 2),
     )
 )
-def step_episodes(handlers, episodes, counter, backwards, actions, observations, masks, bases):
-    """Step those of episodes[counter[1]:counter[4]] that are to be stepped; returns how many are then at no decision.
+def step_episodes(handlers, episodes, ring, downwards, actions, observations, masks, bases):
+    """Step those of a ring of episodes that are to be stepped; returns how many are then at no decision.
 
-    counter: (episodes taken, the first, for each direction the episode being stepped, and the end), int64[5], by which
-    two threads share them: one from the first on, the other from the last backwards, until they meet. So neither waits
-    long, and an episode is most often found in its core's cache.
+    ring: of which two threads can have a part each (rings.py): so neither waits long.
     handlers: address of (advance, observe, act). actions: float64[n, numbers]. Written where there is a decision:
     observations: float32[n, size], masks: int8[n, choices], bases: float64[n, numbers], the base policy's actions.
     """
     run_on, observe, act = restore_handlers(handlers)
-    stopped, i, direction, last = 0, counter[1], 1, counter[4]
-    if backwards:
-        i, direction = last - 1, -1
-    while take_next(counter) < last - counter[1]:
-        episode, row = episodes[i], i
-        i += direction
+    stopped, row = 0, before_first(ring, downwards)
+    while True:
+        row = next_episode(ring, row, downwards)
+        if row == NO_MORE:
+            return stopped
+        episode = episodes[row]
         if episode.stepping == 0:
             continue
-        counter[2 + backwards] = row  # whose it is if something fails
-        run, router_state, functions = restore_run(episode.address)
-        if episode.acting == 1:
+        run, _, _ = restore_run(episode.address)
+        if ring[ACTING] == 1:
             if episode.status == DECISION:  # an episode can be without any
                 act(episode, actions[row])
-            episode.acting = 0
             episode.left = episode.every
         status = DECISION
         while status == DECISION:
-            status = run_on(run, router_state, functions, episode.stop_at, episode.until_s)
+            status = run_on(episode.address, episode.stop_at, episode.until_s)
             if status == DECISION:
                 episode.left -= 1
                 if episode.left <= 0 and observe(episode, observations[row], masks[row], bases[row]):
@@ -89,7 +85,6 @@ def step_episodes(handlers, episodes, counter, backwards, actions, observations,
         if status in (DECISION, DONE, PAUSED):
             reckon(run, episode)
         stopped += status != DECISION
-    return stopped
 
 
 @kernel

@@ -94,7 +94,7 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _to_begin_anew(self) -> list[int]:
         """Environments whose episode is over: not to be stepped, but begun anew. Raises ResetNeeded if DISABLED."""
-        if not self._over.any():
+        if not np.count_nonzero(self._over):  # any() takes ten times as long
             return []
         over = np.flatnonzero(self._over).tolist()
         if self.autoreset_mode == AutoresetMode.DISABLED:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from servegym.envs.rings import ring_of, turn_round
+
 # A thread that is woken costs 50 to 150 us of processor time, about as much by the clock, and its part of the episodes
 # is in another core's cache. So it gets no less to do than this.
 WORTH_A_THREAD_S = 100e-6
@@ -17,10 +19,10 @@ SMOOTHING = 0.1  # weight of the last step in what a step takes
 
 
 class Part(NamedTuple):
-    """What one thread does: episodes of counter, which two threads share, from one end of them (see step_episodes)."""
+    """What one thread does: its way round a ring of episodes (rings.py), as far as it comes."""
 
-    counter: np.ndarray
-    backwards: bool
+    ring: np.ndarray
+    downwards: bool
 
 
 @functools.cache
@@ -41,10 +43,14 @@ class Sharing:
         self._use(1)
 
     def begin(self) -> list[Part]:
-        """The parts of a step: the first for the caller's thread, others for `helpers`."""
-        for counter in self._counters:
-            counter[0] = 0
-        return self._parts
+        """The parts of a step: the first for the caller's thread, others for `helpers`.
+
+        Each thread turns round where it came to in the step before: what it did last is still in its core's cache.
+        """
+        for ring in self._rings:
+            turn_round(ring)
+        self._ways.reverse()
+        return self._ways[0]
 
     def took(self, seconds: float) -> None:
         """What the parts of a step took, added up."""
@@ -55,7 +61,9 @@ class Sharing:
 
     def _use(self, threads: int) -> None:
         self.threads = threads
-        # 16 numbers: cache lines of their own.
         bounds = np.linspace(0, self._n, -(-threads // 2) + 1).round().astype(int).tolist()
-        self._counters = [np.array([0, first, 0, 0, last, *[0] * 11]) for first, last in itertools.pairwise(bounds)]
-        self._parts = [Part(counter, backwards) for counter in self._counters for backwards in (False, True)][:threads]
+        self._rings = [ring_of(first, end, acting=True) for first, end in itertools.pairwise(bounds)]
+        self._ways = [
+            [Part(ring, downwards) for ring in self._rings for downwards in ways][:threads]
+            for ways in ((False, True), (True, False))
+        ]

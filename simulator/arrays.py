@@ -250,7 +250,7 @@ def fresh_requests(scenario: Scenario, settings: Settings) -> np.ndarray:
 def fresh_outcomes(scenario: Scenario, predictions: Predictions | None) -> np.ndarray:
     table = scenario.workload.table
     cells = cells_of(scenario.deployment.pools, scenario.workload)
-    outcomes = np.zeros(len(table), layout.OUTCOME)
+    outcomes = zeros(len(table), layout.OUTCOME)
     outcomes["output_tokens"] = table["output_tokens"]
     outcomes["table"] = np.cumsum(cells) - cells
     outcomes["ready_s"] = table["arrival_s"] if predictions is None else predictions.ready_s

@@ -21,6 +21,7 @@ from servegym.simulator.incidents import apply_incident, close, count_service, m
 from servegym.simulator.iterations import end_batch, leave, start_engine
 from servegym.simulator.kv_events import events_fit
 from servegym.simulator.lockstep import end_together, make_group_due
+from servegym.simulator.parking import restore_run
 from servegym.simulator.prefixes import borrow
 from servegym.simulator.routing import (
     catch_up,
@@ -78,12 +79,13 @@ from servegym.simulator.types import (
 
 
 @compiled(advance_signature)
-def advance(run, router_state, functions, stop_at, until_s):
+def advance(address, stop_at, until_s):
     """Run on until there is nothing left to do or a reason to return to the caller (statuses.py).
 
-    stop_at: where to stop for decisions. At a route the caller may change router_state.route[0], at a check
-    router_state.moves.
+    address: of a parked run (parking.py): who steps it does not hand sixty arrays over each time. stop_at: where to
+    stop for decisions. At a route the caller may change router_state.route[0], at a check router_state.moves.
     """
+    run, router_state, functions = restore_run(address)
     status = run.status[0]
     alone, transfers = run.engines.shape[0] == 1, run.engines.shape[0]
     while True:

@@ -1,8 +1,7 @@
 """Values of kernels kept in memory under an address.
 
 A run is some sixty arrays. To hand them from Python to a kernel takes tens of microseconds a call, an iteration about
-one. So a run that is stepped often is parked once, and kernels take it up by its address. Whoever parks a value keeps
-the arrays alive.
+one. So a run is parked once, and kernels take it up by its address. Whoever parks a value keeps the arrays alive.
 """
 
 from __future__ import annotations
@@ -113,10 +112,14 @@ class ParkedRun(Room):
 
     def __init__(self) -> None:
         super().__init__(parked_bytes.entry()[0])
+        self._parked: tuple[Any, Any, Any] = (None, None, None)
 
     def park(self, arrays: SimulationState, router_state: RouterState, functions: Functions) -> None:
-        """Put a run here. It is there until another is put here or this memory is gone."""
-        self._parked = (arrays, router_state, functions)  # keeps them alive
+        """Put a run here, unless it is what is here. It is there until another is put here or this memory is gone."""
+        run = (arrays, router_state, functions)
+        if all(one is other for one, other in zip(run, self._parked, strict=True)):
+            return
+        self._parked = run  # keeps them alive
         park.entry(self.address, arrays, router_state, parked_functions(functions).address)
 
 

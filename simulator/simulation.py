@@ -15,6 +15,7 @@ from servegym.simulator.diagnosis import Stopped, error_of, policy_functions
 from servegym.simulator.failures import Failure, call
 from servegym.simulator.fields import copied, longer
 from servegym.simulator.loops import loop_of
+from servegym.simulator.parking import ParkedRun
 from servegym.simulator.policies import Policy
 from servegym.simulator.results import Result
 from servegym.simulator.scenario import Scenario
@@ -59,6 +60,7 @@ class Simulation:
             ensure_compiled(who, function)
         self.functions = functions_of(scenario, self.settings)
         self.start: tuple[SimulationState, RouterState] | None = None  # kept once somebody goes back to it
+        self._parked_run: ParkedRun | None = None  # none before it runs
         self._begin(self._fresh())
         self.loop = loop_of(self.arrays, self.router_state)
 
@@ -83,7 +85,7 @@ class Simulation:
         """Another simulation at the same point of the same scenario; each goes on without the other."""
         other = copy.copy(self)
         other.arrays, other.router_state = copied(self.arrays), copied(self.router_state)
-        other.failures = list(self.failures)
+        other.failures, other._parked_run = list(self.failures), None
         return other
 
     def note_failure(self, failure: Failure) -> None:
@@ -113,17 +115,10 @@ class Simulation:
 
     def _advance(self, stop_at: int) -> int:
         run_on = self.loop.entry  # read from the cache, or compiled, before the clock starts
+        self.parked()
         begin = time.perf_counter()
         while True:
-            reason = call(
-                self.note_failure,
-                run_on,
-                self.arrays,
-                self.router_state,
-                self.functions,
-                stop_at,
-                self.scenario.until_s,
-            )
+            reason = call(self.note_failure, run_on, self.parked(), stop_at, self.scenario.until_s)
             if self.failures:
                 raise self._error(reason)
             if reason in (DONE, DECISION, PAUSED):
@@ -131,6 +126,13 @@ class Simulation:
                 self.ended = reason != DECISION
                 return int(reason)
             self.make_room(reason)
+
+    def parked(self) -> int:
+        """The address under which kernels find the run as it stands (parking.py)."""
+        if self._parked_run is None:
+            self._parked_run = ParkedRun()
+        self._parked_run.park(self.arrays, self.router_state, self.functions)
+        return self._parked_run.address
 
     def make_room(self, reason: int) -> None:
         """Make the array longer that was too short (`arrays` and `router_state` are new tuples then), so that `advance`

@@ -123,5 +123,5 @@ class RouterState(NamedTuple):
 
 SIMULATION_STATE, ROUTER_STATE = numba_type(SimulationState), numba_type(RouterState)
 FUNCTIONS = numba_type(Functions)
-advance_signature = types.int64(SIMULATION_STATE, ROUTER_STATE, FUNCTIONS, types.int64, types.float64)
-# (run, router_state, functions, stop_at, until_s) -> why it returned (statuses.py)
+advance_signature = types.int64(types.int64, types.int64, types.float64)
+# (address of a parked run (parking.py), stop_at, until_s) -> why it returned (statuses.py)

@@ -1,7 +1,10 @@
 """A step is shared by as many threads as have enough to do, and each episode is one thread's."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from servegym.envs.rings import END, FIRST, NO_MORE, before_first, next_episode
 from servegym.envs.work_sharing import WORTH_A_THREAD_S, Sharing
 
 pytestmark = pytest.mark.nojit
@@ -28,10 +31,11 @@ def test_parts_cover_all_episodes(threads: int) -> None:
     sharing = Sharing(7, threads)
     for _ in range(200):
         sharing.took(1.0)
-    counters = {id(part.counter): part.counter for part in sharing.begin()}
-    covered = [episode for counter in counters.values() for episode in range(counter[1], counter[4])]
+    rings = {id(part.ring): part.ring for part in sharing.begin()}
+    covered = [episode for ring in rings.values() for episode in range(ring[FIRST], ring[END])]
     assert sorted(covered) == list(range(7))
-    assert sum(not part.backwards for part in sharing.begin()) == len(counters)
+    ways = {(id(part.ring), part.downwards) for part in sharing.begin()}
+    assert len(ways) == threads  # no two go the same way round a ring
 
 
 def test_no_more_threads_than_episodes() -> None:
@@ -39,3 +43,34 @@ def test_no_more_threads_than_episodes() -> None:
     for _ in range(200):
         sharing.took(1.0)
     assert sharing.threads == 1
+
+
+@given(st.integers(1, 9), st.lists(st.lists(st.integers(0, 1), max_size=12), min_size=1, max_size=6))
+def test_each_episode_is_taken_once_and_threads_turn_round(n: int, turns_of_steps: list[list[int]]) -> None:
+    sharing = Sharing(n, 2)
+    sharing._use(min(2, n))
+    did: list[list[int]] = [[] for _ in range(sharing.threads)]
+    for turns in turns_of_steps:
+        parts, before = sharing.begin(), did
+        at, did = [before_first(*part) for part in parts], [[] for _ in parts]
+        left = set(range(len(parts)))
+        for turn in turns:
+            if turn in left:
+                take(parts, at, did, turn, left)
+        for thread in range(len(parts)):  # whoever is left takes the rest
+            while thread in left:
+                take(parts, at, did, thread, left)
+        assert sorted(episode for one in did for episode in one) == list(range(n))
+        for now, last in zip(did, before, strict=True):
+            common = min(len(now), len(last))
+            assert now[:common] == last[::-1][:common]
+
+
+def take(parts: list, at: list[int], did: list[list[int]], thread: int, left: set[int]) -> None:
+    """One thread takes an episode, if there is one left."""
+    episode = next_episode(parts[thread].ring, at[thread], parts[thread].downwards)
+    if episode == NO_MORE:
+        left.discard(thread)
+        return
+    at[thread] = episode
+    did[thread].append(episode)
