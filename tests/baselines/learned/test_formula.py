@@ -122,7 +122,7 @@ def test_what_is_seen_of_a_request():
 
 @pytest.mark.nojit
 def test_urgent_requests_go_by_the_formula_and_the_others_as_the_base_has_them():
-    base = scheduler("expected-gain").with_settings(gamma=1.0, eta=0.5, output_tokens=10.0)
+    base = scheduler("expected-gain").with_settings(gamma=1.0, eta=0.5, output_tokens=10.0, reserve=0.0)
     queue = (
         state(1, ttft_slo_s=4, tpot_slo_s=1.5),
         state(2, ttft_slo_s=4.2, tpot_slo_s=1.5),
