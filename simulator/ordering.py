@@ -15,7 +15,6 @@ import numpy as np
 
 from servegym.simulator.compilation import kernel
 from servegym.simulator.features import HAS_AHEAD
-from servegym.simulator.refusals import are_numbers
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.types import LEAVE_OUT
 
@@ -48,43 +47,27 @@ def gives_up_before(ranks, a, b):
 
 @kernel
 def whole_queue(order, ranks, length):
-    """The positions not left out, if they rank in the order of the queue or fit the first window, sorted.
+    """The positions not left out, if they rank in the order of the queue or are as few as the first window, sorted.
 
     Returns their number; OUT_OF_ORDER, if they do not; NOT_NUMBERS, if a key is none.
     """
-    n, first, tier, key = 0, 0, np.int64(0), 0.0
-    in_order = True
+    n, tier, key, numbers, in_order = 0, np.int64(0), 0.0, True, True
     for position in range(length):
         rank = ranks[position]
         if rank.tier >= LEAVE_OUT:
             continue
-        if n == 0:
-            first = position
-        elif rank.tier == tier:
-            in_order = rank.key >= key  # not so where one is no number
-        elif rank.tier < tier:
-            in_order = False
-        elif rank.key != rank.key:
-            return NOT_NUMBERS
-        if not in_order:
-            break
+        if n > 0 and in_order:
+            in_order = rank.tier > tier or (rank.tier == tier and rank.key >= key)  # not so where one is no number
+        if not in_order and n >= FIRST_WINDOW:
+            return OUT_OF_ORDER
+        numbers = numbers and rank.key == rank.key
         tier, key = rank.tier, rank.key
         order[n] = position
         n += 1
-    if not in_order and length > FIRST_WINDOW:
-        return OUT_OF_ORDER
-    if not in_order and not are_numbers(ranks, length):
+    if not numbers:
         return NOT_NUMBERS
-    if in_order and n > 0 and ranks[first].key != ranks[first].key:
-        return NOT_NUMBERS
-    if in_order:
-        return n
-    n = 0
-    for position in range(length):
-        if ranks[position].tier < LEAVE_OUT:
-            order[n] = position
-            n += 1
-    sort(order, ranks, n)
+    if not in_order:
+        sort(order, ranks, n)
     return n
 
 
@@ -106,6 +89,25 @@ def sort(order, ranks, n):
                 order[j] = order[j - gap]
                 j -= gap
             order[j] = position
+
+
+@kernel
+def bring_forward(order, ranks, n, size):
+    """Bring some `size` of order[:n] that rank first to its start, in rank order; returns how many."""
+    kept = n
+    if n > 2 * max(size, SAMPLE):
+        for i in range(SAMPLE):
+            of_sample = i * (n // SAMPLE)
+            order[i], order[of_sample] = order[of_sample], order[i]
+        sort(order, ranks, SAMPLE)
+        bound, kept = order[size * SAMPLE // n + 1], 0
+        for i in range(n):
+            position = order[i]
+            if not ranks_before(ranks, bound, position):
+                order[i], order[kept] = order[kept], position
+                kept += 1
+    sort(order, ranks, kept)
+    return kept
 
 
 @kernel
@@ -170,8 +172,10 @@ def next_window(orders, ranks, engine, last, requests, outcomes, queue, packing)
     turns = min(visits.turns, length)
     for turn in range(turns):
         slots[turn] = -1
-    apart = 0
+    apart, admitting = 0, packing.admitting == 1
     for position in range(length):
+        if not admitting and requests[queue[position]].blocks == 0:  # of those with memory there are few
+            continue
         rank = ranks[position]
         if rank.tier > tier or (rank.tier == tier and rank.key > key):
             continue

@@ -9,6 +9,7 @@ from servegym.simulator import types as layout
 from servegym.simulator.ordering import (
     FIRST_WINDOW,
     NOT_NUMBERS,
+    bring_forward,
     first_ranked,
     gives_up_before,
     in_turn,
@@ -55,13 +56,27 @@ def test_sort(ranks):
     assert order.tolist() == sorted(range(len(ranks)), key=lambda place: (ranks[place].tier, ranks[place].key, place))
 
 
+@given(ranks=plans(600), size=st.integers(1, 100))
+def test_bring_forward(ranks, size):
+    order = np.random.default_rng(len(ranks)).permutation(len(ranks)).astype("i8")
+    n = bring_forward(order, ranks, len(ranks), size)
+    expected = sorted(range(len(ranks)), key=lambda place: (ranks[place].tier, ranks[place].key, place))
+    assert n >= 1 and order[:n].tolist() == expected[:n] and sorted(order.tolist()) == sorted(expected)
+
+
+def test_of_a_long_queue_some_are_brought_forward():
+    ranks = np.zeros(4000, layout.RANK)
+    ranks["key"] = np.random.default_rng(1).permutation(4000)
+    assert FIRST_WINDOW <= bring_forward(np.arange(4000), ranks, 4000, FIRST_WINDOW) <= 4 * FIRST_WINDOW
+
+
 @given(ranks=plans())
 def test_the_whole_queue_is_one_window_where_it_is_short_or_in_order(ranks):
     order = np.full(len(ranks), -7, "i4")
     n = whole_queue(order, ranks, len(ranks))
     expected = ranking(ranks)
     if n == -1:
-        assert len(ranks) > FIRST_WINDOW and expected != sorted(expected)
+        assert len(expected) > FIRST_WINDOW and expected != sorted(expected)
     else:
         assert order[:n].tolist() == expected
 
