@@ -15,6 +15,7 @@ import numpy as np
 
 from servegym.simulator.compilation import kernel
 from servegym.simulator.features import HAS_AHEAD
+from servegym.simulator.refusals import are_numbers
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.types import LEAVE_OUT
 
@@ -47,27 +48,43 @@ def gives_up_before(ranks, a, b):
 
 @kernel
 def whole_queue(order, ranks, length):
-    """The positions not left out, if they rank in the order of the queue or are as few as the first window, sorted.
+    """The positions not left out, if they rank in the order of the queue or fit the first window, sorted.
 
     Returns their number; OUT_OF_ORDER, if they do not; NOT_NUMBERS, if a key is none.
     """
-    n, tier, key, numbers, in_order = 0, np.int64(0), 0.0, True, True
+    n, first, tier, key = 0, 0, np.int64(0), 0.0
+    in_order = True
     for position in range(length):
         rank = ranks[position]
         if rank.tier >= LEAVE_OUT:
             continue
-        if n > 0 and in_order:
-            in_order = rank.tier > tier or (rank.tier == tier and rank.key >= key)  # not so where one is no number
-        if not in_order and n >= FIRST_WINDOW:
-            return OUT_OF_ORDER
-        numbers = numbers and rank.key == rank.key
+        if n == 0:
+            first = position
+        elif rank.tier == tier:
+            in_order = rank.key >= key  # not so where one is no number
+        elif rank.tier < tier:
+            in_order = False
+        elif rank.key != rank.key:
+            return NOT_NUMBERS
+        if not in_order:
+            break
         tier, key = rank.tier, rank.key
         order[n] = position
         n += 1
-    if not numbers:
+    if not in_order and length > FIRST_WINDOW:
+        return OUT_OF_ORDER
+    if not in_order and not are_numbers(ranks, length):
         return NOT_NUMBERS
-    if not in_order:
-        sort(order, ranks, n)
+    if in_order and n > 0 and ranks[first].key != ranks[first].key:
+        return NOT_NUMBERS
+    if in_order:
+        return n
+    n = 0
+    for position in range(length):
+        if ranks[position].tier < LEAVE_OUT:
+            order[n] = position
+            n += 1
+    sort(order, ranks, n)
     return n
 
 
