@@ -131,10 +131,7 @@ def write_gains(context, ranks, gains, constant_s, pace_s, p):
     clear(sums)
     for position in range(context.queue.shape[0]):
         request, rank = context.requests[context.queue[position]], ranks[position]
-        left = left_of(request)
-        # One branch, hardly ever taken: whether a prompt is longer than a chunk nobody could guess.
-        less = (chunks.first_s == 0.0) | (left * chunks.least_s_per_token - constant_s < rank.exec_s)
-        if (left > chunks.fits) & less:
+        if left_of(request) > chunks.fits:
             chunks = cut(request, rank, chunks, constant_s, p.eta, estimator)
         if groups.shape[0] > 1:  # else it is known, and the record's second line of memory is not read
             tokens = mean_length(groups[request.application], p.output_tokens)
