@@ -109,6 +109,25 @@ def sort(order, ranks, n):
 
 
 @kernel
+def bring_forward(order, ranks, n, size):
+    """Bring some `size` of order[:n] that rank first to its start, in rank order; returns how many."""
+    kept = n
+    if n > 2 * max(size, SAMPLE):
+        for i in range(SAMPLE):
+            of_sample = i * (n // SAMPLE)
+            order[i], order[of_sample] = order[of_sample], order[i]
+        sort(order, ranks, SAMPLE)
+        bound, kept = order[size * SAMPLE // n + 1], 0
+        for i in range(n):
+            position = order[i]
+            if not ranks_before(ranks, bound, position):
+                order[i], order[kept] = order[kept], position
+                kept += 1
+    sort(order, ranks, kept)
+    return kept
+
+
+@kernel
 def can_get_something(request, packing):
     """False where the batch has closed: to requests without memory, or to a phase for which no time is left."""
     if packing.admitting == 0 and request.blocks == 0:
@@ -170,8 +189,10 @@ def next_window(orders, ranks, engine, last, requests, outcomes, queue, packing)
     turns = min(visits.turns, length)
     for turn in range(turns):
         slots[turn] = -1
-    apart = 0
+    apart, admitting = 0, packing.admitting == 1
     for position in range(length):
+        if not admitting and requests[queue[position]].blocks == 0:  # of those with memory there are few
+            continue
         rank = ranks[position]
         if rank.tier > tier or (rank.tier == tier and rank.key > key):
             continue

@@ -24,7 +24,7 @@ from servegym.simulator.prefix_caching import consider, look_away
 from servegym.simulator.refusals import are_legal_limits
 from servegym.simulator.requests import cached_of, is_decoding, left_of
 from servegym.simulator.speculation import counted_tokens, decode_chunk
-from servegym.simulator.tasks import blocks_in_tasks, see_tasks
+from servegym.simulator.tasks import blocks_in_tasks, see_left_out, see_tasks
 from servegym.simulator.timeline import events_left
 from servegym.simulator.types import (
     EVICT_FOR_ALL,
@@ -327,6 +327,8 @@ def run_first(run, decider, e, now_s):
     False: it cannot, with all the memory of all requests in the queue; some is held for KV that is on its way.
     """
     engine, limits, packing, sums = run.engines[e], run.limits[0], run.packing[0], run.sums[0]
+    if HAS_TASKS and engine.suspended > 0:
+        see_left_out(run, e)
     position = first_ranked(run.ranks, engine.queue_length)
     r = run.queues[e][position]
     request = run.requests[r]

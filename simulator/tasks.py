@@ -15,6 +15,7 @@ from servegym.simulator.types import (
     EVENT_BATCH_END,
     EVENT_SUSPENSION,
     IN_TASK,
+    LEAVE_OUT,
     NOT_PREEMPTIBLE,
     RESUMED,
     SUSPENDED,
@@ -64,11 +65,15 @@ def resume(run, router_state, e, slot):
     """The suspended task takes up the engine's batch again; returns what it has run before."""
     engine, queue, entries = run.engines[e], run.queues[e], run.entries[e]
     task = run.state.tasks[e, slot]
-    for position in range(engine.queue_length):
+    found = 0
+    for position in range(engine.queue_length - 1, -1, -1):
+        if found == task.length:
+            break
         r = queue[position]
         if run.requests[r].task == slot:
             entry = entries[run.outcomes[r].task_position]
             entry.request, entry.tokens = r, run.outcomes[r].task_tokens
+            found += 1
     engine.batch_length = task.length
     engine.running_task = slot
     engine.suspended -= 1
@@ -222,20 +227,40 @@ def close_all(run, e):
 def see_tasks(run, e):
     """Whether the first-ranked request is in a suspended task; if not, keep members of tasks out of the batch.
 
-    packing.resumed_task is the task of the first-ranked request among members.
+    packing.resumed_task is the task of the first-ranked request among members; -1 where the policy has left out all of
+    them (`see_left_out`).
     """
     length, ranks, queue, requests = run.engines[e].queue_length, run.ranks, run.queues[e], run.requests
-    member = -1
-    for position in range(length):
-        if requests[queue[position]].task >= 0 and (member < 0 or ranks_before(ranks, position, member)):
-            member = position
-    run.packing[0].resumed_task = requests[queue[member]].task
-    if first_ranked(ranks, length) == member:
+    packing, members, found, first = run.packing[0], run.order[0], 0, -1
+    packing.resumed_task = requests[queue[first_ranked(ranks, length)]].task
+    if packing.resumed_task >= 0:
         return True
+    for position in range(length):
+        if ranks[position].tier < LEAVE_OUT and requests[queue[position]].task >= 0:
+            members[found] = position
+            found += 1
+            if first < 0 or ranks_before(ranks, position, first):
+                first = position
+    if first >= 0:
+        packing.resumed_task = requests[queue[first]].task
+    for position in members[:found]:
+        ranks[position].tier = IN_TASK
+    return False
+
+
+@kernel
+def see_left_out(run, e):
+    """`see_tasks` of members that the policy has left out. (Most are, in most batches, and nobody asks for them.)"""
+    length, ranks, queue, requests = run.engines[e].queue_length, run.ranks, run.queues[e], run.requests
+    packing, first = run.packing[0], -1
+    for position in range(length):
+        if requests[queue[position]].task >= 0 and (first < 0 or ranks_before(ranks, position, first)):
+            first = position
+    if packing.resumed_task < 0:
+        packing.resumed_task = requests[queue[first]].task
     for position in range(length):
         if requests[queue[position]].task >= 0:
             ranks[position].tier = IN_TASK
-    return False
 
 
 @kernel

@@ -7,8 +7,8 @@ import numpy as np
 
 from servegym.baselines.remaining_time import prefill_s
 from servegym.simulator import batches
-from servegym.simulator.compilation import kernel
-from servegym.simulator.ordering import first_ranked, sort
+from servegym.simulator.compilation import inlined_kernel, kernel
+from servegym.simulator.ordering import FIRST_WINDOW, bring_forward, first_ranked
 from servegym.simulator.policies import Parameter, Parameters, Policy, Scratch, StateFields, register
 from servegym.simulator.requests import cached_of, is_decoding, left_of, next_deadline_s
 from servegym.simulator.signatures import scheduler
@@ -78,114 +78,187 @@ def has_room(request, engine, limits):
     return request.prompt_tokens + request.emitted_tokens <= free_blocks * engine.block_tokens
 
 
+@inlined_kernel
+def rank_prefill(rank, request, context, limits, p):
+    """The rank of what does not decode: by its task's deadline, or by its own and whether it finds room."""
+    now_s, engine = context.now_s, context.engine
+    if request.task >= 0:
+        task = context.state.tasks[request.task]
+        left_s = task_left_s(task, request.task == engine.running_task, engine, now_s)
+        rank_by_deadline(rank, next_deadline_s(context.requests[task.leader]), left_s, now_s, p)
+        return
+    deadline_s, left_s = next_deadline_s(request), 0.0
+    if p.priority == S_EDF and now_s < deadline_s:  # else it is late whatever is left
+        left_s = prefill_s(left_of(request), cached_of(request), context.estimator)
+    rank_by_deadline(rank, deadline_s, left_s, now_s, p)
+    rank.tier += NO_ROOM * (not has_room(request, engine, limits))  # no branch: nobody could guess it
+
+
 @kernel
-def let_decodes_run(context, ranks, limits, decodes):
-    """Put the decodes first when their turn has come, else say how long a prefill may keep them waiting.
+def rank_everybody(context, ranks, limits, p):
+    """Alg. 2, lines 7-11: what waits, what is suspended and what runs, in one order."""
+    for position in range(context.queue.shape[0]):
+        rank, request = ranks[position], context.requests[context.queue[position]]
+        if request.task < 0 and is_decoding(request):
+            rank.tier, rank.key = DECODES, request.arrival_s
+        else:
+            rank_prefill(rank, request, context, limits, p)
+
+
+@kernel
+def find_decodes(context, ranks, order):
+    """Leave everybody out. Returns how many decodes there are, which begin `order`, and how many who wait with memory
+    or with tokens out, which end it."""
+    n, decodes, others = context.queue.shape[0], 0, 0
+    for position in range(n):
+        rank, request = ranks[position], context.requests[context.queue[position]]
+        rank.tier, rank.key = LEAVE_OUT, request.arrival_s
+        if request.task < 0 and (request.blocks > 0 or request.emitted_tokens > 0):
+            if is_decoding(request):
+                order[decodes] = position
+                decodes += 1
+            else:
+                others += 1
+                order[n - others] = position
+    return decodes, others
+
+
+@kernel
+def is_their_turn(context, limits, decodes, p):
+    """Whether the turn of the decodes at these positions has come, and their estimate, s. Else limits say how long a
+    prefill may keep them waiting.
 
     Eq. of the page: a slice and a decode iteration take `tbt_share` of the smallest TPOT SLO together.
-    decodes: their positions.
     """
-    p, now_s, estimator, queue = P.read(context), context.now_s, context.estimator, context.queue
-    memory = context.state.engines[context.engine.index]
-    sums, tpot_s = estimator.scratch[1], np.inf
+    now_s, estimator = context.now_s, context.estimator
+    memory, sums, tpot_s = context.state.engines[context.engine.index], estimator.scratch[1], np.inf
+    if decodes.shape[0] == 0:
+        return False, 0.0
     batches.clear(sums)
     for position in decodes:
-        request = context.requests[queue[position]]
+        request = context.requests[context.queue[position]]
         batches.add(sums, 1, cached_of(request), True)
         tpot_s = min(tpot_s, request.tpot_slo_s)
     decode_s = estimator.batch_s(sums, estimator.coefficients)
     next_s = memory[ENDED] + max(p.least_slice_s, p.tbt_share * tpot_s - decode_s)
     if memory[ENDED] == 0.0 or memory[STARTED] == now_s or now_s >= next_s:
-        for position in decodes:
-            ranks[position].tier = DUE
-    else:
-        limits.slice_s = max(p.least_slice_s, next_s - now_s)
-    if context.engine.running_task < 0 and ranks[first_ranked(ranks, queue.shape[0])].tier in (DUE, DECODES):
-        memory[STARTED], memory[ENDED] = now_s, now_s + decode_s
+        return True, decode_s
+    limits.slice_s = max(p.least_slice_s, next_s - now_s)
+    return False, decode_s
+
+
+@kernel
+def note_decodes(context, decode_s):
+    """Who ranks first is a decode: an idle engine runs them now."""
+    if context.engine.running_task < 0:
+        memory = context.state.engines[context.engine.index]
+        memory[STARTED], memory[ENDED] = context.now_s, context.now_s + decode_s
 
 
 @kernel
 def choose_batch(first, context, ranks, limits):
     """Alg. 1: leave in those that run with the request at `first`, leave out the others that wait."""
     p, order, estimator = P.read(context), SCRATCH.read(context).order, context.estimator
-    requests, queue, engine = context.requests, context.queue, context.engine
-    budget, longest = p.batch_token_budget, p.longest_batched_tokens
-    head, candidates = requests[queue[first]], 0
+    requests, queue, budget = context.requests, context.queue, p.batch_token_budget
+    head, waiting, window = requests[queue[first]], 0, FIRST_WINDOW
     tokens, cached = left_of(head), cached_of(head)
     remain_s = next_deadline_s(head) - context.now_s - p.margin * head.ttft_slo_s
-    more = tokens <= longest and tokens + 1 < budget and prefill_s(tokens, cached, estimator) < remain_s
-    too_long = longest + 1 if p.misfit == STOP else min(longest + 1, budget - tokens)  # whatever comes before it
+    more = tokens <= p.longest_batched_tokens and tokens + 1 < budget
+    more = more and prefill_s(tokens, cached, estimator) < remain_s
     for position in range(queue.shape[0]):
         request = requests[queue[position]]
         if position != first and request.task < 0 and not is_decoding(request):
-            if more and left_of(request) < too_long and has_room(request, engine, limits):
-                order[candidates] = position
+            order[waiting] = position
+            waiting += 1
+    while waiting > 0:
+        # Who is too long by now, whatever comes before it, need not be sorted.
+        longest = p.longest_batched_tokens
+        if p.misfit != STOP:
+            longest = min(longest, budget - tokens - 1)
+        candidates = 0
+        for i in range(waiting):
+            request = requests[queue[order[i]]]
+            if more and left_of(request) <= longest and has_room(request, context.engine, limits):
+                order[candidates] = order[i]
                 candidates += 1
             else:
-                ranks[position].tier = LEAVE_OUT
-    sort(order, ranks, candidates)
-    for i in range(candidates):
-        rank, request = ranks[order[i]], requests[queue[order[i]]]
-        if more:
-            summed, summed_cached = tokens + left_of(request), cached + cached_of(request)
-            if summed < budget and prefill_s(summed, summed_cached, estimator) < remain_s:
-                tokens, cached = summed, summed_cached
-                continue
-            more = p.misfit != STOP
-        rank.tier = LEAVE_OUT
+                ranks[order[i]].tier = LEAVE_OUT
+        sorted_ones = bring_forward(order, ranks, candidates, window)
+        for i in range(sorted_ones):
+            request = requests[queue[order[i]]]
+            if more:
+                summed, summed_cached = tokens + left_of(request), cached + cached_of(request)
+                if summed < budget and prefill_s(summed, summed_cached, estimator) < remain_s:
+                    tokens, cached = summed, summed_cached
+                    continue
+                more = p.misfit != STOP
+            ranks[order[i]].tier = LEAVE_OUT
+        order, waiting, window = order[sorted_ones:], candidates - sorted_ones, 2 * window
 
 
-@scheduler
-def rank_all(context, ranks, limits):
-    """Alg. 2, lines 7-11: what waits, what is suspended and what runs, in one order."""
-    p, now_s, engine, estimator = P.read(context), context.now_s, context.engine, context.estimator
-    requests, queue = context.requests, context.queue
+@kernel
+def set_limits(limits, p):
     limits.preemptible = p.boundary
     limits.phase = PHASE_FIRST_DECIDES
     if p.chunk_tokens > 0:
         limits.chunk_tokens = p.chunk_tokens
     else:
         limits.whole_prompts = 1
-    order, decodes = SCRATCH.read(context).order, 0
-    for position in range(queue.shape[0]):
-        rank, request = ranks[position], requests[queue[position]]
-        if request.task >= 0:
-            task = context.state.tasks[request.task]
-            deadline_s = next_deadline_s(requests[task.leader])
-            left_s = task_left_s(task, request.task == engine.running_task, engine, now_s)
-            rank_by_deadline(rank, deadline_s, left_s, now_s, p)
-        elif is_decoding(request):
-            rank.tier = DECODES
-            rank.key = request.arrival_s
-            order[decodes] = position
-            decodes += 1
-        else:
-            deadline_s, left_s = next_deadline_s(request), 0.0
-            if p.priority == S_EDF and now_s < deadline_s:  # else it is late whatever is left
-                left_s = prefill_s(left_of(request), cached_of(request), estimator)
-            rank_by_deadline(rank, deadline_s, left_s, now_s, p)
-            if not has_room(request, engine, limits):
-                rank.tier += NO_ROOM
-    if decodes > 0:
-        let_decodes_run(context, ranks, limits, order[:decodes])
 
 
-@scheduler
-def leave_out_others(context, ranks, limits):
-    """Lines 12-15, whoever has ranked. Asked while a task runs, all that counts is who is first."""
-    engine, first = context.engine, first_ranked(ranks, context.queue.shape[0])
-    request = context.requests[context.queue[first]]
+@kernel
+def leave_out_behind(first, context, ranks, limits):
+    """Alg. 2, lines 12-15. Asked while a task runs, all that counts is who is first."""
+    engine, request = context.engine, context.requests[context.queue[first]]
     if engine.running_task < 0 and request.task < 0 and not is_decoding(request) and has_room(request, engine, limits):
         choose_batch(first, context, ranks, limits)
 
 
-rank_first, leave_out_then = kernel(rank_all.py_func), kernel(leave_out_others.py_func)
+@scheduler
+def rank_all(context, ranks, limits):
+    """The order of all, whatever of it is needed."""
+    p, order = P.read(context), SCRATCH.read(context).order
+    set_limits(limits, p)
+    decodes, _ = find_decodes(context, ranks, order)
+    due, decode_s = is_their_turn(context, limits, order[:decodes], p)
+    rank_everybody(context, ranks, limits, p)
+    if due:
+        for position in order[:decodes]:
+            ranks[position].tier = DUE
+    if due or ranks[first_ranked(ranks, context.queue.shape[0])].tier == DECODES:
+        note_decodes(context, decode_s)
+
+
+@scheduler
+def leave_out_others(context, ranks, limits):
+    """What is not in the batch, whoever has ranked."""
+    leave_out_behind(first_ranked(ranks, context.queue.shape[0]), context, ranks, limits)
 
 
 @scheduler
 def flow_prefill(context, ranks, limits):
-    rank_first(context, ranks, limits)
-    leave_out_then(context, ranks, limits)
+    """Both in one. Where the decodes' turn has come and the first has memory, a batch of decodes runs, or gives memory
+    up: nobody in a task and no newcomer gets or loses anything. So their rank does not matter, and they are left out.
+    """
+    p, order, n = P.read(context), SCRATCH.read(context).order, context.queue.shape[0]
+    set_limits(limits, p)
+    decodes, others = find_decodes(context, ranks, order)
+    due, decode_s = is_their_turn(context, limits, order[:decodes], p)
+    alone = due and context.requests[context.queue[order[0]]].blocks > 0
+    if alone:
+        for position in order[n - others : n]:
+            rank_prefill(ranks[position], context.requests[context.queue[position]], context, limits, p)
+    else:
+        rank_everybody(context, ranks, limits, p)
+    if due:
+        for position in order[:decodes]:
+            ranks[position].tier = DUE
+        note_decodes(context, decode_s)
+        return
+    first = first_ranked(ranks, n)
+    if ranks[first].tier == DECODES:
+        note_decodes(context, decode_s)
+    leave_out_behind(first, context, ranks, limits)
 
 
 register(

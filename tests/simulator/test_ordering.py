@@ -9,6 +9,7 @@ from servegym.simulator import types as layout
 from servegym.simulator.ordering import (
     FIRST_WINDOW,
     NOT_NUMBERS,
+    bring_forward,
     first_ranked,
     gives_up_before,
     in_turn,
@@ -53,6 +54,20 @@ def test_sort(ranks):
     order = np.random.default_rng(len(ranks)).permutation(len(ranks)).astype("i4")
     sort(order, ranks, len(ranks))
     assert order.tolist() == sorted(range(len(ranks)), key=lambda place: (ranks[place].tier, ranks[place].key, place))
+
+
+@given(ranks=plans(600), size=st.integers(1, 100))
+def test_bring_forward(ranks, size):
+    order = np.random.default_rng(len(ranks)).permutation(len(ranks)).astype("i8")
+    n = bring_forward(order, ranks, len(ranks), size)
+    expected = sorted(range(len(ranks)), key=lambda place: (ranks[place].tier, ranks[place].key, place))
+    assert n >= 1 and order[:n].tolist() == expected[:n] and sorted(order.tolist()) == sorted(expected)
+
+
+def test_of_a_long_queue_some_are_brought_forward():
+    ranks = np.zeros(4000, layout.RANK)
+    ranks["key"] = np.random.default_rng(1).permutation(4000)
+    assert FIRST_WINDOW <= bring_forward(np.arange(4000), ranks, 4000, FIRST_WINDOW) <= 1000
 
 
 @given(ranks=plans())

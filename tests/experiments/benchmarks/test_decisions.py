@@ -39,7 +39,7 @@ def test_a_network_is_asked_each_time_and_says_something(timed):
 
 
 def test_a_ratio_for_each_and_slide_batching_is_one_of_itself(monkeypatch):
-    monkeypatch.setattr(decisions, "cases", lambda: [("itself", scheduler(decisions.REFERENCE), None)])
+    monkeypatch.setattr(decisions, "cases", lambda: [("itself", scheduler(decisions.REFERENCE))])
     [figure] = decisions.measure(Sizes(repetitions=9, decisions=200))
     assert figure.name == "itself_decision_ratio" and figure.value == pytest.approx(1.0, rel=0.3)
     assert figure.low <= figure.value <= figure.high

@@ -90,7 +90,7 @@ def test_the_suite_reports_every_figure(capsys: pytest.CaptureFixture[str]) -> N
     out, err = capsys.readouterr()
     assert json.loads(out) == values
     routed = {f"router_{name.replace('-', '_')}_requests_per_s" for name in router_names()}
-    decided = {f"{name}_decision_ratio" for name, _, _ in decisions.cases()}
+    decided = {f"{name}_decision_ratio" for name, _ in decisions.cases()}
     spreads = {f"{name}_{end}" for name in (*routed, *decided, *SPREAD) for end in ("low", "high")}
     assert set(values) == NAMES | routed | decided | spreads
     assert all(math.isfinite(value) for value in values.values())
