@@ -3,7 +3,18 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servegym.adapters.profiling.vllm_engine import prompts_of
+from servegym.adapters.profiling.design import Batch, Prefill
+from servegym.adapters.profiling.vllm_engine import fewer, prompts_of
+
+
+def test_a_repeat_has_fewer_tokens_in_its_first_chunk_a_fiftieth_of_it_at_most():
+    batch = Batch((Prefill(200, 64), Prefill(90)), (5, 7))
+    assert [fewer(batch, repeat).prefills[0] for repeat in range(6)] == [
+        Prefill(tokens, 64) for tokens in (200, 199, 198, 197, 196, 196)
+    ]
+    assert fewer(batch, 3).prefills[1:] == batch.prefills[1:] and fewer(batch, 3).decodes == batch.decodes
+    assert fewer(Batch((Prefill(49),)), 5) == Batch((Prefill(49),))
+    assert fewer(Batch(decodes=(5,)), 5) == Batch(decodes=(5,))
 
 
 def test_prompts_by_hand():

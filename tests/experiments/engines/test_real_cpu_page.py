@@ -9,10 +9,18 @@ from tests.simulator.forming import linear
 
 from servegym.adapters.profiling.design import Batch, Prefill
 from servegym.adapters.replay.records import Replayed
+from servegym.baselines.registry import scheduler
+from servegym.evaluation.measured.runs import read_own
 from servegym.experiments.engines.real_cpu_engine import MODEL, Settings, as_arguments, figures, noise
 from servegym.experiments.engines.real_cpu_in_process import Driven, by_regime
 from servegym.experiments.engines.real_cpu_page import page_of
 from servegym.experiments.engines.real_cpu_server import core_time_s
+from servegym.experiments.engines.real_cpu_terms import with_server
+from servegym.latency_models.profile import load_profile
+from servegym.simulator.front_end import FrontEnd
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
+from servegym.traces.workloads import build_workload
 
 pytest.importorskip("httpx")
 ERROR = {f"{name}_percent": value for name, value in zip(
@@ -84,6 +92,28 @@ def test_noise_of_a_table(tmp_path):
     )
     assert noise(tmp_path / "batches.csv") == pytest.approx(
         {"batches": 3, "shortest_s": 0.1, "longest_s": 0.4, "median_spread": 0.2, "undisturbed": 0.5}
+    )
+
+
+def test_terms_of_the_server_are_found_in_other_requests(tmp_path):
+    profile = load_profile("a100-llama3-8b")
+    slower = dataclasses.replace(profile, device=profile.device.times(1.1), front_end=FrontEnd(request_s=0.02))
+    runs = []
+    for seed, rate_per_s in enumerate((3.0, 6.0), 1):
+        requests = Simulation(
+            Scenario(
+                build_workload("azure-conv", requests=40, rate_per_s=rate_per_s, seed=seed),
+                slower.deployment(1), scheduler("vllm-v1"), front_end=slower.front_end,
+            )
+        ).run().requests  # fmt: skip
+        requests.assign(status="finished").to_csv(tmp_path / f"{seed}.csv", index=False)
+        runs.append(read_own(tmp_path / f"{seed}.csv", 256, 2048))
+    terms, found = with_server(profile, runs)
+    assert terms.factor == pytest.approx(1.1, abs=0.02)
+    assert terms.client_s == pytest.approx(0.02, abs=0.005)
+    assert found.front_end == FrontEnd(request_s=terms.client_s)
+    assert found.device.evaluate(Batch(decodes=(100,) * 20).sums())[0] == pytest.approx(
+        slower.device.evaluate(Batch(decodes=(100,) * 20).sums())[0], rel=0.02
     )
 
 
