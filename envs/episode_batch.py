@@ -103,7 +103,9 @@ class EpisodeBatch:
         Returns how many stopped elsewhere than at a decision: 0 when none is over. Raises ActionError for an action
         that is not finite; nothing has happened then.
         """
-        if self._numbers.dot(self._nothing) != 0.0:  # 0 times what is not finite is no number
+        with np.errstate(invalid="ignore"):
+            finite = self._numbers.dot(self._nothing) == 0.0  # 0 times what is not finite is no number
+        if not finite:
             wrong = self.actions[~np.isfinite(self.actions).all(axis=1)][0]
             raise ActionError(f"action {wrong.tolist()}: its numbers should be finite")
         parts = self.sharing.begin()

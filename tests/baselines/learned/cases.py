@@ -11,8 +11,9 @@ from servegym.simulator.simulation import Simulation
 from tests.random_scenarios import random_device, random_latency, random_workload
 from tests.simulator.arrays import as_bytes, router_bytes
 
-# What a policy works with: its own numbers, and how it ranked last (equal orders can have other ranks).
-OWN = ("parameters", "ranks")
+# What a policy works with: its own numbers, how it ranked last (equal orders can have other ranks, and who is left out
+# any), and what the packer then sorted.
+OWN = ("parameters", "ranks", "order")
 
 
 def served_by(policy: Policy, seed: int = 0, engines: int = 1, role: str = "both") -> Simulation:
