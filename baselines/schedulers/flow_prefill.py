@@ -23,6 +23,7 @@ STOP = 1
 BOUNDARIES = ("none", "operator", "layer")  # as NOT_PREEMPTIBLE, AT_OPERATORS, AT_LAYERS
 DUE, IN_TIME, LATE, DECODES, NO_ROOM = -1, 0, 1, 2, 3  # tiers; without room: NO_ROOM + IN_TIME or LATE
 STARTED, ENDED = range(2)  # of the engine's last decode iteration; the second as estimated
+NOBODY = -1  # instead of a position
 SCRATCH = Scratch(indices=("order",))
 
 P = Parameters(
@@ -214,19 +215,36 @@ def leave_out_behind(first, context, ranks, limits):
         choose_batch(first, context, ranks, limits)
 
 
-@scheduler
-def rank_all(context, ranks, limits):
-    """The order of all, whatever of it is needed."""
-    p, order = P.read(context), SCRATCH.read(context).order
+@kernel
+def rank_for_batch(context, ranks, limits, everybody):
+    """Alg. 2, lines 7-11, and the limits. Returns the position of who is first; NOBODY if the decodes' turn has come.
+
+    Where it has, and the first decode has memory, a batch of decodes runs, or gives memory up: nobody in a task and no
+    newcomer gets or loses anything. So their rank does not matter, and unless everybody is asked for they are left out.
+    """
+    p, order, n = P.read(context), SCRATCH.read(context).order, context.queue.shape[0]
     set_limits(limits, p)
-    decodes, _ = find_decodes(context, ranks, order)
+    decodes, others = find_decodes(context, ranks, order)
     due, decode_s = is_their_turn(context, limits, order[:decodes], p)
-    rank_everybody(context, ranks, limits, p)
+    if due and not everybody and context.requests[context.queue[order[0]]].blocks > 0:
+        for position in order[n - others : n]:
+            rank_prefill(ranks[position], context.requests[context.queue[position]], context, limits, p)
+    else:
+        rank_everybody(context, ranks, limits, p)
     if due:
         for position in order[:decodes]:
             ranks[position].tier = DUE
-    if due or ranks[first_ranked(ranks, context.queue.shape[0])].tier == DECODES:
         note_decodes(context, decode_s)
+        return NOBODY
+    first = first_ranked(ranks, n)
+    if ranks[first].tier == DECODES:
+        note_decodes(context, decode_s)
+    return first
+
+
+@scheduler
+def rank_all(context, ranks, limits):
+    rank_for_batch(context, ranks, limits, True)
 
 
 @scheduler
@@ -237,28 +255,9 @@ def leave_out_others(context, ranks, limits):
 
 @scheduler
 def flow_prefill(context, ranks, limits):
-    """Both in one. Where the decodes' turn has come and the first has memory, a batch of decodes runs, or gives memory
-    up: nobody in a task and no newcomer gets or loses anything. So their rank does not matter, and they are left out.
-    """
-    p, order, n = P.read(context), SCRATCH.read(context).order, context.queue.shape[0]
-    set_limits(limits, p)
-    decodes, others = find_decodes(context, ranks, order)
-    due, decode_s = is_their_turn(context, limits, order[:decodes], p)
-    alone = due and context.requests[context.queue[order[0]]].blocks > 0
-    if alone:
-        for position in order[n - others : n]:
-            rank_prefill(ranks[position], context.requests[context.queue[position]], context, limits, p)
-    else:
-        rank_everybody(context, ranks, limits, p)
-    if due:
-        for position in order[:decodes]:
-            ranks[position].tier = DUE
-        note_decodes(context, decode_s)
-        return
-    first = first_ranked(ranks, n)
-    if ranks[first].tier == DECODES:
-        note_decodes(context, decode_s)
-    leave_out_behind(first, context, ranks, limits)
+    first = rank_for_batch(context, ranks, limits, False)
+    if first != NOBODY:
+        leave_out_behind(first, context, ranks, limits)
 
 
 register(

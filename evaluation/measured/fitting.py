@@ -18,7 +18,9 @@ from servegym.evaluation.measured.engine_terms import EngineTerms
 from servegym.evaluation.measured.figures import means_of
 from servegym.evaluation.measured.runs import Run
 from servegym.evaluation.measured.serving import simulated
+from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import Profile
+from servegym.simulator.front_end import FrontEnd
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,9 +44,17 @@ class Fitted:
 
     def served(self, run: Run, profile: Profile, terms: EngineTerms) -> pd.DataFrame:
         """As `simulated`, with these terms beside those of the engine."""
-        device = profile.device.times(self.factor).plus_constant(self.step_cpu_s)
         beside = dataclasses.replace(terms, before_s=terms.before_s + self.client_s)
-        return simulated(run, dataclasses.replace(profile, device=device), beside)
+        return simulated(run, dataclasses.replace(profile, device=self._device(profile)), beside)
+
+    def within(self, profile: Profile) -> Profile:
+        """The profile with these terms in it."""
+        front = profile.front_end or FrontEnd()
+        front = dataclasses.replace(front, request_s=front.request_s + self.client_s)
+        return dataclasses.replace(profile, device=self._device(profile), front_end=front)
+
+    def _device(self, profile: Profile) -> LatencyModel:
+        return profile.device.times(self.factor).plus_constant(self.step_cpu_s)
 
 
 Setting = tuple[Run, Profile, EngineTerms]  # what is measured, and what is assumed of its engine

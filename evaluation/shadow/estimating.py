@@ -19,7 +19,6 @@ from servegym.evaluation.measured.fitting import Fitted, fit
 from servegym.evaluation.measured.runs import Run
 from servegym.evaluation.measured.serving import scenario_of
 from servegym.evaluation.shadow.served import Served
-from servegym.simulator.front_end import FrontEnd
 from servegym.simulator.gains import Gain
 from servegym.simulator.simulation import Simulation
 
@@ -79,12 +78,7 @@ class Shadow:
 def calibrated(run: Run, profile: Profile) -> tuple[Fitted, Profile]:
     """What is fitted to latencies of the first half, and the profile with it."""
     terms = fit([(run, profile, NOTHING_BESIDE)], stages=["1"])
-    front = profile.front_end or FrontEnd()
-    return terms, dataclasses.replace(
-        profile,
-        device=profile.device.times(terms.factor).plus_constant(terms.step_cpu_s),
-        front_end=dataclasses.replace(front, request_s=front.request_s + terms.client_s),
-    )
+    return terms, terms.within(profile)
 
 
 def shadow(served: Served, profile: Profile, candidates: Sequence[Candidate]) -> Shadow:

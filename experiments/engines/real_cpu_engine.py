@@ -95,14 +95,14 @@ def profile_here(folder: Path, settings: Settings) -> None:
 
 
 def drive_here(folder: Path, settings: Settings) -> None:
-    """Serve the workloads of FOLDER/rates.json in process, `times` times, into FOLDER/in-process.json."""
+    """Serve the workloads of FOLDER/asked.json in process, `times` times, into FOLDER/in-process.json."""
     from servegym.experiments.engines.real_cpu_in_process import by_regime, drive
 
     profile = load_profile(str(folder / PROFILE))
     meter = in_process(folder / "model", settings)
     meter.warm_up()
     found = []
-    for rate_per_s in json.loads((folder / "rates.json").read_text())[1:]:
+    for rate_per_s in json.loads((folder / "asked.json").read_text())["rates_per_s"]:
         workload = workload_at(rate_per_s, profile, settings)
         servings = [drive(meter, workload) for _ in range(settings.times)]
         found.append(
@@ -225,11 +225,12 @@ def run(folder: Path, settings: Settings) -> dict[str, Any]:
         "runs": [],
     }
     workloads = [workload_at(load * saturation_per_s, profile, settings) for load in settings.loads]
-    rates = json.dumps([settings.times, *(load * saturation_per_s for load in settings.loads)])
-    rates_path, driven_path = folder / "rates.json", folder / "in-process.json"
-    if not (driven_path.exists() and rates_path.read_text() == rates):
+    rates = [load * saturation_per_s for load in settings.loads]
+    asked = json.dumps({"times": settings.times, "rates_per_s": rates})
+    asked_path, driven_path = folder / "asked.json", folder / "in-process.json"
+    if not (driven_path.exists() and asked_path.read_text() == asked):
         driven_path.unlink(missing_ok=True)
-        rates_path.write_text(rates)
+        asked_path.write_text(asked)
         in_a_process(folder, settings, "drive")
     driven = json.loads(driven_path.read_text())
     limits = (settings.batch_tokens, settings.sequences, settings.context_tokens)
@@ -243,7 +244,7 @@ def run(folder: Path, settings: Settings) -> dict[str, Any]:
             table = folder / f"other-{seed}.csv"
             others.append(run_of(replayed(url, other), table, settings.sequences, settings.batch_tokens))
         terms, on_server = with_server(profile, others)
-        document["server"] = dataclasses.asdict(terms)
+        document["server"] = dataclasses.asdict(terms) | {"fitted_at_loads": LOADS}
         for load, workload, own in zip(settings.loads, workloads, driven, strict=True):
             measured = [served(url, engine, workload) for _ in range(settings.times)]
             run = {"load": load, "simulated": simulated(workload), "in_process": own}

@@ -7,8 +7,6 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from servegym.experiments.engines.real_cpu_terms import LOADS
-
 WIDTH = 120  # characters of a line of text
 MOST_WAITED = 0.05  # of an engine's time, for a core, in a measurement that is to be trusted
 
@@ -92,6 +90,7 @@ def _errors(error: Mapping[str, float]) -> str:
 
 def runs_section(document: Mapping[str, Any]) -> str:
     times, terms = document["settings"]["times"], document["server"]
+    loads = " and ".join(f"{load:g}" for load in terms["fitted_at_loads"])
     lines = [
         "## Served and simulated",
         "",
@@ -127,7 +126,7 @@ def runs_section(document: Mapping[str, Any]) -> str:
             "measured in process has in it: its front end and the client take turns with the engine on the cores, and "
             "the engine's threads wait for each other. So, as [`servegym validate --fit`](../validation.md#a-profile-"
             "fitted-to-them) does, three terms were fitted to other requests, "
-            f"{document['settings']['requests']} each at loads {' and '.join(f'{load:g}' for load in LOADS)}, served "
+            f"{document['settings']['requests']} each at loads {loads}, served "
             f"before: batches take {terms['factor']:.3f} times as long, and {1e3 * terms['step_cpu_s']:.2f} ms more, "
             f"and a request is {1e3 * terms['client_s']:.1f} ms on its way. *Batches alone* is the simulation without.",
             WIDTH,

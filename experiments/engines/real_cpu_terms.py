@@ -6,7 +6,6 @@ interpreter lock. No batch measured in process has that in it.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from servegym.evaluation.measured.fitting import Fitted, fit
 from servegym.evaluation.measured.runs import Run, read_own
 from servegym.evaluation.shadow.estimating import NOTHING_BESIDE
 from servegym.latency_models.profile import Profile
-from servegym.simulator.front_end import FrontEnd
 
 LOADS = (0.65, 0.95)  # at which other requests are served first, each with a seed of its own
 
@@ -29,5 +27,4 @@ def run_of(measured: Measured, table: Path, sequences: int, batch_tokens: int) -
 def with_server(profile: Profile, runs: Sequence[Run]) -> tuple[Fitted, Profile]:
     """The terms with which the profile comes nearest to these runs, and the profile with them."""
     terms = fit([(run, profile, NOTHING_BESIDE) for run in runs])
-    device = profile.device.times(terms.factor).plus_constant(terms.step_cpu_s)
-    return terms, dataclasses.replace(profile, device=device, front_end=FrontEnd(request_s=terms.client_s))
+    return terms, terms.within(profile)

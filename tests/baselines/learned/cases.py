@@ -11,9 +11,10 @@ from servegym.simulator.simulation import Simulation
 from tests.random_scenarios import random_device, random_latency, random_workload
 from tests.simulator.arrays import as_bytes, router_bytes
 
-# What a policy works with: its own numbers, how it ranked last (equal orders can have other ranks, and who is left out
-# any), and what the packer then sorted.
-OWN = ("parameters", "ranks", "order")
+# What a policy works with: its own numbers, and how it ranked last (equal orders can have other ranks).
+OWN = ("parameters", "ranks")
+# By itself it leaves out who can get nothing in a batch, beneath a network it ranks them: the packer sorts others.
+SORTS_FEWER = "flow-prefill"
 
 
 def served_by(policy: Policy, seed: int = 0, engines: int = 1, role: str = "both") -> Simulation:
@@ -46,7 +47,8 @@ def bytes_of(simulation: Simulation) -> dict[str, bytes]:
     engines = simulation.arrays.engines.copy()
     engines["visits"] = 0
     named["engines"] = engines.tobytes()
-    return {name: value for name, value in named.items() if name not in OWN and not name.endswith("parameters")}
+    own = (*OWN, "order") if SORTS_FEWER in simulation.scenario.scheduler.label else OWN
+    return {name: value for name, value in named.items() if name not in own and not name.endswith("parameters")}
 
 
 def check_served(simulation: Simulation) -> None:

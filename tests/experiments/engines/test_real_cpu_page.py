@@ -51,7 +51,7 @@ DOCUMENT = {
     "estimator": ERROR,
     "profiled": {"batches": 120, "shortest_s": 0.006, "longest_s": 0.2, "median_spread": 0.021, "undisturbed": 0.98},
     "saturation_per_s": 2.5,
-    "server": {"factor": 1.0625, "step_cpu_s": 0.0002, "client_s": 0.0071},
+    "server": {"factor": 1.0625, "step_cpu_s": 0.0002, "client_s": 0.0071, "fitted_at_loads": [0.6, 0.9]},
     "runs": [
         {
             "load": 0.5,
@@ -67,7 +67,9 @@ DOCUMENT = {
 def test_the_page_has_the_errors_of_the_simulation():
     page = page_of(DOCUMENT)
     assert "| 0.5 | TDG ratio | 0.900 | 0.870 | 0.850 | 0.800, 0.900 | +0.020 |" in page
-    assert "batches take 1.062 times as long, and 0.20 ms more" in " ".join(page.split())
+    assert "at loads 0.6 and 0.9, served before: batches take 1.062 times as long, and 0.20 ms more" in " ".join(
+        page.split()
+    )
     assert "| 0.5 | TDG ratio | 0.900 | 0.910 | 0.910, 0.910 | -0.010 |" in page
     assert "| 0.5 | TTFT p50, s | 0.200 | 0.240 | 0.250 | 0.250, 0.250 | -4.0 % |" in page
     assert "| device `linear`, used | 5.1 | 4.2 | 6.3 | 7.4 | 15.5 | 21.6 |" in page
