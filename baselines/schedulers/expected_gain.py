@@ -2,7 +2,7 @@
 
 The rule of SlideBatching with another density. A request is worth what it will still earn in time, if its answer is as
 long as others were, at the pace that there is room for. One that has to catch up for longer than that is worth nothing,
-and has what room is left, the shortest first.
+and has what room is left, who has fewest tokens left first.
 """
 
 from typing import NamedTuple
@@ -168,8 +168,9 @@ def expected_gain(context, ranks, limits):
     for position in range(n):
         rank, gain = ranks[position], gains[position]
         rank.tier = NORMAL
-        if not gain > 0.0:
-            rank.tier, rank.key = LEAVE_OUT if leaves_out else WORTHLESS, rank.exec_s
+        if not gain > 0.0:  # whoever runs has fewer left then: an order that turned round would have them run in vain
+            rank.tier = LEAVE_OUT if leaves_out else WORTHLESS
+            rank.key = left_of(context.requests[context.queue[position]])
         elif rank.key < bound_s:
             rank.tier, rank.key = URGENT, -gain / max(rank.exec_s, LEAST_WORK_S)
 

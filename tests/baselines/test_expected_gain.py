@@ -217,13 +217,17 @@ def test_where_nobody_is_urgent_it_goes_last_or_is_left_out_all_the_same():
     assert ranks(late, far, hopeless="leave-out") == [(LEAVE_OUT, 4.0), (1, 100.0)]
 
 
-def test_of_those_who_are_worth_nothing_the_shortest_goes_first():
+def test_of_those_who_are_worth_nothing_who_has_fewest_tokens_left_goes_first():
     """However late: in order of their deadlines all would wait for the longest."""
     late = {"ttft_slo_s": 4, "tpot_slo_s": 1.5}
     long, short = state(4, arrival_s=-300.0, **late), state(2, arrival_s=-200.0, **late)
     for hopeless in ("last", "leave-out"):
         assert ranks(long, short, hopeless=hopeless) == [(2, 4.0), (2, 2.0)]
     assert first_of(long, short) == 1
+    # However long they take: where a decode takes longer than a prompt, a prompt that has run would go behind one that
+    # has not, and take its memory.
+    running = decode(arrival_s=-300.0, first_token_s=0.0, **late)
+    assert ranks(short, running, model=linear(c_p=1, b_d=5, t_c=0.25)) == [(2, 2.0), (2, 1.0)]
 
 
 def test_a_batch_leaves_a_reserve_before_the_next_deadline():

@@ -80,7 +80,7 @@ class ExpectedGain(SlideBatching):
             elif r.index in there:
                 ranks.append((1, self.remain(r, now_s)))
             else:
-                ranks.append((others, self.exec(r)))
+                ranks.append((others, r.left))
         return ranks
 
     def worthy(self, queue: list[Request], now_s: float) -> list[Request]:
