@@ -33,6 +33,8 @@ P = Parameters(
               "has finished", 1, 2**20, "tokens", log=True),
     Parameter("deadlines", "early-first-token", "what later deadlines count from, for the scheduler alone",
               choices=DEADLINES, source="ProServe, section 2, footnote 2"),
+    Parameter("most_late", 0.75, "share of the tokens left that may be late before it has caught up; from there on a "
+              "request is worth nothing", 0, 1),
     Parameter("hopeless", "last", "who is worth nothing goes last, in batches of eta, and is left out while somebody "
               "is urgent; or is left out while anybody is worth something", choices=HOPELESS),
     Parameter("reserve", 0.05, "share of the time to the next deadline that a batch longer than eta leaves, for what "
@@ -42,16 +44,16 @@ SCRATCH = Scratch("gain")  # expected, by position
 
 
 @kernel
-def tokens_in_time(slack_s, gained_s, tokens):
-    """Of so many tokens those in time, if their request runs from now on.
+def tokens_in_time(slack_s, gained_s, tokens, most_late=1.0):
+    """Of so many tokens those in time, if their request runs from now on; 0 if this share of them or more is late.
 
     slack_s: from its next token, run at once, to the deadline of that. gained_s: what each token gains on its deadline;
-    below 0 it loses. Token k, from 0 on, is in time iff slack + k gained > 0.
+    below 0 it loses. Token k, from 0 on, is in time iff slack + k gained > 0. A share is asked only of who catches up.
     """
     if gained_s > 0.0:
         if slack_s > 0.0:
             return tokens
-        if -slack_s >= tokens * gained_s:  # most who are late: no division
+        if -slack_s >= most_late * (tokens * gained_s):  # most who are late: no division
             return 0.0
         left = tokens - np.floor(-slack_s / gained_s) - 1.0
         return left if left > ROUNDING else 0.0
@@ -61,9 +63,9 @@ def tokens_in_time(slack_s, gained_s, tokens):
 
 
 @kernel
-def expected_gain_of(request, slack_s, pace_s, tokens):
-    """What a request will still earn, if it runs from now on and has a token every pace_s."""
-    gain = request.decode_token_gain * tokens_in_time(slack_s, request.token_interval_s - pace_s, tokens)
+def expected_gain_of(request, slack_s, pace_s, tokens, most_late=1.0):
+    """What a request will still earn, if it runs from now on and has a token every pace_s; 0 if it is too late."""
+    gain = request.decode_token_gain * tokens_in_time(slack_s, request.token_interval_s - pace_s, tokens, most_late)
     if request.emitted_tokens == 0 and slack_s > 0.0:
         gain += request.first_token_gain
     return gain
@@ -138,7 +140,7 @@ def write_gains(context, ranks, gains, constant_s, pace_s, p):
         if groups.shape[0] > 1:  # else it is known, and the record's second line of memory is not read
             tokens = mean_length(groups[request.application], p.output_tokens)
         rank.key = counted_deadline_s(request, p.deadlines) - context.now_s
-        gains[position] = expected_gain_of(request, rank.key - rank.exec_s - constant_s, pace_s, tokens)
+        gains[position] = expected_gain_of(request, rank.key - rank.exec_s - constant_s, pace_s, tokens, p.most_late)
         if gains[position] > 0.0:
             worthy += 1
             add(sums, left_of(request), cached_of(request), is_decoding(request))

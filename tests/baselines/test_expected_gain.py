@@ -1,7 +1,7 @@
 """Expected gain by hand (docs/systems/expected_gain.md).
 
 A batch takes t_c = 0.25 s and 1 s a token, and eta is 0.5 s. Answers are expected to be 10 tokens long, and a decode
-has weight 1. Nothing is kept in reserve where nothing is said of it.
+has weight 1. Nothing is kept in reserve, and all tokens may be late but one, where nothing is said of it.
 """
 
 import math
@@ -28,7 +28,7 @@ ALL = {"gamma": 10.0}  # everybody is urgent
 
 
 def policy(**settings):
-    chosen = {"gamma": 1.0, "eta": 0.5, "output_tokens": 10.0, "reserve": 0.0} | settings
+    chosen = {"gamma": 1.0, "eta": 0.5, "output_tokens": 10.0, "most_late": 1.0, "reserve": 0.0} | settings
     return scheduler("expected-gain").with_settings(**chosen)
 
 
@@ -74,6 +74,17 @@ def test_a_late_prompt_is_worth_what_comes_after_it_has_caught_up():
     # slack -5: 6 tokens are late, and the first of them is the first token.
     prompt = state(4, ttft_slo_s=4.25, arrival_s=-5.0, tpot_slo_s=1.5, first_token_gain=6.0)
     assert ranks(prompt, **ALL) == [(0, pytest.approx(-4 / 4))]
+
+
+@pytest.mark.parametrize(("most_late", "tokens"), [(1.0, 4), (0.51, 4), (0.5, 5), (0.4, 0), (0.0, 0)])
+def test_who_is_late_for_more_than_a_share_of_its_tokens_is_worth_nothing(most_late, tokens):
+    """5 s late, and a token gains 1 s: it has caught up after half of 10 tokens. Where that is too many it has all the
+    room there is; batches of t_c gain 1.25 s, so it has caught up after 4 of 10."""
+    prompt = state(4, ttft_slo_s=4.25, arrival_s=-5.0, tpot_slo_s=1.5)
+    worth = (0, pytest.approx(-tokens / 4)) if tokens else (2, 4.0)
+    assert ranks(prompt, most_late=most_late, **ALL) == [worth]
+    # Who is in time and falls behind is not asked: with 4 s to spare, of which a token takes 0.5 s, 8 of 10 are in time.
+    assert tokens_in_time(4.0, -0.5, 10.0, 0.1) == 8.0
 
 
 def slowest(**values: float) -> LatencyModel:

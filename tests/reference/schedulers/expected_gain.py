@@ -17,13 +17,14 @@ class ExpectedGain(SlideBatching):
         gamma: float = 2.0,
         output_tokens: float = 200.0,
         deadlines: str = "early-first-token",
+        most_late: float = 0.75,
         hopeless: str = "last",  # leave-out
         reserve: float = 0.05,
         **options: Any,
     ) -> None:
         super().__init__(gamma=gamma, deadlines=deadlines, **options)
         self.output_tokens, self.leave_out = output_tokens, hopeless == "leave-out"
-        self.reserve = reserve
+        self.most_late, self.reserve = most_late, reserve
 
     def t_budget(self, queue: list[Request], now_s: float) -> float:
         left_s = min((self.remain(r, now_s) for r in queue), default=0.0)
@@ -53,7 +54,7 @@ class ExpectedGain(SlideBatching):
         gained_s = interval_s - pace_s
         if slack_s > 0:
             return left if gained_s >= 0 else min(left, math.ceil(slack_s / -gained_s))
-        if gained_s <= 0:
+        if gained_s <= 0 or -slack_s >= self.most_late * (left * gained_s):
             return 0.0
         caught_up = left - math.floor(-slack_s / gained_s) - 1
         return caught_up if caught_up > 1e-6 else 0.0
