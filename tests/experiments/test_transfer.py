@@ -27,6 +27,7 @@ def test_a_group_has_no_say_in_what_is_chosen_for_it(study):
     assert study.best() == 1
     assert study.best(Group("device", "a")) == 2
     assert study.best(Group("device", "b")) == 1
+    assert [study.own(Cell(device, "t", "s", 1.0)) for device in "ab"] == [1, 2]
 
 
 def test_it_is_judged_on_what_was_left_out_with_other_seeds(study, monkeypatch):
@@ -45,6 +46,7 @@ def test_it_is_judged_on_what_was_left_out_with_other_seeds(study, monkeypatch):
     left_out = study.scores([Group("device", "a")], "tdg_ratio")
     assert left_out.shape == (2, 2) and (left_out == 0.2).all()
     assert study.less([Group("device", "a")], "tdg_ratio", study.best()).mean == pytest.approx(0.1)
+    assert study.own_less("tdg_ratio", DEFAULT).mean == pytest.approx(0.15), "1 on device a, 2 on device b"
 
 
 def test_the_first_setting_is_the_defaults():
@@ -70,7 +72,8 @@ def test_a_page(tmp_path):
     small += ["--device", "a100-llama3-8b", "h100-llama3-8b", "--trace", "azure-conv", "sharegpt", "--slo", "proserve"]
     transfer.main([str(page), *small])
     text = page.read_text()
-    for group in ("device a100-llama3-8b", "trace sharegpt", "each device in turn", "each trace in turn"):
+    turns = ("each device in turn", "each trace in turn", "each deployment by itself")
+    for group in ("device a100-llama3-8b", "trace sharegpt", *turns):
         assert text.count(f"| {group} |") == 1
     assert "2 settings on 8 cells" in text and "slo proserve |" not in text
     kept = (tmp_path / "ledger.jsonl").read_bytes()
