@@ -219,11 +219,12 @@ class Comparison:
         """What all schedulers serve, by load (or clients) and seed. Of a file longer than a run every seed sees another
         window: else a file's requests were the same for all seeds, and an interval over seeds would show the priorities
         only."""
-        return {
+        keys = [(point, seed) for point in self.points for seed in self.seeds_of(point)]
+        made = {
             (point, seed): workload_of(self.spec, seed, self.rate_of_load.get(point), self.requests_per_run)
-            for point in self.points
-            for seed in self.seeds_of(point)
+            for point, seed in sorted(keys, key=lambda key: key[1])  # `generate` draws a seed once
         }
+        return {key: made[key] for key in keys}
 
     def scenario(self, point: float, seed: int, candidate: Candidate) -> Scenario:
         """What a run is of."""

@@ -1,7 +1,7 @@
 """Visiting an engine's queue in rank order without sorting what is never visited.
 
 Positions of the queue are handed out in windows: the first ranked ones, sorted, then the next. A queue that the ranks
-leave as it is, the common case, is one window as it is. Otherwise one pass collects what ranks up to a bound, and only
+leave almost as it is, the common case, is one window. Otherwise one pass collects what ranks up to a bound, and only
 this is sorted. Where the packer came to in the last batch tells the bound of the first window; else a sample of the
 queue does, and the next window is twice as long, so that visiting all of n stays below n log n.
 
@@ -21,6 +21,7 @@ from servegym.simulator.types import LEAVE_OUT
 
 FIRST_WINDOW = 64
 SAMPLE = 64
+FEW_MOVED = 16  # and one for each position so far: more make a queue out of order
 MARGIN = 8  # of the first window, in requests, besides a share
 OUT_OF_ORDER, NOT_NUMBERS = -1, -2  # instead of a number of positions
 GAPS = (1, 4, 10, 23, 57, 132, 301, 701, 1577, 3548, 7983, 17961, 40412, 90927, 204585)  # Ciura, then 2.25 times
@@ -48,37 +49,31 @@ def gives_up_before(ranks, a, b):
 
 @kernel
 def whole_queue(order, ranks, length):
-    """The positions not left out, if they rank in the order of the queue or fit the first window, sorted.
+    """The positions not left out, sorted, if they rank almost in the order of the queue or fit the first window.
 
     Returns their number; OUT_OF_ORDER, if they do not; NOT_NUMBERS, if a key is none.
     """
-    n, first, tier, key = 0, 0, np.int64(0), 0.0
-    in_order = True
+    n, moved, tier, key = 0, 0, np.int64(0), 0.0  # the last in rank order so far
     for position in range(length):
         rank = ranks[position]
         if rank.tier >= LEAVE_OUT:
             continue
-        if n == 0:
-            first = position
-        elif rank.tier == tier:
-            in_order = rank.key >= key  # not so where one is no number
-        elif rank.tier < tier:
-            in_order = False
-        elif rank.key != rank.key:
+        if rank.key != rank.key:
             return NOT_NUMBERS
-        if not in_order:
-            break
-        tier, key = rank.tier, rank.key
-        order[n] = position
+        if n == 0 or rank.tier > tier or (rank.tier == tier and rank.key >= key):
+            tier, key = rank.tier, rank.key
+            order[n] = position
+        else:
+            moved += n - insert(order, ranks, n, position, rank.tier, rank.key)
+            if moved > FEW_MOVED + position:
+                break
         n += 1
-    if not in_order and length > FIRST_WINDOW:
-        return OUT_OF_ORDER
-    if not in_order and not are_numbers(ranks, length):
-        return NOT_NUMBERS
-    if in_order and n > 0 and ranks[first].key != ranks[first].key:
-        return NOT_NUMBERS
-    if in_order:
+    else:
         return n
+    if length > FIRST_WINDOW:
+        return OUT_OF_ORDER
+    if not are_numbers(ranks, length):
+        return NOT_NUMBERS
     n = 0
     for position in range(length):
         if ranks[position].tier < LEAVE_OUT:
@@ -86,6 +81,21 @@ def whole_queue(order, ranks, length):
             n += 1
     sort(order, ranks, n)
     return n
+
+
+@kernel
+def insert(order, ranks, n, position, tier, key):
+    """Put a position, behind which no other is so far, where it ranks among order[:n], which are sorted; returns where
+    that is."""
+    i = n
+    while i > 0:
+        before = ranks[order[i - 1]]
+        if before.tier < tier or (before.tier == tier and before.key <= key):
+            break
+        order[i] = order[i - 1]
+        i -= 1
+    order[i] = position
+    return i
 
 
 @kernel

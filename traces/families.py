@@ -6,6 +6,7 @@ To add one, register a `Family` here, in a file that imports this one, or as a t
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -80,6 +81,7 @@ class Drawn(Protocol):
 FAMILIES: Registry[Drawn] = Registry("family")
 
 
+@functools.lru_cache(maxsize=1)  # a seed's requests are asked for at one rate after another
 def generate(
     family: str,
     requests: int,

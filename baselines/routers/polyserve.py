@@ -5,10 +5,21 @@ this tier; then to a new engine from the pool.
 The steps are those of "Rule, exactly" in docs/systems/polyserve.md.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
-from servegym.baselines.routers.polyserve_admission import admits, admits_idle, backlog_s, backlog_tokens, fits_beside
+from servegym.baselines.routers.polyserve_admission import (
+    admits,
+    admits_idle,
+    asked_of,
+    backlog_s,
+    backlog_tokens,
+    fits_beside,
+    is_known_to_be_late,
+)
 from servegym.baselines.routers.polyserve_forecast import (
+    BEST_EFFORT,
     CLEAR_S,
     DECODING_S,
     FIELDS,
@@ -18,7 +29,6 @@ from servegym.baselines.routers.polyserve_forecast import (
     Assumed,
     has_memory,
     look_at,
-    mean_output,
     peak_with,
     prefill_time,
     tokens_of,
@@ -40,6 +50,38 @@ P = Parameters(
 )  # fmt: skip
 
 
+class Fleet(NamedTuple):
+    """What is the same for all that is asked at a decision: found in one pass."""
+
+    finished: Any  # requests, of all engines
+    finished_tokens: Any
+    of_pool: Any  # whether an engine of the pool takes the request
+    prefills: Any  # and a prefill engine
+    pending: Any  # whether a pending engine would take it
+
+
+@kernel
+def fleet_of(snapshots, record):
+    """What engines there are for the request."""
+    finished, tokens = 0, 0
+    of_pool, prefills, pending = False, False, False
+    for e in range(snapshots.shape[0]):
+        snapshot = snapshots[e]
+        finished += snapshot.finished
+        tokens += snapshot.finished_tokens
+        pending |= would_take(snapshot, record)
+        if takes(snapshot, record):
+            of_pool |= snapshot.tier == POOL
+            prefills |= snapshot.role == ROLE_PREFILL
+    return Fleet(finished, tokens, of_pool, prefills, pending)
+
+
+@kernel
+def mean_output(fleet, at_first):
+    """Mean output tokens of all that have finished, rounded up."""
+    return at_first if fleet.finished == 0 else (fleet.finished_tokens + fleet.finished - 1) // fleet.finished
+
+
 @kernel
 def load_of(context, e):
     """Of engines of one tier the one with the highest load is taken first. Prefill: time that is waited for."""
@@ -49,7 +91,7 @@ def load_of(context, e):
 
 
 @kernel
-def fullest(context, request, tier, in_time, assumed):
+def fullest(context, request, tier, in_time, asked, assumed):
     """The engine of the tier with the highest load that admits the request; in_time False: by iteration time and memory
     alone. -1: none does. Prefill engines serve all tiers: they belong to the request's own."""
     known, record = context.known, context.requests[request]
@@ -60,22 +102,24 @@ def fullest(context, request, tier, in_time, assumed):
         at = own if snapshot.role == ROLE_PREFILL and snapshot.tier != POOL else snapshot.tier
         if at != tier or not takes(snapshot, record):
             continue
+        if in_time and is_known_to_be_late(context.state[e], snapshot, asked, tpot_s, context.now_s):
+            continue
         load = load_of(context, e)
         if load <= best_load:
             continue
         if in_time:
-            admitted = admits(context, request, e, tpot_s, assumed)
+            admitted = admits(context, request, e, asked, tpot_s, assumed)
         elif snapshot.role == ROLE_PREFILL:
             admitted = snapshot.prefills == 0
         else:
-            admitted = fits_beside(context, e, record, tpot_s, assumed)
+            admitted = fits_beside(context, e, record, asked, tpot_s, assumed)
         if admitted:
             best, best_load = e, load
     return best
 
 
 @kernel
-def fullest_pending(context, request, assumed):
+def fullest_pending(context, request, asked, assumed):
     """Of the pending engines whose requests belong to the tier of the request the one with the highest load that admits
     it in that tier; -1: none does."""
     known, record = context.known, context.requests[request]
@@ -86,7 +130,7 @@ def fullest_pending(context, request, assumed):
         if not would_take(known.snapshots[e], record) or tightest_tier(context, e) != own:
             continue
         load = load_of(context, e)
-        if load > best_load and admits(context, request, e, tpot_s, assumed):
+        if load > best_load and admits(context, request, e, asked, tpot_s, assumed):
             best, best_load = e, load
     return best
 
@@ -129,8 +173,9 @@ def any_for_best_effort(context, request, assumed):
             room = has_memory(snapshots[e], peak_with(context, e, record, assumed), assumed)
             if snapshots[e].prefills == 0 if snapshots[e].role == ROLE_PREFILL else room:
                 return e
+    asked = asked_of(context, record, BEST_EFFORT, assumed)
     for tier in range(context.known.tiers.shape[0] - 3, -1, -1):
-        e = fullest(context, request, tier, False, assumed)
+        e = fullest(context, request, tier, False, asked, assumed)
         if e >= 0:
             return e
     for e in range(snapshots.shape[0]):
@@ -140,22 +185,12 @@ def any_for_best_effort(context, request, assumed):
 
 
 @kernel
-def held_queue_of(record, known):
-    """Where it is held. To be prefilled on prefill engines it waits behind those that are to be decoded, which hold
-    memory there; it is asked about again all the same."""
-    for e in range(known.snapshots.shape[0]):
-        if known.snapshots[e].role == ROLE_PREFILL and takes(known.snapshots[e], record):
-            return known.tiers.shape[0] - 2
-    return tier_of(record, known.tiers)
-
-
-@kernel
 def none_is_busy(now_s, snapshots):
     """Whether no engine runs anything: then nothing but this decision can bring anything about."""
-    busy = 0
-    for e in range(snapshots.shape[0]):
-        busy += snapshots[e].busy_until_s > now_s
-    return busy == 0
+    for e in range(snapshots.shape[0]):  # noqa: SIM110 (kernels have no generators)
+        if snapshots[e].busy_until_s > now_s:
+            return False
+    return True
 
 
 @kernel
@@ -179,7 +214,7 @@ def note_prefill(context, record, e, tpot_s, emptied, assumed):
     else:
         decodes, peak = snapshot.requests, state[e, PEAK]
         left, start_s = backlog_tokens(context, e), max(context.now_s, snapshot.busy_until_s)
-    _, s_per_token = prefill_time(context, e, tokens_of(record), decodes, peak, tpot_s, assumed.token_budget)
+    _, s_per_token = prefill_time(context, e, tokens_of(record), decodes, peak, tpot_s, assumed.token_budget, np.inf)
     if s_per_token < np.inf:
         state[e, CLEAR_S] = start_s + (left + tokens_of(record)) * s_per_token
         state[e, S_PER_TOKEN] = s_per_token
@@ -188,22 +223,27 @@ def note_prefill(context, record, e, tpot_s, emptied, assumed):
 @router
 def polyserve(context, request, route):
     p, known, snapshots, record = P.read(context), context.known, context.known.snapshots, context.requests[request]
-    assumed = Assumed(mean_output(snapshots, p.output_tokens), p.token_budget, p.memory_reserve)
-    own = tier_of(record, known.tiers)
+    fleet = fleet_of(snapshots, record)
+    assumed = Assumed(mean_output(fleet, p.output_tokens), p.token_budget, p.memory_reserve)
+    own, best_effort = tier_of(record, known.tiers), known.tiers.shape[0] - 2
     for e in range(snapshots.shape[0]):
         if takes(snapshots[e], record) or would_take(snapshots[e], record):
             look_at(context, e, assumed)
-    route.held_queue = held_queue_of(record, known)
+    # To be prefilled on prefill engines it waits behind those that are to be decoded, which hold memory there; it is
+    # asked about again all the same.
+    route.held_queue = best_effort if fleet.prefills else own
     if not can_still(context, record, assumed):
-        route.held_queue = known.tiers.shape[0] - 2
+        route.held_queue = best_effort
         route.engine = any_for_best_effort(context, request, assumed)
     else:
+        asked = asked_of(context, record, own, assumed)
         for tier in range(own, -1, -1):  # lazy promotion
             if route.engine == HOLD:
-                route.engine = fullest(context, request, tier, True, assumed)
+                route.engine = fullest(context, request, tier, True, asked, assumed)
         if route.engine == HOLD:  # the tier grows
-            route.engine = fullest_pending(context, request, assumed)
-            if route.engine == HOLD:
+            if fleet.pending:
+                route.engine = fullest_pending(context, request, asked, assumed)
+            if route.engine == HOLD and fleet.of_pool:
                 route.engine = emptiest_of_pool(record, snapshots)
             if route.engine != HOLD:
                 route.tier = own

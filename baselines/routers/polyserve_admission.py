@@ -2,65 +2,98 @@
 time (sections 4.5 to 4.7).
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from servegym.baselines.routers.polyserve_forecast import (
-    ASKED,
-    ASKED_LENGTH,
     CLEAR_S,
+    FORESEEN,
+    FORESEEN_FIELDS,
     LEAST,
+    NUMBER,
     OWN_S,
     OWN_S_PER_TOKEN,
     PEAK,
     S_PER_TOKEN,
     SEEN,
+    TPOT_S,
     decoding_s,
     fits,
+    number_of,
     peak_with,
     prefill_time,
     to_come,
     tokens_of,
 )
 from servegym.simulator.compilation import kernel
-from servegym.simulator.held_queues import tier_of
 from servegym.simulator.requests import next_deadline_s
-from servegym.simulator.types import ROLE_DECODE, ROLE_PREFILL, TIERS
+from servegym.simulator.types import ROLE_DECODE, ROLE_PREFILL
+
+
+class Asked(NamedTuple):
+    """What is asked of engines, one after another."""
+
+    number: Any
+    at: Any  # where engines' numbers keep what was foreseen of it
+    due_s: Any
 
 
 @kernel
-def is_known(context, e, at, record, tpot_s, assumed):
-    """Whether what engine e's numbers from `at` on keep is of this request, and of the engine as it is; from now on it
-    is to be."""
-    row, seen, tokens, left = context.state[e], context.state[e, SEEN], tokens_of(record), to_come(record, assumed)
-    known = row[at] == seen and row[at + 1] == tokens and row[at + 2] == left and row[at + 3] == tpot_s
-    known = known and row[at + 4] == assumed.token_budget and row[at + 5] == assumed.memory_reserve
-    if not known:
-        row[at], row[at + 1], row[at + 2], row[at + 3] = seen, tokens, left, tpot_s
-        row[at + 4], row[at + 5] = assumed.token_budget, assumed.memory_reserve
-    return known
+def asked_of(context, record, place, assumed):
+    """What is asked about a request; place: its tier, or that of best effort."""
+    at = FORESEEN + len(FORESEEN_FIELDS) * place
+    return Asked(number_of(context, record, place, assumed), at, next_deadline_s(record))
 
 
 @kernel
-def fits_beside(context, e, record, tpot_s, assumed):
+def is_known(row, asked, tpot_s):
+    """Whether what is kept of an engine is what is asked about, and of the engine as it is."""
+    at = asked.at
+    return row[at] == row[SEEN] and row[at + NUMBER] == asked.number and row[at + TPOT_S] == tpot_s
+
+
+@kernel
+def keep(row, asked, tpot_s, own_s, s_per_token):
+    """Keep what is foreseen of what is asked about."""
+    at = asked.at
+    row[at], row[at + NUMBER], row[at + TPOT_S] = row[SEEN], asked.number, tpot_s
+    row[at + OWN_S], row[at + OWN_S_PER_TOKEN] = own_s, s_per_token
+
+
+@kernel
+def start_of(now_s, snapshot):
+    """When the running iteration of an engine should have ended."""
+    return max(now_s, snapshot.busy_until_s)
+
+
+@kernel
+def is_known_to_be_late(row, snapshot, asked, tpot_s, now_s):
+    """Whether it is known that a prefill would be late even if it were its turn at once, or cannot run. (Asked before
+    all else, as it is so of most.)"""
+    return is_known(row, asked, tpot_s) and start_of(now_s, snapshot) + row[asked.at + OWN_S] >= asked.due_s
+
+
+@kernel
+def fits_beside(context, e, record, asked, tpot_s, assumed):
     """`fits` of a request for best effort."""
-    at = ASKED + ASKED_LENGTH * TIERS
-    if not is_known(context, e, at, record, tpot_s, assumed):
-        context.state[e, at + OWN_S] = 0.0 if fits(context, e, record, tpot_s, assumed) else np.inf
-    return context.state[e, at + OWN_S] < np.inf
+    row = context.state[e]
+    if not is_known(row, asked, tpot_s):
+        keep(row, asked, tpot_s, 0.0 if fits(context, e, record, tpot_s, assumed) else np.inf, np.inf)
+    return row[asked.at + OWN_S] < np.inf
 
 
 @kernel
-def prefill_beside(context, e, record, tpot_s, assumed):
-    """`prefill_time` of a request beside all that engine e has; inf: it does not fit there."""
+def foresee_prefill(context, e, record, asked, tpot_s, assumed):
+    """Keep `prefill_time` of a request beside all that engine e has, up to its deadline; inf: it does not fit there."""
     row, snapshot = context.state[e], context.known.snapshots[e]
-    at = ASKED + ASKED_LENGTH * tier_of(record, context.known.tiers)
-    if not is_known(context, e, at, record, tpot_s, assumed):
-        own_s, s_per_token = np.inf, np.inf
-        if snapshot.role == ROLE_PREFILL or fits(context, e, record, tpot_s, assumed):
-            tokens, decodes = tokens_of(record), snapshot.requests
-            own_s, s_per_token = prefill_time(context, e, tokens, decodes, row[PEAK], tpot_s, assumed.token_budget)
-        row[at + OWN_S], row[at + OWN_S_PER_TOKEN] = own_s, s_per_token
-    return row[at + OWN_S], row[at + OWN_S_PER_TOKEN]
+    own_s, s_per_token = np.inf, np.inf
+    if snapshot.role == ROLE_PREFILL or fits(context, e, record, tpot_s, assumed):
+        own_s, s_per_token = prefill_time(
+            context, e, tokens_of(record), snapshot.requests, row[PEAK], tpot_s, assumed.token_budget,
+            asked.due_s - start_of(context.now_s, snapshot),
+        )  # fmt: skip
+    keep(row, asked, tpot_s, own_s, s_per_token)
 
 
 @kernel
@@ -69,7 +102,7 @@ def backlog_s(context, e):
     snapshot, state = context.known.snapshots[e], context.state
     if snapshot.prefills == 0:
         return 0.0
-    as_sent_s = state[e, CLEAR_S] - max(context.now_s, snapshot.busy_until_s)
+    as_sent_s = state[e, CLEAR_S] - start_of(context.now_s, snapshot)
     return max(0.0, as_sent_s, state[e, LEAST] * state[e, S_PER_TOKEN])
 
 
@@ -82,16 +115,14 @@ def backlog_tokens(context, e):
 
 
 @kernel
-def first_token_in_time(context, request, e, own_s, s_per_token):
-    """Whether the prefill of the request at engine e would be in time, and make none late that is in time without it.
+def first_token_in_time(context, e, due_s, own_s, s_per_token):
+    """Whether a prefill that is due then would be in time at engine e, and make none late that is in time without it.
 
     The engine prefills by deadline; those whose deadline has passed come last, and should be all but done.
     """
     now_s, requests, known = context.now_s, context.requests, context.known
     snapshot, prefilling = known.snapshots[e], known.prefilling[e]
-    start_s, due_s = max(now_s, snapshot.busy_until_s), next_deadline_s(requests[request])
-    if start_s + own_s >= due_s:
-        return False
+    start_s = start_of(now_s, snapshot)
     ahead, behind = 0, 0
     for k in range(snapshot.prefills):
         other = requests[prefilling[k]]
@@ -122,18 +153,25 @@ def first_token_in_time(context, request, e, own_s, s_per_token):
 
 
 @kernel
-def admits(context, request, e, tpot_s, assumed):
+def admits(context, request, e, asked, tpot_s, assumed):
     """Whether engine e can take the request so that it and those there stay in time."""
-    snapshot, record, now_s = context.known.snapshots[e], context.requests[request], context.now_s
+    snapshot, record, row, now_s = (
+        context.known.snapshots[e],
+        context.requests[request],
+        context.state[e],
+        context.now_s,
+    )
     if snapshot.role == ROLE_DECODE:  # the wait for the running iteration, and one with it (section 4.6)
         peak = peak_with(context, e, record, assumed)
         iteration_s = decoding_s(context, e, snapshot.requests + 1, peak)
-        in_time = max(now_s, snapshot.busy_until_s) + iteration_s < next_deadline_s(record)
-        return in_time and fits(context, e, record, tpot_s, assumed)
-    if max(now_s, snapshot.busy_until_s) >= next_deadline_s(record):
+        return start_of(now_s, snapshot) + iteration_s < asked.due_s and fits(context, e, record, tpot_s, assumed)
+    if start_of(now_s, snapshot) >= asked.due_s:
         return False
-    own_s, s_per_token = prefill_beside(context, e, record, tpot_s, assumed)
-    return own_s < np.inf and first_token_in_time(context, request, e, own_s, s_per_token)
+    if not is_known(row, asked, tpot_s) or row[asked.at + OWN_S_PER_TOKEN] == np.inf:
+        foresee_prefill(context, e, record, asked, tpot_s, assumed)
+    own_s, s_per_token = row[asked.at + OWN_S], row[asked.at + OWN_S_PER_TOKEN]
+    in_time = start_of(now_s, snapshot) + own_s < asked.due_s
+    return in_time and first_token_in_time(context, e, asked.due_s, own_s, s_per_token)
 
 
 @kernel
@@ -147,5 +185,5 @@ def admits_idle(context, record, e, tpot_s, assumed):
             return False
         if role == ROLE_DECODE:
             return now_s + iteration_s < due_s
-    own_s, _ = prefill_time(context, e, tokens, 0, 0.0, tpot_s, assumed.token_budget)
+    own_s, _ = prefill_time(context, e, tokens, 0, 0.0, tpot_s, assumed.token_budget, due_s - now_s)
     return now_s + own_s < due_s

@@ -17,17 +17,19 @@ from servegym.simulator.types import ROLE_PREFILL, TIERS
 # first. decoding_s: time of an iteration in which all decode with the largest KV. clear_s: when what was sent there for
 # prefill should be done, at s_per_token, as foreseen at the last sending. least_tokens: what of it cannot be done yet.
 # Then, of each tier of requests and of best effort, what was foreseen of the request that was asked about last, by all
-# that this hangs on. Those who are held are asked about again and again, the first of each held queue, and few engines
-# have changed in between.
-ASKED_FIELDS = ("at", "tokens", "to_come", "tpot_s", "budget", "reserve", "own_s", "own_s_per_token")
+# that this hangs on: those who are held are asked about again and again, the first of each held queue, and few engines
+# have changed in between. Who that is, is kept of engine 0: its number, and what makes it another one.
+ASKED_FIELDS = ("number", "tokens", "to_come", "budget", "reserve")
+FORESEEN_FIELDS = ("at", "number", "tpot_s", "own_s", "own_s_per_token")
 FIELDS = (
     "seen", "peak_tokens", "longer_tokens", "decoding_s", "clear_s", "s_per_token", "least_tokens",
     *(f"asked_{name}_{tier}" for tier in range(TIERS + 1) for name in ASKED_FIELDS),
+    *(f"foreseen_{name}_{tier}" for tier in range(TIERS + 1) for name in FORESEEN_FIELDS),
 )  # fmt: skip
 SEEN, PEAK, LONGER, DECODING_S, CLEAR_S, S_PER_TOKEN, LEAST, ASKED = range(8)
-ASKED_LENGTH = len(ASKED_FIELDS)
-OWN_S, OWN_S_PER_TOKEN = ASKED_LENGTH - 2, ASKED_LENGTH - 1
-
+BEST_EFFORT = TIERS
+FORESEEN = ASKED + len(ASKED_FIELDS) * (TIERS + 1)
+NUMBER, TPOT_S, OWN_S, OWN_S_PER_TOKEN = range(1, len(FORESEEN_FIELDS))  # behind the first of those foreseen
 
 SCRATCH = Scratch(indices=("order",), ranks=("ranks",))  # of the requests of an engine
 
@@ -41,16 +43,6 @@ class Assumed(NamedTuple):
 
 
 @kernel
-def mean_output(snapshots, at_first):
-    """Mean output tokens of all that have finished, rounded up."""
-    finished, tokens = 0, 0
-    for e in range(snapshots.shape[0]):
-        finished += snapshots[e].finished
-        tokens += snapshots[e].finished_tokens
-    return at_first if finished == 0 else (tokens + finished - 1) // finished
-
-
-@kernel
 def tokens_of(record):
     """The context of a request: its prompt and the tokens out."""
     return record.prompt_tokens + record.emitted_tokens
@@ -60,6 +52,19 @@ def tokens_of(record):
 def to_come(record, assumed):
     """Tokens that the request will emit if its answer is of average length; past that, one."""
     return max(1, assumed.output_tokens - record.emitted_tokens)
+
+
+@kernel
+def number_of(context, record, place, assumed):
+    """The number, from 1, of what is asked at a place: another one than before where the request is another, or what is
+    assumed."""
+    row, at = context.state[0], ASKED + len(ASKED_FIELDS) * place
+    tokens, left = tokens_of(record), to_come(record, assumed)
+    same = row[at + 1] == tokens and row[at + 2] == left
+    if not same or row[at + 3] != assumed.token_budget or row[at + 4] != assumed.memory_reserve:
+        row[at], row[at + 1], row[at + 2] = row[at] + 1.0, tokens, left
+        row[at + 3], row[at + 4] = assumed.token_budget, assumed.memory_reserve
+    return row[at]
 
 
 @kernel
@@ -180,14 +185,12 @@ def chunk_s(context, e, chunk, tokens):
 
 
 @kernel
-def largest_chunk(context, e, tokens, most, tpot_s):
-    """The largest chunk that can be kept to the end of the prefill with iterations below the TPOT, beside the decodes
-    that are set; 0: none."""
-    if most < 1 or chunk_s(context, e, 1, tokens) >= tpot_s:
-        return 0
+def largest_chunk(context, e, tokens, kept, most, tpot_s):
+    """The largest chunk, `kept` or longer, that can be kept to the end of the prefill with iterations below the TPOT,
+    beside the decodes that are set."""
     if chunk_s(context, e, most, tokens) < tpot_s:
         return most
-    kept, too_much = 1, most
+    too_much = most
     while too_much - kept > 1:
         middle = (kept + too_much) // 2
         if chunk_s(context, e, middle, tokens) < tpot_s:
@@ -198,9 +201,9 @@ def largest_chunk(context, e, tokens, most, tpot_s):
 
 
 @kernel
-def prefill_time(context, e, tokens, decodes, decode_tokens, tpot_s, budget):
+def prefill_time(context, e, tokens, decodes, decode_tokens, tpot_s, budget, within_s):
     """Seconds that a prefill takes once it is its turn, and seconds a token while others run too (section 4.7); inf:
-    it cannot run."""
+    it cannot run. If it is sure to take longer than within_s: how long at least, and inf."""
     snapshot, estimates = context.known.snapshots[e], context.estimates
     if snapshot.role == ROLE_PREFILL:  # dynamic chunking
         batch, batch_s, coefficients = estimates.scratch[0], estimates.batch_s[snapshot.kind], estimates.coefficients[e]
@@ -208,9 +211,18 @@ def prefill_time(context, e, tokens, decodes, decode_tokens, tpot_s, budget):
         full = max(tokens, budget)
         return alone_s, prefill_alone_s(full, 0, budget, batch, batch_s, coefficients) / full
     set_decodes(estimates.scratch[0], decodes, decode_tokens)
-    chunk = largest_chunk(context, e, tokens, budget - decodes, tpot_s)
-    if chunk == 0:
+    most = budget - decodes
+    if most < 1:
         return np.inf, np.inf
+    least_s = chunk_s(context, e, 1, tokens)
+    if least_s >= tpot_s:
+        return np.inf, np.inf
+    needed = 1
+    if least_s > 0.0:  # below it there are more iterations than fit, and one more, were each as short as can be
+        needed = max(1, int(np.ceil(tokens * least_s / (max(0.0, within_s) + least_s))))
+    if needed > most or (needed > 1 and chunk_s(context, e, needed, tokens) >= tpot_s):
+        return within_s + least_s, np.inf
+    chunk = largest_chunk(context, e, tokens, needed, most, tpot_s)
     iteration_s = chunk_s(context, e, chunk, tokens)
     s_per_token = iteration_s / chunk
     if chunk > tokens:

@@ -9,6 +9,7 @@ from servegym.simulator import types as layout
 from servegym.simulator.ordering import (
     FIRST_WINDOW,
     NOT_NUMBERS,
+    OUT_OF_ORDER,
     bring_forward,
     first_ranked,
     gives_up_before,
@@ -71,14 +72,30 @@ def test_of_a_long_queue_some_are_brought_forward():
 
 
 @given(ranks=plans())
-def test_the_whole_queue_is_one_window_where_it_is_short_or_in_order(ranks):
+def test_the_whole_queue_is_one_window_where_it_is_short_or_almost_in_order(ranks):
     order = np.full(len(ranks), -7, "i4")
     n = whole_queue(order, ranks, len(ranks))
     expected = ranking(ranks)
-    if n == -1:
+    if n == OUT_OF_ORDER:
         assert len(ranks) > FIRST_WINDOW and expected != sorted(expected)
     else:
         assert order[:n].tolist() == expected
+
+
+@given(seed=st.integers(0, 999))
+def test_a_long_queue_with_few_out_of_place_is_one_window(seed):
+    rng, n = np.random.default_rng(seed), 10 * FIRST_WINDOW
+    ranks = np.zeros(n, layout.RANK)
+    ranks["key"] = np.arange(n) - rng.choice([0, 0, 0, 0, 5], n)  # each goes before 5 others at most: 1 on average
+    ranks["tier"][rng.random(n) < 0.1] = LEAVE_OUT
+    order = np.full(n, -7, "i4")
+    assert order[: whole_queue(order, ranks, n)].tolist() == ranking(ranks)
+
+
+def test_a_long_queue_with_many_out_of_place_is_none():
+    ranks = np.zeros(10 * FIRST_WINDOW, layout.RANK)
+    ranks["key"] = np.random.default_rng(0).permutation(len(ranks))
+    assert whole_queue(np.zeros(len(ranks), "i4"), ranks, len(ranks)) == OUT_OF_ORDER
 
 
 class Queue:
