@@ -93,9 +93,12 @@ def generate(
     """Draw requests of a family: lengths and types, without arrivals.
 
     max_prompt_tokens, max_total_tokens: draws with a longer prompt, or prompt and output, are drawn again.
-    The first of more requests are the same. Raises WorkloadError for an unknown family, and for limits
-    that (almost) no request of the family keeps.
+    The first of more requests are the same. What is drawn twice is one trace, so its arrays are read-only. Raises
+    WorkloadError for an unknown family, and for limits that (almost) no request of the family keeps.
     """
     most_prompt = np.inf if max_prompt_tokens is None else max_prompt_tokens
     most_total = np.inf if max_total_tokens is None else max_total_tokens
-    return FAMILIES[family].draw(family, requests, seed, most_prompt, most_total)
+    trace = FAMILIES[family].draw(family, requests, seed, most_prompt, most_total)
+    for column in (trace.prompt_tokens, trace.output_tokens, *trace.given.values()):
+        column.flags.writeable = False
+    return trace
