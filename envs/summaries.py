@@ -19,11 +19,13 @@ def summary_of(simulation: Simulation) -> dict[str, float]:
 
     Of latencies "ttft_s_p99" and so on; of priorities the first, "slo_attainment_high_priority", and the last.
     """
-    of = simulation.result().summary
-    found = {name: of[name] for name in FIGURES}
-    found |= {f"{name}_{quantile}": of[name][quantile] for name, some in LATENCIES.items() for quantile in some}
+    of = simulation.result()
+    found = {name: of.figure(name) for name in FIGURES}
+    for name, some in LATENCIES.items():
+        latencies = of.figure(name)
+        found |= {f"{name}_{quantile}": latencies[quantile] for quantile in some}
     for name in BY_PRIORITY:
-        shares = of[f"{name}_by_priority"]
+        shares = of.figure(f"{name}_by_priority")
         found[f"{name}_high_priority"] = shares[min(shares)] if shares else None
         found[f"{name}_low_priority"] = shares[max(shares)] if len(shares) > 1 else None
     return {name: math.nan if value is None else float(value) for name, value in found.items()}

@@ -53,7 +53,7 @@ class Sharing:
         return self._ways[0]
 
     def took(self, seconds: float) -> None:
-        """What the parts of a step took, added up."""
+        """What the parts of a step took of processor time, added up."""
         self._step_s += SMOOTHING * (seconds - self._step_s)
         threads = max(1, min(self._most, int(self._step_s / WORTH_A_THREAD_S)))
         if threads != self.threads:

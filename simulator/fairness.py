@@ -24,14 +24,24 @@ def fairness(gain: np.ndarray, ideal_gain: np.ndarray, group: np.ndarray) -> flo
     return None if len(shares) < 2 or squares == 0 else float(shares.sum() ** 2 / (len(shares) * squares))
 
 
-def length_groups(table: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """int64[requests]: the quarter of the requests, by prompt and output tokens together, that each is in; and the
-    quarters in words, "130 to 512 tokens". Requests of one length are in one group, so there may be fewer groups.
+def length_groups(table: np.ndarray) -> np.ndarray:
+    """int64[requests]: the quarter of the requests, by prompt and output tokens together, that each is in. Requests of
+    one length are in one group, so there may be fewer groups.
     """
-    tokens = table["prompt_tokens"].astype("i8") + table["output_tokens"]
+    tokens = tokens_of(table)
     if len(tokens) == 0:
-        return tokens, []
-    edges = np.quantile(tokens, np.arange(1, LENGTH_GROUPS) / LENGTH_GROUPS, method="inverted_cdf")
-    group = np.unique(np.searchsorted(edges, tokens), return_inverse=True)[1]
-    ranges = [tokens[group == one] for one in range(group.max() + 1)]
-    return group, [f"{these.min()} to {these.max()} tokens" for these in ranges]
+        return tokens
+    ordered = np.sort(tokens)
+    edges = [ordered[-(-part * len(tokens) // LENGTH_GROUPS) - 1] for part in range(1, LENGTH_GROUPS)]
+    return np.unique(np.searchsorted(edges, tokens), return_inverse=True)[1]
+
+
+def in_words(table: np.ndarray, group: np.ndarray) -> list[str]:
+    """Each of these groups: "130 to 512 tokens"."""
+    tokens = tokens_of(table)
+    ranges = [tokens[group == one] for one in range(group.max() + 1)] if len(group) else []
+    return [f"{these.min()} to {these.max()} tokens" for these in ranges]
+
+
+def tokens_of(table: np.ndarray) -> np.ndarray:
+    return table["prompt_tokens"].astype("i8") + table["output_tokens"]

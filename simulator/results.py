@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,25 +10,19 @@ import numpy as np
 
 from servegym.simulator.ahead import out_of
 from servegym.simulator.costs import costs_of_pools
-from servegym.simulator.fairness import fairness, length_groups
+from servegym.simulator.fairness import length_groups
+from servegym.simulator.figures import FIGURES, OF_DRAFTS, OF_ENGINES
 from servegym.simulator.front import came_s, has_arrived
 from servegym.simulator.scenario import Scenario
-from servegym.simulator.slos import LATENCIES, attained, latencies_of, slo_classes, starved, violated, within_slos
+from servegym.simulator.slos import LATENCIES, latencies_of, starved, violated, within_slos
 from servegym.simulator.state import SimulationState
-from servegym.simulator.types import (
-    ROLE_PREFILL,
-    TBT_BINS_PER_OCTAVE,
-    TBT_SMALLEST_EXPONENT,
-    TIMELINE_KINDS,
-)
+from servegym.simulator.types import ROLE_PREFILL, TIMELINE_KINDS
 from servegym.simulator.workload import FIELDS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 DRAFTING = ("drafted_tokens", "accepted_tokens")
-ENGINE_LATENCIES = tuple(f"engine_{name}" for name in LATENCIES)
 
 
 class Result:
@@ -41,11 +34,11 @@ class Result:
 
     def __init__(self, scenario: Scenario, arrays: SimulationState, wall_s: float):
         self.scenario = scenario
-        self.arrays = arrays
+        self.arrays: SimulationState = arrays
         self.wall_s = wall_s
 
     @functools.cached_property
-    def _columns(self) -> dict[str, np.ndarray]:
+    def columns(self) -> dict[str, np.ndarray]:
         """The figures of each request that has arrived."""
         arrived = self.arrived
         table = self.scenario.workload.table[arrived]
@@ -73,7 +66,7 @@ class Result:
             "evictions": outcome["evictions"],
             "reroutes": outcome["reroutes"],
             "cached_tokens": outcome["cached_tokens"],
-            "attained": attained(run, workload)[arrived],
+            "attained": within_slos(table, ttft_s, tpot_s, ttlt_s),
             "violated": violated(run, workload, float(run.status[0].now_s))[arrived],
             "starved": starved(table, ttft_s, ttlt_s),
             "gain": outcome["gain"],
@@ -96,13 +89,6 @@ class Result:
     def speculates(self) -> bool:
         """Whether engines draft tokens."""
         return any(pool.speculation is not None for pool in self.scenario.deployment.pools)
-
-    def _of_speculation(self) -> dict[str, int | float | None]:
-        """Figures of the run, where engines draft tokens."""
-        if not self.speculates:
-            return {}
-        drafted, accepted = (int(self.arrays.engines["totals"][name].sum()) for name in DRAFTING)
-        return {"drafted_tokens": drafted, "accepted_share": accepted / drafted if drafted else None}
 
     def _at_engines(self) -> dict[str, np.ndarray]:
         """What engines would report, where there is a front end between them and clients."""
@@ -127,6 +113,17 @@ class Result:
             return slice(int(self.arrays.status[0].next_arrival))
         return has_arrived(self.arrays)
 
+    @functools.cached_property
+    def priorities(self) -> dict[int, np.ndarray]:
+        """bool[requests] of each priority: who has it."""
+        column = self.columns["priority"]
+        return {int(one): column == one for one in np.unique(column)}
+
+    @functools.cached_property
+    def length_groups(self) -> np.ndarray:
+        """`fairness.length_groups` of those that have arrived."""
+        return length_groups(self.scenario.workload.table[self.arrived])
+
     @property
     def requests(self) -> pd.DataFrame:
         """One row a request, in the order of the workload; times absolute in seconds unless they are intervals.
@@ -138,7 +135,7 @@ class Result:
         """
         import pandas as pd
 
-        return pd.DataFrame(self._columns, index=self._columns.get("request"))
+        return pd.DataFrame(self.columns, index=self.columns.get("request"))
 
     @property
     def engines(self) -> pd.DataFrame:
@@ -179,9 +176,9 @@ class Result:
                 "preemptions": times,
                 "blocking_mean_s": np.where(times > 0, engines["totals"]["blocking_s"] / np.maximum(times, 1), np.nan),
                 "blocking_longest_s": engines["totals"]["longest_blocking_s"],
-                "service_s": self._service_s(),
+                "service_s": self.service_s(),
                 "utilisation": engines["busy_s"] / span_s if span_s else np.zeros(len(engines)),
-                "kv_use_mean": self._kv_use_mean(),
+                "kv_use_mean": self.kv_use_mean(),
                 "kv_use_peak": engines["totals"]["peak_blocks"] / engines["total_blocks"],
             }
         )
@@ -196,13 +193,13 @@ class Result:
             np.bincount(finished, minlength=len(engines)),
         )
 
-    def _service_s(self) -> np.ndarray:
+    def service_s(self) -> np.ndarray:
         """float64[engines]: time in service up to the end of the run."""
         engines = self.arrays.engines
         since_s = self.arrays.status[0].now_s - engines["totals"]["serving_since_s"]  # nan: not in service then
         return engines["totals"]["service_s"] + np.where(np.isnan(since_s), 0.0, since_s)
 
-    def _kv_use_mean(self) -> np.ndarray:
+    def kv_use_mean(self) -> np.ndarray:
         """float64[engines]: mean share of the KV blocks in use over the run."""
         engines, span_s = self.arrays.engines, float(self.arrays.status[0].now_s)
         used = engines["total_blocks"] - engines["free_blocks"]
@@ -222,86 +219,28 @@ class Result:
     @functools.cached_property
     def summary(self) -> dict[str, Any]:
         """Figures of the run as a whole."""
-        columns, status, engines = self._columns, self.arrays.status[0], self.arrays.engines
-        totals = engines["totals"]
-        preempted, found, admitted = (
-            int(totals[name].sum()) for name in ("preemptions", "cached_tokens", "admitted_tokens")
-        )
-        span_s = float(status.now_s)
-        came, emitted = len(columns["gain"]), int(columns["emitted_tokens"].sum())
-        gain, ideal = float(columns["gain"].sum()), float(columns["ideal_gain"].sum())
-        table = self.scenario.workload.table[self.arrived]
-        classes, (length, lengths) = slo_classes(table), length_groups(table)
-
-        def by_priority(those: np.ndarray) -> dict[int, float]:
-            priorities = columns["priority"]
-            return {int(one): float(those[priorities == one].mean()) for one in np.unique(priorities)}
-
-        def per_s(count: float) -> float:
-            return float(count / span_s) if span_s else 0.0
-
+        emitted = self.figure("tokens_emitted")
         return {
-            "requests": came,
-            "finished": int(status.finished),
-            "tokens_emitted": emitted,
-            "gain": gain,
-            "ideal_gain": ideal,
-            "gain_ratio": gain / ideal if ideal else None,
-            "tdg_ratio": gain / ideal if ideal and self.scenario.gain.name == "tdg" else None,
-            "slo_attainment": float(columns["attained"].mean()) if came else None,
-            "slo_attainment_by_priority": by_priority(columns["attained"]),
-            "slo_attainment_by_length": {
-                name: float(columns["attained"][length == one].mean()) for one, name in enumerate(lengths)
-            },
-            "violations": float(columns["violated"].mean()) if came else None,
-            "violations_by_priority": by_priority(columns["violated"]),
-            "violations_by_class": {name: float(columns["violated"][those].mean()) for name, those in classes.items()},
-            "starved": float(columns["starved"].mean()) if came else None,
-            "starved_by_priority": by_priority(columns["starved"]),
-            "fairness_by_client": fairness(columns["gain"], columns["ideal_gain"], table["client"]),
-            "fairness_by_length": fairness(columns["gain"], columns["ideal_gain"], length),
-            "on_time_token_share": float(columns["on_time_tokens"].sum() / columns["output_tokens"].sum())
-            if came
-            else None,
-            "ttft_s": quantiles(columns["ttft_s"]),
-            "tpot_s": quantiles(columns["tpot_s"]),
-            "tbt_s": histogram_quantiles(self.arrays.tbt_histogram),
-            "ttlt_s": quantiles(columns["ttlt_s"]),
-            **{name: quantiles(columns[name]) for name in ENGINE_LATENCIES if name in columns},
-            **(
-                {"engine_slo_attainment": float(columns["engine_attained"].mean()) if came else None}
-                if "engine_attained" in columns
-                else {}
-            ),
-            "span_s": span_s,
-            "throughput_tokens_per_s": per_s(emitted),
-            "throughput_requests_per_s": per_s(status.finished),
-            "slo_throughput_per_s": per_s(columns["attained"].sum()),
-            "preemptions": int(status.evictions),
-            "saved_tokens": int(engines["totals"]["saved_tokens"].sum()),
-            "loaded_tokens": int(engines["totals"]["loaded_tokens"].sum()),
-            "cached_tokens": int(columns["cached_tokens"].sum()),
-            "cached_share": found / admitted if admitted else None,
-            **self._of_speculation(),
-            "reroutes": int(columns["reroutes"].sum()),
-            "lost_tokens": int(engines["totals"]["lost_tokens"].sum()),
-            "iterations": int(engines["iterations"].sum()),
-            "scheduling_rounds": int(engines["rounds"].sum()),
-            "blocking_mean_s": float(engines["totals"]["blocking_s"].sum() / preempted) if preempted else None,
-            "blocking_longest_s": float(engines["totals"]["longest_blocking_s"].max()) if preempted else None,
-            "kv_use_mean": float(self._kv_use_mean().mean()),
-            "kv_use_peak": float((engines["totals"]["peak_blocks"] / engines["total_blocks"]).max()),
-            # Exactly engines x span where all are in service throughout.
-            "cost_engine_s": math.fsum(self._service_s()),
+            **{name: self.figure(name) for name in FIGURES if self._has(name)},
             **costs_of_pools(
                 [pool.costs for pool in self.scenario.deployment.pools],
-                engines["kind"],
-                self._service_s(),
-                engines["busy_s"],
+                self.arrays.engines["kind"],
+                self.service_s(),
+                self.arrays.engines["busy_s"],
                 emitted,
             ),
             "wall_s": self.wall_s,
         }
+
+    def figure(self, name: str) -> Any:
+        """One of `FIGURES`, as the summary has it, and nothing else worked out."""
+        return FIGURES[name](self)
+
+    def _has(self, name: str) -> bool:
+        """Whether a summary says it: figures of drafts where engines draft, of engines where there is a front end."""
+        if name in OF_ENGINES:
+            return OF_ENGINES[name] in self.columns
+        return self.speculates or name not in OF_DRAFTS
 
     def tables(self, timeline: bool = True) -> dict[str, pd.DataFrame]:
         """What `save` writes, by name: requests, engines and (if recorded, and wanted) the timeline."""
@@ -328,27 +267,3 @@ class Result:
 def share_of(parts: np.ndarray, wholes: np.ndarray) -> np.ndarray:
     """parts / wholes; nan where the whole is 0."""
     return np.where(wholes > 0, parts / np.maximum(wholes, 1), np.nan)
-
-
-def quantiles(values: np.ndarray) -> dict[str, float | None]:
-    """p50, p90, p99 of the finite values; None where there are none."""
-    finite = values[np.isfinite(values)]
-    if not len(finite):
-        return dict.fromkeys(QUANTILES)
-    found = np.quantile(finite, list(QUANTILES.values()))  # at once: each call takes longer than its work
-    return dict(zip(QUANTILES, found.tolist(), strict=True))
-
-
-def histogram_quantiles(counts: np.ndarray) -> dict[str, float | None]:
-    """p50, p90, p99 of the token intervals, each within 1.6 %: the middle of the bin that holds it."""
-    total = counts.sum()
-    if not total:
-        return dict.fromkeys(QUANTILES)
-    reached = np.cumsum(counts)
-    return {name: bin_middle(int(np.searchsorted(reached, q * total))) for name, q in QUANTILES.items()}
-
-
-def bin_middle(index: int) -> float:
-    """Middle of a bin of the token-interval histogram, in seconds."""
-    octave, part = divmod(index, TBT_BINS_PER_OCTAVE)
-    return float(2.0 ** (octave + TBT_SMALLEST_EXPONENT) * (1 + (part + 0.5) / TBT_BINS_PER_OCTAVE))

@@ -18,7 +18,8 @@ from servegym.evaluation.reports.svg import inline_svg
 from servegym.evaluation.reports.urgency import urgency
 from servegym.latency_models.profile import Profile
 from servegym.simulator.cluster import Cluster
-from servegym.simulator.results import Result, quantiles
+from servegym.simulator.figures import quantiles
+from servegym.simulator.results import Result
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.types import POOL
 

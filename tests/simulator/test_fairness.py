@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servegym.simulator.fairness import LENGTH_GROUPS, fairness, length_groups
+from servegym.simulator.fairness import LENGTH_GROUPS, fairness, in_words, length_groups
 from servegym.simulator.simulation import Simulation
 from tests.simulator.scenes import requests, scene
 
@@ -41,7 +41,8 @@ def test_it_lies_between_one_over_the_groups_and_one(rows):
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=60))
 def test_groups_of_lengths_are_quarters_in_order(prompt_tokens):
     table = requests(prompt_tokens=sorted(prompt_tokens)).table
-    group, words = length_groups(table)
+    group = length_groups(table)
+    words = in_words(table, group)
     tokens = table["prompt_tokens"] + table["output_tokens"]
     assert len(words) <= LENGTH_GROUPS and set(group) == set(range(len(words)))
     assert (np.diff(group) >= 0).all()

@@ -11,8 +11,8 @@ from servegym.baselines.registry import scheduler
 from servegym.errors import DeploymentError
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.deployment import Deployment
+from servegym.simulator.figures import bin_middle
 from servegym.simulator.iterations import tbt_bin
-from servegym.simulator.results import bin_middle
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import TBT_BINS

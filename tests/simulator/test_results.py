@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servegym.simulator.figures import histogram_quantiles, quantiles
 from servegym.simulator.iterations import tbt_bin
 from servegym.simulator.operators import Operators
 from servegym.simulator.prefixes import PrefixStore, Prompts
-from servegym.simulator.results import histogram_quantiles, quantiles
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import TBT_BINS, TIMELINE_KINDS
 from tests.simulator.random_policies import RANDOM_SCHEDULER
