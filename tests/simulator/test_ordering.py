@@ -11,9 +11,12 @@ from servegym.simulator.ordering import (
     NOT_NUMBERS,
     bring_forward,
     first_ranked,
+    first_to_run,
     gives_up_before,
     in_turn,
     keep_visits,
+    leave_out_unlisted,
+    listed_ones,
     next_window,
     ranks_before,
     sort,
@@ -79,6 +82,18 @@ def test_the_whole_queue_is_one_window_where_it_is_short_or_in_order(ranks):
         assert len(ranks) > FIRST_WINDOW and expected != sorted(expected)
     else:
         assert order[:n].tolist() == expected
+
+
+@given(ranks=plans(), data=st.data())
+def test_who_is_listed_runs_and_the_others_are_left_out(ranks, data):
+    listed = sorted(data.draw(st.sets(st.integers(0, len(ranks) - 1), min_size=1)))
+    ranks["listed"][: len(listed)] = listed
+    limits, order = np.zeros(1, layout.LIMITS)[0], np.full(len(ranks), -7, "i4")
+    limits.listed = len(listed)
+    n, first = listed_ones(order, ranks, len(listed)), first_to_run(ranks, limits, len(ranks))
+    leave_out_unlisted(ranks, limits.listed, len(ranks))
+    assert order[:n].tolist() == ranking(ranks)
+    assert first == min(listed, key=lambda place: (ranks[place].tier, ranks[place].key, place))
 
 
 class Queue:
