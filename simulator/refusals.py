@@ -89,10 +89,10 @@ def what_is_wrong(limits: Any, ranks: np.ndarray, queue: np.ndarray) -> str:
         return f"set slice_s to {limits.slice_s}; it should be 0 s or more"
     if limits["listed"] < NO_LIMIT:
         if not 0 < limits["listed"] <= len(queue):
-            return f"listed {limits['listed']} of {len(queue)} requests; it should list 1 or more, each once"
+            return f"listed {limits['listed']} of {len(queue)} requests; it should be 1 or more, each once"
         listed = ranks["listed"][: limits["listed"]]
         if listed[0] < 0 or listed[-1] >= len(queue) or (np.diff(listed) <= 0).any():
-            return f"listed positions that are not in ascending order from 0 to {len(queue) - 1}"
+            return f"listed positions that should be in ascending order, from 0 to {len(queue) - 1}"
     for rank, request in zip(ranks, queue, strict=True):
         if np.isnan(rank.key):
             return f"ranked request {request} by a key of nan; keys should be numbers"
