@@ -5,7 +5,7 @@ from servegym.simulator.admission import blocks_lacking, has_room, room_for
 from servegym.simulator.compilation import kernel
 from servegym.simulator.features import HAS_CACHE
 from servegym.simulator.memory import save
-from servegym.simulator.ordering import gives_up_before
+from servegym.simulator.ordering import gives_up_before, leave_out_unlisted
 from servegym.simulator.prefix_caching import consider, give_up, look_away, who_counts_on_nothing
 from servegym.simulator.refusals import are_legal_victims
 from servegym.simulator.requests import is_decoding
@@ -96,6 +96,7 @@ def rank_victims(run, decider, e, now_s):
     engine, packing = run.engines[e], run.packing[0]
     if packing.victims_ranked == 1:
         return packing.refused == 0
+    leave_out_unlisted(run.ranks, run.limits[0].listed, engine.queue_length)
     for position in range(engine.queue_length):
         run.ranks[position].keep_tokens = 0
     considered = engine.cache.considered

@@ -20,7 +20,7 @@ from servegym.simulator.front_end import deliver_all, deliver_last, set_out
 from servegym.simulator.kv_events import publish
 from servegym.simulator.lockstep import group_runs
 from servegym.simulator.memory import count_blocks
-from servegym.simulator.ordering import first_ranked
+from servegym.simulator.ordering import first_to_run
 from servegym.simulator.packer import REFUSED, RESUME, TIMELINE_SHORT, WAITING, form_batch, rank_queue
 from servegym.simulator.prefetching import AHEAD, prefetch
 from servegym.simulator.prefix_caching import give_up, name_filled
@@ -113,10 +113,10 @@ def start_engine(run, router_state, functions, e, stop_at):
         return start_batch(run, router_state, functions, e, status.now_s)
     engine.rounds += 1
     if not rank_queue(run, decider_of(run, functions, e), e, status.now_s) or not are_numbers(
-        run.ranks, engine.queue_length
+        run.ranks, run.limits[0].listed, engine.queue_length
     ):
         return BAD_RANKS
-    first = run.queues[e][first_ranked(run.ranks, engine.queue_length)]
+    first = run.queues[e][first_to_run(run.ranks, run.limits[0], engine.queue_length)]
     if run.requests[first].task != engine.running_task:
         preempt(run, router_state, e, status.now_s)
     return NOT_STARTED

@@ -17,7 +17,7 @@ from servegym.simulator.compilation import kernel
 from servegym.simulator.features import HAS_AHEAD
 from servegym.simulator.refusals import are_numbers
 from servegym.simulator.requests import is_decoding
-from servegym.simulator.types import LEAVE_OUT
+from servegym.simulator.types import LEAVE_OUT, NO_LIMIT
 
 FIRST_WINDOW = 64
 SAMPLE = 64
@@ -72,7 +72,7 @@ def whole_queue(order, ranks, length):
         return n
     if length > FIRST_WINDOW:
         return OUT_OF_ORDER
-    if not are_numbers(ranks, length):
+    if not are_numbers(ranks, NO_LIMIT, length):
         return NOT_NUMBERS
     n = 0
     for position in range(length):
@@ -96,6 +96,36 @@ def insert(order, ranks, n, position, tier, key):
         i -= 1
     order[i] = position
     return i
+
+
+@kernel
+def listed_ones(order, ranks, listed):
+    """The positions that are listed and not left out, sorted. Returns their number; NOT_NUMBERS as `whole_queue`."""
+    n, in_order = 0, True
+    for k in range(listed):
+        position = ranks[k].listed
+        if ranks[position].key != ranks[position].key:
+            return NOT_NUMBERS
+        if ranks[position].tier < LEAVE_OUT:
+            order[n] = position
+            in_order = in_order and (n == 0 or ranks_before(ranks, order[n - 1], position))
+            n += 1
+    if not in_order:
+        sort(order, ranks, n)
+    return n
+
+
+@kernel
+def leave_out_unlisted(ranks, listed, length):
+    """Rank who is not listed, for those who look at everybody."""
+    if listed >= NO_LIMIT:
+        return
+    k = 0
+    for position in range(length):
+        if k < listed and ranks[k].listed == position:
+            k += 1
+        else:
+            ranks[position].tier, ranks[position].key = LEAVE_OUT, 0.0
 
 
 @kernel
@@ -289,4 +319,16 @@ def first_ranked(ranks, length):
         rank = ranks[position]
         if rank.tier < tier or (rank.tier == tier and rank.key < key):
             first, tier, key = position, rank.tier, rank.key
+    return first
+
+
+@kernel
+def first_to_run(ranks, limits, length):
+    """The same where some are listed, and one of them can run."""
+    if limits.listed >= NO_LIMIT:
+        return first_ranked(ranks, length)
+    first = ranks[0].listed
+    for k in range(1, limits.listed):
+        if ranks_before(ranks, ranks[k].listed, first):
+            first = ranks[k].listed
     return first

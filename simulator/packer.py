@@ -16,12 +16,14 @@ from servegym.simulator.ordering import (
     can_get_something,
     first_ranked,
     keep_visits,
+    leave_out_unlisted,
+    listed_ones,
     next_window,
     stop_admitting,
     whole_queue,
 )
 from servegym.simulator.prefix_caching import consider, look_away
-from servegym.simulator.refusals import are_legal_limits
+from servegym.simulator.refusals import are_legal_limits, are_legal_listed
 from servegym.simulator.requests import cached_of, is_decoding, left_of
 from servegym.simulator.speculation import counted_tokens, decode_chunk
 from servegym.simulator.tasks import blocks_in_tasks, see_left_out, see_tasks
@@ -120,7 +122,8 @@ def rank_queue(run, decider, e, now_s):
         for position in range(engine.queue_length):
             run.ranks[position].headroom_blocks = 0
     ask_scheduler(run, decider.scheduler, decider.estimator, e, now_s)
-    run.packing[0].refused = run.status[0].failed == 1 or not are_legal_limits(run.limits[0])
+    legal = are_legal_limits(run.limits[0]) and are_legal_listed(run.ranks, run.limits[0], engine.queue_length)
+    run.packing[0].refused = run.status[0].failed == 1 or not legal
     return run.packing[0].refused == 0
 
 
@@ -144,6 +147,7 @@ def open_limits(limits, engine):
     limits.evict_for = EVICT_FOR_DECODES
     limits.preemptible = NOT_PREEMPTIBLE
     limits.slice_s = np.inf
+    limits.listed = NO_LIMIT
 
 
 @inlined_kernel
@@ -156,7 +160,10 @@ def fill(run, decider, e, now_s):
     timed = limits.time_budget_s < np.inf
     visited, position = 0, -1
     holders_seen, evictions = 0, run.status[0].evictions
-    n = whole_queue(order, ranks, engine.queue_length)
+    if limits.listed < NO_LIMIT:
+        n = listed_ones(order, ranks, limits.listed)
+    else:
+        n = whole_queue(order, ranks, engine.queue_length)
     if n == NOT_NUMBERS:
         packing.refused = 1
         return
@@ -327,6 +334,7 @@ def run_first(run, decider, e, now_s):
     False: it cannot, with all the memory of all requests in the queue; some is held for KV that is on its way.
     """
     engine, limits, packing, sums = run.engines[e], run.limits[0], run.packing[0], run.sums[0]
+    leave_out_unlisted(run.ranks, limits.listed, engine.queue_length)
     if HAS_TASKS and engine.suspended > 0:
         see_left_out(run, e)
     position = first_ranked(run.ranks, engine.queue_length)

@@ -15,6 +15,7 @@ from servegym.simulator.types import (
     EVICT_FOR_ALL,
     HOLD,
     MISFIT_STOP,
+    NO_LIMIT,
     PHASE_FIRST_DECIDES,
     ROLE_DECODE,
     ROLES,
@@ -42,9 +43,23 @@ def are_legal_limits(limits):
 
 
 @kernel
-def are_numbers(ranks, length):
-    """Whether all keys are numbers (infinite ones are)."""
-    for position in range(length):  # noqa: SIM110 (kernels have no generators)
+def are_legal_listed(ranks, limits, length):
+    """Whether what is listed are positions in a queue, each after the one before it, and one at least."""
+    if limits.listed >= NO_LIMIT:
+        return True
+    before = -1
+    for k in range(min(limits.listed, length)):
+        if ranks[k].listed <= before:
+            return False
+        before = ranks[k].listed
+    return 0 < limits.listed <= length and before < length
+
+
+@kernel
+def are_numbers(ranks, listed, length):
+    """Whether the keys of all who are listed are numbers (infinite ones are)."""
+    for k in range(min(listed, length)):
+        position = k if listed >= NO_LIMIT else ranks[k].listed
         if ranks[position].key != ranks[position].key:
             return False
     return True
@@ -72,6 +87,12 @@ def what_is_wrong(limits: Any, ranks: np.ndarray, queue: np.ndarray) -> str:
         return "set time_budget_s to nan; it should be a number of seconds"
     if not limits.slice_s >= 0:
         return f"set slice_s to {limits.slice_s}; it should be 0 s or more"
+    if limits["listed"] < NO_LIMIT:
+        if not 0 < limits["listed"] <= len(queue):
+            return f"listed {limits['listed']} of {len(queue)} requests; it should be 1 or more, each once"
+        listed = ranks["listed"][: limits["listed"]]
+        if listed[0] < 0 or listed[-1] >= len(queue) or (np.diff(listed) <= 0).any():
+            return f"listed positions that should be in ascending order, from 0 to {len(queue) - 1}"
     for rank, request in zip(ranks, queue, strict=True):
         if np.isnan(rank.key):
             return f"ranked request {request} by a key of nan; keys should be numbers"

@@ -10,11 +10,13 @@ import numpy as np
 from servegym.errors import ServegymError
 from servegym.simulator import types as layout
 from servegym.simulator.arrays import fresh_router_state, fresh_simulation_state, functions_of
+from servegym.simulator.compilation import plain_function
 from servegym.simulator.compile_errors import ensure_compiled
 from servegym.simulator.diagnosis import Stopped, error_of, policy_functions
 from servegym.simulator.failures import Failure, call
 from servegym.simulator.fields import copied, longer
 from servegym.simulator.loops import loop_of
+from servegym.simulator.ordering import leave_out_unlisted
 from servegym.simulator.parking import ParkedRun
 from servegym.simulator.policies import Policy
 from servegym.simulator.results import Result
@@ -185,7 +187,9 @@ class Simulation:
         scratch = np.zeros((policy.scratch.rows, len(context.queue)))
         context = context._replace(state=state, parameters=parameters, scratch=scratch)
         ranks, limits = np.zeros(len(context.queue), layout.RANK), np.zeros(1, layout.LIMITS)
+        limits["listed"] = layout.NO_LIMIT
         policy.function.entry(context, ranks, limits[0])
+        plain_function(leave_out_unlisted)(ranks, limits[0].listed, len(ranks))
         return ranks
 
     def scheduler_context(self, engine: int, now_s: float) -> SchedulerContext:

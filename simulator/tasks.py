@@ -7,7 +7,7 @@ import numpy as np
 
 from servegym.simulator.compilation import kernel
 from servegym.simulator.events import push, remove
-from servegym.simulator.ordering import first_ranked, ranks_before
+from servegym.simulator.ordering import first_to_run, ranks_before
 from servegym.simulator.random import uniform
 from servegym.simulator.timeline import note
 from servegym.simulator.types import (
@@ -16,6 +16,7 @@ from servegym.simulator.types import (
     EVENT_SUSPENSION,
     IN_TASK,
     LEAVE_OUT,
+    NO_LIMIT,
     NOT_PREEMPTIBLE,
     RESUMED,
     SUSPENDED,
@@ -231,11 +232,12 @@ def see_tasks(run, e):
     them (`see_left_out`).
     """
     length, ranks, queue, requests = run.engines[e].queue_length, run.ranks, run.queues[e], run.requests
-    packing, members, found, first = run.packing[0], run.order[0], 0, -1
-    packing.resumed_task = requests[queue[first_ranked(ranks, length)]].task
+    packing, limits, members, found, first = run.packing[0], run.limits[0], run.order[0], 0, -1
+    packing.resumed_task = requests[queue[first_to_run(ranks, limits, length)]].task
     if packing.resumed_task >= 0:
         return True
-    for position in range(length):
+    for k in range(min(limits.listed, length)):
+        position = k if limits.listed >= NO_LIMIT else ranks[k].listed
         if ranks[position].tier < LEAVE_OUT and requests[queue[position]].task >= 0:
             members[found] = position
             found += 1

@@ -389,6 +389,7 @@ RANK = record(
         ("keep_tokens", "i8"),  # as a victim: computed tokens to save to host memory; 0 unless `victims` says so
         ("headroom_blocks", "i8"),  # blocks to leave free beside others when it is admitted; 0 unless a policy uses it
         ("exec_s", "f8"),  # estimated time of all it has left, written by the estimator when a policy asks
+        ("listed", "i8"),  # of the k-th: the k-th position that is listed, if limits.listed says that some are
     ]
 )
 LEAVE_OUT = np.int64(2**62)  # a tier: this request does not run in this batch
@@ -414,6 +415,7 @@ LIMITS = record(
         ("evict_for", "i1"),  # EVICT_FOR_DECODES, EVICT_FOR_HOLDERS or EVICT_FOR_ALL
         ("preemptible", "i1"),  # NOT_PREEMPTIBLE, AT_OPERATORS or AT_LAYERS: ends at which the batch can be suspended
         ("slice_s", "f8"),  # after which it is suspended in any case
+        ("listed", "i8"),  # positions listed, in ascending order: the others are left out, and need no rank
     ]
 )
 NO_LIMIT = np.int64(2**62)

@@ -11,11 +11,11 @@ LIMITS = (
 FLAGS = ("phase", "misfit", "evict_for", "preemptible")
 WAYS = (
     *LIMITS, *FLAGS, "time_budget_s", "slice_s", "key", "headroom_blocks", "victim_key", "keep_tokens", "raise",
-    "assert", "raise_in_helper", "raise_in_victims", "leave_out",
+    "assert", "raise_in_helper", "raise_in_victims", "leave_out", "listed",
 )  # fmt: skip
 (
     TOKENS, CHUNK, SEQUENCES, HOLDERS, SMALLEST, UNTIMED, WATERMARK, DRAFTS, PHASE, MISFIT, EVICT_FOR, PREEMPTIBLE,
-    TIME, SLICE, KEY, HEADROOM, VICTIM_KEY, KEEP, RAISE, ASSERT, HELPER, VICTIMS, LEAVE,
+    TIME, SLICE, KEY, HEADROOM, VICTIM_KEY, KEEP, RAISE, ASSERT, HELPER, VICTIMS, LEAVE, LISTED,
 ) = range(len(WAYS))  # fmt: skip
 WAY, VALUE, NUMBER, SINCE = range(4)  # of the parameters: a whole number, any number, and the iteration of the first
 
@@ -57,6 +57,8 @@ def set_limit(limits, way, value, number):
         limits.time_budget_s = number
     elif way == SLICE:
         limits.slice_s = number
+    elif way == LISTED:
+        limits.listed = value
 
 
 @scheduler

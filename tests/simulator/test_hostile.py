@@ -17,10 +17,11 @@ from servegym.errors import PolicyError
 from servegym.simulator.compilation import kernel
 from servegym.simulator.deployment import HostMemory
 from servegym.simulator.gains import BY_TOKEN, Gain
-from servegym.simulator.policies import Policy, StateFields
+from servegym.simulator.policies import Parameter, Parameters, Policy, StateFields
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.signatures import router, scheduler
 from servegym.simulator.simulation import Simulation
+from servegym.simulator.types import LEAVE_OUT
 from tests.simulator import hostile
 from tests.simulator.hostile import FLAGS, HOSTILE, HOSTILE_ROUTER, HOSTILE_SCALER, LIMITS, ROUTES, WAYS
 from tests.simulator.scenes import requests, scene
@@ -54,6 +55,8 @@ def is_refused(way: str, value: int, number: float) -> bool:
         return not 0 <= int(np.array(value % 256, "u1").view("i1")) <= highest
     if way == "slice_s":
         return not number >= 0
+    if way == "listed":  # the first position, over and over
+        return value != 1 and value < 2**62
     if way in ("time_budget_s", "key", "victim_key"):
         return math.isnan(number)
     return way != "leave_out"
@@ -85,6 +88,8 @@ def test_what_is_illegal_ends_the_run_and_all_else_is_served(way, value, number,
     ("chunk_tokens", -1, "set chunk_tokens to -1; it should be 0 or more"),
     ("headroom_blocks", -9, "set headroom_blocks of request 3 to -9; it should be 0 or more"),
     ("keep_tokens", -2, "set keep_tokens of request [0-9]+ to -2; it should be 0 or more"),
+    ("listed", 0, "listed 0 of [0-9]+ requests; it should be 1 or more"),
+    ("listed", 2, "listed positions that should be in ascending order, from 0"),
     ("evict_for", 5, "set evict_for to 5; it should be 0 to 2"),
     ("raise", 0, "failed: hostile.py, line [0-9]+, in hostile: ValueError: had enough"),
     ("assert", 0, "failed: hostile.py, line [0-9]+, in hostile: AssertionError: must not be"),
@@ -96,6 +101,41 @@ def test_the_line_names_policy_place_value_and_what_would_be_right(way, value, w
     with pytest.raises(PolicyError, match=f"at [0-9.e-]+ s scheduler hostile:way={way}.* {words}"):
         Simulation(scenario(policy)).run()
     assert "ignored" not in capfd.readouterr().err
+
+
+LISTS = Parameters(Parameter("lists", 0, "whether who runs is listed", low=0, high=1, integer=True))
+
+
+@scheduler
+def two_thirds(context, ranks, limits):
+    """Leaves a third of the requests out, each iteration another: by their ranks, or not listing them; then their
+    ranks are nonsense."""
+    queue, lists, listed = context.queue, LISTS.read(context).lists, 0
+    limits.chunk_tokens = 3
+    for position in range(queue.shape[0]):
+        rank, r = ranks[position], queue[position]
+        rank.tier, rank.key = 0, float(r * 7 % 5)
+        if (r + context.engine.iterations) % 3 > 0:
+            ranks[listed].listed = position
+            listed += 1
+        elif lists:
+            rank.tier, rank.key = -9, np.nan
+        else:
+            rank.tier, rank.key = LEAVE_OUT, 0.0
+    if lists and listed > 0:
+        limits.listed = listed
+    elif lists:
+        for position in range(queue.shape[0]):
+            ranks[position].tier, ranks[position].key = LEAVE_OUT, 0.0
+
+
+@pytest.mark.parametrize("n", [12, 300])
+def test_who_is_not_listed_is_left_out(n):
+    """Where memory is short too: victims give it up by rank, listed or not."""
+    policy = Policy("two-thirds", "scheduler", "Leaves out a third.", "", two_thirds, parameters=tuple(LISTS))
+    left_out, listed = (Simulation(scenario(policy.with_settings(lists=lists), n)).run().requests for lists in (0, 1))
+    assert left_out["evictions"].sum() > 0
+    assert left_out.equals(listed)
 
 
 def test_a_key_that_is_no_number_is_refused_in_long_queues_too():

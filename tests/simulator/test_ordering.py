@@ -12,9 +12,12 @@ from servegym.simulator.ordering import (
     OUT_OF_ORDER,
     bring_forward,
     first_ranked,
+    first_to_run,
     gives_up_before,
     in_turn,
     keep_visits,
+    leave_out_unlisted,
+    listed_ones,
     next_window,
     ranks_before,
     sort,
@@ -96,6 +99,18 @@ def test_a_long_queue_with_many_out_of_place_is_none():
     ranks = np.zeros(10 * FIRST_WINDOW, layout.RANK)
     ranks["key"] = np.random.default_rng(0).permutation(len(ranks))
     assert whole_queue(np.zeros(len(ranks), "i4"), ranks, len(ranks)) == OUT_OF_ORDER
+
+
+@given(ranks=plans(), data=st.data())
+def test_who_is_listed_runs_and_the_others_are_left_out(ranks, data):
+    listed = sorted(data.draw(st.sets(st.integers(0, len(ranks) - 1), min_size=1)))
+    ranks["listed"][: len(listed)] = listed
+    limits, order = np.zeros(1, layout.LIMITS)[0], np.full(len(ranks), -7, "i4")
+    limits.listed = len(listed)
+    n, first = listed_ones(order, ranks, len(listed)), first_to_run(ranks, limits, len(ranks))
+    leave_out_unlisted(ranks, limits.listed, len(ranks))
+    assert order[:n].tolist() == ranking(ranks)
+    assert first == min(listed, key=lambda place: (ranks[place].tier, ranks[place].key, place))
 
 
 class Queue:

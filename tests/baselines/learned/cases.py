@@ -13,8 +13,8 @@ from tests.simulator.arrays import as_bytes, router_bytes
 
 # What a policy works with: its own numbers, and how it ranked last (equal orders can have other ranks).
 OWN = ("parameters", "ranks")
-# By itself it leaves out who can get nothing in a batch, beneath a network it ranks them: the packer sorts others.
-SORTS_FEWER = "flow-prefill"
+# By itself it lists who may run, beneath a network it ranks everybody; so the packer sorts others.
+LISTS = "flow-prefill"
 
 
 def served_by(policy: Policy, seed: int = 0, engines: int = 1, role: str = "both") -> Simulation:
@@ -47,7 +47,12 @@ def bytes_of(simulation: Simulation) -> dict[str, bytes]:
     engines = simulation.arrays.engines.copy()
     engines["visits"] = 0
     named["engines"] = engines.tobytes()
-    own = (*OWN, "order") if SORTS_FEWER in simulation.scenario.scheduler.label else OWN
+    own = OWN
+    if LISTS in simulation.scenario.scheduler.label:
+        own = (*OWN, "order", "scratch")
+        limits = simulation.arrays.limits.copy()
+        limits["listed"] = 0
+        named["limits"], named["sums"] = repr(limits.tolist()).encode(), simulation.arrays.sums[:2].tobytes()
     return {name: value for name, value in named.items() if name not in own and not name.endswith("parameters")}
 
 
