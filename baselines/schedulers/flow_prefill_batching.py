@@ -1,0 +1,107 @@
+"""Who joins the request that ranks first in its batch under FlowPrefill (Alg. 1)."""
+
+from servegym.baselines.remaining_time import prefill_s
+from servegym.baselines.schedulers.flow_prefill_ranking import DECODES, NO_ROOM, SCRATCH, by_own_deadline, has_room
+from servegym.simulator.compilation import kernel
+from servegym.simulator.ordering import FIRST_WINDOW, bring_forward
+from servegym.simulator.requests import cached_of, left_of, next_deadline_s
+from servegym.simulator.types import LEAVE_OUT
+
+MISFITS = ("pass-over", "stop")
+STOP = 1
+
+
+@kernel
+def time_for_others(head, now_s, p):
+    """What Alg. 1 leaves the others of a batch, s."""
+    return next_deadline_s(head) - now_s - p.margin * head.ttft_slo_s
+
+
+@kernel
+def may_be_joined(head, context, p):
+    """Whether anybody can run with the request, for all that is known of it alone."""
+    tokens = left_of(head)
+    if tokens > p.longest_batched_tokens or tokens + 1 >= p.batch_token_budget:
+        return False
+    return prefill_s(tokens, cached_of(head), context.estimator) < time_for_others(head, context.now_s, p)
+
+
+@kernel
+def longest_that_fits(tokens, cached, remain_s, estimator, most):
+    """How many tokens, `most` at most, can be added to so many in the time that remains: more never take less."""
+    if most <= 0 or prefill_s(tokens + most, cached, estimator) < remain_s:
+        return most
+    fits, too_many = 0, most
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        if prefill_s(tokens + middle, cached, estimator) < remain_s:
+            fits = middle
+        else:
+            too_many = middle
+    return fits
+
+
+@kernel
+def longest_candidate(tokens, cached, remain_s, context, p):
+    """Who is longer cannot join these tokens, whatever else does. (Where a misfit ends the batch, it does that.)"""
+    if p.misfit == STOP:
+        return p.longest_batched_tokens
+    most = min(p.longest_batched_tokens, p.batch_token_budget - tokens - 1)
+    return longest_that_fits(tokens, cached, remain_s, context.estimator, most)
+
+
+@kernel
+def choose_batch(first, waiting, context, ranks, p):
+    """Alg. 1: leave in those that run with the request at `first`, leave out the others of order[:waiting]."""
+    order, estimator = SCRATCH.read(context).order, context.estimator
+    requests, queue, budget = context.requests, context.queue, p.batch_token_budget
+    head, window = requests[queue[first]], FIRST_WINDOW
+    tokens, cached, more = left_of(head), cached_of(head), may_be_joined(head, context, p)
+    remain_s = time_for_others(head, context.now_s, p)
+    while waiting > 0:
+        # Who is too long by now, whatever comes before it, need not be sorted.
+        longest, candidates = longest_candidate(tokens, cached, remain_s, context, p), 0
+        for i in range(waiting):
+            if more and left_of(requests[queue[order[i]]]) <= longest:
+                order[candidates] = order[i]
+                candidates += 1
+            else:
+                ranks[order[i]].tier = LEAVE_OUT
+        sorted_ones = bring_forward(order, ranks, candidates, window)
+        for i in range(sorted_ones):
+            request = requests[queue[order[i]]]
+            if more:
+                summed, summed_cached = tokens + left_of(request), cached + cached_of(request)
+                if summed < budget and prefill_s(summed, summed_cached, estimator) < remain_s:
+                    tokens, cached = summed, summed_cached
+                    continue
+                more = p.misfit != STOP
+            ranks[order[i]].tier = LEAVE_OUT
+        order, waiting, window = order[sorted_ones:], candidates - sorted_ones, 2 * window
+
+
+@kernel
+def rank_candidates(first, context, ranks, limits, p):
+    """Rank who may join the request at `first`, leave out the others that wait, and tasks; who has been served has been
+    ranked. Returns how many may, which begin `order`."""
+    order, engine, candidates = SCRATCH.read(context).order, context.engine, 0
+    head = context.requests[context.queue[first]]
+    remain_s = time_for_others(head, context.now_s, p)
+    longest = longest_candidate(left_of(head), cached_of(head), remain_s, context, p)
+    for position in range(context.queue.shape[0]):
+        rank, request = ranks[position], context.requests[context.queue[position]]
+        if (request.task < 0) & ((request.blocks > 0) | (request.emitted_tokens > 0)):
+            if rank.tier == DECODES or position == first:
+                continue
+            joins = rank.tier < NO_ROOM and left_of(request) <= longest
+        else:
+            joins = (request.task < 0) & (left_of(request) <= longest) and has_room(request, engine, limits)
+            rank.key = request.arrival_s
+            if joins:
+                rank.tier, rank.key = by_own_deadline(request, context, p)
+        if joins and position != first:
+            order[candidates] = position
+            candidates += 1
+        else:
+            rank.tier = LEAVE_OUT
+    return candidates

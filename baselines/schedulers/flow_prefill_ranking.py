@@ -1,0 +1,154 @@
+"""Who ranks first under FlowPrefill: who waits, is suspended or runs, in one order (Eq. 3; Alg. 2, lines 7-11)."""
+
+import numpy as np
+
+from servegym.baselines.remaining_time import prefill_s
+from servegym.simulator.compilation import inlined_kernel, kernel
+from servegym.simulator.requests import cached_of, is_decoding, left_of, next_deadline_s
+from servegym.simulator.scratch import Scratch
+from servegym.simulator.types import LEAVE_OUT
+
+PRIORITIES = ("s-edf", "d-edf", "edf")
+S_EDF, D_EDF, EDF = range(3)
+LATE_ORDERS = ("latest-first", "edf")
+LATE_BY_DEADLINE = 1
+DUE, IN_TIME, LATE, DECODES, NO_ROOM = -1, 0, 1, 2, 3  # tiers; without room: NO_ROOM + IN_TIME or LATE
+NOBODY = -1  # instead of a position
+SCRATCH = Scratch(indices=("order",), ranks=("task_ranks",))
+
+
+@kernel
+def by_deadline(deadline_s, left_s, now_s, p):
+    """(tier, key) by Eq. 3, sgn(slack) / deadline, highest first, sgn(0) = -1; left_s: what is still to run."""
+    slack_s = np.inf
+    if p.priority == S_EDF:
+        slack_s = deadline_s - now_s - left_s
+    elif p.priority == D_EDF:
+        slack_s = deadline_s - now_s
+    if slack_s > 0.0:
+        return IN_TIME, deadline_s
+    return LATE, deadline_s if p.late_order == LATE_BY_DEADLINE else -deadline_s
+
+
+@kernel
+def task_left_s(task, runs, engine, now_s):
+    """What the estimate of a task leaves of it."""
+    ran_s = task.executed_s + (now_s - engine.batch_start_s if runs else 0.0)
+    return max(0.0, task.estimate_s - ran_s)
+
+
+@kernel
+def has_room(request, engine, limits):
+    """Whether a waiting request finds the memory it needs in free blocks (docs/simulation.md, rules 4 and 5)."""
+    # By what the free blocks hold: as many tokens fit as need no more blocks than there are (and no division).
+    if request.blocks > 0:
+        tokens = request.computed_tokens + min(left_of(request), limits.chunk_tokens)
+        return tokens <= (engine.free_blocks + request.blocks) * engine.block_tokens
+    free_blocks = engine.free_blocks - (limits.watermark_blocks if engine.holders > 0 else 0)
+    return request.prompt_tokens + request.emitted_tokens <= free_blocks * engine.block_tokens
+
+
+@kernel
+def rank_tasks(context, p):
+    """The ranks of tasks, suspended or running, by slot. Returns the slot of one that ranks first, or NOBODY, and
+    whether another ranks with it."""
+    task_ranks, engine, slot = SCRATCH.read(context).task_ranks, context.engine, 0
+    to_come, first, tied = engine.suspended + (engine.running_task >= 0), NOBODY, False
+    while to_come > 0:
+        task, rank = context.state.tasks[slot], task_ranks[slot]
+        if task.length > 0:
+            left_s = task_left_s(task, slot == engine.running_task, engine, context.now_s)
+            deadline_s = next_deadline_s(context.requests[task.leader])
+            rank.tier, rank.key = by_deadline(deadline_s, left_s, context.now_s, p)
+            if first == NOBODY or goes_before(rank.tier, rank.key, task_ranks[first].tier, task_ranks[first].key):
+                first, tied = slot, False
+            elif rank.tier == task_ranks[first].tier and rank.key == task_ranks[first].key:
+                tied = True
+            to_come -= 1
+        slot += 1
+    return first, tied
+
+
+@kernel
+def goes_before(tier, key, other_tier, other_key):
+    return tier < other_tier or (tier == other_tier and key < other_key)
+
+
+@inlined_kernel
+def by_own_deadline(request, context, p):
+    """(tier, key) of what waits and finds room."""
+    deadline_s, left_s = next_deadline_s(request), 0.0
+    if p.priority == S_EDF and context.now_s < deadline_s:  # else it is late whatever is left
+        left_s = prefill_s(left_of(request), cached_of(request), context.estimator)
+    return by_deadline(deadline_s, left_s, context.now_s, p)
+
+
+@inlined_kernel
+def rank_waiting(rank, request, context, limits, p):
+    """The rank of what waits."""
+    rank.tier, rank.key = by_own_deadline(request, context, p)
+    rank.tier += NO_ROOM * (not has_room(request, context.engine, limits))  # no branch: nobody could guess it
+
+
+@kernel
+def rank_everybody(context, ranks, limits, p):
+    """Alg. 2, lines 7-11: what waits, what is suspended and what runs, in one order; tasks have been ranked. Returns
+    how many decodes there are, which begin `order`."""
+    s, decodes = SCRATCH.read(context), 0
+    for position in range(context.queue.shape[0]):
+        rank, request = ranks[position], context.requests[context.queue[position]]
+        if request.task >= 0:
+            rank.tier, rank.key = s.task_ranks[request.task].tier, s.task_ranks[request.task].key
+        elif is_decoding(request):
+            rank.tier, rank.key = DECODES, request.arrival_s
+            s.order[decodes] = position
+            decodes += 1
+        else:
+            rank_waiting(rank, request, context, limits, p)
+    return decodes
+
+
+@kernel
+def look_through(context, ranks, limits, p):
+    """Rank who has been served and is in no task. Returns how many these are, which end `order`; how many of them are
+    decodes with memory; and who ranks first of all who wait and find room (or NOBODY), and its rank.
+
+    The last to arrive come first: most have the latest deadlines, so that who comes then need not be asked for room.
+    """
+    order, n = SCRATCH.read(context).order, context.queue.shape[0]
+    served, running, first, tier, key = 0, 0, NOBODY, LEAVE_OUT, np.inf
+    for position in range(n - 1, -1, -1):
+        request = context.requests[context.queue[position]]
+        alone = request.task < 0  # `&`: who is in a task comes as it happens, and no branch should depend on it
+        if alone & ((request.blocks > 0) | (request.emitted_tokens > 0)):
+            served += 1
+            order[n - served] = position
+            if is_decoding(request):
+                ranks[position].tier, ranks[position].key = DECODES, request.arrival_s
+                running += request.blocks > 0
+                continue
+            rank_waiting(ranks[position], request, context, limits, p)
+        own_tier, own_key = by_own_deadline(request, context, p)
+        if alone & (not goes_before(tier, key, own_tier, own_key)) and has_room(request, context.engine, limits):
+            first, tier, key = position, own_tier, own_key
+    return served, running, first, tier, key
+
+
+@kernel
+def first_of_all(slot, tied, first, tier, key, context):
+    """Who ranks first of the tasks, where the one in `slot` does, and of those who wait, where `first` does, and its
+    rank; of a task any member, unless it depends on its position."""
+    task_ranks, requests, queue = SCRATCH.read(context).task_ranks, context.requests, context.queue
+    if slot == NOBODY or goes_before(tier, key, task_ranks[slot].tier, task_ranks[slot].key):
+        return first, tier, key
+    tied = tied or not goes_before(task_ranks[slot].tier, task_ranks[slot].key, tier, key)
+    tier, key = task_ranks[slot].tier, task_ranks[slot].key
+    leader, position = context.state.tasks[slot].leader, 0
+    while queue[position] != leader:
+        position += 1
+    if tied:
+        for earlier in range(position):
+            task = requests[queue[earlier]].task
+            if earlier == first or (task >= 0 and task_ranks[task].tier == tier and task_ranks[task].key == key):
+                return earlier, tier, key
+    return position, tier, key
