@@ -98,6 +98,10 @@ class Sb3VecEnv(VecEnv):
         self._returns[ended], self._lengths[ended] = 0.0, 0
         self.episodes += len(ended)
 
+    def late_rewards(self) -> np.ndarray | float:
+        """What a rollout's steps, float32[steps, n], earned beside the rewards that they gave at once. Here nothing."""
+        return 0.0
+
     def close(self) -> None:
         self.venv.close()
 

@@ -95,9 +95,9 @@ def draw(trainings: Sequence[Training], path: Path) -> None:
     """A panel a training: difference to the base against steps, with its interval."""
     from matplotlib.figure import Figure
 
-    columns = 3
+    columns = min(3, len(trainings))
     rows = -(-len(trainings) // columns)
-    figure = Figure(figsize=(11, 2.6 * rows), layout="constrained")
+    figure = Figure(figsize=(11 * columns / 3, 2.6 * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, one in zip(grid, trainings, strict=False):
         steps = [row["steps"] / 1e6 for row in one.curve]

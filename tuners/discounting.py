@@ -30,7 +30,8 @@ class Timed(_Buffer):
     """A rollout buffer that discounts by the seconds between decisions.
 
     horizon_s: in which a reward is worth 1/e. trace_s: the same of the estimate's errors. `clock`: the environment,
-    which tells how long its last steps took; to be set before the first rollout.
+    which tells how long its last steps took, and the rewards that are known at the rollout's end only; to be set before
+    the first rollout.
     """
 
     clock: Sb3VecEnv
@@ -48,6 +49,7 @@ class Timed(_Buffer):
         super().add(*args, **more)
 
     def compute_returns_and_advantage(self, last_values: torch.Tensor, dones: np.ndarray) -> None:
+        self.rewards += self.clock.late_rewards()
         goes_on = np.concatenate([1.0 - self.episode_starts[1:], 1.0 - dones[None].astype(np.float32)])
         values = np.concatenate([self.values, last_values.clone().cpu().numpy().reshape(1, -1)])
         discounts = goes_on * np.exp(-self.durations_s / self.horizon_s)

@@ -17,6 +17,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from servegym.baselines.learned.artifact import load
 from servegym.envs.sb3 import Sb3VecEnv
 from servegym.errors import TrainingError
+from servegym.simulator.statuses import AT_ROUTES
 from servegym.tuners.actors import ACTIVATIONS, CompilablePolicy, MaskableCompilablePolicy, load_network
 from servegym.tuners.discounting import Timed, TimedMaskableRolloutBuffer, TimedRolloutBuffer
 from servegym.tuners.export import actor_layers
@@ -46,6 +47,7 @@ def new_model(problem: Problem, env: VecEnv) -> BaseAlgorithm:
     """A model that acts as the base policy does, or as the policy to start from. Raises TrainingError."""
     config = problem.config
     check_suits(problem)
+    check_credit(problem)
     more = hyperparameters(problem)
     rate = more.pop(END, None)
     if rate is not None:
@@ -98,6 +100,17 @@ def check_suits(problem: Problem) -> None:
         raise TrainingError(
             f"algorithm is {config.algorithm!r}; for {config.environment} it should be {' or '.join(suitable)}"
         )
+
+
+def check_credit(problem: Problem) -> None:
+    """Raise TrainingError where decisions cannot be rewarded by request."""
+    config = problem.config
+    if not config.objective.by_request:
+        return
+    if problem.venv.interface.stop_at != AT_ROUTES:
+        raise TrainingError(f"objective.by_request: {config.environment} has no decisions about single requests")
+    if OVER_TIME[0] not in config.hyperparameters:
+        raise TrainingError(f"objective.by_request takes discounting over time: {', '.join(OVER_TIME)}")
 
 
 def hyperparameters(problem: Problem) -> dict[str, Any]:

@@ -13,12 +13,15 @@ class Objective:
     """TDG ratio less a penalty, which an episode earns at its end.
 
     paired: the gain of the base policy on the same requests, up to the same time, is taken from rewards: what is left
-    is what the agent's decisions changed, without what the requests happen to be worth. attainment_floor: least share
-    of the requests within their SLOs. wait_cap_s: most seconds to a first token, of 99 in 100 requests. penalty: weight
-    of what is lacking: floor less attainment, and the part of the wait that is beyond the cap (from 0 to 1).
+    is what the agent's decisions changed, without what the requests happen to be worth. by_request: a decision about a
+    request earns what that request gains (`credit`; of the algorithms ppo and maskable-ppo).
+    attainment_floor: least share of the requests within their SLOs. wait_cap_s: most seconds to a first token, of 99
+    in 100 requests. penalty: weight of what is lacking: floor less attainment, and the part of the wait that is beyond
+    the cap (from 0 to 1).
     """
 
     paired: bool = False
+    by_request: bool = False
     attainment_floor: float | None = None
     wait_cap_s: float | None = None
     penalty: float = 1.0

@@ -13,6 +13,7 @@ import numpy as np
 from servegym.envs.sb3 import Sb3VecEnv
 from servegym.envs.vector import ServingVectorEnv
 from servegym.simulator.simulation import Simulation
+from servegym.tuners.credit import Credits, Episode
 from servegym.tuners.decision_head import DecisionHead
 from servegym.tuners.objective import GAIN_ALONE, Objective
 
@@ -29,16 +30,24 @@ class TrainingVecEnv(Sb3VecEnv):
         self.head, self.objective = head, objective
         self._gains, self._ends_s = np.zeros((self.num_envs, POINTS)), np.ones(self.num_envs)
         self._had = np.zeros(self.num_envs)  # of the base, so far
+        self.credits = Credits(self.num_envs) if objective.by_request else None
 
     def reset(self) -> np.ndarray:
         observations = super().reset()
         self._begin(range(self.num_envs))
         return observations
 
+    def step_async(self, actions: np.ndarray) -> None:
+        super().step_async(actions)
+        if self.credits is not None:
+            self.credits.decide()
+
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict]]:
         observations, rewards, dones, infos = super().step_wait()
         ended = np.flatnonzero(dones).tolist()
-        if self.objective.paired:
+        if self.objective.by_request:
+            rewards = np.zeros_like(rewards)  # `late_rewards`
+        elif self.objective.paired:
             has = self._at(self.venv.episode_batch.now_s)
             has[dones] = self._gains[dones, -1]
             rewards = rewards - (self.reward_scale * (has - self._had)).astype(np.float32)
@@ -50,8 +59,13 @@ class TrainingVecEnv(Sb3VecEnv):
             self._begin(ended)
         return observations, rewards, dones, infos
 
+    def late_rewards(self) -> np.ndarray | float:
+        return 0.0 if self.credits is None else self.reward_scale * self.credits.rewards()
+
     def _begin(self, episodes: list[int] | range) -> None:
         """Run the base on what has just begun."""
+        if self.credits is not None:
+            return self._begin_credits(self.credits, episodes)
         if not self.objective.paired:
             return
         batch = self.venv.episode_batch
@@ -63,6 +77,16 @@ class TrainingVecEnv(Sb3VecEnv):
             self._gains[i] = np.interp(np.linspace(0.0, self._ends_s[i], POINTS), times_s, gains)
             self._gains[i] /= batch.ideal_gain[i]
         self._had[list(episodes)] = 0.0
+
+    def _begin_credits(self, credits: Credits, episodes: list[int] | range) -> None:
+        batch = self.venv.episode_batch
+        for i in episodes:
+            simulation = batch.simulations[i]
+            assert simulation is not None
+            base = np.zeros(len(simulation.arrays.outcomes))
+            if self.objective.paired:
+                base = Simulation(self.head.placed(simulation.scenario)).run().arrays.outcomes["gain"].copy()
+            credits.begin(i, Episode(simulation, base, batch.ideal_gain.item(i)))
 
     def _at(self, now_s: np.ndarray) -> np.ndarray:
         """float64[n]: what the base has gained by then, as shares of the ideal gain."""

@@ -50,6 +50,39 @@ def test_paired_rewards_are_what_the_decisions_changed(problem: Problem) -> None
     assert other == pytest.approx(3.0 * (info["tdg_ratio"] - base), abs=1e-4) and abs(other) > 1e-3
 
 
+def test_a_decision_earns_what_its_request_gains() -> None:
+    """Whole episodes and the beginnings of the next: told when episodes are over, or requests at the rollout's end."""
+    problem = problem_of(tiny("maskable-ppo-cluster-routing"))
+    env = TrainingVecEnv(problem.venv, problem.head, Objective(paired=True, by_request=True), reward_scale=3.0)
+    env.seed(5)
+    env.reset()
+    simulations = [[simulation] for simulation in env.venv.episode_batch.simulations]
+    rng, ratios = np.random.default_rng(1), [[] for _ in simulations]
+    for _ in range(40):
+        _, rewards, dones, infos = env.step(rng.integers(0, 3, env.num_envs))
+        assert not rewards.any()
+        for i in np.flatnonzero(dones):
+            simulations[i].append(env.venv.episode_batch.simulations[i])
+            ratios[i].append(infos[i]["tdg_ratio"])
+    told = env.late_rewards()
+    assert told.shape == (40, env.num_envs) and not env.late_rewards().size
+    for i, (episodes, found) in enumerate(zip(simulations, ratios, strict=True)):
+        at = 0
+        assert found
+        for simulation, ratio in zip(episodes, found, strict=False):  # those that are over
+            n = len(simulation.arrays.outcomes)
+            base = Simulation(problem.head.placed(simulation.scenario)).run()
+            assert told[at : at + n, i].sum() == pytest.approx(3.0 * (ratio - base.summary["tdg_ratio"]), abs=1e-5)
+            differences = simulation.arrays.outcomes["gain"] - base.arrays.outcomes["gain"]
+            ideal = simulation.scenario.gain.ideal(simulation.scenario.workload.table).sum()
+            order = np.argsort(simulation.arrays.requests["arrival_s"], kind="stable")
+            assert told[at : at + n, i] == pytest.approx(3.0 * differences[order] / ideal, abs=1e-5)
+            at += n
+        finished = np.isfinite(episodes[-1].arrays.outcomes["finish_s"])
+        assert np.count_nonzero(told[at:, i]) <= np.count_nonzero(finished)
+    assert np.abs(told).max() > 1e-3
+
+
 def test_the_penalty_comes_at_the_end(problem: Problem) -> None:
     plain, info, _ = episode(problem, Objective(), 1.0)
     assert plain == pytest.approx(3.0 * info["tdg_ratio"], abs=1e-4)
@@ -74,7 +107,7 @@ def filled(kind: type, durations_s: np.ndarray, **more: float) -> RolloutBuffer:
     buffer = kind(3, box, box, n_envs=2, **more)
     rng = np.random.default_rng(3)
     for step in range(3):
-        buffer.clock = SimpleNamespace(durations_s=durations_s[step])
+        buffer.clock = SimpleNamespace(durations_s=durations_s[step], late_rewards=lambda: 0.0)
         starts = np.array([step == 2, False], float)
         values = torch.as_tensor(rng.normal(size=2), dtype=torch.float32)
         buffer.add(np.zeros((2, 1)), np.zeros((2, 1)), rng.normal(size=2), starts, values, torch.zeros(2))

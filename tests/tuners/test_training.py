@@ -237,6 +237,8 @@ def test_validation_is_the_mean_over_the_same_scenarios() -> None:
         ("ppo-engine-batching", {"algorithm": "maskable-ppo"}, "for EngineBatching-v0 it should be ppo or sac"),
         ("ppo-request-ranking", {"algorithm": "sac"}, "for RequestRanking-v0 it should be ppo$"),
         ("maskable-ppo-cluster-routing", {"algorithm": "ppo"}, "for ClusterRouting-v0 it should be maskable-ppo$"),
+        ("ppo-engine-batching", {"objective": {"by_request": True}}, "objective.by_request: EngineBatching-v0 has no"),
+        ("maskable-ppo-cluster-routing", {"objective": {"by_request": True}}, "takes discounting over time: horizon_s"),
         ("ppo-engine-batching", {"arguments": {"speed": 3}}, "arguments of EngineBatching-v0: .*speed"),
         ("ppo-engine-batching", {"arguments": {"scenario": 3}}, "arguments.scenario: say under `scenarios`"),
         ("ppo-engine-batching", {"scenarios": {"laod": 1.0}}, "scenarios: unknown 'laod'"),

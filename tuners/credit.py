@@ -1,0 +1,74 @@
+"""Credit: what a request gained is the reward of the decision about it, whenever it gained it.
+
+A route pays off while its request is served, hundreds of decisions later, among the gains of all the others. Here the
+reward of a decision is the gain of the request that it was about, as a share of the episode's ideal gain; paired, less
+the same request's gain under the base. What it cost requests that came later is in their rewards.
+
+    reward(t) = (gain(r(t)) - base gain(r(t))) / ideal gain          r(t): the request that decision t was about
+
+It is known when the request has been served, so it is told at a rollout's end. A request that is still under way then
+counts for nothing: rollouts should be as long as episodes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from servegym.simulator.simulation import Simulation
+
+
+@dataclasses.dataclass
+class Episode:
+    """That is going on. base: float64[requests], gains under the base; 0, where rewards are not paired. begin: the
+    step of the rollout from which on its decisions have not been settled."""
+
+    simulation: Simulation
+    base: np.ndarray
+    ideal_gain: float
+    begin: int = 0
+
+
+class Credits:
+    """Of n environments side by side, for one rollout after the other."""
+
+    def __init__(self, n: int):
+        self._episodes: list[Episode | None] = [None] * n
+        self._requests: list[list[int]] = []  # of each step, of each environment: whom the decision is about
+        self._settled: list[tuple[int, slice, np.ndarray]] = []  # environment, steps, rewards
+
+    def begin(self, i: int, episode: Episode) -> None:
+        """Environment i has a new episode; the one before is over."""
+        if self._episodes[i] is not None:
+            self._settle(i, is_over=True)
+        self._episodes[i] = dataclasses.replace(episode, begin=len(self._requests))
+
+    def decide(self) -> None:
+        """A step begins: every environment decides."""
+        self._requests.append(
+            [one.simulation.arrays.status["deciding_request"].item() for one in self._episodes if one is not None]
+        )
+
+    def rewards(self) -> np.ndarray:
+        """float32[steps, n]: of the decisions since the last call."""
+        for i in range(len(self._episodes)):
+            self._settle(i, is_over=False)
+        found = np.zeros((len(self._requests), len(self._episodes)), np.float32)
+        for i, steps, rewards in self._settled:
+            found[steps, i] = rewards
+        self._requests.clear()
+        self._settled.clear()
+        return found
+
+    def _settle(self, i: int, is_over: bool) -> None:
+        """What the decisions of an episode were worth, as far as it is known."""
+        episode = self._episodes[i]
+        assert episode is not None
+        steps = slice(episode.begin, len(self._requests))
+        requests = np.array([row[i] for row in self._requests[steps]], int)
+        outcomes = episode.simulation.arrays.outcomes[requests]
+        known = is_over | np.isfinite(outcomes["finish_s"])
+        rewards = np.where(known, outcomes["gain"] - episode.base[requests], 0.0) / episode.ideal_gain
+        self._settled.append((i, steps, rewards))
+        episode.begin = 0  # of the next rollout
