@@ -56,12 +56,17 @@ def _kept_of(context: Any, kind: Any) -> Any:
     """What is kept of a value: of an array, which is C-contiguous, its address and its shape. All else follows, and
     would fill five cache lines for one: who steps many runs finds those of each gone from the cache."""
     if isinstance(kind, types.BaseTuple):
-        return ir.LiteralStructType([_kept_of(context, part) for part in kind])
+        return ir.LiteralStructType([_kept_of(context, part) for part in _parts_of(kind)])
     whole = context.get_value_type(kind)
     if not isinstance(kind, types.Array):
         return whole
     fields = _fields(context, kind)
     return ir.LiteralStructType([whole.elements[fields.index(name)] for name in ("data", "shape")])
+
+
+def _parts_of(kind: Any) -> list[Any]:
+    """The types of a tuple's parts."""
+    return list(kind)
 
 
 def _fields(context: Any, kind: Any) -> list[str]:
@@ -72,7 +77,7 @@ def _fields(context: Any, kind: Any) -> list[str]:
 def _pack(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     """What is kept of a value."""
     if isinstance(kind, types.BaseTuple):
-        parts = [_pack(context, builder, part, builder.extract_value(value, i)) for i, part in enumerate(kind)]
+        parts = [_pack(context, builder, part, builder.extract_value(value, i)) for i, part in enumerate(_parts_of(kind))]
     elif isinstance(kind, types.Array):
         fields = _fields(context, kind)
         parts = [builder.extract_value(value, fields.index(name)) for name in ("data", "shape")]
@@ -84,7 +89,7 @@ def _pack(context: Any, builder: Any, kind: Any, value: Any) -> Any:
 def _load(context: Any, builder: Any, kind: Any, pointer: Any) -> Any:
     """The value of which a pointer says what is kept."""
     if isinstance(kind, types.BaseTuple):
-        parts = [_load(context, builder, part, _part(builder, pointer, i)) for i, part in enumerate(kind)]
+        parts = [_load(context, builder, part, _part(builder, pointer, i)) for i, part in enumerate(_parts_of(kind))]
         return _together(builder, context.get_value_type(kind), parts)
     if not isinstance(kind, types.Array):
         return _scalars(builder, pointer)

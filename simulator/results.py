@@ -33,7 +33,7 @@ class Result:
     """
 
     def __init__(self, scenario: Scenario, arrays: SimulationState, wall_s: float):
-        self.scenario = scenario
+        self.scenario: Scenario = scenario
         self.arrays: SimulationState = arrays
         self.wall_s = wall_s
 
