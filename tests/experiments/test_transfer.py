@@ -20,20 +20,21 @@ def test_a_group_has_no_say_in_what_is_chosen_for_it(study):
     """Setting 1 is best on device a by far, setting 2 on b by a little."""
     scored = {("a", 1): 0.9, ("b", 2): 0.6}
     study.rows = {
-        Run(i, cell, TUNED_SEED): {"tdg_ratio": scored.get((cell.device, i), 0.5)}
+        Run(i, cell, TUNED_SEED): {"tdg_ratio": scored.get((cell.device, i), 0.5), "slo_attainment": i / 10}
         for cell in study.cells
         for i in range(3)
     }
     assert study.best() == 1
     assert study.best(Group("device", "a")) == 2
     assert study.best(Group("device", "b")) == 1
-    assert [study.own(Cell(device, "t", "s", 1.0)) for device in "ab"] == [1, 2]
+    for weight, chosen in ((0.0, [1, 2]), (10.0, [2, 2])):
+        assert [study.own(Cell(device, "t", "s", 1.0), weight) for device in "ab"] == chosen
 
 
 def test_it_is_judged_on_what_was_left_out_with_other_seeds(study, monkeypatch):
     scored = {("a", 1): 0.9, ("b", 2): 0.6}
     study.rows = {
-        Run(i, cell, TUNED_SEED): {"tdg_ratio": scored.get((cell.device, i), 0.5)}
+        Run(i, cell, TUNED_SEED): {"tdg_ratio": scored.get((cell.device, i), 0.5), "slo_attainment": i / 10}
         for cell in study.cells
         for i in range(3)
     }
