@@ -234,7 +234,8 @@ def test_a_scenario_is_made_in_much_less_time_than_its_requests_alone_take_anew(
             took_s.append(time.perf_counter() - begin)
         return min(took_s)
 
-    anew_s = least_s(lambda: build_workload("azure-conv", requests=300, rate_per_s=5.0))
+    seeds = itertools.count()
+    anew_s = least_s(lambda: build_workload("azure-conv", requests=300, rate_per_s=5.0, seed=next(seeds)))
     assert least_s(lambda: Simulation(source(generator))) < 0.3 * anew_s
 
 

@@ -136,7 +136,7 @@ def test_what_an_intrinsic_reads_from_memory_counts():
 @needs_jit
 def test_what_makes_the_code_of_an_intrinsic_counts(monkeypatch):
     before = source_digest(parking.park)
-    monkeypatch.setattr(parking, "_pointer", parking._load)
+    monkeypatch.setattr(parking, "_part", parking._load)
     assert source_digest(parking.park) != before
 
 
