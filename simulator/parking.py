@@ -77,7 +77,9 @@ def _fields(context: Any, kind: Any) -> list[str]:
 def _pack(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     """What is kept of a value."""
     if isinstance(kind, types.BaseTuple):
-        parts = [_pack(context, builder, part, builder.extract_value(value, i)) for i, part in enumerate(_parts_of(kind))]
+        parts = [
+            _pack(context, builder, part, builder.extract_value(value, i)) for i, part in enumerate(_parts_of(kind))
+        ]
     elif isinstance(kind, types.Array):
         fields = _fields(context, kind)
         parts = [builder.extract_value(value, fields.index(name)) for name in ("data", "shape")]
