@@ -96,7 +96,7 @@ def rank_victims(run, decider, e, now_s):
     engine, packing = run.engines[e], run.packing[0]
     if packing.victims_ranked == 1:
         return packing.refused == 0
-    leave_out_unlisted(run.ranks, run.limits[0].listed, engine.queue_length)
+    leave_out_unlisted(run.ranks, run.limits[0], engine.queue_length)
     for position in range(engine.queue_length):
         run.ranks[position].keep_tokens = 0
     considered = engine.cache.considered

@@ -48,25 +48,43 @@ def gives_up_before(ranks, a, b):
 
 
 @kernel
+def in_order(order, ranks, length):
+    """Write the positions not left out, up to the first that ranks before the one ahead of it, or by no number. Returns
+    how many, and the position of that one (length: there is none)."""
+    n, tier, key = 0, np.int64(0), 0.0
+    for position in range(length):
+        rank = ranks[position]
+        if rank.tier >= LEAVE_OUT:
+            continue
+        if n > 0 and rank.tier == tier:
+            follows = rank.key >= key  # not so where it is no number
+        else:
+            follows = (n == 0 or rank.tier > tier) and rank.key == rank.key
+        if not follows:
+            return n, position
+        tier, key = rank.tier, rank.key
+        order[n] = position
+        n += 1
+    return n, length
+
+
+@kernel
 def whole_queue(order, ranks, length):
     """The positions not left out, sorted, if they rank almost in the order of the queue or fit the first window.
 
     Returns their number; OUT_OF_ORDER, if they do not; NOT_NUMBERS, if a key is none.
     """
-    n, moved, tier, key = 0, 0, np.int64(0), 0.0  # the last in rank order so far
-    for position in range(length):
+    n, begin = in_order(order, ranks, length)
+    moved = 0
+    for position in range(begin, length):
         rank = ranks[position]
         if rank.tier >= LEAVE_OUT:
             continue
         if rank.key != rank.key:
             return NOT_NUMBERS
-        if n == 0 or rank.tier > tier or (rank.tier == tier and rank.key >= key):
-            tier, key = rank.tier, rank.key
-            order[n] = position
-        else:
-            moved += n - insert(order, ranks, n, position, rank.tier, rank.key)
-            if moved > FEW_MOVED + position:
-                break
+        moved += n - insert(order, ranks, n, position, rank.tier, rank.key)
+        if moved > FEW_MOVED + position:
+            break
         n += 1
     else:
         return n
@@ -116,16 +134,17 @@ def listed_ones(order, ranks, listed):
 
 
 @kernel
-def leave_out_unlisted(ranks, listed, length):
-    """Rank who is not listed, for those who look at everybody."""
-    if listed >= NO_LIMIT:
+def leave_out_unlisted(ranks, limits, length):
+    """Rank who is not listed, for those who look at everybody; then nobody is listed any more."""
+    if limits.listed >= NO_LIMIT:
         return
     k = 0
     for position in range(length):
-        if k < listed and ranks[k].listed == position:
+        if k < limits.listed and ranks[k].listed == position:
             k += 1
         else:
             ranks[position].tier, ranks[position].key = LEAVE_OUT, 0.0
+    limits.listed = NO_LIMIT
 
 
 @kernel

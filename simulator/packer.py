@@ -334,7 +334,7 @@ def run_first(run, decider, e, now_s):
     False: it cannot, with all the memory of all requests in the queue; some is held for KV that is on its way.
     """
     engine, limits, packing, sums = run.engines[e], run.limits[0], run.packing[0], run.sums[0]
-    leave_out_unlisted(run.ranks, limits.listed, engine.queue_length)
+    leave_out_unlisted(run.ranks, limits, engine.queue_length)
     if HAS_TASKS and engine.suspended > 0:
         see_left_out(run, e)
     position = first_ranked(run.ranks, engine.queue_length)

@@ -189,7 +189,7 @@ class Simulation:
         ranks, limits = np.zeros(len(context.queue), layout.RANK), np.zeros(1, layout.LIMITS)
         limits["listed"] = layout.NO_LIMIT
         policy.function.entry(context, ranks, limits[0])
-        plain_function(leave_out_unlisted)(ranks, limits[0].listed, len(ranks))
+        plain_function(leave_out_unlisted)(ranks, limits[0], len(ranks))
         return ranks
 
     def scheduler_context(self, engine: int, now_s: float) -> SchedulerContext:

@@ -21,6 +21,15 @@ def record(fields: list[tuple[str, Any]], lines_of: int = 1) -> np.dtype:
     return np.dtype((np.record, dtype))
 
 
+def with_alias(dtype: np.dtype, name: str, field: str) -> np.dtype:
+    """A record with another name for a field."""
+    assert dtype.fields is not None
+    fields = {**dtype.fields, name: dtype.fields[field]}
+    formats, offsets = zip(*(one[:2] for one in fields.values()), strict=True)
+    layout = {"names": list(fields), "formats": formats, "offsets": offsets, "itemsize": dtype.itemsize}
+    return np.dtype((np.record, np.dtype(layout, align=True)))
+
+
 # One row a request of the workload, as it was given.
 WORKLOAD = record(
     [
@@ -389,9 +398,11 @@ RANK = record(
         ("keep_tokens", "i8"),  # as a victim: computed tokens to save to host memory; 0 unless `victims` says so
         ("headroom_blocks", "i8"),  # blocks to leave free beside others when it is admitted; 0 unless a policy uses it
         ("exec_s", "f8"),  # estimated time of all it has left, written by the estimator when a policy asks
-        ("listed", "i8"),  # of the k-th: the k-th position that is listed, if limits.listed says that some are
     ]
 )
+# listed: of the k-th, the k-th position that is listed, if limits.listed says that some are. The list is spent before
+# victims are ranked, so it has the memory of keep_tokens (8 bytes more made a pass over many ranks 7 % longer).
+RANK = with_alias(RANK, "listed", "keep_tokens")
 LEAVE_OUT = np.int64(2**62)  # a tier: this request does not run in this batch
 IN_TASK = np.int64(2**62 + 1)  # the packer's: nor can it, since it is in a task that is suspended
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from servegym.errors import PolicyError
 from servegym.simulator import types as layout
+from servegym.simulator.compilation import plain_function
 from servegym.simulator.failures import failure_of
 from servegym.simulator.ordering import leave_out_unlisted
 from servegym.simulator.packer import open_limits
@@ -181,7 +182,7 @@ def check_scheduler(simulation: Simulation, policy: Policy, e: int) -> None:
             return context, ranks, limits[0]
 
         ask(policy, "scheduler", policy.function, arguments)
-        getattr(leave_out_unlisted, "py_func", leave_out_unlisted)(ranks, limits[0].listed, len(queue))
+        plain_function(leave_out_unlisted)(ranks, limits[0], len(queue))
         decided = ranks.copy()
         if short:
             ranks["keep_tokens"] = 0

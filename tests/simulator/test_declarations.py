@@ -78,7 +78,7 @@ def test_numbers_whole_numbers_and_words():
 
 def test_scratch_memory():
     policy = Policy("sorts", "scheduler", "", "", sorts, scratch=S)
-    assert S.rows == 1 + 1 + 1 + 8
+    assert S.rows == 1 + 1 + 1 + 7
     assert ranked(policy, state(3), state(9), state(4), state(9)).ranks == [(-1, 3.0), (-1, 0.0), (-1, 2.0), (-1, 1.0)]
 
 

@@ -108,7 +108,7 @@ def test_who_is_listed_runs_and_the_others_are_left_out(ranks, data):
     limits, order = np.zeros(1, layout.LIMITS)[0], np.full(len(ranks), -7, "i4")
     limits.listed = len(listed)
     n, first = listed_ones(order, ranks, len(listed)), first_to_run(ranks, limits, len(ranks))
-    leave_out_unlisted(ranks, limits.listed, len(ranks))
+    leave_out_unlisted(ranks, limits, len(ranks))
     assert order[:n].tolist() == ranking(ranks)
     assert first == min(listed, key=lambda place: (ranks[place].tier, ranks[place].key, place))
 
