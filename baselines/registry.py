@@ -4,6 +4,7 @@ import importlib.resources
 from pathlib import Path
 
 from servegym.baselines.loading import load
+from servegym.baselines.self_tuning import self_tuned
 from servegym.errors import PolicyError
 from servegym.simulator import policies
 from servegym.simulator.policies import Policy
@@ -18,6 +19,8 @@ def _find(kind: str, text: str, role: str = "") -> Policy:
     role: what it is for, where a file has several policies of the kind.
     """
     load()
+    if kind == "scheduler" and text.startswith(policies.SELF_TUNED):
+        return self_tuned(_find(kind, text.removeprefix(policies.SELF_TUNED)))
     if not text.startswith(LEARNED):
         return policies.get_policy(kind, text)
     from servegym.baselines.artifact.files import load_artifact  # with all that networks need
@@ -44,8 +47,8 @@ def learned_path(text: str) -> Path:
 
 
 def scheduler(text: str) -> Policy:
-    """The scheduler "name", "name:key=value,..." or "learned:PATH". Raises PolicyError for an unknown name or
-    parameter, or a file that no policy was saved to."""
+    """The scheduler "name", "name:key=value,...", "learned:PATH", or one of the first two behind "self-tuned:". Raises
+    PolicyError for an unknown name or parameter, a file that no policy was saved to, or one that cannot tune itself."""
     return _find("scheduler", text)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import platform
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ import numba
 import numpy as np
 
 import servegym
+from servegym.simulator import tuner
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.compilation import Compiled, source_digest
 from servegym.simulator.deployment import Deployment
@@ -41,7 +43,7 @@ def code_digests(policies: Iterable[Policy], deployment: Deployment | Cluster) -
     A version says too little while code is being written: results of an edited policy are other results.
     None for what was typed at a prompt and has no source to read.
     """
-    pools = [speculating_pool(pool) for pool in deployment.pools]
+    policies, pools = list(policies), [speculating_pool(pool) for pool in deployment.pools]
     kernels: dict[str, tuple[Compiled, ...]] = {
         "loop": (advance,),
         "latency": tuple(
@@ -54,7 +56,10 @@ def code_digests(policies: Iterable[Policy], deployment: Deployment | Cluster) -
     for policy in sorted([*policies, *of_pools], key=lambda policy: (policy.kind, policy.name)):
         name = policy.name if policy.kind == "scheduler" else f"{policy.kind} {policy.name}"
         kernels[name] = (policy.function, policy.victims)
-    return {name: _joined(source_digest(kernel) for kernel in group) for name, group in kernels.items()}
+    digests = {name: _joined(source_digest(kernel) for kernel in group) for name, group in kernels.items()}
+    if any(policy.self_tuning is not None for policy in policies):
+        digests["self-tuning"] = hashlib.sha256(inspect.getsource(tuner).encode()).hexdigest()[:16]
+    return digests
 
 
 def deployment_digest(deployment: Deployment | Cluster) -> str:

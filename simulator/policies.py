@@ -18,6 +18,7 @@ from servegym.simulator.compilation import Compiled
 from servegym.simulator.declared import DECLARED_BY, declarations_read, state_uses
 from servegym.simulator.parameters import ByWord, Fact, Parameter, Parameters, Value
 from servegym.simulator.scratch import NO_SCRATCH, Scratch
+from servegym.simulator.self_tuning import SelfTuning
 from servegym.simulator.signatures import victims
 
 __all__ = [
@@ -80,6 +81,7 @@ class Weights:
 
 
 NO_WEIGHTS = Weights()
+SELF_TUNED = "self-tuned:"  # in front of the name of a scheduler
 
 
 @victims
@@ -104,6 +106,7 @@ class Policy:
     weights: numbers that were learned, which the function gets behind its parameters.
     memory: how many numbers behind those it may write; 0 at first, and its own at each engine.
     scratch: memory to work with in one decision.
+    self_tuning: of a scheduler that chooses its parameters anew while it serves; None: they stay.
 
     Raises PolicyError if a function uses a table of its state that is not declared, or reads parameters or scratch
     memory other than these.
@@ -120,10 +123,11 @@ class Policy:
     urgent_tier: int | None = None
     moves_engines: bool = False
     halves: tuple[Compiled, Compiled] | None = None
-    settings: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+    settings: Mapping[str, Value | Fact] = dataclasses.field(default_factory=dict)
     weights: Weights = NO_WEIGHTS
     memory: int = 0
     scratch: Scratch = NO_SCRATCH
+    self_tuning: SelfTuning | None = None
 
     def __post_init__(self) -> None:
         schedules = self.kind == "scheduler"
@@ -161,10 +165,11 @@ class Policy:
 
     @property
     def label(self) -> str:
-        """Name and settings as one writes them: slide-batching:gamma=2,eta=0.03."""
+        """Name and settings as one writes them: slide-batching:gamma=2,eta=0.03, self-tuned:expected-gain."""
         settings = ",".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
                             for name, value in self.settings.items())  # fmt: skip
-        return f"{self.name}:{settings}" if settings else self.name
+        label = f"{self.name}:{settings}" if settings else self.name
+        return label if self.self_tuning is None else f"{SELF_TUNED}{label}"
 
     def default_of(self, parameter: Parameter) -> Value | Fact:
         """The default of a parameter beside the settings of the others."""
@@ -196,8 +201,10 @@ class Policy:
         return np.concatenate([numbers, self.weights.values, np.zeros(self.memory)])
 
     def to_json(self) -> dict[str, Any]:
-        """What names this policy and its settings; `from_json` gives it back, unless it has weights."""
-        document = {"kind": self.kind, "name": self.name, "settings": dict(self.settings)}
+        """What names this policy and its settings; `from_json` gives it back, unless it has weights or tunes itself."""
+        document: dict[str, Any] = {"kind": self.kind, "name": self.name, "settings": dict(self.settings)}
+        if self.self_tuning is not None:
+            document["self_tuning"] = self.self_tuning.to_json()
         return document | ({"weights_sha256": self.weights.sha256} if len(self.weights) else {})
 
 
@@ -245,4 +252,6 @@ def from_json(document: Mapping[str, Any]) -> Policy:
         raise PolicyError(f"a policy's JSON has kind, name and settings; missing: {', '.join(missing)}")
     if "weights_sha256" in document:
         raise PolicyError(f"{document['name']} has weights, which are not in this JSON; load the file it was saved to")
+    if "self_tuning" in document:
+        raise PolicyError(f"{document['name']} tunes itself, which is not in this JSON; name it self-tuned:...")
     return get_policy(document["kind"], document["name"]).with_settings(**document["settings"])

@@ -46,15 +46,12 @@ def settings_of(scenario: Scenario, watched: bool) -> Settings:
     """watched: whether others than the policies read what the router knows."""
     cluster, table = speculating(cluster_of(scenario.deployment)), scenario.workload.table
     pools = cluster.pools
-    schedulers = [pool.scheduler or scenario.scheduler for pool in pools]
     router, scaler = scenario.router or IN_TURN, scenario.scaler or STATIC
     facts = scenario.facts_of(pools[0])
     return Settings(
         cluster,
-        schedulers,
-        by_engine(
-            pools, [policy.numbers(scenario.facts_of(pool)) for policy, pool in zip(schedulers, pools, strict=True)]
-        ),
+        schedulers_of(scenario, pools),
+        numbers_by_engine(scenario),
         router,
         router.numbers(facts),
         scaler,
@@ -66,6 +63,20 @@ def settings_of(scenario: Scenario, watched: bool) -> Settings:
         without_gaps(table["client"]),
         without_gaps(table["application"]),
         watched or any(names_prefixes(policy.function) for policy in (router, scaler)),
+    )
+
+
+def schedulers_of(scenario: Scenario, pools: tuple[Deployment, ...]) -> list[Policy]:
+    """Of each pool: its own, or the scenario's."""
+    return [pool.scheduler or scenario.scheduler for pool in pools]
+
+
+def numbers_by_engine(scenario: Scenario) -> np.ndarray:
+    """float64[engines, most parameters]: the numbers of each engine's scheduler."""
+    pools = speculating(cluster_of(scenario.deployment)).pools
+    schedulers = schedulers_of(scenario, pools)
+    return by_engine(
+        pools, [policy.numbers(scenario.facts_of(pool)) for policy, pool in zip(schedulers, pools, strict=True)]
     )
 
 

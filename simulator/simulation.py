@@ -32,6 +32,7 @@ from servegym.simulator.signatures import (
 )
 from servegym.simulator.state import RouterState, SimulationState
 from servegym.simulator.statuses import AT_BATCHES, DECISION, DONE, PAUSED, QUEUE_FULL, SIGNALS_FULL, TIMELINE_FULL
+from servegym.simulator.tuner import Tuner, tuner_of
 
 
 class Simulation:
@@ -61,6 +62,7 @@ class Simulation:
         for who, function in policy_functions(self.settings):
             ensure_compiled(who, function)
         self.functions = functions_of(scenario, self.settings)
+        self.tuner: Tuner | None = None  # where its scheduler tunes itself
         self.start: tuple[SimulationState, RouterState] | None = None  # kept once somebody goes back to it
         self._parked_run: ParkedRun | None = None  # none before it runs
         self._begin(self._fresh())
@@ -79,6 +81,7 @@ class Simulation:
 
     def _begin(self, start: tuple[SimulationState, RouterState]) -> None:
         self.arrays, self.router_state = start
+        self.tuner = tuner_of(self.scenario, serve_with)
         self.failures: list[Failure] = []  # what functions of the scenario have raised
         self.wall_s = 0.0
         self.ended = False
@@ -87,7 +90,7 @@ class Simulation:
         """Another simulation at the same point of the same scenario; each goes on without the other."""
         other = copy.copy(self)
         other.arrays, other.router_state = copied(self.arrays), copied(self.router_state)
-        other.failures, other._parked_run = list(self.failures), None
+        other.failures, other._parked_run, other.tuner = list(self.failures), None, copy.copy(self.tuner)
         return other
 
     def note_failure(self, failure: Failure) -> None:
@@ -118,13 +121,17 @@ class Simulation:
     def _advance(self, stop_at: int) -> int:
         run_on = self.loop.entry  # read from the cache, or compiled, before the clock starts
         self.parked()
-        begin = time.perf_counter()
         while True:
-            reason = call(self.note_failure, run_on, self.parked(), stop_at, self.scenario.until_s)
+            until_s = self.scenario.until_s if self.tuner is None else min(self.scenario.until_s, self.tuner.next_s)
+            begin = time.perf_counter()
+            reason = call(self.note_failure, run_on, self.parked(), stop_at, until_s)
+            self.wall_s += time.perf_counter() - begin
             if self.failures:
                 raise self._error(reason)
+            if self.tuner is not None and reason == PAUSED and until_s < self.scenario.until_s:
+                set_numbers(self, self.tuner.choose(self.arrays))
+                continue
             if reason in (DONE, DECISION, PAUSED):
-                self.wall_s += time.perf_counter() - begin
                 self.ended = reason != DECISION
                 return int(reason)
             self.make_room(reason)
@@ -221,3 +228,20 @@ class Simulation:
             now_s, arrays.requests, router_state.known, router_state.scaler_state, router_state.scaler_parameters,
             router_state.estimates, arrays.scratch,
         )  # fmt: skip
+
+
+def set_numbers(simulation: Simulation, numbers: np.ndarray) -> None:
+    """Set the parameters of the scenario's scheduler. numbers: float64[engines, ...], as `numbers_by_engine` gives."""
+    first = 0
+    for pool in simulation.scenario.deployment.pools:
+        if pool.scheduler is None:
+            those = slice(first, first + pool.engines)
+            simulation.arrays.parameters[those, : numbers.shape[1]] = numbers[those]
+        first += pool.engines
+
+
+def serve_with(scenario: Scenario, numbers: np.ndarray) -> Result:
+    """Run a scenario with other parameters of its scheduler."""
+    simulation = Simulation(scenario)
+    set_numbers(simulation, numbers)
+    return simulation.run()

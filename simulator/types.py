@@ -26,7 +26,7 @@ def with_alias(dtype: np.dtype, name: str, field: str) -> np.dtype:
     assert dtype.fields is not None
     fields = {**dtype.fields, name: dtype.fields[field]}
     formats, offsets = zip(*(one[:2] for one in fields.values()), strict=True)
-    layout = {"names": list(fields), "formats": formats, "offsets": offsets, "itemsize": dtype.itemsize}
+    layout: Any = {"names": list(fields), "formats": formats, "offsets": offsets, "itemsize": dtype.itemsize}
     return np.dtype((np.record, np.dtype(layout, align=True)))
 
 

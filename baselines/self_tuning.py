@@ -1,0 +1,27 @@
+"""Schedulers that tune themselves: what each chooses among while it serves (docs/self_tuning.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+from servegym.errors import PolicyError
+from servegym.simulator.parameters import Fact
+from servegym.simulator.policies import Policy
+from servegym.simulator.self_tuning import SelfTuning, Setting
+
+# eta in smallest TPOT SLOs.
+EXPECTED_GAIN: tuple[Setting, ...] = tuple(
+    {"hopeless": hopeless, "eta": Fact("min_tpot_slo_s", eta), "most_late": most_late}
+    for hopeless, eta, most_late in itertools.product(("last", "leave-out"), (0.8, 0.85, 0.9, 0.95), (0.5, 0.75))
+)
+SETTINGS = {"expected-gain": EXPECTED_GAIN}
+
+
+def self_tuned(policy: Policy) -> Policy:
+    """The scheduler, tuning itself. Raises PolicyError for one of which nothing says what it could choose among."""
+    if policy.name not in SETTINGS:
+        raise PolicyError(
+            f"{policy.label} cannot tune itself; there are settings to choose among for {', '.join(SETTINGS)}"
+        )
+    return dataclasses.replace(policy, self_tuning=SelfTuning(SETTINGS[policy.name]))
