@@ -8,7 +8,7 @@ of it; nor what a batch takes, but what the scheduler believes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -49,16 +49,18 @@ class Tuner:
     def choose(self, run: SimulationState) -> np.ndarray:
         """float64[engines, ...]: the numbers of schedulers from now on."""
         seen = served_so_far(self.scenario, run, self.tuning.window)
-        worth = [self._worth(self.serve(seen, numbers)) for numbers in self.numbers]
-        best = int(np.argmax(worth))
-        if worth[best] > worth[self.present] + self.tuning.margin:
-            self.present = best
+        self.present = best_setting(seen, self.tuning, self.numbers, self.present, self.serve)
         self.chosen = [*self.chosen, (self.next_s, self.present)]
         self.count = self.tuning.after(self.count)
         return self.numbers[self.present]
 
-    def _worth(self, result: Result) -> float:
-        return float(result.figure("tdg_ratio") + self.tuning.attainment * result.figure("slo_attainment"))
+
+def best_setting(seen: Scenario, tuning: SelfTuning, numbers: Sequence[np.ndarray], present: int, serve: Serve) -> int:
+    """Which of these numbers serve a scenario best; those of now, where none does so by more than the margin."""
+    results = [serve(seen, one) for one in numbers]
+    worth = [one.figure("tdg_ratio") + tuning.attainment * one.figure("slo_attainment") for one in results]
+    best = int(np.argmax(worth))
+    return best if worth[best] > worth[present] + tuning.margin else present
 
 
 def tuner_of(scenario: Scenario, serve: Serve) -> Tuner | None:

@@ -178,7 +178,7 @@ class Plugin:
             del self.request_of[slot]
             self.known.pop(slot, None)
             self.adapters.leave(slot)
-        self.mirror.leave(slots, finished)
+        self.decisions.leave(slots, finished)
 
     def is_gone(self, request_id: str) -> bool:
         request = self.scheduler.requests.get(request_id)
