@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from servegym.baselines.registry import scheduler
+from servegym.evaluation.figures import figures
 from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.ledger import Row
 from servegym.evaluation.markdown import table
@@ -60,13 +61,16 @@ def cells(count: int) -> list[Cell]:
 def measured(run: Run, requests: int) -> Row:
     spec, workload = served(run.cell, run.seed, requests)
     simulation = Simulation(spec.with_values({"scheduler": run.policy}).build(run.seed, workload=workload))
-    summary = simulation.run().summary
+    found = figures(simulation.run())
     changes = 0
     if simulation.tuner is not None:
         chosen = [index for _, index in simulation.tuner.chosen]
         changes = sum(before != after for before, after in itertools.pairwise(chosen))
-    figures = {figure: summary[figure] for figure in FIGURES}
-    return {"run": [run.policy, list(run.cell), run.seed], "changes": changes, **figures}
+    return {
+        "run": [run.policy, list(run.cell), run.seed],
+        "changes": changes,
+        **{figure: found[figure] for figure in FIGURES},
+    }
 
 
 def run_of(row: Row) -> Run:

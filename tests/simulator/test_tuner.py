@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servegym.baselines.artifact import Artifact
 from servegym.baselines.learned.derived import check_base
 from servegym.baselines.registry import scheduler
 from servegym.envs.engine_batching import EngineBatchingEnv
@@ -195,5 +196,7 @@ def test_what_cannot_tune_itself():
         check_streamable(tuned(policy).scenario)
     with pytest.raises(PolicyError, match="in an environment"):
         EngineBatchingEnv(SPEC, scheduler="self-tuned:expected-gain", controls=("gamma",)).reset(seed=0)
+    with pytest.raises(PolicyError, match="SERVEGYM_SELF_TUNING"):
+        Artifact({"scheduler": policy})
     with pytest.raises(PolicyError, match="tunes itself; the base"):
         check_base(policy, "scheduler")
