@@ -85,6 +85,8 @@ def page(rows: Sequence[Row], requests: int) -> str:
     lines = []
     for load in (*LOADS, None):
         these = [pair for pair in pairs if load in (None, run_of(pair[0]).cell.load)]
+        if not these:
+            continue
         line = ["all" if load is None else f"load {load:g}", str(len(these))]
         for figure in FIGURES:
             before, after = (np.array([pair[i][figure] for pair in these], "f8") for i in (0, 1))
