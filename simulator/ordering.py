@@ -117,9 +117,12 @@ def insert(order, ranks, n, position, tier, key):
 
 
 @kernel
-def listed_ones(order, ranks, listed):
-    """The positions that are listed and not left out, sorted. Returns their number; NOT_NUMBERS as `whole_queue`."""
-    n, in_order = 0, True
+def listed_ones(orders, ranks, listed, turns, outcomes, queue, packing):
+    """The positions that are listed and not left out, sorted. Returns their number; NOT_NUMBERS as `whole_queue`.
+
+    orders: as for `next_window`.
+    """
+    order, n, in_order = orders[0], 0, True
     for k in range(listed):
         position = ranks[k].listed
         if ranks[position].key != ranks[position].key:
@@ -128,7 +131,9 @@ def listed_ones(order, ranks, listed):
             order[n] = position
             in_order = in_order and (n == 0 or ranks_before(ranks, order[n - 1], position))
             n += 1
-    if not in_order:
+    if n > FIRST_WINDOW and not in_order:
+        sort_by_turns(orders, n, ranks, turns, outcomes, queue, packing)
+    elif not in_order:
         sort(order, ranks, n)
     return n
 
@@ -230,7 +235,7 @@ def next_window(orders, ranks, engine, last, requests, outcomes, queue, packing)
     orders: int32[3, length or longer]; the first row is written, the others are to work with. NOT_NUMBERS instead of
     their number, where a key among them is none: it does not rank after the bound, so it is among them.
     """
-    order, slots, loose = orders[0], orders[1], orders[2]
+    order = orders[0]
     length, visits = engine.queue_length, engine.visits
     more, tier, key = True, visits.bound_tier, visits.bound_key
     if last >= 0 or packing.windows > 0 or visits.turns == 0:
@@ -245,10 +250,7 @@ def next_window(orders, ranks, engine, last, requests, outcomes, queue, packing)
         else:
             tier, key = LEAVE_OUT, np.inf
     packing.windows += 1
-    turns = min(visits.turns, length)
-    for turn in range(turns):
-        slots[turn] = -1
-    apart, admitting = 0, packing.admitting == 1
+    n, admitting = 0, packing.admitting == 1
     for position in range(length):
         if not admitting and requests[queue[position]].blocks == 0:  # of those with memory there are few
             continue
@@ -258,17 +260,29 @@ def next_window(orders, ranks, engine, last, requests, outcomes, queue, packing)
         if is_ahead(ranks, last, position, requests, queue, packing):
             if rank.key != rank.key:
                 return NOT_NUMBERS, False
-            turn = outcomes[queue[position]].turn
-            if 0 < turn < turns and slots[turn] < 0:
-                slots[turn] = position
-            else:
-                loose[apart] = position
-                apart += 1
-    n = in_turn(order, slots, turns, loose, apart, ranks)
+            order[n] = position
+            n += 1
+    sort_by_turns(orders, n, ranks, min(visits.turns, length), outcomes, queue, packing)
+    return n, more
+
+
+@kernel
+def sort_by_turns(orders, n, ranks, turns, outcomes, queue, packing):
+    """Sort orders[0][:n], which begins in the order of the last batch, and give each a turn for the next."""
+    order, slots, loose, apart = orders[0], orders[1], orders[2], 0
+    for turn in range(turns):
+        slots[turn] = -1
+    for i in range(n):
+        turn = outcomes[queue[order[i]]].turn
+        if 0 < turn < turns and slots[turn] < 0:
+            slots[turn] = order[i]
+        else:
+            loose[apart] = order[i]
+            apart += 1
+    in_turn(order, slots, turns, loose, apart, ranks)
     for i in range(n):
         packing.turns += 1
         outcomes[queue[order[i]]].turn = packing.turns
-    return n, more
 
 
 @kernel

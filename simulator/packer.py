@@ -116,8 +116,15 @@ def pack(run, decider, e, now_s):
 @kernel
 def rank_queue(run, decider, e, now_s):
     """Have the scheduler rank the queue of engine e and set limits. Returns whether that went well."""
+    return rank_within(run, decider, e, now_s, NO_LIMIT)
+
+
+@kernel
+def rank_within(run, decider, e, now_s, most_tokens):
+    """The same where batches are held to so many tokens afterwards: the scheduler finds them as the token budget."""
     engine = run.engines[e]
     open_limits(run.limits[0], engine)
+    run.limits[0].token_budget = most_tokens
     if HAS_CLUSTER and run.engines[run.engines.shape[0] - 1].kind > 0:  # the scheduler of another pool may have used it
         for position in range(engine.queue_length):
             run.ranks[position].headroom_blocks = 0
@@ -161,16 +168,17 @@ def fill(run, decider, e, now_s):
     visited, position = 0, -1
     holders_seen, evictions = 0, run.status[0].evictions
     if limits.listed < NO_LIMIT:
-        n = listed_ones(order, ranks, limits.listed)
+        turns = min(engine.visits.turns, engine.queue_length)
+        n = listed_ones(run.order, ranks, limits.listed, turns, run.outcomes, queue, packing)
     else:
         n = whole_queue(order, ranks, engine.queue_length)
+        packing.window_length = max(n, 0)
     if n == NOT_NUMBERS:
         packing.refused = 1
         return
     more = n < 0
     if more:
         n = 0
-    packing.window_length = n
     if not (timed or limits.phase == PHASE_FIRST_DECIDES or engine.speculation.k > 0 or engine.cache.on):
         visited = holders_seen = take_decodes(run, e, n)
     while True:

@@ -9,6 +9,7 @@ import dataclasses
 
 from servegym.baselines.learned.derived import LearnedPolicy, check_base, derived
 from servegym.baselines.learned.expression import Expression, parsed
+from servegym.baselines.learned.ranking import nothing, specialised_on
 from servegym.baselines.learned.stack_machine import (
     CONSTANT_S,
     FEATURES,
@@ -19,7 +20,6 @@ from servegym.baselines.learned.stack_machine import (
 )
 from servegym.errors import PolicyError
 from servegym.simulator.batches import EMPTY_BATCH
-from servegym.simulator.compilation import specialised
 from servegym.simulator.policies import Policy
 from servegym.simulator.signatures import scheduler
 from servegym.simulator.types import LEAVE_OUT
@@ -32,6 +32,7 @@ def base(context, ranks, limits):
     """Stands for the base scheduler."""
 
 
+then = nothing
 PARAMETERS, URGENT = 0, 0  # stand for how many the base has, and the tier of urgent requests
 
 
@@ -56,6 +57,7 @@ def formula_scheduler(context, ranks, limits):
             group = context.state.by_application[request.application]
             write_features(request, rank, group, context.now_s, features)
             rank.key = -evaluate(steps, features, stack)
+    then(context, ranks, limits)
 
 
 def by_formula(base: Policy, formula: Expression | str, name: str = "") -> LearnedPolicy:
@@ -65,14 +67,12 @@ def by_formula(base: Policy, formula: Expression | str, name: str = "") -> Learn
     and a base that calls nothing urgent.
     """
     check_base(base, "scheduler")
-    if base.urgent_tier is None or base.halves is not None:
+    if base.urgent_tier is None:
         raise PolicyError(
             f"{base.name} ranks no requests as urgent; the base of a formula should, as expected-gain does"
         )
     expression = parsed(formula) if isinstance(formula, str) else formula
-    function = specialised(
-        formula_scheduler, base=base.function, PARAMETERS=len(base.parameters), URGENT=base.urgent_tier
-    )
+    function = specialised_on(formula_scheduler, base, URGENT=base.urgent_tier)
     return derived(
         HEAD, base, name, function, expression.program(), expression.size + len(FEATURES),
         state=dataclasses.replace(base.state, by_application=True), formula=str(expression),

@@ -106,9 +106,9 @@ def ranks_of(base: Policy) -> Compiled:
     return base.halves[0] if base.halves else base.function
 
 
-def specialised_on(template: Compiled, base: Policy) -> Compiled:
+def specialised_on(template: Compiled, base: Policy, **more: object) -> Compiled:
     after = base.halves[1] if base.halves else nothing
-    return specialised(template, base=ranks_of(base), then=after, PARAMETERS=len(base.parameters))
+    return specialised(template, base=ranks_of(base), then=after, PARAMETERS=len(base.parameters), **more)
 
 
 def check_repeatable(base: Policy) -> None:

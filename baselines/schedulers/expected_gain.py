@@ -40,7 +40,7 @@ P = Parameters(
     Parameter("reserve", 0.05, "share of the time to the next deadline that a batch longer than eta leaves, for what "
               "it takes beyond its estimate", 0, 0.5),
 )  # fmt: skip
-SCRATCH = Scratch("gain")  # expected, by position
+SCRATCH = Scratch("gain", indices=("worthy",))  # of those who will earn something: what, and where they are
 
 
 @kernel
@@ -106,6 +106,12 @@ def chunk_s(cached, estimator):
 
 
 @kernel
+def may_be_cut(left, rank, chunks, constant_s):
+    """Whether a prompt does not fit, and could take less in chunks; `&`, as no branch should depend on who is long."""
+    return (left > chunks.fits) & (left * chunks.least_s_per_token - constant_s < rank.exec_s)
+
+
+@kernel
 def cut(request, rank, chunks, constant_s, eta_s, estimator):
     """exec_s of a prompt that may not fit a batch of eta in chunks that do, if the estimator has that take less.
 
@@ -115,7 +121,7 @@ def cut(request, rank, chunks, constant_s, eta_s, estimator):
     left, cached = left_of(request), cached_of(request)
     if chunks.first_s == 0.0:
         chunks = chunks_of(left, eta_s, estimator)
-    if left > chunks.fits and left * chunks.least_s_per_token - constant_s < rank.exec_s:
+    if may_be_cut(left, rank, chunks, constant_s):
         first_s = chunks.first_s if cached == 0 else chunk_s(cached, estimator)
         last_s = chunk_s(cached + left - chunks.fits, estimator)
         rank.exec_s = min(rank.exec_s, left / chunks.fits * (first_s + last_s) / 2.0 - constant_s)
@@ -123,8 +129,9 @@ def cut(request, rank, chunks, constant_s, eta_s, estimator):
 
 
 @kernel
-def write_gains(context, ranks, gains, constant_s, pace_s, p):
-    """gains[i]: what queue[i] will still earn at that pace; its key: the time to its deadline, s.
+def write_gains(context, ranks, s, constant_s, pace_s, p):
+    """Who will earn something at that pace, in the order of the queue: where they are, and what; their keys: the time
+    to their deadlines, s.
 
     exec_s becomes what it is in chunks. Of those who will earn something: how many, their work (what a batch of it all
     takes beyond the constant) and the time to their first deadline (inf: none), s.
@@ -135,30 +142,56 @@ def write_gains(context, ranks, gains, constant_s, pace_s, p):
     clear(sums)
     for position in range(context.queue.shape[0]):
         request, rank = context.requests[context.queue[position]], ranks[position]
-        if left_of(request) > chunks.fits:
+        unknown = (chunks.first_s == 0.0) & (left_of(request) > chunks.fits)
+        if unknown | may_be_cut(left_of(request), rank, chunks, constant_s):
             chunks = cut(request, rank, chunks, constant_s, p.eta, estimator)
         if groups.shape[0] > 1:  # else it is known, and the record's second line of memory is not read
             tokens = mean_length(groups[request.application], p.output_tokens)
-        rank.key = counted_deadline_s(request, p.deadlines) - context.now_s
-        gains[position] = expected_gain_of(request, rank.key - rank.exec_s - constant_s, pace_s, tokens, p.most_late)
-        if gains[position] > 0.0:
+        remain_s = counted_deadline_s(request, p.deadlines) - context.now_s
+        gain = expected_gain_of(request, remain_s - rank.exec_s - constant_s, pace_s, tokens, p.most_late)
+        if gain > 0.0:
+            rank.key, s.gain[worthy], s.worthy[worthy] = remain_s, gain, position
             worthy += 1
             add(sums, left_of(request), cached_of(request), is_decoding(request))
-            least_s = min(least_s, rank.key)
+            least_s = min(least_s, remain_s)
     return worthy, estimator.batch_s(sums, estimator.coefficients) - constant_s, least_s
 
 
-@scheduler
-def expected_gain(context, ranks, limits):
-    p, estimator, n = P.read(context), context.estimator, context.queue.shape[0]
-    gains = SCRATCH.read(context).gain
+@kernel
+def rank_worthy(ranks, s, worthy, bound_s):
+    """Who will earn something: the urgent by what per second of work, the others by deadline."""
+    for k in range(worthy):
+        rank = ranks[s.worthy[k]]
+        rank.tier = NORMAL
+        if rank.key < bound_s:
+            rank.tier, rank.key = URGENT, -s.gain[k] / max(rank.exec_s, LEAST_WORK_S)
+
+
+@kernel
+def rank_worthless(context, ranks, s, worthy, tier):
+    """The others: who has fewest tokens left first. Whoever runs has fewer left then: an order that turned round would
+    have them run in vain."""
+    k = 0
+    for position in range(context.queue.shape[0]):
+        if k < worthy and s.worthy[k] == position:
+            k += 1
+        else:
+            ranks[position].tier = tier
+            ranks[position].key = left_of(context.requests[context.queue[position]])
+
+
+@kernel
+def rank_some(context, ranks, limits):
+    """Rank all but those who are left out as they are worth nothing. Returns how many are ranked, and whether they are
+    left out."""
+    p, estimator, s, n = P.read(context), context.estimator, SCRATCH.read(context), context.queue.shape[0]
     constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
     estimator.exec_s(context.requests, context.queue, estimator.coefficients, ranks)
-    worthy, work_s, least_s = write_gains(context, ranks, gains, constant_s, p.eta, p)
+    worthy, work_s, least_s = write_gains(context, ranks, s, constant_s, p.eta, p)
     # A batch is as short as the work of those allows who are worth something however long it is: where there is room,
     # who is late catches up faster.
     if constant_s + work_s < p.eta:
-        worthy, work_s, least_s = write_gains(context, ranks, gains, constant_s, constant_s + work_s, p)
+        worthy, work_s, least_s = write_gains(context, ranks, s, constant_s, constant_s + work_s, p)
     limits.time_budget_s = budget_s = max((1.0 - p.reserve) * least_s if worthy > 0 else 0.0, p.eta)
     limits.evict_for = EVICT_FOR_ALL
     # Urgent is what the work that is worth something could make late: ProServe's phi_a (Eq. 8).
@@ -167,14 +200,32 @@ def expected_gain(context, ranks, limits):
     leaves_out = worthy > 0 and (p.hopeless == ALWAYS or least_s < bound_s)
     if worthy < n and not leaves_out:
         limits.time_budget_s = p.eta  # so that nobody who comes waits for the hopeless any longer
-    for position in range(n):
-        rank, gain = ranks[position], gains[position]
-        rank.tier = NORMAL
-        if not gain > 0.0:  # whoever runs has fewer left then: an order that turned round would have them run in vain
-            rank.tier = LEAVE_OUT if leaves_out else WORTHLESS
-            rank.key = left_of(context.requests[context.queue[position]])
-        elif rank.key < bound_s:
-            rank.tier, rank.key = URGENT, -gain / max(rank.exec_s, LEAST_WORK_S)
+    rank_worthy(ranks, s, worthy, bound_s)
+    if not leaves_out:
+        rank_worthless(context, ranks, s, worthy, WORTHLESS)
+    return worthy, leaves_out
+
+
+@scheduler
+def rank_all(context, ranks, limits):
+    worthy, leaves_out = rank_some(context, ranks, limits)
+    if leaves_out:
+        rank_worthless(context, ranks, SCRATCH.read(context), worthy, LEAVE_OUT)
+
+
+@scheduler
+def nothing_more(context, ranks, limits):
+    """Who is left out has a rank that says so."""
+
+
+@scheduler
+def expected_gain(context, ranks, limits):
+    """What both do. Where the worthless are left out, the others are listed."""
+    s, (worthy, leaves_out) = SCRATCH.read(context), rank_some(context, ranks, limits)
+    if leaves_out:
+        for k in range(worthy):
+            ranks[k].listed = s.worthy[k]
+        limits.listed = worthy
 
 
 @victims
@@ -185,9 +236,10 @@ def hopeless_first(context, ranks, limits):
     """
     for position in range(context.queue.shape[0]):
         rank = ranks[position]
-        waits = context.requests[context.queue[position]].blocks == 0
-        rank.victim_tier = 2 * (rank.tier >= WORTHLESS) + waits
-        rank.victim_key = rank.key
+        request = context.requests[context.queue[position]]
+        rank.victim_tier = 2 * (rank.tier >= WORTHLESS) + (request.blocks == 0)
+        not_listed = rank.tier >= LEAVE_OUT and rank.key == 0.0
+        rank.victim_key = left_of(request) if not_listed else rank.key
 
 
 register(
@@ -198,6 +250,7 @@ register(
         "ours; bound and budget as ProServe, Algorithm 1",
         expected_gain,
         hopeless_first,
+        halves=(rank_all, nothing_more),
         urgent_tier=URGENT,
         parameters=P,
         state=StateFields(by_application=True),

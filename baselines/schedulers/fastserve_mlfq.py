@@ -5,15 +5,20 @@ The rule, step by step, is in docs/systems/fastserve.md.
 
 from servegym.simulator import batches
 from servegym.simulator.compilation import kernel
+from servegym.simulator.memory import blocks_for
 from servegym.simulator.policies import Parameter, Parameters, Policy, StateFields, register
 from servegym.simulator.requests import cached_of, is_decoding, left_of
+from servegym.simulator.scratch import Scratch
 from servegym.simulator.signatures import scheduler, victims
 from servegym.simulator.types import EVICT_FOR_ALL
 
+NOBODY_WAITS = -1  # instead of a number of newcomers
 LAST_LEVEL = 62  # 10 ms x 2^62 is longer than any run
 KNOWN, LEVEL, USED_S, ENTERED_S, WAITING_SINCE_S, PROGRESS = range(6)  # of state.requests
 REQUEST_FIELDS = ("known", "level", "used_s", "entered_s", "waiting_since_s", "progress")
 BUSY_THEN_S = 0  # of state.engines
+FEW = 8  # newcomers that are looked at: more than are admitted at a time
+SCRATCH = Scratch(indices=("first",))
 
 P = Parameters(
     Parameter("quantum_s", 0.01, "time a request may run in the top level; doubles level by level",
@@ -46,10 +51,100 @@ def enter(own, level, now_s):
     own[ENTERED_S] = now_s
 
 
+@kernel
+def is_plain(engine):
+    """Whether a newcomer needs the blocks of its whole context free, and a decode one token of the budget."""
+    return engine.host_blocks == 0 and engine.cache.on == 0 and engine.ahead.on == 0 and engine.speculation.k == 0
+
+
+@kernel
+def update(request, own, ran_s, now_s, p, estimator):
+    """The request's level, as the time since the last decision leaves it."""
+    progress = float(cached_of(request) + request.emitted_tokens)
+    if own[KNOWN] == 0.0:
+        own[KNOWN] = 1.0
+        enter(own, first_level(request, p.quantum_s, estimator), request.arrival_s)
+        own[WAITING_SINCE_S] = request.arrival_s
+    else:
+        if progress > own[PROGRESS]:  # it was in the last iteration
+            own[USED_S] += ran_s
+            own[WAITING_SINCE_S] = now_s
+        if own[USED_S] > 0.0 and own[USED_S] >= p.quantum_s * float(1 << int(own[LEVEL])):
+            enter(own, min(own[LEVEL] + 1.0, float(LAST_LEVEL)), now_s)
+        elif own[LEVEL] > 0.0 and now_s - own[WAITING_SINCE_S] >= p.promote_after_s:
+            enter(own, 0.0, now_s)
+    own[PROGRESS] = progress
+
+
+@kernel
+def rank_by_level(rank, own):
+    rank.tier = int(own[LEVEL])
+    rank.key = own[ENTERED_S]
+
+
+@kernel
+def put_among(first, found, position, context):
+    """Put a position, behind all of them, among the first so many newcomers by level, FEW at most; returns how many."""
+    own, i = context.state.requests[context.queue[position]], min(found, FEW - 1)
+    while i > 0:
+        before = context.state.requests[context.queue[first[i - 1]]]
+        if before[LEVEL] < own[LEVEL] or (before[LEVEL] == own[LEVEL] and before[ENTERED_S] <= own[ENTERED_S]):
+            break
+        first[i] = first[i - 1]
+        i -= 1
+    first[i] = position
+    return min(found + 1, FEW)
+
+
+@kernel
+def most_admitted(first, found, holders, context, limits):
+    """How many of these newcomers are admitted at most, if all of the holders are decodes; NOBODY_WAITS, if all may be.
+
+    Whoever finds no room closes the batch to newcomers, unless it was passed over: for want of tokens.
+    """
+    engine, tokens = context.engine, holders
+    free_blocks = engine.free_blocks - min(limits.watermark_blocks, engine.total_blocks)
+    for i in range(found):
+        request = context.requests[context.queue[first[i]]]
+        tokens += left_of(request)
+        if tokens > limits.token_budget:
+            break
+        free_blocks -= blocks_for(request.prompt_tokens + request.emitted_tokens, engine.block_tokens)
+        if free_blocks < 0:
+            return i
+    return NOBODY_WAITS
+
+
+@kernel
+def rank_holders(holders, context, ranks):
+    """Rank the holders, who are listed. Returns whether they are decodes, all of them."""
+    all_decode = holders > 0
+    for k in range(holders):
+        r = context.queue[ranks[k].listed]
+        rank_by_level(ranks[ranks[k].listed], context.state.requests[r])
+        all_decode = all_decode and is_decoding(context.requests[r])
+    return all_decode
+
+
+@kernel
+def list_too(first, admitted, holders, context, ranks):
+    """List these newcomers between the holders, in ascending order, and rank them."""
+    for i in range(admitted):
+        position, k = first[i], holders + i
+        while k > 0 and ranks[k - 1].listed > position:
+            ranks[k].listed = ranks[k - 1].listed
+            k -= 1
+        ranks[k].listed = position
+        rank_by_level(ranks[position], context.state.requests[context.queue[position]])
+
+
 @scheduler
 def fastserve_mlfq(context, ranks, limits):
+    """Those who run are holders and the first newcomers, up to one that finds no room: where such a one is seen, the
+    others need no rank."""
     p, now_s, engine, state = P.read(context), context.now_s, context.engine, context.state
-    limits.token_budget = p.token_budget
+    first, found, holders, level, entered_s = SCRATCH.read(context).first, 0, 0, LAST_LEVEL + 1.0, 0.0
+    most_tokens, limits.token_budget = limits.token_budget, p.token_budget
     limits.sequence_budget = p.batch_size
     limits.whole_prompts = 1
     if engine.host_blocks > 0:
@@ -59,22 +154,22 @@ def fastserve_mlfq(context, ranks, limits):
     for position in range(context.queue.shape[0]):
         r = context.queue[position]
         request, own = context.requests[r], state.requests[r]
-        progress = float(cached_of(request) + request.emitted_tokens)
-        if own[KNOWN] == 0.0:
-            own[KNOWN] = 1.0
-            enter(own, first_level(request, p.quantum_s, context.estimator), request.arrival_s)
-            own[WAITING_SINCE_S] = request.arrival_s
-        else:
-            if progress > own[PROGRESS]:  # it was in the last iteration
-                own[USED_S] += ran_s
-                own[WAITING_SINCE_S] = now_s
-            if own[USED_S] > 0.0 and own[USED_S] >= p.quantum_s * float(1 << int(own[LEVEL])):
-                enter(own, min(own[LEVEL] + 1.0, float(LAST_LEVEL)), now_s)
-            elif own[LEVEL] > 0.0 and now_s - own[WAITING_SINCE_S] >= p.promote_after_s:
-                enter(own, 0.0, now_s)
-        own[PROGRESS] = progress
-        ranks[position].tier = int(own[LEVEL])
-        ranks[position].key = own[ENTERED_S]
+        update(request, own, ran_s, now_s, p, context.estimator)
+        ranks[holders].listed = position
+        holders += request.blocks > 0
+        if (own[LEVEL] < level or (own[LEVEL] == level and own[ENTERED_S] < entered_s)) and request.blocks == 0:
+            found = put_among(first, found, position, context)
+            if found == FEW:
+                last = state.requests[context.queue[first[FEW - 1]]]
+                level, entered_s = last[LEVEL], last[ENTERED_S]
+    if is_plain(engine) and p.token_budget <= most_tokens:
+        admitted = most_admitted(first, found, holders, context, limits)
+        if admitted != NOBODY_WAITS and rank_holders(holders, context, ranks):
+            list_too(first, admitted, holders, context, ranks)
+            limits.listed = holders + admitted
+            return
+    for position in range(context.queue.shape[0]):
+        rank_by_level(ranks[position], state.requests[context.queue[position]])
 
 
 @victims
@@ -97,5 +192,6 @@ register(
         fastserve_victims,
         parameters=P,
         state=StateFields(request=REQUEST_FIELDS, engine=("busy_then_s",)),
+        scratch=SCRATCH,
     )
 )  # fmt: skip

@@ -17,6 +17,7 @@ from servegym.baselines.schedulers.fastserve_mlfq import (
 )
 from servegym.simulator.deployment import HostMemory
 from servegym.simulator.simulation import Simulation
+from servegym.simulator.types import NO_LIMIT
 from tests.simulator.forming import decode, formed, linear, moved, ranked, state, waiting_for_a_batch
 from tests.simulator.scenes import requests, scene
 
@@ -175,6 +176,18 @@ def test_limits():
     # Of three decodes the two best run, the third keeps its memory; prompts run whole or not.
     assert formed(mlfq(batch_size=2), decode(), decode(), decode(), blocks=12) == ([(0, 1), (1, 1)], [], 1)
     assert formed(mlfq(token_budget=9), state(3), state(7), state(6)).batch == [(0, 3), (2, 6)]
+
+
+def test_behind_a_newcomer_that_finds_no_room_only_holders_run():
+    # 8 blocks, 3 held. Of those who wait the first fits, the second finds no room beside it, and the third would.
+    rows = [decode(level=6), state(3, level=3), state(3, level=4), state(1, level=5)]
+    simulation = after(mlfq(), *rows, blocks=8)
+    assert simulation.arrays.limits[0].listed == 2 and simulation.arrays.ranks["listed"][:2].tolist() == [0, 1]
+    assert simulation.arrays.requests["blocks"].tolist() == [4, 3, 0, 0]
+    # One that is passed over for want of tokens closes the batch to nobody.
+    simulation = after(mlfq(token_budget=4), decode(level=2), state(5, level=3), state(2, level=4), blocks=8)
+    assert simulation.arrays.limits[0].listed == NO_LIMIT
+    assert simulation.arrays.requests["blocks"].tolist() == [4, 0, 2]
 
 
 def test_with_host_memory_a_new_request_takes_the_place_of_a_lower_level():

@@ -11,6 +11,7 @@ import numpy as np
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.deployment import Deployment, HostMemory
 from servegym.simulator.gains import Gain
+from servegym.simulator.ordering import leave_out_unlisted
 from servegym.simulator.policies import Parameter, Policy
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.signatures import scheduler, victims
@@ -148,6 +149,8 @@ def ranked(policy: Policy, *queue: dict, **setting: Any) -> Ranked:
     limits = np.zeros(1, LIMITS)
     context = simulation.scheduler_context(0, float(arrays.status[0].now_s))
     policy.function(context, arrays.ranks, limits[0])
+    if limits[0].listed > 0:
+        leave_out_unlisted(arrays.ranks, limits[0], n)
     policy.victims(context, arrays.ranks, limits[0])
     ranks = arrays.ranks[:n]
     return Ranked(

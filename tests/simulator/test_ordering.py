@@ -101,15 +101,20 @@ def test_a_long_queue_with_many_out_of_place_is_none():
     assert whole_queue(np.zeros(len(ranks), "i4"), ranks, len(ranks)) == OUT_OF_ORDER
 
 
-@given(ranks=plans(), data=st.data())
-def test_who_is_listed_runs_and_the_others_are_left_out(ranks, data):
+@given(ranks=plans(), data=st.data(), seed=st.integers(0, 999))
+def test_who_is_listed_runs_and_the_others_are_left_out(ranks, data, seed):
+    """Whatever the turns."""
     listed = sorted(data.draw(st.sets(st.integers(0, len(ranks) - 1), min_size=1)))
     ranks["listed"][: len(listed)] = listed
-    limits, order = np.zeros(1, layout.LIMITS)[0], np.full(len(ranks), -7, "i4")
+    limits, orders = np.zeros(1, layout.LIMITS)[0], np.full((3, len(ranks)), -7, "i4")
     limits.listed = len(listed)
-    n, first = listed_ones(order, ranks, len(listed)), first_to_run(ranks, limits, len(ranks))
+    outcomes, packing = np.zeros(len(ranks), layout.OUTCOME), np.zeros(1, layout.PACKING)[0]
+    outcomes["turn"] = np.random.default_rng(seed).integers(0, 2 * len(ranks), len(ranks))
+    queue = np.arange(len(ranks), dtype="i4")
+    n = listed_ones(orders, ranks, len(listed), data.draw(st.integers(0, len(ranks))), outcomes, queue, packing)
+    first = first_to_run(ranks, limits, len(ranks))
     leave_out_unlisted(ranks, limits, len(ranks))
-    assert order[:n].tolist() == ranking(ranks)
+    assert orders[0][:n].tolist() == ranking(ranks)
     assert first == min(listed, key=lambda place: (ranks[place].tier, ranks[place].key, place))
 
 

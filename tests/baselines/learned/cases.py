@@ -47,6 +47,9 @@ def bytes_of(simulation: Simulation) -> dict[str, bytes]:
     engines = simulation.arrays.engines.copy()
     engines["visits"] = 0
     named["engines"] = engines.tobytes()
+    packing = simulation.arrays.packing.copy()
+    packing["window_length"] = 0  # of who is listed there is no window
+    named["packing"] = repr(packing.tolist()).encode()
     own = OWN
     if LISTS in simulation.scenario.scheduler.label:
         own = (*OWN, "order", "scratch")
