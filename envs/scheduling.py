@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from servegym.baselines.learned.scheduling import CONTROLS, first_of_action, steered
+from servegym.baselines.observations.engine import estimate
 from servegym.baselines.observations.scheduling import observe_scheduling, scheduling_layout
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.envs.env import ServingEnv, Source
@@ -38,7 +39,8 @@ def show_scheduling(episode, observation, mask, base):
         status.now_s, run.engines[e], run.requests, run.queues[e][: run.engines[e].queue_length],
         state_of(run.state, e), run.parameters[e], decider_of(run, functions, e).estimator, run.scratch,
     )  # fmt: skip
-    episode.filled = observe_scheduling(context, run.ranks, run.order[0], episode.slots, observation)
+    constant_s = estimate(context, run.ranks)
+    episode.filled, _ = observe_scheduling(context, run.ranks, constant_s, run.order[0], episode.slots, observation)
     for k in range(base.shape[0]):
         base[k] = 0.0
     return True

@@ -100,6 +100,7 @@ class Policy:
     function: its compiled function. victims: who gives up memory first.
     moves_engines: a router that moves engines out of the common pool (which takes their requests back).
     urgent_tier: requests ranked in this tier or before it are those it takes for urgent; None: it has no such notion.
+    estimates: a scheduler that has the estimator write exec_s of the whole queue, and leaves it as it is.
     halves: of the function of a scheduler that first ranks, and then leaves out what is not in the batch it chooses by
     its ranks: one after the other they do what it does, and what ranks anew can do so in between.
     settings: the parameters that differ from their defaults.
@@ -122,6 +123,7 @@ class Policy:
     state: StateFields = StateFields()
     urgent_tier: int | None = None
     moves_engines: bool = False
+    estimates: bool = False
     halves: tuple[Compiled, Compiled] | None = None
     settings: Mapping[str, Value | Fact] = dataclasses.field(default_factory=dict)
     weights: Weights = NO_WEIGHTS

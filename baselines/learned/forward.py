@@ -79,10 +79,26 @@ def activate(numbers, relu):
 
 
 @kernel
+def first_output(weights, biases, inputs):
+    """The first output of a layer, the terms in the order of `add_inputs`."""
+    n, m, output = biases.shape[0], inputs.shape[0], biases[0]
+    for group in range(m // 4):
+        i = 4 * group
+        a, b, c, d = inputs[i], inputs[i + 1], inputs[i + 2], inputs[i + 3]
+        first, second = weights[i * n], weights[(i + 1) * n]
+        third, fourth = weights[(i + 2) * n], weights[(i + 3) * n]
+        output += (first * a + second * b) + (third * c + fourth * d)
+    for i in range(m - m % 4, m):
+        output += weights[i * n] * inputs[i]
+    return output
+
+
+@kernel
 def later_layers(network, at, first, out):
     """The layers after the first, whose outputs are in `first` before activation; network[at:]: their weights.
 
-    What is in `first` is lost; behind it is room for the outputs of one more layer.
+    What is in `first` is lost; behind it is room for the outputs of one more layer. out: the outputs, before they are
+    squashed; if it has room for one, the first.
     """
     layers, relu = int(network[LAYERS]), network[RELU] == 1.0
     here, there, size = first, first + int(network[ROOM]) // 4, int(network[SIZES])
@@ -90,15 +106,24 @@ def later_layers(network, at, first, out):
         inputs = network[here : here + size]
         activate(inputs, relu)
         n = int(network[SIZES + layer])
+        weights, biases = network[at : at + size * n], network[at + size * n : at + size * n + n]
+        if layer == layers - 1 and out.shape[0] == 1:
+            out[0] = first_output(weights, biases, inputs)
+            return
         outputs = network[there : there + n]
-        copy(network[at + size * n : at + size * n + n], outputs)
-        add_inputs(network[at : at + size * n], inputs, outputs)
+        copy(biases, outputs)
+        add_inputs(weights, inputs, outputs)
         at += size * n + n
         here, there, size = there, here, n
-    for j in range(size):
+    for j in range(min(size, out.shape[0])):
         out[j] = network[here + j]
+
+
+@kernel
+def squash(network, outputs):
+    """tanh, if the network's outputs go through it."""
     if network[SQUASHED] == 1.0:
-        activate(out[:size], False)
+        activate(outputs, False)
 
 
 @kernel
@@ -110,7 +135,7 @@ def forward(network, observation, filled, out):
     first are written first, and then of each slot the first. network: header, weights and room.
     """
     whole, slot, slots, layers = int(network[WHOLE]), int(network[SLOT]), int(network[SLOTS]), int(network[LAYERS])
-    n, room, at = int(network[SIZES]), int(network[COUNT]), SIZES + layers
+    n, m, room, at = int(network[SIZES]), int(network[SIZES + layers - 1]), int(network[COUNT]), SIZES + layers
     # The room: what the whole adds to the first layer, two layers' outputs, and those of a slot.
     part = int(network[ROOM]) // 4
     start, first = network[room : room + n], room + part
@@ -118,34 +143,23 @@ def forward(network, observation, filled, out):
     add_inputs(network[at : at + whole * n], observation[:whole], start)
     own = network[at + whole * n : at + (whole + slot) * n]
     at += (whole + slot) * n + n
-    if network[SHARED] == DENSE:
-        copy(start, network[first : first + n])
-        later_layers(network, at, first, out)
-        return
-    m = int(network[SIZES + layers - 1])
-    if network[SHARED] == JOINT:
-        answer = network[room + 3 * part : room + 3 * part + m]
+    if network[SHARED] != SHARED_BY_SLOTS:
+        answer = out[:m] if network[SHARED] == DENSE else network[room + 3 * part : room + 3 * part + m]
         copy(start, network[first : first + n])
         later_layers(network, at, first, answer)
+        squash(network, answer)
+        if network[SHARED] == DENSE:
+            return
         copy(answer[1:], out[: m - 1])
-        for k in range(slots):
-            if k >= filled:
-                out[m - 1 + k] = 0.0
-                continue
-            copy(start, network[first : first + n])
-            add_inputs(own, observation[whole + k * slot : whole + (k + 1) * slot], network[first : first + n])
-            later_layers(network, at, first, answer)
-            out[m - 1 + k] = answer[0]
-        return
-    for k in range(slots):
-        outputs = out[k * m : (k + 1) * m]
-        if k >= filled:
-            for j in range(m):
-                outputs[j] = 0.0
-            continue
+    outputs = out[m - 1 :] if network[SHARED] == JOINT else out
+    each = 1 if network[SHARED] == JOINT else m
+    for k in range(filled):
         copy(start, network[first : first + n])
         add_inputs(own, observation[whole + k * slot : whole + (k + 1) * slot], network[first : first + n])
-        later_layers(network, at, first, outputs)
+        later_layers(network, at, first, outputs[k * each : (k + 1) * each])
+    squash(network, outputs[: filled * each])
+    for j in range(filled * each, slots * each):
+        outputs[j] = 0.0
 
 
 @compiled(types.void(NUMBERS, array(types.float32), types.int64, NUMBERS))

@@ -22,9 +22,18 @@ from servegym.baselines.learned.forward import SLOTS, forward
 from servegym.baselines.learned.memory import KEPT, is_same_decision
 from servegym.baselines.learned.network import Network
 from servegym.baselines.learned.ranking import check_repeatable, ranks_of, rerank
+from servegym.baselines.observations.engine import constant_of, estimate
 from servegym.baselines.observations.scheduling import observe_scheduling, scheduling_layout
-from servegym.baselines.observations.worth import fill_with_worthy, tick_of, weigh, worth_of
-from servegym.simulator.batches import EMPTY_BATCH
+from servegym.baselines.observations.worth import (
+    BLOCK,
+    IN_TIME,
+    PROSPECTS,
+    blocks_of,
+    fill_with_worthy,
+    note_worth,
+    tick_of,
+    weigh_block,
+)
 from servegym.simulator.compilation import allocating_kernel, kernel, specialised
 from servegym.simulator.policies import Policy
 from servegym.simulator.requests import is_decoding, left_of
@@ -80,23 +89,28 @@ def leave_out(ranks, n, least):
 
 
 @kernel
-def set_limits(context, ranks, limits, action):
-    """Change the limits of the base. ranks[i].exec_s: of the estimator."""
+def set_limits(limits, action, prefill_tokens, prefill_s):
+    """Change the limits of the base. Of all prefills: tokens left, and their exec_s by the estimator."""
     budget = clipped(action[BUDGET])
     if budget != 0.0 and 0.0 < limits.time_budget_s < np.inf:
         limits.time_budget_s *= LONGEST**budget if budget > 0.0 else SHORTEST**-budget
-    if action[CHUNK] > 0.0 and limits.time_budget_s < np.inf:
-        tokens, work_s = 0.0, 0.0
-        for position in range(context.queue.shape[0]):
-            request = context.requests[context.queue[position]]
-            if not is_decoding(request):
-                tokens += left_of(request)
-                work_s += ranks[position].exec_s
-        if work_s > 0.0:
-            share = 2.0 ** (-HALVINGS * clipped(action[CHUNK]))
-            most = max(1.0, share * limits.time_budget_s * tokens / work_s)
-            if most < limits.chunk_tokens:
-                limits.chunk_tokens = int(most)
+    if action[CHUNK] > 0.0 and limits.time_budget_s < np.inf and prefill_s > 0.0:
+        share = 2.0 ** (-HALVINGS * clipped(action[CHUNK]))
+        most = max(1.0, share * limits.time_budget_s * prefill_tokens / prefill_s)
+        if most < limits.chunk_tokens:
+            limits.chunk_tokens = int(most)
+
+
+@kernel
+def prefills_of(context, ranks):
+    """Of all prefills: tokens left, and their exec_s."""
+    tokens, work_s = 0.0, 0.0
+    for position in range(context.queue.shape[0]):
+        request = context.requests[context.queue[position]]
+        if not is_decoding(request):
+            tokens += left_of(request)
+            work_s += ranks[position].exec_s
+    return tokens, work_s
 
 
 @scheduler
@@ -115,6 +129,7 @@ def base_victims(context, ranks, limits):
 
 
 then = nothing
+estimated = estimate  # stands for `constant_of` upon a base that leaves the estimator's exec_s
 PARAMETERS = 0  # stands for how many the base has
 
 
@@ -131,15 +146,14 @@ def steered_scheduler(context, ranks, limits):
     if is_base(action):
         then(context, ranks, limits)
         return
-    order, estimator = numbers[shown + 1 :].view(np.int32), context.estimator
-    constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
-    estimator.exec_s(requests, queue, estimator.coefficients, ranks)
-    weigh(context, ranks, constant_s, tick_of(requests, queue))
+    order = numbers[shown + 1 :].view(np.int32)
+    note_worth(context, ranks, estimated(context, ranks), tick_of(requests, queue))
     filled = fill_with_worthy(requests, queue, ranks, slots, order)
     move(ranks, order, filled, slots, action[CONTROLS:])
     leave_out(ranks, queue.shape[0], action[GIVING_UP])
+    tokens, work_s = prefills_of(context, ranks) if action[CHUNK] > 0.0 else (0.0, 0.0)
     then(context, ranks, limits)
-    set_limits(context, ranks, limits, action)
+    set_limits(limits, action, tokens, work_s)
 
 
 @scheduler
@@ -154,7 +168,7 @@ def scheduling_scheduler(context, ranks, limits):
     at += CONTROLS + slots
     order, observation = numbers[at:].view(np.int32), numbers[at + (slots + 1) // 2 :].view(np.float32)
     # What is observed is what ranks are weighed by, so a batch that is formed anew is looked at anew.
-    filled = observe_scheduling(context, ranks, order, slots, observation)
+    filled, work = observe_scheduling(context, ranks, estimated(context, ranks), order, slots, observation)
     if not is_same_decision(memory, context.now_s, context.engine):
         forward(network, observation, filled, action)
     if is_base(action):
@@ -163,7 +177,7 @@ def scheduling_scheduler(context, ranks, limits):
     move(ranks, order, filled, slots, action[CONTROLS:])
     leave_out(ranks, queue.shape[0], action[GIVING_UP])
     then(context, ranks, limits)
-    set_limits(context, ranks, limits, action)
+    set_limits(limits, action, float(work.tokens), work.prefill_s)
 
 
 @victims
@@ -175,15 +189,20 @@ def steered_victims(context, ranks, limits):
     """
     base_victims(context, ranks, limits)
     numbers, requests, queue = context.parameters[PARAMETERS:], context.requests, context.queue
-    least, estimator = numbers[int(numbers[0]) + VICTIMS], context.estimator
-    if least <= 0.0:
-        return
-    constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
-    tick_s = tick_of(requests, queue)
-    for position in range(queue.shape[0]):
-        rank, request = ranks[position], requests[queue[position]]
-        worth = worth_of(context, request, rank.exec_s, constant_s, tick_s)
-        rank.victim_tier = 2 * min(max(rank.victim_tier, -FARTHEST), FARTHEST) + (worth < least)
+    least = numbers[int(numbers[0]) + VICTIMS]
+    if least > 0.0:
+        worthless_first(context, ranks, least, constant_of(context, ranks), tick_of(requests, queue))
+
+
+@allocating_kernel
+def worthless_first(context, ranks, least, constant_s, tick_s):
+    """In each tier of victims put those first that are worth less."""
+    prospects = np.empty((PROSPECTS, BLOCK))
+    for block in range(blocks_of(context.queue.shape[0])):
+        for k in range(weigh_block(context, ranks, block, constant_s, tick_s, prospects)):
+            rank = ranks[block * BLOCK + k]
+            tier = min(max(rank.victim_tier, -FARTHEST), FARTHEST)
+            rank.victim_tier = 2 * tier + (prospects[IN_TIME, k] < least)
 
 
 def made_of(
@@ -194,7 +213,9 @@ def made_of(
     check_repeatable(base)
     after = base.halves[1] if base.halves else nothing
     count = len(base.parameters)
-    function = specialised(template, base=ranks_of(base), then=after, PARAMETERS=count)  # type: ignore[arg-type]
+    times = constant_of if base.estimates else estimate
+    named = {"base": ranks_of(base), "then": after, "estimated": times, "PARAMETERS": count}
+    function = specialised(template, **named)  # type: ignore[arg-type]
     who = specialised(steered_victims, base_victims=base.victims, PARAMETERS=count)
     state = dataclasses.replace(base.state, by_application=True)
     return derived(

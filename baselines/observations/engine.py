@@ -19,7 +19,7 @@ from servegym.baselines.observations.scales import (
     squash,
 )
 from servegym.simulator.batches import EMPTY_BATCH
-from servegym.simulator.compilation import inlined_kernel, kernel
+from servegym.simulator.compilation import allocating_kernel, inlined_kernel, kernel
 from servegym.simulator.requests import cached_of, is_decoding, left_of, next_deadline_s
 
 ENGINE_FIELDS = (
@@ -62,76 +62,33 @@ def engine_layout() -> Layout:
     return Layout("engine", ENGINE_FIELDS)
 
 
-@kernel
-def observe_engine(context, ranks, out):
-    """Write `engine_layout()` of the engine of a SchedulerContext into out, float32.
+class Work(NamedTuple):
+    """What there is to do, deadlines apart: sums, and the least and largest, over the requests of a queue; times in s.
 
-    ranks: ranks[i].exec_s is written for queue[i], nothing else. Returns seconds: constant part of a batch, tick, work.
+    cached: tokens that decodes have. tokens: that prefills have left. wanted: tokens of those without memory.
+    interval_s, longest_slo_s: the least of interactive requests, and of the others.
     """
-    constant_s, tick_s, work_s = times_s = observe_state(context, ranks, out)
-    observe_deadlines(context.now_s, context.requests, context.queue, constant_s, tick_s, work_s, ranks, out)
-    return times_s
 
-
-@kernel
-def observe_state(context, ranks, out):
-    """`observe_engine`, deadlines apart."""
-    engine, requests, queue, estimator = context.engine, context.requests, context.queue, context.estimator
-    constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
-    estimator.exec_s(requests, queue, estimator.coefficients, ranks)
-    tick_s, work_s = observe_work(engine, requests, queue, constant_s, ranks, out)
-    out[FREE_KV] = share(engine.free_blocks, engine.total_blocks)
-    out[ESTIMATE_SCALE] = squash(max(engine.estimate_scale, 0.0), 1.0)
-    return constant_s, tick_s, work_s
-
-
-@kernel
-def observe_work(engine, requests, queue, constant_s, ranks, out):
-    """What there is to do, deadlines apart. Returns the tick and the time of all work, s."""
-    n, decodes, waiting, again = queue.shape[0], 0, 0, 0
-    decode_s, prefill_s, longest_s, tick_s, longest_slo_s = 0.0, 0.0, 0.0, np.inf, np.inf
-    context, tokens, wanted, span_s = 0.0, 0.0, 0.0, 0.0
-    for position in range(n):
-        request, exec_s = requests[queue[position]], ranks[position].exec_s
-        if request.token_interval_s > 0.0:
-            tick_s = min(tick_s, request.token_interval_s)
-        else:
-            longest_slo_s = min(longest_slo_s, request.first_deadline_s - request.arrival_s)
-        if is_decoding(request):
-            decodes += 1
-            decode_s += exec_s
-            context += cached_of(request)
-        else:
-            left = left_of(request)
-            prefill_s += exec_s
-            longest_s = max(longest_s, exec_s)
-            tokens += left
-            span_s += span_of(request)
-            again += request.emitted_tokens > 0
-        if request.blocks == 0:
-            waiting += 1
-            wanted += request.prompt_tokens + request.emitted_tokens
-    if tick_s == np.inf:
-        tick_s = longest_slo_s
-    out[QUEUED] = log_share(n, COUNT_BITS)
-    out[DECODING], out[WAITING], out[AGAIN] = share(decodes, n), share(waiting, n), share(again, n)
-    out[CONSTANT] = squash(constant_s, tick_s)
-    out[DECODE_WORK] = squash(constant_s + decode_s, tick_s) if decodes > 0 else 0.0
-    out[PREFILL_WORK] = squash(prefill_s, span_s / max(n - decodes, 1))
-    out[LONGEST_PREFILL] = squash(longest_s, tick_s)
-    out[WANTED_KV] = squash(wanted, engine.total_blocks * engine.block_tokens)
-    out[PREFILL_TOKENS] = log_share(tokens, TOKENS_BITS)
-    out[DECODE_CONTEXT] = log_share(context / decodes, TOKENS_BITS) if decodes > 0 else 0.0
-    return tick_s, decode_s + prefill_s
+    decodes: int
+    waiting: int
+    again: int
+    cached: np.int64
+    tokens: np.int64
+    wanted: np.int64
+    decode_s: float
+    prefill_s: float
+    longest_s: float
+    span_s: float
+    interval_s: float
+    longest_slo_s: float
 
 
 class Due(NamedTuple):
     """What there is to say of the deadlines of a queue: sums, and the least and largest, over its requests.
 
-    Times in s; slacks as shares of a span. urgent_s: work; gain, urgent_gain, hopeless_gain: of next tokens.
+    Times in s; slacks as shares of a span. gain, hopeless_gain: of next tokens.
     """
 
-    decodes: int
     late: int
     hopeless: int
     least_s: float
@@ -141,66 +98,181 @@ class Due(NamedTuple):
     decode_slack: float
     gain: float
     largest: float
-    urgent_gain: float
     hopeless_gain: float
-    urgent_s: float
+
+
+class Urgent(NamedTuple):
+    """Of urgent requests: their work, s, and the gain of their next tokens."""
+
+    work_s: float
+    gain: float
+
+
+NO_WORK = Work(0, 0, 0, np.int64(0), np.int64(0), np.int64(0), 0.0, 0.0, 0.0, 0.0, np.inf, np.inf)
+NOTHING_DUE = Due(0, 0, np.inf, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+NOBODY_URGENT = Urgent(0.0, 0.0)
+
+
+@allocating_kernel
+def observe_engine(context, ranks, out):
+    """Write `engine_layout()` of the engine of a SchedulerContext into out, float32.
+
+    ranks: ranks[i].exec_s is written for queue[i], nothing else. Returns seconds: constant part of a batch, tick, work.
+    """
+    requests, queue, n = context.requests, context.queue, context.queue.shape[0]
+    work, due, urgent, opens_s = NO_WORK, NOTHING_DUE, NOBODY_URGENT, np.empty(n)
+    constant_s = estimate(context, ranks)
+    for position in range(n):
+        request, exec_s = requests[queue[position]], ranks[position].exec_s
+        state = state_of(request, context.now_s)
+        work = with_work(work, request, state, exec_s)
+        due, opens_s[position] = with_due(due, state, exec_s, constant_s)
+    work_s = work_s_of(work)
+    for position in range(n):
+        request, exec_s = requests[queue[position]], ranks[position].exec_s
+        urgent = with_urgent(urgent, opens_s[position], work_s + constant_s, exec_s, next_gain(request))
+    write_work(work, n, constant_s, context.engine, out)
+    write_due(due, urgent, work, n, out)
+    return constant_s, tick_s_of(work), work_s
+
+
+@kernel
+def estimate(context, ranks):
+    """Write the estimator's exec_s; returns the constant part of a batch, s."""
+    estimator = context.estimator
+    estimator.exec_s(context.requests, context.queue, estimator.coefficients, ranks)
+    return constant_of(context, ranks)
+
+
+@kernel
+def constant_of(context, ranks):
+    """The same where exec_s has been written."""
+    return context.estimator.batch_s(EMPTY_BATCH[0], context.estimator.coefficients)
+
+
+class State(NamedTuple):
+    """Of a request: whether it decodes; time to its next deadline, and its span, s; the gain of its next token, and of
+    its first if that is to come."""
+
+    decoding: bool
+    slack_s: float
+    span_s: float
+    gain: float
+    first_gain: float
 
 
 @inlined_kernel
-def nothing_due():
-    """Of no requests."""
-    return Due(0, 0, 0, np.inf, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+def state_of(request, now_s):
+    """(Most have no token out, and of those nothing more is looked at.)"""
+    slack_s, slo_s = next_deadline_s(request) - now_s, request.first_deadline_s - request.arrival_s
+    if request.emitted_tokens == 0:
+        return State(False, slack_s, slo_s, request.first_token_gain, request.first_token_gain)
+    return State(is_decoding(request), slack_s, span_of(request), request.decode_token_gain, 0.0)
 
 
 @inlined_kernel
-def with_due(due, request, exec_s, now_s, constant_s, work_s):
-    """With one request more. work_s: of all."""
-    decodes, late, hopeless, least_s, least_prefill, least_decode, prefill_slack, decode_slack = due[:8]
-    gain, largest, urgent_gain, hopeless_gain, urgent_s = due[8:]
-    slack_s, worth = next_deadline_s(request) - now_s, next_gain(request)
-    slack = squash(slack_s, span_of(request))
-    if is_decoding(request):
+def with_work(work, request, state, exec_s):
+    """With one request more."""
+    decodes, waiting, again, cached, tokens, wanted = work[:6]
+    decode_s, prefill_s, longest_s, span_s, interval_s, longest_slo_s = work[6:]
+    if request.token_interval_s > 0.0:
+        interval_s = min(interval_s, request.token_interval_s)
+    else:
+        longest_slo_s = min(longest_slo_s, request.first_deadline_s - request.arrival_s)
+    if state.decoding:
         decodes += 1
+        decode_s += exec_s
+        cached += cached_of(request)
+    else:
+        prefill_s += exec_s
+        longest_s = max(longest_s, exec_s)
+        tokens += left_of(request)
+        span_s += state.span_s
+        again += request.emitted_tokens > 0
+    if request.blocks == 0:
+        waiting += 1
+        wanted += request.prompt_tokens + request.emitted_tokens
+    return Work(
+        decodes, waiting, again, cached, tokens, wanted,
+        decode_s, prefill_s, longest_s, span_s, interval_s, longest_slo_s,
+    )  # fmt: skip
+
+
+@kernel
+def tick_s_of(work):
+    """The smallest TPOT SLO in the queue; without interactive requests the smallest TTLT SLO."""
+    return work.interval_s if work.interval_s < np.inf else work.longest_slo_s
+
+
+@kernel
+def work_s_of(work):
+    """The time of all work."""
+    return work.decode_s + work.prefill_s
+
+
+@inlined_kernel
+def with_due(due, state, exec_s, constant_s):
+    """With one request more; and its time to the deadline, s, inf if it is hopeless: then it is not urgent.
+
+    (What is so of one request in three, in no order, is no branch: the processor would guess wrong.)
+    """
+    late, hopeless, least_s, least_prefill, least_decode, prefill_slack, decode_slack = due[:7]
+    gain, largest, hopeless_gain = due[7:]
+    decoding, slack_s, span_s, worth, _ = state
+    slack = squash(slack_s, span_s)
+    if decoding:
         decode_slack += slack
         least_decode = min(least_decode, slack)
     else:
         prefill_slack += slack
         least_prefill = min(least_prefill, slack)
+    alone_s = exec_s + constant_s
+    late += slack_s <= 0.0
+    hopeless += slack_s <= alone_s
     gain += worth
     largest = max(largest, worth)
-    late += slack_s <= 0.0
-    if slack_s <= exec_s + constant_s:
-        hopeless += 1
-        hopeless_gain += worth
-    else:
-        least_s = min(least_s, slack_s)
-        if slack_s <= work_s + constant_s:
-            urgent_s += exec_s
-            urgent_gain += worth
+    hopeless_gain += worth if slack_s <= alone_s else 0.0
+    open_s = np.inf if slack_s <= alone_s else slack_s
+    least_s = min(least_s, open_s)
     return Due(
-        decodes, late, hopeless, least_s, least_prefill, least_decode, prefill_slack, decode_slack,
-        gain, largest, urgent_gain, hopeless_gain, urgent_s,
-    )  # fmt: skip
+        late, hopeless, least_s, least_prefill, least_decode, prefill_slack, decode_slack, gain, largest, hopeless_gain
+    ), open_s
+
+
+@inlined_kernel
+def with_urgent(urgent, open_s, bound_s, exec_s, gain):
+    """With one request more, if it is due by the bound. open_s: as `with_due` gives it."""
+    work_s = urgent.work_s + (exec_s if open_s <= bound_s else 0.0)
+    return Urgent(work_s, urgent.gain + (gain if open_s <= bound_s else 0.0))
 
 
 @kernel
-def observe_deadlines(now_s, requests, queue, constant_s, tick_s, work_s, ranks, out):
-    """When it is due, and what it is worth."""
-    due = nothing_due()
-    for position in range(queue.shape[0]):
-        due = with_due(due, requests[queue[position]], ranks[position].exec_s, now_s, constant_s, work_s)
-    write_due(due, queue.shape[0], tick_s, work_s, out)
+def write_work(work, n, constant_s, engine, out):
+    """What is shown of the engine and the work of n requests."""
+    tick_s, decodes = tick_s_of(work), work.decodes
+    out[QUEUED] = log_share(n, COUNT_BITS)
+    out[DECODING], out[WAITING], out[AGAIN] = share(decodes, n), share(work.waiting, n), share(work.again, n)
+    out[CONSTANT] = squash(constant_s, tick_s)
+    out[DECODE_WORK] = squash(constant_s + work.decode_s, tick_s) if decodes > 0 else 0.0
+    out[PREFILL_WORK] = squash(work.prefill_s, work.span_s / max(n - decodes, 1))
+    out[LONGEST_PREFILL] = squash(work.longest_s, tick_s)
+    out[WANTED_KV] = squash(float(work.wanted), engine.total_blocks * engine.block_tokens)
+    out[PREFILL_TOKENS] = log_share(work.tokens, TOKENS_BITS)
+    out[DECODE_CONTEXT] = log_share(work.cached / decodes, TOKENS_BITS) if decodes > 0 else 0.0
+    out[FREE_KV] = share(engine.free_blocks, engine.total_blocks)
+    out[ESTIMATE_SCALE] = squash(max(engine.estimate_scale, 0.0), 1.0)
 
 
 @kernel
-def write_due(due, n, tick_s, work_s, out):
+def write_due(due, urgent, work, n, out):
     """What is shown of the deadlines of n requests."""
+    work_s, tick_s, decodes = work_s_of(work), tick_s_of(work), work.decodes
     out[LATE], out[HOPELESS] = share(due.late, n), share(due.hopeless, n)
     out[LEAST_SLACK] = squash(due.least_s, tick_s) if due.least_s < np.inf else 1.0
     out[LEAST_PREFILL_SLACK], out[LEAST_DECODE_SLACK] = due.least_prefill, due.least_decode
-    out[MEAN_PREFILL_SLACK] = due.prefill_slack / max(n - due.decodes, 1)
-    out[MEAN_DECODE_SLACK] = due.decode_slack / max(due.decodes, 1)
-    out[URGENT_WORK], out[URGENT_GAIN] = share(due.urgent_s, work_s), share(due.urgent_gain, due.gain)
+    out[MEAN_PREFILL_SLACK] = due.prefill_slack / max(n - decodes, 1)
+    out[MEAN_DECODE_SLACK] = due.decode_slack / max(decodes, 1)
+    out[URGENT_WORK], out[URGENT_GAIN] = share(urgent.work_s, work_s), share(urgent.gain, due.gain)
     out[HOPELESS_GAIN] = share(due.hopeless_gain, due.gain)
-    out[URGENT_DENSITY] = squash(due.urgent_gain * work_s, due.gain * due.urgent_s)
+    out[URGENT_DENSITY] = squash(urgent.gain * work_s, due.gain * urgent.work_s)
     out[MEAN_GAIN] = share(due.gain / max(n, 1), due.largest)

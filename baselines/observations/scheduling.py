@@ -7,7 +7,20 @@ request's span, or the constant part of a batch, so that a policy can serve devi
 
 import numpy as np
 
-from servegym.baselines.observations.engine import nothing_due, observe_state, with_due, write_due
+from servegym.baselines.deadlines import FROM_EARLY_FIRST_TOKEN, counted_deadline_s
+from servegym.baselines.observations.engine import (
+    NO_WORK,
+    NOBODY_URGENT,
+    NOTHING_DUE,
+    state_of,
+    tick_s_of,
+    with_due,
+    with_urgent,
+    with_work,
+    work_s_of,
+    write_due,
+    write_work,
+)
 from servegym.baselines.observations.fields import Field, Layout
 from servegym.baselines.observations.queue import (
     QUEUE_WHOLE_FIELDS,
@@ -25,10 +38,20 @@ from servegym.baselines.observations.scales import (
     share,
     squash,
 )
-from servegym.baselines.observations.worth import expected_tokens, fill_up, has_slot, worth_of
-from servegym.simulator.compilation import kernel
+from servegym.baselines.observations.worth import (
+    BLOCK,
+    IN_TIME,
+    PROSPECTS,
+    blocks_of,
+    expected_tokens,
+    fill_up,
+    note_prospects,
+    weigh,
+)
+from servegym.simulator.compilation import allocating_kernel, kernel
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.statistics import mean_length
+from servegym.simulator.types import LEAVE_OUT
 
 LAST = 8  # arrivals by which the gap between them is told
 
@@ -49,6 +72,10 @@ SCHEDULING_WHOLE_FIELDS = (
     len(QUEUE_WHOLE_FIELDS), len(SCHEDULING_WHOLE_FIELDS)
 )
 WHOLE = len(SCHEDULING_WHOLE_FIELDS)
+# float64[COLUMNS, BLOCK]: prospects, and OPEN_S, as `with_due` gives it; GAIN of the next token.
+OPEN_S, GAIN = PROSPECTS, PROSPECTS + 1
+COLUMNS = PROSPECTS + 2
+NOBODY = np.int64(-(2**63))  # a tier before all
 
 WORTHY_REQUEST_FIELDS = (
     *REQUEST_FIELDS,
@@ -67,44 +94,75 @@ def scheduling_layout(slots: int) -> Layout:
     return Layout("engine", SCHEDULING_WHOLE_FIELDS, "request", WORTHY_REQUEST_FIELDS, slots)
 
 
-@kernel
-def observe_scheduling(context, ranks, order, slots, out):
-    """Write `scheduling_layout(slots)` of a SchedulerContext into out, float32; returns how many slots are filled.
+@allocating_kernel
+def observe_scheduling(context, ranks, constant_s, order, slots, out):
+    """Write `scheduling_layout(slots)` of a SchedulerContext into out, float32; returns how many slots are filled, and
+    `Work`.
 
-    ranks: of the base scheduler; of ranks[i] for queue[i] exec_s and victim_key (its worth) are written. order: the
-    position in the queue of the request of each slot is written there (see `fill_with_worthy`).
+    ranks: of the base scheduler, exec_s of the estimator; of ranks[i] for queue[i] victim_key (its worth) is written.
+    constant_s: time of an empty batch. order: the position in the queue of the request of each slot is written there
+    (see `fill_with_worthy`).
     """
-    constant_s, tick_s, _ = times_s = observe_state(context, ranks, out)
-    prefills = judge_requests(context, ranks, times_s, slots, order, out)
+    columns = np.empty((blocks_of(context.queue.shape[0]), COLUMNS, BLOCK))
+    work, due = look_through(context, ranks, constant_s, columns)
+    times_s = constant_s, tick_s_of(work), work_s_of(work)
+    urgent, prefills = judge_requests(context, ranks, columns, times_s, slots, order, out)
+    write_work(work, context.queue.shape[0], constant_s, context.engine, out)
+    write_due(due, urgent, work, context.queue.shape[0], out)
     filled = fill_up(context.requests, context.queue, ranks, slots, order, prefills)
     observe_filled(context, filled, out)
-    observe_past(context, tick_s, out)
+    observe_past(context, tick_s_of(work), out)
     observe_slots(context, ranks, order[:filled], slots, times_s, out[WHOLE:], SLOT)
     observe_worth(context, ranks, order[:filled], constant_s, out[WHOLE:])
-    return filled
+    return filled, work
 
 
 @kernel
-def judge_requests(context, ranks, times_s, slots, order, out):
-    """Everything that goes by single requests, in one pass over the queue: what `observe_deadlines` and `weigh` do, and
-    which prefills slots hold; returns how many, their positions in order."""
-    requests, queue, n, due = context.requests, context.queue, context.queue.shape[0], nothing_due()
+def look_through(context, ranks, constant_s, columns):
+    """`Work` and `Due` of the queue; the columns, block by block, are what else there is to say of single requests
+    before these are known. (Indices without a sign, as none counts from the end: that is not looked at then.)"""
+    requests, now_s, work, due = context.requests, context.now_s, NO_WORK, NOTHING_DUE
+    for block in range(columns.shape[0]):
+        queue, own = context.queue[block * BLOCK : (block + 1) * BLOCK], columns[block]
+        for k in range(queue.shape[0]):
+            request, exec_s = requests[np.uint32(queue[k])], ranks[block * BLOCK + k].exec_s
+            state = state_of(request, now_s)
+            counted_s = state.slack_s
+            if request.emitted_tokens > 0:
+                counted_s = counted_deadline_s(request, FROM_EARLY_FIRST_TOKEN) - now_s
+            work = with_work(work, request, state, exec_s)
+            due, own[OPEN_S, k] = with_due(due, state, exec_s, constant_s)
+            own[GAIN, k] = state.gain
+            note_prospects(request, counted_s - exec_s - constant_s, state.first_gain, own, k)
+    return work, due
+
+
+@kernel
+def judge_requests(context, ranks, columns, times_s, slots, order, out):
+    """What goes by the tick and by all work: who is urgent, what they are worth, and which prefills slots hold; returns
+    how many, their positions in order."""
+    requests, queue, n, urgent = context.requests, context.queue, context.queue.shape[0], NOBODY_URGENT
     constant_s, tick_s, work_s = times_s
     worthy, worthy_s, total, prefills = 0, 0.0, 0.0, 0
-    for position in range(n):
-        request, rank = requests[queue[position]], ranks[position]
-        due = with_due(due, request, rank.exec_s, context.now_s, constant_s, work_s)
-        rank.victim_key = worth_of(context, request, rank.exec_s, constant_s, tick_s)
-        if rank.victim_key > 0.0:
-            worthy += 1
-            worthy_s += rank.exec_s
-            total += rank.victim_key
-        if slots > 0 and has_slot(rank) and not is_decoding(request):
-            prefills = offer(order, prefills, slots, position, ranks)
-    write_due(due, n, tick_s, work_s, out)
+    tier, key = LEAVE_OUT if slots > 0 else NOBODY, -np.inf  # who ranks from here on is in no slot
+    for block in range(columns.shape[0]):
+        own = columns[block]
+        for k in range(weigh(context, own, block, tick_s)):
+            position, worth = block * BLOCK + k, own[IN_TIME, k]
+            rank = ranks[position]
+            urgent = with_urgent(urgent, own[OPEN_S, k], work_s + constant_s, rank.exec_s, own[GAIN, k])
+            rank.victim_key = worth
+            worthy += worth > 0.0
+            worthy_s += rank.exec_s if worth > 0.0 else 0.0
+            total += worth
+            before = (rank.tier < tier) | ((rank.tier == tier) & (rank.key < key))
+            if before and worth > 0.0 and not is_decoding(requests[queue[position]]):
+                prefills = offer(order, prefills, slots, position, ranks)
+                if prefills == slots:
+                    tier, key = ranks[order[0]].tier, ranks[order[0]].key
     out[WORTHY], out[MEAN_WORTH] = share(worthy, n), total / max(n, 1)
     out[WORTHY_WORK] = squash(worthy_s, 8.0 * tick_s)
-    return prefills
+    return urgent, prefills
 
 
 @kernel

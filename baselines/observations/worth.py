@@ -5,8 +5,8 @@ import numpy as np
 from servegym.baselines.deadlines import FROM_EARLY_FIRST_TOKEN, counted_deadline_s
 from servegym.baselines.observations.queue import offer
 from servegym.baselines.observations.scales import share
-from servegym.baselines.schedulers.expected_gain import expected_gain_of
-from servegym.simulator.compilation import inlined_kernel, kernel
+from servegym.baselines.schedulers.expected_gain import ROUNDING
+from servegym.simulator.compilation import allocating_kernel, inlined_kernel, kernel
 from servegym.simulator.ordering import sort
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.statistics import mean_length
@@ -14,6 +14,13 @@ from servegym.simulator.types import LEAVE_OUT
 
 PACE = 0.9  # of the smallest TPOT SLO: how long a batch takes where time is short, the default of the schedulers' eta
 UNKNOWN_TOKENS = 200.0  # expected of a request before any of its application has finished, as expected-gain has it
+
+BLOCK = 128  # requests: what is noted of them stays in the nearest cache until it is needed
+
+# float64[PROSPECTS, BLOCK]: what their worth follows from, without gaps. DUE_S: time to the next deadline after it has
+# run alone; then IN_TIME, worth itself, stands there. FIRST_GAIN: 0 once it has that token. TOKENS: expected.
+DUE_S, INTERVAL_S, FIRST_GAIN, DECODE_GAIN, TOKENS = range(5)
+PROSPECTS, IN_TIME = 5, DUE_S
 
 
 @kernel
@@ -37,28 +44,77 @@ def expected_tokens(context, request):
 
 
 @inlined_kernel
-def worth_of(context, request, exec_s, constant_s, tick_s):
-    """Of what a request could still gain the share that is expected in time if it runs from now on, from 0 to 1."""
-    tokens = expected_tokens(context, request)
-    slack_s = counted_deadline_s(request, FROM_EARLY_FIRST_TOKEN) - context.now_s - exec_s - constant_s
-    possible = request.decode_token_gain * tokens
-    if request.emitted_tokens == 0:
-        possible += request.first_token_gain
-    if slack_s > 0.0 and request.token_interval_s >= PACE * tick_s:  # every token
-        return 1.0 if possible > 0.0 else 0.0
-    return share(expected_gain_of(request, slack_s, PACE * tick_s, tokens), possible)
+def note_prospects(request, due_s, first_gain, prospects, k):
+    """Write down what the worth of a request follows from, but for tokens and the tick."""
+    prospects[DUE_S, k] = due_s
+    prospects[INTERVAL_S, k] = request.token_interval_s
+    prospects[FIRST_GAIN, k] = first_gain
+    prospects[DECODE_GAIN, k] = request.decode_token_gain
 
 
 @kernel
-def weigh(context, ranks, constant_s, tick_s):
-    """Write `worth_of` each request into ranks[i].victim_key, which nobody else reads before victims are ranked.
+def blocks_of(n):
+    """Blocks that so many requests take."""
+    return (n + BLOCK - 1) // BLOCK
 
-    ranks[i].exec_s: of the estimator.
+
+@kernel
+def weigh(context, prospects, block, tick_s):
+    """Write what the requests of a block are worth into prospects[IN_TIME]; returns how many they are.
+
+    (Without branches and calls, so that several are weighed at a time.)
     """
-    queue = context.queue
-    for position in range(queue.shape[0]):
-        rank = ranks[position]
-        rank.victim_key = worth_of(context, context.requests[queue[position]], rank.exec_s, constant_s, tick_s)
+    queue, groups = context.queue[block * BLOCK : (block + 1) * BLOCK], context.state.by_application
+    pace_s, dues_s, intervals_s = PACE * tick_s, prospects[DUE_S], prospects[INTERVAL_S]
+    firsts, laters, tokens = prospects[FIRST_GAIN], prospects[DECODE_GAIN], prospects[TOKENS]
+    mean = mean_length(groups[0], UNKNOWN_TOKENS)
+    for k in range(queue.shape[0]):
+        tokens[k] = mean
+    if groups.shape[0] > 1:  # else the second line of memory of records is not read
+        for k in range(queue.shape[0]):
+            tokens[k] = expected_tokens(context, context.requests[queue[k]])
+    for k in range(queue.shape[0]):
+        dues_s[k] = worth_of(dues_s[k], intervals_s[k], firsts[k], laters[k], tokens[k], pace_s)
+    return queue.shape[0]
+
+
+@inlined_kernel
+def worth_of(slack_s, interval_s, first_gain, decode_gain, tokens, pace_s):
+    """Of what a request could still gain the share that is expected in time if it runs from now on, from 0 to 1.
+
+    As `expected_gain_of` has it. first_gain: 0 once it has that token.
+    """
+    gained_s = interval_s - pace_s
+    steps = -slack_s / (gained_s if gained_s != 0.0 else 1.0)  # until it is late, or has caught up
+    caught_up = tokens - np.floor(steps) - 1.0
+    caught_up = caught_up if caught_up > ROUNDING and -slack_s < tokens * gained_s else 0.0
+    in_time = tokens if gained_s >= 0.0 else min(tokens, np.ceil(steps))
+    late = caught_up if gained_s > 0.0 else 0.0
+    gain = decode_gain * (in_time if slack_s > 0.0 else late) + (first_gain if slack_s > 0.0 else 0.0)
+    return share(gain, decode_gain * tokens + first_gain)
+
+
+@kernel
+def weigh_block(context, ranks, block, constant_s, tick_s, prospects):
+    """`weigh` where there are no prospects yet. ranks[i].exec_s: of the estimator."""
+    first = block * BLOCK
+    for position in range(first, min(first + BLOCK, context.queue.shape[0])):
+        request = context.requests[context.queue[position]]
+        due_s = (
+            counted_deadline_s(request, FROM_EARLY_FIRST_TOKEN) - context.now_s - ranks[position].exec_s - constant_s
+        )
+        first_gain = request.first_token_gain if request.emitted_tokens == 0 else 0.0
+        note_prospects(request, due_s, first_gain, prospects, position - first)
+    return weigh(context, prospects, block, tick_s)
+
+
+@allocating_kernel
+def note_worth(context, ranks, constant_s, tick_s):
+    """Write what requests are worth into ranks[i].victim_key, which nobody else reads before victims are ranked."""
+    prospects = np.empty((PROSPECTS, BLOCK))
+    for block in range(blocks_of(context.queue.shape[0])):
+        for k in range(weigh_block(context, ranks, block, constant_s, tick_s, prospects)):
+            ranks[block * BLOCK + k].victim_key = prospects[IN_TIME, k]
 
 
 @kernel

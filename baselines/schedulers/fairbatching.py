@@ -48,5 +48,6 @@ register(
         "FairBatching; ProServe, section 5.1",
         fairbatching,
         parameters=P,
+        estimates=True,
     )
 )  # fmt: skip

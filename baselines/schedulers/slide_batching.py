@@ -142,6 +142,7 @@ register(
         slide_batching,
         urgent_tier=0,
         parameters=P,
+        estimates=True,
         scratch=SCRATCH,
     )
 )  # fmt: skip

@@ -7,6 +7,7 @@ from servegym.baselines.learned.memory import KEPT
 from servegym.baselines.registry import scheduler
 from servegym.experiments.benchmarks import decisions
 from servegym.experiments.benchmarks.scenarios import Sizes
+from servegym.simulator.policies import policy_names
 
 RUNNING, WAITING = 12, 300  # more than a queue has room for at first
 
@@ -36,6 +37,18 @@ def test_a_network_is_asked_each_time_and_says_something(timed):
     last_s, action = numbers[at - KEPT], numbers[at : at + 20].copy()
     assert last_s - timed.simulation.arrays.status[0].now_s == pytest.approx(2 * decisions.LATER_S, rel=0.1)
     assert (action != 0).all() and np.ptp(action[4:]) > 0
+
+
+@pytest.mark.parametrize("name", [name for name in policy_names("scheduler") if scheduler(name).estimates])
+def test_who_is_said_to_estimate_leaves_the_times_of_the_estimator(name):
+    timed = decisions.Timed(scheduler(name), RUNNING, WAITING)
+    timed.decision_s(1)
+    arrays, model = timed.simulation.arrays, timed.simulation.scenario.deployment.estimator
+    queue = arrays.queues[0][: RUNNING + WAITING]
+    left = arrays.ranks["exec_s"][: len(queue)].copy()
+    assert (left > 0.0).all()
+    model.exec_s(arrays.requests, queue, model.coefficients, arrays.ranks)
+    assert left.tobytes() == arrays.ranks["exec_s"][: len(queue)].tobytes()
 
 
 def test_a_ratio_for_each_and_slide_batching_is_one_of_itself(monkeypatch):
