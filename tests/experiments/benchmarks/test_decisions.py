@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from servegym.baselines.learned.memory import KEPT
-from servegym.baselines.registry import scheduler
+from servegym.baselines.registry import scheduler, scheduler_names
 from servegym.experiments.benchmarks import decisions
 from servegym.experiments.benchmarks.scenarios import Sizes
-from servegym.simulator.policies import policy_names
 
 RUNNING, WAITING = 12, 300  # more than a queue has room for at first
 
@@ -39,7 +38,7 @@ def test_a_network_is_asked_each_time_and_says_something(timed):
     assert (action != 0).all() and np.ptp(action[4:]) > 0
 
 
-@pytest.mark.parametrize("name", [name for name in policy_names("scheduler") if scheduler(name).estimates])
+@pytest.mark.parametrize("name", [name for name in scheduler_names() if scheduler(name).estimates])
 def test_who_is_said_to_estimate_leaves_the_times_of_the_estimator(name):
     timed = decisions.Timed(scheduler(name), RUNNING, WAITING)
     timed.decision_s(1)
