@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,8 @@ Serve = Callable[[Scenario, np.ndarray], Result]  # (what is served, float64[eng
 class Tuner:
     """Of a run: when its scheduler chooses next, and what it has chosen.
 
-    chosen: (s, index of the setting; 0: its own) of each choice. next_s: when it chooses again; inf: never.
+    chosen: (s, index of the setting; 0: its own) of each choice, `choices` in words. next_s: when it chooses again;
+    inf: never.
     """
 
     def __init__(self, scenario: Scenario, tuning: SelfTuning, serve: Serve):
@@ -40,6 +42,16 @@ class Tuner:
         self.numbers = [numbers_by_engine(dataclasses.replace(scenario, scheduler=policy)) for policy in policies]
         self.present, self.count = 0, tuning.first
         self.chosen = [(0.0, 0)]
+
+    @property
+    def choices(self) -> list[dict[str, Any]]:
+        """As JSON: when each setting came into use, and what it is beside the policy's own ({}: nothing)."""
+        settings = ({}, *self.tuning.to_json()["settings"])
+        changed: list[dict[str, Any]] = []
+        for at_s, index in self.chosen:
+            if not changed or changed[-1]["setting"] != settings[index]:
+                changed.append({"at_s": at_s, "setting": settings[index]})
+        return changed
 
     @property
     def next_s(self) -> float:

@@ -15,6 +15,7 @@ from servegym.baselines.learned.formula import by_formula
 from servegym.baselines.learned.stack_machine import BINARY, FEATURES, evaluate, write_features
 from servegym.baselines.registry import scheduler
 from servegym.errors import PolicyError
+from servegym.simulator.compilation import plain_function
 from servegym.simulator.types import GROUP, RANK
 from tests.baselines.learned.cases import bytes_of, check_served, served_by
 from tests.simulator.forming import decode, linear, ranked, state, waiting_for_a_batch
@@ -111,7 +112,7 @@ def test_what_is_seen_of_a_request():
     rank.key, rank.exec_s = -6.0, 1.0
     features = np.full(len(FEATURES), np.nan)
     features[[NAMES.index("constant_s"), NAMES.index("pace_s"), NAMES.index("work_s")]] = 0.25, 2.0, 3.0
-    write_features(request, rank, group, 4.0, features)
+    plain_function(write_features)(request, rank, group, 4.0, features)  # Numba takes ranks in arrays only
     seen = dict(zip(NAMES, features, strict=True))
     # Its second token is due at 1 + 10 + 1.5 s, in 8.5 s; 1.25 s of that a batch takes.
     wanted = {"value": 6.0, "exec_s": 1.0, "slack_s": 7.25, "interval_s": 1.5, "left": 200.0, "emitted": 1.0,
