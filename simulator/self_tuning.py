@@ -38,6 +38,10 @@ class SelfTuning:
         """How many requests have come when it chooses next, after a choice at so many."""
         return count + min(count, self.window)
 
+    def policies(self, policy: Policy) -> list[Policy]:
+        """The policy as it is, and with each of the settings."""
+        return [with_setting(policy, setting) for setting in ({}, *self.settings)]
+
     def to_json(self) -> dict[str, Any]:
         settings = [{name: str(value) for name, value in setting.items()} for setting in self.settings]
         return dataclasses.asdict(self) | {"settings": settings}

@@ -51,7 +51,7 @@ def settings_of(scenario: Scenario, watched: bool) -> Settings:
     return Settings(
         cluster,
         schedulers_of(scenario, pools),
-        numbers_by_engine(scenario),
+        numbers_by_engine(scenario, pools),
         router,
         router.numbers(facts),
         scaler,
@@ -71,9 +71,8 @@ def schedulers_of(scenario: Scenario, pools: tuple[Deployment, ...]) -> list[Pol
     return [pool.scheduler or scenario.scheduler for pool in pools]
 
 
-def numbers_by_engine(scenario: Scenario) -> np.ndarray:
-    """float64[engines, most parameters]: the numbers of each engine's scheduler."""
-    pools = speculating(cluster_of(scenario.deployment)).pools
+def numbers_by_engine(scenario: Scenario, pools: tuple[Deployment, ...]) -> np.ndarray:
+    """float64[engines, most parameters]: the numbers of each engine's scheduler. pools: of `Settings.cluster`."""
     schedulers = schedulers_of(scenario, pools)
     return by_engine(
         pools, [policy.numbers(scenario.facts_of(pool)) for policy, pool in zip(schedulers, pools, strict=True)]

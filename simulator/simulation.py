@@ -62,7 +62,6 @@ class Simulation:
         for who, function in policy_functions(self.settings):
             ensure_compiled(who, function)
         self.functions = functions_of(scenario, self.settings)
-        self.tuner: Tuner | None = None  # where its scheduler tunes itself
         self.start: tuple[SimulationState, RouterState] | None = None  # kept once somebody goes back to it
         self._parked_run: ParkedRun | None = None  # none before it runs
         self._begin(self._fresh())
@@ -81,7 +80,7 @@ class Simulation:
 
     def _begin(self, start: tuple[SimulationState, RouterState]) -> None:
         self.arrays, self.router_state = start
-        self.tuner = tuner_of(self.scenario, serve_with)
+        self.tuner: Tuner | None = tuner_of(self.scenario, serve_with)
         self.failures: list[Failure] = []  # what functions of the scenario have raised
         self.wall_s = 0.0
         self.ended = False

@@ -5,6 +5,8 @@ They are kept only for a policy that reads them (its `StateFields`): the table o
 
 from servegym.simulator.compilation import kernel
 
+UNKNOWN_TOKENS = 200.0  # expected of an answer before any has finished, as expected-gain has it
+
 
 @kernel
 def counts(tables):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from servegym.errors import PolicyError
-from servegym.simulator.cluster import Cluster
+from servegym.simulator.cluster import Cluster, cluster_of
 from servegym.simulator.compilation import Compiled
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Disturbance
@@ -22,10 +22,11 @@ from servegym.simulator.results import Result
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.self_tuning import SelfTuning, with_setting
 from servegym.simulator.settings import numbers_by_engine
+from servegym.simulator.speculating import speculating
 from servegym.simulator.state import SimulationState
+from servegym.simulator.statistics import UNKNOWN_TOKENS
 from servegym.simulator.workload import Workload
 
-UNKNOWN_TOKENS = 200  # of an answer, before any has finished
 Serve = Callable[[Scenario, np.ndarray], Result]  # (what is served, float64[engines, ...]: numbers of schedulers)
 
 
@@ -38,8 +39,11 @@ class Tuner:
 
     def __init__(self, scenario: Scenario, tuning: SelfTuning, serve: Serve):
         self.scenario, self.tuning, self.serve = scenario, tuning, serve
-        policies = [with_setting(scenario.scheduler, setting) for setting in ({}, *tuning.settings)]
-        self.numbers = [numbers_by_engine(dataclasses.replace(scenario, scheduler=policy)) for policy in policies]
+        pools = speculating(cluster_of(scenario.deployment)).pools
+        self.numbers = [
+            numbers_by_engine(dataclasses.replace(scenario, scheduler=policy), pools)
+            for policy in tuning.policies(scenario.scheduler)
+        ]
         self.present, self.count = 0, tuning.first
         self.chosen = [(0.0, 0)]
 
@@ -137,7 +141,7 @@ def likely_lengths(output_tokens: np.ndarray, emitted: np.ndarray, finished: np.
     known, times = np.unique(output_tokens[finished], return_counts=True)
     at_least = np.searchsorted(np.sort(np.where(finished, output_tokens, emitted)), known)
     survival = np.concatenate([[1.0], np.cumprod(1.0 - times / (len(finished) - at_least))])  # S before each of known
-    mean = max(1, round(output_tokens[finished].mean())) if len(known) else UNKNOWN_TOKENS
+    mean = max(1, round(output_tokens[finished].mean())) if len(known) else int(UNKNOWN_TOKENS)
     for i in np.flatnonzero(~finished):
         left = survival[np.searchsorted(known, emitted[i], side="right")]
         k = int(np.searchsorted(-survival[1:], -left * draw.random(), side="right"))

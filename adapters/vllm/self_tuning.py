@@ -61,11 +61,11 @@ class EngineTuning:
         assert policy.self_tuning is not None
         self.mirror, self.policy, self.tuning = mirror, with_setting(policy, {}), policy.self_tuning
         self.estimator, self.metrics, self.warn = estimator, metrics, warn
-        settings = ({}, *self.tuning.settings)
-        self.numbers = [numbers_of(with_setting(policy, setting))[None, :] for setting in settings]
+        self.numbers = [numbers_of(one)[None, :] for one in self.tuning.policies(policy)]
         self.known: deque[Known] = deque(maxlen=self.tuning.window)
         self.of_slot: dict[int, Known] = {}
-        self.came, self.next, self.present = 0, self.tuning.first, 0
+        self.came, self.present = 0, 0
+        self.next: float = self.tuning.first  # it chooses when so many have come; inf: no more
         self.thread: threading.Thread | None = None
         self.chosen: int | None = None  # by the thread, and not in use yet
         two = Workload.from_columns({"arrival_s": [0.0, 0.0], "prompt_tokens": [1, 1], "output_tokens": [2, 2]})
@@ -96,7 +96,7 @@ class EngineTuning:
             return
         self.thread = None
         if self.chosen is None:
-            self.next = self.tuning.after(2**62)
+            self.next = np.inf
             return
         self.metrics.add("choices")
         self.metrics.add("changes", self.chosen != self.present)

@@ -21,7 +21,7 @@ from servegym.baselines.learned.derived import LearnedPolicy, check_base, check_
 from servegym.baselines.learned.forward import SLOTS, forward
 from servegym.baselines.learned.memory import KEPT, is_same_decision
 from servegym.baselines.learned.network import Network
-from servegym.baselines.learned.ranking import check_repeatable, ranks_of, rerank
+from servegym.baselines.learned.ranking import check_repeatable, nothing, rerank, specialised_on
 from servegym.baselines.observations.engine import constant_of, estimate
 from servegym.baselines.observations.scheduling import observe_scheduling, scheduling_layout
 from servegym.baselines.observations.worth import (
@@ -34,7 +34,7 @@ from servegym.baselines.observations.worth import (
     tick_of,
     weigh_block,
 )
-from servegym.simulator.compilation import allocating_kernel, kernel, specialised
+from servegym.simulator.compilation import Compiled, allocating_kernel, kernel, specialised
 from servegym.simulator.policies import Policy
 from servegym.simulator.requests import is_decoding, left_of
 from servegym.simulator.signatures import scheduler, victims
@@ -116,11 +116,6 @@ def prefills_of(context, ranks):
 @scheduler
 def base(context, ranks, limits):
     """Stands for the base scheduler, or for the part of it that ranks."""
-
-
-@scheduler
-def nothing(context, ranks, limits):
-    """Stands for what it does then."""
 
 
 @victims
@@ -206,17 +201,13 @@ def worthless_first(context, ranks, least, constant_s, tick_s):
 
 
 def made_of(
-    base: Policy, template: object, name: str, weights: np.ndarray, memory: int, **more: object
+    base: Policy, template: Compiled, name: str, weights: np.ndarray, memory: int, **more: object
 ) -> LearnedPolicy:
     """The base with one of the templates above. Raises PolicyError for a base that cannot be asked twice."""
     check_base(base, "scheduler")
     check_repeatable(base)
-    after = base.halves[1] if base.halves else nothing
-    count = len(base.parameters)
-    times = constant_of if base.estimates else estimate
-    named = {"base": ranks_of(base), "then": after, "estimated": times, "PARAMETERS": count}
-    function = specialised(template, **named)  # type: ignore[arg-type]
-    who = specialised(steered_victims, base_victims=base.victims, PARAMETERS=count)
+    function = specialised_on(template, base, estimated=constant_of if base.estimates else estimate)
+    who = specialised(steered_victims, base_victims=base.victims, PARAMETERS=len(base.parameters))
     state = dataclasses.replace(base.state, by_application=True)
     return derived(
         "scheduling", base, name, function, weights, memory, victims=who, state=state, urgent_tier=None, **more

@@ -11,14 +11,13 @@ import numpy as np
 
 from servegym.simulator.compilation import kernel
 from servegym.simulator.requests import is_decoding, next_deadline_s
-from servegym.simulator.statistics import mean_length
+from servegym.simulator.statistics import UNKNOWN_TOKENS, mean_length
 
 LARGEST, SMALLEST = 1e30, 1e-9
 BINARY = ("+", "-", "*", "/", "min", "max")
 OPERATIONS = (*BINARY, "sqrt")
 CONSTANT, FEATURE, ADD, SUBTRACT, MULTIPLY, DIVIDE, MIN, MAX, SQRT = range(2 + len(OPERATIONS))  # codes
 FIRST_OPERATION = ADD
-UNKNOWN_TOKENS = 200.0  # expected of an answer, before any of its application has finished
 
 
 class Feature(NamedTuple):

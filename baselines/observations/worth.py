@@ -9,11 +9,10 @@ from servegym.baselines.schedulers.expected_gain import ROUNDING
 from servegym.simulator.compilation import allocating_kernel, inlined_kernel, kernel
 from servegym.simulator.ordering import sort
 from servegym.simulator.requests import is_decoding
-from servegym.simulator.statistics import mean_length
+from servegym.simulator.statistics import UNKNOWN_TOKENS, mean_length
 from servegym.simulator.types import LEAVE_OUT
 
 PACE = 0.9  # of the smallest TPOT SLO: how long a batch takes where time is short, the default of the schedulers' eta
-UNKNOWN_TOKENS = 200.0  # expected of a request before any of its application has finished, as expected-gain has it
 
 BLOCK = 128  # requests: what is noted of them stays in the nearest cache until it is needed
 
