@@ -112,8 +112,7 @@ class ServingEnv(gym.Env[Any, Any]):
         batch.step()
         status = batch.status.item(0)
         self._over = status in (DONE, PAUSED)
-        reward = batch.gain_reward.item(0) + batch.shaping_reward.item(0)
-        return self._observation(), reward, status == DONE, status == PAUSED, self._info()
+        return self._observation(), batch.reward.item(0), status == DONE, status == PAUSED, self._info()
 
     def clone_state(self) -> EpisodeState:
         """The episode as it stands at this decision, for `restore_state`. Raises EnvError before the first."""
@@ -140,14 +139,8 @@ class ServingEnv(gym.Env[Any, Any]):
     def _info(self) -> dict[str, Any]:
         batch = self._episode_batch
         assert batch is not None
-        gain = batch.gain.item(0)
-        info = {
-            "now_s": batch.now_s.item(0),
-            "gain": gain,
-            "tdg_ratio": gain / batch.ideal_gain.item(0),
-            "reward_terms": {"gain": batch.gain_reward.item(0), "shaping": batch.shaping_reward.item(0)},
-            "base_action": self.interface.as_actions(batch.bases[0]),
-        }
+        info = batch.said(0)
+        info["base_action"] = self.interface.as_actions(batch.bases[0])
         if self.interface.choices:
             info["action_mask"] = batch.masks[0].copy()
         if self._over:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
+from typing import Any
 
 import numpy as np
 
-from servegym.envs.episodes import EPISODE
+from servegym.envs.episodes import EPISODE, SHOWN
 from servegym.envs.interface import Interface
 from servegym.envs.rings import UPWARDS, ring_of
-from servegym.envs.stepping import Handlers, step_episodes
+from servegym.envs.stepping import NOT_FINITE, Handlers, step_episodes
 from servegym.envs.work_sharing import Part, Sharing, helpers
 from servegym.errors import ActionError, EnvError, PolicyError
 from servegym.simulator.failures import Failure, call
@@ -41,8 +42,8 @@ class EpisodeBatch:
     """n episodes of one kind.
 
     observations: float32[n, size]. masks: int8[n, choices]. bases: float64[n, numbers], what the base policy would do.
-    actions: float64[n, numbers], to be written before `step`. status, now_s, gain, ideal_gain, gain_reward and
-    shaping_reward: columns of episodes.
+    actions: float64[n, numbers], to be written before `step`. shown: float64[SHOWN, n], what a step says of each;
+    status, ideal_gain, now_s and the others of SHOWN: fields of all episodes. All are of the last step.
     episodes: EPISODE[n]. simulations: of each place; None before its first episode.
     repeat, shaping, discount: as in the environment. threads: at most so many share the work; None: one a core.
     sharing: who does what of it.
@@ -67,10 +68,9 @@ class EpisodeBatch:
         self.episodes["every"], self.episodes["shaping"], self.episodes["discount"] = repeat, shaping, discount
         self.episodes["status"] = DONE
         # Views of what is read at each step: attributes of a record cost a microsecond each.
-        self.status, self.now_s, self.gain = (self.episodes[name] for name in ("status", "now_s", "gain"))
-        self.gain_reward, self.shaping_reward = self.episodes["gain_reward"], self.episodes["shaping_reward"]
-        self.ideal_gain = self.episodes["ideal_gain"]
-        self._numbers, self._nothing = self.actions.reshape(-1), np.zeros(self.actions.size)
+        self.status, self.ideal_gain = self.episodes["status"], self.episodes["ideal_gain"]
+        self.shown = self.episodes.view("f8").reshape(n, -1)[:, -len(SHOWN) :].T
+        self.now_s, self.gain, self.tdg_ratio, self.gain_reward, self.shaping_reward, self.reward = self.shown
         self.simulations: list[Simulation | None] = [None] * n
         self._handlers = Handlers(interface.observe, interface.act)
         self._step = step_episodes.entry
@@ -97,7 +97,7 @@ class EpisodeBatch:
         self._run(i)
         self.episodes["stepping"] = 1
         # What is gained before the first decision is in the first reward.
-        episode.gain_reward = episode.shaping_reward = episode.rewarded = 0.0
+        episode.gain_reward = episode.shaping_reward = episode.reward = episode.rewarded = 0.0
         episode.steps = 0
 
     def step(self) -> int:
@@ -106,21 +106,26 @@ class EpisodeBatch:
         Returns how many stopped elsewhere than at a decision: 0 when none is over. Raises ActionError for an action
         that is not finite; nothing has happened then.
         """
-        with np.errstate(invalid="ignore"):
-            finite = self._numbers.dot(self._nothing) == 0.0  # 0 times what is not finite is no number
-        if not finite:
-            wrong = self.actions[~np.isfinite(self.actions).all(axis=1)][0]
-            raise ActionError(f"action {wrong.tolist()}: its numbers should be finite")
         parts = self.sharing.begin()
         others = [helpers(os.getpid()).submit(self._do, part) for part in parts[1:]]
         stopped, took_s = self._do(parts[0])
         for other in others:
             more, more_s = other.result()
             stopped, took_s = stopped + more, took_s + more_s
-        self.sharing.took(took_s)
+        if self.sharing.timed:
+            self.sharing.took(took_s)
+        if stopped <= NOT_FINITE:
+            wrong = self.actions[~np.isfinite(self.actions).all(axis=1)][0]
+            raise ActionError(f"action {wrong.tolist()}: its numbers should be finite")
         if stopped:
             self._see_to_stopped()
         return stopped
+
+    def said(self, i: int) -> dict[str, Any]:
+        """What `info` says of the episode in place i in every environment."""
+        now_s, gain, tdg_ratio, gain_reward, shaping_reward, _ = self.shown[:, i].tolist()
+        terms = {"gain": gain_reward, "shaping": shaping_reward}
+        return {"now_s": now_s, "gain": gain, "tdg_ratio": tdg_ratio, "reward_terms": terms}
 
     def clone_state(self, i: int) -> EpisodeState:
         """The episode in place i as it stands. Raises EnvError before its first."""
@@ -153,8 +158,12 @@ class EpisodeBatch:
         return self.status.item(i) in (DONE, PAUSED) and self.episodes["steps"].item(i) > 0
 
     def _do(self, part: Part) -> tuple[int, float]:
-        """Returns how many of its episodes are at no decision, and the processor seconds that took. (By the clock steps
-        seem worth more threads on a busy machine, just when there is no core for them.)"""
+        """Returns what `step_episodes` does of its episodes, and the processor seconds that took, if the step is timed.
+
+        By the clock steps seem worth more threads on a busy machine, just when there is no core for them.
+        """
+        if not self.sharing.timed:
+            return self._go(*part), 0.0
         begin_s = time.thread_time()
         stopped = self._go(*part)
         return stopped, time.thread_time() - begin_s

@@ -29,15 +29,19 @@ EPISODE = record(
         ("left", "i8"),  # decisions until the next that the agent is asked for
         ("status", "i8"),  # of `advance`
         ("filled", "i8"),  # slots with something in them
-        ("now_s", "f8"),
-        ("gain", "f8"),  # up to the last decision
-        ("rewarded", "f8"),  # how much of it has been in a reward
+        ("rewarded", "f8"),  # how much of the gain has been in a reward
         ("potential", "f8"),  # at the last decision
+        ("steps", "i8"),
+        ("now_s", "f8"),  # from here on: SHOWN
+        ("gain", "f8"),  # up to the last decision
+        ("tdg_ratio", "f8"),  # that over the ideal gain
         ("gain_reward", "f8"),  # terms of the step's reward
         ("shaping_reward", "f8"),
-        ("steps", "i8"),
+        ("reward", "f8"),  # their sum
     ]
 )
+# What a step says of each episode, all float64: the last fields, so that they can be copied at once.
+SHOWN = ("now_s", "gain", "tdg_ratio", "gain_reward", "shaping_reward", "reward")
 EPISODE_TYPE = numba.from_dtype(EPISODE)
 OBSERVATION, MASK, ACTION = array(types.float32), array(types.int8), NUMBERS
 

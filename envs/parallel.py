@@ -216,13 +216,12 @@ class ServingParallelEnv(ParallelEnv):
             batch.actions[0, part_of(decider)] = numbers
         batch.step()
         status = batch.status.item(0)
-        reward = batch.gain_reward.item(0) + batch.shaping_reward.item(0)
         observations, infos = self._observations(), self._infos()
         if status != DECISION:
             summary = summary_of(self.simulation)
             for info in infos.values():
                 info["summary"] = summary
-        rewards = dict.fromkeys(self.agents, reward)
+        rewards = dict.fromkeys(self.agents, batch.reward.item(0))
         terminated, truncated = (dict.fromkeys(self.agents, status == end) for end in (DONE, PAUSED))
         if status != DECISION:
             self.agents = []
@@ -249,16 +248,12 @@ class ServingParallelEnv(ParallelEnv):
     def _infos(self) -> dict[str, dict[str, Any]]:
         batch, decider = self._episode_batch, self.decider
         assert batch is not None
-        gain = batch.gain.item(0)
         infos: dict[str, dict[str, Any]] = {}
         for agent, space in self.action_spaces.items():
             infos[agent] = {
                 "deciding": agent == decider,
                 "base_action": np.zeros(space.shape, space.dtype),
-                "now_s": batch.now_s.item(0),
-                "gain": gain,
-                "tdg_ratio": gain / batch.ideal_gain.item(0),
-                "reward_terms": {"gain": batch.gain_reward.item(0), "shaping": batch.shaping_reward.item(0)},
+                **batch.said(0),
             }
         infos[ROUTER]["action_mask"] = np.ones(self.interface.choices, "i1")
         if decider == ROUTER:

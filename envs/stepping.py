@@ -15,6 +15,8 @@ from servegym.simulator.signatures import array
 from servegym.simulator.state import advance_signature
 from servegym.simulator.statuses import DECISION, DONE, PAUSED
 
+NOT_FINITE = -1  # returned by `step_episodes`
+
 
 class Handling(NamedTuple):
     """The functions of a kind of environment."""
@@ -54,12 +56,15 @@ def park_handlers(address, advance, observe, act):
     )
 )
 def step_episodes(handlers, episodes, ring, downwards, actions, observations, masks, bases):
-    """Step those of a ring of episodes that are to be stepped; returns how many are then at no decision.
+    """Step those of a ring of episodes that are to be stepped; returns how many are then at no decision, or NOT_FINITE
+    if an action is none that could be put into effect: then nothing has happened.
 
     ring: of which two threads can have a part each (rings.py): so neither waits long.
     handlers: address of (advance, observe, act). actions: float64[n, numbers]. Written where there is a decision:
     observations: float32[n, size], masks: int8[n, choices], bases: float64[n, numbers], the base policy's actions.
     """
+    if ring[ACTING] == 1 and not all_finite(actions):
+        return NOT_FINITE
     run_on, observe, act = restore_handlers(handlers)
     stopped, row = 0, before_first(ring, downwards)
     while True:
@@ -88,17 +93,28 @@ def step_episodes(handlers, episodes, ring, downwards, actions, observations, ma
 
 
 @kernel
+def all_finite(actions):
+    for row in range(actions.shape[0]):
+        for column in range(actions.shape[1]):
+            if not np.isfinite(actions[row, column]):
+                return False
+    return True
+
+
+@kernel
 def reckon(run, episode):
     """The rewards of the step that has ended."""
     gain = run.status[0].gain
     episode.gain_reward = (gain - episode.rewarded) / episode.ideal_gain
     episode.gain = episode.rewarded = gain
+    episode.tdg_ratio = gain / episode.ideal_gain
     episode.now_s = run.status[0].now_s
     episode.steps += 1
     if episode.shaping > 0.0:
         after = potential(run, episode) if episode.status == DECISION else 0.0
         episode.shaping_reward = episode.discount * after - episode.potential
         episode.potential = after
+    episode.reward = episode.gain_reward + episode.shaping_reward
 
 
 @kernel

@@ -15,7 +15,8 @@ from servegym.envs.rings import ring_of, turn_round
 # A thread that is woken costs 50 to 150 us of processor time, about as much by the clock, and its part of the episodes
 # is in another core's cache. So it gets no less to do than this.
 WORTH_A_THREAD_S = 100e-6
-SMOOTHING = 0.1  # weight of the last step in what a step takes
+TIMED = 8  # one step in so many is timed: to read clocks takes a microsecond
+SMOOTHING = 0.1  # weight of the last timed step in what a step takes
 
 
 class Part(NamedTuple):
@@ -32,14 +33,15 @@ def helpers(process: int) -> ThreadPoolExecutor:
 
 
 class Sharing:
-    """Of n episodes among as many threads as are worth it. `threads`: those of the next step.
+    """Of n episodes among as many threads as are worth it. `threads`: those of the next step. `timed`: whether this one
+    is to be measured, for `took`.
 
     most: threads at most; None: one a core. What comes out of a step does not depend on it.
     """
 
     def __init__(self, n: int, most: int | None = None):
         self._n, self._most = n, max(1, min(most or os.cpu_count() or 1, n))
-        self._step_s = 0.0
+        self._step_s, self._steps, self.timed = 0.0, 0, False
         self._use(1)
 
     def begin(self) -> list[Part]:
@@ -50,6 +52,8 @@ class Sharing:
         for ring in self._rings:
             turn_round(ring)
         self._ways.reverse()
+        self._steps += 1
+        self.timed = self._steps % TIMED == 0
         return self._ways[0]
 
     def took(self, seconds: float) -> None:
