@@ -21,7 +21,7 @@ from servegym.tuners.studies.instances import Job, run_job
 from servegym.tuners.studies.reading import DEFAULT, load_tuning
 from servegym.tuners.studies.tuning import prepared
 
-WORKERS, SEEDS, SPEEDUP = 2, 2, 1.8
+WORKERS, SPEEDUP = 2, 1.8
 
 
 class Taken(NamedTuple):
@@ -36,12 +36,12 @@ def measure(sizes: Sizes) -> list[Figure]:
     spec = COMPARED.with_words({"requests": sizes.requests})
     (search,) = prepared(load_tuning(DEFAULT)).values()
     jobs = [Job(search.config.panel, index, dict(search.policies)) for index in search.order]
-    first = Comparison(spec, SEEDS)
+    first = Comparison(spec)
     compile_kernels(first)
     search.instances.compile(search.policies)
     comparing = f"compare: {len(first.cells)} runs of {sizes.requests} requests, their requests made before"
     return [
-        *beside_one("compare", comparing, lambda workers: compared(Comparison(spec, SEEDS), workers), sizes),
+        *beside_one("compare", comparing, lambda workers: compared(Comparison(spec), workers), sizes),
         *beside_one("trial", f"a trial: {len(jobs)} runs of the default tuning", lambda n: tried(jobs, n), sizes),
     ]
 
