@@ -77,6 +77,9 @@ def deployment_digest(deployment: Deployment | Cluster) -> str:
             digest.update(b"kv events")
         if pool.async_scheduling:
             digest.update(b"async scheduling")
+        for limit in ("max_num_batched_tokens", "max_num_seqs"):
+            if getattr(pool, limit) is not None:
+                digest.update(f"{limit} {getattr(pool, limit)}".encode())
         if pool.lockstep > 1:
             digest.update(f"lockstep {pool.lockstep}".encode())
         if pool.startup is not None:

@@ -10,7 +10,7 @@ from servegym.errors import SpecError
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.scenarios.parts import Fleet
 from servegym.scenarios.pools import Pool
-from servegym.scenarios.values import fixed, incident_of, speculation_from
+from servegym.scenarios.values import fixed, incident_of, speculation_from, whole
 from servegym.simulator.cluster import AT_ONCE, Cluster, Link
 from servegym.simulator.costs import Costs
 from servegym.simulator.deployment import Deployment
@@ -140,6 +140,8 @@ def _pool(spec: ServingSpec, pool: Pool) -> Deployment:
         kv_events=fleet.kv_events,
         async_scheduling=fleet.async_scheduling,
         lockstep=int(fixed("lockstep", fleet.lockstep)),
+        max_num_batched_tokens=whole("max_num_batched_tokens", fleet.max_num_batched_tokens),
+        max_num_seqs=whole("max_num_seqs", fleet.max_num_seqs),
     )
 
 

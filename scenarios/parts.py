@@ -207,6 +207,16 @@ class Fleet:
         "and ends every iteration together.",
         metavar="RANKS", least=1, most=4096, shown="each runs by itself",
     )  # fmt: skip
+    max_num_batched_tokens: Numbers | None = option(
+        None, WHOLE,
+        "Most tokens in a batch of an engine, whatever its scheduler says, as vLLM's setting of this name.",
+        unit="tokens", metavar="N", least=1, shown="no limit but the scheduler's",
+    )  # fmt: skip
+    max_num_seqs: Numbers | None = option(
+        None, WHOLE,
+        "Most requests that hold KV memory of an engine, whatever its scheduler says, as vLLM's setting of this name.",
+        unit="requests", metavar="N", least=1, shown="no limit but the scheduler's",
+    )  # fmt: skip
     startup_s: Numbers | None = option(
         None, NUMBER,
         "How long an engine takes from being started by the scaler until it serves. Engines that are in no tier are "

@@ -94,6 +94,7 @@ def engines_state(pools: tuple[Deployment, ...], sizes: dict[str, int], **given:
         "device": by_engine(pools, [pool.device.coefficients for pool in pools]),
         "estimate": by_engine(pools, [pool.estimator.coefficients for pool in pools]),
         "fitted": by_engine(pools, [as_fitted(pool.estimator) for pool in pools]),
+        "engine_limits": by_engine(pools, [limits_of(pool) for pool in pools])[:, 0],
     }
     return fresh(
         SimulationState,
@@ -219,6 +220,12 @@ def operators_of(pools: tuple[Deployment, ...]) -> np.ndarray:
 def of_kinds(items: list) -> tuple:
     """One for each kind of engine there could be; the kinds there are not are as the first."""
     return tuple(items) + (items[0],) * (KINDS - len(items))
+
+
+def limits_of(pool: Deployment) -> np.ndarray:
+    """ENGINE_LIMITS[1]"""
+    own = (pool.max_num_batched_tokens or layout.NO_LIMIT, pool.max_num_seqs or layout.NO_LIMIT)
+    return np.array([own], layout.ENGINE_LIMITS)
 
 
 def as_fitted(estimator: EstimatorModel) -> np.ndarray:

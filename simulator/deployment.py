@@ -107,6 +107,8 @@ class Deployment:
     async_scheduling: they form the next batch while one runs, as vLLM does by default (docs/async_scheduling.md).
     lockstep: they are groups of so many, data-parallel ranks with experts spread over them: a group starts and ends
         every iteration together. 1: each runs by itself.
+    max_num_batched_tokens, max_num_seqs: most tokens in a batch, and requests that hold KV memory, whatever a scheduler
+        says; vLLM's settings of these names. None: no limit.
     """
 
     device: LatencyModel
@@ -129,6 +131,8 @@ class Deployment:
     kv_events: bool = False
     async_scheduling: bool = False
     lockstep: int = 1
+    max_num_batched_tokens: int | None = None
+    max_num_seqs: int | None = None
 
     def __post_init__(self) -> None:
         for field, most in (("engines", MAX_ENGINES), ("total_blocks", 2**31 - 1), ("block_tokens", 2**20)):
@@ -154,6 +158,12 @@ class Deployment:
             raise DeploymentError(
                 f"{self.name}: lockstep is {self.lockstep}; it should divide the number of engines, {self.engines}"
             )
+        for field in ("max_num_batched_tokens", "max_num_seqs"):
+            limit = getattr(self, field)
+            if limit is not None and not (1 <= limit < 2**31 and limit == int(limit)):
+                raise DeploymentError(
+                    f"{self.name}: {field} is {limit}; it should be a whole number of 1 or more, or None"
+                )
         if not 0 <= self.watermark < 1:
             raise DeploymentError(f"{self.name}: watermark is {self.watermark}; it should be 0 or more and below 1")
 

@@ -116,31 +116,26 @@ def pack(run, decider, e, now_s):
 @kernel
 def rank_queue(run, decider, e, now_s):
     """Have the scheduler rank the queue of engine e and set limits. Returns whether that went well."""
-    return rank_within(run, decider, e, now_s, NO_LIMIT)
-
-
-@kernel
-def rank_within(run, decider, e, now_s, most_tokens):
-    """The same where batches are held to so many tokens afterwards: the scheduler finds them as the token budget."""
-    engine = run.engines[e]
-    open_limits(run.limits[0], engine)
-    run.limits[0].token_budget = most_tokens
+    engine, limits, own = run.engines[e], run.limits[0], run.engine_limits[e]
+    open_limits(limits, engine, own)
     if HAS_CLUSTER and run.engines[run.engines.shape[0] - 1].kind > 0:  # the scheduler of another pool may have used it
         for position in range(engine.queue_length):
             run.ranks[position].headroom_blocks = 0
     ask_scheduler(run, decider.scheduler, decider.estimator, e, now_s)
-    legal = are_legal_limits(run.limits[0]) and are_legal_listed(run.ranks, run.limits[0], engine.queue_length)
+    legal = are_legal_limits(limits) and are_legal_listed(run.ranks, limits, engine.queue_length)
     run.packing[0].refused = run.status[0].failed == 1 or not legal
+    limits.token_budget = min(limits.token_budget, own.token_budget)
+    limits.holder_budget = min(limits.holder_budget, own.holder_budget)
     return run.packing[0].refused == 0
 
 
 @kernel
-def open_limits(limits, engine):
-    """No limit but the engine's watermark."""
-    limits.token_budget = NO_LIMIT
+def open_limits(limits, engine, own):
+    """No limits but the engine's own."""
+    limits.token_budget = own.token_budget
     limits.chunk_tokens = NO_LIMIT
     limits.sequence_budget = NO_LIMIT
-    limits.holder_budget = NO_LIMIT
+    limits.holder_budget = own.holder_budget
     limits.time_budget_s = np.inf
     limits.smallest_chunk_tokens = 1
     limits.untimed_prefill_tokens = 0

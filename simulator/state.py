@@ -58,6 +58,7 @@ class SimulationState(NamedTuple):
     requests: Annotated[np.ndarray, Field(layout.REQUEST, ("requests",), "as policies see them")]
     outcomes: Annotated[np.ndarray, Field(layout.OUTCOME, ("requests",), "what only the simulator knows of them")]
     engines: Annotated[np.ndarray, Field(layout.ENGINE, ("engines",), "as their schedulers see them, and totals")]
+    engine_limits: Annotated[np.ndarray, Field(layout.ENGINE_LIMITS, ("engines",), "whatever their schedulers say")]
     queues: Annotated[np.ndarray, Field("i4", ("engines", "capacity"), "requests of each, in order of arrival")]
     entries: Annotated[np.ndarray, Field(layout.ENTRY, ("engines", "capacity"), "the running batch of each")]
     sums: Annotated[np.ndarray, Field(layout.BATCH, (4,), "the batch being formed, a scratch copy, two for policies")]

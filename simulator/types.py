@@ -290,6 +290,9 @@ ENGINE = record(
     ]
 )
 
+# Limits of an engine, which hold whatever its scheduler says; NO_LIMIT: there is none.
+ENGINE_LIMITS = record([("token_budget", "i8"), ("holder_budget", "i8")])
+
 # An engine as the router knows it: what it sent there itself, and what the engine reported. A token tells the router
 # that a prefill is done or a request has finished; reports come at the end of an iteration. Both may be late.
 ENGINE_SNAPSHOT = record(

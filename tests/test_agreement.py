@@ -295,6 +295,9 @@ def test_agrees_with_async_scheduling_under_any_limits(seed: int) -> None:
     check(random, policy, lambda _: theirs, until_s=1.5, caching=seed % 3 == 0, asynchronous=True)
 
 
+OWN_LIMITS = (1, 5, 20, 60), (1, 3, 8)  # of an engine: tokens in a batch, requests that hold memory
+
+
 def check(
     random: np.random.Generator,
     policy: Policy,
@@ -329,9 +332,10 @@ def check(
         predictor = None
 
     speculation, draft_seed = (random_speculation(random), int(random.integers(2**31))) if speculating else (None, 0)
+    most_tokens, most_holders = (int(random.choice(some)) if random.random() < 0.2 else None for some in OWN_LIMITS)
     deployment = Deployment(
         device, estimator, total_blocks, engines, block_tokens, watermark, host=host, speculation=speculation,
-        async_scheduling=asynchronous,
+        async_scheduling=asynchronous, max_num_batched_tokens=most_tokens, max_num_seqs=most_holders,
     )  # fmt: skip
     scenario = Scenario(
         workload, deployment, policy, gain, until_s, drift, correction, predictor, front_end=front_end,
@@ -349,6 +353,7 @@ def check(
         prefix_caching=caching, chunk_tokens=1 if workload.prefixes is None else workload.prefixes.chunk_tokens,
         front_end=None if front_end is None else reference_front_end.FrontEnd(**dataclasses.asdict(front_end)),
         speculation=reference_speculation(speculation, draft_seed), asynchronous=asynchronous,
+        most_batch_tokens=most_tokens or np.inf, most_sequences=most_holders or np.inf,
     )  # fmt: skip
 
     # Engine by engine: two that end iterations within a rounding error of each other have no common order.

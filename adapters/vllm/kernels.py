@@ -16,7 +16,7 @@ from servegym.simulator.iterations import correct_estimator, decider_of
 from servegym.simulator.memory import blocks_for, grow, release
 from servegym.simulator.packer import FORMED as PACKED
 from servegym.simulator.packer import REFUSED as PACKING_REFUSED
-from servegym.simulator.packer import WAITING, pack, rank_within
+from servegym.simulator.packer import WAITING, pack, rank_queue
 from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.signatures import QUEUE
 from servegym.simulator.statistics import count_admitted, count_departed, count_emitted, count_finished
@@ -72,6 +72,7 @@ def plan_batch(mirror_at, now_s, free_blocks, most_tokens, most_chunk_tokens, mo
     mirror = restore_mirror(mirror_at)
     prepare(mirror, free_blocks, under_way)
     run = mirror.scratch
+    run.engine_limits[0].token_budget, run.engine_limits[0].holder_budget = most_tokens, most_holders
     engine, packing, limits = run.engines[0], run.packing[0], run.limits[0]
     packing.length = 0
     engine.batch_length = 0
@@ -83,11 +84,9 @@ def plan_batch(mirror_at, now_s, free_blocks, most_tokens, most_chunk_tokens, mo
         correct_estimator(run, 0)
     decider = decider_of(run, mirror.functions, 0)
     while True:
-        if not rank_within(run, decider, 0, now_s, most_tokens):
+        if not rank_queue(run, decider, 0, now_s):
             return REFUSED
-        limits.token_budget = min(limits.token_budget, most_tokens)
         limits.chunk_tokens = min(limits.chunk_tokens, most_chunk_tokens)
-        limits.holder_budget = min(limits.holder_budget, most_holders)
         if not mirror.chunks:
             limits.whole_prompts = 1
             limits.misfit = MISFIT_STOP

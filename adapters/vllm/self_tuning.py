@@ -22,7 +22,7 @@ from servegym.simulator.scenario import Scenario
 from servegym.simulator.self_tuning import with_setting
 from servegym.simulator.simulation import serve_with
 from servegym.simulator.tuner import Believed, best_setting, likely_lengths
-from servegym.simulator.types import WORKLOAD
+from servegym.simulator.types import NO_LIMIT, WORKLOAD
 from servegym.simulator.workload import FIELDS, Workload
 
 COPIED = tuple(name for name in FIELDS if name != "output_tokens")  # those that the mirror has of a request
@@ -120,6 +120,7 @@ class EngineTuning:
 
     def _scenario(self, workload: Workload) -> Scenario:
         run, estimator = self.mirror.run, self.estimator
+        most_tokens, most_holders = (int(n) if n < NO_LIMIT else None for n in run.engine_limits[0])
         believed = Believed(estimator.batch_s, run.estimate[0][: len(estimator.coefficients)].copy())
         engine = Deployment(
             believed,
@@ -128,6 +129,8 @@ class EngineTuning:
             block_tokens=int(run.engines["block_tokens"][0]),
             watermark=int(run.engines["watermark_blocks"][0]) / self.mirror.total_blocks,
             name="vLLM's engine",
+            max_num_batched_tokens=most_tokens,
+            max_num_seqs=most_holders,
         )
         return Scenario(workload, engine, self.policy, Gain(first_weight=self.mirror.first_token_weight))
 

@@ -159,7 +159,7 @@ def check_scheduler(simulation: Simulation, policy: Policy, e: int) -> None:
         requests, limits = junk(variant, arrays.requests, keep), np.zeros(1, layout.LIMITS)
         given = requests.tobytes()
         ranks = marked(variant, len(queue), layout.RANK)
-        getattr(open_limits, "py_func", open_limits)(limits[0], engine)
+        getattr(open_limits, "py_func", open_limits)(limits[0], engine, arrays.engine_limits[e])
         state = state_view(type(arrays.state)(*(table.copy() for table in arrays.state)), e)
         estimator = simulation.estimator_of(e)
         own_queue, own_engine, parameters = queue.copy(), arrays.engines[e : e + 1].copy(), arrays.parameters[e].copy()

@@ -138,7 +138,12 @@ def simulated(
 ) -> Result:
     """vLLM keeps no watermark, and the plug-in corrects its estimator. overhead_s: of each step, beside the device."""
     correction = Correction() if candidate.plugged else None
-    deployment = dataclasses.replace(profile.deployment(watermark=0.0), device=profile.device.plus_constant(overhead_s))
+    deployment = dataclasses.replace(
+        profile.deployment(watermark=0.0),
+        device=profile.device.plus_constant(overhead_s),
+        max_num_batched_tokens=candidate.tokens,
+        max_num_seqs=settings.sequences,
+    )
     return Simulation(Scenario(workload, deployment, scheduler(candidate.simulated), correction=correction)).run()
 
 

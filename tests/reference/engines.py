@@ -65,6 +65,8 @@ class Engine:
     watermark_blocks: int
     queue: list[Request] = field(default_factory=list)  # in order of arrival
     host: HostMemory = field(default_factory=HostMemory)
+    most_batch_tokens: float = INF  # its own limits, whatever the scheduler says
+    most_sequences: float = INF
     work: "Work | None" = None  # that runs; None: it is idle
     suspended: "list[Work]" = field(default_factory=list)
     end_s: float = INF  # of its running iteration

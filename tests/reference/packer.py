@@ -1,7 +1,7 @@
 """Forming a batch, from docs/simulation.md: comments give the number of its rules."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from .engines import Batch, Engine
@@ -69,6 +69,15 @@ class Counts:
     evictions: int = 0
 
 
+def within(engine: Engine, limits: Limits) -> Limits:
+    """The engine's own limits hold whatever the scheduler says."""
+    return replace(
+        limits,
+        token_budget=min(limits.token_budget, engine.most_batch_tokens),
+        holder_budget=min(limits.holder_budget, engine.most_sequences),
+    )
+
+
 @dataclass
 class Formation:
     """One batch being formed, in as many attempts as it takes."""
@@ -107,7 +116,7 @@ class Formation:
     def form(self) -> None:
         while True:
             self.decision = self.scheduler.decide(self.engine, self.now_s)
-            self.limits = self.decision.limits
+            self.limits = self.decision.limits = within(self.engine, self.decision.limits)
             self.resumed = self.decision.first_of(self.engine.queue).task
             if self.resumed is not None:
                 return

@@ -47,6 +47,8 @@ class Pool:
     startup: tuple[float, int] | None = None  # seconds, and how many serve from the beginning
     speculation: Speculation | None = None
     lockstep: int = 1  # engines that start and end iterations together
+    most_batch_tokens: float = INF
+    most_sequences: float = INF
 
 
 def simulate(
@@ -69,11 +71,14 @@ def simulate(
     front_end: FrontEnd | None = None,
     speculation: Speculation | None = None,
     asynchronous: bool = False,
+    most_batch_tokens: float = INF,
+    most_sequences: float = INF,
 ) -> Log:
     """Serve `requests` (dicts with the fields of `Request`, in order of arrival; other keys are ignored)."""
     pool = Pool(
         engines, block_tokens, total_blocks, watermark, scheduler, device, estimator, host=host,
         prefix_caching=prefix_caching, speculation=speculation, asynchronous=asynchronous,
+        most_batch_tokens=most_batch_tokens, most_sequences=most_sequences,
     )  # fmt: skip
     return simulate_cluster(
         requests, [pool], until_s=until_s, drift=drift, correction=correction, clients=clients,
@@ -127,6 +132,7 @@ def simulate_cluster(
             machine = Engine(
                 len(machines), pool.block_tokens, pool.total_blocks, math.floor(pool.watermark * pool.total_blocks)
             )
+            machine.most_batch_tokens, machine.most_sequences = pool.most_batch_tokens, pool.most_sequences
             machine.speculation = one
             machine.role, machine.kind, machine.host = pool.role, kind, pool.host or HostMemory()
             machine.corrector = None if correction is None else Corrector(*correction)
