@@ -17,6 +17,9 @@ DEV := $(VENV)/.dev
 SITE := $(VENV)/.site
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Bytecode is kept, whatever the shell says: else each of the many processes that tests start compiles all it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help compare test coverage bounds agreement engines format lint type docs site gallery notebooks wheels walk bench clean
@@ -40,15 +43,17 @@ test: $(DEV) ## run all tests, then `coverage` and `bounds` (fewer of them: PYTE
 bounds: $(DEV) ## run random episodes with kernels that check every index (more of them: EPISODES=5000 of each form)
 	NUMBA_BOUNDSCHECK=1 SERVEGYM_EPISODES=$(EPISODES) $(BIN)/python -m pytest -n $(JOBS) $(BOUNDS)
 
-# Compiled code leaves no trace for coverage to see: these tests run once more as plain Python.
+# Compiled code leaves no trace for coverage to see: these tests run once more as plain Python. Only files that have the
+# mark are imported.
 coverage: $(DEV) ## run the tests marked nojit as plain Python and report the lines they reach
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -m nojit
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -m nojit $$(grep -rlw --include='test_*.py' nojit tests)
 	$(BIN)/python -m coverage report
 
-# `test` takes the first third of the random scenarios: to serve one in plain Python takes most of a test's time.
-agreement: $(DEV) ## compare the simulator with the slow one of tests/reference on all random scenarios
-	SERVEGYM_SEEDS=all OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/test_agreement.py \
-		tests/test_cluster_agreement.py tests/baselines
+# `test` takes a third of the random scenarios that the slow simulator serves too, and of the examples of properties that
+# are tried with every policy: these are most of its time.
+agreement: $(DEV) ## run the tests of random scenarios, against the slow simulator of tests/reference too, with all of them
+	SERVEGYM_SEEDS=all OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile \
+		$$(grep -rlw --include='test_*.py' 'tests.seeds' tests)
 
 engines: ## run the tests that need vLLM, in environments of their own in .engines/ (ENGINES='official:0.28.0 cpu:0.32.0')
 	PYTHON=$(PYTHON) experiments/engines/engines_test.sh $(PYTEST_ARGS)

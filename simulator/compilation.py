@@ -9,6 +9,7 @@ the cache directory of a function is named after a digest of its source and of e
 constant it reaches, so an edit anywhere takes effect and nothing else is compiled again.
 """
 
+import contextlib
 import functools
 import hashlib
 import inspect
@@ -24,10 +25,12 @@ from typing import Any
 import numba
 import numpy as np
 from numba import types
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import NumbaExperimentalFeatureWarning
 
 from servegym.simulator import linking
 from servegym.simulator.linking import InnerKernel, OuterCompiler, kernel_named
+from servegym.simulator.locks import alone_in
 
 # Kernels own no arrays: the run's arrays belong to Python while a kernel works on them. So Numba's reference
 # counting is off (it took three quarters of the time: every call with a run counted twenty arrays up and down),
@@ -228,7 +231,10 @@ class Compiled(types.WrapperAddressProtocol):
         before, _config.CACHE_DIR = _config.CACHE_DIR, str(directory)
         try:
             dispatcher = _njit(cache=digest is not None, pipeline_class=OuterCompiler, **OPTIONS)(self.py_func)
-            with warnings.catch_warnings():  # first-class functions are what this is about
+            # Of processes that start together one compiles, and the others read what it wrote. Numba's lock first: a
+            # thread that compiles holds it, and comes here for a kernel that its own reaches.
+            alone = alone_in(directory) if digest else contextlib.nullcontext()
+            with global_compiler_lock, alone, warnings.catch_warnings():  # first-class functions are what this is about
                 warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
                 dispatcher.compile(self._signature)
         finally:

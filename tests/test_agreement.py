@@ -40,10 +40,9 @@ from tests.reference import simulator as reference
 from tests.reference.disturbances import Drift
 from tests.reference.engines import HostMemory as ReferenceHostMemory
 from tests.reference.schedulers import SCHEDULERS
-from tests.seeds import seeds
+from tests.seeds import every_case, seeds
 from tests.timelines import iterations, lines
 
-SEEDS = seeds(12)
 # Settings of each scheduler, and what the reference calls a setting of another name.
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "vllm-fcfs": [{}, {"token_budget": 256, "max_sequences": 5}],
@@ -187,8 +186,7 @@ def test_every_registered_scheduler_is_checked() -> None:
     assert set(SETTINGS) == set(scheduler_names())
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("name", "settings"), CASES, ids=[f"{name}-{i}" for i, (name, _) in enumerate(CASES)])
+@every_case(CASES, 12)
 def test_agrees_with_the_reference(name: str, settings: dict[str, Any], seed: int) -> None:
     check(
         np.random.default_rng([seed, len(name), SETTINGS[name].index(settings)]),
@@ -206,8 +204,7 @@ def test_agrees_under_any_limits(seed: int) -> None:
     check(random, random_scheduler.POLICY.with_settings(**settings), lambda _: theirs, until_s=1.5)
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize(("name", "settings"), CASES, ids=[f"{name}-{i}" for i, (name, _) in enumerate(CASES)])
+@every_case(CASES, 4)
 def test_agrees_with_sessions_and_closed_loops(name: str, settings: dict[str, Any], seed: int) -> None:
     check(
         np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 13]),
@@ -217,8 +214,7 @@ def test_agrees_with_sessions_and_closed_loops(name: str, settings: dict[str, An
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("name", "settings"), CASES, ids=[f"{name}-{i}" for i, (name, _) in enumerate(CASES)])
+@every_case(CASES, 3)
 def test_agrees_with_prefix_caching(name: str, settings: dict[str, Any], seed: int) -> None:
     check(
         np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 2]),
@@ -236,8 +232,7 @@ def test_agrees_with_prefix_caching_under_any_limits(seed: int) -> None:
     check(random, random_scheduler.POLICY.with_settings(**settings), lambda _: theirs, until_s=1.5, caching=True)
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("name", "settings"), CASES, ids=[f"{name}-{i}" for i, (name, _) in enumerate(CASES)])
+@every_case(CASES, 3)
 def test_agrees_behind_a_front_end(name: str, settings: dict[str, Any], seed: int) -> None:
     check(
         np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 4]),
@@ -248,8 +243,7 @@ def test_agrees_behind_a_front_end(name: str, settings: dict[str, Any], seed: in
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("name", "settings"), CASES, ids=[f"{name}-{i}" for i, (name, _) in enumerate(CASES)])
+@every_case(CASES, 3)
 def test_agrees_with_speculation(name: str, settings: dict[str, Any], seed: int) -> None:
     check(
         np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 5]),
@@ -270,8 +264,7 @@ def test_agrees_with_speculation_under_any_limits(seed: int) -> None:
     check(random, policy, lambda _: theirs, until_s=1.5, caching=seed % 3 == 0, speculating=True)
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("name", "settings"), CASES, ids=[f"{name}-{i}" for i, (name, _) in enumerate(CASES)])
+@every_case(CASES, 3)
 def test_agrees_with_async_scheduling(name: str, settings: dict[str, Any], seed: int) -> None:
     if scheduler(name).state.tasks:
         pytest.skip("it suspends batches")

@@ -32,7 +32,7 @@ from tests.random_scenarios import random_front_end, random_limits, with_turns
 from tests.reference.requests import INF
 from tests.reference.routers import ROUTERS
 from tests.reference.simulator import Pool
-from tests.seeds import seeds
+from tests.seeds import every_case, seeds
 from tests.test_agreement import reference_scheduler
 
 SETTINGS: dict[str, list[dict[str, Any]]] = {
@@ -84,15 +84,13 @@ def both_routers(name: str, settings: dict[str, Any]) -> tuple[Any, Any]:
     return router(name).with_settings(**settings), ROUTERS[name](**keywords)
 
 
-@pytest.mark.parametrize("seed", seeds(10))
-@pytest.mark.parametrize(("name", "settings"), CASES_OF_ROUTERS)
+@every_case(CASES_OF_ROUTERS, 10)
 def test_agrees_with_the_reference(name: str, settings: dict[str, Any], seed: int) -> None:
     random = np.random.default_rng([seed, len(name), len(settings)])
     check_all_served(random_scene(random, *both_routers(name, settings), sensible_scheduler))
 
 
-@pytest.mark.parametrize("seed", seeds(6))
-@pytest.mark.parametrize(("name", "settings"), CASES_OF_ROUTERS)
+@every_case(CASES_OF_ROUTERS, 6)
 def test_agrees_with_the_reference_when_engines_fail(name: str, settings: dict[str, Any], seed: int) -> None:
     """With tiers, prefix stores and preemptible batches too."""
     random = np.random.default_rng([seed, len(name), len(settings), 11])
@@ -319,8 +317,7 @@ def test_agrees_behind_a_front_end(seed: int) -> None:
     run_both_with_everything(scene, random, scaled=0.4, troubled=0.4)
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize(("name", "settings"), CASES_OF_ROUTERS)
+@every_case(CASES_OF_ROUTERS, 3)
 def test_routers_agree_behind_a_front_end(name: str, settings: dict[str, Any], seed: int) -> None:
     random = np.random.default_rng([seed, len(name), len(settings), 16])
     scene = random_scene(random, *both_routers(name, settings), sensible_scheduler)
@@ -330,8 +327,7 @@ def test_routers_agree_behind_a_front_end(name: str, settings: dict[str, Any], s
     check_all_served(scene)
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize(("name", "settings"), CASES_OF_ROUTERS)
+@every_case(CASES_OF_ROUTERS, 4)
 def test_routers_agree_with_sessions_and_closed_loops(name: str, settings: dict[str, Any], seed: int) -> None:
     random = np.random.default_rng([seed, len(name), len(settings), 14])
     scene = random_scene(random, *both_routers(name, settings), sensible_scheduler)

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import router, router_names, scheduler
@@ -16,6 +16,7 @@ from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import QUEUE_FULL, TIMELINE_FULL
 from servegym.simulator.types import DEPARTED, RECEIVED, ROLE_PREFILL
 from servegym.simulator.workload import Workload
+from tests.seeds import examples
 from tests.simulator.arrays import as_bytes, router_bytes
 from tests.simulator.forming import linear
 from tests.simulator.named_blocks import assert_memory_is_whole
@@ -40,7 +41,7 @@ def bytes_of(simulation: Simulation) -> dict[str, bytes]:
 
 
 @every_router
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data())
 def test_every_request_finishes_once_and_tokens_are_conserved(name, data):
     scenario = data.draw(cluster_scenarios(name))
@@ -76,6 +77,7 @@ def test_every_request_finishes_once_and_tokens_are_conserved(name, data):
 
 
 @every_router
+@examples()
 @given(data=st.data())
 def test_a_truncated_run_is_the_start_of_the_whole(name, data):
     scenario = data.draw(cluster_scenarios(name))
@@ -92,6 +94,7 @@ def test_a_truncated_run_is_the_start_of_the_whole(name, data):
 
 
 @every_router
+@examples()
 @given(data=st.data())
 def test_a_link_that_takes_no_time_brings_all_at_once_where_there_is_memory(name, data):
     scenario = data.draw(cluster_scenarios(name))
@@ -116,6 +119,7 @@ def test_a_link_that_takes_no_time_brings_all_at_once_where_there_is_memory(name
 
 
 @every_router
+@examples()
 @given(data=st.data())
 def test_every_block_is_free_or_held_by_one_request_at_an_engine(name, data):
     simulation = Simulation(data.draw(cluster_scenarios(name)))
@@ -172,6 +176,7 @@ def assert_blocks_add_up(simulation: Simulation) -> None:
 
 
 @every_router
+@examples()
 @given(data=st.data())
 def test_same_inputs_same_bytes_and_stepping_is_running(name, data):
     scenario = data.draw(cluster_scenarios(name))
@@ -193,7 +198,7 @@ def test_same_inputs_same_bytes_and_stepping_is_running(name, data):
 
 
 @every_router
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_one_engine_in_a_cluster_is_one_engine(name, data):
     alone = data.draw(scenarios("slide-batching", most_engines=1))
@@ -234,8 +239,7 @@ def crowd(n: int, burst: int, seed: int = 5) -> Workload:
 
 
 @every_router
-@pytest.mark.parametrize("delay_s", [0.0, 0.01, 30.0])
-@pytest.mark.parametrize("decode_engines", [0, 2])
+@pytest.mark.parametrize(("decode_engines", "delay_s"), [(0, 0.01), (2, 0.0), (2, 30.0)])
 def test_growing_arrays_leave_no_trace(name, decode_engines, delay_s):
     """More requests at once than a queue or a record has room for at first, on prefill and on decode engines."""
     n = 3 * FIRST_CAPACITY

@@ -210,11 +210,11 @@ def test_the_same_file_under_another_name_is_compiled_anew(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     code = f"""
-import sys
-from servegym.cli.user_policies import load_policy_files
-from pathlib import Path
-load_policy_files([Path({str(folder / "policy.py")!r})])
-print(sys.modules["servegym_policies_policy"].score(1.0))
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("policy_by_another_name", {str(folder / "policy.py")!r})
+sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules[spec.name])
+print(sys.modules[spec.name].score(1.0))
 """
     env = os.environ | {"SERVEGYM_CACHE": str(cache), "NUMBA_DISABLE_JIT": "0"}
     done = subprocess.run([sys.executable, "-c", code], env=env, cwd=elsewhere, capture_output=True, text=True)

@@ -19,6 +19,7 @@ from servegym.simulator.simulation import Simulation
 from servegym.simulator.turns import Turns
 from servegym.simulator.types import TIMELINE_KINDS
 from servegym.simulator.workload import Workload
+from tests.seeds import examples
 from tests.strategies import cluster_scenarios, scenarios, sessions_of, ticks
 
 ARRAYS = ("requests", "outcomes", "engines", "timeline", "tbt_histogram")
@@ -163,7 +164,7 @@ def most_at_once(begin_s: np.ndarray, end_s: np.ndarray) -> int:
 
 
 @pytest.mark.parametrize("name", scheduler_names())
-@settings(max_examples=20)
+@examples(20)
 @given(data=st.data())
 def test_clients_get_what_engines_make_under_any_scheduler(name, data):
     simulation = Simulation(data.draw(behind(scenarios(name))))
@@ -172,7 +173,7 @@ def test_clients_get_what_engines_make_under_any_scheduler(name, data):
 
 
 @pytest.mark.parametrize("name", router_names())
-@settings(max_examples=20)
+@examples(20)
 @given(data=st.data())
 def test_clients_get_what_engines_make_under_any_router(name, data):
     simulation = Simulation(data.draw(behind(cluster_scenarios(name))))

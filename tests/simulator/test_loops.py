@@ -4,7 +4,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numba import types
 from numba.core.errors import TypingError
@@ -17,6 +17,7 @@ from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.variants import variant
 from tests import strategies
+from tests.seeds import examples
 
 pytestmark = pytest.mark.skipif(JIT_DISABLED, reason="without compilation there is one loop")
 
@@ -61,14 +62,14 @@ def check_loops(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("name", scheduler_names())
-@settings(max_examples=10)
+@examples(10)
 @given(data=st.data())
 def test_the_same_bytes_on_engines(name: str, data: st.DataObject) -> None:
     check_loops(data.draw(strategies.scenarios(name, most_engines=data.draw(st.sampled_from([1, 1, 2])))))
 
 
 @pytest.mark.parametrize("name", router_names())
-@settings(max_examples=5)
+@examples(5)
 @given(data=st.data())
 def test_the_same_bytes_on_clusters(name: str, data: st.DataObject) -> None:
     check_loops(data.draw(strategies.cluster_scenarios(name)))

@@ -17,6 +17,7 @@ from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import FOUND, LOADED, SCHEDULED
 from servegym.simulator.workload import Workload
+from tests.seeds import examples
 from tests.simulator.forming import linear
 from tests.simulator.incident_strategies import incident_scenarios, with_prompts
 from tests.simulator.named_blocks import assert_memory_is_whole
@@ -152,7 +153,7 @@ def test_on_where_the_workload_says_what_is_shared():
 
 
 @every_scheduler
-@settings(max_examples=30)
+@examples(30)
 @given(data=st.data())
 def test_memory_is_whole_and_everybody_is_served(name, data):
     plain = data.draw(scenarios(name))
@@ -187,7 +188,7 @@ def test_memory_is_whole_and_everybody_is_served(name, data):
 
 
 @every_scheduler
-@settings(max_examples=10)
+@examples(10)
 @given(data=st.data())
 def test_where_nothing_is_shared_and_nobody_evicted_nothing_changes(name, data):
     """Only names differ: what no other request has is found by nobody else."""

@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler, scheduler_names
@@ -19,6 +19,7 @@ from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import QUEUE_FULL, TIMELINE_FULL
 from servegym.simulator.workload import Workload
+from tests.seeds import examples
 from tests.simulator.arrays import as_bytes
 from tests.simulator.forming import SECONDS, by_place
 from tests.simulator.replay import Batch, Entry, replay
@@ -44,6 +45,7 @@ def stepped(scenario: Scenario, record_timeline: bool = True) -> Simulation:
 
 
 @every_scheduler
+@examples()
 @given(data=st.data())
 def test_every_request_finishes_with_all_its_tokens(name, data):
     scenario = data.draw(scenarios(name))
@@ -59,7 +61,7 @@ def test_every_request_finishes_with_all_its_tokens(name, data):
 
 
 @every_scheduler
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_the_timeline_obeys_the_rules_and_tokens_are_conserved(name, data):
     scenario = data.draw(scenarios(name))
@@ -85,6 +87,7 @@ def test_the_timeline_obeys_the_rules_and_tokens_are_conserved(name, data):
 
 
 @every_scheduler
+@examples()
 @given(data=st.data())
 def test_a_batch_takes_what_the_models_say(name, data):
     drawn = data.draw(scenarios(name))
@@ -115,6 +118,7 @@ def linear_s(model: LatencyModel, batch: Batch) -> float:
 
 
 @every_scheduler
+@examples()
 @given(data=st.data())
 def test_every_block_is_free_or_in_the_chain_of_one_request(name, data):
     simulation = Simulation(data.draw(scenarios(name)))
@@ -148,6 +152,7 @@ def assert_blocks_add_up(simulation: Simulation) -> None:
 
 
 @every_scheduler
+@examples()
 @given(data=st.data())
 def test_the_mean_use_of_memory_is_the_integral_over_the_timeline(name, data):
     scenario = data.draw(scenarios(name))
@@ -184,7 +189,7 @@ def test_the_mean_use_of_memory_is_the_integral_over_the_timeline(name, data):
 
 
 @every_scheduler
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_batches_keep_to_the_limits_their_scheduler_sets(name, data):
     scenario = data.draw(scenarios(name))
@@ -248,6 +253,7 @@ def assert_chunk_keeps_to(limit: np.record, entry: Entry, batch: Batch, alone: b
 
 
 @every_scheduler
+@examples()
 @given(data=st.data())
 def test_gain_recomputed_from_the_times_of_emission(name, data):
     scenario = data.draw(scenarios(name))
@@ -282,6 +288,7 @@ def test_gain_recomputed_from_the_times_of_emission(name, data):
 
 
 @every_scheduler
+@examples()
 @given(data=st.data())
 def test_same_inputs_same_bytes(name, data):
     scenario = data.draw(scenarios(name))
@@ -295,6 +302,7 @@ def test_same_inputs_same_bytes(name, data):
 
 
 @every_scheduler
+@examples()
 @given(data=st.data())
 def test_stepping_gives_the_bytes_of_running(name, data):
     scenario = data.draw(scenarios(name))
@@ -308,6 +316,7 @@ def test_stepping_gives_the_bytes_of_running(name, data):
 
 
 @every_scheduler
+@examples()
 @given(data=st.data())
 def test_a_timeline_changes_nothing_else(name, data):
     scenario = data.draw(scenarios(name))
@@ -351,6 +360,7 @@ def test_growing_arrays_leave_no_trace(name, engines):
 
 
 @every_scheduler
+@examples()
 @given(data=st.data())
 def test_a_truncated_run_is_the_start_of_the_whole(name, data):
     scenario = data.draw(scenarios(name))
@@ -374,7 +384,7 @@ def test_a_truncated_run_is_the_start_of_the_whole(name, data):
 
 
 @every_scheduler
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_hidden_lengths_and_the_device_do_not_change_a_decision(name, data):
     scenario = data.draw(scenarios(name))

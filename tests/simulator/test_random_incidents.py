@@ -12,13 +12,14 @@ from servegym.errors import PolicyError
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import DRAINED, ROLE_DECODE
+from tests.seeds import examples
 from tests.simulator.incident_strategies import incident_scenarios
 from tests.simulator.random_policies import RANDOM_ROUTER
 from tests.simulator.replay import Replay, replay
 from tests.simulator.test_cluster_properties import assert_blocks_add_up, bytes_of, finished
 
 every_router = pytest.mark.parametrize("name", [*router_names(), RANDOM_ROUTER.name])
-LESS = settings(max_examples=15)  # of each router
+LESS = examples(15)  # of each router
 
 
 def assert_counts_are_those_of(log: Replay, simulation: Simulation) -> None:

@@ -18,6 +18,7 @@ from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.turns import Turns, following_of
 from servegym.simulator.workload import Workload
+from tests.seeds import examples
 from tests.strategies import cluster_scenarios, scenarios, sessions_of
 
 FOREVER_S = 20_000.0
@@ -142,7 +143,7 @@ def most_at_once(begin_s: np.ndarray, end_s: np.ndarray) -> int:
 
 
 @pytest.mark.parametrize("name", scheduler_names())
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_no_request_arrives_early_under_any_scheduler(name, data):
     scenario = data.draw(sessions_of(scenarios(name)))
@@ -152,7 +153,7 @@ def test_no_request_arrives_early_under_any_scheduler(name, data):
 
 
 @pytest.mark.parametrize("name", router_names())
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_no_request_arrives_early_under_any_router(name, data):
     scenario = data.draw(sessions_of(cluster_scenarios(name)))

@@ -24,6 +24,7 @@ from servegym.simulator.types import BATCH, SCHEDULED, TBT_BINS, TOKEN
 from servegym.simulator.workload import Workload
 from tests.models import models
 from tests.random_scheduler import POLICY
+from tests.seeds import examples
 from tests.strategies import cluster_scenarios, scenarios, sessions_of
 
 ARRAYS = ("requests", "outcomes", "engines", "timeline", "tbt_histogram", "status")
@@ -211,7 +212,7 @@ def check(simulation: Simulation) -> None:
 
 
 @pytest.mark.parametrize("name", scheduler_names())
-@settings(max_examples=15)
+@examples(15)
 @given(data=st.data())
 def test_all_is_served_under_any_scheduler(name, data):
     simulation = Simulation(data.draw(drafting(scenarios(name))), True)
@@ -220,7 +221,7 @@ def test_all_is_served_under_any_scheduler(name, data):
 
 
 @pytest.mark.parametrize("name", router_names())
-@settings(max_examples=15)
+@examples(15)
 @given(data=st.data())
 def test_all_is_served_under_any_router(name, data):
     drawn = cluster_scenarios(name)
@@ -230,7 +231,7 @@ def test_all_is_served_under_any_router(name, data):
 
 
 @pytest.mark.parametrize("name", scheduler_names())
-@settings(max_examples=15)
+@examples(15)
 @given(data=st.data())
 def test_what_is_never_accepted_and_costs_nothing_changes_no_byte(name, data):
     """As long as memory is not short: drafts hold blocks."""

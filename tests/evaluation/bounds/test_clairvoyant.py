@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.evaluation.bounds.exhaustive import best_gain
+from tests.seeds import examples
 from tests.strategies import cluster_scenarios, scenarios
 
 from servegym.baselines.registry import router_names, scheduler, scheduler_names
@@ -149,7 +150,7 @@ def test_finer_bins_do_not_make_it_looser():
 
 
 @pytest.mark.parametrize("name", scheduler_names())
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(data=st.data())
 def test_no_scheduler_exceeds_it(name, data):
     scenario = data.draw(scenarios(name))

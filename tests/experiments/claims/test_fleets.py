@@ -99,7 +99,7 @@ def test_arrivals_go_on_until_the_last_deadline_of_those_judged():
 
 
 def test_a_light_load_is_in_time_and_a_heavy_one_is_not():
-    cell = CO.cell(SETTING, 1, 100)
+    cell = CO.cell(SETTING, 1, 100, engines=5)
     shares = fleets.in_time(cell, 0.1 * fleets.optimal_per_s(cell))
     assert shares["all"] == 1.0 and set(shares) == {"all", "20 ms", "30 ms", "50 ms", "100 ms"}
     assert fleets.is_served(cell, 0.1 * fleets.optimal_per_s(cell))

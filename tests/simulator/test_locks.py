@@ -1,0 +1,51 @@
+"""Who comes to a folder while another is in it waits, and finds what that has left."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from servegym.simulator.compilation import JIT_DISABLED
+from servegym.simulator.locks import alone_in
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    folder, entered = tmp_path / "a" / "b", threading.Event()
+
+    def enter() -> None:
+        with alone_in(folder):
+            entered.set()
+
+    other = threading.Thread(target=enter)
+    with alone_in(folder):
+        other.start()
+        assert not entered.wait(0.2)
+    assert entered.wait(20)
+    other.join()
+
+
+def test_another_folder_is_another_matter(tmp_path: Path) -> None:
+    with alone_in(tmp_path / "a"), alone_in(tmp_path / "b"):
+        pass
+
+
+def test_where_no_folder_can_be_made_nobody_waits(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a folder cannot be made below a file")
+    with alone_in(tmp_path / "file" / "a"), alone_in(tmp_path / "file" / "a"):
+        pass
+
+
+@pytest.mark.skipif(JIT_DISABLED, reason="nothing is compiled")
+def test_of_processes_that_start_together_one_compiles(tmp_path: Path) -> None:
+    (tmp_path / "policy.py").write_text(
+        "from numba import types\nfrom servegym.simulator.compilation import compiled\n"
+        "@compiled(types.float64(types.float64))\ndef score(x):\n    return 2.0 * x\n"
+    )
+    code = "from policy import score; score(1.0); print(sum(score.dispatcher.stats.cache_misses.values()))"
+    command, env = [sys.executable, "-c", code], os.environ | {"SERVEGYM_CACHE": str(tmp_path / "cache")}
+    started = [subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    misses = [int(process.communicate(timeout=300)[0]) for process in started]
+    assert sorted(misses) == [0, 0, 1]
