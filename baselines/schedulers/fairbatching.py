@@ -6,9 +6,12 @@ from servegym.baselines.schedulers.slide_batching import ETA
 from servegym.simulator.batches import EMPTY_BATCH
 from servegym.simulator.policies import Parameter, Parameters, Policy, register
 from servegym.simulator.requests import is_decoding, next_deadline_s
+from servegym.simulator.scratch import Scratch
 from servegym.simulator.signatures import scheduler
 
 NEAR, PREFILL, OTHER = range(3)  # tiers
+AT_A_TIME = 64  # positions that are looked at
+SCRATCH = Scratch(indices=("order",))
 
 P = Parameters(
     Parameter("near", 2.0, "a decode is near its deadline below this many times the batch's time budget",
@@ -20,24 +23,32 @@ P = Parameters(
 
 @scheduler
 def fairbatching(context, ranks, limits):
-    p, now_s = P.read(context), context.now_s
-    requests, queue, estimator = context.requests, context.queue, context.estimator
+    """The estimator is asked only about some who could have the least time left of those who can be in time: few."""
+    p, now_s, order, decodes = P.read(context), context.now_s, SCRATCH.read(context).order, 0
+    requests, queue, estimator, n = context.requests, context.queue, context.estimator, context.queue.shape[0]
     constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
-    estimator.exec_s(requests, queue, estimator.coefficients, ranks)
     least_remain = np.inf
-    for position in range(queue.shape[0]):
-        rank = ranks[position]
-        rank.key = next_deadline_s(requests[queue[position]])
-        if rank.key - now_s >= rank.exec_s + constant_s:
-            least_remain = min(least_remain, rank.key - now_s)
+    for begin in range(0, n, AT_A_TIME):
+        end, may_be_least = min(n, begin + AT_A_TIME), False
+        for position in range(begin, end):
+            rank, request = ranks[position], requests[queue[position]]
+            rank.tier, rank.key = PREFILL, next_deadline_s(request)
+            order[decodes] = position
+            decodes += is_decoding(request)
+            remain_s = rank.key - now_s
+            if constant_s <= remain_s < least_remain:
+                may_be_least = True
+        if may_be_least:
+            some = ranks[begin:end]
+            estimator.exec_s(requests, queue[begin:end], estimator.coefficients, some)
+            for i in range(end - begin):
+                remain_s = some[i].key - now_s
+                if remain_s >= some[i].exec_s + constant_s:
+                    least_remain = min(least_remain, remain_s)
     limits.time_budget_s = p.eta if least_remain == np.inf else max(least_remain, p.eta)
     near_s = p.near * limits.time_budget_s
-    for position in range(queue.shape[0]):
-        rank = ranks[position]
-        if not is_decoding(requests[queue[position]]):
-            rank.tier = PREFILL
-        else:
-            rank.tier = NEAR if rank.key - now_s < near_s else OTHER
+    for position in order[:decodes]:
+        ranks[position].tier = NEAR if ranks[position].key - now_s < near_s else OTHER
 
 
 register(
@@ -48,6 +59,6 @@ register(
         "FairBatching; ProServe, section 5.1",
         fairbatching,
         parameters=P,
-        estimates=True,
+        scratch=SCRATCH,
     )
 )  # fmt: skip

@@ -3,9 +3,12 @@
 The rule, step by step, is in docs/systems/fastserve.md.
 """
 
+import numpy as np
+
 from servegym.simulator import batches
 from servegym.simulator.compilation import kernel
 from servegym.simulator.memory import blocks_for
+from servegym.simulator.ordering import write_all
 from servegym.simulator.policies import Parameter, Parameters, Policy, StateFields, register
 from servegym.simulator.requests import cached_of, is_decoding, left_of
 from servegym.simulator.scratch import Scratch
@@ -18,7 +21,9 @@ KNOWN, LEVEL, USED_S, ENTERED_S, WAITING_SINCE_S, PROGRESS = range(6)  # of stat
 REQUEST_FIELDS = ("known", "level", "used_s", "entered_s", "waiting_since_s", "progress")
 BUSY_THEN_S = 0  # of state.engines
 FEW = 8  # newcomers that are looked at: more than are admitted at a time
-SCRATCH = Scratch(indices=("first",))
+AT_A_TIME = 64  # positions that are looked at
+UNKNOWN, CHANGING, SETTLED = range(3)  # of KNOWN; settled: in the top level, and there until it first runs
+SCRATCH = Scratch(indices=("first", "some"))
 
 P = Parameters(
     Parameter("quantum_s", 0.01, "time a request may run in the top level; doubles level by level",
@@ -61,8 +66,7 @@ def is_plain(engine):
 def update(request, own, ran_s, now_s, p, estimator):
     """The request's level, as the time since the last decision leaves it."""
     progress = float(cached_of(request) + request.emitted_tokens)
-    if own[KNOWN] == 0.0:
-        own[KNOWN] = 1.0
+    if own[KNOWN] == UNKNOWN:
         enter(own, first_level(request, p.quantum_s, estimator), request.arrival_s)
         own[WAITING_SINCE_S] = request.arrival_s
     else:
@@ -73,7 +77,26 @@ def update(request, own, ran_s, now_s, p, estimator):
             enter(own, min(own[LEVEL] + 1.0, float(LAST_LEVEL)), now_s)
         elif own[LEVEL] > 0.0 and now_s - own[WAITING_SINCE_S] >= p.promote_after_s:
             enter(own, 0.0, now_s)
+    own[KNOWN] = SETTLED if progress == 0.0 and own[LEVEL] == 0.0 and own[USED_S] == 0.0 else CHANGING
     own[PROGRESS] = progress
+
+
+@kernel
+def write_who_counts(some, requests, queue, state, entered_s):
+    """Write who of these is not settled, has run, or entered its level before a time; of a few everybody. Returns how
+    many.
+
+    (Who these are comes as it happens: no branch depends on it. An unsigned index does not count from the end.)
+    """
+    if queue.shape[0] < AT_A_TIME:
+        return write_all(some, queue.shape[0])
+    found = 0
+    for i in range(queue.shape[0]):
+        request, own = requests[np.uint32(queue[i])], state[np.uint32(queue[i])]
+        has_run = (request.blocks | request.computed_tokens | request.kept_tokens | request.emitted_tokens) > 0
+        some[found] = i
+        found += has_run | (own[KNOWN] != SETTLED) | (own[ENTERED_S] < entered_s)
+    return found
 
 
 @kernel
@@ -141,9 +164,9 @@ def list_too(first, admitted, holders, context, ranks):
 @scheduler
 def fastserve_mlfq(context, ranks, limits):
     """Those who run are holders and the first newcomers, up to one that finds no room: where such a one is seen, the
-    others need no rank."""
+    others need no rank. Nor is there anything to do for who is settled."""
     p, now_s, engine, state = P.read(context), context.now_s, context.engine, context.state
-    first, found, holders, level, entered_s = SCRATCH.read(context).first, 0, 0, LAST_LEVEL + 1.0, 0.0
+    s, found, holders, level, entered_s = SCRATCH.read(context), 0, 0, LAST_LEVEL + 1.0, 0.0
     most_tokens, limits.token_budget = limits.token_budget, p.token_budget
     limits.sequence_budget = p.batch_size
     limits.whole_prompts = 1
@@ -151,21 +174,24 @@ def fastserve_mlfq(context, ranks, limits):
         limits.evict_for = EVICT_FOR_ALL  # swapping makes room for new work; to lose what is computed would not pay
     ran_s = engine.busy_s - state.engines[engine.index, BUSY_THEN_S]
     state.engines[engine.index, BUSY_THEN_S] = engine.busy_s
-    for position in range(context.queue.shape[0]):
-        r = context.queue[position]
-        request, own = context.requests[r], state.requests[r]
-        update(request, own, ran_s, now_s, p, context.estimator)
-        ranks[holders].listed = position
-        holders += request.blocks > 0
-        if (own[LEVEL] < level or (own[LEVEL] == level and own[ENTERED_S] < entered_s)) and request.blocks == 0:
-            found = put_among(first, found, position, context)
-            if found == FEW:
-                last = state.requests[context.queue[first[FEW - 1]]]
-                level, entered_s = last[LEVEL], last[ENTERED_S]
+    for begin in range(0, context.queue.shape[0], AT_A_TIME):
+        queue = context.queue[begin : begin + AT_A_TIME]
+        before_s = entered_s if level == 0.0 else np.inf
+        for i in s.some[: write_who_counts(s.some, context.requests, queue, state.requests, before_s)]:
+            request, own = context.requests[queue[i]], state.requests[queue[i]]
+            update(request, own, ran_s, now_s, p, context.estimator)
+            ranks[holders].listed = begin + i
+            holders += request.blocks > 0
+            goes_before = own[LEVEL] < level or (own[LEVEL] == level and own[ENTERED_S] < entered_s)
+            if goes_before and request.blocks == 0:
+                found = put_among(s.first, found, begin + i, context)
+                if found == FEW:
+                    last = state.requests[context.queue[s.first[FEW - 1]]]
+                    level, entered_s = last[LEVEL], last[ENTERED_S]
     if is_plain(engine) and p.token_budget <= most_tokens:
-        admitted = most_admitted(first, found, holders, context, limits)
+        admitted = most_admitted(s.first, found, holders, context, limits)
         if admitted != NOBODY_WAITS and rank_holders(holders, context, ranks):
-            list_too(first, admitted, holders, context, ranks)
+            list_too(s.first, admitted, holders, context, ranks)
             limits.listed = holders + admitted
             return
     for position in range(context.queue.shape[0]):

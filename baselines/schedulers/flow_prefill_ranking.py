@@ -4,6 +4,7 @@ import numpy as np
 
 from servegym.baselines.remaining_time import prefill_s
 from servegym.simulator.compilation import inlined_kernel, kernel
+from servegym.simulator.ordering import write_all
 from servegym.simulator.requests import cached_of, is_decoding, left_of, next_deadline_s
 from servegym.simulator.scratch import Scratch
 from servegym.simulator.types import LEAVE_OUT
@@ -14,7 +15,8 @@ LATE_ORDERS = ("latest-first", "edf")
 LATE_BY_DEADLINE = 1
 DUE, IN_TIME, LATE, DECODES, NO_ROOM = -1, 0, 1, 2, 3  # tiers; without room: NO_ROOM + IN_TIME or LATE
 NOBODY = -1  # instead of a position
-SCRATCH = Scratch(indices=("order",), ranks=("task_ranks",))
+AT_A_TIME = 64  # positions that are looked at
+SCRATCH = Scratch(indices=("order", "some"), ranks=("task_ranks",))
 
 
 @kernel
@@ -38,14 +40,19 @@ def task_left_s(task, runs, engine, now_s):
 
 
 @kernel
+def newcomers_room(engine, limits):
+    """Tokens of the longest context without memory that finds room."""
+    return (engine.free_blocks - (limits.watermark_blocks if engine.holders > 0 else 0)) * engine.block_tokens
+
+
+@kernel
 def has_room(request, engine, limits):
     """Whether a waiting request finds the memory it needs in free blocks (docs/simulation.md, rules 4 and 5)."""
     # By what the free blocks hold: as many tokens fit as need no more blocks than there are (and no division).
     if request.blocks > 0:
         tokens = request.computed_tokens + min(left_of(request), limits.chunk_tokens)
         return tokens <= (engine.free_blocks + request.blocks) * engine.block_tokens
-    free_blocks = engine.free_blocks - (limits.watermark_blocks if engine.holders > 0 else 0)
-    return request.prompt_tokens + request.emitted_tokens <= free_blocks * engine.block_tokens
+    return request.prompt_tokens + request.emitted_tokens <= newcomers_room(engine, limits)
 
 
 @kernel
@@ -109,28 +116,64 @@ def rank_everybody(context, ranks, limits, p):
 
 
 @kernel
+def deadline_to_reach(tier, key, now_s, p):
+    """Who waits and has an earlier deadline ranks behind this."""
+    if tier == IN_TIME:
+        return -np.inf if p.priority == EDF else now_s
+    if tier == LATE and p.late_order != LATE_BY_DEADLINE:
+        return min(-key, now_s)
+    return -np.inf
+
+
+@kernel
+def write_who_counts(some, requests, queue, earliest_s, most_tokens):
+    """Write which of these have been served, or have no earlier deadline and no more tokens; of a few all. Returns how
+    many.
+
+    (Who these are comes as it happens: no branch depends on it. An unsigned index does not count from the end.)
+    """
+    if queue.shape[0] < AT_A_TIME:
+        return write_all(some, queue.shape[0])
+    found = 0
+    for i in range(queue.shape[0]):
+        request = requests[np.uint32(queue[i])]
+        may_be_first = (request.first_deadline_s >= earliest_s) & (request.prompt_tokens <= most_tokens)
+        some[found] = i
+        found += ((request.blocks | request.emitted_tokens) > 0) | may_be_first
+    return found
+
+
+@kernel
 def look_through(context, ranks, limits, p):
     """Rank who has been served and is in no task. Returns how many these are, which end `order`; how many of them are
     decodes with memory; and who ranks first of all who wait and find room (or NOBODY), and its rank.
 
-    The last to arrive come first: most have the latest deadlines, so that who comes then need not be asked for room.
+    The last to arrive come first: most have the latest deadlines, so that few who come then need be ranked.
     """
-    order, n = SCRATCH.read(context).order, context.queue.shape[0]
+    s, n = SCRATCH.read(context), context.queue.shape[0]
     served, running, first, tier, key = 0, 0, NOBODY, LEAVE_OUT, np.inf
-    for position in range(n - 1, -1, -1):
-        request = context.requests[context.queue[position]]
-        alone = request.task < 0  # `&`: who is in a task comes as it happens, and no branch should depend on it
-        if alone & ((request.blocks > 0) | (request.emitted_tokens > 0)):
-            served += 1
-            order[n - served] = position
-            if is_decoding(request):
-                ranks[position].tier, ranks[position].key = DECODES, request.arrival_s
-                running += request.blocks > 0
+    earliest_s, most_tokens = -np.inf, newcomers_room(context.engine, limits)
+    for end in range(n, 0, -AT_A_TIME):
+        begin = max(0, end - AT_A_TIME)
+        found = write_who_counts(s.some, context.requests, context.queue[begin:end], earliest_s, most_tokens)
+        for i in range(found - 1, -1, -1):
+            position = begin + s.some[i]
+            request = context.requests[context.queue[position]]
+            if request.task >= 0:
                 continue
-            rank_waiting(ranks[position], request, context, limits, p)
-        own_tier, own_key = by_own_deadline(request, context, p)
-        if alone & (not goes_before(tier, key, own_tier, own_key)) and has_room(request, context.engine, limits):
-            first, tier, key = position, own_tier, own_key
+            if request.blocks > 0 or request.emitted_tokens > 0:
+                served += 1
+                s.order[n - served] = position
+                if is_decoding(request):
+                    ranks[position].tier, ranks[position].key = DECODES, request.arrival_s
+                    running += request.blocks > 0
+                    continue
+                rank_waiting(ranks[position], request, context, limits, p)
+            own_tier, own_key = by_own_deadline(request, context, p)
+            if not goes_before(tier, key, own_tier, own_key) and has_room(request, context.engine, limits):
+                first, tier, key = position, own_tier, own_key
+        if first != NOBODY:
+            earliest_s = deadline_to_reach(tier, key, context.now_s, p)
     return served, running, first, tier, key
 
 

@@ -27,6 +27,7 @@ DEEP = (
     "expected-gain",
     "fastserve-mlfq",
     "flow-prefill",
+    "fairbatching",
     "llumnix-reserve",
     "polyserve",
 )
