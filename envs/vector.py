@@ -17,8 +17,6 @@ from servegym.errors import ActionError, EnvError
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.statuses import DONE, PAUSED
 
-SAID = ("now_s", "gain", "tdg_ratio", "reward_terms", "base_action")  # in each info
-
 
 class ServingVectorEnv(VectorEnv[Any, Any, Any]):
     """n environments as one. What each shows and earns is, byte for byte, what a single one with its seed would.
@@ -59,9 +57,6 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         self._over = np.ones(num_envs, bool)
         self._everywhere = np.ones(num_envs, bool)
         self._everywhere.flags.writeable = False  # every info has it
-        self._said = {f"_{name}": self._everywhere for name in SAID}
-        if interface.choices:
-            self._said["_action_mask"] = self._everywhere
         self._rngs = [np.random.default_rng() for _ in range(num_envs)]
 
     def reset(
@@ -74,7 +69,7 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
             if seeds[i] is not None:
                 self._rngs[i] = gym.utils.seeding.np_random(seeds[i])[0]
             self._start(i, scenario_of(self.source, options, self._rngs[i]))
-        return self.episode_batch.observations.copy(), self._infos()[1]
+        return self.episode_batch.observations.copy(), self._infos()
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         batch = self.episode_batch
@@ -86,7 +81,7 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         stopped = batch.step()
         for i in again:
             self._start(i, self.source(self._rngs[i]))
-        rewards, infos = self._infos()
+        rewards, infos = batch.reward.copy(), self._infos()
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
         if stopped:
             terminated, truncated = batch.status == DONE, batch.status == PAUSED
@@ -137,25 +132,25 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         for i in np.flatnonzero(over).tolist():
             observations[i] = self.episode_batch.observations[i].copy()
             self._start(i, self.source(self._rngs[i]))
-        infos.update(self._infos()[1])
+        infos.update(self._infos())
         infos["final_obs"], infos["_final_obs"] = observations, over
         infos["final_info"], infos["_final_info"] = final, over
 
-    def _infos(self) -> tuple[np.ndarray, dict[str, Any]]:
-        """The rewards, and what single environments say in `info`, as arrays over all."""
+    def _infos(self) -> dict[str, Any]:
+        """What single environments say in `info`, as arrays over all."""
         batch, everywhere = self.episode_batch, self._everywhere
-        now_s, gain, tdg_ratio, gain_reward, shaping_reward, rewards = batch.shown.copy(order="C")
+        now_s, gain, tdg_ratio, gain_reward, shaping_reward, _ = batch.shown.copy(order="C")
         terms = {"gain": gain_reward, "shaping": shaping_reward, "_gain": everywhere, "_shaping": everywhere}
         infos: dict[str, Any] = {
             "now_s": now_s,
             "gain": gain,
             "tdg_ratio": tdg_ratio,
             "reward_terms": terms,
-            "base_action": batch.bases.reshape(self._actions.shape).astype(self.action_space.dtype),
+            "base_action": self.interface.as_actions(batch.bases),
         }
         if self.interface.choices:
             infos["action_mask"] = batch.masks.copy()
-        return rewards, infos | self._said
+        return infos | {f"_{name}": everywhere for name in infos}
 
     def clone_state(self, i: int) -> EpisodeState:
         """The episode of environment i as it stands at this decision. Raises EnvError before the first."""

@@ -16,7 +16,7 @@ import servegym
 from servegym.simulator import tuner
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.compilation import Compiled, source_digest
-from servegym.simulator.deployment import Deployment
+from servegym.simulator.deployment import OWN_LIMITS, Deployment
 from servegym.simulator.loop import advance
 from servegym.simulator.policies import Policy
 from servegym.simulator.speculating import speculating_pool
@@ -77,7 +77,7 @@ def deployment_digest(deployment: Deployment | Cluster) -> str:
             digest.update(b"kv events")
         if pool.async_scheduling:
             digest.update(b"async scheduling")
-        for limit in ("max_num_batched_tokens", "max_num_seqs"):
+        for limit in OWN_LIMITS:
             if getattr(pool, limit) is not None:
                 digest.update(f"{limit} {getattr(pool, limit)}".encode())
         if pool.lockstep > 1:

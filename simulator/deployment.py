@@ -18,6 +18,7 @@ from servegym.simulator.startup import Startup
 from servegym.simulator.types import ROLES
 from servegym.simulator.workload import Workload
 
+OWN_LIMITS = ("max_num_batched_tokens", "max_num_seqs")  # fields of a Deployment; None: no limit
 MAX_ENGINES = 4096
 
 
@@ -135,7 +136,9 @@ class Deployment:
     max_num_seqs: int | None = None
 
     def __post_init__(self) -> None:
-        for field, most in (("engines", MAX_ENGINES), ("total_blocks", 2**31 - 1), ("block_tokens", 2**20)):
+        own = dict.fromkeys((field for field in OWN_LIMITS if getattr(self, field) is not None), 2**31 - 1)
+        whole = {"engines": MAX_ENGINES, "total_blocks": 2**31 - 1, "block_tokens": 2**20, **own}
+        for field, most in whole.items():
             value = getattr(self, field)
             if not 1 <= value <= most or value != int(value):
                 raise DeploymentError(f"{self.name}: {field} is {value}; it should be a whole number from 1 to {most}")
@@ -158,12 +161,6 @@ class Deployment:
             raise DeploymentError(
                 f"{self.name}: lockstep is {self.lockstep}; it should divide the number of engines, {self.engines}"
             )
-        for field in ("max_num_batched_tokens", "max_num_seqs"):
-            limit = getattr(self, field)
-            if limit is not None and not (1 <= limit < 2**31 and limit == int(limit)):
-                raise DeploymentError(
-                    f"{self.name}: {field} is {limit}; it should be a whole number of 1 or more, or None"
-                )
         if not 0 <= self.watermark < 1:
             raise DeploymentError(f"{self.name}: watermark is {self.watermark}; it should be 0 or more and below 1")
 

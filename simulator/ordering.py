@@ -102,14 +102,6 @@ def whole_queue(order, ranks, length):
 
 
 @kernel
-def write_all(order, n):
-    """The first so many positions, in the order of the queue. Returns how many."""
-    for position in range(n):
-        order[position] = position
-    return n
-
-
-@kernel
 def insert(order, ranks, n, position, tier, key):
     """Put a position, behind which no other is so far, where it ranks among order[:n], which are sorted; returns where
     that is."""

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from servegym.baselines.schedulers.queues import AT_A_TIME
 from servegym.baselines.schedulers.slide_batching import ETA
 from servegym.simulator.batches import EMPTY_BATCH
 from servegym.simulator.policies import Parameter, Parameters, Policy, register
@@ -10,7 +11,6 @@ from servegym.simulator.scratch import Scratch
 from servegym.simulator.signatures import scheduler
 
 NEAR, PREFILL, OTHER = range(3)  # tiers
-AT_A_TIME = 64  # positions that are looked at
 SCRATCH = Scratch(indices=("order",))
 
 P = Parameters(

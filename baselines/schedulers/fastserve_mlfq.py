@@ -5,10 +5,10 @@ The rule, step by step, is in docs/systems/fastserve.md.
 
 import numpy as np
 
+from servegym.baselines.schedulers.queues import AT_A_TIME, write_all
 from servegym.simulator import batches
 from servegym.simulator.compilation import kernel
 from servegym.simulator.memory import blocks_for
-from servegym.simulator.ordering import write_all
 from servegym.simulator.policies import Parameter, Parameters, Policy, StateFields, register
 from servegym.simulator.requests import cached_of, is_decoding, left_of
 from servegym.simulator.scratch import Scratch
@@ -21,7 +21,6 @@ KNOWN, LEVEL, USED_S, ENTERED_S, WAITING_SINCE_S, PROGRESS = range(6)  # of stat
 REQUEST_FIELDS = ("known", "level", "used_s", "entered_s", "waiting_since_s", "progress")
 BUSY_THEN_S = 0  # of state.engines
 FEW = 8  # newcomers that are looked at: more than are admitted at a time
-AT_A_TIME = 64  # positions that are looked at
 UNKNOWN, CHANGING, SETTLED = range(3)  # of KNOWN; settled: in the top level, and there until it first runs
 SCRATCH = Scratch(indices=("first", "some"))
 

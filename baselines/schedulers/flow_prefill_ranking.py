@@ -3,8 +3,8 @@
 import numpy as np
 
 from servegym.baselines.remaining_time import prefill_s
+from servegym.baselines.schedulers.queues import AT_A_TIME, write_all
 from servegym.simulator.compilation import inlined_kernel, kernel
-from servegym.simulator.ordering import write_all
 from servegym.simulator.requests import cached_of, is_decoding, left_of, next_deadline_s
 from servegym.simulator.scratch import Scratch
 from servegym.simulator.types import LEAVE_OUT
@@ -15,7 +15,6 @@ LATE_ORDERS = ("latest-first", "edf")
 LATE_BY_DEADLINE = 1
 DUE, IN_TIME, LATE, DECODES, NO_ROOM = -1, 0, 1, 2, 3  # tiers; without room: NO_ROOM + IN_TIME or LATE
 NOBODY = -1  # instead of a position
-AT_A_TIME = 64  # positions that are looked at
 SCRATCH = Scratch(indices=("order", "some"), ranks=("task_ranks",))
 
 

@@ -26,6 +26,7 @@ from sqlalchemy.exc import (
 )
 
 from servegym.errors import StorageError
+from servegym.simulator.locks import held
 from servegym.tuners.search.presence import Presence
 
 Answer = TypeVar("Answer")
@@ -218,8 +219,5 @@ def reason(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def file_lock(database: str) -> Iterator[None]:
-    import fcntl
-
-    with open(database + ".claims", "ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with open(database + ".claims", "ab") as file, held(file):
         yield

@@ -17,6 +17,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
 from servegym.errors import StorageError
+from servegym.simulator.locks import held
 from servegym.tuners.search.presence import Presence
 
 LINE_START = b'{"op_code":'
@@ -111,12 +112,8 @@ class SharedJournal(JournalStorage):
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
         """One worker at a time, over all that share the journal."""
-        with self._claims.open("ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            try:
-                yield
-            finally:
-                fcntl.flock(file, fcntl.LOCK_UN)
+        with self._claims.open("ab") as file, held(file):
+            yield
 
     def beat(self, trial_id: int) -> None:
         """Nothing to do: see `presence`."""

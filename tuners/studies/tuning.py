@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from servegym.evaluation.identity import versions
 from servegym.evaluation.running import Runner
+from servegym.simulator.locks import held
 from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
 from servegym.tuners.studies.config import TuningConfig
 from servegym.tuners.studies.objectives import OBJECTIVES
@@ -76,8 +76,7 @@ def run_tuning(
 def alone(directory: Path) -> Iterator[None]:
     """One process at a time, so that workers that share a folder do the runs once and end with the same outcome."""
     directory.mkdir(parents=True, exist_ok=True)
-    with (directory / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with (directory / ".lock").open("w") as file, held(file):
         yield
 
 

@@ -62,8 +62,9 @@ class Fleet(NamedTuple):
     router: str
     is_disaggregated: bool
 
-    def cell(self, setting: Setting, seed: int, requests: int, engines: int = ENGINES, share: float = 1.0) -> Cell:
-        """share: of the optimal goodput, where a claim has runs at given rates."""
+    def cell(self, setting: Setting, seed: int, requests: int, engines: int | None = None, share: float = 1.0) -> Cell:
+        """engines: None: ENGINES. share: of the optimal goodput, where a claim has runs at given rates."""
+        engines = engines or ENGINES
         prefill = optimum(setting, engines, True).prefill_engines if self.is_disaggregated else None
         counts = f"prefill={prefill},decode={engines - prefill}" if prefill else f"engines={engines}"
         return Cell(

@@ -73,7 +73,7 @@ class TestEach:
         monkeypatch.setattr(polyserve_fig9, "SIZES", FEW_ENGINES)
         monkeypatch.setattr(polyserve_fig8, "ENGINES", FEW_ENGINES[1])
         monkeypatch.setattr(polyserve_fig8, "SUPPLY", 2 * FEW_ENGINES[1])
-        monkeypatch.setattr(fleets.Fleet.cell, "__defaults__", (FEW_ENGINES[1], 1.0))
+        monkeypatch.setattr(fleets, "ENGINES", FEW_ENGINES[1])
         monkeypatch.setattr(fleets, "PRECISION", 1.2)
         monkeypatch.setattr(fleets, "ROUGH_PRECISION", 1.3)
         outcome = Study(claim, TINY).run(tmp_path, lambda done, cells: None, jobs=2)
