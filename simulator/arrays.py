@@ -332,7 +332,7 @@ def fresh_engines(
 
 
 def fresh_snapshots(engines: np.ndarray) -> np.ndarray:
-    snapshots = np.zeros(len(engines), layout.ENGINE_SNAPSHOT)
+    snapshots = zeros(len(engines), layout.ENGINE_SNAPSHOT)
     snapshots["closed"] = engines["off"]
     for field in (
         "off",

@@ -7,7 +7,7 @@ and after them the inbox: requests to be routed now.
 from servegym.simulator.compilation import inlined_kernel, kernel
 from servegym.simulator.features import HAS_CLUSTER
 from servegym.simulator.front_end import leave_front_end, next_ready
-from servegym.simulator.routing import catch_up, may_decode, takers, takes, would_take
+from servegym.simulator.routing import catch_up, is_taken, may_decode, takes, would_take
 from servegym.simulator.signatures import RouterContext
 from servegym.simulator.timeline import note
 from servegym.simulator.types import HELD, HOLD, STAY
@@ -101,7 +101,7 @@ def route_request(run, router_state, r, held_queue, now_s):
         return False
     route.engine = HOLD
     catch_up(run, router_state, now_s)
-    if takers(snapshots, request) == 0:
+    if not is_taken(snapshots, request):
         if 0 <= held_queue < inbox_of(router_state.known.tiers):
             route.held_queue = held_queue
         return False

@@ -281,9 +281,9 @@ def end_batch(run, router_state, gain, e, now_s):
         if HAS_CLIENTS and status.front.depends == 1 and status.finished == requests.shape[0]:
             deliver_all(run, router_state)
         if finished > FEW:
-            leave(engine, run.queues[e], requests, outcomes)
+            leave(engine, run.queues[e], run.turns[e], requests, outcomes)
         else:
-            drop_finished(engine, run.queues[e], entries, length, requests, outcomes)
+            drop_finished(engine, run.queues[e], run.turns[e], entries, length, requests, outcomes)
     return news + finished
 
 
@@ -313,20 +313,20 @@ def tbt_bin(interval_s):
 
 
 @kernel
-def leave(engine, queue, requests, outcomes):
+def leave(engine, queue, turns, requests, outcomes):
     """Drop requests that have finished or gone elsewhere from the queue, keeping the order of the others."""
     kept = 0
     for position in range(engine.queue_length):
         r = queue[position]
         out = requests[r].emitted_tokens - outcomes[r].under_way
         if out < outcomes[r].output_tokens and requests[r].engine == engine.index:
-            queue[kept] = r
+            queue[kept], turns[kept] = r, turns[position]
             kept += 1
     engine.queue_length = kept
 
 
 @kernel
-def drop_finished(engine, queue, entries, length, requests, outcomes):
+def drop_finished(engine, queue, turns, entries, length, requests, outcomes):
     """Drop those of a batch of `length` entries that have finished: as `leave`, without a look at all of the queue."""
     for k in range(length):
         r = entries[k].request
@@ -338,3 +338,6 @@ def drop_finished(engine, queue, entries, length, requests, outcomes):
         engine.queue_length -= 1
         for behind in range(position, engine.queue_length):
             queue[behind] = queue[behind + 1]
+        if engine.visits.turns > 0:
+            for behind in range(position, engine.queue_length):
+                turns[behind] = turns[behind + 1]

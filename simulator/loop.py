@@ -28,11 +28,11 @@ from servegym.simulator.routing import (
     emit_signal,
     has_room,
     is_heard_now,
+    is_taken,
     report,
     report_busy,
     send,
     signals_fit,
-    takers,
 )
 from servegym.simulator.scaling import are_legal, ask_scaler, make_moves
 from servegym.simulator.startup import end_loading
@@ -233,9 +233,8 @@ def is_stuck(run, router_state):
     """Whether requests are held though there are engines that take the first of a held queue."""
     tiers = router_state.known.tiers
     for held_queue in range(tiers.shape[0] - 1):
-        if (
-            tiers[held_queue].waiting > 0
-            and takers(router_state.known.snapshots, run.requests[tiers[held_queue].first]) > 0
+        if tiers[held_queue].waiting > 0 and is_taken(
+            router_state.known.snapshots, run.requests[tiers[held_queue].first]
         ):
             return True
     return False
@@ -399,7 +398,7 @@ def receive(run, router_state, r, now_s):
 def join(run, e, r):
     """Request r joins the queue of engine e, which may start or hold a round for it."""
     engine = run.engines[e]
-    run.queues[e][engine.queue_length] = r
+    run.queues[e][engine.queue_length], run.turns[e][engine.queue_length] = r, 0
     engine.queue_length += 1
     count_queued(run.state, e, run.requests[r])
     if engine.batch_length == 0 or (HAS_TASKS and engine.running_task >= 0):
@@ -429,4 +428,4 @@ def tell_of_tokens(run, router_state, e, length, now_s):
             departed += 1
             depart(run, router_state, e, r)
     if departed > 0:
-        leave(engine, run.queues[e], run.requests, run.outcomes)
+        leave(engine, run.queues[e], run.turns[e], run.requests, run.outcomes)

@@ -1,11 +1,12 @@
 """Visiting an engine's queue in rank order without sorting what is never visited.
 
 Positions of the queue are handed out in windows: the first ranked ones, sorted, then the next. A queue that the ranks
-leave almost as it is, the common case, is one window. Otherwise one pass collects what ranks up to a bound, and only
-this is sorted. Where the packer came to in the last batch tells the bound of the first window; else a sample of the
-queue does, and the next window is twice as long, so that visiting all of n stays below n log n.
+leave almost as it is, the common case, is one window, and so is one that is not much longer than the last batch. Of
+others one pass collects what ranks up to a bound, and only this is sorted. Where the packer came to in the last batch
+tells the bound of the first window; else a sample of the queue does, and the next window is twice as long, so that
+visiting all of n stays below n log n.
 
-Ranks change slowly. So a request keeps its turn, its place in the order of the last batch, and a window put in that
+Ranks change slowly. So each position keeps its turn, its place in the order of the last batch, and a window put in that
 order first is nearly sorted: what breaks it is taken out, sorted, and merged in again. (Sorting from scratch takes ten
 times as long: each comparison is a coin toss, and the processor guesses wrong half of the time.) Turns and the bound
 are hints: with any others the order is the same.
@@ -15,13 +16,12 @@ import numpy as np
 
 from servegym.simulator.compilation import kernel
 from servegym.simulator.features import HAS_AHEAD
-from servegym.simulator.refusals import are_numbers
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.types import LEAVE_OUT, NO_LIMIT
 
 FIRST_WINDOW = 64
 SAMPLE = 64
-FEW_MOVED = 16  # and one for each position so far: more make a queue out of order
+FEW_MOVED = 16  # and a quarter for each position so far: more make a queue out of order
 MARGIN = 8  # of the first window, in requests, besides a share
 OUT_OF_ORDER, NOT_NUMBERS = -1, -2  # instead of a number of positions
 GAPS = (1, 4, 10, 23, 57, 132, 301, 701, 1577, 3548, 7983, 17961, 40412, 90927, 204585)  # Ciura, then 2.25 times
@@ -69,12 +69,40 @@ def in_order(order, ranks, length):
 
 
 @kernel
-def whole_queue(order, ranks, length):
-    """The positions not left out, sorted, if they rank almost in the order of the queue or fit the first window.
+def whole_queue(orders, ranks, turns, engine, packing):
+    """The positions not left out, sorted, if they rank almost in the order of the queue, or are not many more than the
+    last batch had.
 
-    Returns their number; OUT_OF_ORDER, if they do not; NOT_NUMBERS, if a key is none.
+    orders, turns: as for `next_window`. Returns their number; OUT_OF_ORDER, if they do not; NOT_NUMBERS, if a key is
+    none.
     """
+    order, length = orders[0], engine.queue_length
     n, begin = in_order(order, ranks, length)
+    if begin == length:
+        return n
+    if engine.visits.turns == 0:
+        n = almost_in_order(order, ranks, n, begin, length)
+        if n != OUT_OF_ORDER:
+            return n
+    if length > max(FIRST_WINDOW, 2 * engine.last_batch_length):
+        return OUT_OF_ORDER
+    n = 0
+    for position in range(length):
+        rank = ranks[position]
+        if rank.tier >= LEAVE_OUT:
+            continue
+        if rank.key != rank.key:
+            return NOT_NUMBERS
+        order[n] = position
+        n += 1
+    sort_by_turns(orders, n, ranks, turns, engine.visits.turns, packing)
+    return n
+
+
+@kernel
+def almost_in_order(order, ranks, n, begin, length):
+    """Put the positions from `begin` on where they rank among order[:n], which are sorted. Returns how many there are
+    then; OUT_OF_ORDER, NOT_NUMBERS as `whole_queue`."""
     moved = 0
     for position in range(begin, length):
         rank = ranks[position]
@@ -83,21 +111,9 @@ def whole_queue(order, ranks, length):
         if rank.key != rank.key:
             return NOT_NUMBERS
         moved += n - insert(order, ranks, n, position, rank.tier, rank.key)
-        if moved > FEW_MOVED + position:
-            break
+        if moved > FEW_MOVED + position // 4:
+            return OUT_OF_ORDER
         n += 1
-    else:
-        return n
-    if length > FIRST_WINDOW:
-        return OUT_OF_ORDER
-    if not are_numbers(ranks, NO_LIMIT, length):
-        return NOT_NUMBERS
-    n = 0
-    for position in range(length):
-        if ranks[position].tier < LEAVE_OUT:
-            order[n] = position
-            n += 1
-    sort(order, ranks, n)
     return n
 
 
@@ -117,10 +133,10 @@ def insert(order, ranks, n, position, tier, key):
 
 
 @kernel
-def listed_ones(orders, ranks, listed, turns, outcomes, queue, packing):
+def listed_ones(orders, ranks, listed, turns, most, packing):
     """The positions that are listed and not left out, sorted. Returns their number; NOT_NUMBERS as `whole_queue`.
 
-    orders: as for `next_window`.
+    orders, turns: as for `next_window`. most: as for `sort_by_turns`.
     """
     order, n, in_order = orders[0], 0, True
     for k in range(listed):
@@ -132,7 +148,7 @@ def listed_ones(orders, ranks, listed, turns, outcomes, queue, packing):
             in_order = in_order and (n == 0 or ranks_before(ranks, order[n - 1], position))
             n += 1
     if n > FIRST_WINDOW and not in_order:
-        sort_by_turns(orders, n, ranks, turns, outcomes, queue, packing)
+        sort_by_turns(orders, n, ranks, turns, most, packing)
     elif not in_order:
         sort(order, ranks, n)
     return n
@@ -229,10 +245,11 @@ def sampled_bound(order, ranks, length, last, size, requests, queue, packing):
 
 
 @kernel
-def next_window(orders, ranks, engine, last, requests, outcomes, queue, packing):
+def next_window(orders, ranks, turns, engine, last, requests, queue, packing):
     """Write the positions that rank first after `last`, sorted; returns their number and if there may be more.
 
-    orders: int32[3, length or longer]; the first row is written, the others are to work with. NOT_NUMBERS instead of
+    orders: int32[3, length or longer]; the first row is written, the others are to work with. turns: int32[as long], of
+    each position, from the last batch. NOT_NUMBERS instead of
     their number, where a key among them is none: it does not rank after the bound, so it is among them.
     """
     order = orders[0]
@@ -262,27 +279,32 @@ def next_window(orders, ranks, engine, last, requests, outcomes, queue, packing)
                 return NOT_NUMBERS, False
             order[n] = position
             n += 1
-    sort_by_turns(orders, n, ranks, min(visits.turns, length), outcomes, queue, packing)
+    sort_by_turns(orders, n, ranks, turns, visits.turns, packing)
     return n, more
 
 
 @kernel
-def sort_by_turns(orders, n, ranks, turns, outcomes, queue, packing):
-    """Sort orders[0][:n], which begins in the order of the last batch, and give each a turn for the next."""
+def sort_by_turns(orders, n, ranks, turns, most, packing):
+    """Sort orders[0][:n], which begins in the order of the last batch, and give each a turn for the next.
+
+    most: greater than any turn that the last batch gave.
+    """
     order, slots, loose, apart = orders[0], orders[1], orders[2], 0
-    for turn in range(turns):
+    most = min(most, slots.shape[0])
+    for turn in range(most):
         slots[turn] = -1
     for i in range(n):
-        turn = outcomes[queue[order[i]]].turn
-        if 0 < turn < turns and slots[turn] < 0:
+        turn = turns[order[i]]
+        if 0 < turn < most and slots[turn] < 0:
             slots[turn] = order[i]
         else:
             loose[apart] = order[i]
             apart += 1
-    in_turn(order, slots, turns, loose, apart, ranks)
+    in_turn(order, slots, most, loose, apart, ranks)
+    given = packing.turns
     for i in range(n):
-        packing.turns += 1
-        outcomes[queue[order[i]]].turn = packing.turns
+        turns[order[i]] = given + 1 + i
+    packing.turns = given + n
 
 
 @kernel

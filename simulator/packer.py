@@ -157,16 +157,15 @@ def fill(run, decider, e, now_s):
     """Visit the queue in rank order and take what fits (rules 1 to 6)."""
     engine, packing, limits = run.engines[e], run.packing[0], run.limits[0]
     sums, scratch, estimator = run.sums[0], run.sums[1], decider.estimator
-    queue, order, ranks, requests = run.queues[e], run.order[0], run.ranks, run.requests
+    queue, turns, order, ranks, requests = run.queues[e], run.turns[e], run.order[0], run.ranks, run.requests
     entries = run.entries[e]
     timed = limits.time_budget_s < np.inf
     visited, position = 0, -1
     holders_seen, evictions = 0, run.status[0].evictions
     if limits.listed < NO_LIMIT:
-        turns = min(engine.visits.turns, engine.queue_length)
-        n = listed_ones(run.order, ranks, limits.listed, turns, run.outcomes, queue, packing)
+        n = listed_ones(run.order, ranks, limits.listed, turns, engine.visits.turns, packing)
     else:
-        n = whole_queue(order, ranks, engine.queue_length)
+        n = whole_queue(run.order, ranks, turns, engine, packing)
         packing.window_length = max(n, 0)
     if n == NOT_NUMBERS:
         packing.refused = 1
@@ -174,13 +173,18 @@ def fill(run, decider, e, now_s):
     more = n < 0
     if more:
         n = 0
-    if not (timed or limits.phase == PHASE_FIRST_DECIDES or engine.speculation.k > 0 or engine.cache.on):
-        visited = holders_seen = take_decodes(run, e, n)
+    plain = not (timed or limits.phase == PHASE_FIRST_DECIDES or engine.speculation.k > 0 or engine.cache.on)
+    of_decodes = plain  # what comes next may be a row of decodes
     while True:
+        if of_decodes:
+            taken = take_decodes(run, e, visited, n)
+            holders_seen, visited, of_decodes = holders_seen + taken, visited + taken, False
+            if taken > 0:
+                position = order[visited - 1]
         if visited == n:
             if not more:
                 return
-            n, more = next_window(run.order, ranks, engine, position, requests, run.outcomes, queue, packing)
+            n, more = next_window(run.order, ranks, turns, engine, position, requests, queue, packing)
             if n == NOT_NUMBERS:
                 packing.refused = 1
                 return
@@ -252,18 +256,21 @@ def fill(run, decider, e, now_s):
         if packing.length == 0 and limits.phase == PHASE_FIRST_DECIDES:
             packing.decodes_fit, packing.prefills_fit = decoding, not decoding
         take(request, r, entries[packing.length], chunk, decoding, engine, packing, sums)
+        of_decodes = plain and decoding
 
 
 @kernel
-def take_decodes(run, e, n):
-    """Take those of order[:n] that come before all that is not a decode with memory at hand: what `fill` does with
-    them, one after another, and most of most batches. Returns how many. (Sums in memory would wait for each other.)"""
+def take_decodes(run, e, visited, n):
+    """Take those of order[visited:n] that come before all that is not a decode with memory at hand: what `fill` does
+    with them, one after another, and most of most batches. Returns how many. (Sums in memory would wait for each
+    other.)"""
     engine, packing, limits, sums = run.engines[e], run.packing[0], run.limits[0], run.sums[0]
     queue, order, requests, entries = run.queues[e], run.order[0], run.requests, run.entries[e]
-    most = min(n, limits.sequence_budget, limits.token_budget)
+    length = packing.length
+    most = min(n - visited, limits.sequence_budget - length, limits.token_budget - packing.tokens)
     taken, cached_tokens, longest = 0, 0.0, 0.0
     while taken < most:
-        r = queue[order[taken]]
+        r = queue[order[visited + taken]]
         request = requests[r]
         if request.blocks == 0 or not is_decoding(request):
             break
@@ -272,13 +279,19 @@ def take_decodes(run, e, n):
             if need > engine.free_blocks:
                 break
             grow(request, engine, need)
-        entries[taken].request, entries[taken].tokens = r, 1
+        entries[length + taken].request, entries[length + taken].tokens = r, 1
         taken += 1
         cached_tokens += request.computed_tokens
         longest = max(longest, float(request.computed_tokens))
     if taken > 0:
-        packing.decoding, packing.length, packing.tokens, packing.visited = 1, taken, taken, taken
-        sums.decode_requests, sums.decode_cached_tokens, sums.longest_decode_cached = taken, cached_tokens, longest
+        if length == 0:
+            packing.decoding = 1
+        packing.length += taken
+        packing.tokens += taken
+        packing.visited = visited + taken
+        sums.decode_requests += taken
+        sums.decode_cached_tokens += cached_tokens
+        sums.longest_decode_cached = max(sums.longest_decode_cached, longest)
     return taken
 
 

@@ -33,6 +33,15 @@ def would_take(snapshot, request):
 
 
 @kernel
+def is_taken(snapshots, request):
+    """Whether any engine takes the request."""
+    for e in range(snapshots.shape[0]):  # noqa: SIM110 (kernels have no generators)
+        if takes(snapshots[e], request):
+            return True
+    return False
+
+
+@kernel
 def takers(snapshots, request):
     """How many engines take the request."""
     count = 0

@@ -93,7 +93,6 @@ OUTCOME = record(
         ("last_token_s", "f8"),  # the same of its last one so far; when it has finished, when that left the engine
         ("longest_tbt_s", "f8"),
         ("finish_s", "f8"),  # when its last token set out; nan: not finished
-        ("turn", "i4"),  # its place when the packer last put it in order (ordering.py); 0: it has not
         ("evictions", "i4"),
         ("cached_tokens", "i4"),  # tokens taken from a prefix cache or store when it was admitted
         ("decode_engine", "i4"),  # where the router wants it decoded; -1: not said
@@ -294,33 +293,34 @@ ENGINE = record(
 ENGINE_LIMITS = record([("token_budget", "i8"), ("holder_budget", "i8")])
 
 # An engine as the router knows it: what it sent there itself, and what the engine reported. A token tells the router
-# that a prefill is done or a request has finished; reports come at the end of an iteration. Both may be late.
+# that a prefill is done or a request has finished; reports come at the end of an iteration. Both may be late. 128
+# bytes, and the first 64, one cache line, are what a router that passes over all engines reads.
 ENGINE_SNAPSHOT = record(
     [
+        ("kind", "i2"),  # index of its pool
+        ("role", "i2"),
+        ("tier", "i2"),  # -1: the common pool
+        ("up", "i2"),  # 0: it has failed
+        ("closed", "i2"),  # 1: it takes no requests
+        ("pending", "i2"),  # 1: for a scaler has closed it; a router that moves it into a tier opens it
+        ("off", "i2"),  # 1: for it is off, or in a tier and loading
+        ("publishes", "i2"),  # 1: it tells which KV blocks it has
+        ("requests", "i4"),  # sent there and not finished
+        ("prefills", "i4"),  # of those, without a token since; they are in the queue record, in the order sent
+        ("decodes", "i4"),  # n_d: with a token since
+        ("finished", "i4"),  # requests that have finished there
+        ("prefill_tokens", "i8"),  # of the prefills, prompt and those out when they were sent
+        ("finished_tokens", "i8"),  # output tokens of those that have finished
+        ("version", "i8"),  # grows with each request sent there, and with each first and last token heard of
+        ("busy_until_s", "f8"),  # as reported: estimated end of its iteration
+        ("changed_s", "f8"),  # when the queue record changed last
         ("index", "i8"),
-        ("kind", "i8"),  # index of its pool
-        ("role", "i8"),
-        ("tier", "i8"),  # -1: the common pool
-        ("up", "i8"),  # 0: it has failed
-        ("closed", "i8"),  # 1: it takes no requests
-        ("pending", "i8"),  # 1: for a scaler has closed it; a router that moves it into a tier opens it
-        ("off", "i8"),  # 1: for it is off, or in a tier and loading
         ("block_tokens", "i8"),
         ("total_blocks", "i8"),
-        ("requests", "i8"),  # sent there and not finished
-        ("prefills", "i8"),  # of those, without a token since; they are in the queue record, in the order sent
-        ("prefill_tokens", "i8"),  # their tokens, prompt and those out when they were sent
-        ("decodes", "i8"),  # n_d: with a token since
-        ("finished", "i8"),  # requests that have finished there
-        ("finished_tokens", "i8"),  # and their output tokens
-        ("index_sets", "i8"),  # of the router's index of what it has sent there; 0: nothing sent there is kept there
-        ("index_uses", "i8"),  # of chunks sent there
-        ("publishes", "i8"),  # 1: it tells which KV blocks it has
-        ("version", "i8"),  # grows with each request sent there, and with each first and last token heard of
-        ("changed_s", "f8"),  # when the queue record changed last
-        ("busy_until_s", "f8"),  # as reported: estimated end of its iteration
         ("free_blocks", "i8"),  # as reported
         ("decode_tokens", "i8"),  # as reported: context of the requests that have emitted a token since they were sent
+        ("index_sets", "i8"),  # of the router's index of what it has sent there; 0: nothing sent there is kept there
+        ("index_uses", "i8"),  # of chunks sent there
     ]
 )
 

@@ -58,13 +58,14 @@ class Fleet(NamedTuple):
     of_pool: Any  # whether an engine of the pool takes the request
     prefills: Any  # and a prefill engine
     pending: Any  # whether a pending engine would take it
+    idle: Any  # the first engine with nothing to do that takes it; -1: there is none
 
 
 @kernel
 def fleet_of(snapshots, record):
     """What engines there are for the request."""
     finished, tokens = 0, 0
-    of_pool, prefills, pending = False, False, False
+    of_pool, prefills, pending, idle = False, False, False, -1
     for e in range(snapshots.shape[0]):
         snapshot = snapshots[e]
         finished += snapshot.finished
@@ -73,7 +74,9 @@ def fleet_of(snapshots, record):
         if takes(snapshot, record):
             of_pool |= snapshot.tier == POOL
             prefills |= snapshot.role == ROLE_PREFILL
-    return Fleet(finished, tokens, of_pool, prefills, pending)
+            if idle < 0 and snapshot.requests == 0:
+                idle = e
+    return Fleet(finished, tokens, of_pool, prefills, pending, idle)
 
 
 @kernel
@@ -91,21 +94,25 @@ def load_of(context, e):
 
 
 @kernel
-def fullest(context, request, tier, in_time, asked, assumed):
-    """The engine of the tier with the highest load that admits the request; in_time False: by iteration time and memory
-    alone. -1: none does. Prefill engines serve all tiers: they belong to the request's own."""
+def fullest(context, request, loosest, in_time, asked, assumed):
+    """From tier `loosest` on to tighter ones, the engine with the highest load of the first tier that has one which
+    admits the request; in_time False: by iteration time and memory alone. -1: none does. Prefill engines serve all
+    tiers: they belong to the request's own."""
     known, record = context.known, context.requests[request]
-    best, best_load = -1, -np.inf
-    own, tpot_s = tier_of(record, known.tiers), known.tiers[tier].tpot_slo_s
+    best, best_tier, best_load = -1, 0, -np.inf
+    own = tier_of(record, known.tiers)
     for e in range(known.snapshots.shape[0]):
         snapshot = known.snapshots[e]
-        at = own if snapshot.role == ROLE_PREFILL and snapshot.tier != POOL else snapshot.tier
-        if at != tier or not takes(snapshot, record):
+        if not takes(snapshot, record):
             continue
+        at = own if snapshot.role == ROLE_PREFILL and snapshot.tier != POOL else snapshot.tier
+        if not best_tier <= at <= loosest:
+            continue
+        tpot_s = known.tiers[at].tpot_slo_s
         if in_time and is_known_to_be_late(context.state[e], snapshot, asked, tpot_s, context.now_s):
             continue
         load = load_of(context, e)
-        if load <= best_load:
+        if at == best_tier and load <= best_load:
             continue
         if in_time:
             admitted = admits(context, request, e, asked, tpot_s, assumed)
@@ -114,7 +121,7 @@ def fullest(context, request, tier, in_time, asked, assumed):
         else:
             admitted = fits_beside(context, e, record, asked, tpot_s, assumed)
         if admitted:
-            best, best_load = e, load
+            best, best_tier, best_load = e, at, load
     return best
 
 
@@ -164,24 +171,27 @@ def can_still(context, record, assumed):
 
 
 @kernel
-def any_for_best_effort(context, request, assumed):
-    """Where the request, which cannot be in time, does no harm: the pool, else by iteration time and memory alone from
-    the loosest tier on, else an engine with nothing to do. -1: nowhere."""
-    snapshots, record = context.known.snapshots, context.requests[request]
+def first_of_pool(context, record, assumed):
+    """The first engine of the pool where a request that cannot be in time does no harm; -1: there is none."""
+    snapshots = context.known.snapshots
     for e in range(snapshots.shape[0]):
         if snapshots[e].tier == POOL and takes(snapshots[e], record):
             room = has_memory(snapshots[e], peak_with(context, e, record, assumed), assumed)
             if snapshots[e].prefills == 0 if snapshots[e].role == ROLE_PREFILL else room:
                 return e
-    asked = asked_of(context, record, BEST_EFFORT, assumed)
-    for tier in range(context.known.tiers.shape[0] - 3, -1, -1):
-        e = fullest(context, request, tier, False, asked, assumed)
-        if e >= 0:
-            return e
-    for e in range(snapshots.shape[0]):
-        if snapshots[e].requests == 0 and takes(snapshots[e], record):
-            return e
     return -1
+
+
+@kernel
+def any_for_best_effort(context, request, fleet, assumed):
+    """Where the request, which cannot be in time, does no harm: the pool, else by iteration time and memory alone from
+    the loosest tier on, else an engine with nothing to do. -1: nowhere."""
+    record = context.requests[request]
+    e = first_of_pool(context, record, assumed) if fleet.of_pool else -1
+    if e < 0:
+        asked = asked_of(context, record, BEST_EFFORT, assumed)
+        e = fullest(context, request, context.known.tiers.shape[0] - 3, False, asked, assumed)
+    return fleet.idle if e < 0 else e
 
 
 @kernel
@@ -234,12 +244,10 @@ def polyserve(context, request, route):
     route.held_queue = best_effort if fleet.prefills else own
     if not can_still(context, record, assumed):
         route.held_queue = best_effort
-        route.engine = any_for_best_effort(context, request, assumed)
+        route.engine = any_for_best_effort(context, request, fleet, assumed)
     else:
         asked = asked_of(context, record, own, assumed)
-        for tier in range(own, -1, -1):  # lazy promotion
-            if route.engine == HOLD:
-                route.engine = fullest(context, request, tier, True, asked, assumed)
+        route.engine = fullest(context, request, own, True, asked, assumed)  # lazy promotion
         if route.engine == HOLD:  # the tier grows
             if fleet.pending:
                 route.engine = fullest_pending(context, request, asked, assumed)

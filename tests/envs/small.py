@@ -77,11 +77,10 @@ def simulated(env: ServingEnv, scenario: Scenario) -> dict[str, bytes]:
 def outcome_bytes(run: SimulationState) -> dict[str, bytes]:
     """What has become of requests and engines, to the last byte."""
     gain = run.status["gain"].tobytes() + run.status["finished"].tobytes() + run.status["now_s"].tobytes()
-    named = {field: getattr(run, field).tobytes() for field in ("requests", "tbt_histogram")}
+    named = {field: getattr(run, field).tobytes() for field in ("requests", "outcomes", "tbt_histogram")}
     engines = run.engines.copy()
-    engines["visits"] = 0  # ranks of the last batch, which are nobody's outcome; nor is where one's rank was sorted
-    outcomes = {name: run.outcomes[name].tobytes() for name in run.outcomes.dtype.names if name != "turn"}
-    return named | outcomes | {"engines": engines.tobytes(), "gain of all": gain}
+    engines["visits"] = 0  # ranks of the last batch, which are nobody's outcome
+    return named | {"engines": engines.tobytes(), "gain of all": gain}
 
 
 def steps(env: ServingEnv, agent: Agent, **reset: Any) -> Iterator[tuple[Any, float, bool, bool, dict[str, Any]]]:

@@ -74,15 +74,25 @@ def test_of_a_long_queue_some_are_brought_forward():
     assert FIRST_WINDOW <= bring_forward(np.arange(4000), ranks, 4000, FIRST_WINDOW) <= 1000
 
 
-@given(ranks=plans())
-def test_the_whole_queue_is_one_window_where_it_is_short_or_almost_in_order(ranks):
-    order = np.full(len(ranks), -7, "i4")
-    n = whole_queue(order, ranks, len(ranks))
+def whole(ranks, turns=None, last_batch_length=0) -> tuple[int, list[int]]:
+    """What `whole_queue` says of a queue and what it writes first. turns: as in `Queue`."""
+    case = Queue(ranks, np.zeros(len(ranks), layout.REQUEST), np.arange(len(ranks), dtype="i4"), turns)
+    case.engine.last_batch_length = last_batch_length
+    return whole_queue(case.orders, ranks, case.turns, case.engine, case.packing), case.orders[0].tolist()
+
+
+@given(ranks=plans(), data=st.data(), seed=st.integers(0, 999))
+def test_the_whole_queue_is_one_window_where_it_is_short_or_almost_in_order(ranks, data, seed):
+    """Whatever the turns; or where the last batch had half of it."""
+    n, rng = len(ranks), np.random.default_rng(seed)
+    turns = data.draw(st.sampled_from([None, rng.integers(0, 2 * n, n), in_order_but_for_a_few(ranks, rng)]))
+    before = data.draw(st.sampled_from([0, n // 2 - 1, n - n // 2]))
+    n, order = whole(ranks, turns, before)
     expected = ranking(ranks)
     if n == OUT_OF_ORDER:
-        assert len(ranks) > FIRST_WINDOW and expected != sorted(expected)
+        assert len(ranks) > max(FIRST_WINDOW, 2 * before) and expected != sorted(expected)
     else:
-        assert order[:n].tolist() == expected
+        assert order[:n] == expected
 
 
 @given(seed=st.integers(0, 999))
@@ -91,14 +101,23 @@ def test_a_long_queue_with_few_out_of_place_is_one_window(seed):
     ranks = np.zeros(n, layout.RANK)
     ranks["key"] = np.arange(n) - rng.choice([0, 0, 0, 0, 5], n)  # each goes before 5 others at most: 1 on average
     ranks["tier"][rng.random(n) < 0.1] = LEAVE_OUT
-    order = np.full(n, -7, "i4")
-    assert order[: whole_queue(order, ranks, n)].tolist() == ranking(ranks)
+    n, order = whole(ranks)
+    assert order[:n] == ranking(ranks)
 
 
 def test_a_long_queue_with_many_out_of_place_is_none():
     ranks = np.zeros(10 * FIRST_WINDOW, layout.RANK)
     ranks["key"] = np.random.default_rng(0).permutation(len(ranks))
-    assert whole_queue(np.zeros(len(ranks), "i4"), ranks, len(ranks)) == OUT_OF_ORDER
+    assert whole(ranks)[0] == OUT_OF_ORDER
+
+
+def test_a_queue_of_which_the_last_batch_had_much_is_sorted_by_its_turns():
+    ranks = np.zeros(10 * FIRST_WINDOW, layout.RANK)
+    ranks["key"] = np.random.default_rng(0).permutation(len(ranks))
+    n, order = whole(ranks, ranks["key"].astype("i4") + 1, len(ranks) // 2)
+    assert order[:n] == ranking(ranks)
+    ranks["key"][7] = np.nan
+    assert whole(ranks, None, len(ranks) // 2)[0] == NOT_NUMBERS
 
 
 @given(ranks=plans(), data=st.data(), seed=st.integers(0, 999))
@@ -108,10 +127,9 @@ def test_who_is_listed_runs_and_the_others_are_left_out(ranks, data, seed):
     ranks["listed"][: len(listed)] = listed
     limits, orders = np.zeros(1, layout.LIMITS)[0], np.full((3, len(ranks)), -7, "i4")
     limits.listed = len(listed)
-    outcomes, packing = np.zeros(len(ranks), layout.OUTCOME), np.zeros(1, layout.PACKING)[0]
-    outcomes["turn"] = np.random.default_rng(seed).integers(0, 2 * len(ranks), len(ranks))
-    queue = np.arange(len(ranks), dtype="i4")
-    n = listed_ones(orders, ranks, len(listed), data.draw(st.integers(0, len(ranks))), outcomes, queue, packing)
+    packing, most = np.zeros(1, layout.PACKING)[0], data.draw(st.integers(0, 2 * len(ranks)))
+    turns = np.random.default_rng(seed).integers(0, 2 * len(ranks), len(ranks)).astype("i4")
+    n = listed_ones(orders, ranks, len(listed), turns, most, packing)
     first = first_to_run(ranks, limits, len(ranks))
     leave_out_unlisted(ranks, limits, len(ranks))
     assert orders[0][:n].tolist() == ranking(ranks)
@@ -127,11 +145,11 @@ class Queue:
     def __init__(self, ranks, requests, queue, turns=None, bound=(0, 0.0)):
         self.ranks, self.requests, self.queue = ranks, requests, queue
         self.engine, self.packing = np.zeros(1, layout.ENGINE)[0], np.zeros(1, layout.PACKING)[0]
-        self.outcomes, self.orders = np.zeros(len(ranks), layout.OUTCOME), np.full((3, len(ranks)), -7, "i4")
+        self.turns, self.orders = np.zeros(len(ranks), "i4"), np.full((3, len(ranks)), -7, "i4")
         self.engine.queue_length = len(ranks)
         self.packing.admitting = self.packing.decodes_fit = self.packing.prefills_fit = 1
         if turns is not None:
-            self.outcomes["turn"][queue] = turns
+            self.turns[:] = turns
             visits = self.engine.visits
             visits.turns, visits.bound_tier, visits.bound_key = max(turns, default=0) + 1, *bound
 
@@ -139,7 +157,7 @@ class Queue:
         """The places in the window after `last`, and whether there may be more."""
         self.engine.last_batch_length = size
         n, more = next_window(
-            self.orders, self.ranks, self.engine, last, self.requests, self.outcomes, self.queue, self.packing
+            self.orders, self.ranks, self.turns, self.engine, last, self.requests, self.queue, self.packing
         )
         self.packing.window_length = n
         return self.orders[0][: max(n, 0)].tolist(), more
