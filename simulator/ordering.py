@@ -21,7 +21,8 @@ from servegym.simulator.types import LEAVE_OUT, NO_LIMIT
 
 FIRST_WINDOW = 64
 SAMPLE = 64
-FEW_MOVED = 16  # and a quarter for each position so far: more make a queue out of order
+FEW_MOVED = 16  # and one for each position so far: more make a queue out of order
+FEWER = 4  # one for so many positions, where turns can put the whole queue in order instead
 MARGIN = 8  # of the first window, in requests, besides a share
 OUT_OF_ORDER, NOT_NUMBERS = -1, -2  # instead of a number of positions
 GAPS = (1, 4, 10, 23, 57, 132, 301, 701, 1577, 3548, 7983, 17961, 40412, 90927, 204585)  # Ciura, then 2.25 times
@@ -80,12 +81,11 @@ def whole_queue(orders, ranks, turns, engine, packing):
     n, begin = in_order(order, ranks, length)
     if begin == length:
         return n
-    if engine.visits.turns == 0:
-        n = almost_in_order(order, ranks, n, begin, length)
-        if n != OUT_OF_ORDER:
+    by_turns = length <= max(FIRST_WINDOW, 2 * engine.last_batch_length)
+    if not by_turns or engine.visits.turns == 0:
+        n = almost_in_order(order, ranks, n, begin, length, FEWER if by_turns else 1)
+        if n != OUT_OF_ORDER or not by_turns:
             return n
-    if length > max(FIRST_WINDOW, 2 * engine.last_batch_length):
-        return OUT_OF_ORDER
     n = 0
     for position in range(length):
         rank = ranks[position]
@@ -100,9 +100,9 @@ def whole_queue(orders, ranks, turns, engine, packing):
 
 
 @kernel
-def almost_in_order(order, ranks, n, begin, length):
+def almost_in_order(order, ranks, n, begin, length, share):
     """Put the positions from `begin` on where they rank among order[:n], which are sorted. Returns how many there are
-    then; OUT_OF_ORDER, NOT_NUMBERS as `whole_queue`."""
+    then; NOT_NUMBERS as `whole_queue`; OUT_OF_ORDER, if that moves more than FEW_MOVED, and one for `share`."""
     moved = 0
     for position in range(begin, length):
         rank = ranks[position]
@@ -111,7 +111,7 @@ def almost_in_order(order, ranks, n, begin, length):
         if rank.key != rank.key:
             return NOT_NUMBERS
         moved += n - insert(order, ranks, n, position, rank.tier, rank.key)
-        if moved > FEW_MOVED + position // 4:
+        if moved > FEW_MOVED + position // share:
             return OUT_OF_ORDER
         n += 1
     return n
