@@ -96,10 +96,16 @@ def load_of(context, e):
 @kernel
 def fullest(context, request, loosest, in_time, asked, assumed):
     """From tier `loosest` on to tighter ones, the engine with the highest load of the first tier that has one which
-    admits the request; in_time False: by iteration time and memory alone. -1: none does. Prefill engines serve all
-    tiers: they belong to the request's own."""
+    admits the request; in_time False: by iteration time and memory alone. -1: none does."""
+    e = fullest_of(context, request, loosest, loosest, in_time, asked, assumed)
+    return fullest_of(context, request, 0, loosest - 1, in_time, asked, assumed) if e < 0 and loosest > 0 else e
+
+
+@kernel
+def fullest_of(context, request, tightest, loosest, in_time, asked, assumed):
+    """`fullest` of these tiers. Prefill engines serve all tiers: they belong to the request's own."""
     known, record = context.known, context.requests[request]
-    best, best_tier, best_load = -1, 0, -np.inf
+    best, best_tier, best_load = -1, tightest, -np.inf
     own = tier_of(record, known.tiers)
     for e in range(known.snapshots.shape[0]):
         snapshot = known.snapshots[e]
