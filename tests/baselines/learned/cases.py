@@ -12,7 +12,7 @@ from tests.random_scenarios import random_device, random_latency, random_workloa
 from tests.simulator.arrays import as_bytes, router_bytes
 
 # What a policy works with: its own numbers, and how it ranked last (equal orders can have other ranks).
-OWN = ("parameters", "ranks")
+OWN = ("parameters", "ranks", "order", "turns")
 # By itself it lists who may run, beneath a network it ranks everybody; so the packer sorts others.
 LISTS = "flow-prefill"
 
@@ -40,8 +40,8 @@ def served_by(policy: Policy, seed: int = 0, engines: int = 1, role: str = "both
 
 
 def bytes_of(simulation: Simulation) -> dict[str, bytes]:
-    """All arrays of a run but for OWN, and without the ranks that the last batch went by; what a router and a scaler
-    know, too."""
+    """All arrays of a run but for OWN, and without the ranks that the last batch went by and in which order it sorted
+    them; what a router and a scaler know, too."""
     known = router_bytes(simulation.router_state)
     named = as_bytes(simulation.arrays) | {f"router_state.{k}": v for k, v in known.items()}
     engines = simulation.arrays.engines.copy()
@@ -52,7 +52,7 @@ def bytes_of(simulation: Simulation) -> dict[str, bytes]:
     named["packing"] = repr(packing.tolist()).encode()
     own = OWN
     if LISTS in simulation.scenario.scheduler.label:
-        own = (*OWN, "order", "scratch")
+        own = (*OWN, "scratch")
         limits = simulation.arrays.limits.copy()
         limits["listed"] = 0
         named["limits"], named["sums"] = repr(limits.tolist()).encode(), simulation.arrays.sums[:2].tobytes()
