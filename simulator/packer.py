@@ -177,10 +177,7 @@ def fill(run, decider, e, now_s):
     of_decodes = alike  # what comes next may be a row of decodes
     while True:
         if of_decodes and packing.decodes_fit == 1:
-            if timed and not limits.untimed_decodes:
-                taken = take_timed_decodes(run, estimator, e, visited, n)
-            else:
-                taken = take_decodes(run, e, visited, n)
+            taken = take_decodes(run, estimator, e, visited, n)
             holders_seen, visited, of_decodes = holders_seen + taken, visited + taken, False
             if taken > 0:
                 position = order[visited - 1]
@@ -263,40 +260,18 @@ def fill(run, decider, e, now_s):
 
 
 @kernel
-def take_decodes(run, e, visited, n):
-    """Take those of order[visited:n] that come before all that is not a decode with memory at hand: what `fill` does
-    with them, one after another, and most of most batches. Returns how many. (Sums in memory would wait for each
-    other.)"""
-    engine, packing, most = run.engines[e], run.packing[0], most_of_next(run, visited, n)
+def take_decodes(run, estimator, e, visited, n):
+    """Take those of order[visited:n] that come before all that is not a decode with memory at hand and, if they are
+    timed, time: what `fill` does with them, one after another, and most of most batches. Returns how many. (Sums in
+    memory would wait for each other.)"""
+    engine, packing, limits, sums = run.engines[e], run.packing[0], run.limits[0], run.sums[0]
     queue, order, requests, entries = run.queues[e], run.order[0], run.requests, run.entries[e]
-    length, taken, cached_tokens, longest = packing.length, 0, 0.0, 0.0
-    while taken < most:
-        r = queue[order[visited + taken]]
-        request = requests[r]
-        if request.blocks == 0 or not is_decoding(request):
-            break
-        need = blocks_lacking(request, 1, engine)
-        if need > 0:
-            if need > engine.free_blocks:
-                break
-            grow(request, engine, need)
-        entries[length + taken].request, entries[length + taken].tokens = r, 1
-        taken += 1
-        cached_tokens += request.computed_tokens
-        longest = max(longest, float(request.computed_tokens))
-    if taken > 0:
-        note_decodes(packing, run.sums[0], visited, taken, cached_tokens, longest)
-    return taken
-
-
-@kernel
-def take_timed_decodes(run, estimator, e, visited, n):
-    """The same where each takes time of the batch: up to the first that does not fit it."""
-    engine, packing, most = run.engines[e], run.packing[0], most_of_next(run, visited, n)
-    queue, order, requests, entries = run.queues[e], run.order[0], run.requests, run.entries[e]
-    length, taken, cached_tokens, longest = packing.length, 0, 0.0, 0.0
-    with_next, budget_s = run.sums[1], run.limits[0].time_budget_s - engine.moving_s
-    batches.copy(with_next, run.sums[0])
+    length, with_next, budget_s = packing.length, run.sums[1], limits.time_budget_s - engine.moving_s
+    most = min(n - visited, limits.sequence_budget - length, limits.token_budget - packing.tokens)
+    timed = limits.time_budget_s < np.inf and limits.untimed_decodes == 0
+    taken, cached_tokens, longest = 0, 0.0, 0.0
+    if timed:
+        batches.copy(with_next, sums)
     while taken < most:
         r = queue[order[visited + taken]]
         request = requests[r]
@@ -305,9 +280,10 @@ def take_timed_decodes(run, estimator, e, visited, n):
         need = blocks_lacking(request, 1, engine)
         if need > engine.free_blocks:
             break
-        batches.add(with_next, 1, request.computed_tokens, True)
-        if not estimator.batch_s(with_next, estimator.coefficients) <= budget_s:
-            break
+        if timed:
+            batches.add(with_next, 1, request.computed_tokens, True)
+            if not estimator.batch_s(with_next, estimator.coefficients) <= budget_s:
+                break
         if need > 0:
             grow(request, engine, need)
         entries[length + taken].request, entries[length + taken].tokens = r, 1
@@ -315,28 +291,15 @@ def take_timed_decodes(run, estimator, e, visited, n):
         cached_tokens += request.computed_tokens
         longest = max(longest, float(request.computed_tokens))
     if taken > 0:
-        note_decodes(packing, run.sums[0], visited, taken, cached_tokens, longest)
+        if length == 0:
+            packing.decoding = 1
+        packing.length += taken
+        packing.tokens += taken
+        packing.visited = visited + taken
+        sums.decode_requests += taken
+        sums.decode_cached_tokens += cached_tokens
+        sums.longest_decode_cached = max(sums.longest_decode_cached, longest)
     return taken
-
-
-@kernel
-def most_of_next(run, visited, n):
-    """How many decodes can be taken at most, of order[visited:n]."""
-    packing, limits = run.packing[0], run.limits[0]
-    return min(n - visited, limits.sequence_budget - packing.length, limits.token_budget - packing.tokens)
-
-
-@kernel
-def note_decodes(packing, sums, visited, taken, cached_tokens, longest):
-    """So many decodes have been taken, from order[visited] on, with so many tokens cached in all, and most of one."""
-    if packing.length == 0:
-        packing.decoding = 1
-    packing.length += taken
-    packing.tokens += taken
-    packing.visited = visited + taken
-    sums.decode_requests += taken
-    sums.decode_cached_tokens += cached_tokens
-    sums.longest_decode_cached = max(sums.longest_decode_cached, longest)
 
 
 @kernel
