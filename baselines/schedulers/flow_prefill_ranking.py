@@ -183,12 +183,13 @@ def first_of_all(slot, tied, first, tier, key, context):
     task_ranks, requests, queue = SCRATCH.read(context).task_ranks, context.requests, context.queue
     if slot == NOBODY or goes_before(tier, key, task_ranks[slot].tier, task_ranks[slot].key):
         return first, tier, key
-    tied = tied or not goes_before(task_ranks[slot].tier, task_ranks[slot].key, tier, key)
+    if goes_before(task_ranks[slot].tier, task_ranks[slot].key, tier, key):
+        first = NOBODY
     tier, key = task_ranks[slot].tier, task_ranks[slot].key
     leader, position = context.state.tasks[slot].leader, 0
     while queue[position] != leader:
         position += 1
-    if tied:
+    if tied or first != NOBODY:
         for earlier in range(position):
             task = requests[queue[earlier]].task
             if earlier == first or (task >= 0 and task_ranks[task].tier == tier and task_ranks[task].key == key):

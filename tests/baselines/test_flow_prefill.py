@@ -126,6 +126,20 @@ def test_a_late_task_gives_way():
     assert commands(simulation)[1:] == [(4, "suspended", 0), (4, "scheduled", 1), (6, "resumed", 0)]
 
 
+def test_two_suspended_tasks_that_tie_go_before_who_ranks_behind_them():
+    # C stops A at 2.25 until both A and B (25 tokens) are late for 20, B comes before A, and D stops B at 21.75. W, late
+    # for 19, came before all of them and waits on.
+    simulation = ran(
+        requests(arrival_s=[0, 0, 0, 1, 16], prompt_tokens=[30, 25, 8, 12, 1], ttft_slo_s=[19, 20, 20, 15, 24]),
+        batch_token_budget=0,
+    )
+    assert commands(simulation) == [
+        (0, "scheduled", 2), (2.25, "suspended", 2), (2.25, "scheduled", 3), (15.25, "scheduled", 1),
+        (21.75, "suspended", 1), (21.75, "scheduled", 4), (23.75, "resumed", 1), (43.25, "resumed", 2),
+        (50, "scheduled", 0),
+    ]  # fmt: skip
+
+
 def test_batching_passes_over_what_does_not_fit():
     # H has 10 s: 1 + 2 + 3 tokens fit, 4 more would take exactly 10 s, 3 more do (9 s).
     rows = [state(2, ttft_slo_s=10), *(state(n, ttft_slo_s=s) for n, s in ((3, 20), (4, 30), (3, 40)))]
