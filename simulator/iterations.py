@@ -335,9 +335,14 @@ def drop_finished(engine, queue, turns, entries, length, requests, outcomes):
         position = 0
         while queue[position] != r:
             position += 1
-        engine.queue_length -= 1
-        for behind in range(position, engine.queue_length):
-            queue[behind] = queue[behind + 1]
+        drop_one(queue[position : engine.queue_length])
         if engine.visits.turns > 0:
-            for behind in range(position, engine.queue_length):
-                turns[behind] = turns[behind + 1]
+            drop_one(turns[position : engine.queue_length])
+        engine.queue_length -= 1
+
+
+@kernel
+def drop_one(numbers):
+    """Drop the first of these: the others move up. (Of a slice, which is plain to the compiler: several at a time.)"""
+    for i in range(numbers.shape[0] - 1):
+        numbers[i] = numbers[i + 1]

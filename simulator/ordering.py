@@ -309,36 +309,51 @@ def sort_by_turns(orders, n, ranks, turns, most, packing):
 
 @kernel
 def in_turn(order, slots, turns, loose, apart, ranks):
-    """Sort the positions in slots[:turns] (-1: none) and loose[:apart] into `order`; returns their number.
+    """Sort the positions in slots[:turns] (-1: none) and loose[:apart] into `order`.
 
-    Those in slots are in order but for a few. Who ranks before the one ahead of it is taken out, or that one, if it is
-    the one that is out of place.
+    What has been taken out is often in order itself: all of a level that others have sunk behind.
     """
+    kept, apart = take_out(slots, turns, order, loose, apart, ranks)
+    again, few = take_out(loose, apart, slots, loose, 0, ranks)
+    sort(loose, ranks, few)
+    merge(slots, again, loose, few, ranks)
+    merge(order, kept, slots, apart, ranks)
+
+
+@kernel
+def take_out(positions, length, kept_ones, loose, apart, ranks):
+    """Write which of positions[:length] (-1: none) follow each other in order, and behind loose[:apart] the others:
+    who ranks before the one ahead of it, or that one, if it is the one that is out of place. Returns how many are in
+    each."""
     kept = 0
-    for turn in range(turns):
-        position = slots[turn]
+    for i in range(length):
+        position = positions[i]
         if position < 0:
             continue
-        if kept > 0 and ranks_before(ranks, position, order[kept - 1]):
-            if kept == 1 or ranks_before(ranks, order[kept - 2], position):
-                position, order[kept - 1] = order[kept - 1], position
+        if kept > 0 and ranks_before(ranks, position, kept_ones[kept - 1]):
+            if kept == 1 or ranks_before(ranks, kept_ones[kept - 2], position):
+                position, kept_ones[kept - 1] = kept_ones[kept - 1], position
             loose[apart] = position
             apart += 1
         else:
-            order[kept] = position
+            kept_ones[kept] = position
             kept += 1
-    sort(loose, ranks, apart)
-    n, i, j = kept + apart, kept - 1, apart - 1
-    for k in range(n - 1, -1, -1):
+    return kept, apart
+
+
+@kernel
+def merge(order, n, others, count, ranks):
+    """Merge others[:count] into order[:n], both in order."""
+    i, j = n - 1, count - 1
+    for k in range(n + count - 1, -1, -1):
         if j < 0:
             break
-        if i >= 0 and ranks_before(ranks, loose[j], order[i]):
+        if i >= 0 and ranks_before(ranks, others[j], order[i]):
             order[k] = order[i]
             i -= 1
         else:
-            order[k] = loose[j]
+            order[k] = others[j]
             j -= 1
-    return n
 
 
 @kernel
