@@ -34,19 +34,28 @@ from servegym.traces.workloads import build_workload
 TRACE, LONGEST_PROMPT_TOKENS = "uniform-4096-1024", 8192
 DEVICE, SCHEDULER, LOAD = "h200-llama3-8b", "sarathi-fcfs", 1.0
 BOUNDS_S = {"min-load": 45.0, "polyserve": 90.0}  # of the routers measured here; one that is not registered is left out
+RATED, REFERENCE, MOST_COST_RATIO = "polyserve", "min-load", 2.0  # one may take so many times the time of the other
 MEBIBYTE = 2**20
 
 
 def measure(sizes: Sizes) -> list[Figure]:
-    known = router_names()
-    return [figure for name in BOUNDS_S if name in known for figure in figures_of(name, sizes)]
+    known = [name for name in BOUNDS_S if name in router_names()]
+    turns = range(sizes.cluster_repetitions)
+    runs = [
+        {name: serve_in_process(name, sizes.cluster_engines, sizes.cluster_requests) for name in known} for _ in turns
+    ]
+    figures = [figure for name in known for figure in figures_of(name, [run[name] for run in runs], sizes)]
+    if RATED in known and REFERENCE in known:
+        ratios = [run[RATED]["loop_s"] / run[REFERENCE]["loop_s"] for run in runs]
+        meaning = f"event loop under {RATED} over that under {REFERENCE}, in turns"
+        figures.append(Figure.of(f"cluster_{RATED}_ratio", ratios, meaning, at_most=MOST_COST_RATIO))
+    return figures
 
 
-def figures_of(name: str, sizes: Sizes) -> list[Figure]:
-    """Seconds and memory under one router."""
+def figures_of(name: str, runs: list[dict[str, Any]], sizes: Sizes) -> list[Figure]:
+    """Seconds and memory under one router, of runs of all requests (`serve`)."""
     requests, engines = sizes.cluster_requests, sizes.cluster_engines
     fewer = serve_in_process(name, engines, requests // 3)
-    runs = [serve_in_process(name, engines, requests) for _ in range(sizes.cluster_repetitions)]
     loop_s, peak_mib = (median(run[field] for run in runs) for field in ("loop_s", "peak_mib"))
     per_million = (peak_mib - fewer["peak_mib"]) / (requests - requests // 3) * 1e6
     key = f"cluster_{name.replace('-', '')}"

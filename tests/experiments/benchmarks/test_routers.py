@@ -85,24 +85,42 @@ def test_every_router_is_timed_in_every_case():
     )
 
 
+SMALL_CLUSTER = SimpleNamespace(cluster_requests=300, cluster_engines=4, cluster_repetitions=2)
+MEMORY = {100: 300.0, 300: 350.0}
+
+
 def test_only_registered_routers_are_measured_in_a_cluster(monkeypatch):
     measured = []
     monkeypatch.setattr(cluster, "router_names", lambda: ["min-load", "random"])
-    monkeypatch.setattr(cluster, "figures_of", lambda name, sizes: measured.append(name) or [])
-    cluster.measure(SIZES)
-    assert measured == ["min-load"] and "polyserve" in cluster.BOUNDS_S
+    monkeypatch.setattr(cluster, "serve_in_process", lambda name, engines, requests: measured.append(name))
+    monkeypatch.setattr(cluster, "figures_of", lambda name, runs, sizes: [])
+    assert cluster.measure(SMALL_CLUSTER) == []
+    assert measured == ["min-load", "min-load"] and "polyserve" in cluster.BOUNDS_S
+
+
+def test_routers_are_compared_in_turns(monkeypatch):
+    loops_s = {"min-load": [1.0, 4.0], "polyserve": [3.0, 6.0]}
+    served = []
+
+    def serve(name, engines, requests):
+        if requests == 300:
+            served.append(name)
+        loop_s = loops_s[name][served.count(name) - 1]
+        return {"loop_s": loop_s, "rate_per_s": 1.0, "peak_mib": MEMORY[requests]}
+
+    monkeypatch.setattr(cluster, "serve_in_process", serve)
+    (ratio,) = (figure for figure in cluster.measure(SMALL_CLUSTER) if figure.name == "cluster_polyserve_ratio")
+    assert served == ["min-load", "polyserve"] * 2
+    assert (ratio.low, ratio.value, ratio.high, ratio.at_most) == (1.5, 2.25, 3.0, 2.0)
 
 
 def test_memory_is_that_of_the_requests_more(monkeypatch):
-    runs = {100: 300.0, 300: 350.0}
-    monkeypatch.setattr(
-        cluster,
-        "serve_in_process",
-        lambda name, engines, requests: {"loop_s": 9.0, "rate_per_s": 1.0, "peak_mib": runs[requests]},
-    )
-    sizes = SimpleNamespace(cluster_requests=300, cluster_engines=4, cluster_repetitions=2)
-    values = {figure.name: figure.value for figure in cluster.figures_of("min-load", sizes)}
-    assert values == {
+    def serve(name, engines, requests):
+        return {"loop_s": 9.0, "rate_per_s": 1.0, "peak_mib": MEMORY[requests]}
+
+    monkeypatch.setattr(cluster, "serve_in_process", serve)
+    figures = cluster.figures_of("min-load", [serve("min-load", 4, 300)] * 2, SMALL_CLUSTER)
+    assert {figure.name: figure.value for figure in figures} == {
         "cluster_minload_s": 9.0,
         "cluster_minload_bound_ratio": 0.2,
         "cluster_minload_rss_mib": 350.0,
