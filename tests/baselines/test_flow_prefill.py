@@ -127,7 +127,7 @@ def test_a_late_task_gives_way():
 
 
 def test_two_suspended_tasks_that_tie_go_before_who_ranks_behind_them():
-    # C stops A at 2.25 until both A and B (25 tokens) are late for 20, B comes before A, and D stops B at 21.75. W, late
+    # C stops A at 2.25 until A and B (25 tokens) are late for 20, B comes before A, and D stops B at 21.75. W, late
     # for 19, came before all of them and waits on.
     simulation = ran(
         requests(arrival_s=[0, 0, 0, 1, 16], prompt_tokens=[30, 25, 8, 12, 1], ttft_slo_s=[19, 20, 20, 15, 24]),
