@@ -11,17 +11,7 @@ from servegym.simulator.compilation import inlined_kernel, kernel
 from servegym.simulator.eviction import ask_scheduler, make_room, make_room_for_newcomer
 from servegym.simulator.features import HAS_AHEAD, HAS_CACHE, HAS_CLUSTER, HAS_DRAFTS, HAS_TASKS
 from servegym.simulator.memory import count_blocks, grow, load_time_s
-from servegym.simulator.ordering import (
-    NOT_NUMBERS,
-    can_get_something,
-    first_ranked,
-    keep_visits,
-    leave_out_unlisted,
-    listed_ones,
-    next_window,
-    stop_admitting,
-    whole_queue,
-)
+from servegym.simulator.ordering import first_ranked, leave_out_unlisted
 from servegym.simulator.prefix_caching import consider, look_away
 from servegym.simulator.refusals import are_legal_limits, are_legal_listed
 from servegym.simulator.requests import cached_of, is_decoding, left_of
@@ -37,6 +27,15 @@ from servegym.simulator.types import (
     NOT_PREEMPTIBLE,
     PHASE_FIRST_DECIDES,
     PHASE_MIXED,
+)
+from servegym.simulator.windows import (
+    NOT_NUMBERS,
+    can_get_something,
+    keep_visits,
+    listed_ones,
+    next_window,
+    stop_admitting,
+    whole_queue,
 )
 
 FORMED, WAITING, TIMELINE_SHORT, RESUME, RANK_AGAIN, REFUSED = range(6)

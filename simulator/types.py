@@ -180,7 +180,7 @@ BLOCK_STORE = record(
     ]
 )
 
-# How far into its queue the packer came when it formed the engine's last batch (ordering.py).
+# How far into its queue the packer came when it formed the engine's last batch (windows.py).
 VISITS = record(
     [
         ("turns", "i8"),  # greater than any turn that it gave; 0: it has given none
@@ -486,7 +486,7 @@ PACKING = record(
         ("refused", "i1"),  # the policy has written what is refused
         ("decodes_fit", "i1"),  # 0: not even the cheapest decode fits the time left, or the phase; so for prefills
         ("prefills_fit", "i1"),
-        ("windows", "i8"),  # of the queue, looked at so far (ordering.py)
+        ("windows", "i8"),  # of the queue, looked at so far (windows.py)
         ("window_length", "i8"),  # positions in the latest; 0: there has been none
         ("visited", "i8"),  # of these
         ("turns", "i8"),  # given so far

@@ -3,9 +3,10 @@
 from servegym.baselines.remaining_time import prefill_s
 from servegym.baselines.schedulers.flow_prefill_ranking import DECODES, NO_ROOM, SCRATCH, by_own_deadline, has_room
 from servegym.simulator.compilation import kernel
-from servegym.simulator.ordering import FIRST_WINDOW, bring_forward
+from servegym.simulator.ordering import bring_forward
 from servegym.simulator.requests import cached_of, left_of, next_deadline_s
 from servegym.simulator.types import LEAVE_OUT
+from servegym.simulator.windows import FIRST_WINDOW
 
 MISFITS = ("pass-over", "stop")
 STOP = 1

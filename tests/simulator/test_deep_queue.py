@@ -5,8 +5,8 @@ import pytest
 
 from servegym.baselines.registry import scheduler
 from servegym.experiments.behaviour.fingerprint import of_result
-from servegym.simulator.ordering import FIRST_WINDOW
 from servegym.simulator.simulation import Simulation
+from servegym.simulator.windows import FIRST_WINDOW
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests, scene
 

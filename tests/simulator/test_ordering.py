@@ -1,56 +1,23 @@
-"""Ranks and windows against sorted(): what is visited, and in which order."""
+"""Ranks against sorted(): who runs before whom, and what is sorted."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.simulator import types as layout
 from servegym.simulator.ordering import (
-    FIRST_WINDOW,
-    NOT_NUMBERS,
-    OUT_OF_ORDER,
     bring_forward,
     first_ranked,
-    first_to_run,
     gives_up_before,
     in_turn,
-    keep_visits,
-    leave_out_unlisted,
-    listed_ones,
-    next_window,
     ranks_before,
     sort,
-    whole_queue,
 )
+from servegym.simulator.windows import FIRST_WINDOW
+from tests.simulator.rank_strategies import plans, ranking
 
 pytestmark = pytest.mark.nojit
-
-LEAVE_OUT = int(layout.LEAVE_OUT)
-tiers = st.sampled_from([-1, 0, 0, 0, 2, LEAVE_OUT])
-
-
-@st.composite
-def plans(draw, most: int = 300):
-    """Ranks with many ties, some requests left out; long ones from a seed, as examples of that size take long."""
-    if draw(st.booleans()):
-        pairs = draw(st.lists(st.tuples(tiers, st.integers(0, 5)), min_size=1, max_size=20))
-        tier, key = zip(*pairs, strict=True)
-    else:
-        rng, n = np.random.default_rng(draw(st.integers(0, 999))), draw(st.integers(1, most))
-        tier, key = rng.choice([0, 0, 0, 1, LEAVE_OUT], n), rng.integers(0, draw(st.sampled_from([1, 9, 10**6])), n)
-        if draw(st.booleans()):
-            key = np.sort(key)
-    ranks = np.zeros(len(tier), layout.RANK)
-    ranks["tier"], ranks["key"] = tier, key
-    ranks["victim_tier"], ranks["victim_key"] = ranks["tier"], -ranks["key"]
-    return ranks
-
-
-def ranking(ranks) -> list[int]:
-    """The places not left out, in rank order; ties by place."""
-    places = [place for place in range(len(ranks)) if ranks[place].tier != LEAVE_OUT]
-    return sorted(places, key=lambda place: (ranks[place].tier, ranks[place].key, place))
 
 
 @given(ranks=plans(60))
@@ -72,180 +39,6 @@ def test_of_a_long_queue_some_are_brought_forward():
     ranks = np.zeros(4000, layout.RANK)
     ranks["key"] = np.random.default_rng(1).permutation(4000)
     assert FIRST_WINDOW <= bring_forward(np.arange(4000), ranks, 4000, FIRST_WINDOW) <= 1000
-
-
-def whole(ranks, turns=None, last_batch_length=0) -> tuple[int, list[int]]:
-    """What `whole_queue` says of a queue and what it writes first. turns: as in `Queue`."""
-    case = Queue(ranks, np.zeros(len(ranks), layout.REQUEST), np.arange(len(ranks), dtype="i4"), turns)
-    case.engine.last_batch_length = last_batch_length
-    return whole_queue(case.orders, ranks, case.turns, case.engine, case.packing), case.orders[0].tolist()
-
-
-@given(ranks=plans(), data=st.data(), seed=st.integers(0, 999))
-def test_the_whole_queue_is_one_window_where_it_is_short_or_almost_in_order(ranks, data, seed):
-    """Whatever the turns; or where the last batch had half of it."""
-    n, rng = len(ranks), np.random.default_rng(seed)
-    turns = data.draw(st.sampled_from([None, rng.integers(0, 2 * n, n), in_order_but_for_a_few(ranks, rng)]))
-    before = data.draw(st.sampled_from([0, n // 2 - 1, n - n // 2]))
-    n, order = whole(ranks, turns, before)
-    expected = ranking(ranks)
-    if n == OUT_OF_ORDER:
-        assert len(ranks) > max(FIRST_WINDOW, 2 * before) and expected != sorted(expected)
-    else:
-        assert order[:n] == expected
-
-
-@given(seed=st.integers(0, 999))
-def test_a_long_queue_with_few_out_of_place_is_one_window(seed):
-    rng, n = np.random.default_rng(seed), 10 * FIRST_WINDOW
-    ranks = np.zeros(n, layout.RANK)
-    ranks["key"] = np.arange(n) - rng.choice([0, 0, 0, 0, 5], n)  # each goes before 5 others at most: 1 on average
-    ranks["tier"][rng.random(n) < 0.1] = LEAVE_OUT
-    n, order = whole(ranks)
-    assert order[:n] == ranking(ranks)
-
-
-def test_a_long_queue_with_many_out_of_place_is_none():
-    ranks = np.zeros(10 * FIRST_WINDOW, layout.RANK)
-    ranks["key"] = np.random.default_rng(0).permutation(len(ranks))
-    assert whole(ranks)[0] == OUT_OF_ORDER
-
-
-def test_a_queue_of_which_the_last_batch_had_much_is_sorted_by_its_turns():
-    ranks = np.zeros(10 * FIRST_WINDOW, layout.RANK)
-    ranks["key"] = np.random.default_rng(0).permutation(len(ranks))
-    n, order = whole(ranks, ranks["key"].astype("i4") + 1, len(ranks) // 2)
-    assert order[:n] == ranking(ranks)
-    ranks["key"][7] = np.nan
-    assert whole(ranks, None, len(ranks) // 2)[0] == NOT_NUMBERS
-
-
-@given(ranks=plans(), data=st.data(), seed=st.integers(0, 999))
-def test_who_is_listed_runs_and_the_others_are_left_out(ranks, data, seed):
-    """Whatever the turns."""
-    listed = sorted(data.draw(st.sets(st.integers(0, len(ranks) - 1), min_size=1)))
-    ranks["listed"][: len(listed)] = listed
-    limits, orders = np.zeros(1, layout.LIMITS)[0], np.full((3, len(ranks)), -7, "i4")
-    limits.listed = len(listed)
-    packing, most = np.zeros(1, layout.PACKING)[0], data.draw(st.integers(0, 2 * len(ranks)))
-    turns = np.random.default_rng(seed).integers(0, 2 * len(ranks), len(ranks)).astype("i4")
-    n = listed_ones(orders, ranks, len(listed), turns, most, packing)
-    first = first_to_run(ranks, limits, len(ranks))
-    leave_out_unlisted(ranks, limits, len(ranks))
-    assert orders[0][:n].tolist() == ranking(ranks)
-    assert first == min(listed, key=lambda place: (ranks[place].tier, ranks[place].key, place))
-
-
-class Queue:
-    """An engine's queue as the packer has it: requests, what the batch is open to, and what the last one has left.
-
-    turns: of the last batch, by place in the queue; bound: the rank up to which it came. None: there was none.
-    """
-
-    def __init__(self, ranks, requests, queue, turns=None, bound=(0, 0.0)):
-        self.ranks, self.requests, self.queue = ranks, requests, queue
-        self.engine, self.packing = np.zeros(1, layout.ENGINE)[0], np.zeros(1, layout.PACKING)[0]
-        self.turns, self.orders = np.zeros(len(ranks), "i4"), np.full((3, len(ranks)), -7, "i4")
-        self.engine.queue_length = len(ranks)
-        self.packing.admitting = self.packing.decodes_fit = self.packing.prefills_fit = 1
-        if turns is not None:
-            self.turns[:] = turns
-            visits = self.engine.visits
-            visits.turns, visits.bound_tier, visits.bound_key = max(turns, default=0) + 1, *bound
-
-    def window(self, last, size):
-        """The places in the window after `last`, and whether there may be more."""
-        self.engine.last_batch_length = size
-        n, more = next_window(
-            self.orders, self.ranks, self.turns, self.engine, last, self.requests, self.queue, self.packing
-        )
-        self.packing.window_length = n
-        return self.orders[0][: max(n, 0)].tolist(), more
-
-
-@st.composite
-def queues(draw):
-    """A plan with requests: waiting or holding, prefilling or decoding, what the batch is still open to, and turns that
-    may have nothing to do with the ranks."""
-    ranks = draw(plans())
-    n, rng = len(ranks), np.random.default_rng(draw(st.integers(0, 999)))
-    requests = np.zeros(n, layout.REQUEST)
-    requests["prompt_tokens"] = 5
-    requests["emitted_tokens"] = rng.integers(0, 2, n)
-    requests["blocks"] = rng.integers(0, 2, n)
-    requests["computed_tokens"] = np.where(requests["blocks"] > 0, 5, 0)
-    turns = draw(
-        st.sampled_from([None, np.zeros(n, "i4"), rng.integers(0, 2 * n, n), in_order_but_for_a_few(ranks, rng)])
-    )
-    bound = draw(st.tuples(tiers, st.integers(0, 9)))
-    case = Queue(ranks, requests, rng.permutation(n).astype("i4"), turns, bound)
-    for field in ("admitting", "decodes_fit", "prefills_fit"):
-        case.packing[field] = draw(st.integers(0, 1))
-    return case
-
-
-def in_order_but_for_a_few(ranks, rng) -> np.ndarray:
-    """The turns of places that were in today's order, three of which have moved since."""
-    turns = np.zeros(len(ranks), "i4")
-    turns[np.lexsort((ranks["key"], ranks["tier"]))] = np.arange(1, len(ranks) + 1)
-    some = rng.integers(0, len(ranks), 3)
-    turns[some] = turns[some[::-1]]
-    return turns
-
-
-def may_get_something(request, packing) -> bool:
-    if not packing.admitting and request.blocks == 0:
-        return False
-    if request.emitted_tokens == 0:
-        return bool(packing.prefills_fit)
-    # Without memory it prefills, or decodes where it finds all but a token of its context.
-    return bool(packing.decodes_fit or (packing.prefills_fit and request.blocks == 0))
-
-
-@settings(max_examples=100)
-@given(case=queues(), size=st.integers(1, 100))
-def test_windows_one_after_another_are_the_ranking(case, size):
-    """Whatever the last batch has left: turns and the bound are hints."""
-    visited: list[int] = []
-    more, windows = True, 0
-    while more:
-        places, more = case.window(visited[-1] if visited else -1, size)
-        visited += places
-        windows += 1
-        assert places or not more or windows == 1  # what the last batch came to may rank before all there are now
-        assert windows <= len(case.ranks) + 2
-    may = [may_get_something(case.requests[case.queue[place]], case.packing) for place in range(len(case.ranks))]
-    assert visited == [place for place in ranking(case.ranks) if may[place]]
-
-
-def long_queue(n: int = 4000) -> Queue:
-    ranks, requests = np.zeros(n, layout.RANK), np.zeros(n, layout.REQUEST)
-    ranks["key"] = np.random.default_rng(1).permutation(n)
-    return Queue(ranks, requests, np.arange(n, dtype="i4"))
-
-
-def test_a_window_of_a_long_queue_is_short():
-    """Else everything would be sorted for a batch that takes a few."""
-    case = long_queue()
-    places, more = case.window(-1, FIRST_WINDOW)
-    assert more and FIRST_WINDOW / 4 <= len(places) <= 8 * FIRST_WINDOW
-    assert case.ranks["key"][places].tolist() == list(range(len(places)))
-
-
-def test_the_next_batch_looks_a_quarter_further_than_the_last_has_come():
-    case = long_queue()
-    case.window(-1, FIRST_WINDOW)
-    case.packing.visited = 20
-    keep_visits(case.engine.visits, case.packing, case.orders[0], case.ranks)
-    case.packing.windows = 0
-    assert case.window(-1, FIRST_WINDOW) == (case.orders[0][:34].tolist(), True)  # 20 + 5 + 8, and the one at the bound
-
-
-def test_a_window_with_a_key_that_is_no_number_is_refused():
-    case = long_queue(100)
-    case.ranks["key"][50] = np.nan
-    case.window(-1, 100)
-    assert case.packing.window_length == NOT_NUMBERS
 
 
 @given(ranks=plans(80), seed=st.integers(0, 999), share=st.sampled_from([0.0, 0.05, 1.0]))
