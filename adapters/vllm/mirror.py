@@ -17,10 +17,11 @@ from servegym.adapters.vllm.mirror_arrays import MirrorArrays, ParkedMirror
 from servegym.adapters.vllm.terms import MOST_GROUPS, Terms
 from servegym.errors import PolicyError
 from servegym.simulator import types as layout
-from servegym.simulator.arrays import engines_state, fresh_engines, of_kinds, state_sizes
+from servegym.simulator.arrays import engines_state, of_kinds, state_sizes
 from servegym.simulator.compile_errors import ensure_compiled
 from servegym.simulator.deployment import Deployment, EstimatorModel
 from servegym.simulator.disturbances import Correction, Disturbance
+from servegym.simulator.engine_arrays import fresh_engines
 from servegym.simulator.failures import Failure, call
 from servegym.simulator.fields import fresh, longer, zeros
 from servegym.simulator.gains import tdg

@@ -14,8 +14,8 @@ import pytest
 from numba import types
 
 from servegym.simulator import compilation, parking
+from servegym.simulator.chunks import chunk_of
 from servegym.simulator.compilation import JIT_DISABLED, Compiled, cache_root, source_digest
-from servegym.simulator.packer import chunk_of
 from servegym.simulator.policies import last_ranked_first
 
 POLICY = """
