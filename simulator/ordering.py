@@ -9,7 +9,7 @@ hints: with any others the order is the same.
 from servegym.simulator.compilation import kernel
 from servegym.simulator.types import LEAVE_OUT, NO_LIMIT
 
-SAMPLE = 64
+SAMPLE = 64  # positions that stand for a long queue
 GAPS = (1, 4, 10, 23, 57, 132, 301, 701, 1577, 3548, 7983, 17961, 40412, 90927, 204585)  # Ciura, then 2.25 times
 
 
