@@ -18,6 +18,7 @@ from servegym.simulator.features import (
 )
 from servegym.simulator.front_end import deliver_all, deliver_last, set_out
 from servegym.simulator.kv_events import publish
+from servegym.simulator.lists import drop_first, place_of
 from servegym.simulator.lockstep import group_runs
 from servegym.simulator.memory import count_blocks
 from servegym.simulator.ordering import first_to_run
@@ -332,17 +333,8 @@ def drop_finished(engine, queue, turns, entries, length, requests, outcomes):
         r = entries[k].request
         if requests[r].emitted_tokens - outcomes[r].under_way < outcomes[r].output_tokens:
             continue
-        position = 0
-        while queue[position] != r:
-            position += 1
-        drop_one(queue[position : engine.queue_length])
+        position = place_of(queue, r)
+        drop_first(queue[position : engine.queue_length])
         if engine.visits.turns > 0:
-            drop_one(turns[position : engine.queue_length])
+            drop_first(turns[position : engine.queue_length])
         engine.queue_length -= 1
-
-
-@kernel
-def drop_one(numbers):
-    """Drop the first of these: the others move up. (Of a slice, which is plain to the compiler: several at a time.)"""
-    for i in range(numbers.shape[0] - 1):
-        numbers[i] = numbers[i + 1]

@@ -165,7 +165,7 @@ def in_turn(order, slots, turns, loose, apart, ranks):
 def take_out(positions, length, kept_ones, loose, apart, ranks):
     """Write which of positions[:length] (-1: none) follow each other in order, and behind loose[:apart] the others:
     who ranks before the one ahead of it, or that one, if it is the one that is out of place. Returns how many are in
-    each."""
+    each. (`loose` may be `positions`: no more is written than has been read.)"""
     kept = 0
     for i in range(length):
         position = positions[i]

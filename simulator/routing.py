@@ -9,6 +9,7 @@ from servegym.simulator.compilation import kernel
 from servegym.simulator.events import drop_of_engine
 from servegym.simulator.features import HAS_CACHE
 from servegym.simulator.kv_events import hear_due
+from servegym.simulator.lists import drop
 from servegym.simulator.prefixes import use_chunks
 from servegym.simulator.signatures import router
 from servegym.simulator.types import FIRST_TOKEN, LAST_TOKEN, REPORTS, ROLE_DECODE, ROLE_PREFILL
@@ -233,16 +234,6 @@ def take_off(known, e, r):
     snapshot.decodes -= 1
     snapshot.requests -= 1
     snapshot.version += 1
-
-
-@kernel
-def drop(items, length, r):
-    """Take request r out of a list, keeping the order of the others."""
-    position = 0
-    while items[position] != r:
-        position += 1
-    for k in range(position, length - 1):
-        items[k] = items[k + 1]
 
 
 @kernel

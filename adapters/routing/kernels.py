@@ -8,7 +8,8 @@ from numba import types
 from servegym.simulator.compilation import compiled
 from servegym.simulator.fields import array
 from servegym.simulator.held_queues import append, drop_from, tier_of
-from servegym.simulator.routing import apply_signal, drop, empty, send, take_off
+from servegym.simulator.lists import drop
+from servegym.simulator.routing import apply_signal, empty, send, take_off
 from servegym.simulator.signatures import KNOWN, REQUESTS
 from servegym.simulator.types import FIRST_TOKEN, LAST_TOKEN, OUTCOME, TIER
 

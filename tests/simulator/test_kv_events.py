@@ -18,6 +18,7 @@ from servegym.simulator.prefixes import Prompts, known_tokens
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import AT_ROUTES
+from servegym.simulator.types import BATCH_END, RECALLED
 from servegym.simulator.workload import Workload
 from tests.simulator.forming import linear
 from tests.simulator.incident_strategies import incident_scenarios
@@ -72,6 +73,12 @@ def test_it_hears_of_what_is_overwritten():
     assert known_at_routes(rows, blocks=4, kv_events=False)[3] == [8, 0]
 
 
+def last_of(run, e, *kinds):
+    """Of the lines of these kinds that engine e has in the timeline the kind of the last."""
+    lines = run.timeline[: run.status[0].timeline_used]
+    return lines["kind"][(lines["engine"] == e) & np.isin(lines["kind"], kinds)][-1]
+
+
 @settings(max_examples=60)
 @given(data=st.data())
 def test_what_is_told_is_what_engines_hold_whatever_happens(data):
@@ -79,7 +86,7 @@ def test_what_is_told_is_what_engines_hold_whatever_happens(data):
     cluster = cluster_of(scenario.deployment)
     pools = tuple(dataclasses.replace(pool, prefix_caching=True, kv_events=True) for pool in cluster.pools)
     deployment = dataclasses.replace(cluster, pools=pools)
-    simulation = Simulation(dataclasses.replace(scenario, deployment=deployment), watched=True)
+    simulation = Simulation(dataclasses.replace(scenario, deployment=deployment), watched=True, record_timeline=True)
     try:
         simulation.run()
     except PolicyError as error:  # so a run may end: see test_thrashing.py
@@ -93,8 +100,8 @@ def test_what_is_told_is_what_engines_hold_whatever_happens(data):
                 table[e, : engine.total_blocks] for table in (run.cache.blocks, router_state.known.prefixes.told)
             )
             heard = own["changed"] == UNCHANGED
-            # Others are told when its next iteration ends, which those who were taken from it need not see.
-            assert heard.all() or engine.queue_length > 0 or engine.totals.recalled > 0
+            # The others are told when its next iteration ends, which those who have been taken from it do not see.
+            assert heard.all() or engine.queue_length > 0 or last_of(run, e, BATCH_END, RECALLED) == RECALLED
             np.testing.assert_array_equal(told["name"][heard], np.maximum(own["name"], 0)[heard])
 
 
