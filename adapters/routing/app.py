@@ -23,7 +23,7 @@ from servegym.adapters.routing.jobs import ClientGone, Job
 from servegym.adapters.routing.metrics import ProxyMetrics
 from servegym.adapters.routing.operation import Operation
 from servegym.adapters.routing.proxy import Proxy
-from servegym.adapters.routing.refusals import Refused, error_body
+from servegym.adapters.routing.refusals import Refusal, Refused, error_body
 from servegym.adapters.routing.relay import NOT_TO_ENGINES, Relay, passed_on
 from servegym.adapters.routing.request_log import Measured
 from servegym.adapters.routing.request_terms import BadBody, chunks_of, parse, prompt_tokens, request_terms_of
@@ -56,7 +56,7 @@ class Answer:
             outcome = serving.result() if serving.done() else GONE
         except Refused as refused:
             outcome = refused.outcome
-            await refuse(refused, send)
+            await Refusal(refused)(scope, receive, send)
         except ClientGone:
             outcome = GONE
             abort(scope)
@@ -80,11 +80,6 @@ def abort(scope: Scope) -> None:
         drop()
 
 
-async def refuse(refused: Refused, send: AsgiSend) -> None:
-    await send({"type": "http.response.start", "status": refused.status, "headers": refused.headers})
-    await send({"type": "http.response.body", "body": refused.body})
-
-
 def make_app(proxy: Proxy, operation: Operation) -> Starlette:
     """The application that a server runs."""
 
@@ -103,16 +98,16 @@ def make_app(proxy: Proxy, operation: Operation) -> Starlette:
             proxy.metrics.requests.labels(refused.outcome).inc()
             if name:
                 proxy.metrics.by_client.labels(name, refused.outcome).inc()
-            return _refusal(refused, close=not whole)
+            return Refusal(refused, read=whole)
         except BadBody as error:
             return _error(proxy.metrics, 400, str(error), "invalid_request_error")
         return Answer(proxy, job)
 
-    async def models(request: Request) -> Response:
+    async def models(request: Request) -> Any:
         try:
             operation.clients.of_key(request.headers.get("authorization"))
         except Refused as refused:
-            return _refusal(refused)
+            return Refusal(refused)
         for backend in [one for one in proxy.backends.all if one.takes]:
             try:
                 async with asyncio.timeout(proxy.settings.health_timeout_s):
@@ -135,14 +130,16 @@ def make_app(proxy: Proxy, operation: Operation) -> Starlette:
         well = "up" in engines.values() and not proxy.draining
         return JSONResponse({"engines": engines, "draining": proxy.draining}, 200 if well else 503)
 
-    async def policy(request: Request) -> Response:
+    async def policy(request: Request) -> Any:
+        whole = request.method != "PUT"
         try:
             operation.admin.check(request.headers.get("authorization"))
             if request.method == "PUT":
                 body = await read_body(request, proxy)
+                whole = True
                 await proxy.reload(lambda: operation.policy_of(body))
         except Refused as refused:
-            return _refusal(refused)
+            return Refusal(refused, read=whole)
         except (ServegymError, ValueError) as error:
             message = f"the policy stays {proxy.router.policy.label}: {error}"
             return Response(error_body(400, message, "invalid_request_error"), 400, media_type="application/json")
@@ -188,11 +185,6 @@ async def _watch_loop(metrics: ProxyMetrics) -> None:
         due_s = loop.time() + LOOK_S
         await asyncio.sleep(LOOK_S)
         metrics.loop_lag_s.observe(max(0.0, loop.time() - due_s))
-
-
-def _refusal(refused: Refused, close: bool = False) -> Response:
-    headers = {name.decode(): value.decode() for name, value in refused.headers}
-    return Response(refused.body, refused.status, headers | ({"connection": "close"} if close else {}))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -254,9 +246,8 @@ async def job_of(
         chunks = chunks_of(document, chat, router.known.prefixes.chunk_tokens, settings.characters_per_token)
     dropped = NOT_TO_ENGINES | ({b"authorization"} if operation.clients.all or operation.engine_headers else set())
     headers = [*passed_on(request.headers.raw, dropped), (b"accept-encoding", b"identity"), *operation.engine_headers]
-    streams = document.get("stream") is True
     path = CHAT if chat else COMPLETIONS
-    return Job(path, body, headers, streams, asked, chunks, client, Measured(arrived_s, asked))
+    return Job(path, body, headers, asked, chunks, client, Measured(arrived_s, asked))
 
 
 async def _counted(proxy: Proxy, operation: Operation, document: dict[str, Any], chat: bool) -> int | None:

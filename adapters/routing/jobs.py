@@ -24,7 +24,6 @@ class Job:
     path: str
     body: bytes
     headers: list[tuple[bytes, bytes]]
-    streams: bool
     asked: RequestTerms
     chunks: list[int]
     client: Client

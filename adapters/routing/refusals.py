@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+
+from starlette.types import Receive, Scope, Send
+
+LINGER_BYTES = 64 * 2**20  # of the rest of a refused request that are read, and the time that this may take
+LINGER_S = 30.0
+LINGER_IDLE_S = 2.0
 
 
 class Refused(Exception):
@@ -32,6 +39,42 @@ class Refused(Exception):
         if self.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
         return headers
+
+
+class Refusal:
+    """The answer to a request that is refused.
+
+    read: whether its body has been read. Where it has not, the connection is closed, but only once the client has
+    had time to send the rest and to read the answer: closing a socket with data that nobody read resets it, and many
+    clients read only after they have sent all.
+    """
+
+    def __init__(self, refused: Refused, read: bool = True):
+        self._refused, self._read = refused, read
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope
+        refused = self._refused
+        headers = refused.headers if self._read else [*refused.headers, (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+        await send({"type": "http.response.body", "body": refused.body, "more_body": not self._read})
+        if not self._read:
+            await _discard(receive)
+            await send({"type": "http.response.body", "body": b""})
+
+
+async def _discard(receive: Receive) -> None:
+    """Read the rest of a request, within bounds."""
+    loop, left = asyncio.get_running_loop(), LINGER_BYTES
+    end_s = loop.time() + LINGER_S
+    more = True
+    while more and left > 0 and loop.time() < end_s:
+        try:
+            message = await asyncio.wait_for(receive(), LINGER_IDLE_S)
+        except TimeoutError:
+            return
+        left -= len(message.get("body", b""))
+        more = message.get("more_body", False)
 
 
 def error_body(status: int, message: str, kind: str, code: str | None = None) -> bytes:

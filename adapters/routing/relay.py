@@ -75,13 +75,12 @@ class Relay:
     async def __call__(self, job: Job, r: int, backend: Backend, send: Send) -> bool:
         """Have an engine serve row r. True: the answer is complete and good. Raises Failure, ClientGone."""
         client, settings = self._proxy.backends.client, self._settings
-        first_s = settings.first_token_s if job.streams else settings.total_s
         handled_s = self._proxy.now_s() - job.measured.arrived_s - job.waited_s
         if not self._tried:
             self._proxy.metrics.handling_s.observe(handled_s)
         self._tried = True
         try:
-            async with Opening(self._proxy.opening) as opening, asyncio.timeout(first_s) as deadline:
+            async with Opening(self._proxy.opening) as opening, asyncio.timeout(settings.first_token_s) as deadline:
                 response = await client.post(
                     URL(backend.url + job.path, encoded=True), data=job.body, headers=as_text(job.headers),
                     allow_redirects=False, trace_request_ctx=opening.leave,
@@ -113,7 +112,8 @@ class Relay:
         headers.append((b"x-servegym-engine", backend.name.encode()))
         if status == 200 and response.headers.get("content-type", "").lower().startswith(EVENTS):
             return await self._stream(response, headers, deadline, job, r, backend, send)
-        body = await self._whole(response)
+        body = await self._whole(response, deadline)
+        deadline.reschedule(None)  # the engine has done its part
         backend.heard_s = time.monotonic()
         headers.append((b"content-length", str(len(body)).encode()))
         if status >= 500 or status == 429:
@@ -129,9 +129,10 @@ class Relay:
         await self._send(send, {"type": "http.response.body", "body": body})
         return status < 400
 
-    async def _whole(self, response: ClientResponse) -> bytes:
-        parts, length = [], 0
+    async def _whole(self, response: ClientResponse, deadline: asyncio.Timeout) -> bytes:
+        parts, length, loop = [], 0, asyncio.get_running_loop()
         async for part in response.content.iter_any():
+            deadline.reschedule(loop.time() + self._settings.between_tokens_s)
             parts.append(part)
             length += len(part)
             if length > self._settings.max_answer_bytes:

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from servegym.adapters.routing.app import make_app
 from servegym.adapters.routing.assumptions import Assumptions
@@ -46,6 +46,25 @@ def listen(settings: ProxySettings) -> socket.socket:
     return bound
 
 
+def without_chunks(cycle: RequestResponseCycle) -> Any:
+    """`cycle.send` for a client of HTTP/1.0, which knows no chunks (RFC 9112, section 6.1).
+
+    An answer of unknown length ends with its connection.
+    """
+    send, unknown = cycle.send, False
+
+    async def send_as_is(message: Any) -> None:
+        nonlocal unknown
+        if message["type"] == "http.response.start":
+            unknown = all(name.lower() != b"content-length" for name, _ in message["headers"])
+            cycle.chunked_encoding = False if unknown else None
+        elif unknown:
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    return send_as_is
+
+
 def protocol(read_s: float) -> type[HttpToolsProtocol]:
     """HTTP/1.1 where a client has so many seconds for the headers of a request, and LONGEST_HEADERS."""
 
@@ -75,6 +94,8 @@ def protocol(read_s: float) -> type[HttpToolsProtocol]:
         def on_headers_complete(self) -> None:
             self._end_waiting()
             super().on_headers_complete()
+            if self.parser.get_http_version() == "1.0":
+                self.cycle.send = without_chunks(self.cycle)  # type: ignore[method-assign]
 
         def _end_waiting(self) -> None:
             if self._waiting is not None:

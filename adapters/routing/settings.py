@@ -20,8 +20,8 @@ class ProxySettings:
     that is not streamed, which is kept until it is complete.
     max_in_flight: requests at the engines at once. max_queued: those that wait for that, or for an engine that takes
     them; more are answered 429. queue_s: how long they may wait, then 503.
-    connect_s: to an engine. first_token_s: from sending a request to the first byte of its stream. between_tokens_s:
-    between bytes of a stream. total_s: of a request. write_s: for a client to take a piece of its answer, or an engine
+    connect_s: to an engine. first_token_s: from sending a request to the first byte of its answer. between_tokens_s:
+    between bytes of an answer. total_s: of a request. write_s: for a client to take a piece of its answer, or an engine
     a piece of a request. read_s: for a client to send its headers, or another piece of its request; body_s: the whole.
     retries: engines that are tried after the first one that was reached, as long as nothing has been streamed.
     health_s: between checks of an engine. health_timeout_s: of a check. health_failures: checks failed in a row, or

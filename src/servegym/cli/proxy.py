@@ -147,13 +147,13 @@ def proxy(
     first_token_s: Annotated[
         float,
         typer.Option(
-            "--first-token-time", metavar="SECONDS", help="For the first byte of a stream.", rich_help_panel=TIMES
+            "--first-token-time", metavar="SECONDS", help="For the first byte of an answer.", rich_help_panel=TIMES
         ),
     ] = 300.0,
     between_tokens_s: Annotated[
         float,
         typer.Option(
-            "--between-tokens-time", metavar="SECONDS", help="Between bytes of a stream.", rich_help_panel=TIMES
+            "--between-tokens-time", metavar="SECONDS", help="Between bytes of an answer.", rich_help_panel=TIMES
         ),
     ] = 60.0,
     total_s: Annotated[

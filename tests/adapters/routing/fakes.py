@@ -46,8 +46,8 @@ class FakeEngine:
     """An engine that streams TOKENS tokens, unless `mood` says otherwise.
 
     moods: well, slow, slower (a token each 50 or 200 ms), die-mid (closes after 2 tokens), cut (ends the stream
-    properly, without [DONE]), hang (never answers), hang-mid (2 tokens, then it and its checks hang), error, busy,
-    event-error, redirect, endless, refuse-health (but it serves).
+    properly, without [DONE]), hang (never answers), half (of an answer that is no stream), hang-mid (2 tokens, then it
+    and its checks hang), error, busy, event-error, redirect, endless, refuse-health (but it serves).
     """
 
     def __init__(self) -> None:
@@ -99,10 +99,16 @@ class FakeEngine:
             return Response(status_code=307, headers={"location": "http://example.invalid/"})
         if mood == "hang":
             await asyncio.sleep(60)
+        if mood == "half":
+            return StreamingResponse(self.half(), media_type="application/json")
         if not document.get("stream"):
             await asyncio.sleep(0.05 if mood == "slow" else 0)
             return JSONResponse({"choices": [{"text": "word " * TOKENS}], "usage": {"completion_tokens": TOKENS}})
         return StreamingResponse(self.stream(mood), media_type="text/event-stream")
+
+    async def half(self) -> AsyncIterator[bytes]:
+        yield b'{"choices": ['
+        await asyncio.sleep(60)
 
     async def stream(self, mood: str) -> AsyncIterator[bytes]:
         try:

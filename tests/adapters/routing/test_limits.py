@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import http.client
 import json
 import socket
 import time
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
+from servegym.adapters.routing import refusals
 from servegym.adapters.routing.server import listen
 from servegym.adapters.routing.settings import ProxySettings, checked_url
 from servegym.errors import RoutingError
@@ -35,8 +37,10 @@ def post(proxy: Served, content: bytes, **headers: str) -> httpx.Response:
     )
 
 
-def raw(proxy: Served, *parts: bytes, pause_s: float = 0.0, wait_s: float = LONGEST_S) -> bytes:
-    """All that comes back for these bytes until the connection is closed."""
+def raw(
+    proxy: Served, *parts: bytes, pause_s: float = 0.0, wait_s: float = LONGEST_S, enough: bytes | None = None
+) -> bytes:
+    """All that comes back for these bytes until the connection is closed, or until `enough` has come."""
     with socket.create_connection((HOST, proxy.port)) as connection:
         connection.settimeout(wait_s)
         with contextlib.suppress(OSError):  # it may be closed before all is sent
@@ -45,7 +49,7 @@ def raw(proxy: Served, *parts: bytes, pause_s: float = 0.0, wait_s: float = LONG
                 time.sleep(pause_s)
         got = b""
         with contextlib.suppress(ConnectionResetError):
-            while data := connection.recv(65536):
+            while (enough is None or enough not in got) and (data := connection.recv(65536)):
                 got += data
         return got
 
@@ -90,8 +94,37 @@ def test_a_body_that_is_too_long(engines: list[FakeEngine]) -> None:
         )
         assert chunked.status_code == 413
         head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000000000\r\n\r\n"
-        assert raw(proxy, head).startswith(b"HTTP/1.1 413"), "before any of it has come"
+        answer = raw(proxy, head, enough=b"too_large")
+        assert answer.startswith(b"HTTP/1.1 413"), "before any of it has come"
         assert not engines[0].bodies
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_clients_that_send_all_before_they_read_get_their_413(engines: list[FakeEngine], chunked: bool) -> None:
+    body = b"x" * (12 * 2**20)
+    with proxied([engines[0].url]) as proxy:
+        for _ in range(3):
+            connection = http.client.HTTPConnection(HOST, proxy.port, timeout=LONGEST_S)
+            with contextlib.closing(connection):
+                parts = iter([body[: 2**20]] * 12) if chunked else body
+                connection.request("POST", "/v1/completions", parts, encode_chunked=chunked)
+                answer = connection.getresponse()
+                assert answer.status == 413 and json.loads(answer.read())["error"]["type"] == "too_large"
+
+
+def test_a_refused_request_is_read_to_its_end_within_bounds(
+    engines: list[FakeEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "LINGER_BYTES", 2**20)
+    monkeypatch.setattr(refusals, "LINGER_IDLE_S", 0.1)
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000000000\r\n\r\n"
+    with proxied([engines[0].url]) as proxy, socket.create_connection((HOST, proxy.port)) as endless:
+        assert raw(proxy, head).count(b"HTTP/1.1 413") == 1, "one that sends nothing more is closed"
+        endless.settimeout(LONGEST_S)
+        endless.sendall(head)
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            for _ in range(256):
+                endless.sendall(b"x" * 2**20)
 
 
 def test_an_answer_that_is_too_long(engines: list[FakeEngine]) -> None:
@@ -157,6 +190,22 @@ def test_a_client_that_does_not_read_is_dropped_and_others_are_served(engines: l
         idle(proxy)
         until(lambda: engine.cancelled == 1, "its request is over at the engine")
         assert counted(proxy, 'requests_total{outcome="client-gone"}') == 1
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_client_of_http_1_0_gets_no_chunks(engines: list[FakeEngine], streams: bool) -> None:
+    body = json.dumps({"prompt": "a", "stream": streams}).encode()
+    with proxied([engines[0].url]) as proxy:
+        head = b"POST /v1/completions HTTP/1.%d\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+        old, new = (raw(proxy, head % (minor, len(body)) + body).partition(b"\r\n\r\n") for minor in (0, 1))
+        assert old[0].startswith(b"HTTP/1.1 200") and b"transfer-encoding" not in old[0]
+        assert (b"transfer-encoding: chunked" in new[0]) is streams, "or this test shows nothing"
+        if streams:
+            text = httpx.post(f"{proxy.url}/v1/completions", content=body, trust_env=False).content
+            assert old[2] == text, "the stream as it is, and then the end of the connection"
+        else:
+            assert old[2] == new[2]
+        idle(proxy)
 
 
 # Too many

@@ -264,11 +264,21 @@ def test_a_broken_stream_ends_in_an_error_event(engines: list[FakeEngine], mood:
         idle(proxy)
 
 
-def test_an_engine_that_never_answers(engines: list[FakeEngine]) -> None:
+@pytest.mark.parametrize("streams", [True, False])
+def test_an_engine_that_never_answers(engines: list[FakeEngine], streams: bool) -> None:
     engines[0].mood = "hang"
     settings = dataclasses.replace(QUICK, first_token_s=0.3, health_s=30.0)
     with proxied([engines[0].url], settings) as proxy:
-        status, _, _ = stream(proxy.url)
+        status, _, _ = stream(proxy.url, stream=streams)
+        assert status == 504
+        idle(proxy)
+
+
+def test_an_answer_that_is_no_stream_stops_half_way(engines: list[FakeEngine]) -> None:
+    engines[0].mood = "half"
+    settings = dataclasses.replace(QUICK, between_tokens_s=0.3, health_s=30.0)
+    with proxied([engines[0].url], settings) as proxy:
+        status, _, _ = stream(proxy.url, stream=False)
         assert status == 504
         idle(proxy)
 
