@@ -33,7 +33,7 @@ def check_policy(path: Path | str, again: bool = False, limit_s: int = LIMIT_S) 
     if not again and has_passed(file):
         return
     advance_ready()
-    command = [sys.executable, "-m", "servegym.evaluation.policy_checks.worker", str(file), str(limit_s)]
+    command = [sys.executable, "-P", "-m", "servegym.evaluation.policy_checks.worker", str(file), str(limit_s)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONFAULTHANDLER": "0"})
     steps = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     problem = problem_of(steps, done.returncode, done.stderr, limit_s)

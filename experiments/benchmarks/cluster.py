@@ -74,7 +74,7 @@ def figures_of(name: str, runs: list[dict[str, Any]], sizes: Sizes) -> list[Figu
 
 def serve_in_process(name: str, engines: int, requests: int) -> dict[str, Any]:
     """`serve` in a new process."""
-    command = [sys.executable, "-m", __name__, name, str(engines), str(requests)]
+    command = [sys.executable, "-P", "-m", __name__, name, str(engines), str(requests)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise ExperimentError(f"{' '.join(command)} failed ({done.returncode}): {done.stderr}")

@@ -84,7 +84,7 @@ class Tree:
     def whole(self, *arguments: str) -> tuple[float, str]:
         """Processor seconds of a process from its start to its end, and what it printed."""
         before = children_s()
-        done = subprocess.run([sys.executable, *arguments], env=self.environment, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-P", *arguments], env=self.environment, capture_output=True, text=True)
         if done.returncode:
             raise ExperimentError(f"{self.root} failed: {done.stderr.strip().splitlines()[-1]}")
         return children_s() - before, done.stdout

@@ -64,7 +64,8 @@ def loop_thread_s(simulation: Simulation) -> float:
 def compile_s(loop: str) -> float:
     """Processor time of a process that compiles a loop, with an empty cache. Raises ExperimentError."""
     with tempfile.TemporaryDirectory() as empty:
-        command, environment = [sys.executable, "-c", COMPILE.format(loop)], os.environ | {"SERVEGYM_CACHE": empty}
+        command = [sys.executable, "-P", "-c", COMPILE.format(loop)]
+        environment = os.environ | {"SERVEGYM_CACHE": empty}
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise ExperimentError(f"compiling {loop} failed ({done.returncode}): {done.stderr}")

@@ -13,7 +13,7 @@ from servegym.simulator.simulation import Simulation
 
 
 def measure(sizes: Sizes) -> list[Figure]:
-    command = [sys.executable, "-m", __name__, str(sizes.memory_requests)]
+    command = [sys.executable, "-P", "-m", __name__, str(sizes.memory_requests)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return [
         Figure(

@@ -49,7 +49,7 @@ def measure(sizes: Sizes) -> list[Figure]:
 
 def side_by_side(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """`serve` of each in a process of its own, at the same time. Raises ExperimentError."""
-    commands = [[sys.executable, "-m", __name__, *map(str, run)] for run in runs]
+    commands = [[sys.executable, "-P", "-m", __name__, *map(str, run)] for run in runs]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for command in commands]
     done = [process.communicate() for process in started]
     for command, process, (_, errors) in zip(commands, started, done, strict=True):

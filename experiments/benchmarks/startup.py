@@ -34,7 +34,7 @@ def measure_first(sizes: Sizes) -> list[Figure]:
 
 def simulate(requests: int, cache: str | None = None) -> tuple[float, str]:
     """Run `servegym simulate` in a new process: its seconds, and what it said on standard error."""
-    command = [sys.executable, "-m", "servegym", "simulate", "--trace", TRACE, "--rate", str(RATE_PER_S)]
+    command = [sys.executable, "-P", "-m", "servegym", "simulate", "--trace", TRACE, "--rate", str(RATE_PER_S)]
     environment = os.environ | ({"SERVEGYM_CACHE": cache} if cache else {})
     begin = time.perf_counter()
     done = subprocess.run(

@@ -53,7 +53,7 @@ def measure(sizes: Sizes) -> list[Figure]:
 def served_days(trace: Path, out: Path, requests: int, days: int) -> dict[str, Any]:
     """What the process says of so many days. Raises ExperimentError if it fails, or a request is left."""
     write_days(trace, requests, days)
-    command = [sys.executable, "-m", __name__, str(trace), str(out)]
+    command = [sys.executable, "-P", "-m", __name__, str(trace), str(out)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise ExperimentError(f"{' '.join(command)} failed ({done.returncode}): {done.stderr}")

@@ -117,10 +117,10 @@ def proxy_cost(port: int) -> dict[str, float]:
     """CPU time of the proxy for a request and for a token."""
     import httpx
 
-    engines = [subprocess.Popen([sys.executable, "-m", __spec__.name, str(port + 1 + k)]) for k in range(2)]
+    engines = [subprocess.Popen([sys.executable, "-P", "-m", __spec__.name, str(port + 1 + k)]) for k in range(2)]
     backends = [part for k in range(2) for part in ("--backend", f"http://{HOST}:{port + 1 + k}")]
     command = ["-m", "servegym", "proxy", "--router", "gorouting", "--device", DEVICE, "--port", str(port), *backends]
-    proxy = subprocess.Popen([sys.executable, *command])
+    proxy = subprocess.Popen([sys.executable, "-P", *command])
     url, took_s = f"http://{HOST}:{port}", {}
     try:
         end_s = time.monotonic() + STARTS_WITHIN_S

@@ -228,7 +228,8 @@ async def _listens(port: int) -> None:
 def commands(port: int, behind: list[int], folder: Path) -> dict[str, list[str]]:
     """How each router is started at a port before these."""
     urls = [part for one in behind for part in ("--backend", f"http://{HOST}:{one}")]
-    proxy = [sys.executable, "-m", "servegym", "proxy", "--device", DEVICE, "--port", str(port), *urls, "--router"]
+    options = ["--device", DEVICE, "--port", str(port), *urls, "--router"]
+    proxy = [sys.executable, "-P", "-m", "servegym", "proxy", *options]
     found = {f"servegym, {name}": [*proxy, name] for name in ("round-robin", "gorouting")}
     where = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
     if nginx := shutil.which("nginx", path=where):
@@ -261,7 +262,7 @@ def measured(port: int = PORT) -> dict[str, list[dict[str, Any]]]:
     runs: dict[str, list[dict[str, Any]]] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
-        running([sys.executable, "-m", __spec__.name, "engines", str(port + 1)], silent),
+        running([sys.executable, "-P", "-m", __spec__.name, "engines", str(port + 1)], silent),
     ):
         routers = commands(at, [*well[:2], dead, silent, *well[2:]], Path(folder))
         for turn in range(ROUNDS):

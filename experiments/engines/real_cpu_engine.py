@@ -183,7 +183,7 @@ def figures(summary: dict[str, Any]) -> dict[str, Any]:
 
 def in_a_process(folder: Path, settings: Settings, only: str) -> None:
     """A part of the work in a process of its own: vLLM's engine is not let go of completely before that ends."""
-    own = [sys.executable, "-m", "servegym.experiments.engines.real_cpu_engine", "--out", str(folder)]
+    own = [sys.executable, "-P", "-m", "servegym.experiments.engines.real_cpu_engine", "--out", str(folder)]
     subprocess.run(
         [*own, "--only", only, *as_arguments(settings)], env=os.environ | ENVIRONMENT, check=True, stdout=sys.stderr
     )

@@ -54,7 +54,7 @@ def server(model: Path, log: Path, options: ServerOptions) -> Iterator[tuple[str
         "--max-model-len": options.context_tokens,
         "--gpu-memory-utilization": options.memory_share,
     }
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--enforce-eager",
+    command = [sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server", "--enforce-eager",
                "--no-enable-prefix-caching", "--no-async-scheduling"]  # fmt: skip
     command += [str(word) for pair in arguments.items() for word in pair]
     url = f"http://127.0.0.1:{options.port}"

@@ -59,10 +59,10 @@ def deployment(port: int, device: str, log: Path) -> Iterator[str]:
     with contextlib.ExitStack() as stack:
         urls = []
         for k in range(1, ENGINES + 1):
-            module = [sys.executable, "-m", "servegym.experiments.engines.timed_engine"]
+            module = [sys.executable, "-P", "-m", "servegym.experiments.engines.timed_engine"]
             stack.enter_context(running([*module, str(port + k), device, str(FACTOR)], port + k))
             urls += ["--backend", f"http://{HOST}:{port + k}"]
-        command = [sys.executable, "-m", "servegym", "proxy", "--router", RUNNING, "--device", device, *urls]
+        command = [sys.executable, "-P", "-m", "servegym", "proxy", "--router", RUNNING, "--device", device, *urls]
         stack.enter_context(running([*command, "--port", str(port), "--request-log", str(log)], port))
         yield f"http://{HOST}:{port}"
 
@@ -119,7 +119,7 @@ def main() -> None:
         with deployment(PORT, device, log) as url:
             serve(url, device)
             before, factors = shadowed(log, device, OTHER), at_factors(log, device)
-            switch = [sys.executable, "-m", "servegym", "switch", url, "--router", OTHER]
+            switch = [sys.executable, "-P", "-m", "servegym", "switch", url, "--router", OTHER]
             subprocess.run([*switch, "--device", device], check=True, stdout=sys.stderr)
             serve(url, device)
             after = shadowed(log, device, RUNNING)

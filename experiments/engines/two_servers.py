@@ -146,7 +146,7 @@ def served(
 @contextlib.contextmanager
 def proxy(settings: Settings, servers: list[Emulated], policy: Path, log: Path) -> Iterator[subprocess.Popen]:
     """`servegym proxy` before the servers. Raises ExperimentError if it does not start."""
-    command = [sys.executable, "-m", "servegym", "proxy", "--policy", str(policy), "--port", str(settings.port)]
+    command = [sys.executable, "-P", "-m", "servegym", "proxy", "--policy", str(policy), "--port", str(settings.port)]
     for server in servers:
         command += ["--backend", server.url]
     with log.open("wb") as stream:

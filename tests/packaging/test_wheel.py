@@ -1,14 +1,15 @@
-"""The wheel holds every module and data file of the tree, and nothing else.
+"""The wheel holds every module and data file of the tree, and nothing else; an editable install is found everywhere.
 
-An editable install finds a sub-package that pyproject.toml forgets; a wheel does not. So the wheel is
+An editable install finds a data file that pyproject.toml forgets; a wheel does not. So the wheel is
 built here, from the tree and by way of the source distribution, and compared with the tree.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
-import tomllib
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -57,17 +58,39 @@ def test_the_wheel_holds_what_the_tree_holds(tree: Path, tmp_path: Path, kinds: 
     assert "servegym/simulator/__init__.py" in expected
     assert len(names) == len(set(names)), "a file is in the wheel twice"
     missing, extra = sorted(expected - packed), sorted(packed - expected)
-    assert not missing, "not in the wheel: name them in pyproject.toml (packages, package-dir, package-data)"
+    assert not missing, "not in the wheel: pyproject.toml, package-data, says which data files are"
     assert not extra, "in the wheel and not in the tree"
 
 
-def test_links_and_package_dir_name_the_root_folders() -> None:
-    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
-    assert set(LINKS) == folders
+def test_there_is_a_link_to_each_package_of_the_root() -> None:
+    assert set(LINKS) == {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
     for name in LINKS:
         assert os.readlink(ROOT / "src/servegym" / name) == f"../../{name}"
-        assert setuptools["package-dir"][f"servegym.{name}"] == name
-    for package, folder in setuptools["package-dir"].items():
-        assert package in setuptools["packages"]
-        assert package == "servegym" or package == "servegym." + folder.replace("/", ".")
+
+
+def test_an_editable_install_of_a_clone_is_found_in_the_folder_above(tree: Path, tmp_path: Path) -> None:
+    """There a folder named servegym, as `git clone` makes it, looks like a namespace package."""
+    clone = shutil.copytree(tree, tmp_path / "servegym", symlinks=True)
+    python = tmp_path / "venv/bin/python"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    (site,) = (tmp_path / "venv/lib").glob("*/site-packages")
+    (site / "packages.pth").write_text(sysconfig.get_path("purelib"))  # what servegym needs, but not its own install
+    pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "install", "--no-index"]
+    done = subprocess.run([*pip, "--no-deps", "--no-build-isolation", "-e", clone], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
+    for command in (
+        [python, "-c", "import servegym; servegym.simulate; print('servegym', servegym.__version__)"],
+        [python, "-m", "servegym", "--version"],
+        [python.parent / "servegym", "--version"],
+    ):
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert (done.returncode, done.stdout.split()[0]) == (0, "servegym"), done.stderr
+
+
+def test_children_are_run_without_the_current_folder_on_their_path() -> None:
+    """What lies there, a file named json.py among it, is none of servegym's."""
+    sources = [path for name in LINKS for path in (ROOT / name).rglob("*.py")] + [*(ROOT / "src").rglob("*.py")]
+    child = re.compile(r'sys\.executable, (?!"-P").*')
+    found = [f"{path.relative_to(ROOT)}: {line}" for path in sources for line in child.findall(path.read_text())]
+    assert not found, "run Python with -P"
