@@ -5,7 +5,7 @@ from pathlib import Path
 
 from servegym.baselines.loading import load
 from servegym.baselines.self_tuning import self_tuned
-from servegym.errors import PolicyError
+from servegym.errors import PolicyError, unknown_name
 from servegym.simulator import policies
 from servegym.simulator.policies import Policy
 
@@ -42,7 +42,7 @@ def learned_path(text: str) -> Path:
     path = folder / f"{name}.json"
     if Path(name).name != name or not path.is_file():
         names = sorted(file.stem for file in folder.glob("*.json"))
-        raise PolicyError(f"no learned policy {name!r}; there are {', '.join(names)}, or the path of a .json file")
+        raise PolicyError(unknown_name("learned policy", name, names) + ", or the path of a .json file")
     return path
 
 

@@ -14,7 +14,7 @@ SCALARS = (
     "throughput_tokens_per_s", "throughput_requests_per_s", "slo_throughput_per_s", "preemptions", "iterations",
     "kv_use_mean", "kv_use_peak", "cost_engine_s",
 )  # fmt: skip
-CLASS_VIOLATIONS = "violations "  # and the class
+CLASS_ATTAINMENT, CLASS_VIOLATIONS = "slo_attainment of ", "violations "  # and the class
 LATENCIES = ("ttft", "tpot", "tbt", "ttlt")
 FIGURES = (
     *SCALARS,
@@ -53,6 +53,11 @@ def _by_priority(name: str, shares: Mapping[int, float]) -> dict[str, float | No
 
 
 def class_figures(result: Result) -> dict[str, float]:
-    """The violations of each class of SLOs, where there are several: "violations TTLT 600 s"."""
-    shares = result.summary["violations_by_class"]
-    return {f"{CLASS_VIOLATIONS}{name}": share for name, share in shares.items()} if len(shares) > 1 else {}
+    """What each class of SLOs attained and violated, where there are several: "violations TTLT 600 s"."""
+    by_class = {
+        CLASS_ATTAINMENT: result.summary["slo_attainment_by_class"],
+        CLASS_VIOLATIONS: result.summary["violations_by_class"],
+    }
+    return {
+        f"{what}{name}": share for what, shares in by_class.items() if len(shares) > 1 for name, share in shares.items()
+    }

@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from servegym.evaluation.measures import ATTAINMENT, THROUGHPUT, ratio_of
 from servegym.evaluation.points import LOAD, axis_of
-from servegym.evaluation.summary import RATIO_TITLES, THROUGHPUT, ratio_of
 from servegym.scenarios.load import LOADS
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 DOTS_PER_INCH = 150
 RATIO_UNIT = "share of the ideal gain"
-ATTAINMENT = ("slo_attainment", "SLO attainment", "share of the requests")
 SERVED = (THROUGHPUT, "Throughput", "requests/s")  # of closed loops
 AXES = {"load": "load (rate / saturation)", "clients": "clients"}
 # Told apart without colour too: seven colours, eight markers and five dashes make no pair alike before the 280th.
@@ -27,7 +26,7 @@ DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (3, 1, 1, 1, 1
 
 
 def plot_comparison(summary: pd.DataFrame, title: str, path: str | Path) -> Path:
-    """Draw TDG (or gain) ratio and SLO attainment against load, with the intervals of `summarise`, as a PNG.
+    """Draw TDG ratio (`ratio_of`) and SLO attainment against load, with the intervals of `summarise`, as a PNG.
 
     In closed loops they and the throughput stand against the number of clients. title: what was served, on what, how
     often. Returns `path`.
@@ -35,7 +34,11 @@ def plot_comparison(summary: pd.DataFrame, title: str, path: str | Path) -> Path
     from matplotlib.figure import Figure
 
     ratio, axis = ratio_of(summary), axis_of(summary)
-    shown = [(ratio, RATIO_TITLES[ratio], RATIO_UNIT), ATTAINMENT, *([] if axis == LOAD else [SERVED])]
+    shown = [
+        (ratio.column, ratio.title, RATIO_UNIT),
+        (ATTAINMENT.column, ATTAINMENT.title, "share of the requests"),
+        *([] if axis == LOAD else [SERVED]),
+    ]
     figure = Figure(figsize=(3 + 4 * len(shown), 4.6), layout="constrained")
     panels = figure.subplots(1, len(shown), sharex=True, sharey=axis == LOAD)
     for axes, (column, name, unit) in zip(panels, shown, strict=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from servegym.errors import ExperimentError
+from servegym.errors import ExperimentError, unknown_name
 
 
 def names_in(folder: Path) -> list[str]:
@@ -26,7 +26,7 @@ def load_mapping(
     names = names_in(folder)
     path = folder / f"{name}.yaml" if str(name) in names else Path(name)
     if not path.is_file():
-        raise error(f"there is no {kind} {str(name)!r}; there are {', '.join(names)}, or name a YAML file")
+        raise error(unknown_name(kind, str(name), names) + ", or name a YAML file")
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as wrong:

@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from servegym.errors import ExperimentError
-from servegym.evaluation.figures import CLASS_VIOLATIONS
+from servegym.evaluation.figures import CLASS_ATTAINMENT, CLASS_VIOLATIONS
 from servegym.evaluation.intervals import Interval, student_interval
+from servegym.evaluation.measures import THROUGHPUT, Measure, ranked_by, ratio_of
 from servegym.evaluation.points import CLIENTS, axis_of, point_title
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TDG, GAIN_RATIO = "tdg_ratio", "gain_ratio"
-RATIO_TITLES = {TDG: "TDG ratio", GAIN_RATIO: "gain ratio"}
-WITH_INTERVAL = ("slo_attainment", "violations")  # and the ratio of gains
-THROUGHPUT = "throughput_requests_per_s"  # with an interval in closed loops, where no rate is given
+WITH_INTERVAL = ("slo_attainment", "violations")  # and the ratio of gains, and what is ranked by
 MEANS = (
     "slo_attainment_high_priority", "slo_attainment_low_priority", "violations_high_priority",
-    "violations_low_priority", "starved", "fairness_by_client", "fairness_by_length", "ttft_p99_s", "preemptions",
+    "violations_low_priority", "starved", "fairness_by_client", "fairness_by_length", "ttft_p99_s", "tpot_p99_s",
+    "preemptions",
 )  # fmt: skip
 SHARE_OF_BOUND, SHARE_OF_BEST = SHARES = "share_of_bound", "share_of_best"  # columns where there are such references
 
@@ -33,24 +32,26 @@ VERDICT_WORDS = {
 }
 
 
-def summarise(cells: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
+def summarise(cells: pd.DataFrame, baseline: str | None = None, rank_by: str = "tdg") -> pd.DataFrame:
     """One row a load (or number of clients) and scheduler, in the order of the cells.
 
     cells: what `run_comparison` returns. baseline: label of the scheduler to which the others are compared
-    (None: at each load the one with the best mean ratio).
+    (None: at each load the best by mean). rank_by: the measure that says which is best (`RANKS`).
 
-    The ratio is tdg_ratio, or gain_ratio where the gain is another than TDG (`ratio_of`). For x of it, slo_attainment
-    and violations there are x, its 95 % interval over seeds x_ci_low to x_ci_high, and the
+    The ratio is tdg_ratio, or gain_ratio where the gain is another than TDG (`ratio_of`). For x of it, slo_attainment,
+    violations and what is ranked by there are x, its 95 % interval over seeds x_ci_low to x_ci_high, and the
     difference to the reference x_difference, x_difference_ci_low, x_difference_ci_high. Differences are taken
     seed by seed: both served the same requests, so what a seed adds to both does not widen the interval.
-    `reference` names the scheduler compared to, `verdict` says whether the interval of the ratio's difference
-    leaves out 0. The intervals are not corrected for how many schedulers there are, nor for the best being chosen from
-    the same runs. `share_of_bound`, `share_of_best` and their intervals are there where the cells have them.
-    Raises ExperimentError for a baseline that was not compared.
+    `reference` names the scheduler compared to, `verdict` says whether the interval of the difference in what is
+    ranked by (`ranked_by`) leaves out 0. The intervals are not corrected for how many schedulers there are, nor for
+    the best being chosen from the same runs. `share_of_bound`, `share_of_best` and their intervals are there where the
+    cells have them. Raises ExperimentError for a baseline that was not compared, and a measure there is not.
     """
     import pandas as pd
 
-    labels, ratio, axis = list(cells["scheduler"].unique()), ratio_of(cells), axis_of(cells)
+    labels, rank, axis = list(cells["scheduler"].unique()), ranked_by(rank_by, cells), axis_of(cells)
+    judged = dict.fromkeys([ratio_of(cells).column, *WITH_INTERVAL, *([THROUGHPUT] if axis == CLIENTS else [])])
+    judged[rank.column] = None
     if baseline is not None:
         check_baseline(baseline, labels)
     rows = []
@@ -59,22 +60,21 @@ def summarise(cells: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
         by_seed = {
             label: at_point[at_point["scheduler"] == label].sort_values("seed").reset_index() for label in labels
         }
-        reference = baseline or max(labels, key=lambda label: by_seed[label][ratio].mean())
+        reference = baseline or max(labels, key=lambda label: rank.height(by_seed[label][rank.column].mean()))
         rows += [
-            {axis: point, "scheduler": label} | _row(by_seed[label], by_seed[reference], reference, ratio)
+            {axis: point, "scheduler": label, "ranked_by": rank_by}
+            | _row(by_seed[label], by_seed[reference], reference, list(judged), rank)
             for label in labels
         ]
     return pd.DataFrame(rows)
 
 
-def ratio_of(table: pd.DataFrame) -> str:
-    """By which column cells or a summary are judged: the TDG ratio, or for another gain its share of the ideal."""
-    return TDG if GAIN_RATIO not in table or (TDG in table and table[TDG].notna().any()) else GAIN_RATIO
+def classes_of(table: pd.DataFrame, *prefixes: str) -> list[str]:
+    """The columns of a share by class, of cells or a summary; none where there is one class.
 
-
-def classes_of(table: pd.DataFrame) -> list[str]:
-    """The columns of violations by class, of cells or a summary; none where there is one class."""
-    return [name for name in table if name.startswith(CLASS_VIOLATIONS)]
+    prefixes: of what; all that there is unless said.
+    """
+    return [name for name in table if name.startswith(prefixes or (CLASS_ATTAINMENT, CLASS_VIOLATIONS))]
 
 
 def check_baseline(baseline: str, labels: list[str]) -> None:
@@ -83,14 +83,14 @@ def check_baseline(baseline: str, labels: list[str]) -> None:
         raise ExperimentError(f"baseline {baseline!r} is not compared; compared are {', '.join(labels)}")
 
 
-def _row(runs: pd.DataFrame, reference: pd.DataFrame, reference_label: str, ratio: str) -> dict[str, Any]:
-    closed = axis_of(runs) == CLIENTS
-    row: dict[str, Any] = {} if closed else {"rate_per_s": runs["rate_per_s"].iloc[0]}
+def _row(
+    runs: pd.DataFrame, reference: pd.DataFrame, reference_label: str, judged: list[str], rank: Measure
+) -> dict[str, Any]:
+    row: dict[str, Any] = {} if axis_of(runs) == CLIENTS else {"rate_per_s": runs["rate_per_s"].iloc[0]}
     row["seeds"] = len(runs)
-    judged = (ratio, *WITH_INTERVAL, *([THROUGHPUT] if closed else []))
+    row |= {name: runs[name].astype("f8").mean() for name in (*MEANS, *classes_of(runs))}
     for name in judged:
         row |= _columns(name, student_interval(runs[name]))
-    row |= {name: runs[name].astype("f8").mean() for name in (*MEANS, *classes_of(runs))}
     for share in SHARES:
         if share in runs:
             row |= _columns(share, student_interval(runs[share]))
@@ -98,25 +98,36 @@ def _row(runs: pd.DataFrame, reference: pd.DataFrame, reference_label: str, rati
     for name in judged:
         row |= _columns(f"{name}_difference", student_interval(runs[name] - reference[name]))
     is_reference = runs["scheduler"].iloc[0] == reference_label
-    return row | {"verdict": REFERENCE if is_reference else _verdict(row, ratio)}
+    return row | {"verdict": REFERENCE if is_reference else _verdict(row, rank)}
 
 
 def _columns(name: str, interval: Interval) -> dict[str, float]:
     return {name: interval.mean, f"{name}_ci_low": interval.low, f"{name}_ci_high": interval.high}
 
 
-def _verdict(row: dict[str, Any], ratio: str) -> str:
-    low, high = row[f"{ratio}_difference_ci_low"], row[f"{ratio}_difference_ci_high"]
+def _verdict(row: dict[str, Any], rank: Measure) -> str:
+    low, high = row[f"{rank.column}_difference_ci_low"], row[f"{rank.column}_difference_ci_high"]
     if math.isnan(low):
         return UNKNOWN
-    return BETTER if low > 0 else WORSE if high < 0 else SAME
+    above, below = (BETTER, WORSE) if rank.higher else (WORSE, BETTER)
+    return above if low > 0 else below if high < 0 else SAME
+
+
+def rank_of(summary: pd.DataFrame) -> Measure:
+    """What the rows of a summary are ranked by."""
+    return ranked_by(summary["ranked_by"].iloc[0], summary)
+
+
+def best_of(at_point: pd.DataFrame) -> str:
+    """The scheduler that is best at a load (or number of clients), by what the rows are ranked by."""
+    rank = rank_of(at_point)
+    return str(at_point["scheduler"][at_point[rank.column].map(rank.height).idxmax()])
 
 
 def conclusion(at_point: pd.DataFrame) -> str:
-    """What the rows of a load (or number of clients) say of their ratios, in a sentence."""
-    axis, reference = axis_of(at_point), at_point["reference"].iloc[0]
-    best = at_point["scheduler"][at_point[ratio_of(at_point)].idxmax()]
-    parts = [f"{'best is' if best == reference else 'against'} {reference}"]
+    """What the rows of a load (or number of clients) say of what they are ranked by, in a sentence."""
+    axis, reference, by = axis_of(at_point), at_point["reference"].iloc[0], rank_of(at_point).name
+    parts = [f"best by {by} is {reference}" if best_of(at_point) == reference else f"by {by} against {reference}"]
     for verdict, words in VERDICT_WORDS.items():
         schedulers = at_point["scheduler"][at_point["verdict"] == verdict]
         if len(schedulers):

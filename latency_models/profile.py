@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.errors import DeploymentError, ProfileError
+from servegym.errors import DeploymentError, ProfileError, unknown_name
 from servegym.latency_models.devices import costs_of
 from servegym.latency_models.forms import estimator_forms
 from servegym.latency_models.model import LatencyModel
@@ -153,9 +153,7 @@ def profile_document(name: str | Path) -> Any:
     elif name in profile_names():
         source = FOLDER / f"{name}.json"
     else:
-        raise ProfileError(
-            f"unknown profile '{name}'; known: {', '.join(profile_names())}, or the path of a .json file"
-        )
+        raise ProfileError(unknown_name("profile", str(name), profile_names()) + ", or the path of a .json file")
     where = _where(name)
     try:
         return json.loads(source.read_text(encoding="utf-8"))

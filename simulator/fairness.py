@@ -1,6 +1,6 @@
 """How evenly gain is shared out: among clients, and among requests by their length.
 
-Measured by Jain's index of the groups' gain ratios x (gain over ideal gain): (sum x)^2 / (n sum x^2), 1 where all
+Measured by Jain's index of the groups' x, gain over ideal gain: (sum x)^2 / (n sum x^2), 1 where all
 groups get the same share of what they could gain, 1/n where one gets all. Source: Jain, Chiu and Hawe, "A Quantitative
 Measure of Fairness and Discrimination", DEC-TR-301, 1984.
 """
@@ -13,7 +13,7 @@ LENGTH_GROUPS = 4  # quarters of the requests
 
 
 def fairness(gain: np.ndarray, ideal_gain: np.ndarray, group: np.ndarray) -> float | None:
-    """Jain's index of the gain ratios of groups, from 1/groups to 1; None: fewer than two groups, or nothing gained.
+    """Jain's index of gain / ideal gain of groups, from 1/groups to 1; None: fewer than two groups, or nothing gained.
 
     gain, ideal_gain: float64[requests]; group: int[requests], any numbers.
     """

@@ -140,6 +140,7 @@ FIGURES: dict[str, Callable[[Result], Any]] = {
     "slo_attainment": lambda of: share(of, "attained"),
     "slo_attainment_by_priority": lambda of: by_priority(of, "attained"),
     "slo_attainment_by_length": lambda of: by_length(of, "attained"),
+    "slo_attainment_by_class": lambda of: by_class(of, "attained"),
     "violations": lambda of: share(of, "violated"),
     "violations_by_priority": lambda of: by_priority(of, "violated"),
     "violations_by_class": lambda of: by_class(of, "violated"),

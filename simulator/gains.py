@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from servegym.errors import GainError
+from servegym.errors import GainError, unknown_name
 from servegym.simulator.compilation import Compiled, kernel
 from servegym.simulator.key_values import YES_OR_NO, key_values
 from servegym.simulator.requests import next_deadline_s
@@ -85,7 +85,7 @@ class Gain:
 
     def __post_init__(self) -> None:
         if self.name not in FUNCTIONS:
-            raise GainError(f"unknown gain function {self.name!r}; known: {', '.join(sorted(FUNCTIONS))}")
+            raise GainError(unknown_name("gain function", self.name, sorted(FUNCTIONS)))
         for field in ("first_weight", "decode_weight"):
             value = getattr(self, field)
             if value is not None and not (value >= 0 and math.isfinite(value)):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.errors import PolicyError
+from servegym.errors import PolicyError, unknown_name
 from servegym.simulator import reading  # noqa: F401  (so that kernels can be compiled that read declarations)
 from servegym.simulator.compilation import Compiled
 from servegym.simulator.declared import DECLARED_BY, declarations_read, state_uses
@@ -237,7 +237,7 @@ def get_policy(kind: str, text: str) -> Policy:
     name, _, settings = text.partition(":")
     policy = _registry.get((kind, name))
     if policy is None:
-        raise PolicyError(f"unknown {kind} {name!r}; known: {', '.join(policy_names(kind))}")
+        raise PolicyError(unknown_name(kind, name, policy_names(kind)))
     pairs = {}
     for pair in filter(None, settings.split(",")):
         key, equals, value = pair.partition("=")

@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from servegym.errors import WorkloadError
+from servegym.errors import WorkloadError, unknown_name
 from servegym.traces.families import FAMILIES, Family
-from servegym.traces.registry import unknown_name
 
 
 @dataclasses.dataclass(frozen=True)

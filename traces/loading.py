@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from servegym.errors import WorkloadError
+from servegym.errors import WorkloadError, unknown_name
 from servegym.traces import servegen
 from servegym.traces.families import FAMILIES, generate
 from servegym.traces.readers import read_trace
-from servegym.traces.registry import unknown_name
 from servegym.traces.tokenizers import Tokenizer
 from servegym.traces.trace import Trace
 

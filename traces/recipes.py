@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from servegym.errors import WorkloadError
+from servegym.errors import WorkloadError, unknown_name
 from servegym.traces.arrivals import checked_positive
 from servegym.traces.recipe_settings import ascending, checked_share, drawn, of_classes, shares_of
-from servegym.traces.registry import Registry, unknown_name
+from servegym.traces.registry import Registry
 from servegym.traces.trace import Trace
 
 

@@ -5,13 +5,12 @@ A part is looked up by name, with parameters if it has any: "gamma:cv=4".
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar, cast
 
-from servegym.errors import WorkloadError
+from servegym.errors import WorkloadError, unknown_name
 
 Part = TypeVar("Part")
 
@@ -90,10 +89,3 @@ def _value(text: str, parameter: inspect.Parameter, what: str) -> Any:
         pass
     right = "a whole number" if int in types else "a finite number"
     raise WorkloadError(f"{what}: {parameter.name} is '{text}'; it should be {right}")
-
-
-def unknown_name(kind: str, name: str, names: list[str]) -> str:
-    """The message for a name that is not among `names`, with the one that was probably meant."""
-    close = difflib.get_close_matches(name, names, n=1)
-    meant = f" (did you mean '{close[0]}'?)" if close else ""
-    return f"unknown {kind} '{name}'{meant}; there are: {', '.join(names) or 'none'}"

@@ -20,8 +20,8 @@ SCORES = {
     ATTAINMENT: "SLO attainment: share of the requests that met their SLOs.",
 }
 STARVED = (
-    "Starved: share of the requests never served, or over 10 times late; fairness, Jain's index of the gain ratios of "
-    "requests by length; and the p99 of TTFT in seconds."
+    "Starved: share of the requests never served, or over 10 times late; fairness, Jain's index of gain / ideal gain "
+    "of requests by length; and the p99 of TTFT in seconds."
 )
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from servegym.evaluation.comparison import Comparison
+from servegym.evaluation.comparison_rows import NAME, NOTES, class_tables, comparison_rows, difference_title
 from servegym.evaluation.figures import FIGURES
+from servegym.evaluation.measures import ATTAINMENT, SERVED, Measure, ratio_of
 from servegym.evaluation.points import CLIENTS, LOAD, axis_of, point_title
 from servegym.evaluation.reports import page
 from servegym.evaluation.reports.figures_table import unit_of
 from servegym.evaluation.reports.notes import CLOSED_LOOP_NOTE, COMPARISON_NOTES, LOAD_NOTE, profile_notes
-from servegym.evaluation.summary import RATIO_TITLES, SHARE_OF_BOUND, THROUGHPUT, classes_of, conclusion, ratio_of
+from servegym.evaluation.summary import classes_of, conclusion, rank_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +38,9 @@ def compare_report(
     lead, note = "A closed loop: each client sends when its last request, or session, has ended.", CLOSED_LOOP_NOTE
     if axis == LOAD:
         lead, note = f"Saturation: {page.text_of(comparison.saturation_rate_per_s)} requests/s.", LOAD_NOTE
-    notes = [*profile_notes(comparison.profile), *COMPARISON_NOTES, note]
+    columns = comparison_rows(at_points[0][1], comparison.slo)[0]
+    of_columns = [words for name, words in NOTES.items() if name in columns]
+    notes = [*profile_notes(comparison.profile), *COMPARISON_NOTES, note, *of_columns]
     body = [
         page.paragraph(lead, "lead"),
         page.section(
@@ -45,7 +48,7 @@ def compare_report(
             page.bullets(conclusion(at_point) for _, at_point in at_points),
             page.figure(page.inline_png(plot, caption), caption),
         ),
-        *(_section(point_title(axis, point), at_point) for point, at_point in at_points),
+        *(_section(point_title(axis, point), at_point, comparison.slo) for point, at_point in at_points),
         page.section("What these figures are not", page.bullets(notes)),
         page.section("All figures, means over seeds", *_all_figures(cells)),
         page.section("What was run", page.facts(_what_was_run(comparison))),
@@ -54,58 +57,42 @@ def compare_report(
     return Path(path)
 
 
-def _section(title: str, at_point: pd.DataFrame) -> str:
+def _section(title: str, at_point: pd.DataFrame, slo: str) -> str:
     import pandas as pd
 
-    first, ratio = at_point.iloc[0], ratio_of(at_point)
-    closed = axis_of(at_point) == CLIENTS
-    figures = [
-        {
-            "scheduler": row["scheduler"],
-            RATIO_TITLES[ratio]: with_interval(row, ratio),
-            **({"of the bound": with_interval(row, SHARE_OF_BOUND)} if SHARE_OF_BOUND in row else {}),
-            **({"requests/s": with_interval(row, THROUGHPUT)} if closed else {}),
-            "SLO attainment": with_interval(row, "slo_attainment"),
-            "of high priority": row["slo_attainment_high_priority"],
-            "of low priority": row["slo_attainment_low_priority"],
-            "violations": with_interval(row, "violations"),
-            **{name: row[name] for name in classes_of(at_point)},
-            "starved": row["starved"],
-            "fairness by length": row["fairness_by_length"],
-            "TTFT p99 (s)": row["ttft_p99_s"],
-            "evictions": row["preemptions"],
-        }
-        for _, row in at_point.iterrows()
-    ]
+    first = at_point.iloc[0]
     differences = [
         {
             "difference to the reference": row["scheduler"],
-            RATIO_TITLES[ratio]: with_interval(row, f"{ratio}_difference", "+"),
-            "SLO attainment": with_interval(row, "slo_attainment_difference", "+"),
-            "violations": with_interval(row, "violations_difference", "+"),
-            **({"requests/s": with_interval(row, f"{THROUGHPUT}_difference", "+")} if closed else {}),
-            f"{RATIO_TITLES[ratio]} is": row["verdict"],
+            **{one.title: one.text(row, f"{one.column}_difference", "+") for one in _judged(at_point)},
+            f"{rank_of(at_point).name} is": row["verdict"],
         }
         for _, row in at_point[at_point["scheduler"] != first["reference"]].iterrows()
     ]
+    closed = axis_of(at_point) == CLIENTS
     rate = "" if closed else f"{page.text_of(first['rate_per_s'])} requests/s; "
     remark = (
         f"{rate}{'M' if closed else 'm'}eans over {first['seeds']} seeds ± 95 % interval. "
         f"The reference is {first['reference']}."
     )
+    minus = difference_title(at_point)
+    figures = [{name: cell for name, cell in row.items() if name != minus} for row in comparison_rows(at_point, slo)]
     return page.section(
         title,
         page.paragraph(remark),
         page.table(pd.DataFrame(figures), "whole"),
         *([page.table(pd.DataFrame(differences), "whole")] if differences else []),
+        *(
+            page.table(pd.DataFrame(rows).drop(columns=axis_of(at_point)).rename(columns={NAME: heading}))
+            for heading, rows in class_tables(at_point, slo).items()
+        ),
     )
 
 
-def with_interval(row: pd.Series, name: str, sign: str = "") -> str:
-    """mean ± half the width of its interval, which is symmetric; the mean alone if one seed gives no interval."""
-    half_width = (row[f"{name}_ci_high"] - row[f"{name}_ci_low"]) / 2
-    mean = f"{row[name]:{sign}.4f}"
-    return mean if math.isnan(half_width) else f"{mean} ± {half_width:.4f}"
+def _judged(at_point: pd.DataFrame) -> list[Measure]:
+    """Of which there are differences, each once."""
+    served = [SERVED] * (axis_of(at_point) == CLIENTS)
+    return list(dict.fromkeys([rank_of(at_point), ATTAINMENT, ratio_of(at_point), *served]))
 
 
 def _all_figures(cells: pd.DataFrame) -> Iterator[str]:

@@ -30,6 +30,8 @@ th { font-weight: 600; vertical-align: bottom; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 .facts td, .facts th { text-align: left; overflow-wrap: anywhere; }
 .facts td:first-child, .whole td { white-space: nowrap; }
+.whole td:first-child { white-space: normal; min-width: 9rem; }
+table td:first-child { overflow-wrap: anywhere; }
 .units :is(td, th):nth-child(2) { text-align: left; }
 summary { cursor: pointer; }
 @media print {

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from importlib import resources
 
-from servegym.errors import ProfileError
+from servegym.errors import ProfileError, unknown_name
 from servegym.latency_models.building.specifications import Device
 
 FILE = resources.files("servegym.latency_models") / "gpus.json"
@@ -52,5 +52,5 @@ def gpus() -> dict[str, Gpu]:
 def gpu(name: str) -> Gpu:
     """Raises ProfileError for an unknown name."""
     if name not in gpus():
-        raise ProfileError(f"unknown GPU '{name}'; known: {', '.join(gpus())}")
+        raise ProfileError(unknown_name("GPU", name, gpus()))
     return gpus()[name]

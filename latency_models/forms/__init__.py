@@ -6,7 +6,7 @@ import pkgutil
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from servegym.errors import ProfileError
+from servegym.errors import ProfileError, unknown_name
 from servegym.latency_models.form import LatencyForm
 
 
@@ -23,7 +23,7 @@ def get_form(name: str) -> LatencyForm:
     try:
         return forms()[name]
     except KeyError:
-        raise ProfileError(f"unknown latency form '{name}'; known: {', '.join(forms())}") from None
+        raise ProfileError(unknown_name("latency form", name, forms())) from None
 
 
 def estimator_forms() -> list[str]:

@@ -1,5 +1,23 @@
 """Every error a user can cause. Each message says what was wrong, where, and what would be right."""
 
+import difflib
+from collections.abc import Collection
+
+MOST_MEANT = 3  # names that are suggested for an unknown one
+
+
+def unknown_name(kind: str, name: str, names: Collection[str]) -> str:
+    """The message for a name that is not among `names`, with those that were probably meant.
+
+    These are, whatever their case, those that begin with it, or the one that is alike.
+    """
+    of_lower, lower = {known.lower(): known for known in names}, name.lower()
+    longer = [one for one in of_lower if lower and one.startswith(lower)]
+    close = longer or difflib.get_close_matches(lower, of_lower, n=1)
+    suggestions = " or ".join(f"'{of_lower[one]}'" for one in close[:MOST_MEANT])
+    meant = f" (did you mean {suggestions}?)" if suggestions else ""
+    return f"unknown {kind} '{name}'{meant}; there are: {', '.join(names) or 'none'}"
+
 
 class ServegymError(ValueError):
     """Base of every error that a wrong input causes; the command line prints it and exits with status 2."""

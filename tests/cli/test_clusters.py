@@ -118,7 +118,7 @@ WRONG = {
     "router's parameter": (["simulate", "--router", "gorouting:nope=1"], "alpha"),
     "router twice": (["compare", "--engines", "2", "--router", "random", "--router", "random"], "twice"),
     "routers for one engine": (["compare", "--router", "random", "--router", "min-load"], "one engine"),
-    "a scheduler as router": (["simulate", "--router", "edf"], "known: gorouting"),
+    "a scheduler as router": (["simulate", "--router", "edf"], "there are: gorouting"),
 }  # fmt: skip
 
 

@@ -28,7 +28,7 @@ def test_what_is_printed_and_written(servegym, tmp_path):
         "Load 0.3 (light)",
         "Load 1.4 (overload)",
         "slide-batching:gamma=2",
-        "best is",
+        "best by TDG ratio is",
         "comparison.png",
     ):
         assert words in done.stdout
@@ -45,7 +45,7 @@ def test_json_is_all_there_is_on_standard_output(servegym):
         (load, scheduler) for load in (0.3, 1.4) for scheduler in ("edf", "slide-batching:gamma=2")
     ]
     assert len(document["conclusions"]) == 2
-    assert "best is" in done.stderr
+    assert "best by TDG ratio is" in done.stderr
 
 
 def test_one_seed_has_no_interval(servegym):
@@ -167,7 +167,7 @@ def test_another_gain_and_other_arrivals_are_other_runs(servegym, tmp_path):
         assert refused.status == 2 and option[2:] in refused.stderr
     done = servegym(*ARGUMENTS, "--gain", "ta-slo", "--arrivals", "gamma:cv=3", "--fresh", "--json", "c.json")
     assert done.status == 0, done.stderr
-    assert "gain ratio" in done.stdout and "arrivals gamma:cv=3, gain ta-slo" in done.stdout
+    assert "gain / ideal gain" in done.stdout and "arrivals gamma:cv=3, gain ta-slo" in done.stdout
     row = json.loads((tmp_path / "c.json").read_text())["summary"][0]
     assert 0 < row["gain_ratio"] < 1 and "tdg_ratio" not in row
 
@@ -176,10 +176,24 @@ def test_violations_by_class_are_told(servegym, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     done = servegym(*ARGUMENTS, "--slo", "qoserve", "--report", "report.html")
     assert done.status == 0, done.stderr
-    assert "violated" in done.stdout and "Violated, by class" in done.stdout
+    for words in ("late-token share", "Late-token share by class", "SLO attainment by class"):
+        assert words in done.stdout
     summary = pd.read_csv(tmp_path / "out/summary.csv")
-    classes = [name for name in summary if name.startswith("violations TT")]
-    assert classes == ["violations TTFT 6 s, TPOT 50 ms", "violations TTLT 600 s", "violations TTLT 1800 s"]
+    classes = ["TTFT 6 s, TPOT 50 ms", "TTLT 600 s", "TTLT 1800 s"]
+    assert [name for name in summary if name.startswith("violations TT")] == [f"violations {of}" for of in classes]
+    assert [name for name in summary if " of TT" in name] == [f"slo_attainment of {of}" for of in classes]
     assert {"violations", "violations_ci_low", "violations_high_priority"} <= set(summary)
     page = (tmp_path / "report.html").read_text()
-    assert all(name in page for name in classes)
+    assert all(name in page for name in classes) and "late-token share" in page
+
+
+def test_what_it_is_ranked_by(servegym, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    done = servegym(*ARGUMENTS, "--rank-by", "p99-ttft")
+    assert done.status == 0, done.stderr
+    assert "best mean p99 TTFT" in done.stdout and "late-token" not in done.stdout
+    assert "p99 TTFT minus" in done.stdout
+    again = servegym(*ARGUMENTS, "--rank-by", "late-token")
+    assert "best by late-token share is" in again.stdout and "Late-token share: of the requests" in again.stdout
+    refused = servegym(*ARGUMENTS, "--rank-by", "tdgg")
+    assert refused.status == 2 and "did you mean 'tdg'" in refused.stderr

@@ -80,7 +80,7 @@ def test_routers_on_engines_of_both_roles(servegym):
         ),
         (("--scheduler", "edf", "--scheduler", "eddf"), "unknown scheduler 'eddf'"),
         (("--scheduler", "edf", "--scheduler", "sjf", "--baseline", "srpf"), "baseline 'srpf' is not judged"),
-        (("--scheduler", "edf", "--scheduler", "sjf", "--panel", "nowhere"), "there is no panel 'nowhere'"),
+        (("--scheduler", "edf", "--scheduler", "sjf", "--panel", "nowhere"), "unknown panel 'nowhere'"),
         (("--scheduler", "edf", "--scheduler", "sjf", "--trace", "nowhere"), "nowhere"),
         (("--scheduler", "edf", "--scheduler", "sjf", "--slo", "mine"), "mine"),
         (("--scheduler", "edf", "--scheduler", "sjf", "--device", "b200"), "unknown profile 'b200'"),

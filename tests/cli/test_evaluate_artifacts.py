@@ -62,7 +62,7 @@ def test_one_that_ships(servegym, files):
     "arguments, problem",
     [
         (("nowhere.json",), "nowhere.json: No such file or directory"),
-        (("nowhere",), "no learned policy 'nowhere'"),
+        (("nowhere",), "unknown learned policy 'nowhere'"),
         (("tuned.json", "--engines", "1"), "judged where there are several engines"),
         (
             ("alone.json", "--router", "min-load", "--router", "random"),

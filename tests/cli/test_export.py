@@ -40,7 +40,7 @@ def test_targets(servegym, tmp_path, target, beside):
     [
         ((), "name a source (a folder of servegym tune or train, or an artifact), or policies"),
         (("x.json", "--scheduler", "edf"), "not both"),
-        (("nowhere",), "no learned policy 'nowhere'"),
+        (("nowhere",), "unknown learned policy 'nowhere'"),
         (("x.json",), "x.json: No such file or directory"),
         (("--scheduler", "eddf"), "unknown scheduler 'eddf'"),
         (("--scheduler", "edf", "--device", "b200"), "unknown profile 'b200'"),

@@ -62,7 +62,7 @@ def test_what_was_not_searched_is_said(servegym):
     "arguments, problem",
     [
         (("headroom", "--budget", "0"), "--budget"),
-        (("headroom", "--panel", "nowhere"), "there is no panel 'nowhere'"),
+        (("headroom", "--panel", "nowhere"), "unknown panel 'nowhere'"),
         (("headroom", "--scheduler", "eddf"), "unknown scheduler 'eddf'"),
         (("headroom", "--scheduler", "edf", "--scheduler", "edf"), "two of the schedulers edf, edf are the same"),
         (("headroom", "--gain", "ta-slo"), "headroom is of TDG; the gain is ta-slo"),

@@ -16,7 +16,9 @@ from servegym.traces.streamed import StreamedTrace
 ROWS, CHUNK = 300, 40
 CLOSE = ("gain", "ideal_gain", "gain_ratio", "tdg_ratio", "fairness_by_client")  # sums in another order
 SKETCHED = ("ttft_s", "tpot_s", "ttlt_s")
-LEFT_OUT = ("slo_attainment_by_length", "violations_by_class", "fairness_by_length", "wall_s")
+LEFT_OUT = (
+    "slo_attainment_by_length", "slo_attainment_by_class", "violations_by_class", "fairness_by_length", "wall_s",
+)  # fmt: skip
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 from servegym.errors import ExperimentError
-from servegym.evaluation.summary import conclusion, ratio_of, save_tables, summarise
+from servegym.evaluation.measures import ratio_of
+from servegym.evaluation.summary import conclusion, rank_of, save_tables, summarise
 
 # At each seed the workload adds the same to all; "close" differs from "best" by -1, 0, +1 hundredths and more.
 TDG = {
@@ -31,7 +32,8 @@ def cells_of(tdg: dict[str, list[float]], load: float = 1.0) -> pd.DataFrame:
             "violations TTLT 600 s": value / 10,
             "slo_attainment_high_priority": value,
             "slo_attainment_low_priority": None,
-            "ttft_p99_s": 1.0,
+            "ttft_p99_s": 1.0 + value,
+            "tpot_p99_s": 0.05,
             "preemptions": seed,
             "starved": 0.0,
             "fairness_by_client": None,
@@ -63,13 +65,28 @@ def test_means_and_paired_differences_by_hand():
 
 def test_in_words():
     words = conclusion(summarise(cells_of(TDG)))
-    assert words == ("Load 1 (high): best is best; statistically not distinguishable from it: close; worse: poor.")
+    same = "statistically not distinguishable from it: close"
+    assert words == f"Load 1 (high): best by TDG ratio is best; {same}; worse: poor."
 
 
 def test_against_a_baseline():
     summary = summarise(cells_of(TDG), baseline="poor")
     assert list(summary["verdict"]) == ["better", "better", "reference"]
-    assert conclusion(summary) == "Load 1 (high): against poor; better: best, close."
+    assert conclusion(summary) == "Load 1 (high): by TDG ratio against poor; better: best, close."
+
+
+def test_the_best_is_by_what_is_asked_for():
+    """Of latencies the lowest; a scheduler whose measure is unknown is never the best."""
+    cells = cells_of(TDG)
+    summary = summarise(cells, rank_by="p99-ttft").set_index("scheduler", drop=False)
+    assert set(summary["reference"]) == {"poor"} and summary.loc["best", "verdict"] == "worse"
+    assert summary.loc["best", "ttft_p99_s_difference"] == pytest.approx(0.096667, abs=1e-6)
+    assert conclusion(summary).startswith("Load 1 (high): best by p99 TTFT is poor;")
+    cells.loc[cells["scheduler"] == "poor", "ttft_p99_s"] = math.nan
+    assert set(summarise(cells, rank_by="p99-ttft")["reference"]) == {"close"}
+    assert summarise(cells, rank_by="late-token")["reference"].iloc[0] == "best"
+    with pytest.raises(ExperimentError, match=r"unknown measure to rank by 'ttft' .*there are: tdg, attainment"):
+        summarise(cells, rank_by="ttft")
 
 
 def test_the_best_is_chosen_at_each_load():
@@ -101,7 +118,8 @@ def test_another_gain_is_judged_by_its_own_ratio():
     cells = cells_of(TDG).assign(tdg_ratio=None)
     cells["gain_ratio"] = cells_of(TDG)["tdg_ratio"]
     summary = summarise(cells)
-    assert "tdg_ratio" not in summary and ratio_of(cells) == ratio_of(summary) == "gain_ratio"
+    assert "tdg_ratio" not in summary and ratio_of(cells) == ratio_of(summary) == rank_of(summary)
+    assert rank_of(summary).title == "gain / ideal gain"
     by_tdg = summarise(cells_of(TDG)).rename(columns=lambda name: name.replace("tdg_ratio", "gain_ratio"))
     pd.testing.assert_frame_equal(summary, by_tdg)
     assert conclusion(summary).endswith("worse: poor.")

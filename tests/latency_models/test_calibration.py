@@ -173,7 +173,7 @@ def test_files_that_are_no_tables(tmp_path):
     ("form", "rows", "name", "message"),
     [
         ("roofline", slice(None), "mine", r"form 'roofline' is made from specifications, not fitted to batches"),
-        ("cubic", slice(None), "mine", r"unknown latency form 'cubic'; known: linear, "),
+        ("cubic", slice(None), "mine", r"unknown latency form 'cubic'; there are: linear, "),
         ("polynomial", slice(None), "mine", r"form 'polynomial' has no time of a decode, and \d+ of the 210 batches"),
         ("slowest", slice(1, None, 3), "mine", r"form 'slowest' is fitted .* and 0 of the 70 .* are of decodes only"),
         ("linear", slice(3), "mine", r"3 rows leave 2 to train on and 1 held out"),

@@ -342,7 +342,7 @@ def test_coefficients_out_of_range(name, change, message):
 def test_a_missing_coefficient_and_an_unknown_form():
     with pytest.raises(ProfileError, match=r"here: coefficient missing t_c"):
         LatencyModel.from_values("linear", {k: v for k, v in LINEAR.items() if k != "t_c"}, "here")
-    with pytest.raises(ProfileError, match=f"unknown latency form 'cubic'; known: {', '.join(forms())}$"):
+    with pytest.raises(ProfileError, match=f"unknown latency form 'cubic'; there are: {', '.join(forms())}$"):
         get_form("cubic")
 
 

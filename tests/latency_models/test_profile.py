@@ -134,7 +134,7 @@ def test_a_front_end_has_a_source_and_an_error(document):
 
 
 def test_unknown_names_and_absent_files(tmp_path):
-    with pytest.raises(ProfileError, match=r"unknown profile 'a100'; known: a100-llama3-70b-tp4, .*, h200-llama3-8b"):
+    with pytest.raises(ProfileError, match=r"unknown profile 'a100' .*there are: a100-llama3-70b-tp4, .*, h200-"):
         load_profile("a100")
     with pytest.raises(ProfileError, match=r"nowhere\.json cannot be read: No such file"):
         load_profile(tmp_path / "nowhere.json")

@@ -122,7 +122,7 @@ def test_weights_are_finite_and_not_negative(field, value):
 
 
 def test_an_unknown_gain():
-    with pytest.raises(GainError, match=r"unknown gain function 'tgd'; known: .*tdg"):
+    with pytest.raises(GainError, match=r"unknown gain function 'tgd' .*there are: .*tdg"):
         Gain("tgd")
 
 

@@ -141,7 +141,7 @@ def test_a_policy_without_parameters_says_so():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("edv", "unknown scheduler 'edv'; known: .*edf"),
+        ("edv", "unknown scheduler 'edv' .*there are: .*edf"),
         ("", "unknown scheduler ''"),
         ("edf:batch_size", "scheduler 'edf:batch_size': 'batch_size' should be key=value"),
         ("edf:batch_size=", "edf: batch_size=: should be a number"),

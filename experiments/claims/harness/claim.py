@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import pkgutil
 import re
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import servegym.experiments.claims
-from servegym.errors import ExperimentError
+from servegym.errors import ExperimentError, unknown_name
 from servegym.evaluation.measuring_code import code_digest
 from servegym.experiments.claims.harness.cells import Cell
 from servegym.experiments.claims.harness.checks import Check
@@ -114,9 +113,7 @@ def find_claims(ids: Iterable[str]) -> list[Claim]:
     wanted = list(dict.fromkeys(ids)) or list(known)
     for id in wanted:
         if id not in known:
-            close = difflib.get_close_matches(id, known, n=1)
-            meant = f" (did you mean '{close[0]}'?)" if close else ""
-            raise ExperimentError(f"unknown claim '{id}'{meant}; there are: {', '.join(known)}")
+            raise ExperimentError(unknown_name("claim", id, known))
     return [known[id] for id in wanted]
 
 

@@ -40,6 +40,8 @@ servegym compare --engines 4 --router min-load --router gorouting --signal-delay
 
 servegym compare --slo qoserve --arrivals gamma:cv=3 --scheduler qoserve --scheduler sarathi-edf
 
+servegym compare --rank-by p99-ttft --scheduler vllm-v1 --scheduler expected-gain
+
 servegym compare --seeds 50 --ray local
 """
 
@@ -65,6 +67,7 @@ def compare(
             rich_help_panel=options.WHAT,
         ),
     ] = None,
+    rank_by: options.RankBy = "tdg",
     bound: Annotated[
         bool,
         typer.Option(
@@ -104,9 +107,11 @@ def compare(
 
     from servegym.evaluation.bounds.shares import why_no_bounds, with_shares
     from servegym.evaluation.comparison import CELLS_FILE, COMPARED, Comparison, run_comparison
+    from servegym.evaluation.measures import check_rank
     from servegym.evaluation.plots import plot_comparison
     from servegym.evaluation.summary import check_baseline, save_tables, summarise
 
+    check_rank(rank_by)
     comparison = Comparison(COMPARED.with_words(words), seeds)
     if baseline is not None:
         check_baseline(baseline, list(comparison.candidates))
@@ -123,12 +128,12 @@ def compare(
         # One folder for all comparisons that are not told where to be: other schedulers have the same bounds.
         found, no_bounds = bounds_with_progress(comparison, (out or directory.parent) / "bounds")
         cells = with_shares(comparison, cells, found) if no_bounds is None else cells
-    summary = summarise(cells, baseline)
+    summary = summarise(cells, baseline, rank_by)
     plot = plot_comparison(summary, comparison.title, directory / "comparison.png")
     files = [*save_tables(cells, summary, directory), plot]
 
     console = console_for(json)
-    show_comparison(comparison, summary, baseline, console)
+    show_comparison(comparison, summary, console)
     console.print("Written:", ", ".join(str(path) for path in files))
     if report is not None:
         from servegym.evaluation.reports.compare_report import compare_report

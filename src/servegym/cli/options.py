@@ -115,6 +115,16 @@ Target = Annotated[
         rich_help_panel=ON_WHAT,
     ),
 ]
+RankBy = Annotated[
+    str,
+    typer.Option(
+        "--rank-by",
+        metavar="MEASURE",
+        help="Which is best: attainment, tdg, p99-ttft, p99-tpot, requests (finished a second), late-token, starved or "
+        "fairness.",
+        rich_help_panel=HOW_MUCH,
+    ),
+]
 Duration = Annotated[
     float | None,
     typer.Option(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LONGEST_NUMBER = 7  # characters of "-0.1234"; a cell with more, such as a mean ± its interval, wraps at spaces
-NOT_A_TERMINAL_WIDTH = 130  # characters: a file or a pipe has no width of its own
+NOT_A_TERMINAL_WIDTH = 140  # characters: a file or a pipe has no width of its own
 
 
 def console_for(json_target: str | None) -> Console:

@@ -225,7 +225,7 @@ def show(document: dict[str, Any], console: Console) -> None:
 
 
 def fairness(document: dict[str, Any]) -> str:
-    """Jain's indices of the gain ratios of groups."""
+    """Jain's indices of gain over ideal gain of groups."""
     of = {name: document[f"fairness_by_{name}"] for name in ("client", "length")}
     return ", ".join(f"by {name}: {number(value)}" for name, value in of.items() if value is not None) or "-"
 

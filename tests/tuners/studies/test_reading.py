@@ -70,7 +70,7 @@ def test_panels_of_evaluations_can_be_named():
         ({"validation": {"first_seed": 3}}, "they should have none in common"),
         ({"test": {"first_seed": 7}}, "it should have those from 1,000,000 on"),
         ({"panel": {"trace": ["azure-conv"], "load": [1]}}, "panel: device is missing"),
-        ({"test": "nowhere"}, "test: there is no panel 'nowhere'"),
+        ({"test": "nowhere"}, "test: unknown panel 'nowhere'"),
     ],
 )
 def test_what_is_wrong_is_one_line(changes, problem):
@@ -82,7 +82,7 @@ def test_what_is_wrong_is_one_line(changes, problem):
 def test_a_tuning_has_a_panel_and_studies(tmp_path):
     with pytest.raises(TuningError, match="studies is missing"):
         parse_tuning({"panel": {}}, "x")
-    with pytest.raises(TuningError, match=r"there is no tuning 'x\.yaml'; there are default"):
+    with pytest.raises(TuningError, match=r"unknown tuning 'x\.yaml'; there are: default"):
         load_tuning("x.yaml")
     (tmp_path / "list.yaml").write_text("- 1\n")
     with pytest.raises(TuningError, match=r"list\.yaml should be a mapping"):

@@ -1,0 +1,82 @@
+"""The measures that policies are ranked by and shown with: one name each, in every table, plot and option."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container
+from typing import TYPE_CHECKING, NamedTuple
+
+from servegym.errors import ExperimentError, unknown_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TDG, GAIN_RATIO = "tdg_ratio", "gain_ratio"
+THROUGHPUT = "throughput_requests_per_s"
+
+
+class Measure(NamedTuple):
+    """column: of cells and summaries. scale: of what is shown, in the title's unit. higher: whether more is better."""
+
+    column: str
+    title: str
+    digits: int = 3
+    scale: float = 1.0
+    higher: bool = True
+
+    @property
+    def name(self) -> str:
+        """The title without its unit."""
+        return self.title.partition(",")[0]
+
+    def height(self, value: float) -> float:
+        """The more the better; what is unknown is worst."""
+        return -math.inf if math.isnan(value) else value if self.higher else -value
+
+    def text(self, row: pd.Series, column: str | None = None, sign: str = "") -> str:
+        """mean ± half the width of its interval; the mean alone where there is none, a dash where it is unknown.
+
+        column: the one that is shown, if not the measure's own, such as that of differences.
+        """
+        column = column or self.column
+        if row[column] is None or math.isnan(row[column]):
+            return "-"
+        mean = f"{self.scale * row[column]:{sign}.{self.digits}f}"
+        if f"{column}_ci_low" not in row:
+            return mean
+        half_width = self.scale * (row[f"{column}_ci_high"] - row[f"{column}_ci_low"]) / 2
+        return mean if math.isnan(half_width) else f"{mean} ± {half_width:.{self.digits}f}"
+
+
+ATTAINMENT = Measure("slo_attainment", "SLO attainment")
+RATIOS = {TDG: Measure(TDG, "TDG ratio", 4), GAIN_RATIO: Measure(GAIN_RATIO, "gain / ideal gain", 4)}
+P99_TTFT = Measure("ttft_p99_s", "p99 TTFT, s", 2, higher=False)
+P99_TPOT = Measure("tpot_p99_s", "p99 TPOT, ms", 1, 1e3, higher=False)
+LATE_TOKEN = Measure("violations", "late-token share", higher=False)
+STARVED = Measure("starved", "starved", higher=False)
+FAIRNESS = Measure("fairness_by_length", "fairness by length")
+PREEMPTIONS = Measure("preemptions", "preemptions", 1, higher=False)
+SERVED = Measure(THROUGHPUT, "requests/s")
+OTHERS = {
+    "attainment": ATTAINMENT, "p99-ttft": P99_TTFT, "p99-tpot": P99_TPOT, "requests": SERVED, "late-token": LATE_TOKEN,
+    "starved": STARVED, "fairness": FAIRNESS,
+}  # fmt: skip
+RANKS = ("tdg", *OTHERS)
+
+
+def ratio_of(table: Container[str]) -> Measure:
+    """The gain over the ideal gain of cells or a summary: the TDG ratio, unless the gain is another."""
+    is_tdg = GAIN_RATIO not in table or (TDG in table and table[TDG].notna().any())  # type: ignore[index]
+    return RATIOS[TDG if is_tdg else GAIN_RATIO]
+
+
+def ranked_by(name: str, table: Container[str]) -> Measure:
+    """The measure of `RANKS` that is named, of cells or a summary. Raises ExperimentError for any other name."""
+    return OTHERS[name] if check_rank(name) != "tdg" else ratio_of(table)
+
+
+def check_rank(name: str) -> str:
+    """The name as it is. Raises ExperimentError unless it is one of `RANKS`."""
+    if name not in RANKS:
+        raise ExperimentError(unknown_name("measure to rank by", name, RANKS))
+    return name

@@ -1,0 +1,87 @@
+"""Tables that fit the terminal: names stay whole, and where not all columns have room some leave, which is said."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Rows = Sequence[Mapping[str, str]]  # cells by the names of their columns
+BEST = " *"  # ends the name of a row that is in bold
+LEAST_NAME = 12  # characters of a name in a line, however narrow the terminal is
+BETWEEN = 2  # spaces between columns
+
+
+def show_tables(console: Console, tables: Mapping[str, Rows], optional: Sequence[str] = ()) -> list[str]:
+    """Print tables with the same columns, by their titles, a column as wide in all of them; return those shown.
+
+    The first column names the rows, the others are numbers. optional: columns that leave, in this order, where the
+    terminal is narrow; a line below says which. Where the others have no room either, intervals go to a second line,
+    and at last names to more.
+    """
+    from rich import box
+    from rich.table import Table
+
+    rows = [row for some in tables.values() for row in some]
+    columns, leaving, left_out = list(rows[0]), [name for name in optional if name in rows[0]], list[str]()
+    whole_width = table_width(rows, columns)
+    while leaving and table_width(rows, columns) > console.width:
+        left_out.append(leaving.pop(0))
+        columns = [name for name in columns if name not in left_out]
+    if table_width(rows, columns) > console.width:
+        tables = {title: [stacked(row) for row in some] for title, some in tables.items()}
+        rows = [row for some in tables.values() for row in some]
+    first = columns[0]
+    widths = {name: column_width(rows, name) for name in columns}
+    widths[first] = max(LEAST_NAME, widths[first] - max(0, table_width(rows, columns) - console.width))
+    for title, some in tables.items():
+        table = Table(
+            title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+        )
+        for name in columns:
+            head = textwrap.fill(with_unit(name), widths[name], break_long_words=False)
+            table.add_column(head, justify="left" if name == first else "right", width=widths[name], overflow="fold")
+        for row in some:
+            cells = [folded(row[first], widths[first]), *(row[name] for name in columns[1:])]
+            table.add_row(*cells, style="bold" if row[first].endswith(BEST) else None)
+        console.print(table)
+    if left_out:
+        console.print(
+            f"Not shown at a width of {console.width}: {', '.join(left_out)} (COLUMNS={whole_width} has room for all)"
+        )
+    return columns
+
+
+def table_width(rows: Rows, columns: Sequence[str]) -> int:
+    return sum(column_width(rows, name) for name in columns) + BETWEEN * len(columns) + 1
+
+
+def column_width(rows: Rows, name: str) -> int:
+    """Of the widest cell, or the longest word of the head."""
+    lines = [line for row in rows for line in row[name].split("\n")]
+    return max(map(len, lines + with_unit(name).split(" ")))
+
+
+def with_unit(name: str) -> str:
+    """The name of a column with its unit, which is not parted from the word before."""
+    before, comma, unit = name.rpartition(", ")
+    return f"{before},\N{NO-BREAK SPACE}{unit}" if comma and " " not in unit else name
+
+
+def stacked(row: Mapping[str, str]) -> dict[str, str]:
+    """The row with intervals below their means."""
+    return {name: cell.replace(" ± ", "\n± ") for name, cell in row.items()}
+
+
+def folded(name: str, width: int) -> str:
+    """The name in lines of at most `width`, broken behind the marks between its parts where that suffices."""
+    lines = [""]
+    for part in re.findall(r"[^\s,:+-]*[\s,:+-]+|[^\s,:+-]+$", name):
+        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
