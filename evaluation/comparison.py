@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from servegym.baselines.registry import router as find_router
 from servegym.baselines.registry import scaler as find_scaler
@@ -14,11 +13,19 @@ from servegym.errors import ExperimentError
 from servegym.evaluation.candidates import ROUTER, Candidate, find_candidates, find_schedulers
 from servegym.evaluation.figures import FIGURES, class_figures, figures
 from servegym.evaluation.identity import code_digests, deployment_digest, document_digest, versions
-from servegym.evaluation.ledger import Ledger, Row, kept_rows
-from servegym.evaluation.points import CLIENTS, LOAD, axis_of
-from servegym.evaluation.running import Runner, ThreadRunner
+from servegym.evaluation.ledger import Row
+from servegym.evaluation.points import CLIENTS, LOAD
+from servegym.evaluation.repeats import Repeats, repeats_of, windows_of
 from servegym.latency_models.profile import Profile
-from servegym.scenarios.building import front_end_in, gain_in, saturation_of, scenario_of, workload_of
+from servegym.scenarios.building import (
+    file_requests,
+    front_end_in,
+    gain_in,
+    own_rate_per_s,
+    saturation_of,
+    scenario_of,
+    workload_of,
+)
 from servegym.scenarios.fleets import deployment_of, profile_of, title_of
 from servegym.scenarios.load import LOADS
 from servegym.scenarios.parts import Demand, Policies
@@ -33,24 +40,21 @@ from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 from servegym.traces.arrivals import takes_rate
-from servegym.traces.workloads import load_trace
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SCHEDULERS = (
-    "vllm-fcfs", "vllm-v1", "sarathi-fcfs", "sarathi-priority", "edf", "sjf", "slide-batching",
+    "vllm-fcfs", "vllm-v1", "sarathi-fcfs", "sarathi-priority", "edf", "sjf", "slide-batching", "expected-gain",
 )  # fmt: skip
 # Of azure-conv on the default device 3000 requests are 23 minutes of arrivals at load 0.3 and 5 at 1.4: at 1.4 the
 # queue grows for 200 times the TTFT SLO, so that every scheduler has to choose whom to fail, for nearly all of a run.
 REQUESTS = 3000
-CELLS_FILE = "cells.jsonl"
 # Fields of which a comparison goes through several; the seed is the run's own. Or it goes through several clients.
 COMPARED_BY = ("load", "rate_per_s", "scheduler", "router", "scaler", "seed")
 DEFAULTS = ServingSpec().words()
-SAID = (*COMPARED_BY, "trace", "slo", "requests", "device", "engines", "prefill", "decode", "pools", "incidents")
-
-Progress = Callable[[int, int], None]  # (cells done, cells in all)
+WINDOW_BY_SEED = DEFAULTS["window"]
+SAID = (
+    *COMPARED_BY, "trace", "slo", "requests", "resample", "device", "engines", "prefill", "decode", "pools",
+    "incidents",
+)  # fmt: skip
 
 
 class Cell(NamedTuple):
@@ -72,8 +76,9 @@ class Comparison:
     """What is compared, on what: a spec at each of its loads, rates or numbers of clients, under each of its
     schedulers, routers, scalers.
 
-    spec: of all other fields it has one value. requests: of each run (None: `REQUESTS`, or all of a file with fewer).
-    seeds: how many; they are 0, 1, ...
+    spec: of all other fields it has one value. requests: of each run (None: `REQUESTS`, or all of a file that has no
+    two windows of so many). seeds: how many; they are 0, 1, ... Of a file each seed has a window of its own, as far as
+    there is room for windows that do not overlap; where all seeds have the same run there is one (`repeats`).
 
     Raises SpecError for a spec with several values of anything else, ExperimentError for an empty or repeated list; the
     names are looked up when they are needed and raise PolicyError, ProfileError, WorkloadError.
@@ -183,7 +188,18 @@ class Comparison:
     def requests_per_run(self) -> int:
         if self.spec.demand.requests is not None:
             return int(fixed("requests", self.spec.demand.requests))
-        return min(REQUESTS, len(load_trace(self.trace, default_requests=REQUESTS)))
+        in_file = self.file_requests
+        return REQUESTS if in_file is None or in_file >= 2 * REQUESTS else in_file
+
+    @functools.cached_property
+    def file_requests(self) -> int | None:
+        """How many there are of a trace that is a file; None: they are drawn."""
+        return file_requests(self.spec)
+
+    @functools.cached_property
+    def own_rate_per_s(self) -> float | None:
+        """At which requests come by the file's own times; None where it has none."""
+        return None if self.file_requests is None else own_rate_per_s(self.spec)
 
     @functools.cached_property
     def saturation_rate_per_s(self) -> float:
@@ -211,20 +227,50 @@ class Comparison:
         """The loads, or numbers of clients, in the order they were named."""
         return self.clients or tuple(self.rate_of_load)
 
-    def seeds_of(self, point: float) -> range:
+    def asked_seeds(self, point: float) -> range:
+        """Those that are asked for."""
         return range(self.seeds)
+
+    def seeds_of(self, point: float) -> range:
+        """Those that differ."""
+        return self.asked_seeds(point)[: self.repeats.runs]
+
+    @functools.cached_property
+    def windows(self) -> tuple[int, ...]:
+        """Where the windows of a file begin, of the seeds in order; none where requests are drawn, or are named."""
+        if self.file_requests is None or self.spec.demand.resample or self.spec.demand.window != WINDOW_BY_SEED:
+            return ()
+        return windows_of(self.file_requests, self.requests_per_run, self.seeds)
+
+    @functools.cached_property
+    def repeats(self) -> Repeats:
+        """How the runs of a scenario differ."""
+        first = self.points[0]
+        return repeats_of(
+            self.spec, [workload for (point, _), workload in self._asked.items() if point == first],
+            seeds=self.seeds, of_file=self.file_requests is not None, windows=len(self.windows),
+        )  # fmt: skip
+
+    @functools.cached_property
+    def _asked(self) -> dict[tuple[float, int], Workload]:
+        """What there is to serve, by load (or clients) and seed."""
+        many = len(self.windows) if len(self.windows) > 1 else self.seeds
+        keys = [
+            (point, seed, place) for point in self.points for place, seed in enumerate(self.asked_seeds(point)[:many])
+        ]
+        made = {
+            (point, seed): workload_of(
+                self.spec, seed, self.rate_of_load.get(point), self.requests_per_run,
+                self.windows[place % len(self.windows)] if self.windows else None,
+            )
+            for point, seed, place in sorted(keys, key=lambda key: key[1])  # `generate` draws a seed once
+        }  # fmt: skip
+        return {(point, seed): made[point, seed] for point, seed, _ in keys}
 
     @functools.cached_property
     def workloads(self) -> dict[tuple[float, int], Workload]:
-        """What all schedulers serve, by load (or clients) and seed. Of a file longer than a run every seed sees another
-        window: else a file's requests were the same for all seeds, and an interval over seeds would show the priorities
-        only."""
-        keys = [(point, seed) for point in self.points for seed in self.seeds_of(point)]
-        made = {
-            (point, seed): workload_of(self.spec, seed, self.rate_of_load.get(point), self.requests_per_run)
-            for point, seed in sorted(keys, key=lambda key: key[1])  # `generate` draws a seed once
-        }
-        return {key: made[key] for key in keys}
+        """What all schedulers serve, by load (or clients) and seed."""
+        return {(point, seed): self._asked[point, seed] for point in self.points for seed in self.seeds_of(point)}
 
     def scenario(self, point: float, seed: int, candidate: Candidate) -> Scenario:
         """What a run is of."""
@@ -246,7 +292,7 @@ class Comparison:
     @property
     def title(self) -> str:
         """What is compared, in a line."""
-        return f"{self.setting}: {self.requests_per_run} requests x {self.seeds} seed{'s' * (self.seeds > 1)}"
+        return f"{self.setting}: {self.repeats.times(f'{self.requests_per_run} requests')}"
 
     @property
     def setting(self) -> str:
@@ -337,52 +383,3 @@ class Comparison:
             return f"the workload of {cell} was another"
         bad = [name for name in FIGURES if not isinstance(row.get(name, ""), int | float | None)]
         return f"{cell} has no number for {', '.join(bad)}" if bad else None
-
-
-def run_comparison(
-    comparison: Comparison,
-    directory: str | Path,
-    progress: Progress = lambda done, cells: None,
-    *,
-    jobs: int = 1,
-    runner: Runner | None = None,
-    fresh: bool = False,
-) -> pd.DataFrame:
-    """Run what is not done yet and return one row a cell, in the order of `comparison.cells`.
-
-    directory: rows are kept in its `cells.jsonl` as they come. When that holds rows of the same comparison they
-    are not run again; fresh: they are. jobs: runs at a time, in threads of this process; runner: where they are done
-    instead. The results are the same however many, and wherever.
-
-    Raises ExperimentError when the directory holds another comparison, and as `Comparison` does. An interrupt
-    (KeyboardInterrupt) ends it when the runs that are under way are done, and leaves the rows.
-    """
-    import pandas as pd
-
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    rows = kept_rows(
-        Ledger(directory / CELLS_FILE, comparison.identity, comparison.row_problem, fresh),
-        {cell: cell for cell in comparison.cells}, cell_of, comparison.run, progress, runner or ThreadRunner(jobs),
-        prepare=lambda: compile_kernels(comparison),
-    )  # fmt: skip
-    return pd.DataFrame(rows)
-
-
-def cell_of(row: Row) -> Cell:
-    return Cell(row["scheduler"], row[axis_of(row)], row["seed"])
-
-
-def compile_kernels(comparison: Comparison) -> None:
-    """Run each candidate once on two requests: kernels are compiled here, in one thread, before the work."""
-    for candidate in comparison.candidates.values():
-        workload = Workload.from_columns({"arrival_s": [0.0, 0.0], "prompt_tokens": [1, 1], "output_tokens": [2, 2]})
-        Simulation(
-            Scenario(
-                workload,
-                comparison.deployment_of(candidate),
-                candidate.scheduler,
-                router=candidate.router,
-                scaler=candidate.scaler,
-            )
-        ).run()

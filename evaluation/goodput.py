@@ -12,10 +12,11 @@ import numpy as np
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.bisection import Failed, failed_counts, highest_rate
-from servegym.evaluation.comparison import Comparison, Progress, compile_kernels
+from servegym.evaluation.comparing import compile_kernels
+from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.identity import document_digest
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
-from servegym.evaluation.running import Runner, ThreadRunner
+from servegym.evaluation.running import Progress, Runner, ThreadRunner
 from servegym.scenarios.building import scenario_of, workload_of
 from servegym.scenarios.fleets import deployment_of
 from servegym.simulator.simulation import Simulation

@@ -34,7 +34,8 @@ class Measure(NamedTuple):
         return -math.inf if math.isnan(value) else value if self.higher else -value
 
     def text(self, row: pd.Series, column: str | None = None, sign: str = "") -> str:
-        """mean ± half the width of its interval; the mean alone where there is none, a dash where it is unknown.
+        """mean ± half the width of its interval; a dash where it is unknown, the mean alone where there is no interval
+        or every run has it.
 
         column: the one that is shown, if not the measure's own, such as that of differences.
         """
@@ -45,7 +46,7 @@ class Measure(NamedTuple):
         if f"{column}_ci_low" not in row:
             return mean
         half_width = self.scale * (row[f"{column}_ci_high"] - row[f"{column}_ci_low"]) / 2
-        return mean if math.isnan(half_width) else f"{mean} ± {half_width:.{self.digits}f}"
+        return f"{mean} ± {half_width:.{self.digits}f}" if half_width > 0 else mean
 
 
 ATTAINMENT = Measure("slo_attainment", "SLO attainment")

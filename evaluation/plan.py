@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.bisection import fewest
-from servegym.evaluation.comparison import Comparison, Progress, compile_kernels
+from servegym.evaluation.comparing import compile_kernels
+from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.goodput import ABOVE, WITHIN, GoodputSearch, SearchCell, Target
 from servegym.evaluation.identity import document_digest
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
-from servegym.evaluation.running import Runner, ThreadRunner
+from servegym.evaluation.running import Progress, Runner, ThreadRunner
 from servegym.scenarios.ranges import listed
 from servegym.scenarios.spec import ServingSpec
 from servegym.scenarios.values import fixed, plain

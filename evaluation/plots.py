@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from servegym.evaluation.measures import ATTAINMENT, THROUGHPUT, ratio_of
 from servegym.evaluation.points import LOAD, axis_of
+from servegym.evaluation.repeats import over_of
 from servegym.scenarios.load import LOADS
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def plot_comparison(summary: pd.DataFrame, title: str, path: str | Path) -> Path
         axes.set_ylabel(unit)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False, handlelength=3.2)
-    bars = "; bars are 95 % intervals over seeds" if summary["seeds"].min() > 1 else ""
+    bars = f"; bars are 95 % intervals over {over_of(summary)}" if summary["seeds"].min() > 1 else ""
     figure.suptitle(title + bars, fontsize=10, x=0.01, ha="left")
     figure.savefig(path, dpi=DOTS_PER_INCH)
     return Path(path)

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
+Progress = Callable[[int, int], None]  # (runs done, runs in all)
 
 
 class Runner(Protocol):

@@ -29,7 +29,7 @@ COUNTS = ("emitted_tokens", "on_time_tokens", "output_tokens", "cached_tokens", 
 # What would have to be drawn, or worked out, of all requests at once: only what is said here can be streamed.
 ONLY = {
     "slo": "given", "requests": None, "rate_per_s": None, "load": None, "arrivals": None, "max_prompt_tokens": None,
-    "max_total_tokens": None, "slo_scale": 1.0, "cv": 1.0,
+    "max_total_tokens": None, "slo_scale": 1.0, "cv": 1.0, "resample": False,
 }  # fmt: skip
 
 

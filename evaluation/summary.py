@@ -11,6 +11,7 @@ from servegym.evaluation.figures import CLASS_ATTAINMENT, CLASS_VIOLATIONS
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.measures import THROUGHPUT, Measure, ranked_by, ratio_of
 from servegym.evaluation.points import CLIENTS, axis_of, point_title
+from servegym.evaluation.repeats import COLUMN, NOT_SAID, over_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,12 +24,12 @@ MEANS = (
 )  # fmt: skip
 SHARE_OF_BOUND, SHARE_OF_BEST = SHARES = "share_of_bound", "share_of_best"  # columns where there are such references
 
-REFERENCE, BETTER, SAME, WORSE, UNKNOWN = "reference", "better", "not distinguishable", "worse", "one seed"
+REFERENCE, BETTER, SAME, WORSE, UNKNOWN = "reference", "better", "not distinguishable", "worse", "one run"
 VERDICT_WORDS = {
     BETTER: "better:",
     SAME: "statistically not distinguishable from it:",
     WORSE: "worse:",
-    UNKNOWN: "with one seed one cannot say how sure the order is of",
+    UNKNOWN: "with one run one cannot say how sure the order is of",
 }
 
 
@@ -39,9 +40,9 @@ def summarise(cells: pd.DataFrame, baseline: str | None = None, rank_by: str = "
     (None: at each load the best by mean). rank_by: the measure that says which is best (`RANKS`).
 
     The ratio is tdg_ratio, or gain_ratio where the gain is another than TDG (`ratio_of`). For x of it, slo_attainment,
-    violations and what is ranked by there are x, its 95 % interval over seeds x_ci_low to x_ci_high, and the
-    difference to the reference x_difference, x_difference_ci_low, x_difference_ci_high. Differences are taken
-    seed by seed: both served the same requests, so what a seed adds to both does not widen the interval.
+    violations and what is ranked by there are x, its 95 % interval x_ci_low to x_ci_high (`interval_over` says over
+    what), and the difference to the reference x_difference, x_difference_ci_low, x_difference_ci_high. Differences are
+    taken seed by seed: both served the same requests, so what a seed adds to both does not widen the interval.
     `reference` names the scheduler compared to, `verdict` says whether the interval of the difference in what is
     ranked by (`ranked_by`) leaves out 0. The intervals are not corrected for how many schedulers there are, nor for
     the best being chosen from the same runs. `share_of_bound`, `share_of_best` and their intervals are there where the
@@ -88,6 +89,7 @@ def _row(
 ) -> dict[str, Any]:
     row: dict[str, Any] = {} if axis_of(runs) == CLIENTS else {"rate_per_s": runs["rate_per_s"].iloc[0]}
     row["seeds"] = len(runs)
+    row |= {COLUMN: runs[COLUMN].iloc[0]} if COLUMN in runs else {}
     row |= {name: runs[name].astype("f8").mean() for name in (*MEANS, *classes_of(runs))}
     for name in judged:
         row |= _columns(name, student_interval(runs[name]))
@@ -132,7 +134,9 @@ def conclusion(at_point: pd.DataFrame) -> str:
         schedulers = at_point["scheduler"][at_point["verdict"] == verdict]
         if len(schedulers):
             parts.append(f"{words} {', '.join(schedulers)}")
-    return f"{point_title(axis, at_point[axis].iloc[0])}: {'; '.join(parts)}."
+    over = over_of(at_point)
+    only = f" (over {over})" if over in NOT_SAID and at_point["seeds"].min() > 1 else ""
+    return f"{point_title(axis, at_point[axis].iloc[0])}: {'; '.join(parts)}{only}."
 
 
 def save_tables(cells: pd.DataFrame, summary: pd.DataFrame, directory: Path) -> list[Path]:

@@ -24,6 +24,7 @@ from servegym.simulator.scenario import Scenario
 from servegym.simulator.workload import Workload
 from servegym.traces import randomness
 from servegym.traces.arrivals import needs_rate
+from servegym.traces.loading import requests_in
 from servegym.traces.workloads import build_workload, load_trace
 
 if TYPE_CHECKING:
@@ -124,8 +125,14 @@ def _seed_of_noise(spec: ServingSpec, seed: int) -> int:
     return seed if given is None else given
 
 
-def workload_of(spec: ServingSpec, seed: int, rate_per_s: float | None = None, requests: int | None = None) -> Workload:
-    """The requests of a seed, without a split. rate_per_s, requests: instead of those that the spec says.
+def workload_of(
+    spec: ServingSpec,
+    seed: int,
+    rate_per_s: float | None = None,
+    requests: int | None = None,
+    window: int | None = None,
+) -> Workload:
+    """The requests of a seed, without a split. rate_per_s, requests, window: instead of those that the spec says.
 
     Raises SpecError for a spec whose demand is not fixed, or prefix stores without anything to store; WorkloadError
     as `build_workload`.
@@ -144,7 +151,8 @@ def workload_of(spec: ServingSpec, seed: int, rate_per_s: float | None = None, r
         seed=seed,
         max_prompt_tokens=whole_in(spec, "max_prompt_tokens"),
         max_total_tokens=whole_in(spec, "max_total_tokens"),
-        window=demand.window,
+        window=demand.window if window is None else window,
+        resample=demand.resample,
         idle_tpot_s=None if demand.keep_slos else profile_of(spec).idle_tpot_s,
     )
     if spec.fleet.prefix_store_tokens and workload.prefixes is None:
@@ -193,6 +201,23 @@ def rate_of(spec: ServingSpec) -> float | None:
             return None
         load = LOADS["medium"]
     return float(load) * saturation_of(spec)
+
+
+def file_requests(spec: ServingSpec) -> int | None:
+    """How many requests of a file there are within the limits of a spec; None: they are drawn. Raises WorkloadError."""
+    total, prompt = (whole_in(spec, name) for name in LENGTH_LIMITS)
+    return requests_in(fixed("trace", spec.demand.trace), max_total_tokens=total, max_prompt_tokens=prompt)
+
+
+def own_rate_per_s(spec: ServingSpec) -> float | None:
+    """Mean rate of a trace's own times; None where it has none, or all come at once. Raises WorkloadError."""
+    total, prompt = (whole_in(spec, name) for name in LENGTH_LIMITS)
+    trace = load_trace(fixed("trace", spec.demand.trace), max_total_tokens=total, max_prompt_tokens=prompt)
+    if trace.arrival_s is None:
+        return None
+    begins = trace.arrival_s[trace.begins]
+    span_s = float(begins[-1] - begins[0])
+    return (len(begins) - 1) / span_s * len(trace) / len(begins) if span_s > 0 else None
 
 
 def saturation_of(spec: ServingSpec) -> float:

@@ -102,6 +102,8 @@ def _check_demand(spec: ServingSpec) -> None:
     if demand.arrivals is not None and (drawn or demand.split is not None):
         what = "a load profile or cv" if drawn else "a split"
         raise SpecError(f"arrivals {demand.arrivals} and {what} are given; one says when requests arrive")
+    if demand.resample and demand.split is not None:
+        raise SpecError("a split and resample are given; a split cuts runs from a part of the file as it is")
     paced = [name for name in ("load", "rate_per_s", "arrivals") if spec[name] is not None]
     paced += ["cv or a load profile"] if drawn else []
     if demand.clients is not None and paced:

@@ -128,6 +128,11 @@ class Demand:
         "Which requests of a file: seed (each seed others, in a row), first, or the number of the first one.",
         metavar="seed|first|N",
     )  # fmt: skip
+    resample: bool = option(
+        False, FLAG,
+        "Draw the requests of a file anew, by the seed and as many as are asked for: blocks of a 20th of its own time, "
+        "with replacement, sessions whole.",
+    )  # fmt: skip
     split: str | None = option(
         None, CHOICE,
         "Cut runs from a sample that is prepared once: train, validation or test, which have no request in common. "

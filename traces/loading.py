@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from servegym.errors import WorkloadError, unknown_name
-from servegym.traces import servegen
+from servegym.traces import randomness, servegen
 from servegym.traces.families import FAMILIES, generate
 from servegym.traces.readers import read_trace
+from servegym.traces.resampling import resampled
 from servegym.traces.tokenizers import Tokenizer
 from servegym.traces.trace import Trace
 
@@ -38,6 +39,7 @@ def load_trace(
     default_requests: int = DEFAULT_REQUESTS,
     window: int | str = "first",
     tokenizer: Tokenizer | str | None = None,
+    resample: bool = False,
 ) -> Trace:
     """The requests of a family or of ServeGen's tables (drawn by `seed`), or of a file, as `build_workload` takes them.
 
@@ -47,6 +49,8 @@ def load_trace(
         raise WorkloadError(f"{requests} requests: a workload has at least 1")
     drawn = default_requests if requests is None else requests
     limits = {"max_prompt_tokens": max_prompt_tokens, "max_total_tokens": max_total_tokens}
+    if resample:
+        _check_resampled(trace, window)
     if isinstance(trace, str) and trace in FAMILIES:
         return generate(trace, drawn, seed=seed, **limits)
     if not Path(trace).exists() and not Path(trace).suffix:
@@ -58,6 +62,9 @@ def load_trace(
     loaded = read_trace(trace, tokenizer)
     keep = _within(loaded, max_prompt_tokens, max_total_tokens)
     rows = np.flatnonzero(keep if loaded.turns is None else loaded.turns.whole(keep))
+    if resample and len(rows):
+        rng = randomness.generator(seed, randomness.Stream.BLOCKS)
+        return resampled(loaded.take(rows), requests or len(rows), rng)
     if len(rows) < (requests or 1):
         raise WorkloadError(
             f"{loaded.name} has {len(rows)} requests"
@@ -72,6 +79,29 @@ def load_trace(
     if start and taken.arrival_s is not None:  # a later window starts its own clock
         taken = dataclasses.replace(taken, arrival_s=taken.arrival_s - taken.arrival_s[0])
     return dataclasses.replace(taken, provenance={**taken.provenance, "first_request": int(start)})
+
+
+def requests_in(
+    trace: str | os.PathLike[str], *, max_prompt_tokens: int | None = None, max_total_tokens: int | None = None
+) -> int | None:
+    """How many requests a file has within the limits; None: they are drawn, as many as are asked for.
+
+    Raises WorkloadError.
+    """
+    if _is_generated(trace):
+        return None
+    return len(load_trace(trace, max_prompt_tokens=max_prompt_tokens, max_total_tokens=max_total_tokens))
+
+
+def _is_generated(trace: str | os.PathLike[str]) -> bool:
+    return (isinstance(trace, str) and trace in FAMILIES) or servegen.is_rate_table(Path(trace))
+
+
+def _check_resampled(trace: str | os.PathLike[str], window: int | str) -> None:
+    if _is_generated(trace):
+        raise WorkloadError(f"trace '{trace}' is generated, so every seed has other requests; leave resample out")
+    if window not in ("first", "seed"):
+        raise WorkloadError(f"a window that starts at {window}, and the file resampled; one says which requests it is")
 
 
 def window_start(window: int | str, seed: int, length: int, size: int) -> int:

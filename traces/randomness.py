@@ -19,6 +19,7 @@ class Stream(enum.IntEnum):
     LENGTHS = 0
     ARRIVALS = 1
     RECIPE = 2
+    BLOCKS = 3
 
 
 def generator(seed: int, stream: Stream) -> np.random.Generator:

@@ -34,6 +34,7 @@ def build_workload(
     idle_tpot_s: float | None = None,
     tokenizer: Tokenizer | str | None = None,
     alone: bool = False,
+    resample: bool = False,
 ) -> Workload:
     """A workload from a trace, at a rate, with a recipe's SLOs.
 
@@ -55,6 +56,8 @@ def build_workload(
         ease, and say so in the provenance (`slo_notes`). None: SLOs as the papers have them.
     tokenizer: for a file of texts: "characters/4", or a function from text to tokens or their number.
     alone: each request by itself, also where the trace has sessions.
+    resample: draw the requests of a file anew, as many as are asked for, in blocks of its own time (resampling.py):
+        every seed others.
 
     Where the trace says which prompts begin alike (`prefix_blocks`) the workload does too (`Workload.prefixes`).
 
@@ -68,6 +71,7 @@ def build_workload(
         max_total_tokens=max_total_tokens,
         window=window,
         tokenizer=tokenizer,
+        resample=resample,
     )
     if alone:
         loaded = loaded.alone()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from servegym.errors import ExperimentError
 from servegym.evaluation.bounds.cache import cached_bound
 from servegym.evaluation.bounds.clairvoyant import Bound, check_scenario, groups_of
-from servegym.evaluation.comparison import Comparison, Progress
+from servegym.evaluation.comparison import Comparison
+from servegym.evaluation.running import Progress
 from servegym.evaluation.summary import SHARE_OF_BOUND
 
 if TYPE_CHECKING:

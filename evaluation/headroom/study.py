@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 from servegym.errors import ExperimentError
 from servegym.evaluation.bounds.shares import Bounds, find_bounds, why_no_bounds
 from servegym.evaluation.candidates import Candidate, find_candidates
-from servegym.evaluation.comparison import Progress, run_comparison
+from servegym.evaluation.comparing import run_comparison
 from servegym.evaluation.headroom.cases import Case, case_of
 from servegym.evaluation.headroom.kept import Found, run_again
 from servegym.evaluation.identity import document_digest, versions
 from servegym.evaluation.panels.evaluation import counted_on, part_directory
 from servegym.evaluation.panels.panel import Panel
 from servegym.evaluation.panels.part import Part, parts_of
-from servegym.evaluation.running import Runner
+from servegym.evaluation.repeats import times_of
+from servegym.evaluation.running import Progress, Runner
 from servegym.scenarios.load import load_title
 
 if TYPE_CHECKING:
@@ -86,9 +87,11 @@ class Headroom:
     @property
     def title(self) -> str:
         panel = self.panel
+        cells = f"{panel.cells} cell{'s' * (panel.cells > 1)}"
         return (
-            f"Headroom on panel {panel.name}: {panel.cells} cell{'s' * (panel.cells > 1)} x {panel.seeds} "
-            f"seed{'s' * (panel.seeds > 1)}, {panel.requests} requests a run, SLOs {panel.slo}"
+            f"Headroom on panel {panel.name}: "
+            f"{times_of((part.repeats for part in self.parts), cells)}, "
+            f"{panel.requests} requests a run, SLOs {panel.slo}"
         )
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from servegym.evaluation.bounds.shares import find_bounds, why_no_bounds, with_shares
-from servegym.evaluation.comparison import Progress
 from servegym.evaluation.panels.evaluation import Evaluation, counted_on
+from servegym.evaluation.running import Progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +27,7 @@ def with_bounds(
     """
     import pandas as pd
 
-    in_all, done, tables = evaluation.panel.cells * evaluation.panel.seeds, 0, []
+    in_all, done, tables = sum(len(part.workloads) for part in evaluation.parts), 0, []
     for part in evaluation.parts:
         bounds = find_bounds(part, directory, counted_on(progress, done, in_all))
         done += len(bounds)

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 from servegym.baselines.artifact import Artifact, load_artifact
 from servegym.errors import ExperimentError
 from servegym.evaluation.candidates import Candidate, find_candidates
-from servegym.evaluation.comparison import Progress, run_comparison
+from servegym.evaluation.comparing import run_comparison
 from servegym.evaluation.identity import code_digests, document_digest, versions
 from servegym.evaluation.panels import provenance
 from servegym.evaluation.panels.panel import FIRST_SEED, Panel
 from servegym.evaluation.panels.part import Part, parts_of
 from servegym.evaluation.panels.provenance import ProvenanceError, TrainedOn
 from servegym.evaluation.panels.sets import SET, find_set
-from servegym.evaluation.running import Runner
+from servegym.evaluation.repeats import times_of
+from servegym.evaluation.running import Progress, Runner
 from servegym.scenarios.building import workload_of
 from servegym.scenarios.fleets import title_of
 from servegym.scenarios.load import load_title
@@ -167,7 +168,27 @@ class Evaluation:
     @property
     def runs(self) -> int:
         """How many there are to do."""
-        return self.panel.cells * self.panel.seeds * len(self.candidates)
+        return sum(len(part.cells) for part in self.parts)
+
+    @property
+    def over(self) -> str:
+        """What intervals are over."""
+        return ", ".join(dict.fromkeys(part.repeats.over for part in self.parts))
+
+    @property
+    def notes(self) -> list[str]:
+        """What the intervals do not say, by trace."""
+        return list(dict.fromkeys(f"{part.trace_name}: {note}" for part in self.parts for note in part.repeats.notes))
+
+    def check_repeats(self) -> None:
+        """Raise ExperimentError for cells with fewer runs than others, but for one that is the same for every seed."""
+        for part in self.parts:
+            if 1 < part.repeats.runs < self.panel.seeds:
+                raise ExperimentError(
+                    f"{part.trace_name} has room for {part.repeats.runs} windows of {self.panel.requests} requests "
+                    f"that do not overlap, and the panel has {self.panel.seeds} seeds: take fewer seeds, shorter runs "
+                    "(--requests), or --resample"
+                )
 
     @property
     def title(self) -> str:
@@ -179,8 +200,9 @@ class Evaluation:
         ]
         judged_ones = f"{self.kind}s{' of policies' * (self.kind == SET)}"
         return (
-            f"{len(self.candidates)} {judged_ones} on panel {panel.name}: {' x '.join(what)} x {panel.seeds} "
-            f"seed{'s' * (panel.seeds > 1)}, {panel.requests} requests a run, SLOs {panel.slo}"
+            f"{len(self.candidates)} {judged_ones} on panel {panel.name}: "
+            f"{times_of((part.repeats for part in self.parts), ' x '.join(what))}, {panel.requests} requests a run, "
+            f"SLOs {panel.slo}"
             + (f", {title_of(self.parts[0].spec).partition(' x ')[0]} engines" if panel.spec.fleet.total > 1 else "")
         )
 
@@ -240,6 +262,7 @@ def run_evaluation(
     """
     import pandas as pd
 
+    evaluation.check_repeats()
     done, tables = 0, []
     for part in evaluation.parts:
         rows = run_comparison(

@@ -30,7 +30,7 @@ class Part(Comparison):
     def candidates(self) -> dict[str, Candidate]:
         return dict(self.entrants)
 
-    def seeds_of(self, point: float) -> range:
+    def asked_seeds(self, point: float) -> range:
         first = self.first_seed + self.points.index(point) * self.seeds
         return range(first, first + self.seeds)
 

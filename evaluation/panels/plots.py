@@ -112,7 +112,7 @@ def plot_profile(evaluation: Evaluation, runs: pd.DataFrame, path: Path) -> Path
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside right center", frameon=False, fontsize=8, handlelength=3.4)
-    band = "; bands hold 95 % at each x" if evaluation.panel.seeds > 1 else ""
+    band = "; bands hold 95 % at each x" if max(part.repeats.runs for part in evaluation.parts) > 1 else ""
     figure.suptitle(f"Higher is better: more runs with a TDG ratio above x{band}", fontsize=10, x=0.01, ha="left")
     figure.savefig(path, dpi=DOTS_PER_INCH)
     return path

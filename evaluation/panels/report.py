@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DIFFERENCES_CAPTION = (
     "Black: mean over the cells of a load, with its interval; grey: each cell, by trace. To the right of the line a "
-    "policy is better than the baseline; an interval that does not touch the line is clear of chance over seeds."
+    "policy is better than the baseline; an interval that does not touch the line is clear of chance over runs."
 )
 PROFILE_CAPTION = (
     "How many of all runs have a TDG ratio above x. A curve above another everywhere has fewer bad runs, whatever one "

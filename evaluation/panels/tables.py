@@ -10,6 +10,7 @@ import numpy as np
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.panels import statistics
 from servegym.evaluation.panels.evaluation import Evaluation
+from servegym.evaluation.repeats import COLUMN, over_of
 from servegym.evaluation.summary import BETTER, REFERENCE, SAME, SHARES, UNKNOWN, WORSE, summarise
 from servegym.scenarios.load import load_title
 
@@ -56,9 +57,13 @@ def score_array(runs: pd.DataFrame, policy: str, score: str = TDG) -> np.ndarray
 
 
 def by_cell(rows: pd.DataFrame, score: str) -> np.ndarray:
-    """float64[cells, seeds] of one policy's rows: a cell is a trace, device and load; in the order of the rows."""
-    cells = rows.groupby(["trace", "device", "load"], sort=False)[score]
-    return np.array([of_cell.to_numpy("f8") for _, of_cell in cells])
+    """float64[cells, seeds] of one policy's rows: a cell is a trace, device and load; in the order of the rows.
+
+    A cell with one run, the same for every seed, has it for each.
+    """
+    cells = [of_cell.to_numpy("f8") for _, of_cell in rows.groupby(["trace", "device", "load"], sort=False)[score]]
+    most = max(map(len, cells))
+    return np.array([np.repeat(one, most) if len(one) == 1 else one for one in cells])
 
 
 def groups_table(evaluation: Evaluation, runs: pd.DataFrame) -> pd.DataFrame:
@@ -98,6 +103,7 @@ def _policies(evaluation: Evaluation, runs: pd.DataFrame, score: str) -> dict[st
         rows[label] = {
             "cells": own.shape[0],
             "seeds": own.shape[1],
+            COLUMN: over_of(runs),
             **_columns("mean", statistics.bootstrap(statistics.mean, own)),
             **_columns("iqm", statistics.bootstrap(statistics.iqm, own)),
             **_columns("difference", none if is_baseline else difference),
@@ -137,7 +143,7 @@ def conclusions(evaluation: Evaluation, groups: pd.DataFrame) -> list[str]:
 
 
 def _conclusion(evaluation: Evaluation, rows: pd.DataFrame) -> str:
-    words = {BETTER: "better", SAME: "not distinguishable", WORSE: "worse", UNKNOWN: "one seed, which leaves it open"}
+    words = {BETTER: "better", SAME: "not distinguishable", WORSE: "worse", UNKNOWN: "one run, which leaves it open"}
     parts = []
     for found, word in words.items():
         policies = rows[rows["verdict"] == found].sort_values("difference", ascending=False)

@@ -49,13 +49,14 @@ def limits(evaluation: Evaluation) -> list[str]:
     """What holds for every figure of an evaluation."""
     panel = evaluation.panel
     return [
-        f"Every cell (trace, device, load) has {panel.seeds} seeds of its own; of a cell and seed all policies serve "
-        "the same requests, so differences are taken run by run.",
+        f"Every cell (trace, device, load) has {panel.seeds} seeds of its own, or one run where all have the same; "
+        "in a run all policies serve the same requests, so differences are taken run by run.",
         "IQM is the mean of the middle half of the runs. 'Better in' is the share of the runs in which a policy has "
         "more than the baseline, a tie being half of one.",
         "Intervals over several cells are 95 % intervals of a bootstrap that draws seeds anew within each cell; those "
-        "of one cell are Student's t. They say what other seeds would do. Of other traces, devices and SLOs they say "
+        f"of one cell are Student's t. They are over {evaluation.over}. Of other traces, devices and SLOs they say "
         "nothing.",
+        *evaluation.notes,
         "They are not corrected for how many policies and cells there are: of 20 cells in which nothing differs, one "
         "is called better or worse.",
         f"Loads are {', '.join(map(load_title, panel.loads))}, relative to the requests per second of sarathi-fcfs "

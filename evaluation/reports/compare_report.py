@@ -11,6 +11,7 @@ from servegym.evaluation.comparison_rows import NAME, NOTES, class_tables, compa
 from servegym.evaluation.figures import FIGURES
 from servegym.evaluation.measures import ATTAINMENT, SERVED, Measure, ratio_of
 from servegym.evaluation.points import CLIENTS, LOAD, axis_of, point_title
+from servegym.evaluation.repeats import over_of
 from servegym.evaluation.reports import page
 from servegym.evaluation.reports.figures_table import unit_of
 from servegym.evaluation.reports.notes import CLOSED_LOOP_NOTE, COMPARISON_NOTES, LOAD_NOTE, profile_notes
@@ -40,7 +41,7 @@ def compare_report(
         lead, note = f"Saturation: {page.text_of(comparison.saturation_rate_per_s)} requests/s.", LOAD_NOTE
     columns = comparison_rows(at_points[0][1], comparison.slo)[0]
     of_columns = [words for name, words in NOTES.items() if name in columns]
-    notes = [*profile_notes(comparison.profile), *COMPARISON_NOTES, note, *of_columns]
+    notes = [*comparison.repeats.notes, *profile_notes(comparison.profile), *COMPARISON_NOTES, note, *of_columns]
     body = [
         page.paragraph(lead, "lead"),
         page.section(
@@ -50,7 +51,7 @@ def compare_report(
         ),
         *(_section(point_title(axis, point), at_point, comparison.slo) for point, at_point in at_points),
         page.section("What these figures are not", page.bullets(notes)),
-        page.section("All figures, means over seeds", *_all_figures(cells)),
+        page.section("All figures, means over runs", *_all_figures(cells)),
         page.section("What was run", page.facts(_what_was_run(comparison))),
     ]
     Path(path).write_text(page.page(comparison.title, body), encoding="utf-8")
@@ -72,7 +73,8 @@ def _section(title: str, at_point: pd.DataFrame, slo: str) -> str:
     closed = axis_of(at_point) == CLIENTS
     rate = "" if closed else f"{page.text_of(first['rate_per_s'])} requests/s; "
     remark = (
-        f"{rate}{'M' if closed else 'm'}eans over {first['seeds']} seeds ± 95 % interval. "
+        f"{rate}{'M' if closed else 'm'}eans over {first['seeds']} run{'s' * (first['seeds'] > 1)}; 95 % intervals are "
+        f"over {over_of(at_point)}. "
         f"The reference is {first['reference']}."
     )
     minus = difference_title(at_point)

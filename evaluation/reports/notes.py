@@ -58,8 +58,8 @@ def gain_note(gain: Gain) -> str:
 
 
 COMPARISON_NOTES = [
-    "With a seed all schedulers serve the same requests, so differences are taken seed by seed.",
-    "Intervals are 95 % intervals of means over seeds (Student's t). Of other traces and devices they say nothing.",
+    "In a run all schedulers serve the same requests, so differences are taken run by run.",
+    "Intervals are 95 % intervals of means over runs (Student's t). Of other traces and devices they say nothing.",
     "They are not corrected for the number of schedulers, nor for the best having been chosen from the same runs.",
 ]
 LOAD_NOTE = (

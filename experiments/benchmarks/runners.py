@@ -14,7 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from servegym.evaluation.comparison import COMPARED, Comparison, run_comparison
+from servegym.evaluation.comparing import run_comparison
+from servegym.evaluation.comparison import COMPARED, Comparison
 from servegym.evaluation.ray_running import RayRunner
 from servegym.evaluation.running import Runner, ThreadRunner, cores
 from servegym.experiments.benchmarks.machine import describe

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from statistics import median
 from typing import NamedTuple
 
-from servegym.evaluation.comparison import COMPARED, Comparison, compile_kernels, run_comparison
+from servegym.evaluation.comparing import compile_kernels, run_comparison
+from servegym.evaluation.comparison import COMPARED, Comparison
 from servegym.evaluation.running import ThreadRunner
 from servegym.experiments.benchmarks.figures import Figure
 from servegym.experiments.benchmarks.scenarios import Sizes

@@ -52,7 +52,7 @@ def test_one_seed_has_no_interval(servegym):
     done = servegym(*ARGUMENTS, "--seeds", "1", "--json", "-")
     row = json.loads(done.stdout)["summary"][0]
     assert row["tdg_ratio_ci_low"] is None
-    assert "one seed" in done.stderr
+    assert "one run" in done.stderr
 
 
 def test_differences_to_a_baseline(servegym):

@@ -9,7 +9,8 @@ import pytest
 from servegym.api import simulate
 from servegym.errors import ExperimentError, ServegymError
 from servegym.evaluation.bounds.shares import why_no_bounds
-from servegym.evaluation.comparison import COMPARED, Comparison, run_comparison
+from servegym.evaluation.comparing import run_comparison
+from servegym.evaluation.comparison import COMPARED, Comparison
 from servegym.evaluation.goodput import GoodputSearch, Target
 from servegym.evaluation.panels.panel import Panel
 from servegym.scenarios.ranges import Range

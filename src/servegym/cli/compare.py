@@ -48,8 +48,8 @@ servegym compare --seeds 50 --ray local
 
 COMPARED_BY = ("scheduler", "router", "scaler", "load", "rate_per_s", "clients")
 SHOWN = {
-    "scheduler": "seven of them", "router": options.ROUTER, "load": "the four that have a name",
-    "requests": "3000, or all of a shorter file",
+    "scheduler": "eight of them", "router": options.ROUTER, "load": "the four that have a name",
+    "requests": "3000, or all of a file of fewer than 6000",
 }  # fmt: skip
 
 
@@ -96,8 +96,9 @@ def compare(
     """Compare schedulers (and routers) at several loads or with several numbers of clients, each over several seeds, on
     the same requests.
 
-    A run serves 3000 requests unless --requests says otherwise, or all of a shorter file; of a longer one
-    each seed serves another stretch. Means are over seeds, with 95 % intervals; differences are taken seed by seed.
+    A run serves 3000 requests unless --requests says otherwise, or all of a file of fewer than 6000; of a longer one
+    each seed serves a window of its own, as far as there is room. Means have 95 % intervals, and what they are over is
+    said; where every seed has the same run there is one, and no interval. Differences are taken run by run.
 
     Every run is kept as soon as it is done: after Ctrl-C the same command goes on from there.
     """
@@ -106,7 +107,8 @@ def compare(
     load_policy_files(load_policies, check)
 
     from servegym.evaluation.bounds.shares import why_no_bounds, with_shares
-    from servegym.evaluation.comparison import CELLS_FILE, COMPARED, Comparison, run_comparison
+    from servegym.evaluation.comparing import CELLS_FILE, run_comparison
+    from servegym.evaluation.comparison import COMPARED, Comparison
     from servegym.evaluation.measures import check_rank
     from servegym.evaluation.plots import plot_comparison
     from servegym.evaluation.summary import check_baseline, save_tables, summarise
@@ -161,6 +163,10 @@ def document(comparison: Comparison, summary: pd.DataFrame, files: list[Path]) -
 
     return {
         "comparison": comparison.identity,
+        "interval_over": comparison.repeats.over,
+        "runs_of_each": comparison.repeats.runs,
+        "notes": comparison.repeats.notes,
+        "own_rate_per_s": comparison.own_rate_per_s,
         "summary": summary.to_dict("records"),
         "conclusions": [conclusion(at_load) for _, at_load in summary.groupby(axis_of(summary), sort=False)],
         "files": files,

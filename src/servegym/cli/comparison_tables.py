@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ def show_comparison(comparison: Comparison, summary: pd.DataFrame, console: Cons
     for note in comparison.slo_notes:
         console.print(f"SLOs: {note}")
     if axis != CLIENTS:
-        console.print(f"Saturation: {number(comparison.saturation_rate_per_s)} requests/s")
+        console.print(f"Saturation: {number(comparison.saturation_rate_per_s)} requests/s{own_rate(comparison)}")
     for point, at_point in summary.groupby(axis, sort=False):
         pace = "" if axis == CLIENTS else f": {number(at_point['rate_per_s'].iloc[0])} requests/s"
         best, rows = best_of(at_point), comparison_rows(at_point, comparison.slo)
@@ -37,14 +36,23 @@ def show_comparison(comparison: Comparison, summary: pd.DataFrame, console: Cons
     shown = show_tables(console, tables, leaving(rows))
     for title, rows in class_tables(summary, comparison.slo).items():
         show_tables(console, {title: rows})
-    console.print(
-        f"*: best mean {rank_of(summary).name}; ± 95 % interval over seeds (Student's t; differences paired by seed)"
-    )
+    console.print(f"*: best mean {rank_of(summary).name}; {comparison.repeats.legend}")
+    for note in comparison.repeats.notes:
+        console.print(note)
     for title, note in NOTES.items():
         if title in shown:
             console.print(note)
     for _, at_point in summary.groupby(axis, sort=False):
         console.print(conclusion(at_point))
+
+
+def own_rate(comparison: Comparison) -> str:
+    """What load a file's own times are, for a sentence."""
+    rate = comparison.own_rate_per_s
+    if rate is None:
+        return ""
+    load = number(rate / comparison.saturation_rate_per_s)
+    return f"; {comparison.trace_name}'s own times are {number(rate)} requests/s, load {load}"
 
 
 def show_unsettled(labels: Iterable[str], lasting_s: float, console: Console) -> None:
@@ -57,7 +65,7 @@ def show_unsettled(labels: Iterable[str], lasting_s: float, console: Console) ->
 
 
 def with_interval(row: pd.Series, name: str, digits: int, sign: str = "") -> str:
-    """mean ± half the width of its interval; the mean alone where one seed has none."""
+    """mean ± half the width of its interval; the mean alone where there is none, or every run has it."""
     half_width = (row[f"{name}_ci_high"] - row[f"{name}_ci_low"]) / 2
     mean = f"{row[name]:{sign}.{digits}f}"
-    return mean if math.isnan(half_width) else f"{mean} ± {half_width:.{digits}f}"
+    return f"{mean} ± {half_width:.{digits}f}" if half_width > 0 else mean

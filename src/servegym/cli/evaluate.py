@@ -220,7 +220,7 @@ def against_best(evaluation: Evaluation, runs: pd.DataFrame, directory: Path) ->
 
     runs, unsearched = with_headroom(evaluation, runs, directory)
     if unsearched:
-        scenarios = evaluation.panel.cells * evaluation.panel.seeds
+        scenarios = sum(len(part.workloads) for part in evaluation.parts)
         progress_console().print(
             f"No share of the best found: of {unsearched} of {scenarios} scenarios there is no search in {directory}; "
             "servegym headroom with the same panel makes them."
@@ -262,6 +262,8 @@ def document(evaluation: Evaluation, cells: pd.DataFrame, groups: pd.DataFrame, 
         "evaluation": evaluation.identity,
         "baseline": evaluation.baseline_label,
         "runs": evaluation.runs,
+        "interval_over": evaluation.over,
+        "notes": evaluation.notes,
         "groups": groups.to_dict("records"),
         "cells": cells.to_dict("records"),
         "conclusions": conclusions(evaluation, groups),

@@ -28,8 +28,10 @@ def show_evaluation(evaluation: Evaluation, cells: pd.DataFrame, groups: pd.Data
     _accounts(cells, console)
     console.print(
         f"Differences are to {evaluation.baseline_label}, on the same requests; intervals are 95 % of a stratified "
-        "bootstrap over seeds. Better in: share of the runs above the baseline's."
+        f"bootstrap over {evaluation.over}. Better in: share of the runs above the baseline's."
     )
+    for note in evaluation.notes:
+        console.print(note)
     for label in evaluation.learned:
         counts = cells[cells["policy"] == label]["held_out"].value_counts(sort=False)
         console.print(f"New to {label}: {', '.join(f'{what} in {count} cells' for what, count in counts.items())}.")

@@ -160,6 +160,9 @@ def show(asked: Headroom, rows: pd.DataFrame, found: list[Found], console: Conso
         f"Best found: of {' to '.join(f'{count:,}' for count in dict.fromkeys((counts[0], counts[-1])))} runs of each "
         "scenario by a search that knows its future. A run that is possible, and no policy: it holds for this seed."
     )
+    for part in asked.parts:
+        for note in part.repeats.notes:
+            console.print(f"{part.trace_name}: {note}")
 
 
 def document(
@@ -173,6 +176,7 @@ def document(
     ]
     return {
         "headroom": asked.identity,
+        "means_over": list(dict.fromkeys(part.repeats.over for part in asked.parts)),
         "rows": rows.to_dict("records"),
         "searches": searches,
         "no_bound": no_bound,

@@ -12,7 +12,7 @@ from servegym.cli.output import progress_console
 from servegym.errors import ExperimentError
 
 if TYPE_CHECKING:
-    from servegym.evaluation.comparison import Progress
+    from servegym.evaluation.running import Progress
 
 T = TypeVar("T")
 

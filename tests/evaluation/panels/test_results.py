@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from servegym.errors import ExperimentError
 from servegym.evaluation.panels.card import model_card, save_cards
-from servegym.evaluation.panels.evaluation import Evaluation
+from servegym.evaluation.panels.evaluation import Evaluation, run_evaluation
 from servegym.evaluation.panels.panel import SERVED, Panel
 from servegym.evaluation.panels.plots import plot_differences, plot_profile
 from servegym.evaluation.panels.report import evaluation_report
@@ -21,6 +22,7 @@ from servegym.evaluation.panels.tables import (
     scores_of,
     select,
 )  # fmt: skip
+from servegym.evaluation.repeats import SAME
 
 SMALL = Panel(
     "small",
@@ -179,3 +181,29 @@ def test_a_card_for_each_learned_policy(evaluation, runs, tmp_path):
     assert "No single cell is worse" in (tmp_path / "model_card.md").read_text()
     heuristics = Evaluation(SMALL, ("edf", "sjf"))
     assert save_cards(heuristics, cells, groups, tmp_path) == []
+
+
+def test_cells_with_one_run_stand_beside_cells_with_seeds():
+    """A file served whole is the same run for every seed; the other cells' seeds are what an interval is over."""
+    rows = [
+        {"trace": trace, "device": "d", "load": 1.0, "policy": policy, "seed": seed, "tdg_ratio": score}
+        for trace, scores in (("file", [0.5]), ("family", [0.1, 0.2, 0.3]))
+        for seed, score in enumerate(scores)
+        for policy in ("edf",)
+    ]
+    assert score_array(pd.DataFrame(rows), "edf").tolist() == [[0.5, 0.5, 0.5], [0.1, 0.2, 0.3]]
+
+
+def test_an_evaluation_on_a_file_says_what_its_intervals_are_over(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *(f"{i},{50 + i},10" for i in range(50))]))
+    spec = SERVED.with_words({"trace": str(path), "slo": "given", "load": 0.9, "requests": 50})
+    judged = Evaluation(Panel("mine", spec, seeds=3), ("edf", "vllm-fcfs"))
+    runs = run_evaluation(judged, tmp_path / "out")
+    assert judged.runs == len(runs) == 2 and judged.over == SAME and "--resample" in judged.notes[0]
+    groups = groups_table(judged, runs)
+    assert set(groups["interval_over"]) == {SAME} and groups["mean_ci_low"].isna().all()
+    assert "one run, the same for every seed" in judged.title
+    short = Evaluation(Panel("mine", spec.replaced(requests=25), seeds=3), ("edf", "vllm-fcfs"))
+    with pytest.raises(ExperimentError, match="room for 2 windows of 25 requests"):
+        run_evaluation(short, tmp_path / "short")

@@ -10,7 +10,8 @@ import pytest
 from tests.evaluation.reports.runs import NAME, cramped
 
 from servegym.api import simulate
-from servegym.evaluation.comparison import COMPARED, Comparison, run_comparison
+from servegym.evaluation.comparing import run_comparison
+from servegym.evaluation.comparison import COMPARED, Comparison
 from servegym.evaluation.figures import FIGURES
 from servegym.evaluation.plots import plot_comparison
 from servegym.evaluation.reports import page

@@ -1,0 +1,69 @@
+"""The runs of a comparison, done once: each is kept as soon as it is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from servegym.evaluation.comparison import Cell, Comparison
+from servegym.evaluation.ledger import Ledger, Row, kept_rows
+from servegym.evaluation.points import axis_of
+from servegym.evaluation.repeats import COLUMN
+from servegym.evaluation.running import Progress, Runner, ThreadRunner
+from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
+from servegym.simulator.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CELLS_FILE = "cells.jsonl"
+
+
+def run_comparison(
+    comparison: Comparison,
+    directory: str | Path,
+    progress: Progress = lambda done, cells: None,
+    *,
+    jobs: int = 1,
+    runner: Runner | None = None,
+    fresh: bool = False,
+) -> pd.DataFrame:
+    """Run what is not done yet and return one row a cell, in the order of `comparison.cells`.
+
+    directory: rows are kept in its `cells.jsonl` as they come. When that holds rows of the same comparison they
+    are not run again; fresh: they are. jobs: runs at a time, in threads of this process; runner: where they are done
+    instead. The results are the same however many, and wherever.
+
+    Raises ExperimentError when the directory holds another comparison, and as `Comparison` does. An interrupt
+    (KeyboardInterrupt) ends it when the runs that are under way are done, and leaves the rows.
+    """
+    import pandas as pd
+
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    rows = kept_rows(
+        Ledger(directory / CELLS_FILE, comparison.identity, comparison.row_problem, fresh),
+        {cell: cell for cell in comparison.cells}, cell_of, comparison.run, progress, runner or ThreadRunner(jobs),
+        prepare=lambda: compile_kernels(comparison),
+    )  # fmt: skip
+    return pd.DataFrame(rows).assign(**{COLUMN: comparison.repeats.over})
+
+
+def cell_of(row: Row) -> Cell:
+    return Cell(row["scheduler"], row[axis_of(row)], row["seed"])
+
+
+def compile_kernels(comparison: Comparison) -> None:
+    """Run each candidate once on two requests: kernels are compiled here, in one thread, before the work."""
+    for candidate in comparison.candidates.values():
+        workload = Workload.from_columns({"arrival_s": [0.0, 0.0], "prompt_tokens": [1, 1], "output_tokens": [2, 2]})
+        Simulation(
+            Scenario(
+                workload,
+                comparison.deployment_of(candidate),
+                candidate.scheduler,
+                router=candidate.router,
+                scaler=candidate.scaler,
+            )
+        ).run()
