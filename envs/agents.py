@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import numpy as np
-
 
 class Agent(Protocol):
     """What acts in an environment."""
@@ -33,17 +31,7 @@ class RandomAgent:
         self.space.seed(seed)
 
     def act(self, observation: Any, info: dict[str, Any]) -> Any:
-        mask = info.get("action_mask")
-        if mask is None:
-            return self.space.sample()
-        return self.space.sample(masks_of(self.space, np.asarray(mask, "i1")))
-
-
-def masks_of(space: Any, mask: np.ndarray) -> Any:
-    """The mask as the space's `sample` takes it: of a MultiDiscrete, one for each of its choices."""
-    if not hasattr(space, "nvec"):
-        return mask
-    return tuple(np.split(mask, np.cumsum(space.nvec)[:-1]))
+        return self.space.sample(mask=info.get("action_mask"))
 
 
 def play(env: Any, agent: Agent, seed: int | None = None, options: dict[str, Any] | None = None) -> float:

@@ -77,6 +77,9 @@ class ClusterRouting(Interface):
     def begin(self, simulation: Simulation, episode: np.record) -> None:
         episode.slots = self.engines
 
+    def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
+        return f"request {simulation.arrays.status[0].deciding_request} to engine {action[0]:g}"
+
 
 class ClusterRoutingEnv(ServingEnv):
     """
@@ -104,8 +107,9 @@ class ClusterRoutingEnv(ServingEnv):
     Terminated when all requests are served; truncated at the scenario's `until_s`.
 
     ## Arguments
-    - `scenario`: a Scenario or a source of them; the default draws random ones on `engines` engines under `min-load`.
-      Its router is the base. Where the base holds a request back, that is not the agent's decision.
+    - `scenario`: a Scenario or a source of them; the default draws random ones on `engines` engines with vLLM's own
+      order (`vllm-v1`), where it matters most which one gets a request, under `min-load`. Its router is the base. Where
+      the base holds a request back, that is not the agent's decision.
     - `engines=4`: most engines of a scenario; slots of those it does not have stay empty.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
     - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
@@ -128,4 +132,4 @@ class ClusterRoutingVectorEnv(ServingVectorEnv):
 
 def random_clusters(engines: int) -> ServingSpec:
     """Requests enough for each engine to see what one alone sees in an episode."""
-    return EPISODES.replaced(engines=engines, router="min-load", requests=100.0 * engines)
+    return EPISODES.replaced(engines=engines, router="min-load", scheduler="vllm-v1", requests=100.0 * engines)

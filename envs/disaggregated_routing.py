@@ -89,6 +89,11 @@ class DisaggregatedRouting(Interface):
     def begin(self, simulation: Simulation, episode: np.record) -> None:
         episode.slots, episode.offset = self.prefill + self.decode, self.prefill
 
+    def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
+        request, (e, d) = simulation.arrays.status[0].deciding_request, action.astype(int)
+        then = f"then to {self.prefill + d}" if d < self.decode else "then where the base router says"
+        return f"request {request} to engine {e}, {then}"
+
 
 class DisaggregatedRoutingEnv(ServingEnv):
     """
@@ -98,9 +103,9 @@ class DisaggregatedRoutingEnv(ServingEnv):
 
     ## Action Space
     `MultiDiscrete([prefill, decode + 1])`: the prefill engine, and the decode engine from 0; the last decode choice
-    leaves it to the base router, which is asked again when the request has been prefilled. `info["action_mask"]` (and
-    `action_masks()`) has the masks of both, one after the other; where an engine is named that does not take the
-    request, the base router's choice stands.
+    leaves it to the base router, which is asked again when the request has been prefilled. `info["action_mask"]` is
+    a tuple of the masks of both, as `action_space.sample(mask=...)` takes it; `action_masks()` and vectors have one
+    after the other. Where an engine is named that does not take the request, the base router's choice stands.
 
     ## Observation Space
     `Box(float32)`: the request, then a slot for each engine, those that prefill first; docs/observations.md, tables
@@ -118,8 +123,8 @@ class DisaggregatedRoutingEnv(ServingEnv):
     Terminated when all requests are served; truncated at the scenario's `until_s`.
 
     ## Arguments
-    - `scenario`: a Scenario or a source of them; the default draws random ones under `gorouting`. Its router is the
-      base.
+    - `scenario`: a Scenario or a source of them; the default draws random ones with `vllm-v1` as scheduler under
+      `gorouting`. Its router is the base.
     - `prefill=2`, `decode=2`: engines of each kind.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
     - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
@@ -151,4 +156,7 @@ class DisaggregatedRoutingVectorEnv(ServingVectorEnv):
 
 
 def random_clusters(prefill: int, decode: int) -> ServingSpec:
-    return EPISODES.replaced(prefill=prefill, decode=decode, router="gorouting", requests=100.0 * (prefill + decode))
+    """As in `cluster_routing.random_clusters`."""
+    return EPISODES.replaced(
+        prefill=prefill, decode=decode, router="gorouting", scheduler="vllm-v1", requests=100.0 * (prefill + decode)
+    )

@@ -75,6 +75,9 @@ class EngineBatching(Interface):
         episode.kinds = kinds_of(simulation)
         episode.offset, episode.controls = defaults.shape[1], len(self.controls)
 
+    def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
+        return ", ".join(f"{name} {number:+.2f}" for name, number in zip(self.controls, action, strict=True))
+
 
 class EngineBatchingEnv(ServingEnv):
     """
@@ -86,7 +89,7 @@ class EngineBatchingEnv(ServingEnv):
     ## Action Space
     `Box(-1, 1, (controls,), float32)`. Number i sets parameter `controls[i]` of the engine that decides, until its next
     decision: 0 its default, 1 its high bound, -1 its low bound, between them geometrically for parameters of a
-    logarithmic scale and linearly for others. Numbers beyond -1 and 1 count as these. All zeros is the base scheduler.
+    logarithmic scale and linearly for others. All zeros is the base scheduler.
 
     ## Observation Space
     `Box(float32)`: the engine, its queue and its deadlines; docs/observations.md, table `engine`. With

@@ -10,15 +10,17 @@ import gymnasium as gym
 import numpy as np
 
 from servegym.envs.episode_batch import EpisodeBatch, EpisodeState
-from servegym.envs.interface import Interface
+from servegym.envs.headroom import headroom_of
+from servegym.envs.interface import NUMBERS, Interface
+from servegym.envs.registration import registered_name
 from servegym.envs.summaries import summary_of
 from servegym.errors import ActionError, EnvError
-from servegym.scenarios.presets import words_of
+from servegym.scenarios.presets import spelled_out
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.results import Result
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
-from servegym.simulator.statuses import DONE, PAUSED
+from servegym.simulator.statuses import DECISION, DONE, PAUSED
 
 Source = Callable[[np.random.Generator], Scenario]
 
@@ -33,7 +35,7 @@ class ServingEnv(gym.Env[Any, Any]):
     second.
 
     info: now_s; gain; tdg_ratio (so far); reward_terms {gain, shaping}; base_action, with which the base policy's own
-    decision stands; action_mask, where the actions are choices.
+    decision stands; action_mask, where the actions are choices, as `action_space.sample` takes it.
 
     scenario: a `Scenario` (every episode is the same), or a source of them, called with the environment's random
         generator. `reset(options={"scenario": ...})` takes either, for that episode.
@@ -43,7 +45,7 @@ class ServingEnv(gym.Env[Any, Any]):
     shaping: weight of the potential (see docs/environments.md); discount: the learner's, for it.
 
     `simulation` and `result()` give the simulation itself. Raises EnvError for what does not suit the environment,
-    ActionError for an action of another shape or with numbers that are not finite.
+    ActionError for an action that is not in the action space.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012 (as Gymnasium declares it)
@@ -75,6 +77,7 @@ class ServingEnv(gym.Env[Any, Any]):
         self._as_dict = observation == "dict"
         self._shape = interface.action_space.shape
         self._episode_batch: EpisodeBatch | None = None
+        self._said = ""  # the last action, in words
 
     @property
     def simulation(self) -> Simulation:
@@ -88,6 +91,11 @@ class ServingEnv(gym.Env[Any, Any]):
         """What has happened in the episode so far."""
         return self.simulation.result()
 
+    @property
+    def headroom(self) -> dict[str, dict[str, Any]]:
+        """What there is to win here, by preset (see `headroom_of`); of what other words draw nothing is known."""
+        return headroom_of(registered_name(type(self)))
+
     def action_masks(self) -> np.ndarray:
         """bool[choices]: which actions are legal now (as sb3-contrib asks for it)."""
         assert self._episode_batch is not None
@@ -98,6 +106,7 @@ class ServingEnv(gym.Env[Any, Any]):
         if self._episode_batch is None:
             self._episode_batch = EpisodeBatch(self.interface, 1, **self._options)
         self._episode_batch.start(0, scenario_of(self.source, options, self.np_random))
+        self._said = ""
         self._over = False  # even without a decision there is one step, with the reward
         return self._observation(), self._info()
 
@@ -108,7 +117,12 @@ class ServingEnv(gym.Env[Any, Any]):
         numbers = np.asarray(action)
         if numbers.shape != self._shape:
             raise ActionError(f"an action of shape {numbers.shape}; it should be of shape {self._shape}")
+        if numbers.dtype.kind not in NUMBERS:
+            raise ActionError(f"action {numbers.tolist()}: it should be in {self.action_space}")
         batch.actions[0] = numbers if numbers.ndim == 1 else numbers.ravel()
+        if self.render_mode is not None and batch.status.item(0) == DECISION:
+            filled = batch.episodes["filled"].item(0)
+            self._said = self.interface.in_words(batch.actions[0], self.simulation, filled)
         batch.step()
         status = batch.status.item(0)
         self._over = status in (DONE, PAUSED)
@@ -142,7 +156,7 @@ class ServingEnv(gym.Env[Any, Any]):
         info = batch.said(0)
         info["base_action"] = self.interface.as_actions(batch.bases[0])
         if self.interface.choices:
-            info["action_mask"] = batch.masks[0].copy()
+            info["action_mask"] = self.interface.as_masks(batch.masks[0].copy())
         if self._over:
             info["summary"] = summary_of(self.simulation)
         return info
@@ -152,7 +166,17 @@ class ServingEnv(gym.Env[Any, Any]):
             raise EnvError("render_mode is None; make the environment with 'ansi' or 'rgb_array'")
         from servegym.envs import rendering
 
-        return getattr(rendering, self.render_mode)(self.simulation)
+        return getattr(rendering, self.render_mode)(self.simulation, **self.shown())
+
+    def shown(self) -> dict[str, Any]:
+        """What pictures show beside the simulation: the last action in words, if there is a render mode, the requests
+        in slots of the next one, and the engine that has them."""
+        batch = self._episode_batch
+        if batch is None or batch.status.item(0) != DECISION:
+            return {"action": self._said}
+        slots = self.interface.slots_of(self.simulation, batch.episodes["filled"].item(0))
+        engine = self.simulation.arrays.status[0].deciding_engine if slots else None
+        return {"action": self._said, "slots": slots, "engine": engine}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ServingEnv:
         other = type(self).__new__(type(self))
@@ -179,10 +203,7 @@ def as_source(scenario: Scenario | Source, words: Mapping[str, Any] | None = Non
             "told what to draw"
         )
     if isinstance(scenario, ServingSpec):
-        if words and "preset" in words:
-            scenario = scenario.with_words(words_of(words["preset"]))
-            words = {name: value for name, value in words.items() if name != "preset"}
-        return scenario.with_words(words) if words else scenario
+        return scenario.with_words(spelled_out(words)) if words else scenario
     if isinstance(scenario, Scenario):
         return Always(scenario)
     if not callable(scenario):

@@ -12,7 +12,7 @@ import numpy as np
 from servegym.envs.episodes import EPISODE, SHOWN
 from servegym.envs.interface import Interface
 from servegym.envs.rings import UPWARDS, ring_of
-from servegym.envs.stepping import NOT_FINITE, Handlers, step_episodes
+from servegym.envs.stepping import NOT_IN_SPACE, Handlers, step_episodes
 from servegym.envs.work_sharing import Part, Sharing, helpers
 from servegym.errors import ActionError, EnvError, PolicyError
 from servegym.simulator.failures import Failure, call
@@ -63,6 +63,7 @@ class EpisodeBatch:
         self.masks = np.zeros((n, interface.choices), "i1")
         self.bases = np.zeros((n, interface.action_numbers))
         self.actions = np.zeros((n, interface.action_numbers))
+        self._space = interface.action_bounds
         self.episodes = np.zeros(n, EPISODE)
         self.episodes["stop_at"] = interface.stop_at
         self.episodes["every"], self.episodes["shaping"], self.episodes["discount"] = repeat, shaping, discount
@@ -104,7 +105,7 @@ class EpisodeBatch:
         """Put `actions` into effect and go on, in every episode, to the next decision or its end.
 
         Returns how many stopped elsewhere than at a decision: 0 when none is over. Raises ActionError for an action
-        that is not finite; nothing has happened then.
+        that is not in the space; nothing has happened then.
         """
         parts = self.sharing.begin()
         others = [helpers(os.getpid()).submit(self._do, part) for part in parts[1:]]
@@ -114,9 +115,9 @@ class EpisodeBatch:
             stopped, took_s = stopped + more, took_s + more_s
         if self.sharing.timed:
             self.sharing.took(took_s)
-        if stopped <= NOT_FINITE:
-            wrong = self.actions[~np.isfinite(self.actions).all(axis=1)][0]
-            raise ActionError(f"action {wrong.tolist()}: its numbers should be finite")
+        if stopped <= NOT_IN_SPACE:
+            wrong = self.actions[~self.interface.contains(self.actions)][0]
+            raise ActionError(f"action {wrong.tolist()}: it should be in {self.interface.action_space}")
         if stopped:
             self._see_to_stopped()
         return stopped
@@ -177,7 +178,7 @@ class EpisodeBatch:
             simulation.note_failure(failure)
 
         return call(
-            note, self._step, self._handlers.address, self.episodes, ring, downwards, self.actions,
+            note, self._step, self._handlers.address, self.episodes, ring, downwards, self._space, self.actions,
             self.observations, self.masks, self.bases,
         )  # fmt: skip
 

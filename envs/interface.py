@@ -14,6 +14,8 @@ from servegym.simulator.compilation import Compiled
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 
+NUMBERS = "biuf"  # kinds of data types that an action can have
+
 
 class Interface(abc.ABC):
     """Decisions of one kind, as observations and actions.
@@ -55,6 +57,41 @@ class Interface(abc.ABC):
     def action_numbers(self) -> int:
         """Numbers in an action."""
         return int(np.prod(self.action_space.shape or (1,)))
+
+    @property
+    def action_bounds(self) -> np.ndarray:
+        """float64[numbers, 3]: of each number in an action the least and the largest, and 1 if it is a whole number."""
+        space: Any = self.action_space
+        whole = np.issubdtype(space.dtype, np.integer)
+        if isinstance(space, gym.spaces.Box):
+            low, high = space.low, space.high
+        else:
+            low = np.asarray(space.start)
+            high = low + (space.nvec if isinstance(space, gym.spaces.MultiDiscrete) else space.n) - 1
+        return np.column_stack([np.ravel(low), np.ravel(high), np.full(self.action_numbers, whole)]).astype("f8")
+
+    def contains(self, numbers: np.ndarray) -> np.ndarray:
+        """bool[...]: whether actions, as numbers of shape (..., numbers), are in the action space."""
+        low, high, whole = self.action_bounds.T
+        within = np.isfinite(numbers) & (low <= numbers) & (numbers <= high)
+        return (within & ((whole == 0) | (numbers == np.floor(numbers)))).all(axis=-1)
+
+    def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
+        """An action, float64[numbers], at the decision before which the simulation stands, for people who watch.
+
+        filled: slots with a request in them.
+        """
+        return ", ".join(f"{number:g}" for number in action)
+
+    def slots_of(self, simulation: Simulation, filled: int) -> list[int]:
+        """The request in each slot of the action at this decision; empty where an action names no requests."""
+        return []
+
+    def as_masks(self, mask: np.ndarray) -> Any:
+        """A mask, int8[choices], as `action_space.sample` takes it: of several choices a tuple with one for each."""
+        if not isinstance(self.action_space, gym.spaces.MultiDiscrete):
+            return mask
+        return tuple(np.split(mask, np.cumsum(self.action_space.nvec)[:-1]))
 
 
 def kinds_of(simulation: Simulation) -> int:

@@ -16,7 +16,7 @@ from servegym.envs.engine_batching import EngineBatching, set_controls, show_eng
 from servegym.envs.env import ServingEnv, Source, as_source, check_options, scenario_of
 from servegym.envs.episode_batch import EpisodeBatch
 from servegym.envs.episodes import act, observe
-from servegym.envs.interface import Interface
+from servegym.envs.interface import NUMBERS, Interface
 from servegym.envs.summaries import summary_of
 from servegym.errors import ActionError, EnvError
 from servegym.simulator.compilation import kernel, specialised
@@ -82,6 +82,10 @@ class Together(Interface):
         fields = tuple(field for part in (batching, routing) for _, field in part.layout)
         self.layout = Layout("decider", fields)
         self.action_space = gym.spaces.Box(-np.inf, np.inf, (1 + batching.action_numbers,), np.float64)
+
+    @property
+    def action_bounds(self) -> np.ndarray:
+        return np.concatenate([self.routing.action_bounds, self.batching.action_bounds])
 
     def prepare(self, scenario: Scenario) -> Scenario:
         return self.batching.prepare(self.routing.prepare(scenario))
@@ -162,6 +166,7 @@ class ServingParallelEnv(ParallelEnv):
         self._options: dict[str, Any] = {"shaping": shaping, "discount": discount}
         self._rng: np.random.Generator | None = None
         self._episode_batch: EpisodeBatch | None = None
+        self._said = ""  # the last action, in words
 
     def observation_space(self, agent: str) -> Any:
         return self.observation_spaces[agent]
@@ -191,6 +196,7 @@ class ServingParallelEnv(ParallelEnv):
             self._episode_batch = EpisodeBatch(self.interface, 1, **self._options)
         options = {"scenario": options["scenario"]} if options and "scenario" in options else None
         self._episode_batch.start(0, scenario_of(self.source, options, self._rng))
+        self._said = ""
         self.agents = list(self.possible_agents)
         self._seen = {agent: np.zeros(space.shape, "f4") for agent, space in self.observation_spaces.items()}
         return self._observations(), self._infos()
@@ -212,8 +218,15 @@ class ServingParallelEnv(ParallelEnv):
             if decider not in actions or numbers.shape != shape:
                 said = f"an action of shape {numbers.shape}" if decider in actions else "no action"
                 raise ActionError(f"{said} of {decider}, which decides; it should be of shape {shape}")
+            part = self.interface.routing if decider == ROUTER else self.interface.batching
+            if numbers.dtype.kind not in NUMBERS or not part.contains(np.atleast_1d(numbers)):
+                raise ActionError(
+                    f"action {actions[decider]!r} of {decider}: it should be in {self.action_spaces[decider]}"
+                )
             batch.actions[0] = 0.0
             batch.actions[0, part_of(decider)] = numbers
+            if self.render_mode is not None:
+                self._said = f"{decider}: {part.in_words(np.atleast_1d(numbers), self.simulation, 0)}"
         batch.step()
         status = batch.status.item(0)
         observations, infos = self._observations(), self._infos()
@@ -266,7 +279,7 @@ class ServingParallelEnv(ParallelEnv):
             raise EnvError("render_mode is None; make the environment with 'ansi' or 'rgb_array'")
         from servegym.envs import rendering
 
-        return getattr(rendering, self.render_mode)(self.simulation)
+        return getattr(rendering, self.render_mode)(self.simulation, action=self._said)
 
     def close(self) -> None:
         self.agents = []

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, is_agents, observe
-from servegym.envs.request_ranking import Slots, show_slots
+from servegym.envs.request_ranking import BASE_ORDER, Slots, show_slots
 from servegym.envs.vector import ServingVectorEnv
 from servegym.scenarios.episodes import EPISODES
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.parking import restore_run
 from servegym.simulator.policies import Policy
 from servegym.simulator.scenario import Scenario
+from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import ROLE_DECODE
 
 
@@ -51,6 +53,10 @@ class PrefillPreemption(Slots):
         super().__init__(scheduler, slots)
         self.choices = slots
         self.action_space = gym.spaces.Discrete(slots)
+
+    def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
+        requests, k = self.slots_of(simulation, filled), int(action[0])
+        return f"request {requests[k]} first" if k < filled else BASE_ORDER
 
 
 class PrefillPreemptionEnv(ServingEnv):

@@ -14,6 +14,12 @@ ENVIRONMENTS = (
 )
 
 
+def registered_name(kind: type) -> str:
+    """The name under which an environment's class is registered; empty: under none."""
+    names = {(f"servegym.envs.{module}", env): name for name, module, env in ENVIRONMENTS}
+    return names.get((kind.__module__, kind.__qualname__), "")
+
+
 def register_all() -> None:
     """Make the environments known to Gymnasium; nothing of them is imported before one is made."""
     for name, module, env in ENVIRONMENTS:

@@ -98,6 +98,26 @@ class Slots(Interface):
         episode.kinds = kinds_of(simulation)
         episode.slots, episode.offset = self.slots, first_score(self.scheduler)
 
+    def slots_of(self, simulation: Simulation, filled: int) -> list[int]:
+        return requests_in_slots(simulation, filled)
+
+
+MOST_SCORES = 4  # in words
+BASE_ORDER = "the base's order"
+
+
+def requests_in_slots(simulation: Simulation, filled: int) -> list[int]:
+    """The request in each slot that is filled, at the decision before which the simulation stands."""
+    arrays = simulation.arrays
+    return arrays.queues[arrays.status[0].deciding_engine][arrays.order[0][:filled]].tolist()
+
+
+def scores_in_words(scores: np.ndarray, requests: list[int]) -> str:
+    """The highest scores with their requests; nothing where all are 0."""
+    given = scores[: len(requests)]
+    best = [k for k in np.argsort(-given, kind="stable")[:MOST_SCORES].tolist() if given[k] != 0]
+    return ", ".join(f"request {requests[k]} {given[k]:+.2f}" for k in best)
+
 
 class RequestRanking(Slots):
     """The decision before a batch, as scores of requests."""
@@ -108,6 +128,9 @@ class RequestRanking(Slots):
     def __init__(self, scheduler: str | Policy, slots: int):
         super().__init__(scheduler, slots)
         self.action_space = gym.spaces.Box(-1.0, 1.0, (slots,), np.float32)
+
+    def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
+        return scores_in_words(action, self.slots_of(simulation, filled)) or BASE_ORDER
 
 
 class RequestRankingEnv(ServingEnv):

@@ -8,14 +8,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from servegym.baselines.learned.scheduling import CONTROLS, first_of_action, steered
+from servegym.baselines.learned.scheduling import CONTROLS, NAMES, first_of_action, steered
 from servegym.baselines.observations.engine import estimate
 from servegym.baselines.observations.scheduling import observe_scheduling, scheduling_layout
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, is_agents, observe
 from servegym.envs.interface import Interface, kinds_of
-from servegym.envs.request_ranking import ask_base, check_slots
+from servegym.envs.request_ranking import ask_base, check_slots, requests_in_slots, scores_in_words
 from servegym.envs.vector import ServingVectorEnv
 from servegym.scenarios.episodes import EPISODES
 from servegym.simulator.iterations import decider_of
@@ -77,6 +77,14 @@ class Scheduling(Interface):
         episode.kinds = kinds_of(simulation)
         episode.slots, episode.offset = self.slots, first_of_action(self.scheduler)
 
+    def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
+        said = [f"{name} {number:+.2f}" for name, number in zip(NAMES, action[:CONTROLS], strict=True) if number]
+        scores = scores_in_words(action[CONTROLS:], self.slots_of(simulation, filled))
+        return ", ".join([*said, scores] if scores else said) or "as the base says"
+
+    def slots_of(self, simulation: Simulation, filled: int) -> list[int]:
+        return requests_in_slots(simulation, filled)
+
 
 class SchedulingEnv(ServingEnv):
     """
@@ -97,7 +105,7 @@ class SchedulingEnv(ServingEnv):
     | 4 to 3 + slots | scores: a request moves forward by that share of `slots` places in the base's order |
 
     What a request is *worth* is the share of what it could still gain that can be expected in time
-    (docs/systems/expected_gain.md). Numbers beyond -1 and 1 count as these. Below 0 numbers 1 to 3 say nothing.
+    (docs/systems/expected_gain.md). Below 0 numbers 1 to 3 say nothing.
 
     ## Observation Space
     `Box(float32)`: the engine, then a slot for each of the requests that the base ranks first and that are worth

@@ -12,6 +12,7 @@ from servegym.baselines.observations.tiers import observe_tiers, tiers_layout
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, observe
 from servegym.envs.interface import Interface
+from servegym.envs.rendering.wording import tier_names
 from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import EnvError
 from servegym.scenarios.episodes import EPISODES
@@ -79,6 +80,10 @@ class TierScaling(Interface):
     def begin(self, simulation: Simulation, episode: np.record) -> None:
         episode.slots = self.engines
 
+    def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
+        names = [tier_names(int(choice) // 2 - 1) + (" closed" if choice % 2 else "") for choice in action]
+        return "tiers of the engines " + ", ".join(names)
+
 
 class TierScalingEnv(ServingEnv):
     """
@@ -90,7 +95,7 @@ class TierScalingEnv(ServingEnv):
     ## Action Space
     `MultiDiscrete([2 (tiers + 1)] * engines)`: for each engine 2 (tier + 1), plus 1 if it is closed; the pool is tier
     -1. So 0 is the pool, 2 tier 0, 3 tier 0 and closed. Every action is legal. An engine that leaves the pool gives
-    what it has back to the router; a choice out of range leaves the engine to the base scaler.
+    what it has back to the router.
 
     ## Observation Space
     `Box(float32)`: the cluster and its tiers, then a slot for each engine; docs/observations.md, tables `cluster` and

@@ -11,7 +11,7 @@ from gymnasium.vector.utils import batch_space
 
 from servegym.envs.env import ServingEnv, Source, as_source, check_options, scenario_of
 from servegym.envs.episode_batch import EpisodeBatch, EpisodeState
-from servegym.envs.interface import Interface
+from servegym.envs.interface import NUMBERS, Interface
 from servegym.envs.summaries import summary_of
 from servegym.errors import ActionError, EnvError
 from servegym.simulator.scenario import Scenario
@@ -76,6 +76,8 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         numbers = np.asarray(actions)
         if numbers.shape != self._actions.shape:
             raise ActionError(f"actions of shape {numbers.shape}; it should be {self._actions.shape}")
+        if numbers.dtype.kind not in NUMBERS:
+            raise ActionError(f"actions {numbers.tolist()}: each should be in {self.single_action_space}")
         self._actions[...] = numbers
         again = self._to_begin_anew()
         stopped = batch.step()

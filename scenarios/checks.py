@@ -99,9 +99,8 @@ def _check_demand(spec: ServingSpec) -> None:
     if demand.load is not None and demand.rate_per_s is not None:
         raise SpecError("load and rate_per_s (--load and --rate) are both given; one says how fast requests arrive")
     drawn = demand.cv != 1 or values.profiles_of(demand.load_profile) != (STEADY,)
-    if demand.arrivals is not None and (drawn or demand.split is not None):
-        what = "a load profile or cv" if drawn else "a split"
-        raise SpecError(f"arrivals {demand.arrivals} and {what} are given; one says when requests arrive")
+    if demand.arrivals is not None and drawn:
+        raise SpecError(f"arrivals {demand.arrivals} and a load profile or cv are given; one says when requests arrive")
     if demand.resample and demand.split is not None:
         raise SpecError("a split and resample are given; a split cuts runs from a part of the file as it is")
     paced = [name for name in ("load", "rate_per_s", "arrivals") if spec[name] is not None]

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from servegym.errors import SpecError
 from servegym.scenarios.parts import BURST, STEADY
+from servegym.scenarios.pools import Pool
 from servegym.scenarios.ranges import Range
+from servegym.scenarios.spec import said_over
+from servegym.traces.arrivals import needs_rate
 
 
 class Preset(NamedTuple):
-    """doc: what it is for. words: fields of a `ServingSpec` and their values."""
+    """doc: what it is for. words: fields of a `ServingSpec`, with values. environment: that it is for; empty: any."""
 
     doc: str
     words: dict[str, Any]
+    environment: str = ""
 
 
 PRESETS = {
     "light": Preset(
-        "less than engines can serve: what matters is the wait of each request",
-        {"load": Range(0.2, 0.6), "load_profile": (STEADY,)},
+        "less than engines can serve, with SLOs of half the length: what matters is the wait of each request",
+        {"load": Range(0.2, 0.6), "load_profile": (STEADY,), "slo_scale": 0.5},
     ),
     "overload": Preset(
         "more than engines can serve: what matters is whom to serve in time",
@@ -30,20 +35,52 @@ PRESETS = {
         {"load": Range(1.2, 2.0), "load_profile": (BURST,)},
     ),
     "mixed-devices": Preset(
-        "each episode on another device, at any load: a policy has to do without learning one device by heart",
+        "each episode on another device: a policy has to do without learning one device by heart",
         {
             "device": (
                 "a100-llama3-8b", "a100-llama3-70b-tp8", "a100-qwen3-30b-a3b", "a6000-llama3.1-8b", "h100-llama3-8b",
                 "ascend910b-qwen3-8b",
             ),
-            "load": Range(0.2, 1.8),
+            "load": Range(0.8, 1.8),
         },
+    ),
+    "mixed-fleet": Preset(
+        "of `ClusterRouting-v0`: an H100, two A100s and an A6000 at overload, so that it matters which engine it is",
+        {
+            "pools": (Pool("h100-llama3-8b", 1), Pool("a100-llama3-8b", 2), Pool("a6000-llama3.1-8b", 1)),
+            "load": Range(1.2, 1.8),
+            "load_profile": (STEADY,),
+        },
+        environment="ClusterRouting-v0",
     ),
     "long-prompts": Preset(
         "code completion and long documents: prefills decide how long others wait",
         {"trace": ("azure-code", "mooncake-conversation")},
     ),
 }  # fmt: skip
+
+
+def presets_of(environment: str) -> dict[str, Preset]:
+    """Those that are for an environment."""
+    return {name: preset for name, preset in PRESETS.items() if preset.environment in ("", environment)}
+
+
+def spelled_out(words: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Words for a source of episodes, with those that a preset among them stands for and that arrivals bring along.
+
+    Words beside a preset take the places of its own. Arrivals take the place of the source's load profile and cv, and
+    arrivals with a pace of their own that of its load too. Raises SpecError for a preset that there is not.
+    """
+    rest = {name: value for name, value in words.items() if name != "preset"}
+    said = said_over(words_of(words["preset"]), rest) if "preset" in words else rest
+    arrivals = said.get("arrivals")
+    if arrivals is None:
+        return said
+    several = [arrivals] if isinstance(arrivals, str) else arrivals
+    rates = {} if any(map(needs_rate, several)) else {"load": None, "rate_per_s": None}
+    if said.keys() & rates.keys():
+        rates = {}
+    return {"load_profile": STEADY, "cv": 1.0} | rates | said
 
 
 def words_of(preset: str) -> dict[str, Any]:

@@ -16,7 +16,9 @@ from servegym.scenarios.saturation import known_saturation_rate_per_s
 from servegym.scenarios.values import fixed, profiles_of, whole
 from servegym.simulator.types import TIERS, WORKLOAD
 from servegym.simulator.workload import Workload
+from servegym.traces.arrivals import ARRIVALS, needs_rate
 from servegym.traces.families import FAMILIES
+from servegym.traces.trace import Trace
 from servegym.traces.workloads import build_workload
 
 if TYPE_CHECKING:
@@ -33,13 +35,14 @@ SPLITS = {
 SAMPLE_ROWS = 32_768  # of a family; an episode takes some of them in a row
 SHARES = {"train": (0.0, 0.6), "validation": (0.6, 0.7), "test": (0.7, 1.0)}  # of a file, from its beginning
 LENGTH_LIMITS = ("max_total_tokens", "max_prompt_tokens")  # fields of a spec, in the order that functions take them
+OWN = "own"  # arrivals: a trace's own times
 SLO_FIELDS = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s")
 
 
 class Sample(NamedTuple):
     """Of a trace, a recipe, a device and a split."""
 
-    table: np.ndarray  # WORKLOAD[rows], all at time 0; not to be written to
+    table: np.ndarray  # WORKLOAD[rows], all at time 0 or at the trace's own times; not to be written to
     saturation_rate_per_s: float  # of one engine
     tiers_s: tuple[float, ...]  # TPOT SLOs of the tiers
 
@@ -68,7 +71,8 @@ def draw_episode(spec: ServingSpec, rng: np.random.Generator) -> Episode:
     if isinstance(device, Profile):
         raise SpecError(f"device {device.name} is a profile; where there is a split it should be a name or a file")
     split = str(demand.split)
-    sample = sample_of(trace, slo, device, split, *(whole(name, one[name]) for name in LENGTH_LIMITS))
+    limits = (whole(name, one[name]) for name in LENGTH_LIMITS)
+    sample = sample_of(trace, slo, device, split, *limits, timed=demand.arrivals is not None and OWN in demand.arrivals)
     requests = len(sample.table) if demand.requests is None else max(1, round(fixed("requests", demand.requests)))
     if requests > len(sample.table):
         raise SpecError(f"trace {trace}: an episode of {requests} requests; its {split} part has {len(sample.table)}")
@@ -77,11 +81,15 @@ def draw_episode(spec: ServingSpec, rng: np.random.Generator) -> Episode:
     one = one.with_values({name: spec.one(rng, name) for name in spec.varied if name not in EARLY})
     demand = one.demand
     scale, cv, rate_per_s = (float(fixed(name, one[name]) or 0.0) for name in ("slo_scale", "cv", "rate_per_s"))
-    load = None
-    if not rate_per_s:
+    process, load = fixed("arrivals", demand.arrivals), None
+    if not rate_per_s and (demand.load is not None or process is None or needs_rate(process)):
         load = LOADS["medium"] if demand.load is None else float(fixed("load", demand.load))
         rate_per_s = load * sample.saturation_rate_per_s * one.fleet.total
-    if demand.clients is None:
+    if process is not None:
+        since_first_s = table["arrival_s"] - table["arrival_s"][0]
+        window = Trace(trace, table["prompt_tokens"], table["output_tokens"], since_first_s)
+        table["arrival_s"] = ARRIVALS.bound(process)(window, rate_per_s or None, rng)
+    elif demand.clients is None:
         table["arrival_s"] = arrivals_s(rng, requests, rate_per_s, profiles_of(demand.load_profile)[0], cv)
     if scale != 1.0:
         for field in SLO_FIELDS:
@@ -98,10 +106,12 @@ def sample_of(
     split: str,
     max_total_tokens: int | None = None,
     max_prompt_tokens: int | None = None,
+    timed: bool = False,
 ) -> Sample:
     """Requests of a trace with a recipe's SLOs, without those that an engine of the device cannot hold.
 
-    Of a family the splits have requests of different seeds; of a file each has a part of its own (`SHARES`).
+    Of a family the splits have requests of different seeds; of a file each has a part of its own (`SHARES`). timed: at
+    the trace's own times, which a family does not have; otherwise all at time 0.
     Raises SpecError where a split has none, and as `build_workload` and `load_profile`.
     """
     profile, is_family = load_profile(device), trace in FAMILIES
@@ -110,7 +120,7 @@ def sample_of(
         trace,
         requests=SAMPLE_ROWS if is_family else None,
         slo=slo,
-        arrivals="at-once",
+        arrivals=OWN if timed else "at-once",
         seed=SPLITS[split].start,
         max_total_tokens=capacity if max_total_tokens is None else min(max_total_tokens, capacity),
         max_prompt_tokens=max_prompt_tokens,

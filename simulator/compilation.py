@@ -14,7 +14,6 @@ import functools
 import hashlib
 import inspect
 import os
-import sys
 import tempfile
 import types as python_types
 import warnings
@@ -27,8 +26,10 @@ import numpy as np
 from numba import types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import NumbaExperimentalFeatureWarning
+from numba.core.event import install_listener
 
 from servegym.simulator import linking
+from servegym.simulator.compile_progress import CompileProgress
 from servegym.simulator.linking import InnerKernel, OuterCompiler, kernel_named
 from servegym.simulator.locks import alone_in
 
@@ -170,6 +171,20 @@ def reached_kernels(function: Any) -> list[python_types.FunctionType]:
     return found
 
 
+def uncompiled_kernels(function: Any) -> int:
+    """How many kernels a kernel can call, directly or not, that this process has not compiled yet."""
+    seen: set[Any] = set()
+    todo, count = [function], 0
+    while todo:
+        current = todo.pop()
+        plain = plain_function(current)
+        if plain not in seen:
+            seen.add(plain)
+            count += isinstance(current, InnerKernel) and not current.overloads
+            todo += [value for _, value in reached_values(plain) if hasattr(value, "py_func")]
+    return count
+
+
 def cache_root() -> Path:
     """Where compiled kernels are kept: $SERVEGYM_CACHE, else the user's cache folder."""
     root = os.environ.get("SERVEGYM_CACHE")
@@ -183,16 +198,6 @@ def cache_root() -> Path:
     except OSError:
         pass
     return Path(tempfile.gettempdir()) / f"servegym-{os.getuid()}"
-
-
-_announced = False
-
-
-def _announce(directory: Path) -> None:
-    global _announced
-    if not _announced and not directory.exists():
-        print("servegym: compiling kernels, once for this version (under a minute) ...", file=sys.stderr, flush=True)
-        _announced = True
 
 
 def check_bounds() -> None:
@@ -226,15 +231,20 @@ class Compiled(types.WrapperAddressProtocol):
             return self.py_func
         digest = source_digest(self)
         directory = cache_root() / (digest or "none")
-        if digest:
-            _announce(directory)
+        progress = CompileProgress(self.py_func, lambda: uncompiled_kernels(self))
         before, _config.CACHE_DIR = _config.CACHE_DIR, str(directory)
         try:
             dispatcher = _njit(cache=digest is not None, pipeline_class=OuterCompiler, **OPTIONS)(self.py_func)
             # Of processes that start together one compiles, and the others read what it wrote. Numba's lock first: a
             # thread that compiles holds it, and comes here for a kernel that its own reaches.
             alone = alone_in(directory) if digest else contextlib.nullcontext()
-            with global_compiler_lock, alone, warnings.catch_warnings():  # first-class functions are what this is about
+            listening = install_listener("numba:compile", progress)
+            with (
+                global_compiler_lock,
+                alone,
+                listening,
+                warnings.catch_warnings(),
+            ):  # first-class functions are what this is about
                 warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
                 dispatcher.compile(self._signature)
         finally:

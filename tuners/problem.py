@@ -12,6 +12,7 @@ from servegym.baselines.learned.network import Shape
 from servegym.envs.registration import ENVIRONMENTS, register_all
 from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import ServegymError, SpecError, TrainingError
+from servegym.scenarios.presets import spelled_out
 from servegym.scenarios.sampling import SPLITS
 from servegym.scenarios.spec import ServingSpec
 from servegym.scenarios.values import listed_json
@@ -62,7 +63,7 @@ def problem_of(config: TrainingConfig) -> Problem:
     venv = made.unwrapped
     assert isinstance(venv, ServingVectorEnv)
     try:
-        source = venv.source.with_words(config.scenarios)  # type: ignore[attr-defined]
+        source = venv.source.with_words(spelled_out(config.scenarios))  # type: ignore[attr-defined]
     except ServegymError as error:
         raise TrainingError(f"scenarios: {error}") from None
     if source.demand.split != "train":

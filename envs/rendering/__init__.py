@@ -7,6 +7,7 @@ requests that are being served, and the TDG ratio of the episode.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,10 +16,17 @@ if TYPE_CHECKING:
     from servegym.simulator.simulation import Simulation
 
 
-def ansi(simulation: Simulation, engine: int | None = None, colour: bool = False) -> str:
+def ansi(
+    simulation: Simulation,
+    engine: int | None = None,
+    colour: bool = False,
+    action: str = "",
+    slots: Sequence[int] = (),
+) -> str:
     """The simulation as text of at most 100 columns, as it stands now.
 
     engine: the one to be shown; None: the only one, or the cluster as a whole. colour: with ANSI colour codes.
+    action: the last one, in words. slots: the request in each slot of the next one.
     Raises EnvError for an engine that there is not.
     """
     from servegym.envs.rendering import text
@@ -26,27 +34,25 @@ def ansi(simulation: Simulation, engine: int | None = None, colour: bool = False
     if _is_cluster(simulation, engine):
         from servegym.envs.rendering.cluster import cluster_scene
 
-        return text.cluster_text(cluster_scene(simulation), colour)
+        return text.cluster_text(cluster_scene(simulation, action), colour)
     from servegym.envs.rendering.engine import engine_scene
 
-    return text.engine_text(engine_scene(simulation, engine or 0), colour)
+    return text.engine_text(engine_scene(simulation, engine or 0, action, slots), colour)
 
 
-def rgb_array(simulation: Simulation, engine: int | None = None) -> np.ndarray:
-    """uint8[720, 1280, 3]: the simulation as a picture, as it stands now.
-
-    engine: the one to be shown; None: the only one, or the cluster as a whole.
-    Raises EnvError for an engine that there is not.
-    """
+def rgb_array(
+    simulation: Simulation, engine: int | None = None, action: str = "", slots: Sequence[int] = ()
+) -> np.ndarray:
+    """uint8[720, 1280, 3]: the simulation as a picture, as it stands now. Arguments and errors as of `ansi`."""
     if _is_cluster(simulation, engine):
         from servegym.envs.rendering.cluster import cluster_scene
         from servegym.envs.rendering.cluster_picture import draw_cluster
 
-        return draw_cluster(cluster_scene(simulation))
+        return draw_cluster(cluster_scene(simulation, action))
     from servegym.envs.rendering.engine import engine_scene
     from servegym.envs.rendering.engine_picture import draw_engine
 
-    return draw_engine(engine_scene(simulation, engine or 0))
+    return draw_engine(engine_scene(simulation, engine or 0, action, slots))
 
 
 def _is_cluster(simulation: Simulation, engine: int | None) -> bool:

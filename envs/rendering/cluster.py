@@ -86,7 +86,8 @@ class ClusterScene:
     longest_prompt: int
 
 
-def cluster_scene(simulation: Simulation) -> ClusterScene:
+def cluster_scene(simulation: Simulation, action: str = "") -> ClusterScene:
+    """action: the last, in words."""
     scenario, status, known = simulation.scenario, simulation.arrays.status[0], simulation.router_state.known
     names = [f"router {scenario.router.name if scenario.router else 'in turn'}"]
     if scenario.scaler:
@@ -94,7 +95,7 @@ def cluster_scene(simulation: Simulation) -> ClusterScene:
     where, queued = queued_of(simulation)
     deciding = np.array([status.deciding_request] if status.deciding_request >= 0 else [], "i8")
     return ClusterScene(
-        head=head_of(simulation),
+        head=head_of(simulation, action),
         name=f"{len(simulation.arrays.engines)} engines, {', '.join(names)}",
         engines=engines_of(simulation, where, queued),
         remain_s=queued.remain_s,

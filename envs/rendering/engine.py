@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -52,16 +53,19 @@ class EngineScene:
     longest_prompt: int
 
 
-def engine_scene(simulation: Simulation, e: int) -> EngineScene:
-    """Raises EnvError for an engine that there is not."""
+def engine_scene(simulation: Simulation, e: int, action: str = "", slots: Sequence[int] = ()) -> EngineScene:
+    """action: the last, in words. slots: the request in each slot of the next one.
+
+    Raises EnvError for an engine that there is not.
+    """
     engines = simulation.arrays.engines
     if not 0 <= e < len(engines):
         raise EnvError(f"engine {e}: it should be 0 to {len(engines) - 1}")
-    engine, requests = engines[e], rows_of_engine(simulation, e)
+    engine, requests = engines[e], rows_of_engine(simulation, e).in_slots(slots)
     pool = simulation.scenario.deployment.pools[engine.kind]
     scheduler = pool.scheduler or simulation.scenario.scheduler
     return EngineScene(
-        head=head_of(simulation),
+        head=head_of(simulation, action),
         name=f"engine {e}{'' if engine.up else ' (failed)'}, {scheduler.name}",
         memory=memory_of(simulation, e, requests),
         batch=batch_of(simulation, e),

@@ -53,7 +53,7 @@ def draw_engine(scene: EngineScene) -> np.ndarray:
             ("late", LATE, True),
             ("free; left to compute", PAPER, False),
         ],
-        "▶ in the running batch. Deadline: of the next token, log scale. Priority: 0 is the highest.",
+        "▶ in the running batch. [k] slot of the action. Deadline: of the next token, log scale. Priority: 0 highest.",
     )
     return canvas.array()
 
@@ -111,7 +111,9 @@ def draw_request(canvas: Canvas, x: float, y: float, requests: Requests, k: int,
     context, computed = int(requests.context_tokens[k]), int(requests.computed_tokens[k])
     if requests.state[k] == IN_BATCH:
         canvas.polygon([(x + 4, y + 4), (x + 4, y + ROW - 4), (x + 12, middle)], DARK)
-    canvas.text(x + 58, middle, str(requests.index[k]), 12, anchor="rm")
+    if requests.slot[k] >= 0:
+        canvas.text(x + 18, middle, f"[{requests.slot[k]}]", 11, DARK, anchor="lm")
+    canvas.text(x + 92, middle, str(requests.index[k]), 12, anchor="rm")
     canvas.text(x + 158, middle, str(requests.priority[k]), 12, anchor="mm")
     draw_context(canvas, x + 190, y + 3, 80, ROW - 6, longest, requests, k)
     tokens = f"{context:,}" if requests.decoding[k] else f"{computed:,} of {context:,}"

@@ -22,6 +22,12 @@ class Head:
     arrived: int
     finished: int
     decision: str  # for which the simulation has stopped
+    action: str = ""  # the last, in words; empty: not known, or there was none
+
+    @property
+    def decisions(self) -> str:
+        """The last action, and what is to be decided next."""
+        return f"last action: {self.action}; {self.decision}" if self.action else self.decision
 
     @property
     def on_time(self) -> float:
@@ -29,7 +35,7 @@ class Head:
         return self.on_time_tokens / self.emitted_tokens if self.emitted_tokens else np.nan
 
 
-def head_of(simulation: Simulation) -> Head:
+def head_of(simulation: Simulation, action: str = "") -> Head:
     arrays, status = simulation.arrays, simulation.arrays.status[0]
     arrived = has_arrived(arrays)
     arriving = ~(arrays.outcomes["ready_s"] > simulation.scenario.until_s)
@@ -43,6 +49,7 @@ def head_of(simulation: Simulation) -> Head:
         arrived=int(arrived.sum()),
         finished=int(status.finished),
         decision=decision_of(simulation),
+        action=action,
     )
 
 

@@ -21,7 +21,7 @@ def draw_head(canvas: Canvas, head: Head, name: str) -> None:
     canvas.fitted(LEFT, 22, name, WIDTH - 3 * LEFT - font(20, True).getlength(clock), size=18, bold=True)
     canvas.text(WIDTH - LEFT, 22, clock, 20, anchor="rm", bold=True)
     canvas.text(LEFT, 48, progress(head), 12, FAINT)
-    canvas.text(WIDTH - LEFT, 48, head.decision, 13, anchor="rm")
+    canvas.fitted(WIDTH - LEFT, 48, head.decisions, 2 * WIDTH / 3 - 2 * LEFT, size=13, anchor="rm")
 
 
 def draw_tiles(canvas: Canvas, y: float, head: Head, others: list[tuple[str, str, bool]]) -> None:

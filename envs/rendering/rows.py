@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,7 +19,8 @@ class Requests:
 
     context_tokens: prompt and emitted tokens, of which computed_tokens have their KV in the engine and kept_tokens in
     host memory. batch_tokens: in the running (else the last) batch. remain_s: to the deadline of the next token; at 0
-    or below it is late. state: IN_BATCH (of one that runs), SUSPENDED, else IN_MEMORY or WAITING.
+    or below it is late. state: IN_BATCH (of one that runs), SUSPENDED, else IN_MEMORY or WAITING. slot: of the next
+    action; -1: in none.
     """
 
     index: np.ndarray
@@ -31,6 +33,7 @@ class Requests:
     batch_tokens: np.ndarray
     remain_s: np.ndarray
     state: np.ndarray
+    slot: np.ndarray
 
     def __len__(self) -> int:
         return len(self.index)
@@ -48,6 +51,13 @@ class Requests:
     def at(self, chosen: np.ndarray | slice) -> Requests:
         """The requests at some places."""
         return Requests(*(getattr(self, field.name)[chosen] for field in dataclasses.fields(self)))
+
+    def in_slots(self, slots: Sequence[int]) -> Requests:
+        """With the slot of each request; those in slots come first."""
+        places = {request: slot for slot, request in enumerate(slots)}
+        slot = np.array([places.get(request, -1) for request in self.index.tolist()], "i8")
+        order = np.argsort(np.where(slot < 0, len(slots), slot), kind="stable")
+        return dataclasses.replace(self, slot=slot).at(order)
 
     def waiting(self, yes: bool) -> Requests:
         """Those without memory, or the others."""
@@ -69,6 +79,7 @@ def rows_of(simulation: Simulation, index: np.ndarray) -> Requests:
         batch_tokens=np.zeros(len(index), "i8"),
         remain_s=deadline_s - simulation.arrays.status[0].now_s,
         state=np.full(len(index), WAITING, "U9"),
+        slot=np.full(len(index), -1),
     )
 
 

@@ -49,6 +49,8 @@ def engine_text(scene: EngineScene, colour: bool = False) -> str:
     lines += request_lines("waiting", waiting, MOST_WAITING, scene.longest_prompt, ink)
     lines += ["", "KV: D decodes, P prefills, > on its way, . free. Context: # computed, h in host memory, . left."]
     lines.append("Batch: tokens in the running or last one, * if it runs. Deadlines: log scale, each side 10 s.")
+    if (requests.slot >= 0).any():
+        lines.append("[k]: the request in slot k of the action.")
     return "\n".join(lines)
 
 
@@ -93,6 +95,7 @@ def head_lines(head: Head, name: str, ink: Ink) -> list[str]:
         f"TDG ratio {ratio(head.tdg_ratio)} of the episode so far (gain {head.gain:,.0f}); "
         f"{share(head.on_time)} of the tokens out were in time",
         fitted(f"{progress(head)}; {head.decision}", WIDTH).rstrip(),
+        *([fitted(f"Last action: {head.action}", WIDTH).rstrip()] if head.action else []),
     ]
 
 
@@ -153,8 +156,9 @@ def request_line(requests: Requests, k: int, longest: int) -> str:
     if requests.state[k] == SUSPENDED:
         batch = "susp."
     remain_s = float(requests.remain_s[k])
+    label = f"[{requests.slot[k]}] {requests.index[k]}" if requests.slot[k] >= 0 else str(requests.index[k])
     return (
-        f"{requests.index[k]:>9} {requests.priority[k]:>3}  {bar:<{width}} {f'{computed:,}/{context:,}':>14} "
+        f"{label:>9} {requests.priority[k]:>3}  {bar:<{width}} {f'{computed:,}/{context:,}':>14} "
         f"{requests.emitted_tokens[k]:>6} {batch:>6}  {remaining(remain_s):>13}  {deadline_bar(remain_s)}"
     )
 

@@ -26,7 +26,7 @@ def single(name: str, agent: str) -> Iterator[Any]:
         observation, reward, terminated, truncated, info = env.step(actor.act(observation, info))
         over = terminated or truncated
         yield from (observation, reward, terminated, truncated, info["base_action"], info["now_s"], info["tdg_ratio"])
-        yield from [info["action_mask"]] if "action_mask" in info else []
+        yield from [np.hstack(info["action_mask"])] if "action_mask" in info else []
 
 
 def vector(name: str) -> Iterator[Any]:

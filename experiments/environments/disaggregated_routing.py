@@ -34,9 +34,10 @@ class SoonestAndEmptiest:
 
     def act(self, observation: dict[str, np.ndarray], info: dict[str, Any]) -> np.ndarray:
         soonest, free = (observation["engine"][:, NAMES.index(name)] for name in ("soonest", "free_kv"))
-        legal = info["action_mask"][:-1] == 1  # the last: decided when it has been prefilled
-        soonest, free = np.where(legal, soonest, -1.0), np.where(legal, free, -1.0)
-        return np.array([soonest[: self.prefill].argmax(), free[self.prefill :].argmax()])
+        prefills, decodes = info["action_mask"]
+        soonest = np.where(prefills == 1, soonest[: self.prefill], -1.0)
+        free = np.where(decodes[:-1] == 1, free[self.prefill :], -1.0)  # the last: decided when it has been prefilled
+        return np.array([soonest.argmax(), free.argmax()])
 
 
 def main(settings: Settings) -> None:

@@ -103,7 +103,7 @@ def rollouts(agent: Agent, envs: gym.vector.VectorEnv, settings: Settings) -> It
                 distribution, value = agent.distribution(observation), agent.values(observation)
                 action = distribution.sample()
             log_prob = distribution.log_prob(action).sum(-1)
-            after, reward, terminated, truncated, _ = envs.step(action.numpy())
+            after, reward, terminated, truncated, _ = envs.step(np.clip(action.numpy(), -1.0, 1.0))
             step = (observation, action, log_prob, value, tensor(reward), tensor(terminated | truncated))
             for column, item in zip(columns, step, strict=True):
                 column.append(item)
@@ -178,7 +178,8 @@ def evaluate(agent: Agent | None, settings: Settings) -> np.ndarray:
     while np.isnan(ratios).any():
         with torch.no_grad():
             mean = None if agent is None else agent.distribution(tensor(observations)).mean.numpy()
-        observations, _, terminated, truncated, infos = envs.step(infos["base_action"] if mean is None else mean)
+        actions = infos["base_action"] if mean is None else np.clip(mean, -1.0, 1.0)
+        observations, _, terminated, truncated, infos = envs.step(actions)
         for i in np.flatnonzero((terminated | truncated) & np.isnan(ratios)):
             ratios[i] = infos["final_info"]["tdg_ratio"][i]
     return ratios

@@ -13,8 +13,7 @@ from servegym.envs.rendering import rgb_array
 from servegym.envs.rendering.canvas import CHOSEN, INK, PAPER, font
 from servegym.envs.rendering.head import Head, head_of
 from servegym.evaluation.intervals import student_interval
-from servegym.experiments.gallery.players import players_of
-from servegym.simulator.simulation import Simulation
+from servegym.experiments.gallery.players import Moment, players_of
 
 WIDTH, HEIGHT, HEAD = 880, 495, 56  # of one player's picture, and of the line above it, in pixels
 FRAMES, FRAME_MS, LAST_MS = 24, 600, 3000
@@ -50,29 +49,30 @@ def measured(environment: str, episodes: int = EPISODES, **words: Any) -> dict[s
     }
 
 
-def last(episode: Iterator[Simulation]) -> Head:
+def last(episode: Iterator[Moment]) -> Head:
     """What there is to say of an episode when it is over."""
-    (simulation,) = deque(episode, maxlen=1)
-    return head_of(simulation)
+    (moment,) = deque(episode, maxlen=1)
+    return head_of(moment.simulation)
 
 
-def shots(name: str, episode: Iterator[Simulation], times_s: np.ndarray) -> list[Any]:
+def shots(name: str, episode: Iterator[Moment], times_s: np.ndarray) -> list[Any]:
     """What an episode shows at its first decision at or after each time; at its end from then on."""
-    simulation = next(episode)
+    moment = next(episode)
     pictures: list[Any] = []
     for at_s in times_s:
         moved = not pictures
-        while simulation.arrays.status[0].now_s < at_s and (later := next(episode, None)) is not None:
-            simulation, moved = later, True
-        pictures.append(shot(name, simulation) if moved else pictures[-1])
+        while moment.simulation.arrays.status[0].now_s < at_s and (later := next(episode, None)) is not None:
+            moment, moved = later, True
+        pictures.append(shot(name, moment) if moved else pictures[-1])
     return pictures
 
 
-def shot(name: str, simulation: Simulation) -> Any:
+def shot(name: str, moment: Moment) -> Any:
     """One player's picture below its name and what it has gained so far."""
     from PIL import Image, ImageDraw
 
-    frame, tdg_ratio = rgb_array(simulation), head_of(simulation).tdg_ratio
+    frame = rgb_array(moment.simulation, **moment.shown())
+    tdg_ratio = head_of(moment.simulation).tdg_ratio
 
     picture = Image.new("RGB", (WIDTH, HEAD + HEIGHT), PAPER)
     draw = ImageDraw.Draw(picture)

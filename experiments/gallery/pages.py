@@ -10,10 +10,12 @@ import gymnasium as gym
 
 from servegym.baselines.observations.fields import Field, Layout
 from servegym.envs.env import ServingEnv
+from servegym.envs.headroom import headroom_of
 from servegym.envs.registration import ENVIRONMENTS
 from servegym.experiments.gallery.players import players_of
-from servegym.scenarios.presets import PRESETS
+from servegym.scenarios.presets import presets_of
 
+PRESET = "overload"
 COMMAND = "python -m servegym.experiments.gallery docs/gallery"
 INTRO = f"""# Gallery
 
@@ -49,6 +51,7 @@ def page(name: str, env: ServingEnv, parts: dict[str, str], score: dict[str, Any
             f"Left `{base.name}`, the base policy, right `{other.name}`, on one held-out episode at overload, at the "
             "same times; click it for its full size. [What a picture shows](../environments.md#to-watch-one).", "",
             *([score_line(score, base.name, other.name), ""] if score else []),
+            *([to_beat(room), ""] if (room := headroom_of(name).get(PRESET)) else []),
             "## Begin", "", "```python", made, "observation, info = env.reset(seed=0)",
             'observation, reward, terminated, truncated, info = env.step(info["base_action"])', "```", "",
             "## Actions", "", parts["Action Space"], "",
@@ -57,7 +60,7 @@ def page(name: str, env: ServingEnv, parts: dict[str, str], score: dict[str, Any
             "## Rewards", "", parts["Rewards"], "", parts["Episode End"], "",
             "## Arguments", "", parts["Arguments"], "",
             "## Presets", "", "| `preset=` | what it is for |", "|---|---|",
-            *(f"| `{key}` | {preset.doc} |" for key, preset in PRESETS.items()), "",
+            *(f"| `{key}` | {preset.doc} |" for key, preset in presets_of(name).items()), "",
         ]
     )  # fmt: skip
 
@@ -96,6 +99,16 @@ def score_line(score: dict[str, Any], base: str, other: str) -> str:
     return (
         f"TDG ratio over {score['episodes']} such episodes: `{base}` {score['base']:.3f}, `{other}` "
         f"{score['other']:.3f}, difference {mean:+.4f} ({low:+.4f} to {high:+.4f}, 95 %)."
+    )
+
+
+def to_beat(room: dict[str, Any]) -> str:
+    """What somebody has to be ahead of here."""
+    rule = f"`{room['best_rule']}`, the best rule that ships," if room["rule"] > room["base"] else "the base policy"
+    return (
+        f"**To beat at overload**: {rule} has {max(room['rule'], room['base']):.3f}, the base {room['base']:.3f} and "
+        f"random actions {room['random']:.3f} on other such episodes; the best run found there has {room['found']:.3f} "
+        "([every preset](../environments.md#what-there-is-to-win))."
     )
 
 

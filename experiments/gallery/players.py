@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 
@@ -29,6 +29,13 @@ def random_agent(env: ServingEnv) -> Agent:
     return RandomAgent(env.action_space, seed=0)
 
 
+class Moment(NamedTuple):
+    """A simulation as it stands, and what gives what pictures show beside it."""
+
+    simulation: Simulation
+    shown: Callable[[], dict[str, Any]] = dict
+
+
 @dataclasses.dataclass(frozen=True)
 class Player:
     """name: as the page has it. arguments: of the environment. agent: what acts in it, made for it.
@@ -41,30 +48,30 @@ class Player:
     agent: Callable[[ServingEnv], Agent] = base_agent
     scheduler: str | None = None
 
-    def episode(self, environment: str, seed: int, **words: Any) -> Iterator[Simulation]:
-        """The simulation of an episode, at each decision and when it is over. words: what it draws beside `EPISODE`."""
-        arguments = EPISODE | words | self.arguments
-        made = gym.make(f"servegym:{environment}", disable_env_checker=True, observation="dict", **arguments)
+    def episode(self, environment: str, seed: int, **words: Any) -> Iterator[Moment]:
+        """An episode at each decision and when it is over. words: what it draws beside `EPISODE`."""
+        arguments = {"observation": "dict", "render_mode": "rgb_array"} | EPISODE | words | self.arguments
+        made = gym.make(f"servegym:{environment}", disable_env_checker=True, **arguments)
         env = made.unwrapped
         assert isinstance(env, ServingEnv)
         observation, info = env.reset(seed=seed)
         if self.scheduler is not None:
             yield from steps_of(dataclasses.replace(env.simulation.scenario, scheduler=find_scheduler(self.scheduler)))
             return
-        yield env.simulation
+        yield Moment(env.simulation, env.shown)
         agent, over = self.agent(env), False
         while not over:
             observation, _, terminated, truncated, info = env.step(agent.act(observation, info))
             over = terminated or truncated
-            yield env.simulation
+            yield Moment(env.simulation, env.shown)
 
 
-def steps_of(scenario: Scenario) -> Iterator[Simulation]:
-    """A scenario's simulation before each batch, and when it is over."""
+def steps_of(scenario: Scenario) -> Iterator[Moment]:
+    """A scenario's run before each batch, and when it is over."""
     simulation = Simulation(scenario)
     while simulation.step():
-        yield simulation
-    yield simulation
+        yield Moment(simulation)
+    yield Moment(simulation)
 
 
 BASES = {

@@ -116,7 +116,8 @@ def test_masks_let_the_base_policy_act(name: str) -> None:
             assert ("action_mask" in info) == (env.interface.choices > 0)
             if "action_mask" not in info:
                 continue
-            mask = info["action_mask"]
+            assert env.action_space.contains(env.action_space.sample(mask=info["action_mask"]))
+            mask = np.hstack(info["action_mask"])
             assert mask.dtype == np.int8 and mask.shape == (nvec.sum(),)
             assert (env.action_masks() == mask.astype(bool)).all()
             if terminated or truncated:
@@ -137,7 +138,7 @@ class Illegal:
     def act(self, observation: Any, info: dict[str, Any]) -> Any:
         nvec = np.atleast_1d(getattr(self.space, "nvec", getattr(self.space, "n", None)))
         action = np.atleast_1d(info["base_action"]).copy()
-        for i, choices in enumerate(np.split(info["action_mask"], np.cumsum(nvec)[:-1])):
+        for i, choices in enumerate(np.split(np.hstack(info["action_mask"]), np.cumsum(nvec)[:-1])):
             if (choices == 0).any():
                 action[i] = np.flatnonzero(choices == 0)[0]
                 self.named += 1

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import router, scheduler
+from servegym.envs.agents import RandomAgent
 from servegym.envs.rendering import ansi, rgb_array
 from servegym.envs.rendering.canvas import HEIGHT, LATE, WIDTH
 from servegym.envs.rendering.cluster import cluster_scene
@@ -22,6 +23,7 @@ from servegym.simulator.operators import Operators
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import AT_BATCHES, AT_ROUTES, DECISION
+from tests.envs.small import IDS, make
 from tests.simulator.arrays import as_bytes, router_bytes
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests, scene
@@ -272,3 +274,43 @@ def test_drawing_is_loaded_when_used():
     code = "import sys, servegym.envs.rendering.text; print({'PIL', 'matplotlib', 'torch'} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "set()"
+
+
+WORDS = {
+    "EngineBatching-v0": r"gamma [+-]\d\.\d\d, eta [+-]\d",
+    "RequestRanking-v0": r"(request \d+ [+-]\d\.\d\d(, )?)+|the base's order",
+    "Scheduling-v0": r"budget [+-]\d\.\d\d, giving_up [+-]\d",
+    "ClusterRouting-v0": r"request \d+ to engine [012]",
+    "DisaggregatedRouting-v0": r"request \d+ to engine [01], then (to [23]|where the base router says)",
+    "PrefillPreemption-v0": r"request \d+ first",
+    "TierScaling-v0": r"tiers of the engines (\d|pool)( closed)?, ",
+}
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_the_last_action_is_shown(name: str) -> None:
+    env = make(name, render_mode="ansi")
+    _, info = env.reset(seed=2)
+    assert "Last action" not in env.render()
+    agent = RandomAgent(env.action_space, 1)
+    for _ in range(2):
+        *_, info = env.step(agent.act(None, info))
+    assert re.search(rf"^Last action: ({WORDS[name]})", env.render(), re.MULTILINE)
+    env.reset(seed=2)
+    assert "Last action" not in env.render()
+
+
+def test_the_prompts_to_choose_from_are_shown_with_their_slots() -> None:
+    env = make("PrefillPreemption-v0", render_mode="ansi")
+    (_, info), most, terminated = env.reset(seed=0), 0, False
+    while not terminated:
+        slots = env.shown()["slots"]
+        shown = [(int(k), int(r)) for k, r in re.findall(r"\[(\d+)\] (\d+)", env.render())]
+        assert sorted(shown) == list(enumerate(slots)) and max(1, len(slots)) == info["action_mask"].sum()
+        most, k = max(most, len(slots)), int(info["action_mask"].sum()) - 1
+        *_, terminated, _, info = env.step(k)
+        assert not slots or f"Last action: request {slots[k]} first" in env.render()
+    assert most > 1
+    env = make("PrefillPreemption-v0", render_mode="rgb_array")
+    env.reset(seed=0)
+    assert (env.render() != rgb_array(env.simulation)).any()

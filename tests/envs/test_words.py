@@ -56,7 +56,7 @@ def test_presets_are_words(preset: str) -> None:
     words = PRESETS[preset].words
     for name in IDS:
         env = gym.make(f"servegym:{name}", preset=preset, slo_scale=0.9).unwrapped
-        assert env.source == default_of(name).replaced(**words, slo_scale=0.9)
+        assert env.source == default_of(name).replaced(**words | {"slo_scale": 0.9})
         vector = gym.make_vec(f"servegym:{name}", num_envs=1, vectorization_mode="vector_entry_point", preset=preset)
         assert vector.unwrapped.source == default_of(name).replaced(**words)
     assert env_of(preset, load=0.7).source == default_of("EngineBatching-v0").replaced(**words | {"load": 0.7})
@@ -76,6 +76,38 @@ def test_presets_there_are_not() -> None:
         env_of("heavy")
     with pytest.raises(EnvError, match="preset beside a scenario"):
         make("EngineBatching-v0", drawn("EngineBatching-v0"), preset="light")
+
+
+FILE = "arrival_s,prompt_tokens,output_tokens\n" + "".join(f"{10 + 0.25 * i},{100 + i},9\n" for i in range(100))
+
+
+@pytest.mark.parametrize(
+    ("words", "gap_s"),
+    [
+        ({"arrivals": "own"}, 0.25),
+        ({"arrivals": "own", "preset": "overload", "rate_per_s": 2.0}, 0.5),
+        ({"arrivals": "bursts:n=1,gap_s=3"}, 3.0),
+        ({"arrivals": "bursts:n=1", "rate_per_s": 4.0}, 0.25),
+    ],
+)
+def test_arrivals_take_the_place_of_a_load_that_nobody_gave(words: dict, gap_s: float, tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text(FILE)
+    env = make("EngineBatching-v0", EPISODES, trace=str(tmp_path / "mine.csv"), requests=20, **words)
+    env.reset(seed=1)
+    workload = env.simulation.scenario.workload
+    assert workload.table["arrival_s"] == pytest.approx(gap_s * np.arange(20)) and workload.provenance["load"] is None
+
+
+def test_arrivals_beside_a_load_that_was_given(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text(FILE)
+    source = EPISODES.replaced(trace=str(tmp_path / "mine.csv"), requests=20)
+    for words in ({"load": 0.7}, {"preset": "overload"}, {}):
+        for arrivals in ("own", "gamma:cv=3"):
+            env = make("EngineBatching-v0", source, arrivals=arrivals, **words)
+            load = env.source(np.random.default_rng(0)).workload.provenance["load"]
+            assert (load is None) == (arrivals == "own" and not words)
+    with pytest.raises(SpecError, match=r"^arrivals own and a load profile or cv are given"):
+        make("EngineBatching-v0", source, arrivals="own", preset="burst")
 
 
 def test_several_agents_at_once() -> None:

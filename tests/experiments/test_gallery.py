@@ -47,7 +47,7 @@ def test_a_film_shows_both_players_at_the_same_times(tmp_path: Path) -> None:
 def test_an_episode_is_the_same_one_for_both_and_ends() -> None:
     found = []
     for player in players_of("EngineBatching-v0"):  # an agent, and a scheduler that plays by itself
-        *_, last = player.episode("EngineBatching-v0", 0, **SHORT)
+        *_, (last, _) = player.episode("EngineBatching-v0", 0, **SHORT)
         assert last.ended and last.arrays.status[0].finished == 8
         found.append(last.scenario.workload.table.tobytes())
     assert found[0] == found[1]

@@ -31,6 +31,7 @@ from servegym.cli import (
     train,
     tune,
     validate,
+    warm_up,
 )  # fmt: skip
 from servegym.cli.interruption import INTERRUPTED, Interrupted
 from servegym.errors import ServegymError
@@ -69,6 +70,7 @@ app.command("proxy", epilog=proxy.EXAMPLES)(proxy.proxy)
 app.command("shadow", epilog=shadow.EXAMPLES)(shadow.shadow)
 app.command("switch", epilog=shadow.SWITCH_EXAMPLES)(shadow.switch)
 app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
+app.command("warm-up", epilog=warm_up.EXAMPLES)(warm_up.warm_up)
 
 
 def show_version(wanted: bool) -> None:

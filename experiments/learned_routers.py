@@ -1,0 +1,63 @@
+"""A learned router beside every router that ships, on the scenarios of its training that it has not seen.
+
+    servegym train maskable-ppo-mixed-fleet --out results/train/maskable-ppo-mixed-fleet
+    python -m servegym.experiments.learned_routers results/train/maskable-ppo-mixed-fleet
+
+Prints a table in Markdown: the same scenarios of split `test` for all, means, and differences to the training's base
+with their 95 % intervals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+import numpy as np
+
+from servegym.baselines.artifact.files import load_artifact
+from servegym.evaluation.markdown import table
+from servegym.experiments.environments.rules import rules_of
+from servegym.tuners.config import ValidationConfig, load_config
+from servegym.tuners.problem import problem_of
+from servegym.tuners.validation import WITHIN_95, Judge
+
+FIRST_SEED, SCENARIOS = 8_000_000, 64
+COLUMNS = ("router", "TDG ratio", "less the base", "SLO attainment", "p99 of the wait, s")
+
+
+def rows(folder: Path, scenarios: int, first_seed: int) -> list[tuple[str, ...]]:
+    """A row for the training's base, then the others, those with the most TDG first."""
+    problem = problem_of(load_config(folder / "config.yaml"))
+    base = str(problem.source["router"])
+    judge = Judge(
+        problem.head,
+        problem.source.with_words({"split": "test"}),
+        ValidationConfig(first_seed=first_seed, scenarios=scenarios),
+    )
+    policies = rules_of("router") | {folder.name: load_artifact(folder / "policy.json").policy("router")}
+    outcomes = {name: judge.outcomes(policy) for name, policy in policies.items() if name != base}
+    best_first = sorted(outcomes, key=lambda name: -outcomes[name][0].mean())
+    return [row(base, judge.base, judge.base), *(row(name, outcomes[name], judge.base) for name in best_first)]
+
+
+def row(name: str, outcomes: np.ndarray, base: np.ndarray) -> tuple[str, ...]:
+    """outcomes, base: float64[3, scenarios], as `Judge.outcomes` gives them."""
+    ratio, attainment, wait_s = outcomes.mean(axis=1)
+    differences = outcomes[0] - base[0]
+    half = WITHIN_95 * differences.std(ddof=1) / math.sqrt(len(differences))
+    less = "" if outcomes is base else f"{differences.mean():+.3f} ± {half:.3f}"
+    return f"`{name}`", f"{ratio:.3f}", less, f"{attainment:.3f}", f"{wait_s:.1f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="of a training of ClusterRouting-v0 that has ended")
+    parser.add_argument("--scenarios", type=int, default=SCENARIOS)
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
+    options = parser.parse_args()
+    print(table(COLUMNS, rows(options.folder, options.scenarios, options.first_seed)), end="")
+
+
+if __name__ == "__main__":
+    main()
