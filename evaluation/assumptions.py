@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from servegym.latency_models.profile import Profile
 from servegym.traces.loading import trace_names
+from servegym.traces.reading import Reading
 from servegym.traces.workloads import build_workload
 
 REQUESTS = 2000  # drawn of a family, to see what its requests ask for
+READ_BY = tuple(field.name for field in dataclasses.fields(Reading))  # fields of a spec too
 SLOS = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s")
 
 
@@ -32,13 +35,17 @@ def estimator_of(profile: Profile) -> dict[str, Any]:
     }
 
 
-def workload_of(slo: str, traces: Iterable[str], profile: Profile | None = None) -> dict[str, Any]:
+def workload_of(
+    slo: str, traces: Iterable[str], profile: Profile | None = None, read_by: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """The `workload` of an artifact: what the recipe gives to requests of the traces.
 
     SLOs of a request that does not say: those that most requests have; a weight for each priority; worth of a first
     token, mean prompt over mean output tokens as the gain has it. profile: a device that is slow makes some recipes
-    relax SLOs. Raises WorkloadError.
+    relax SLOs. read_by: words of a spec, of which some say how traces that are files are read. Raises WorkloadError.
     """
+    said = {name: value for name, value in (read_by or {}).items() if name in READ_BY and value is not None}
+    reading = Reading(**said)
     tables = [
         build_workload(
             trace,
@@ -46,6 +53,7 @@ def workload_of(slo: str, traces: Iterable[str], profile: Profile | None = None)
             rate_per_s=1.0,
             slo=slo,
             idle_tpot_s=None if profile is None else profile.idle_tpot_s,
+            reading=None if trace in trace_names() else reading,
         ).table
         for trace in traces
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,8 +53,8 @@ COMPARED_BY = ("load", "rate_per_s", "scheduler", "router", "scaler", "seed")
 DEFAULTS = ServingSpec().words()
 WINDOW_BY_SEED = DEFAULTS["window"]
 SAID = (
-    *COMPARED_BY, "trace", "slo", "requests", "resample", "device", "engines", "prefill", "decode", "pools",
-    "incidents",
+    *COMPARED_BY, "trace", "columns", "time_unit", "drop_empty", "sort", "slo", "requests", "resample", "device",
+    "engines", "prefill", "decode", "pools", "incidents",
 )  # fmt: skip
 
 
@@ -279,10 +280,10 @@ class Comparison:
             one = one.with_values({CLIENTS: point})
         return scenario_of(one, self.workloads[point, seed], deployment_of(one), seed)
 
-    @functools.cached_property
-    def slo_notes(self) -> list[str]:
-        """What the recipe changed for this device."""
-        return list(next(iter(self.workloads.values())).provenance.get("slo_notes", ()))
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Of the first workload: what was put right in the trace, and what the recipe changed for this device."""
+        return next(iter(self.workloads.values())).provenance
 
     @property
     def trace_name(self) -> str:

@@ -125,7 +125,8 @@ class GoodputSearch:
     @functools.cached_property
     def most_requests(self) -> int | None:
         """Requests of a trace that is a file; None: there are as many as are asked for."""
-        few, more = (len(load_trace(self.setup.trace, default_requests=n)) for n in (1, 2))
+        reading = self.setup.spec.demand.reading
+        few, more = (len(load_trace(self.setup.trace, default_requests=n, reading=reading)) for n in (1, 2))
         return more if few == more else None
 
     def workload(self, rate_per_s: float, seed: int) -> Workload:

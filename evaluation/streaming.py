@@ -51,7 +51,7 @@ def stream(spec: ServingSpec, out: str | os.PathLike[str]) -> Streamed:
     Raises SpecError, WorkloadError and DeploymentError for what cannot be streamed.
     """
     check_spec(spec)
-    trace = StreamedTrace(spec.demand.trace)  # type: ignore[arg-type]
+    trace = StreamedTrace(spec.demand.trace, spec.demand.reading)  # type: ignore[arg-type]
     whole = trace.whole()
     simulation = StreamedSimulation(spec.build(workload=whole.sample), whole)
     sums = Sums(len(simulation.arrays.engines))

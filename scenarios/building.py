@@ -11,7 +11,7 @@ from servegym.errors import SpecError
 from servegym.scenarios.fleets import deployment_of, incidents_of, policy_of, profile_of
 from servegym.scenarios.load import LOADS
 from servegym.scenarios.parts import STEADY
-from servegym.scenarios.sampling import LENGTH_LIMITS, SLO_FIELDS, arrivals_s, draw_episode
+from servegym.scenarios.sampling import LENGTH_LIMITS, SLO_FIELDS, arrivals_s, draw_episode, no_prefixes
 from servegym.scenarios.saturation import saturation_rate_per_s
 from servegym.scenarios.values import fixed, front_end_from, profiles_of, whole
 from servegym.simulator.cluster import Cluster
@@ -154,12 +154,10 @@ def workload_of(
         window=demand.window if window is None else window,
         resample=demand.resample,
         idle_tpot_s=None if demand.keep_slos else profile_of(spec).idle_tpot_s,
+        reading=demand.reading,
     )
     if spec.fleet.prefix_store_tokens and workload.prefixes is None:
-        raise SpecError(
-            f"engines have prefix stores, and the trace of workload '{workload.name}' does not say which prompts begin "
-            "alike; it should have prefix blocks, as Mooncake's and Qwen-Bailian's files have"
-        )
+        raise SpecError(no_prefixes(workload.name))
     return _scaled(spec, workload, seed, rate_per_s)
 
 
@@ -196,7 +194,9 @@ def rate_of(spec: ServingSpec) -> float | None:
     load = fixed("load", demand.load)
     if load is None:
         trace, arrivals = fixed("trace", demand.trace), fixed("arrivals", demand.arrivals)
-        timed = load_trace(trace, default_requests=1).arrival_s is not None if arrivals is None else None
+        timed = None
+        if arrivals is None:
+            timed = load_trace(trace, default_requests=1, reading=demand.reading).arrival_s is not None
         if timed or (timed is None and not needs_rate(arrivals)):
             return None
         load = LOADS["medium"]
@@ -206,13 +206,17 @@ def rate_of(spec: ServingSpec) -> float | None:
 def file_requests(spec: ServingSpec) -> int | None:
     """How many requests of a file there are within the limits of a spec; None: they are drawn. Raises WorkloadError."""
     total, prompt = (whole_in(spec, name) for name in LENGTH_LIMITS)
-    return requests_in(fixed("trace", spec.demand.trace), max_total_tokens=total, max_prompt_tokens=prompt)
+    return requests_in(
+        fixed("trace", spec.demand.trace), max_total_tokens=total, max_prompt_tokens=prompt, reading=spec.demand.reading
+    )
 
 
 def own_rate_per_s(spec: ServingSpec) -> float | None:
     """Mean rate of a trace's own times; None where it has none, or all come at once. Raises WorkloadError."""
     total, prompt = (whole_in(spec, name) for name in LENGTH_LIMITS)
-    trace = load_trace(fixed("trace", spec.demand.trace), max_total_tokens=total, max_prompt_tokens=prompt)
+    trace = load_trace(
+        fixed("trace", spec.demand.trace), max_total_tokens=total, max_prompt_tokens=prompt, reading=spec.demand.reading
+    )
     if trace.arrival_s is None:
         return None
     begins = trace.arrival_s[trace.begins]
@@ -226,6 +230,11 @@ def saturation_of(spec: ServingSpec) -> float:
         raise SpecError("a load of engines of several devices; say rate_per_s (--rate)")
     demand = spec.demand
     return saturation_rate_per_s(
-        fixed("trace", demand.trace), profile_of(spec), spec.fleet.total, fixed("slo", demand.slo),
-        *(whole_in(spec, name) for name in LENGTH_LIMITS),
-    )  # fmt: skip
+        fixed("trace", demand.trace),
+        profile_of(spec),
+        spec.fleet.total,
+        fixed("slo", demand.slo),
+        whole_in(spec, "max_total_tokens"),
+        whole_in(spec, "max_prompt_tokens"),
+        demand.reading,
+    )

@@ -11,6 +11,7 @@ from servegym.errors import SpecError
 from servegym.scenarios import values
 from servegym.scenarios.fields import (
     CHOICE,
+    COLUMNS,
     CORRECTION,
     FLAG,
     FRONT_END,
@@ -66,6 +67,8 @@ def check_value(name: str, option: Option, value: Any) -> None:
         raise SpecError(f"{name} is {value!r}; it should be a list of incidents")
     elif kind == WINDOW and value not in ("seed", "first") and not _is_number(value, True):
         raise SpecError(f"{name} is {value!r}; it should be seed, first or a whole number of 0 or more")
+    elif kind == COLUMNS:
+        values.value_of(name, option, value)
     elif kind == FRONT_END:
         values.front_end_from(value)
     elif kind == SPECULATION:

@@ -145,6 +145,11 @@ def _kinds(option: fields.Option) -> list[dict[str, Any]]:
         fields.INCIDENTS: [{"type": "array", "items": {"anyOf": [TEXT, INCIDENT]}}],
         fields.LOAD_PROFILE: [TEXT, profile, {"type": "array", "items": profile, "minItems": 1}],
         fields.POOLS: [{"type": "array", "items": POOL}],
+        fields.COLUMNS: [
+            TEXT,
+            {"type": "object", "additionalProperties": TEXT},
+            {"type": "array", "items": {"type": "array", "items": TEXT, "minItems": 2, "maxItems": 2}},
+        ],
         fields.WINDOW: [{"enum": ["seed", "first"]}, WHOLE_NUMBER | {"minimum": 0}],
     }
     return kinds[kind]

@@ -10,7 +10,7 @@ from typing import Any
 NAME, POLICY, NUMBER, WHOLE, LOAD, CHOICE = "name", "policy", "number", "whole", "load", "choice"
 FLAG, GAIN, PREDICTOR, CORRECTION = "flag", "gain", "predictor", "correction"
 INCIDENTS, LOAD_PROFILE, POOLS, WINDOW = "incidents", "load profile", "pools", "window"
-FRONT_END, SPECULATION = "front end", "speculation"
+FRONT_END, SPECULATION, COLUMNS = "front end", "speculation", "columns"
 NUMERIC = (NUMBER, WHOLE, LOAD)
 SEVERAL = (NAME, POLICY, *NUMERIC)
 # The order of draws is part of what a seed means; other fields follow in their own order. A sample's first request is

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from servegym.scenarios import values
 from servegym.scenarios.fields import (
     CHOICE,
+    COLUMNS,
     CORRECTION,
     FLAG,
     FRONT_END,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from servegym.simulator.policies import Policy
     from servegym.simulator.predictors import Predictor
     from servegym.simulator.speculation import Speculation
+    from servegym.traces.reading import Reading
 
     PolicyNames = str | Policy | tuple[str | Policy, ...]
 
@@ -70,7 +72,7 @@ class Demand:
     )  # fmt: skip
     requests: Numbers | None = option(
         None, WHOLE, "How many requests a run serves; of a file, consecutive ones.", metavar="N", least=1,
-        shown="all of a file, 1000 of a family", first=True,
+        most=10**8, shown="all of a file, 1000 of a family", first=True,
     )  # fmt: skip
     slo: Names = option(
         "proserve", NAME,
@@ -144,6 +146,28 @@ class Demand:
         0, WHOLE, "Seed of lengths, arrivals and priorities; of a file, which requests (0: the first).", metavar="S",
         least=0, first=True,
     )  # fmt: skip
+    columns: tuple[tuple[str, str], ...] | None = option(
+        None, COLUMNS,
+        "Which columns of a file are what, where they have other names: "
+        "arrival=timestamp,prompt=input_tokens,output=completion_tokens; also id, client, priority and all others of a "
+        "trace of one's own. A dot reaches into nested fields, usage.prompt_tokens; arrival=none: there are no times.",
+        metavar="NAME=COLUMN,...", shown="as the names are",
+    )  # fmt: skip
+    time_unit: str | None = option(
+        None, CHOICE, "Unit of a file's times, which may count from any origin; dates need none.", metavar="s|ms|us|ns",
+        choices=("s", "ms", "us", "ns"), shown="as its format has it",
+    )  # fmt: skip
+    drop_empty: bool = option(
+        False, FLAG, "Leave out requests of a file without prompt or output tokens (and say how many)."
+    )
+    sort: bool = option(False, FLAG, "Sort requests of a file by their times.")
+
+    @property
+    def reading(self) -> Reading:
+        """How the trace's file is read. (A spec is there before what builds scenarios is loaded.)"""
+        from servegym.traces.reading import Reading
+
+        return Reading(self.columns or (), self.time_unit, self.drop_empty, self.sort)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,10 +14,12 @@ from servegym.scenarios.load import LOADS
 from servegym.scenarios.parts import STEADY, Part
 from servegym.scenarios.saturation import known_saturation_rate_per_s
 from servegym.scenarios.values import fixed, profiles_of, whole
+from servegym.simulator.prefixes import Prompts
 from servegym.simulator.types import TIERS, WORKLOAD
 from servegym.simulator.workload import Workload
 from servegym.traces.arrivals import ARRIVALS, needs_rate
 from servegym.traces.families import FAMILIES
+from servegym.traces.reading import Reading
 from servegym.traces.trace import Trace
 from servegym.traces.workloads import build_workload
 
@@ -45,6 +47,7 @@ class Sample(NamedTuple):
     table: np.ndarray  # WORKLOAD[rows], all at time 0 or at the trace's own times; not to be written to
     saturation_rate_per_s: float  # of one engine
     tiers_s: tuple[float, ...]  # TPOT SLOs of the tiers
+    prefixes: Prompts | None = None  # of these rows, where the trace says which prompts begin alike
 
     def rows(self, first: int, requests: int) -> np.ndarray:
         """WORKLOAD[requests]: a copy of so many requests in a row, to the last byte (NumPy leaves padding out)."""
@@ -72,7 +75,8 @@ def draw_episode(spec: ServingSpec, rng: np.random.Generator) -> Episode:
         raise SpecError(f"device {device.name} is a profile; where there is a split it should be a name or a file")
     split = str(demand.split)
     limits = (whole(name, one[name]) for name in LENGTH_LIMITS)
-    sample = sample_of(trace, slo, device, split, *limits, timed=demand.arrivals is not None and OWN in demand.arrivals)
+    timed = demand.arrivals is not None and OWN in demand.arrivals
+    sample = sample_of(trace, slo, device, split, *limits, timed=timed, reading=demand.reading)
     requests = len(sample.table) if demand.requests is None else max(1, round(fixed("requests", demand.requests)))
     if requests > len(sample.table):
         raise SpecError(f"trace {trace}: an episode of {requests} requests; its {split} part has {len(sample.table)}")
@@ -95,7 +99,19 @@ def draw_episode(spec: ServingSpec, rng: np.random.Generator) -> Episode:
         for field in SLO_FIELDS:
             table[field] *= scale
     drawn = {"slo": slo, "split": split, "first_request": first, "load": load, "slo_scale": scale, "cv": cv}
-    return Episode(one, Workload(table, trace, drawn), tuple(tier_s * scale for tier_s in sample.tiers_s))
+    prefixes = None if sample.prefixes is None else sample.prefixes.take(np.arange(first, first + requests))
+    if one.fleet.prefix_store_tokens and prefixes is None:
+        raise SpecError(no_prefixes(trace))
+    workload = Workload(table, trace, drawn, prefixes)
+    return Episode(one, workload, tuple(tier_s * scale for tier_s in sample.tiers_s))
+
+
+def no_prefixes(trace: str) -> str:
+    """Why engines with prefix stores cannot serve a trace."""
+    return (
+        f"engines have prefix stores, and the trace of workload '{trace}' does not say which prompts begin alike; it "
+        "should have prefix blocks, as Mooncake's and Qwen-Bailian's files have"
+    )
 
 
 @functools.cache
@@ -107,6 +123,7 @@ def sample_of(
     max_total_tokens: int | None = None,
     max_prompt_tokens: int | None = None,
     timed: bool = False,
+    reading: Reading | None = None,
 ) -> Sample:
     """Requests of a trace with a recipe's SLOs, without those that an engine of the device cannot hold.
 
@@ -125,13 +142,15 @@ def sample_of(
         max_total_tokens=capacity if max_total_tokens is None else min(max_total_tokens, capacity),
         max_prompt_tokens=max_prompt_tokens,
         idle_tpot_s=profile.idle_tpot_s,
+        reading=reading,
     )
     if workload.turns is not None:
         raise SpecError(f"trace {trace} has sessions, which a split would cut; leave the split out")
-    table = workload.table
+    table, prefixes = workload.table, workload.prefixes
     if not is_family:
         first, end = (int(share * len(table)) for share in SHARES[split])
         table = table[first:end]
+        prefixes = None if prefixes is None else prefixes.take(np.arange(first, end))
     if len(table) == 0:
         raise SpecError(f"trace {trace}: its {split} part has no request; the file should be longer")
     tiers = np.unique(table["tpot_slo_s"])
@@ -139,8 +158,9 @@ def sample_of(
         tiers = tiers[np.arange(TIERS) * (len(tiers) - 1) // (TIERS - 1)]
     return Sample(
         table,
-        known_saturation_rate_per_s(trace, device, slo, max_total_tokens, max_prompt_tokens),
+        known_saturation_rate_per_s(trace, device, slo, max_total_tokens, max_prompt_tokens, reading),
         tuple(tiers.tolist()),
+        prefixes,
     )
 
 

@@ -18,6 +18,7 @@ from servegym.latency_models.profile import FOLDER, Profile, load_profile, profi
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
+from servegym.traces.reading import Reading
 from servegym.traces.workloads import build_workload, load_trace
 
 SATURATION_SCHEDULER = "sarathi-fcfs"
@@ -39,6 +40,7 @@ def saturation_rate_per_s(
     slo: str = "proserve",
     max_total_tokens: int | None = None,
     max_prompt_tokens: int | None = None,
+    reading: Reading | None = None,
 ) -> float:
     """Requests per second of sarathi-fcfs when all requests are there at time 0, to the end of the last.
 
@@ -46,25 +48,28 @@ def saturation_rate_per_s(
     evenly spaced over it, so that a trace whose lengths drift through the day is represented as a whole.
     The recipe matters too: Sarathi-Serve sizes its batches to the smallest TPOT SLO.
     max_total_tokens, max_prompt_tokens: requests with more prompt and output tokens, or a longer prompt, are left out.
+    reading: of a file.
 
     Raises WorkloadError for an unknown trace or recipe, DeploymentError for a request that fits no engine.
     """
     deployment = profile.deployment(engines)
     limits = max_prompt_tokens, max_total_tokens
-    workload = _all_at_once(trace, slo, SATURATION_REQUESTS * engines, profile.idle_tpot_s, *limits)
+    workload = _all_at_once(trace, slo, SATURATION_REQUESTS * engines, profile.idle_tpot_s, *limits, reading)
     result = Simulation(Scenario(workload, deployment, scheduler(SATURATION_SCHEDULER))).run()
     return result.summary["throughput_requests_per_s"]
 
 
 def _all_at_once(
-    trace: str, slo: str, requests: int, idle_tpot_s: float, max_prompt_tokens: int | None, max_total_tokens: int | None
-) -> Workload:
+    trace: str, slo: str, requests: int, idle_tpot_s: float, max_prompt_tokens: int | None,
+    max_total_tokens: int | None, reading: Reading | None,
+) -> Workload:  # fmt: skip
     loaded = load_trace(
         trace,
         seed=SATURATION_SEED,
         default_requests=requests,
         max_prompt_tokens=max_prompt_tokens,
         max_total_tokens=max_total_tokens,
+        reading=reading,
     )
     available = len(loaded)
     workload = build_workload(
@@ -77,6 +82,7 @@ def _all_at_once(
         alone=True,
         max_prompt_tokens=max_prompt_tokens,
         max_total_tokens=max_total_tokens,
+        reading=reading,
     )
     if available <= requests:
         return workload
@@ -86,8 +92,9 @@ def _all_at_once(
 
 @functools.cache
 def known_saturation_rate_per_s(
-    trace: str, device: str, slo: str, max_total_tokens: int | None = None, max_prompt_tokens: int | None = None
-) -> float:
+    trace: str, device: str, slo: str, max_total_tokens: int | None = None, max_prompt_tokens: int | None = None,
+    reading: Reading | None = None,
+) -> float:  # fmt: skip
     """`saturation_rate_per_s` of one engine, for the requests of a trace that it can hold.
 
     From the table, where that has it for this very profile; else measured, once in a process. Raises as
@@ -98,15 +105,18 @@ def known_saturation_rate_per_s(
     unlimited = max_total_tokens is None and max_prompt_tokens is None
     if unlimited and rate_per_s is not None and measured["profile_sha256"] == profile_sha256(device):
         return float(rate_per_s)
-    return _held_rate_per_s(trace, load_profile(device), slo, max_total_tokens, max_prompt_tokens)
+    return _held_rate_per_s(trace, load_profile(device), slo, max_total_tokens, max_prompt_tokens, reading)
 
 
 def _held_rate_per_s(
-    trace: str, profile: Profile, slo: str, max_total_tokens: int | None = None, max_prompt_tokens: int | None = None
-) -> float:
+    trace: str, profile: Profile, slo: str, max_total_tokens: int | None = None, max_prompt_tokens: int | None = None,
+    reading: Reading | None = None,
+) -> float:  # fmt: skip
     capacity = profile.kv.total_blocks * profile.kv.block_tokens
     limit = capacity if max_total_tokens is None else min(max_total_tokens, capacity)
-    return saturation_rate_per_s(trace, profile, slo=slo, max_total_tokens=limit, max_prompt_tokens=max_prompt_tokens)
+    return saturation_rate_per_s(
+        trace, profile, slo=slo, max_total_tokens=limit, max_prompt_tokens=max_prompt_tokens, reading=reading
+    )
 
 
 @functools.cache

@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from servegym.errors import DeploymentError, SpecError
+from servegym.errors import DeploymentError, SpecError, WorkloadError
 from servegym.scenarios.fields import (
+    COLUMNS,
     CORRECTION,
     FRONT_END,
     GAIN,
@@ -239,6 +240,17 @@ def _pools(given: Any) -> Any:
     return tuple(pool if isinstance(pool, Pool) else _part("a pool", Pool, pool) for pool in given)
 
 
+def _columns(given: Any) -> Any:
+    if given is None:
+        return None
+    from servegym.traces.reading import pairs_of
+
+    try:
+        return pairs_of(given)
+    except WorkloadError as error:
+        raise SpecError(str(error)) from None
+
+
 def _window(given: Any) -> Any:
     return int(given) if isinstance(given, str) and given.isdecimal() else given
 
@@ -259,4 +271,5 @@ def _as_tuples(value: Any) -> Any:
 OF_KIND: dict[str, Callable[[Any], Any]] = {
     GAIN: _gain, PREDICTOR: _predictor, CORRECTION: _correction, INCIDENTS: _incidents, LOAD_PROFILE: _load_profile,
     POOLS: _pools, WINDOW: _window, FRONT_END: front_end_from, SPECULATION: speculation_from,
+    COLUMNS: _columns,
 }  # fmt: skip

@@ -71,6 +71,7 @@ class Result:
             "starved": starved(table, ttft_s, ttlt_s),
             "gain": outcome["gain"],
             "ideal_gain": self.scenario.gain.ideal(self.scenario.workload.table)[arrived],
+            **({} if workload.ids is None else {"request_id": workload.ids[arrived]}),
             **self._of_sessions(),
             **self._at_engines(),
         }
@@ -128,10 +129,11 @@ class Result:
     def requests(self) -> pd.DataFrame:
         """One row a request, in the order of the workload; times absolute in seconds unless they are intervals.
 
-        Where arrivals depend on completions also: request, its number (not all may have arrived); came_s, when it could
-        have been sent if nothing had kept it. Of sessions: session, the request each begins with; after, the one that
-        a request follows (-1: none). Where there is a front end, times are those of the client, and beside them stand
-        engine_...: when tokens came out of engines, and latencies from when these got the request (ready_s).
+        request_id: where the workload has ids. Where arrivals depend on completions also: request, its number (not all
+        may have arrived); came_s, when it could have been sent if nothing had kept it. Of sessions: session, the
+        request each begins with; after, the one that a request follows (-1: none). Where there is a front end, times
+        are those of the client, and beside them stand engine_...: when tokens came out of engines, and latencies from
+        when these got the request (ready_s).
         """
         import pandas as pd
 

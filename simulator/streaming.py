@@ -100,6 +100,7 @@ class StreamedSimulation(Simulation):
         table = trace.sample.table
         self.clients, self.applications = np.unique(table["client"]), np.unique(table["application"])
         self.window = table[:0]  # of the requests from `first` to `loaded`
+        self.ids = np.zeros(0, object)  # of those too, where the trace has any
         self.loaded = self.first = 0
 
     def _fresh(self) -> tuple[SimulationState, RouterState]:
@@ -147,6 +148,8 @@ class StreamedSimulation(Simulation):
         ):
             bytes_of(there[first : self.loaded])[...] = bytes_of(rows)
         self.window = np.concatenate([self.window, chunk.table])
+        if chunk.ids is not None:
+            self.ids = np.concatenate([self.ids, chunk.ids])
 
     def _those_ended(self) -> Iterator[Result]:
         """The requests up to the first that has not ended; their pages are given back afterwards."""
@@ -159,13 +162,14 @@ class StreamedSimulation(Simulation):
     def _part(self, end: int) -> Result:
         """What has become of the requests up to `end`."""
         first, self.first = self.first, end
-        part = self._result_of(first, end, self.window[: end - first])
-        self.window = self.window[end - first :].copy()
+        ids = self.ids[: end - first] if len(self.ids) else None
+        part = self._result_of(first, end, self.window[: end - first], ids)
+        self.window, self.ids = self.window[end - first :].copy(), self.ids[end - first :].copy()
         for pages in self.pages:
             pages.give_back(end)
         return part
 
-    def _result_of(self, first: int, end: int, table: np.ndarray) -> Result:
+    def _result_of(self, first: int, end: int, table: np.ndarray, ids: np.ndarray | None = None) -> Result:
         status = self.arrays.status.copy()
         status["next_arrival"] = end - first
         arrays = self.arrays._replace(
@@ -173,7 +177,7 @@ class StreamedSimulation(Simulation):
             requests=self.arrays.requests[first:end].copy(),
             outcomes=self.arrays.outcomes[first:end].copy(),
         )
-        workload = Workload(table.copy(), self.trace.sample.name, self.trace.sample.provenance)
+        workload = Workload(table.copy(), self.trace.sample.name, self.trace.sample.provenance, ids=ids)
         return Result(dataclasses.replace(self.scenario, workload=workload), arrays, self.wall_s)
 
     def whole(self) -> Result:

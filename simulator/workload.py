@@ -26,6 +26,8 @@ DEFAULTS = {
     "application": 0,
     "urgency": 0,
 }
+WEIGHT_BOUNDS = (1e-9, 1e9)  # sums of gains, and their squares, stay far from what float64 can hold
+WEIGHTS = f"a number from {WEIGHT_BOUNDS[0]:g} to {WEIGHT_BOUNDS[1]:g}"
 MAX_TOKENS = 2**24  # a longer prompt or output is a broken file, not a request
 
 
@@ -38,9 +40,10 @@ class Workload:
     prefixes: the chunks of the prompts (and answers), in order of the table, where prompts are known to begin alike.
     turns: which request follows which, where any does. Those that do are the last of the table, and their arrival_s is
         NaN: it is not known before a run.
+    ids: what each request is called elsewhere, for the tables of results; None: nothing.
 
     Raises WorkloadError for what cannot be served: no request, a time that is negative, NaN, beyond 1e12 s or before
-    the one above it, a length below 1, an SLO or a weight that is not positive.
+    the one above it, a length below 1, an SLO that is not positive, a weight out of `WEIGHT_BOUNDS`.
     """
 
     table: np.ndarray
@@ -48,8 +51,11 @@ class Workload:
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     prefixes: Prompts | None = None
     turns: Turns | None = None
+    ids: np.ndarray | None = None
 
     def __post_init__(self) -> None:
+        if self.ids is not None and len(self.ids) != len(self.table):
+            raise WorkloadError(f"workload '{self.name}': {len(self.ids)} ids; it has {len(self.table)} requests")
         if self.turns is not None:
             check_turns(self.turns, self.table, self.name)
         validate(self.table, self.name, self.known)
@@ -132,14 +138,15 @@ class Workload:
             if values.ndim > 0 and values.shape != (len(table),):
                 raise WorkloadError(f"workload '{self.name}': {field} has shape {values.shape}, not ({len(table)},)")
             table[field] = values
-        prefixes, turns = self.prefixes, self.turns
+        prefixes, turns, ids = self.prefixes, self.turns, self.ids
         if "arrival_s" in columns:
             table["arrival_s"][self.known :] = np.nan  # sorted last
             by_arrival = np.argsort(table["arrival_s"], kind="stable")
             table = table[by_arrival]
             prefixes = None if prefixes is None else prefixes.take(by_arrival)
             turns = None if turns is None else turns.take(by_arrival)
-        return Workload(table, name or self.name, self.provenance, prefixes, turns)
+            ids = None if ids is None else ids[by_arrival]
+        return Workload(table, name or self.name, self.provenance, prefixes, turns, ids)
 
     def at_rate(self, rate_per_s: float) -> Workload:
         """The same arrivals stretched or squeezed to this mean rate, starting at 0."""
@@ -152,7 +159,7 @@ class Workload:
             )
         table = self.table.copy()
         table["arrival_s"] = arrival_s * (self.rate_per_s / rate_per_s)
-        return Workload(table, self.name, self.provenance, self.prefixes, self.turns)
+        return Workload(table, self.name, self.provenance, self.prefixes, self.turns, self.ids)
 
 
 def check_turns(turns: Turns, table: np.ndarray, name: str) -> None:
@@ -198,6 +205,11 @@ def _as_field(value: Any, field: str, name: str) -> np.ndarray:
     return numbers
 
 
+def weights_allowed(weights: np.ndarray) -> np.ndarray:
+    """bool[requests]."""
+    return (weights >= WEIGHT_BOUNDS[0]) & (weights <= WEIGHT_BOUNDS[1])
+
+
 def validate(table: np.ndarray, name: str, known: int) -> None:
     """Raise WorkloadError unless `table` is a workload a simulator can run. known: how many arrivals are known."""
     if table.dtype != WORKLOAD:
@@ -213,7 +225,7 @@ def validate(table: np.ndarray, name: str, known: int) -> None:
         ("arrival_s", earlier, "not before the request above it (sort by arrival)"),
         ("prompt_tokens", (table["prompt_tokens"] < 1) | (table["prompt_tokens"] > MAX_TOKENS), f"1 to {MAX_TOKENS}"),
         ("output_tokens", (table["output_tokens"] < 1) | (table["output_tokens"] > MAX_TOKENS), f"1 to {MAX_TOKENS}"),
-        ("weight", ~((table["weight"] > 0) & np.isfinite(table["weight"])), "above 0 and finite"),
+        ("weight", ~weights_allowed(table["weight"]), WEIGHTS),
         ("ttft_slo_s", ~((table["ttft_slo_s"] > 0) & np.isfinite(table["ttft_slo_s"])), "above 0 and finite"),
         ("tpot_slo_s", ~((table["tpot_slo_s"] > 0) & np.isfinite(table["tpot_slo_s"])), "above 0 and finite"),
         ("ttlt_slo_s", ~(table["ttlt_slo_s"] > 0), "above 0"),

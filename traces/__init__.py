@@ -7,6 +7,7 @@ from servegym.traces.arrivals import ARRIVALS
 from servegym.traces.families import FAMILIES, generate
 from servegym.traces.inspect import describe
 from servegym.traces.readers import READERS, read_trace
+from servegym.traces.reading import Reading
 from servegym.traces.recipes import RECIPES
 from servegym.traces.trace import PrefixBlocks, Trace
 from servegym.traces.workloads import build_trace, build_workload, load_trace, trace_names
@@ -18,6 +19,7 @@ __all__ = [
     "READERS",
     "RECIPES",
     "PrefixBlocks",
+    "Reading",
     "Trace",
     "build_trace",
     "build_workload",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,15 +16,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LONGEST_QUOTE = 40
+YEARS = (1678, 2261)  # that nanoseconds since 1970 reach in 64 bits
+ZONE = r"\d[T ].*\d\s?(Z|z|[+-]\d{2}(?::?\d{2})?)$"
+UTC = ("Z", "z", "+00:00", "+0000", "+00", "-00:00")
 
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """Rows of a file. first_row: number of its first row, counted from 1 without a header."""
+    """Rows of a file. first_row: number of its first row, counted from 1 without a header. names: of columns that have
+    another name in the file, that one."""
 
     file: str
     first_row: int
     frame: pd.DataFrame
+    names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -31,10 +37,15 @@ class Chunk:
     def __contains__(self, column: str) -> bool:
         return column in self.frame.columns
 
-    def lengths(self, column: str, least: int = 1) -> np.ndarray:
-        """Whole numbers of tokens, `least` to MAX_TOKENS, as int32 of shape (rows,)."""
-        right = f"a whole number of tokens, {least} to {MAX_TOKENS}"
-        numbers = self.numbers(column, right)
+    def renamed(self, names: Mapping[str, str]) -> Chunk:
+        """The columns `names`, each the file's column of its value."""
+        frame = self.frame[list(names.values())].set_axis(list(names), axis=1)
+        return Chunk(self.file, self.first_row, frame, names)
+
+    def lengths(self, column: str, least: int = 1, empty: float | None = None, hint: str = "") -> np.ndarray:
+        """Whole numbers of tokens, `least` to MAX_TOKENS, as int32 of shape (rows,); an empty cell is `empty`."""
+        right = f"a whole number of tokens, {least} to {MAX_TOKENS}{hint}"
+        numbers = self.numbers(column, right, empty)
         self.check(column, (numbers < least) | (numbers > MAX_TOKENS) | (numbers != np.floor(numbers)), right)
         return numbers.astype("i4")
 
@@ -77,29 +88,34 @@ class Chunk:
         self.check(column, ~np.isfinite(numbers) | (numbers < 0), right)
         return numbers
 
-    def lists(self, column: str) -> tuple[np.ndarray, np.ndarray]:
+    def ids(self, column: str) -> tuple[np.ndarray, np.ndarray]:
+        """`lists` of numbers up to 2^64 - 1, which are only compared: those from 2^63 on wrap around, to below 0."""
+        return self.lists(column, 2**64 - 1)
+
+    def lists(self, column: str, most: int = 2**63 - 1) -> tuple[np.ndarray, np.ndarray]:
         """Lists of whole numbers (in CSV: with spaces between) as int64: the length of each, and all numbers.
 
         Shapes (rows,) and (sum of the lengths,). An empty cell is a list of none.
         """
         if self.frame[column].dtype.kind in "iuf":  # CSV without a cell of several
-            return self._lone_numbers(column)
+            return self._lone_numbers(column, most)
         lists = []
         for at, cell in enumerate(self.frame[column]):
             try:
-                lists.append(_whole_numbers(cell))
+                lists.append(_whole_numbers(cell, most))
             except (TypeError, ValueError, OverflowError):
-                right = "whole numbers of 0 or more (JSON and Parquet: a list; CSV: 3 7 9)"
+                right = f"whole numbers, 0 to {most} (JSON and Parquet: a list; CSV: 3 7 9)"
                 self.check(column, np.arange(len(self)) == at, right)
         return np.array([len(numbers) for numbers in lists], "i8"), np.concatenate(lists)
 
-    def _lone_numbers(self, column: str) -> tuple[np.ndarray, np.ndarray]:
+    def _lone_numbers(self, column: str, most: int) -> tuple[np.ndarray, np.ndarray]:
         """`lists` of a column of numbers: of one, or none, each."""
         cells = self.frame[column].to_numpy()
         there = ~np.isnan(cells)
-        most = 2**53 if cells.dtype.kind == "f" else 2**63 - 1  # beyond it a float is not the number in the file
+        if cells.dtype.kind == "f":
+            most = 2**53  # beyond it a float is not the number in the file
         wrong = there & ~((cells >= 0) & (cells <= most) & (cells == np.floor(cells)))
-        self.check(column, wrong, "whole numbers of 0 or more")
+        self.check(column, wrong, f"whole numbers, 0 to {most}")
         return there.astype("i8"), cells[there].astype("i8")
 
     def dates_ns(self, column: str) -> np.ndarray:
@@ -112,7 +128,33 @@ class Chunk:
             self.check(column, np.ones(len(cells), bool), right)
         dates = pd.to_datetime(cells, utc=True, errors="coerce", format="ISO8601")
         self.check(column, dates.isna().to_numpy(), right)
+        years = dates.dt.year.to_numpy()
+        self.check(column, (years < YEARS[0]) | (years > YEARS[1]), f"a date of the years {YEARS[0]} to {YEARS[1]}")
         return dates.dt.as_unit("ns").astype("int64").to_numpy()
+
+    def zones(self, column: str) -> np.ndarray:
+        """The zone of each date that is text, UTC or as +02:00, an object array of shape (rows,); "": none is said."""
+        cells = self.frame[column]
+        if cells.dtype.kind == "M" or getattr(cells.dtype, "tz", None) is not None:
+            return np.full(len(cells), "", object)
+        found = cells.astype(str).str.extract(ZONE, expand=False)
+        return found.fillna("").replace(list(UTC), "UTC").to_numpy(object)
+
+    def instants(self, column: str, hint: str) -> tuple[np.ndarray, bool]:
+        """Times as they stand, of shape (rows,), and whether they are dates: dates as int64 nanoseconds since 1970
+        (UTC), numbers as int64 where all are whole, else as float64."""
+        cells = self.frame[column]
+        if cells.dtype.kind == "M" or getattr(cells.dtype, "tz", None) is not None or not self.is_numeric(column):
+            return self.dates_ns(column), True
+        right = f"a finite number or a date{hint}"
+        numbers = self.numbers(column, right)
+        self.check(column, ~np.isfinite(numbers), right)
+        if cells.dtype.kind == "i":
+            return cells.to_numpy("i8"), False
+        try:  # exact beyond 2^53, as nanoseconds since 1970 are
+            return np.array([operator.index(cell) for cell in cells.tolist()], "i8"), False
+        except (TypeError, OverflowError):
+            return numbers, False
 
     def text(self, column: str) -> np.ndarray:
         """Cells as text, an object array of shape (rows,). An empty cell is an error."""
@@ -130,7 +172,8 @@ class Chunk:
         if bad.any():
             at = int(np.argmax(bad))
             raise WorkloadError(
-                f"{self.file}, row {self.first_row + at}: {column} is {_quote(self.frame[column].iloc[at])};"
+                f"{self.file}, row {self.first_row + at}: {self.names.get(column, column)} is "
+                f"{_quote(self.frame[column].iloc[at])};"
                 f" it should be {right}"
             )
 
@@ -149,15 +192,14 @@ def _number(cell: Any) -> float:
         return np.nan
 
 
-def _whole_numbers(cell: Any) -> np.ndarray:
+def _whole_numbers(cell: Any, most: int) -> np.ndarray:
     """The numbers of a list, or of text with spaces between them."""
     if cell is None or (isinstance(cell, float) and np.isnan(cell)):
         return np.empty(0, "i8")
     items = [int(item) for item in cell.split()] if isinstance(cell, str) else [operator.index(item) for item in cell]
-    numbers = np.array(items, "i8")
-    if (numbers < 0).any():
-        raise ValueError("a block is numbered from 0")
-    return numbers
+    if items and not 0 <= min(items) <= max(items) <= most:
+        raise ValueError("out of range")
+    return np.array(items, "u8").view("i8")
 
 
 def _quote(cell: Any) -> str:

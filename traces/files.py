@@ -19,6 +19,7 @@ from servegym.traces.cells import Chunk
 from servegym.traces.texts import Lines, open_text
 
 CHUNK_ROWS = 262_144  # rows held as text or objects at a time
+DEEPEST = 8  # levels of nested fields that have names
 
 RowFile = Callable[[Path, Collection[str], int], Iterator[Chunk]]
 
@@ -36,13 +37,17 @@ def column_names(path: Path) -> list[str]:
     return names
 
 
-def chunks(path: Path, columns: Collection[str], rows: int | None = None) -> Iterator[Chunk]:
-    """The rows of a file in order, at most so many at a time (None: CHUNK_ROWS), with these columns.
+def chunks(
+    path: Path, columns: Collection[str], rows: int | None = None, texts: Collection[str] = ()
+) -> Iterator[Chunk]:
+    """The rows of a file in order, at most so many at a time (None: CHUNK_ROWS), with these columns. texts: those whose
+    cells are kept as they are written, in a CSV file too.
 
     Raises WorkloadError for a file that is damaged, naming the row where that is known.
     """
     with _readable(path):
-        yield from _CHUNKS[_kind(path)](path, columns, CHUNK_ROWS if rows is None else rows)
+        kind, rows = _kind(path), CHUNK_ROWS if rows is None else rows
+        yield from _csv_chunks(path, columns, rows, texts) if kind == "csv" else _CHUNKS[kind](path, columns, rows)
 
 
 def sha256(path: Path) -> str:
@@ -90,9 +95,16 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).removeprefix("Error tokenizing data. C error: ").split())[:200]
 
 
+def _delimiter(path: Path) -> str:
+    """What stands between the cells of the first line: a comma, or what stands there more often."""
+    with open_text(path) as stream:
+        first = next(iter(Lines(stream, path.name)), "")
+    return max(",;\t|", key=first.count)
+
+
 def _csv_names(path: Path) -> list[str]:
     with open_text(path) as stream:
-        rows = csv.reader(Lines(stream, path.name))
+        rows = csv.reader(Lines(stream, path.name), delimiter=_delimiter(path))
         try:
             names = [name.strip() for name in next(rows, [])]
             first = next(rows, [])
@@ -103,7 +115,7 @@ def _csv_names(path: Path) -> list[str]:
     return names
 
 
-def _csv_chunks(path: Path, columns: Collection[str], rows: int) -> Iterator[Chunk]:
+def _csv_chunks(path: Path, columns: Collection[str], rows: int, texts: Collection[str]) -> Iterator[Chunk]:
     import pandas as pd
 
     row = 1
@@ -118,6 +130,8 @@ def _csv_chunks(path: Path, columns: Collection[str], rows: int) -> Iterator[Chu
             chunksize=rows,
             skipinitialspace=True,
             low_memory=False,
+            sep=_delimiter(path),
+            dtype=dict.fromkeys(texts, str),
         ) as frames,
     ):
         for frame in frames:
@@ -126,11 +140,30 @@ def _csv_chunks(path: Path, columns: Collection[str], rows: int) -> Iterator[Chu
 
 
 def _row_names(rows: Iterator[dict[str, Any]]) -> list[str]:
-    """Keys of all rows: what only a later row has is a column too, empty on the others."""
+    """Keys of all rows: what only a later row has is a column too, empty on the others. Nested ones as outer.inner."""
     names: dict[str, None] = {}
     for row in rows:
         names.update(dict.fromkeys(row))
+        for key, value in row.items():
+            if type(value) is dict:
+                names.update(dict.fromkeys(_nested_names(key, value)))
     return list(names)
+
+
+def _nested_names(prefix: str, fields: dict[str, Any], depth: int = 0) -> Iterator[str]:
+    for key, value in fields.items():
+        yield f"{prefix}.{key}"
+        if isinstance(value, dict) and depth < DEEPEST:
+            yield from _nested_names(f"{prefix}.{key}", value, depth + 1)
+
+
+def field_of(row: dict[str, Any], name: str) -> Any:
+    """The value of a field, a nested one by outer.inner; None: there is none."""
+    if name in row:
+        return row[name]
+    outer, dot, inner = name.partition(".")
+    found = row.get(outer) if dot else None
+    return field_of(found, inner) if isinstance(found, dict) else None
 
 
 def _row_chunks(path: Path, objects: Iterator[dict[str, Any]], columns: Collection[str], rows: int) -> Iterator[Chunk]:
@@ -138,7 +171,7 @@ def _row_chunks(path: Path, objects: Iterator[dict[str, Any]], columns: Collecti
 
     first_row = 1
     while batch := list(itertools.islice(objects, max(rows // 4, 1))):
-        frame = pd.DataFrame({name: [row.get(name) for row in batch] for name in columns}, dtype=object)
+        frame = pd.DataFrame({name: [field_of(row, name) for row in batch] for name in columns}, dtype=object)
         yield Chunk(path.name, first_row, frame)
         first_row += len(batch)
 
@@ -146,7 +179,17 @@ def _row_chunks(path: Path, objects: Iterator[dict[str, Any]], columns: Collecti
 def _parquet_names(path: Path) -> list[str]:
     import pyarrow.parquet as pq
 
-    return list(pq.read_schema(path).names)
+    return list(_arrow_names(pq.read_schema(path)))
+
+
+def _arrow_names(fields: Any, prefix: str = "") -> Iterator[str]:
+    """Names of an Arrow schema or struct; nested ones as outer.inner."""
+    import pyarrow as pa
+
+    for field in fields:
+        yield prefix + field.name
+        if pa.types.is_struct(field.type):
+            yield from _arrow_names(field.type, f"{prefix}{field.name}.")
 
 
 def _parquet_chunks(path: Path, columns: Collection[str], rows: int) -> Iterator[Chunk]:
@@ -154,8 +197,14 @@ def _parquet_chunks(path: Path, columns: Collection[str], rows: int) -> Iterator
 
     row = 1
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(rows, columns=list(columns)):
-            yield Chunk(path.name, row, batch.to_pandas())
+        own = file.schema_arrow.names
+        outer = {name: name if name in own else name.partition(".")[0] for name in columns}
+        for batch in file.iter_batches(rows, columns=list(dict.fromkeys(outer.values()))):
+            frame = batch.to_pandas()
+            for name in columns:
+                if name not in frame:
+                    frame[name] = [field_of({outer[name]: cell}, name) for cell in frame[outer[name]]]
+            yield Chunk(path.name, row, frame[list(columns)])
             row += batch.num_rows
 
 
@@ -174,7 +223,6 @@ _NAMES: dict[str, Callable[[Path], list[str]]] = {
     "parquet": _parquet_names,
 }
 _CHUNKS: dict[str, RowFile] = {
-    "csv": _csv_chunks,
     "jsonl": lambda path, columns, rows: _row_chunks(path, jsonrows.lines(path), columns, rows),
     "json": lambda path, columns, rows: _row_chunks(path, jsonrows.items(path), columns, rows),
     "parquet": _parquet_chunks,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from servegym.traces.loading import load_trace
+from servegym.traces.reading import Reading
 from servegym.traces.trace import Trace
 
 PERCENTILES = (25, 50, 75, 90, 95, 99)
@@ -15,7 +16,7 @@ MINUTE_S = 60.0
 GENERATED_REQUESTS = 100_000  # drawn to describe a family
 
 
-def describe(trace: Trace | str | os.PathLike[str]) -> dict[str, Any]:
+def describe(trace: Trace | str | os.PathLike[str], reading: Reading | None = None) -> dict[str, Any]:
     """Figures of a trace: a Trace, a file, or a family of the embedded generator.
 
     Returns name, requests, span_s, rate_per_s, peak_minute_over_mean (rate of the busiest minute, counted
@@ -27,7 +28,7 @@ def describe(trace: Trace | str | os.PathLike[str]) -> dict[str, Any]:
     Raises WorkloadError as `build_workload` does.
     """
     if not isinstance(trace, Trace):
-        trace = load_trace(trace, default_requests=GENERATED_REQUESTS)
+        trace = load_trace(trace, default_requests=GENERATED_REQUESTS, reading=reading)
     return {
         "name": trace.name,
         "requests": len(trace),

@@ -31,13 +31,17 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def items(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a file that is one JSON list, read a stretch at a time. Raises WorkloadError, naming the item."""
+    """The objects of a JSON list, read a stretch at a time, or the one that the file is.
+
+    Raises WorkloadError, naming the item.
+    """
     with open_text(path) as stream:
         text = _Text(stream)
+        if text.next() == "{":
+            yield _only(text, path.name)
+            return
         if text.next() != "[":
-            raise WorkloadError(
-                f"{path.name} is not a JSON list of objects; if it has an object a line, name it .jsonl"
-            )
+            raise WorkloadError(f"{path.name} is neither a JSON list of objects nor an object")
         text.at += 1
         number = 0
         while text.next() != "]":
@@ -56,6 +60,17 @@ def items(path: Path) -> Iterator[dict[str, Any]]:
         text.at += 1
         if text.next():
             raise WorkloadError(f"{path.name} goes on after the end of its list")
+
+
+def _only(text: _Text, name: str) -> dict[str, Any]:
+    """The object that the file is. Raises WorkloadError."""
+    try:
+        row: dict[str, Any] = text.value()
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise WorkloadError(f"{name} is not JSON: {_one_line(error)}") from None
+    if text.next():
+        raise WorkloadError(f"{name} goes on after its object; if it has an object a line, name it .jsonl")
+    return row
 
 
 class _Text:

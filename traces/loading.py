@@ -13,11 +13,13 @@ from servegym.errors import WorkloadError, unknown_name
 from servegym.traces import randomness, servegen
 from servegym.traces.families import FAMILIES, generate
 from servegym.traces.readers import read_trace
+from servegym.traces.reading import Reading
 from servegym.traces.resampling import resampled
 from servegym.traces.tokenizers import Tokenizer
 from servegym.traces.trace import Trace
 
 DEFAULT_REQUESTS = 1000  # of a generated trace
+MOST_REQUESTS = 10**8  # in memory: some 10 GB, and as much again for what becomes of them
 for _families in ("generators", "client_families", "paper_families", "session_families"):  # they register themselves
     importlib.import_module(f"servegym.traces.{_families}")
 
@@ -40,17 +42,20 @@ def load_trace(
     window: int | str = "first",
     tokenizer: Tokenizer | str | None = None,
     resample: bool = False,
+    reading: Reading | None = None,
 ) -> Trace:
     """The requests of a family or of ServeGen's tables (drawn by `seed`), or of a file, as `build_workload` takes them.
 
     default_requests: how many are drawn if `requests` is not given. Raises WorkloadError.
     """
-    if requests is not None and requests < 1:
-        raise WorkloadError(f"{requests} requests: a workload has at least 1")
+    if requests is not None and not 1 <= requests <= MOST_REQUESTS:
+        raise WorkloadError(f"{requests} requests: a workload has at least 1, and at most {MOST_REQUESTS:,}")
     drawn = default_requests if requests is None else requests
     limits = {"max_prompt_tokens": max_prompt_tokens, "max_total_tokens": max_total_tokens}
     if resample:
         _check_resampled(trace, window)
+    if reading is not None and reading.says and _is_generated(trace):
+        raise WorkloadError(f"{reading.says}: of a file of requests, and those of {Path(trace).name} are generated")
     if isinstance(trace, str) and trace in FAMILIES:
         return generate(trace, drawn, seed=seed, **limits)
     if not Path(trace).exists() and not Path(trace).suffix:
@@ -59,7 +64,7 @@ def load_trace(
         tables = servegen.read_tables(Path(trace))
         start = window_start(window, seed, len(tables.windows_s), 1)
         return servegen.generate(tables, drawn, seed=seed, first_window=start, **limits)
-    loaded = read_trace(trace, tokenizer)
+    loaded = read_trace(trace, tokenizer, reading)
     keep = _within(loaded, max_prompt_tokens, max_total_tokens)
     rows = np.flatnonzero(keep if loaded.turns is None else loaded.turns.whole(keep))
     if resample and len(rows):
@@ -82,7 +87,11 @@ def load_trace(
 
 
 def requests_in(
-    trace: str | os.PathLike[str], *, max_prompt_tokens: int | None = None, max_total_tokens: int | None = None
+    trace: str | os.PathLike[str],
+    *,
+    max_prompt_tokens: int | None = None,
+    max_total_tokens: int | None = None,
+    reading: Reading | None = None,
 ) -> int | None:
     """How many requests a file has within the limits; None: they are drawn, as many as are asked for.
 
@@ -90,7 +99,8 @@ def requests_in(
     """
     if _is_generated(trace):
         return None
-    return len(load_trace(trace, max_prompt_tokens=max_prompt_tokens, max_total_tokens=max_total_tokens))
+    limits = {"max_prompt_tokens": max_prompt_tokens, "max_total_tokens": max_total_tokens}
+    return len(load_trace(trace, **limits, reading=reading))
 
 
 def _is_generated(trace: str | os.PathLike[str]) -> bool:

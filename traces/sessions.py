@@ -6,12 +6,16 @@ it has not been shortened; so its blocks have the names that the context's have.
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.traces.trace import PrefixBlocks
+from servegym.simulator.turns import Turns
+from servegym.traces.trace import PrefixBlocks, Trace
 
 BLOCK_TOKENS = 16  # of a block of a context; vLLM's
+NO_ENDS = "a turn comes as long after the last one's end as it arrived after its arrival: ends are not recorded"
 ENDING = ".sessions.json"  # of the tables that sessions are drawn from
 
 
@@ -56,6 +60,22 @@ def context_blocks(
     full = [names[: int(tokens) // block_tokens] for names, tokens in zip(contexts, prompt_tokens, strict=True)]
     offsets = np.r_[0, np.cumsum([len(names) for names in full], dtype="i8")]
     return PrefixBlocks(offsets, np.concatenate([*full, np.zeros(0, "i8")]).astype("i8"), block_tokens)
+
+
+def in_sessions(trace: Trace, after: np.ndarray, think_s: np.ndarray) -> Trace:
+    """A trace whose requests, in order of arrival, follow others above them (int64[requests], -1: none); as it is where
+    none does. Each session's are in a row then; without prefix blocks lengths say what prompts share."""
+    if (after < 0).all():
+        return trace
+    turns = Turns(after, think_s)
+    trace = dataclasses.replace(trace, turns=turns).take(np.argsort(turns.session, kind="stable"))
+    assert trace.turns is not None
+    blocks = trace.prefix_blocks
+    if blocks is None:
+        prompt, output, after = trace.prompt_tokens, trace.output_tokens, trace.turns.after
+        blocks = context_blocks(prompt, output, after, kept_tokens(prompt, output, after))
+    arrival_s = None if trace.arrival_s is None else np.where(trace.begins, trace.arrival_s, np.nan)
+    return dataclasses.replace(trace, arrival_s=arrival_s, prefix_blocks=blocks)
 
 
 def ordered(session: np.ndarray, turn: np.ndarray, begins: np.ndarray) -> np.ndarray:

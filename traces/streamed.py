@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from servegym.simulator.workload import Workload
 from servegym.traces import files
 from servegym.traces.readers import recognised
 from servegym.traces.readers.own import OwnReader
+from servegym.traces.reading import Reading
 
 ROWS = 32_768  # of a chunk, at most
 APART = ("tpot_slo_s", "client", "application")  # of each value one request is in the sample
@@ -26,24 +28,27 @@ class StreamedTrace:
     Raises WorkloadError for another format, and for a file without times or with prefix blocks.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike[str], reading: Reading | None = None) -> None:
+        self.path, self.reading = Path(path), reading or Reading()
         self.names = files.column_names(self.path)
-        kind = recognised(self.path.name, self.names)
+        kind = recognised(self.path.name, self.names, self.reading)
+        wanted = kind(self.path, self.names, None, self.reading).wanted
         why = None
-        if kind is not OwnReader:
+        if self.reading.sort or self.reading.drop_empty:
+            why = "is to be put right (--sort, --drop-empty), which `servegym trace convert` does"
+        elif kind is not OwnReader:
             why = f"is in the format {kind.name}; `servegym trace` writes it in servegym's own"
-        elif "arrival_s" not in self.names:
+        elif "arrival_s" not in wanted:
             why = "has no arrival_s, and arrivals are drawn for all requests at once"
-        elif "prefix_blocks" in self.names:
+        elif "prefix_blocks" in wanted:
             why = "has prefix_blocks, and what prompts share is worked out of all requests at once"
         if why is not None:
             raise WorkloadError(f"{self.path.name} {why}: it cannot be streamed")
 
     def chunks(self) -> Iterator[Workload]:
         """The requests in order, at most `ROWS` at a time. Raises WorkloadError as `read_trace`."""
-        reader, first_row, before_s = OwnReader(self.path, self.names), 1, 0.0
-        for chunk in files.chunks(self.path, reader.wanted, ROWS):
+        reader, first_row, before_s = OwnReader(self.path, self.names, None, self.reading), 1, 0.0
+        for chunk in reader.chunks(ROWS):
             columns = reader.columns(chunk)
             arrival_s = columns.pop("ticks")
             early = np.diff(arrival_s, prepend=before_s) < 0
@@ -55,7 +60,8 @@ class StreamedTrace:
                     "of the row above; sort the file by arrival_s"
                 )
             name = self.path.name.split(".")[0]
-            yield Workload.from_columns({**columns, "arrival_s": arrival_s}, name)
+            ids = columns.pop("ids", None)
+            yield dataclasses.replace(Workload.from_columns({**columns, "arrival_s": arrival_s}, name), ids=ids)
             first_row, before_s = first_row + len(arrival_s), float(arrival_s[-1])
 
     def whole(self) -> WholeTrace:

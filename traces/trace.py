@@ -43,6 +43,7 @@ class Trace:
     prefix_blocks: shared prefixes, where the trace names them.
     turns: which request follows which, where any does. Each follows one above it, and a session's are in a row.
     provenance: where it came from, for the record beside results: at least format and rows.
+    ids: what each request is called in the file, an object array of texts; None: it does not say.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Trace:
     prefix_blocks: PrefixBlocks | None = None
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     turns: Turns | None = None
+    ids: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.prompt_tokens)
@@ -68,6 +70,7 @@ class Trace:
             given={field: column[rows] for field, column in self.given.items()},
             prefix_blocks=None if self.prefix_blocks is None else self.prefix_blocks.take(rows),
             turns=None if self.turns is None else self.turns.take(rows),
+            ids=None if self.ids is None else self.ids[rows],
         )
 
     @property

@@ -13,6 +13,7 @@ from servegym.traces import randomness
 from servegym.traces.arrivals import ARRIVALS, checked_rate
 from servegym.traces.loading import load_trace, trace_names
 from servegym.traces.prefixes import prompts_of
+from servegym.traces.reading import Reading
 from servegym.traces.recipes import RECIPES
 from servegym.traces.tokenizers import Tokenizer
 from servegym.traces.trace import Trace
@@ -35,6 +36,7 @@ def build_workload(
     tokenizer: Tokenizer | str | None = None,
     alone: bool = False,
     resample: bool = False,
+    reading: Reading | None = None,
 ) -> Workload:
     """A workload from a trace, at a rate, with a recipe's SLOs.
 
@@ -58,6 +60,7 @@ def build_workload(
     alone: each request by itself, also where the trace has sessions.
     resample: draw the requests of a file anew, as many as are asked for, in blocks of its own time (resampling.py):
         every seed others.
+    reading: of a file: which of its columns is what, the unit of its times, what is to be put right (`Reading`).
 
     Where the trace says which prompts begin alike (`prefix_blocks`) the workload does too (`Workload.prefixes`).
 
@@ -72,6 +75,7 @@ def build_workload(
         window=window,
         tokenizer=tokenizer,
         resample=resample,
+        reading=reading,
     )
     if alone:
         loaded = loaded.alone()
@@ -96,7 +100,7 @@ def build_workload(
         },
         turns=built.turns,
     )
-    return dataclasses.replace(workload, prefixes=prompts_of(built))
+    return dataclasses.replace(workload, prefixes=prompts_of(built), ids=built.ids)
 
 
 def build_trace(

@@ -16,6 +16,7 @@ from servegym.errors import WorkloadError
 from servegym.simulator.workload import DEFAULTS, Workload
 from servegym.traces.loading import load_trace
 from servegym.traces.readers.own import BLOCK_TOKENS
+from servegym.traces.reading import Reading
 from servegym.traces.tokenizers import Tokenizer
 from servegym.traces.trace import PrefixBlocks, Trace
 from servegym.traces.workloads import build_trace
@@ -43,6 +44,7 @@ def convert(
     window: int | str = "first",
     idle_tpot_s: float | None = None,
     tokenizer: Tokenizer | str | None = None,
+    reading: Reading | None = None,
 ) -> Trace:
     """Write a family's or a file's requests as a trace of one's own, and return them.
 
@@ -60,6 +62,7 @@ def convert(
         max_total_tokens=max_total_tokens,
         window=window,
         tokenizer=tokenizer,
+        reading=reading,
     )
     timeless = trace.arrival_s is None and rate_per_s is None and arrivals is None
     if timeless and slo is not None:
@@ -122,7 +125,7 @@ def _as_trace(workload: Workload) -> Trace:
         blocks = PrefixBlocks(offsets, chunks.astype("i8"), prompts.chunk_tokens)
     return Trace(
         workload.name, table["prompt_tokens"], table["output_tokens"], table["arrival_s"], given, prefix_blocks=blocks,
-        turns=workload.turns,
+        turns=workload.turns, ids=workload.ids,
     )  # fmt: skip
 
 
@@ -140,8 +143,10 @@ def _frames(trace: Trace) -> Iterator[pd.DataFrame]:
         columns |= {"prompt_tokens": part.prompt_tokens, "output_tokens": part.output_tokens}
         for field, column in part.given.items():
             columns[field] = _cells(field, column, trace)
+        if part.ids is not None:
+            columns["request_id"] = part.ids
         if part.prefix_blocks is not None:
-            ids, offsets = part.prefix_blocks.ids, part.prefix_blocks.offsets
+            ids, offsets = part.prefix_blocks.ids.view("u8"), part.prefix_blocks.offsets
             columns["prefix_blocks"] = [block.tolist() for block in np.split(ids, offsets[1:-1])]
             if part.prefix_blocks.block_tokens not in (None, BLOCK_TOKENS):  # a reader knows them
                 columns["prefix_block_tokens"] = part.prefix_blocks.block_tokens
@@ -202,11 +207,10 @@ def _write_parquet(trace: Trace, path: Path) -> None:
             for field in (*_EMPTY, "arrival_s"):
                 if field in frame:
                     frame[field] = frame[field].astype("f8")
+            blocks = frame.pop("prefix_blocks") if "prefix_blocks" in frame else None
             table = pa.Table.from_pandas(frame, preserve_index=False)
-            if "prefix_blocks" in frame:
-                at = table.schema.get_field_index("prefix_blocks")
-                lists = pa.array(frame["prefix_blocks"], pa.list_(pa.int64()))
-                table = table.set_column(at, "prefix_blocks", lists)
+            if blocks is not None:
+                table = table.append_column("prefix_blocks", pa.array(blocks, pa.list_(pa.uint64())))
             writer = writer or pq.ParquetWriter(path, table.schema)
             writer.write_table(table)
     finally:

@@ -62,7 +62,7 @@ def refused(path) -> str:
         (HEAD + ",ttft_slo_s\n0,1,1,0\n", "row 1: ttft_slo_s is 0; it should be seconds above 0"),
         (HEAD + ",tpot_slo_s\n0,1,1,-1\n", "row 1: tpot_slo_s is -1"),
         (HEAD + ",ttlt_slo_s\n0,1,1,\n1,1,1,0\n", "row 2: ttlt_slo_s is 0"),
-        (HEAD + ",weight\n0,1,1,inf\n", "row 1: weight is inf; it should be a finite number above 0"),
+        (HEAD + ",weight\n0,1,1,inf\n", "row 1: weight is inf; it should be a number from 1e-09 to 1e+09"),
         (HEAD + ",priority\n0,1,1,-1\n", "row 1: priority is -1; it should be a whole number"),
         (HEAD + ",priority\n0,1,1,high\n", "row 1: priority is 'high'"),
         (HEAD + ",client\n0,1,1,ann\n0,1,1,\n", "row 2: client is empty"),
@@ -112,9 +112,9 @@ def test_bad_jsonl(tmp_path, text, said):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{}", "not a JSON list"),
-        ("17", "not a JSON list"),
-        (" ", "not a JSON list"),
+        ("{}", "empty"),
+        ("17", "neither a JSON list"),
+        (" ", "neither a JSON list"),
         ("[]", "empty"),
         ("[", "item 1 is not JSON"),
         ("[1]", "item 1 is not a JSON object"),

@@ -25,7 +25,7 @@ OWN = {
     "client": ["ann", "bob", "ann"],
     "application": [3, 0, 1],
     "urgency": [4, 2, 0],
-    "prefix_blocks": [[1, 2], [], [1]],
+    "prefix_blocks": [[1], [2, 3], [1]],
 }
 
 
@@ -57,18 +57,18 @@ def test_own_trace_round_trip(tmp_path, name):
         assert trace.given[field].tolist() == OWN[field], field
     assert trace.given["client"].tolist() == [0, 1, 0]
     assert trace.labels == {"client": ("ann", "bob")}
-    assert trace.prefix_blocks.offsets.tolist() == [0, 2, 2, 3]
-    assert trace.prefix_blocks.ids.tolist() == [1, 2, 1]
+    assert trace.prefix_blocks.offsets.tolist() == [0, 1, 3, 4]
+    assert trace.prefix_blocks.ids.tolist() == [1, 2, 3, 1]
     assert trace.provenance["format"] == "own"
     assert (trace.provenance["rows"], trace.provenance["dropped_rows"]) == (3, 0)
     assert len(trace.provenance["sha256"]) == 64
 
 
 def test_take_follows_the_prefix_blocks(tmp_path):
-    taken = read_trace(write_own(tmp_path / "t.csv")).take(np.array([2, 0]))
-    assert taken.prompt_tokens.tolist() == [3, 8]
-    assert taken.given["client"].tolist() == [0, 0]
-    assert (taken.prefix_blocks.offsets.tolist(), taken.prefix_blocks.ids.tolist()) == ([0, 1, 3], [1, 1, 2])
+    taken = read_trace(write_own(tmp_path / "t.csv")).take(np.array([2, 1]))
+    assert taken.prompt_tokens.tolist() == [3, 1000]
+    assert taken.given["client"].tolist() == [0, 1]
+    assert (taken.prefix_blocks.offsets.tolist(), taken.prefix_blocks.ids.tolist()) == ([0, 1, 3], [1, 2, 3])
 
 
 def test_jsonl_keys_of_later_lines_and_blank_lines_count(tmp_path):
@@ -205,7 +205,8 @@ def test_qwen_bailian_jsonl(tmp_path):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     trace = read_trace(path)
     assert trace.provenance["format"] == "qwen-bailian"
-    assert trace.arrival_s.tolist() == [0, 1.75]
+    assert trace.arrival_s.tolist() == pytest.approx([0, np.nan], nan_ok=True)
+    assert (trace.turns.after.tolist(), trace.turns.think_s.tolist()) == ([-1, 0], [0, 1.75])
     assert trace.labels == {"application": ("search", "text")}
     assert trace.prefix_blocks.ids.tolist() == [3, 4, 5, 3, 4, 9, 10, 11]
     assert trace.prefix_blocks.block_tokens == 16

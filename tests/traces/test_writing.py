@@ -26,7 +26,8 @@ TRACE = Trace(
         "urgency": np.array([4, 2, 0], "i4"),
     },
     {"client": ("ann, the first", 'bob "b"')},
-    PrefixBlocks(np.array([0, 2, 2, 3]), np.array([1, 2, 1])),
+    PrefixBlocks(np.array([0, 1, 1, 2]), np.array([1, 2**64 - 2], "u8").view("i8")),
+    ids=np.array(["r-9", "7", "a b"], object),
 )
 
 
@@ -47,8 +48,9 @@ def test_round_trip(tmp_path, monkeypatch, name, rows):
     write(TRACE, tmp_path / name)
     again = read_trace(tmp_path / name)
     assert_same(again, TRACE)
-    assert again.prefix_blocks.offsets.tolist() == [0, 2, 2, 3]
-    assert again.prefix_blocks.ids.tolist() == [1, 2, 1]
+    assert again.prefix_blocks.offsets.tolist() == [0, 1, 1, 2]
+    assert again.prefix_blocks.ids.tolist() == [1, -2]  # 2^64 - 2
+    assert again.ids.tolist() == ["r-9", "7", "a b"]
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 

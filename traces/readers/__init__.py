@@ -13,6 +13,7 @@ from pathlib import Path
 from servegym.errors import WorkloadError
 from servegym.traces import files
 from servegym.traces.readers.base import READERS, Reader
+from servegym.traces.reading import NONE, Reading, looks_like_time, suggested
 from servegym.traces.tokenizers import Tokenizer
 from servegym.traces.trace import Trace
 
@@ -20,40 +21,74 @@ for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
 
-def read_trace(path: str | os.PathLike[str], tokenizer: Tokenizer | str | None = None) -> Trace:
+def read_trace(
+    path: str | os.PathLike[str], tokenizer: Tokenizer | str | None = None, reading: Reading | None = None
+) -> Trace:
     """Read a trace file of any registered format.
 
     path: a .csv, .jsonl, .json (a list of objects) or .parquet file (.csv.gz, .jsonl.gz and .json.gz too).
     tokenizer: for a file of texts, and for no other: "characters/4", or a function from text to tokens or
         their number.
+    reading: which column is what, where a file has other names than servegym's, in what unit times are, and what is to
+        be put right.
     Returns its requests as a Trace, with the file's name, SHA-256, rows and format as provenance.
     Raises WorkloadError, with the row where there is one, for a file that is missing, damaged or
     holds anything but requests.
     """
-    path = Path(path)
+    path, reading = Path(path), reading or Reading()
     names = files.column_names(path)
-    kind = recognised(path.name, names)
+    kind = recognised(path.name, names, reading)
     if kind.of_texts and tokenizer is None:
         raise WorkloadError(
             f"{path.name} holds texts, not token counts: name a tokenizer, such as the estimate characters/4"
         )
     if tokenizer is not None and not kind.of_texts:
         raise WorkloadError(f"{path.name} has token counts ({kind.name}): leave the tokenizer out")
-    return kind(path, names, tokenizer).read()
+    file = kind(path, names, tokenizer, reading)
+    trace = file.read()
+    if trace.arrival_s is None:
+        check_times(file)
+    return trace
 
 
-def recognised(file: str, names: list[str]) -> type[Reader]:
-    """The reader of the format that has these columns; of several, the one that needs the most of them."""
-    fitting = [reader for reader in READERS if set(reader.needs) <= set(names)]
+def recognised(file: str, names: list[str], reading: Reading = Reading()) -> type[Reader]:  # noqa: B008 (it is frozen)
+    """The reader of the format that has these columns; of several, the one that needs the most of them. Where columns
+    are named it is servegym's own. Raises WorkloadError."""
+    own, readers = READERS["own"], list(READERS)
+    if reading.columns:
+        sessions = READERS["sessions"]
+        reading.check_known(dict.fromkeys((*own.needs, *own.optional, *sessions.needs, *sessions.optional)))
+        for name, column in reading.names.items():
+            if column != NONE and column not in names:
+                raise WorkloadError(
+                    f"{file} has no column {column}, which --columns names for {name}; it has {_shortened(names)}"
+                )
+    if reading.renames:
+        names, readers = [*names, *(name for name, column in reading.names.items() if column != NONE)], [own, sessions]
+    fitting = [reader for reader in readers if set(reader.needs) <= set(names)]
     if not fitting:
-        own = READERS["own"]
         missing = [name for name in own.needs if name not in names]
-        others = [f"{reader.name} ({', '.join(reader.needs)})" for reader in READERS if reader is not own]
+        others = ", ".join(reader.name for reader in READERS if reader is not own)
         raise WorkloadError(
             f"{file} has columns {_shortened(names)}; a trace of one's own needs {', '.join(own.needs)}"
-            f" (missing: {', '.join(missing)}); other formats: {'; '.join(others)}"
+            f" (missing: {', '.join(missing)}): say which columns these are, such as {suggested(names)}"
+            f" (formats of others, known by their columns: {others})"
         )
     return max(fitting, key=lambda reader: len(reader.needs))
+
+
+def check_times(file: Reader) -> None:
+    """Raise WorkloadError for a file that was read without times, and has a column that looks like times."""
+    if file.reading.names.get("arrival_s") == NONE:
+        return
+    for column in file.ignored:
+        if looks_like_time(column):
+            said = ",".join(f"{name}={column}" for name, column in file.reading.names.items())
+            option = f"--columns {said + ',' if said else ''}arrival="
+            raise WorkloadError(
+                f"{file.path.name}: column {column} looks like the times of requests, and nothing reads it; say "
+                f"{option}{column}, or {option}{NONE} to draw arrivals instead"
+            )
 
 
 def _shortened(names: list[str], most: int = 12, longest: int = 40) -> str:

@@ -13,7 +13,7 @@ from servegym.traces.readers.base import Columns, Reader, reader
 from servegym.traces.sessions import context_blocks, kept_tokens, ordered
 from servegym.traces.trace import Trace
 
-SOURCE = "SemiAnalysisAI/InferenceX (in ajith-sirra-amd/InferenceMAX_Rocm_Team 5988286), Apache-2.0"
+FORMAT_OF = "SemiAnalysisAI/InferenceX (in ajith-sirra-amd/InferenceMAX_Rocm_Team 5988286)"
 
 
 class ConversationReader(Reader):
@@ -34,8 +34,8 @@ class ConversationReader(Reader):
             kept = kept_tokens(trace.prompt_tokens, trace.output_tokens, after)
             blocks = context_blocks(trace.prompt_tokens, trace.output_tokens, after, kept, self.block_tokens or 64)
             trace = dataclasses.replace(trace, prefix_blocks=blocks)
-        provenance = {**trace.provenance, "source": SOURCE, "notes": notes}
-        return dataclasses.replace(trace, turns=Turns(after, think_s), provenance=provenance)
+        self.notes += notes
+        return dataclasses.replace(trace, turns=Turns(after, think_s)).noted(format_of=FORMAT_OF)
 
 
 @reader
@@ -67,7 +67,7 @@ class AgentXHashedReader(ConversationReader):
     needs = ("turn", "t_s", "prompt_tokens", "output_tokens", "think_s", "hash_ids")
 
     def columns(self, chunk: Chunk) -> Columns:
-        counts, ids = chunk.lists("hash_ids")
+        counts, ids = chunk.ids("hash_ids")
         return {
             "prompt_tokens": chunk.lengths("prompt_tokens"),
             "output_tokens": chunk.lengths("output_tokens"),

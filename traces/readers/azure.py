@@ -7,16 +7,16 @@ from servegym.traces.readers.public import PublicReader
 
 @reader
 class AzureReader(PublicReader):
-    """CSV as published, or the same columns as Parquet."""
+    """CSV as format_of, or the same columns as Parquet."""
 
     name = "azure-llm"
     needs = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-    source = "Azure/AzurePublicDataset, CC-BY-4.0"
+    format_of = "Azure/AzurePublicDataset"
     ticks_per_s = 1e9
 
     def columns(self, chunk: Chunk) -> Columns:
         return {
-            "ticks": chunk.dates_ns("TIMESTAMP"),
+            "ticks": self.dates_ns(chunk, "TIMESTAMP"),
             "prompt_tokens": chunk.lengths("ContextTokens", least=0),
             "output_tokens": chunk.lengths("GeneratedTokens", least=0),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from servegym.simulator.workload import DEFAULTS
 from servegym.traces import files
 from servegym.traces.cells import Chunk
 from servegym.traces.labels import Labels
+from servegym.traces.reading import NONE, UNITS, Reading
 from servegym.traces.registry import Registry
 from servegym.traces.tokenizers import Tokenizer
 from servegym.traces.trace import PrefixBlocks, Trace
@@ -36,13 +38,45 @@ class Reader(ABC):
     block_tokens: ClassVar[int | None] = None
     of_texts: ClassVar[bool] = False
 
-    def __init__(self, path: Path, names: list[str], tokenizer: Tokenizer | str | None = None) -> None:
-        """path: the file. names: its columns, all of `needs` among them. tokenizer: where `of_texts`."""
+    def __init__(
+        self, path: Path, names: list[str], tokenizer: Tokenizer | str | None = None, reading: Reading | None = None
+    ) -> None:
+        """path: the file. names: its columns, `needs` among them or in `reading`. tokenizer: where `of_texts`."""
         self.path = path
         self.tokenizer = tokenizer
+        self.reading = reading or Reading()
         self.labels = Labels()
-        self.wanted = [name for name in names if name in (*self.needs, *self.optional)]
-        self.ignored = [name for name in names if name not in self.wanted]
+        self.zones: set[str] = set()  # of its dates
+        of_file = {name: name for name in names} | self.reading.names
+        read = (*self.needs, *self.optional)
+        self.wanted = {name: column for name, column in of_file.items() if name in read and column != NONE}
+        self.ignored = [name for name in names if name not in self.wanted.values() and not self._reaches_into(name)]
+        self.notes: list[str] = []
+
+    def _reaches_into(self, name: str) -> bool:
+        """Whether a nested field of this column is read."""
+        return any(column.startswith(f"{name}.") for column in self.wanted.values())
+
+    def chunks(self, rows: int | None = None) -> Iterator[Chunk]:
+        """The rows of the file, as `files.chunks`, under the names of this format."""
+        ids = [column for name, column in self.wanted.items() if name == "request_id"]
+        for chunk in files.chunks(self.path, dict.fromkeys(self.wanted.values()), rows, ids):
+            yield chunk.renamed(self.wanted)
+
+    def dates_ns(self, chunk: Chunk, column: str) -> np.ndarray:
+        """`Chunk.dates_ns`; raises WorkloadError where some rows have a zone and others none."""
+        zones = chunk.zones(column)
+        self.zones.update(zones.tolist())
+        if "" in self.zones and len(self.zones) > 1:
+            zoned = zones[0] != "" if len(set(zones)) > 1 else zones[0] == ""
+            right = f"a time with{'' if zoned else 'out'} a zone (such as Z or +02:00), as other rows have"
+            chunk.check(column, (zones == "") == zoned, right)
+        return chunk.dates_ns(column)
+
+    @property
+    def units_per_s(self) -> float:
+        """Unit of its times: what the reading says, or the format's own."""
+        return self.ticks_per_s if self.reading.time_unit is None else UNITS[self.reading.time_unit]
 
     @abstractmethod
     def columns(self, chunk: Chunk) -> Columns:
@@ -64,7 +98,7 @@ class Reader(ABC):
 
     def read(self) -> Trace:
         """The trace in the file. Raises WorkloadError."""
-        parts = [self.columns(chunk) for chunk in files.chunks(self.path, self.wanted)]
+        parts = [self.columns(chunk) for chunk in self.chunks()]
         rows = sum(len(part["prompt_tokens"]) for part in parts)
         if not rows:
             raise WorkloadError(f"{self.path.name} has no rows: a trace has at least one request")
@@ -74,14 +108,19 @@ class Reader(ABC):
         if "block_ids" in columns:
             offsets = np.r_[0, np.cumsum(columns["block_counts"])]
             blocks = PrefixBlocks(offsets, columns["block_ids"], self.tokens_of_a_block(columns))
+            self.check_blocks(blocks, columns["prompt_tokens"])
+        if len(self.zones) > 1:
+            zones = ", ".join(sorted(self.zones))
+            self.notes.append(f"times in {len(self.zones)} zones ({zones}), each read in its own")
         provenance: dict[str, Any] = {
             "file": self.path.name,
             "sha256": files.sha256(self.path),
             "format": self.name,
             "rows": rows,
             "dropped_rows": 0,
-            "notes": [],
+            "notes": self.notes,
             "ignored_columns": self.ignored,
+            **({"named_columns": self.reading.names} if self.reading.columns else {}),
         }
         return self.settled(
             Trace(
@@ -93,7 +132,31 @@ class Reader(ABC):
                 labels=self.labels.by_column(),
                 prefix_blocks=blocks,
                 provenance=provenance,
+                ids=columns.get("ids"),
             )
+        )
+
+    def check_blocks(self, blocks: PrefixBlocks, prompt_tokens: np.ndarray) -> None:
+        """Raise WorkloadError for the first row that has more blocks than its prompt; a row without a prompt may."""
+        if blocks.block_tokens is None:
+            return
+        counts, most = np.diff(blocks.offsets), -(-prompt_tokens // blocks.block_tokens)
+        too_many = (counts > most) & (prompt_tokens > 0)
+        if too_many.any():
+            at = int(np.argmax(too_many))
+            raise WorkloadError(
+                f"{self.path.name}, row {at + 1}: {counts[at]} prefix blocks of {blocks.block_tokens} tokens, and a "
+                f"prompt of {prompt_tokens[at]}; it should be at most {most[at]} (a file of one's own says in "
+                "prefix_block_tokens how long blocks are)"
+            )
+
+
+def check_span(file: str, seconds: float) -> None:
+    """Raise WorkloadError for a time from first to last arrival that no trace has."""
+    if seconds > LONGEST_SPAN_S:
+        raise WorkloadError(
+            f"{file}: from first to last arrival are {seconds:g} s; a trace spans at most {LONGEST_SPAN_S:g} "
+            "(--time-unit s, ms, us or ns says in what times are)"
         )
 
 

@@ -1,17 +1,27 @@
 """Mooncake's traces (FAST 2025): arrivals in milliseconds, lengths, and the 512-token blocks of prompts."""
 
+import numpy as np
+
+from servegym.errors import WorkloadError
 from servegym.traces.cells import Chunk
 from servegym.traces.readers.base import Columns, reader
 from servegym.traces.readers.public import PublicReader
+from servegym.traces.trace import Trace
+
+HIGHEST_RATE_PER_S = 1000.0  # a higher one is taken for another unit
 
 
 @reader
 class MooncakeReader(PublicReader):
-    """JSON lines as published, or the same columns as Parquet. Times come in ticks of 3 s."""
+    """JSON lines as format_of, or the same columns as Parquet. Times come in ticks of 3 s.
+
+    Files of this shape that others write may have seconds: fractions, or a rate that no cluster serves, are an error
+    unless the unit is said.
+    """
 
     name = "mooncake"
     needs = ("timestamp", "input_length", "output_length")
-    source = "kvcache-ai/Mooncake FAST25-release/traces, Apache-2.0"
+    format_of = "kvcache-ai/Mooncake FAST25-release/traces"
     optional = ("hash_ids",)
     ticks_per_s = 1e3
     block_tokens = 512
@@ -23,5 +33,19 @@ class MooncakeReader(PublicReader):
             "output_tokens": chunk.lengths("output_length", least=0),
         }
         if "hash_ids" in chunk:
-            columns["block_counts"], columns["block_ids"] = chunk.lists("hash_ids")
+            columns["block_counts"], columns["block_ids"] = chunk.ids("hash_ids")
         return columns
+
+    def settled(self, trace: Trace) -> Trace:
+        ticks = trace.arrival_s
+        if self.reading.time_unit is None and ticks is not None:
+            span_s = float(np.ptp(ticks)) / self.ticks_per_s
+            rate_per_s = (len(ticks) - 1) / span_s if span_s > 0 else 0.0
+            fractions = int((ticks != np.floor(ticks)).sum())
+            why = f"{fractions} of {len(ticks)} are fractions" if fractions else f"that is {rate_per_s:,.0f} requests/s"
+            if fractions or rate_per_s > HIGHEST_RATE_PER_S:
+                raise WorkloadError(
+                    f"{self.path.name}: timestamp is in milliseconds in files of this shape (Mooncake's), and {why}; "
+                    "say --time-unit s if these are seconds, or --time-unit ms"
+                )
+        return super().settled(trace)

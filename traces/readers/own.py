@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import dataclasses
+from typing import Any, ClassVar
 
 import numpy as np
 
 from servegym.errors import WorkloadError
+from servegym.simulator.workload import WEIGHTS, weights_allowed
 from servegym.traces.cells import Chunk
-from servegym.traces.readers.base import LONGEST_SPAN_S, Columns, Reader, reader
+from servegym.traces.readers.base import LONGEST_SPAN_S, Columns, Reader, check_span, reader
+from servegym.traces.reading import UNITS
 from servegym.traces.trace import Trace
 
 _LABELLED = ("client", "application", "urgency")
@@ -23,7 +26,9 @@ class OwnReader(Reader):
     predicted_output_tokens: what a predictor says, above 0; empty where it says nothing.
     client, application, urgency: whole numbers, or names, which become codes in order of appearance.
     prefix_blocks: whole numbers, equal where prompts share a block. prefix_block_tokens: its size, on all rows alike.
-    Nothing is put right: a wrong row is an error.
+    request_id: what the request is called in the results.
+    Columns that `Reading` names may have times that are dates, or count from any origin. Nothing is put right that it
+    does not ask for: a wrong row is an error.
     """
 
     name = "own"
@@ -39,16 +44,44 @@ class OwnReader(Reader):
         *_LABELLED,
         "prefix_blocks",
         "prefix_block_tokens",
+        "request_id",
     )
     block_tokens = BLOCK_TOKENS
+    origin: Any = None  # of times that count from anywhere: the first one in the file
 
     def columns(self, chunk: Chunk) -> Columns:
-        columns = {name: chunk.lengths(name) for name in self.needs}
+        columns = {name: self.lengths(chunk, name) for name in self.needs}
         if "arrival_s" in chunk:
-            columns["ticks"] = chunk.times("arrival_s", "seconds")
-            late = columns["ticks"] > LONGEST_SPAN_S
-            chunk.check("arrival_s", late, "seconds since the start of the trace, not a date")
+            columns["ticks"] = self.seconds(chunk)
         return columns | self.more_columns(chunk)
+
+    def lengths(self, chunk: Chunk, name: str) -> np.ndarray:
+        """Tokens; 0 only where rows of 0 are left out."""
+        if self.reading.drop_empty:
+            return chunk.lengths(name, least=0, empty=0.0)
+        return chunk.lengths(name, hint=" (--drop-empty leaves such rows out)")
+
+    def seconds(self, chunk: Chunk) -> np.ndarray:
+        """float64[rows]: arrivals. Dates, and numbers whose unit is said, count from the first row's."""
+        unit, named = self.reading.time_unit, "arrival_s" in self.reading.names
+        if not named and unit is None:
+            times = chunk.times("arrival_s", "seconds")
+            right = "seconds since the start of the trace, not a date (or say --time-unit s, ms, us or ns)"
+            chunk.check("arrival_s", times > LONGEST_SPAN_S, right)
+            return times
+        times, are_dates = chunk.instants("arrival_s", "" if unit else " (numbers are seconds unless --time-unit says)")
+        if are_dates:
+            chunk.check("arrival_s", np.full(len(chunk), unit is not None), f"a number of {unit}, as --time-unit says")
+            times, per_s = self.dates_ns(chunk, "arrival_s"), UNITS["ns"]
+        elif unit is None:
+            right = "seconds since the start of the trace; --time-unit s, ms, us or ns says what counts from elsewhere"
+            chunk.check("arrival_s", (times < 0) | (times > LONGEST_SPAN_S), right)
+            return times.astype("f8")
+        else:
+            per_s = UNITS[unit]
+        if self.origin is None:
+            self.origin = times[0]
+        return (times - self.origin) / per_s
 
     def more_columns(self, chunk: Chunk) -> Columns:
         """What a recipe would set else, and prefix blocks."""
@@ -56,7 +89,8 @@ class OwnReader(Reader):
         if "priority" in chunk:
             columns["priority"] = chunk.codes("priority")
         if "weight" in chunk:
-            columns["weight"] = chunk.positive("weight", "a finite number above 0", finite=True)
+            columns["weight"] = chunk.positive("weight", WEIGHTS, finite=True)
+            chunk.check("weight", ~weights_allowed(columns["weight"]), WEIGHTS)
         for name in ("ttft_slo_s", "tpot_slo_s"):
             if name in chunk:
                 columns[name] = chunk.positive(name, "seconds above 0")
@@ -70,9 +104,11 @@ class OwnReader(Reader):
             if name in chunk:
                 columns[name] = self.labels.codes(chunk, name)
         if "prefix_blocks" in chunk:
-            columns["block_counts"], columns["block_ids"] = chunk.lists("prefix_blocks")
+            columns["block_counts"], columns["block_ids"] = chunk.ids("prefix_blocks")
             if "prefix_block_tokens" in chunk:
                 columns["block_tokens"] = chunk.lengths("prefix_block_tokens")
+        if "request_id" in chunk:
+            columns["ids"] = chunk.text("request_id")
         return columns
 
     def tokens_of_a_block(self, columns: Columns) -> int | None:
@@ -88,11 +124,32 @@ class OwnReader(Reader):
         return int(sizes[0])
 
     def settled(self, trace: Trace) -> Trace:
-        if trace.arrival_s is not None and (early := np.diff(trace.arrival_s) < 0).any():
-            row = int(np.argmax(early)) + 2
-            before, time = trace.arrival_s[row - 2 : row]
-            raise WorkloadError(
-                f"{self.path.name}, row {row}: arrival_s is {time:g}, before the {before:g} of the row above;"
-                " sort the file by arrival_s"
-            )
-        return trace
+        trace = self.without_empty(trace)
+        if trace.arrival_s is None:
+            return trace
+        if (early := np.diff(trace.arrival_s) < 0).any():
+            if not self.reading.sort:
+                row, name = int(np.argmax(early)) + 2, self.reading.names.get("arrival_s", "arrival_s")
+                before, time = trace.arrival_s[row - 2 : row]
+                raise WorkloadError(
+                    f"{self.path.name}, row {row}: {name} is {time:g}, before the {before:g} of the row above; sort "
+                    f"the file by {name}, or say --sort"
+                )
+            trace = trace.take(np.argsort(trace.arrival_s, kind="stable"))
+            self.notes.append("rows sorted by time")
+        if self.origin is None or trace.arrival_s is None:
+            return trace
+        arrival_s = trace.arrival_s - trace.arrival_s[0]
+        check_span(self.path.name, arrival_s[-1])
+        return dataclasses.replace(trace, arrival_s=arrival_s)
+
+    def without_empty(self, trace: Trace) -> Trace:
+        """The requests that have prompt and output tokens, where others are to be left out."""
+        served = (trace.prompt_tokens > 0) & (trace.output_tokens > 0)
+        if served.all():
+            return trace
+        if not served.any():
+            raise WorkloadError(f"{self.path.name}: no row has 1 or more prompt and output tokens, as a request has")
+        dropped = int((~served).sum())
+        self.notes.append(f"{dropped} rows with 0 prompt or output tokens dropped")
+        return trace.take(np.flatnonzero(served)).noted(dropped_rows=dropped)

@@ -11,7 +11,7 @@ from servegym.simulator.turns import Turns
 from servegym.traces.cells import Chunk
 from servegym.traces.readers.base import Columns, reader
 from servegym.traces.readers.public import PublicReader
-from servegym.traces.sessions import BLOCK_TOKENS, ordered
+from servegym.traces.sessions import BLOCK_TOKENS, NO_ENDS, ordered
 from servegym.traces.trace import Trace
 
 END_OF_PARTS = 2**40  # above all ids: what of a prompt is in no part
@@ -29,7 +29,7 @@ class RagPulseReader(PublicReader):
 
     name = "ragpulse"
     needs = ("arrival_s", "session", "turn", "prompt_tokens", "output_tokens", "part_ids", "part_tokens")
-    source = "flashserve/RAGPulse 3672232, MIT"
+    format_of = "flashserve/RAGPulse 3672232"
     block_tokens = BLOCK_TOKENS
 
     def columns(self, chunk: Chunk) -> Columns:
@@ -66,12 +66,12 @@ class RagPulseReader(PublicReader):
         if (think_s < 0).any():
             at = int(np.argmax(think_s < 0))
             raise WorkloadError(f"{self.path.name}: a turn of session {session[at]} arrives before the one before it")
-        notes = ["a turn comes as long after the last one's end as it arrived after its arrival: ends are not recorded"]
+        self.notes.append(NO_ENDS)
         return dataclasses.replace(
             trace,
             arrival_s=np.where(begins, arrival_s - arrival_s[begins].min(), np.nan),
             turns=Turns(after, think_s),
-            provenance={**trace.provenance, "source": self.source, "notes": notes},
+            provenance={**trace.provenance, "format_of": self.format_of},
         )
 
 

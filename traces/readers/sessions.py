@@ -10,10 +10,11 @@ from servegym.errors import WorkloadError
 from servegym.simulator.turns import Turns
 from servegym.simulator.workload import MAX_TOKENS
 from servegym.traces.cells import Chunk
-from servegym.traces.readers.base import LONGEST_SPAN_S, Columns, reader
+from servegym.traces.readers.base import LONGEST_SPAN_S, Columns, check_span, reader
 from servegym.traces.readers.own import OwnReader
+from servegym.traces.reading import UNITS
 from servegym.traces.sessions import BLOCK_TOKENS, context_blocks, kept_tokens, linked, ordered
-from servegym.traces.trace import Trace
+from servegym.traces.trace import PrefixBlocks, Trace
 
 LONGEST_THINK_S = LONGEST_SPAN_S
 
@@ -41,23 +42,28 @@ class SessionsReader(OwnReader):
                 f"{self.path.name} has {' and '.join(whole) or 'neither prompt_tokens nor new_tokens'}; a file of "
                 "sessions has one of prompt_tokens (all of the context) and new_tokens (what is new in it)"
             )
+        if self.reading.drop_empty:
+            raise WorkloadError(f"{self.path.name} has sessions, of which a turn cannot be dropped (--drop-empty)")
         columns = {"prompt_tokens": chunk.lengths(whole[0]), "output_tokens": chunk.lengths("output_tokens")}
         columns |= self.more_columns(chunk)
         columns["session"] = self.labels.codes(chunk, "session")
         columns["turn"] = chunk.codes("turn")
         columns["are_new"] = np.full(len(chunk), whole[0] == "new_tokens")
         columns["think_s"] = self._times(chunk, "think_s")
-        columns["begins_s"] = self._times(chunk, "arrival_s")
+        if self.reading.time_unit is None or "arrival_s" not in chunk:
+            columns["begins_s"] = self._times(chunk, "arrival_s", " (--time-unit says what counts from elsewhere)")
+        else:
+            columns["begins_s"] = chunk.numbers("arrival_s", f"a number of {self.reading.time_unit}, or empty", np.nan)
         columns["after"] = self._whole(chunk, "after")
         columns["shared_tokens"] = self._whole(chunk, "shared_tokens")
         return columns
 
     @staticmethod
-    def _times(chunk: Chunk, name: str) -> np.ndarray:
+    def _times(chunk: Chunk, name: str, hint: str = "") -> np.ndarray:
         """float64[rows], NaN where there is none."""
         if name not in chunk:
             return np.full(len(chunk), np.nan)
-        right = f"seconds, 0 to {LONGEST_THINK_S:g}, or empty"
+        right = f"seconds, 0 to {LONGEST_THINK_S:g}, or empty{hint}"
         seconds = chunk.numbers(name, right, np.nan)
         chunk.check(name, (seconds < 0) | (seconds > LONGEST_THINK_S), right)
         return seconds
@@ -72,8 +78,16 @@ class SessionsReader(OwnReader):
         chunk.check(name, (numbers < 0) | (numbers != np.floor(numbers)) & ~np.isnan(numbers), right)
         return numbers
 
+    def check_blocks(self, blocks: PrefixBlocks, prompt_tokens: np.ndarray) -> None:
+        if not self.rows["are_new"][0]:
+            super().check_blocks(blocks, prompt_tokens)
+
     def settled(self, trace: Trace) -> Trace:
         session, turn = self.rows["session"], self.rows["turn"]
+        if self.reading.time_unit is not None and np.isfinite(self.rows["begins_s"]).any():
+            since_first = self.rows["begins_s"] - np.nanmin(self.rows["begins_s"])
+            self.rows["begins_s"] = since_first / UNITS[self.reading.time_unit]
+            check_span(self.path.name, float(np.nanmax(self.rows["begins_s"])))
         codes = np.unique(session, return_inverse=True)[1]
         begins_s = np.full(int(codes.max()) + 1, np.inf)
         np.fmin.at(begins_s, codes, self.rows["begins_s"])

@@ -11,7 +11,7 @@ class LengthsReader(PublicReader):
 
     name = "sharegpt-lengths"
     needs = ("num_prefill_tokens", "num_decode_tokens")
-    source = "microsoft/sarathi-serve data/processed_traces, Apache-2.0"
+    format_of = "microsoft/sarathi-serve data/processed_traces"
 
     def columns(self, chunk: Chunk) -> Columns:
         return {

@@ -1,4 +1,4 @@
-"""ShareGPT as published: conversations as texts, of which the first exchange is a request."""
+"""ShareGPT as format_of: conversations as texts, of which the first exchange is a request."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ class ShareGptReader(PublicReader):
 
     name = "sharegpt"
     needs = ("conversations",)
-    source = "ShareGPT"
+    format_of = "ShareGPT"
     of_texts = True
 
     def columns(self, chunk: Chunk) -> Columns:

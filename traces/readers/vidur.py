@@ -11,7 +11,7 @@ class VidurReader(PublicReader):
 
     name = "vidur"
     needs = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
-    source = "microsoft/vidur data/processed_traces, MIT"
+    format_of = "microsoft/vidur data/processed_traces"
 
     def columns(self, chunk: Chunk) -> Columns:
         return {

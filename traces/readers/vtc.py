@@ -11,7 +11,7 @@ class VtcReader(PublicReader):
 
     name = "vtc-arena"
     needs = ("adapter_dir", "prompt_len", "output_len", "req_time")
-    source = "Ying1123/VTC-artifact fair_bench, Apache-2.0"
+    format_of = "Ying1123/VTC-artifact fair_bench"
 
     def columns(self, chunk: Chunk) -> Columns:
         return {

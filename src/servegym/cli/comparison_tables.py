@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from servegym.cli.output import number
+from servegym.cli.output import number, show_notes
 from servegym.cli.tables import BEST, show_tables
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ def show_comparison(comparison: Comparison, summary: pd.DataFrame, console: Cons
 
     axis, tables = axis_of(summary), dict[str, list[dict[str, str]]]()
     console.print(comparison.title)
-    for note in comparison.slo_notes:
-        console.print(f"SLOs: {note}")
+    show_notes(comparison.provenance, console)
     if axis != CLIENTS:
         console.print(f"Saturation: {number(comparison.saturation_rate_per_s)} requests/s{own_rate(comparison)}")
     for point, at_point in summary.groupby(axis, sort=False):

@@ -10,7 +10,7 @@ import typer
 from servegym.cli import options
 from servegym.cli.compare import SHOWN
 from servegym.cli.comparison_tables import show_unsettled, with_interval
-from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
+from servegym.cli.output import check_output_folder, console_for, new_table, number, show_notes, write_json
 from servegym.cli.progress import kept_work
 from servegym.cli.runners import runner_of
 from servegym.cli.spec_options import Words, spec_options
@@ -111,8 +111,7 @@ def show(search: GoodputSearch, summary: pd.DataFrame, console: Console) -> None
     from servegym.evaluation.goodput import LOADS
 
     console.print(search.title)
-    for note in search.setup.slo_notes:
-        console.print(f"SLOs: {note}")
+    show_notes(search.setup.provenance, console)
     saturation = search.setup.saturation_rate_per_s
     low, high = (number(load * saturation) for load in LOADS)
     reference = summary["reference"].iloc[0]

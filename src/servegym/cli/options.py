@@ -50,6 +50,30 @@ Requests = Annotated[
         rich_help_panel=HOW_MUCH,
     ),
 ]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME=COLUMN,...",
+        help="Which columns of a file are what: arrival=timestamp,prompt=input_tokens,output=completion_tokens; a dot "
+        "reaches into nested fields.",
+        show_default="as the names are",
+        rich_help_panel=ON_WHAT,
+    ),
+]
+TimeUnit = Annotated[
+    str | None,
+    typer.Option(
+        metavar="s|ms|us|ns",
+        help="Unit of a file's times.",
+        show_default="as its format has it",
+        rich_help_panel=ON_WHAT,
+    ),
+]
+DropEmpty = Annotated[
+    bool,
+    typer.Option("--drop-empty", help="Leave out requests without prompt or output tokens.", rich_help_panel=ON_WHAT),
+]
+Sort = Annotated[bool, typer.Option("--sort", help="Sort requests by their times.", rich_help_panel=ON_WHAT)]
 ROUTER = "round-robin"
 
 SCHEDULER_METAVAR = "NAME[:key=value,...]"

@@ -56,6 +56,13 @@ def new_table(*columns: str, title: str | None = None, numbers: bool = True) -> 
     return table
 
 
+def show_notes(provenance: Mapping[str, Any], console: Console) -> None:
+    """What was put right in a trace, and what a recipe changed: of the provenance of a workload."""
+    for what, notes in (("Trace", "notes"), ("SLOs", "slo_notes")):
+        for note in provenance.get(notes, ()):
+            console.print(f"{what}: {note}")
+
+
 def number(value: float | int | None, digits: int = 3) -> str:
     """A number for a table: whole ones whole, others with `digits` decimals, none as a dash."""
     if value is None or not math.isfinite(value):

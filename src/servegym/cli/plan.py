@@ -9,7 +9,7 @@ import typer
 
 from servegym.cli import options
 from servegym.cli.comparison_tables import show_unsettled, with_interval
-from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
+from servegym.cli.output import check_output_folder, console_for, new_table, number, show_notes, write_json
 from servegym.cli.progress import kept_work
 from servegym.cli.runners import runner_of
 from servegym.cli.spec_options import Words, spec_options
@@ -141,6 +141,7 @@ def prices_of(texts: list[str]) -> dict[str, float]:
 def show(asked: Plan, summary: pd.DataFrame, console: Console) -> None:
     """A table, and what keeps its figures from being the whole truth."""
     console.print(asked.title)
+    show_notes(asked.by_device[asked.devices[0]].setup.provenance, console)
     several = len(summary["scheduler"].unique()) > 1
     counts = asked.rate_per_s is not None
     measured = ("engines", "mean over seeds", "requests/s an engine") if counts else ("requests/s", "an engine")

@@ -10,7 +10,7 @@ import typer
 
 from servegym.cli import options
 from servegym.cli.interruption import Interrupted
-from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
+from servegym.cli.output import check_output_folder, console_for, new_table, number, show_notes, write_json
 from servegym.cli.progress import bar_of
 from servegym.cli.simulate import by_priority, fairness, violations_by_class
 from servegym.cli.spec_options import Words, spec_options
@@ -40,7 +40,7 @@ KEY = "OPENAI_API_KEY"
 @spec_options(
     only=(
         "trace", "slo", "slo_scale", "keep_slos", "arrivals", "load_profile", "cv", "max_total_tokens",
-        "max_prompt_tokens", "window",
+        "max_prompt_tokens", "window", "columns", "time_unit", "drop_empty", "sort",
         "device", "engines", "rate_per_s", "load", "clients", "max_concurrency", "requests", "seed",
     ),
     help_texts={
@@ -157,7 +157,7 @@ def replay(
                 "--load is relative to what the endpoint can serve: name its profile with --device, or give --rate"
             )
         paced = demand.rate_per_s is not None or limits.clients is not None
-        if not paced and load_trace(str(demand.trace), default_requests=1).arrival_s is None:
+        if not paced and load_trace(str(demand.trace), default_requests=1, reading=demand.reading).arrival_s is None:
             raise ServegymError(
                 f"trace '{demand.trace}' has no times of its own: give --rate or --clients, or --device and --load"
             )
@@ -211,8 +211,7 @@ def show(document: dict[str, Any], console: Console) -> None:
         f"{arguments['model']} at {arguments['endpoint']}, {document['workload']['name']} {pace}, "
         f"seed {document['workload']['seed']}"
     )
-    for note in document["workload"].get("slo_notes", ()):
-        console.print(f"SLOs: {note}")
+    show_notes(document["workload"], console)
     ended = ", ".join(f"{count} {status}" for status, count in document["statuses"].items() if count)
     figures = new_table("", "", numbers=False)
     figures.add_row("requests", ended)

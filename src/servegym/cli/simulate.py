@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from servegym.cli import options
-from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
+from servegym.cli.output import check_output_folder, console_for, new_table, number, show_notes, write_json
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.user_policies import load_policy_files
 from servegym.errors import ServegymError
@@ -193,8 +193,7 @@ def show(document: dict[str, Any], console: Console) -> None:
         f"{arguments['scheduler']} on {document['serving']}{routed}, "
         f"{document['workload']['name']} at {number(document['rate_per_s'])} requests/s, seed {arguments['seed']}"
     )
-    for note in document["workload"].get("slo_notes", ()):
-        console.print(f"SLOs: {note}")
+    show_notes(document["workload"], console)
     figures = new_table("", "", numbers=False)
     for name, value in {
         "requests finished": f"{number(document['finished'])} of {number(document['requests'])}",

@@ -19,6 +19,8 @@ EXAMPLES = """\
 servegym trace inspect azure-conv
 
 servegym trace inspect my.parquet --json -
+
+servegym trace inspect log.csv --columns arrival=timestamp,prompt=input_tokens,output=completion_tokens --time-unit ms
 """
 CONVERT_EXAMPLES = """\
 [bold]Examples[/bold]
@@ -55,12 +57,17 @@ def trace(context: typer.Context) -> None:
 @app.command(epilog=EXAMPLES)
 def inspect(
     trace: Annotated[str, typer.Argument(metavar="TRACE", help="A family of generated requests, or a trace file.")],
+    columns: options.Columns = None,
+    time_unit: options.TimeUnit = None,
+    drop_empty: options.DropEmpty = False,
+    sort: options.Sort = False,
     json: options.Json = None,
 ) -> None:
     """Print what a trace is like: how requests arrive and how long they are."""
     from servegym.traces.inspect import describe
+    from servegym.traces.reading import Reading
 
-    figures = describe(trace)
+    figures = describe(trace, Reading(columns or (), time_unit, drop_empty, sort))
     console = console_for(json)
     console.print(f"{figures['name']}: {figures['requests']:,} requests")
     lengths = new_table("tokens", *(name.removesuffix("_tokens") for name in LENGTHS))
@@ -100,10 +107,16 @@ def convert(
     arrivals: options.Arrivals = None,
     requests: options.Requests = None,
     seed: options.Seed = 0,
+    columns: options.Columns = None,
+    time_unit: options.TimeUnit = None,
+    drop_empty: options.DropEmpty = False,
+    sort: options.Sort = False,
 ) -> None:
     """Write a trace of any known format as one of your own: arrival_s, prompt_tokens, output_tokens and the rest."""
+    from servegym.traces.reading import Reading
+
     write_trace(source, target, requests=requests, rate_per_s=rate, slo=slo, arrivals=arrivals, seed=seed,
-                tokenizer=tokenizer)  # fmt: skip
+                tokenizer=tokenizer, reading=Reading(columns or (), time_unit, drop_empty, sort))  # fmt: skip
 
 
 @app.command(epilog=GENERATE_EXAMPLES)

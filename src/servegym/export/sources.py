@@ -58,11 +58,16 @@ def source_artifact(source: str) -> Artifact:
 
 
 def completed(
-    artifact: Artifact, device: str | None = None, slo: str | None = None, traces: Sequence[str] = ()
+    artifact: Artifact,
+    device: str | None = None,
+    slo: str | None = None,
+    traces: Sequence[str] = (),
+    read_by: Mapping[str, Any] | None = None,
 ) -> Artifact:
     """The artifact with other assumptions, where some are asked for.
 
     device: latency profile whose estimator it gets. slo, traces: recipe and traces that its workload is taken from.
+    read_by: words of the spec that says how traces that are files are read.
     Raises ProfileError, WorkloadError; ExportError for traces without a recipe to go with them.
     """
     workload = dict(artifact.workload or {})
@@ -73,7 +78,7 @@ def completed(
         if slo is None or not traces:
             missing = "--slo RECIPE" if slo is None else "--trace NAME"
             raise ExportError(f"SLOs and weights are what a recipe gives to the requests of a trace; say {missing} too")
-        workload |= workload_of(slo, traces, profile)
+        workload |= workload_of(slo, traces, profile, read_by)
     estimator = artifact.estimator if profile is None else estimator_of(profile)
     return dataclasses.replace(artifact, estimator=estimator, workload=workload or None)
 
@@ -131,7 +136,7 @@ def _of_study(path: Path) -> Artifact:
     if made_for["prefill"]:
         made_for["engines"] = 0
     artifact = Artifact(policies, provenance=provenance)
-    artifact = completed(artifact, devices[0] if len(devices) == 1 else None, slo, traces)
+    artifact = completed(artifact, devices[0] if len(devices) == 1 else None, slo, traces, panel)
     return dataclasses.replace(artifact, workload={**(artifact.workload or {}), **made_for})
 
 
