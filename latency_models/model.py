@@ -39,7 +39,11 @@ class LatencyModel:
     @classmethod
     def from_values(cls, form: str, values: Values, where: str = "") -> LatencyModel:
         """From coefficients by name. Raises ProfileError as `LatencyForm.pack` does, with `where` in front."""
-        return cls(form, get_form(form).pack(values, where))
+        try:
+            definition = get_form(form)
+        except ProfileError as error:
+            raise ProfileError(f"{where}: {error}" if where else str(error)) from None
+        return cls(form, definition.pack(values, where))
 
     @property
     def definition(self) -> LatencyForm:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import dis
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,38 @@ from servegym.simulator.compilation import Compiled, reached_kernels
 from servegym.simulator.declared import declarations_read
 from servegym.simulator.scores import RequestEstimates
 
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 PREAMBLE = re.compile(r"Failed in .* pipeline \(step: .*\)")
+# What Numba says where a policy's author has made one of the usual mistakes, and what to say of it: the groups are {0}
+# and {1}.
+USUAL = (
+    (re.compile(r"Cannot cast none to (\w+)"),
+     "a number is missing: a function that is called here returns none; each way through it should end in return"),
+    (re.compile(r"(?:Cannot cast|No conversion from) (?:Literal\[str\]\((\w*)\)|unicode_type) to (?!none)"),
+     "text ({0!r}) stands where a number should be; a policy decides by numbers"),
+    (re.compile(r"No conversion from (.+?) to none for '\$\w*return_value"),
+     "a value is returned ({0}); a policy returns nothing, and writes what it decides into its last arguments"),
+    (re.compile(r"Only accept returning of array passed into the function as argument"),
+     "a new array is made here (np.zeros, np.argsort and the like do); a kernel makes none: memory to work with is "
+     "declared (Scratch), and requests are put in order by their ranks"),
+    (re.compile(r"Untyped global name '(\w+)':?\s+Cannot determine Numba type of <class 'function'>"),
+     "{0} is a plain function; it should be decorated with @kernel (of servegym.simulator.compilation)"),
+)  # fmt: skip
 UNKNOWN = re.compile(r"Unknown attribute '(\w+)' of type (\w+)")
 PLACE = re.compile(r'File "([^"]+)", line (\d+)|at (\S+) \((\d+)\)')
 NAMED = re.compile(r"name '(\w+)'")
+NAMES_OF_VLLM = {
+    "max_num_batched_tokens": "token_budget", "max_num_seqs": "holder_budget",
+    "long_prefill_token_threshold": "chunk_tokens", "num_lookahead_tokens": "most_drafts",
+}  # fmt: skip
 MOST_NAMES = 20  # that are listed
 LONGEST = 200  # characters of what Numba says
 RECORDS = (layout.RANK, layout.LIMITS, layout.REQUEST, layout.ENGINE, layout.ENGINE_SNAPSHOT, layout.ROUTE, layout.MOVE,
            layout.TIER, layout.TASK, layout.GROUP, layout.BATCH)  # fmt: skip
+# By signature, of which record an argument is.
+RECORD_OF = {
+    str(signatures.scheduler_signature): {2: layout.LIMITS}, str(signatures.router_signature): {2: layout.ROUTE},
+}  # fmt: skip
 TUPLES = {kind.__name__: kind for kind in vars(signatures).values() if hasattr(kind, "_fields")} | {
     RequestEstimates.__name__: RequestEstimates
 }
@@ -41,20 +66,25 @@ def ensure_compiled(who: str, function: Compiled) -> None:
 
 def why(error: Exception, function: Compiled) -> str:
     """What compiling a function raised, and where."""
-    text = "\n".join(line for line in str(error).splitlines() if not PREAMBLE.fullmatch(line))
+    lines = COLOURS.sub("", str(error)).splitlines()
+    text = "\n".join(line for line in lines if not PREAMBLE.fullmatch(line))
+    for pattern, words in USUAL:
+        if usual := pattern.search(text):
+            return f"{_place_in(text, function) or _line_of(function, '')}: {words.format(*usual.groups())}"
     unknown = UNKNOWN.search(text)
     if isinstance(error, KeyError):  # of a record's fields
         name = str(error.args[0])
-        return f"{_line_of(function, name)}: there is no field {name}{_instead(name, _fields())}"
+        names = _fields_at(function, name)
+        return f"{_line_of(function, name)}: there is no field {name}{_close_to(name, names) or _instead(name, names)}"
     if unknown is not None:
         name, kind = unknown.groups()
-        where = _place_in(text) or _line_of(function, name)
+        where = _place_in(text, function) or _line_of(function, name)
         return f"{where}: there is no {name} in {kind}{_instead(name, _names_of(kind, function))}"
     if isinstance(error, TypeError):
         return f"{_line_of(function, '')}: {error}"
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     named = NAMED.search(first)
-    where = _place_in(text) or _line_of(function, named[1] if named else "")
+    where = _place_in(text, function) or _line_of(function, named[1] if named else "")
     return f"{where}: {first if len(first) <= LONGEST else first[:LONGEST] + ' ...'}"
 
 
@@ -66,22 +96,39 @@ def _names_of(kind: str, function: Compiled) -> list[str]:
             for name in declared.names]  # fmt: skip
 
 
-def _fields() -> list[str]:
-    """The fields of all records that policies are given."""
+def _fields_at(function: Compiled, name: str) -> list[str]:
+    """The fields of the record of which a function asks for one of that name, if that is its last argument;
+    otherwise the fields of all records that policies are given."""
+    code = function.written.__code__
+    arguments = code.co_varnames[: code.co_argcount]
+    record_of = RECORD_OF.get(str(function.signature()), {})
+    for before, here in itertools.pairwise(dis.get_instructions(code)):
+        if here.argval == name and before.argval in arguments and arguments.index(before.argval) in record_of:
+            return list(record_of[arguments.index(before.argval)].names or ())
     return sorted({name for record in RECORDS for name in record.names or ()})
 
 
 def _instead(name: str, names: list[str]) -> str:
     if 0 < len(names) <= MOST_NAMES:
         return f"; there are {', '.join(dict.fromkeys(names))}"
+    return _close_to(name, names) or "; see simulator/types.py"
+
+
+def _close_to(name: str, names: list[str]) -> str:
+    """What was meant, perhaps; "": nothing is known."""
+    if name in NAMES_OF_VLLM:
+        return f"; what vLLM calls {name} is {NAMES_OF_VLLM[name]} here, of limits"
     close = difflib.get_close_matches(name, names, 3)
-    return f"; did you mean {' or '.join(close)}?" if close else "; see simulator/types.py"
+    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
-def _place_in(text: str) -> str:
-    """The first place that Numba names; "": none."""
-    here = PLACE.search(text)
-    return f"{Path(here[1] or here[3]).name}, line {here[2] or here[4]}" if here else ""
+def _place_in(text: str, function: Compiled) -> str:
+    """The first place that Numba names in a file of the function or of a kernel that it calls; "": none."""
+    files = {Path(kernel.__code__.co_filename).name for kernel in (function.written, *reached_kernels(function))}
+    for here in PLACE.finditer(text):
+        if (file := Path(here[1] or here[3]).name) in files:
+            return f"{file}, line {here[2] or here[4]}"
+    return ""
 
 
 def _line_of(function: Compiled, name: str) -> str:

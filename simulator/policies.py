@@ -8,18 +8,25 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from servegym.errors import PolicyError, unknown_name
 from servegym.simulator import reading  # noqa: F401  (so that kernels can be compiled that read declarations)
-from servegym.simulator.compilation import Compiled
+from servegym.simulator.compilation import Compiled, plain_function
 from servegym.simulator.declared import DECLARED_BY, declarations_read, state_uses
 from servegym.simulator.parameters import ByWord, Fact, Parameter, Parameters, Value
 from servegym.simulator.scratch import NO_SCRATCH, Scratch
 from servegym.simulator.self_tuning import SelfTuning
-from servegym.simulator.signatures import victims
+from servegym.simulator.signatures import (
+    router_signature,
+    scaler_signature,
+    scheduler_signature,
+    victims,
+    victims_signature,
+)
 
 __all__ = [
     "NO_WEIGHTS", "ByWord", "Fact", "Parameter", "Parameters", "Policy", "Scratch", "StateFields", "Value", "Weights",
@@ -81,6 +88,7 @@ class Weights:
 
 
 NO_WEIGHTS = Weights()
+SIGNATURES = {"scheduler": scheduler_signature, "router": router_signature, "scaler": scaler_signature}  # by kind
 SELF_TUNED = "self-tuned:"  # in front of the name of a scheduler
 
 
@@ -132,7 +140,11 @@ class Policy:
     self_tuning: SelfTuning | None = None
 
     def __post_init__(self) -> None:
+        if self.kind not in SIGNATURES:
+            raise PolicyError(f"policy {self.name} has kind {self.kind!r}; it should be one of {', '.join(SIGNATURES)}")
         schedules = self.kind == "scheduler"
+        self._check_function("function", self.function, self.kind, SIGNATURES[self.kind])
+        self._check_function("victims", self.victims, "victims", victims_signature)
         for function in (self.function, self.victims, *(self.halves or ())) if schedules else (self.function,):
             self._check_declarations(function)
             for table, where in state_uses(function, self.kind).items():
@@ -142,6 +154,18 @@ class Policy:
                         f"{self.kind} {self.name} uses {what} ({where}), which it has not declared; it should have "
                         f"state=StateFields({DECLARED_BY[table]})"
                     )
+
+    def _check_function(self, field: str, function: Any, decorator: str, signature: Any) -> None:
+        """It should be compiled, with the signature of what it is for."""
+        if isinstance(function, Compiled) and str(function.signature()) == str(signature):
+            return
+        code = getattr(plain_function(function), "__code__", None)
+        where = f"{Path(code.co_filename).name}, line {code.co_firstlineno}: " if code else ""
+        what = "decorated as something else" if isinstance(function, Compiled) else "not decorated"
+        raise PolicyError(
+            f"{self.kind} {self.name}: {where}its {field} {getattr(function, '__name__', repr(function))} is {what}; "
+            f"it should be decorated with @{decorator} (of servegym.simulator.signatures)"
+        )
 
     def _check_declarations(self, function: Compiled) -> None:
         """What a function reads by name should be what the policy has: nothing else is where it looks."""

@@ -38,10 +38,15 @@ class Problem:
     @property
     def trained_on(self) -> dict[str, Any]:
         """What an evaluation has to know so as to judge on something else: traces, devices, loads, seeds."""
-        first, last = SPLITS["train"].start, SPLITS["validation"].stop - 1  # validation chose the policy
-        return {f"{name}s": listed_json(self.source[name]) for name in ("trace", "device", "load")} | {
-            "seeds": [{"first": first, "last": last}]
-        }
+        # Validation chose the policy.
+        return cases_of(self.source, range(SPLITS["train"].start, SPLITS["validation"].stop))
+
+
+def cases_of(source: ServingSpec, seeds: range) -> dict[str, Any]:
+    """What is drawn with these seeds: traces, devices, loads, seeds."""
+    return {f"{name}s": listed_json(source[name]) for name in ("trace", "device", "load")} | {
+        "seeds": [{"first": seeds.start, "last": seeds.stop - 1}]
+    }
 
 
 def problem_of(config: TrainingConfig) -> Problem:

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 KINDS = ("scheduler", "router", "scaler")
 RUNS_FOLDER = "runs"
+TRAINED_ON = (
+    '"trained_on": {"traces": ["azure-conv"], "devices": ["a100-llama3-8b"], "loads": [0.7, 1.4], '
+    '"seeds": [{"first": 0, "last": 999}]}'
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,8 +160,9 @@ class Evaluation:
         found = self.novelty(label, part, load)
         if found == provenance.UNKNOWN:
             raise ProvenanceError(
-                f"{path}: provenance has no trained_on, so nothing says which cases are new to it; with --allow-seen "
-                "they are marked as unknown"
+                f"{path}: provenance has no trained_on, so nothing says which cases are new to it; say there "
+                f"{TRAINED_ON}, as servegym.export_sb3 and export_module write it, or with --allow-seen they are "
+                "marked as unknown"
             )
         if found == provenance.SEEN:
             raise ProvenanceError(

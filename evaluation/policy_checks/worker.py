@@ -41,20 +41,31 @@ def check_file(path: Path, limit_s: int, say: Callable[..., None]) -> list[Polic
     Raises PolicyError with what a policy did that it should not.
     """
     from servegym.evaluation.policy_checks.scenes import scenes_for
-    from servegym.evaluation.policy_files import load_policy_files
-    from servegym.simulator import compilation, policies
+    from servegym.simulator import compilation
     from servegym.simulator.loops import WHOLE
 
     WHOLE.entry  # noqa: B018  The loop itself as it always is: its bounds are its own affair, and this is a minute less
     compilation.check_bounds()
-    before = policies.registered()
-    load_policy_files([path])
-    found = [policy for key, policy in policies.registered().items() if key not in before]
+    found = loaded(path, limit_s, say)
     for policy in found:
         for name, scenario in scenes_for(policy):
             say(at=f"{policy.kind} {policy.name}: {name}")
             serve(policy, scenario, limit_s)
     return found
+
+
+def loaded(path: Path, limit_s: float, say: Callable[..., None]) -> list[Policy]:
+    """The policies that a file registers; this process ends by SIGALRM if what is at its top level takes too long."""
+    from servegym.evaluation.policy_files import load_policy_files
+    from servegym.simulator import policies
+
+    say(at=f"{path.name} itself, as it is imported")
+    before = policies.registered()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    load_policy_files([path])
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+    return [policy for key, policy in policies.registered().items() if key not in before]
 
 
 def serve(policy: Policy, scenario: Scenario, limit_s: int) -> None:

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from servegym.errors import ExperimentError
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.panels.panel import load_panel
 from servegym.evaluation.panels.part import Part
 from servegym.evaluation.scoring.best_found import best_found, key_of
 from servegym.simulator.policies import Policy
+from servegym.simulator.results import Result
+from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
+from servegym.simulator.slos import slo_classes
 
 # Whom a policy is held against, and on what, by its kind.
 BASELINES = {"scheduler": ("slide-batching", "expected-gain"), "router": ("min-load", "gorouting")}
 PANELS = {"scheduler": "score", "router": "score_routers"}
 QUICK, FULL = "quick", "full"
+SLO_OF_CLASS = {True: ("ttlt",), False: ("ttft", "tpot")}  # by whether it has a TTLT SLO
 FIGURES = (
     "tdg_ratio", "slo_attainment", "starved", "fairness_by_client", "fairness_by_length", "preemptions",
 )  # fmt: skip
@@ -45,15 +51,14 @@ class Cases:
         evaluation = Evaluation(self.panel, baselines or BASELINES[kind], kind)
         self.places = [place for part in evaluation.parts for place in places_of(part)]
         self.baselines = [
-            run for place in self.places for label, candidate in place.part.candidates.items()
-            for run in [run_at(place, getattr(candidate, kind), kind, label, judged=False)]
+            run_of(place, Simulation(self.scenario(place, getattr(candidate, kind))), label, judged=False)
+            for place in self.places for label, candidate in place.part.candidates.items()
         ]  # fmt: skip
 
-    def runs(self, policy: Policy, stage: str) -> Iterator[dict[str, Any]]:
-        """What a policy does in each scenario of a stage."""
-        for place in self.places:
-            if place.stage == stage:
-                yield run_at(place, policy, self.kind, policy.label, judged=True)
+    def scenario(self, place: Place, policy: Policy) -> Scenario:
+        """That of a place under a policy of the kind that is judged."""
+        candidate = next(iter(place.part.candidates.values()))._replace(**{self.kind: policy})
+        return place.part.scenario(place.load, place.seed, candidate)
 
 
 def places_of(part: Part) -> Iterator[Place]:
@@ -64,16 +69,30 @@ def places_of(part: Part) -> Iterator[Place]:
             yield Place(part, load, seed, replicate, QUICK if quick else FULL)
 
 
-def run_at(place: Place, policy: Policy, kind: str, label: str, judged: bool) -> dict[str, Any]:
-    """A run, as numbers and names."""
-    part = place.part
-    candidate = next(iter(part.candidates.values()))._replace(**{kind: policy})
-    scenario = part.scenario(place.load, place.seed, candidate)
-    summary = Simulation(scenario).run().summary
+def run_of(place: Place, simulation: Simulation, label: str, judged: bool) -> dict[str, Any]:
+    """A run, as numbers and names. Raises what running raises."""
+    part, result = place.part, simulation.run()
+    summary, rounds = result.summary, int(result.summary["scheduling_rounds"])
     return {
         "trace": part.trace_name, "device": part.profile.name, "load": place.load, "seed": place.seed,
         "replicate": place.replicate, "policy": label, "judged": judged, "stage": place.stage,
-        "best_found": best_found().get(key_of(scenario)), "ttft_p99_s": summary["ttft_s"]["p99"],
-        "round_us": 1e6 * summary["wall_s"] / max(1, summary["scheduling_rounds"]),
+        "best_found": best_found().get(key_of(simulation.scenario)), "ttft_p99_s": summary["ttft_s"]["p99"],
+        "missed": missed_by_class(result), "rounds": rounds, "round_us": 1e6 * summary["wall_s"] / max(1, rounds),
         **{name: summary[name] for name in FIGURES},
     }  # fmt: skip
+
+
+def missed_by_class(result: Result) -> dict[str, float]:
+    """Of the requests of each class (of equal priority and SLOs), the share that missed an SLO, by both in words:
+    "TTFT of priority 1 (TTFT 1 s, TPOT 50 ms)". What has not come is missed."""
+    columns, missed = result.columns, {}
+    classes = slo_classes(result.scenario.workload.table[result.arrived])
+    for words, in_class in (classes or {"SLOs of their own": np.ones(len(columns["priority"]), bool)}).items():
+        for priority, has_it in result.priorities.items():
+            those = in_class & has_it
+            for slo in SLO_OF_CLASS[bool(np.isfinite(columns["ttlt_slo_s"][those]).any())] if those.any() else ():
+                late = ~(columns[f"{slo}_s"][those] < columns[f"{slo}_slo_s"][those])
+                if slo == "tpot":
+                    late &= columns["output_tokens"][those] > 1
+                missed[f"{slo.upper()} of priority {priority} ({words})"] = float(late.mean())
+    return missed

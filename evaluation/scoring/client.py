@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from servegym.errors import ServegymError
-
-Line = dict[str, Any]
+from servegym.evaluation.scoring.processes import Line, parsed
 
 
 class Said(NamedTuple):
@@ -81,18 +80,13 @@ class Server:
 
     def _stop(self) -> None:
         if self._process is not None and self._owner == os.getpid():
-            self._process.kill()
-            self._process.wait()
+            self._process.terminate()  # so that it ends what it has started
+            try:
+                self._process.wait(timeout=5.0)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
         self._process = None
-
-
-def parsed(text: str) -> Line:
-    """A line of JSON; {} of what is none: a job was ended while it wrote."""
-    try:
-        line = json.loads(text)
-    except ValueError:
-        return {}
-    return line if isinstance(line, dict) else {}
 
 
 server = Server()

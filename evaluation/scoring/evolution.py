@@ -40,6 +40,10 @@ def evaluator(file: str | Path) -> Evaluate:
 
 def settings_of(folder: Path) -> dict[str, Any]:
     """What task.yaml says, as arguments of `score`; a panel's file lies beside it."""
+    if not (folder / "task.yaml").is_file():
+        raise ExperimentError(
+            f"{folder} has no task.yaml; an evaluator's folder has one, with panel: score, or another"
+        )
     document, path = load_mapping(folder / "task.yaml", folder, "task", "panel", ExperimentError)
     for name in document:
         if name not in SETTINGS:

@@ -20,16 +20,19 @@ NOTABLE = 0.02  # of requests or of the SLOs, a difference that feedback speaks 
 @dataclasses.dataclass(frozen=True)
 class Score:
     """combined_score: mean over the panel's scenarios of the TDG ratio over the reference's; above 1, it is better than
-    that. What was not run counts as nothing, so a policy that is not run further has less than if it were.
+    that. Where it stopped early it is of no panel, but for a search to compare programs by: what was not run counts as
+    nothing.
 
     relative_to: what the reference is. low, high: 95 % interval over the seeds of each cell; nan where there is one.
-    stage: the last that was run, "quick" or "full". metrics: figures by name. artifacts: in words, for whoever is to
+    stage: the last that was run, "quick" or "full". stopped: of a score that stopped early why, in words; "" of one of
+    all scenarios. metrics: figures by name. artifacts: in words, for whoever is to
     make it better. runs: of the policy, a row each, with the figures of each run.
     """
 
     policy: str
     panel: str
     stage: str
+    stopped: str
     relative_to: str
     combined_score: float
     low: float
@@ -39,7 +42,8 @@ class Score:
     runs: list[Run] = dataclasses.field(repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """All of it; a score that stopped early is no number."""
+        return dataclasses.asdict(self) | ({"combined_score": None} if self.stopped else {})
 
 
 def score_of(lines: list[dict[str, Any]]) -> Score:
@@ -58,17 +62,27 @@ def score_of(lines: list[dict[str, Any]]) -> Score:
         for number in sorted({run["replicate"] for run in mine})
     ]
     _, low, high = student_interval(by_replicate) if len(mine) == of["scenarios"] else (math.nan,) * 3
+    stopped = "" if len(mine) == of["scenarios"] else stopped_early(mine, mean(shares.values()), of)
     return Score(
         of["policy"],
         of["panel"],
         [line["stage"] for line in lines if "stage" in line][-1],
+        stopped,
         BEST_FOUND if searched else f"the better of {' and '.join(named)}",
         math.fsum(shares.values()) / of["scenarios"],
         low,
         high,
         metrics_of(mine, others, shares),
-        {"feedback": feedback(mine, others), "scenarios": scenarios(mine, others, shares)},
+        {"feedback": f"{stopped} {feedback(mine, others)}".strip(), "scenarios": scenarios(mine, others, shares)},
         [run | {"share": shares[cell_of(run)]} for run in mine],
+    )
+
+
+def stopped_early(mine: list[Run], share: float, of: dict[str, Any]) -> str:
+    return (
+        f"Stopped early after {len(mine)} of {of['scenarios']} scenarios, those of load "
+        f"{max(run['load'] for run in mine):g}: a share of {share:.4f} there is less than {of['least']:g} (least), and "
+        "the others were not run, so there is no score of the panel."
     )
 
 
@@ -115,7 +129,7 @@ def feedback(mine: list[Run], others: list[Run]) -> str:
     if lost <= 0:
         return f"It is at least as good as every baseline in each scenario; least ahead by {-lost:.4f} on {where(run)}."
     said = f"It loses most on {where(run)}: {figures(run)}; there {best['policy']} has {figures(best)}."
-    return f"{said} {differences(run, best)}".strip()
+    return " ".join(filter(None, (said, missed(run, best), differences(run, best))))
 
 
 def differences(run: Run, best: Run) -> str:
@@ -132,6 +146,20 @@ def differences(run: Run, best: Run) -> str:
     if run["slo_attainment"] < best["slo_attainment"] - NOTABLE:
         said.append("fewer SLOs are met")
     return f"What differs: {'; '.join(said)}." if said else ""
+
+
+def missed(run: Run, best: Run) -> str:
+    """Which SLO is missed most, and in requests of which class; then the one in which the baseline is most ahead."""
+    if not run["missed"]:
+        return ""
+    most = max(run["missed"], key=lambda name: run["missed"][name])
+    behind = max(run["missed"], key=lambda name: run["missed"][name] - best["missed"].get(name, 0.0))
+    said = [
+        f"{name} by {run['missed'][name]:.3f} of them ({best['policy']}: {best['missed'].get(name, math.nan):.3f})"
+        for name in dict.fromkeys((most, behind))
+        if run["missed"][name] > 0
+    ]
+    return f"Missed there: {', and '.join(said)}." if said else ""
 
 
 def figures(run: Run) -> str:

@@ -17,6 +17,7 @@ from servegym.evaluation.scoring.source_rules import check_source
 
 LIMIT_S, MEMORY_GIB = 60.0, 4.0
 LEAST = 0.5  # of the score on a few scenarios, below which the others are not run
+CHECK_S = 1200.0  # of a whole check, compiling included
 READY_S = 1800.0  # to compile the loop, make a panel's scenarios and run its baselines: once in a process
 
 
@@ -85,7 +86,8 @@ def _kind_of(text: str) -> str:
 def _checked(file: Path, job: dict[str, Any]) -> tuple[str, float]:
     """The kind of the policy that is to be scored, once its file has passed, and what that took, processor seconds."""
     passed = checking.has_passed(file)
-    said = ask(job | {"do": "load" if passed else "check", "check_s": checking.LIMIT_S}, READY_S)
+    of_check = {"do": "load" if passed else "check", "check_s": checking.LIMIT_S, "limit_s": CHECK_S}
+    said = ask(job | of_check, READY_S)
     problem = checking.problem_of(said.lines, said.status, _errors(job), checking.LIMIT_S)
     if problem is not None:
         raise PolicyError(f"{file.name} did not pass its check {problem}")

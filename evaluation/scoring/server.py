@@ -1,35 +1,41 @@
-"""The process behind a score: it has all that is slow to make ready, and forks itself for each policy.
+"""The process behind a score: it has all that is slow to make ready, forks itself for each policy, and judges.
 
     python -m servegym.evaluation.scoring.server
 
-A line of JSON in is a job, {"do": "check" | "load" | "score", ...}; lines out are what it says (`worker.py`), and last
-{"end": status, "cpu_s": seconds}: below 0, the signal that ended it. A job's errors go to the file that it names.
+A line of JSON in is a job, {"do": "check" | "load" | "score", ...}; lines out are what there is to say of it
+(`judging.judge`; of a check `policy_checks.worker`), and last {"end": status, "cpu_s": seconds}: below 0, the signal
+that ended the policy's process. Its errors go to the file that the job names. No code of a policy's file runs here.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
+import mmap
 import os
+import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from servegym.errors import ServegymError
+from servegym.evaluation.scoring import sandbox
 from servegym.evaluation.scoring.cases import Cases
-from servegym.evaluation.scoring.worker import Say, check, run
+from servegym.evaluation.scoring.decisions import Log
+from servegym.evaluation.scoring.judging import Silence, file_judge, judge, named_judge
+from servegym.evaluation.scoring.processes import Process, Say, Work
+from servegym.evaluation.scoring.worker import check, play
 
 Job = dict[str, Any]
+JOBS = 0  # the descriptor that jobs come from
+OWN_CACHES = "candidates"  # in the kernels' cache, a folder for each text
+LOG_BYTES = 2**30  # of memory, which is taken as it is used
+OF_A_CHECK = ("at", "refused", "kind")  # what the process that checks may say
 
 
 def main() -> None:
-    from servegym.baselines import registry
-    from servegym.evaluation.policy_checks import guards, scenes  # noqa: F401  to have them before a fork
-    from servegym.simulator.loops import WHOLE
-
-    WHOLE.entry  # noqa: B018
-    registry.load()
+    make_ready()
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what is printed here is not said
 
@@ -38,18 +44,41 @@ def main() -> None:
         out.flush()
 
     known: dict[str, Cases] = {}
-    for text in sys.stdin:
-        job = json.loads(text)
-        status, cpu_s = 0, 0.0
-        try:
-            if job["do"] in ("check", "load"):
-                status, cpu_s = forked(job, functools.partial(check, job), say)
-            elif job["do"] == "score":
-                status, cpu_s = forked(job, functools.partial(run, job, cases_of(job, known)), say)
-        except ServegymError as error:
-            say(refused=str(error))
-        out.write("\n")  # of a job that was ended in the middle of a line
-        say(end=status, cpu_s=cpu_s)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        for text in sys.stdin:
+            do(json.loads(text), known, say)
+    except (EOFError, BrokenPipeError, SystemExit):  # nobody wants to know any more
+        os._exit(0)
+
+
+def make_ready() -> None:
+    """Compile, or read from the cache, what runs and checks of any policy need: their processes do not share it."""
+    from servegym.baselines import registry
+    from servegym.evaluation.policy_checks import guards  # noqa: F401
+    from servegym.evaluation.policy_checks.scenes import scenes_for
+    from servegym.simulator.loops import WHOLE
+    from servegym.simulator.simulation import Simulation
+
+    for policy in (registry.scheduler("vllm-v1"), registry.router("round-robin")):
+        for _, scenario in scenes_for(policy):
+            simulation = Simulation(scenario)
+            simulation.loop = WHOLE
+            simulation.run()
+
+
+def do(job: Job, known: dict[str, Cases], say: Say) -> None:
+    """A job, and its end."""
+    status, cpu_s = 0, 0.0
+    try:
+        if job["do"] == "score":
+            cases = cases_of(job, known)
+            status, cpu_s = score_file(job, cases, say) if job["path"] else score_named(job, cases, say)
+        else:
+            status, cpu_s = check_file(job, say)
+    except ServegymError as error:
+        say(refused=str(error))
+    say(end=status, cpu_s=cpu_s)
 
 
 def cases_of(job: Job, known: dict[str, Cases]) -> Cases:
@@ -62,30 +91,60 @@ def cases_of(job: Job, known: dict[str, Cases]) -> Cases:
     return known[key]
 
 
-def forked(job: Job, work: Callable[[Say], None], say: Say) -> tuple[int, float]:
-    """How a process of its own ended that did the work, and the processor seconds it took."""
-    child = os.fork()
-    if child:
-        _, status, used = os.wait4(child, 0)
-        return os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
-    status = 1
+def check_file(job: Job, say: Say) -> tuple[int, float]:
+    process = policys_process(functools.partial(check, job, own_cache(job)), job)
     try:
-        os.setsid()
-        errors = os.open(job["errors"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(errors, 1)
-        os.dup2(errors, 2)
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        work(say)
-        status = 0
-    except ServegymError as error:
-        say(refused=str(error))
-        status = 0
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-        sys.stderr.flush()
+        for line in process.lines(JOBS):
+            if line.keys() <= set(OF_A_CHECK) and all(isinstance(value, str) for value in line.values()):
+                say(**line)
     finally:
-        os._exit(status)
+        ended = process.end()
+    return ended
+
+
+def score_file(job: Job, cases: Cases, say: Say) -> tuple[int, float]:
+    """How the policy's process ended that had what it decides repeated here, and its processor seconds."""
+    memory = mmap.mmap(-1, LOG_BYTES)  # shared with the process that is forked now
+    log = Log(memory)
+    process = policys_process(functools.partial(play, job, own_cache(job), cases, log), job)
+    judged_all = False
+    try:
+        judge(cases, *file_judge(cases, process, log, JOBS), job["least"], say)
+        judged_all = True
+    except Silence:
+        pass
+    finally:
+        ended = process.end()
+    return (0 if judged_all else ended.status or 1), ended.cpu_s
+
+
+def score_named(job: Job, cases: Cases, say: Say) -> tuple[int, float]:
+    """As `score_file` of a policy that has no file: nothing is to be feared of it but that it takes too long."""
+
+    def work(say_on: Say, asked: Any) -> None:
+        judge(cases, *named_judge(cases, job["name"]), job["least"], say_on)
+
+    process = Process(work, job["limit_s"], Path(job["errors"]))
+    try:
+        for line in process.lines(JOBS):
+            say(**line)
+    finally:
+        ended = process.end()
+    return ended
+
+
+def policys_process(work: Work, job: Job) -> Process:
+    """In which the code of a policy's file runs: in a sandbox, where there is one to be had."""
+    return Process(work, job["limit_s"], Path(job["errors"]), own_cache(job) if sandbox.is_there() else None)
+
+
+def own_cache(job: Job) -> Path:
+    """The folder of kernels that are compiled for a text, and read for it alone: reading one may run what is in it."""
+    from servegym.simulator.compilation import cache_root
+
+    folder = cache_root() / OWN_CACHES / hashlib.sha256(Path(job["path"]).read_bytes()).hexdigest()[:20]
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 if __name__ == "__main__":

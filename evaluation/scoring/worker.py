@@ -1,20 +1,18 @@
-"""What the processes do that a policy may crash or hang: check it, and run it on a panel."""
+"""What the processes do in which a policy's code runs: check its file, and play it on a panel's scenarios."""
 
 from __future__ import annotations
 
+import os
 import resource
-import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from servegym.errors import PolicyError
 from servegym.evaluation.policy_checks import worker as checker
-from servegym.evaluation.policy_files import load_policy_files
-from servegym.evaluation.scoring import fence
-from servegym.evaluation.scoring.cases import FULL, QUICK, Cases
-from servegym.evaluation.scoring.results import score_of
-from servegym.simulator import policies
+from servegym.evaluation.scoring.cases import Cases
+from servegym.evaluation.scoring.decisions import Log, place_of_log, simulated, traits_of, written_down
 
 if TYPE_CHECKING:
     from servegym.simulator.policies import Policy
@@ -26,40 +24,37 @@ else:
 LARGEST_FILE = 2**26  # bytes: kernels in the cache have less
 
 
-def check(job: dict[str, Any], say: Say) -> None:
+def check(job: dict[str, Any], own_cache: Path, say: Say, asked: Iterator[str]) -> None:
     """As `check_policy` does, unless it is only to be loaded; then {"kind": ...} of the policy that is to be scored."""
     path = Path(job["path"])
-    limit_resources(job["memory_gib"])
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(job["check_s"])
-    fence.put_up(path, lambda problem: say(refused=problem))
-    found = loaded(path) if job["do"] == "load" else checker.check_file(path, job["check_s"], say)
-    say(kind=chosen(found, path, job["name"]).kind)
+    begin(job, own_cache)
+    look = checker.loaded if job["do"] == "load" else checker.check_file
+    say(kind=chosen(look(path, job["check_s"], say), path, job["name"]).kind)
 
 
-def run(job: dict[str, Any], cases: Cases, say: Say) -> None:
-    """{"policy": ...} when it is loaded, {"stage": ...} before one begins, {"run": ...} for each run."""
+def play(job: dict[str, Any], own_cache: Path, cases: Cases, log: Log, say: Say, asked: Iterator[str]) -> None:
+    """{"policy": its label, "traits": ...} when it is loaded; then, for each number of a scenario that is asked for,
+    its decisions in the log, {"run": number, "used": bytes of the log, "wall_s": ...}."""
+    path = Path(job["path"])
+    begin(job, own_cache)
+    policy = chosen(checker.loaded(path, job["limit_s"], say), path, job["name"])
+    noted, place = written_down(policy), place_of_log(policy)
+    say(policy=policy.label, traits=vars(traits_of(policy)))
+    for line in asked:
+        number = int(line)
+        log.begin()
+        simulation = simulated(cases.scenario(cases.places[number], noted), cases.kind, place, log)
+        simulation._advance(stop_at=0)
+        if log.was_full:
+            raise PolicyError(f"its decisions in one run take more than {len(log.bytes) / 2**30:g} GiB")
+        say(run=number, used=log.used, wall_s=simulation.wall_s)
+
+
+def begin(job: dict[str, Any], own_cache: Path) -> None:
+    """Limits of this process, and a cache that no other policy's process reads."""
     limit_resources(job["memory_gib"])
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, job["limit_s"])  # a kernel that never returns cannot be interrupted otherwise
-    if job["path"]:
-        path = Path(job["path"])
-        fence.put_up(path, lambda problem: say(refused=problem))
-        policy = chosen(loaded(path), path, job["name"])
-    else:
-        policy = named(job["kind"], job["name"])
-    lines: list[dict[str, Any]] = [{"policy": policy.label, "panel": cases.panel.name, "scenarios": len(cases.places)}]
-    lines += [{"run": one} for one in cases.baselines]
-    for line in lines:
-        say(**line)
-    for stage in (QUICK, FULL):
-        if stage == FULL and score_of(lines).metrics["share"] < job["least"]:
-            return
-        lines.append({"stage": stage})
-        say(stage=stage)
-        for one in cases.runs(policy, stage):
-            lines.append({"run": one})
-            say(run=one)
+    os.environ["SERVEGYM_CACHE"] = str(own_cache)
+    sys.dont_write_bytecode = True
 
 
 def limit_resources(memory_gib: float) -> None:
@@ -67,20 +62,6 @@ def limit_resources(memory_gib: float) -> None:
     limit = int(memory_gib * 2**30)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
-
-
-def named(kind: str, text: str) -> Policy:
-    """A policy by name, or learned:PATH."""
-    from servegym.baselines import registry
-
-    return {"scheduler": registry.scheduler, "router": registry.router}[kind](text)
-
-
-def loaded(path: Path) -> list[Policy]:
-    """The policies that a file registers."""
-    before = policies.registered()
-    load_policy_files([path])
-    return [policy for key, policy in policies.registered().items() if key not in before]
 
 
 def chosen(found: list[Policy], path: Path, name: str | None) -> Policy:

@@ -61,12 +61,16 @@ if TYPE_CHECKING:
     from servegym.simulator.workload import Workload as Workload
     from servegym.traces.workloads import build_workload as build_workload
     from servegym.traces.workloads import trace_names as trace_names
+    from servegym.tuners.own_networks import export_module as export_module
+    from servegym.tuners.own_networks import export_sb3 as export_sb3
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Score": "evaluation.scoring.results",
     "check_policy": "evaluation.policy_checks.checking",
+    "export_module": "tuners.own_networks",
+    "export_sb3": "tuners.own_networks",
     "score": "evaluation.scoring.scoring",
     "simulate": "api",
     "stream": "api",

@@ -83,6 +83,13 @@ def test_a_loop_without_end_takes_only_the_other_process(tmp_path: Path) -> None
         check_policy(file, limit_s=3)
 
 
+def test_a_file_that_never_ends_at_its_top_level_takes_only_the_other_process(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("while True:\n    pass\n", "utf-8")
+    with pytest.raises(PolicyError, match=r"mine.py did not pass .*\(mine.py itself, .*\): no end in 2 s"):
+        check_policy(file, limit_s=2)
+
+
 def test_what_kills_the_process_takes_only_the_other_one(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", "utf-8")

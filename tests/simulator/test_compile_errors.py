@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from servegym.errors import PolicyError
@@ -74,6 +75,41 @@ def word_for_a_number(context, ranks, limits):
     ranks[0].key = "first"
 
 
+@kernel
+def worth_nothing(request):
+    request.arrival_s + 1.0
+
+
+@scheduler
+def nothing_for_a_number(context, ranks, limits):
+    ranks[0].key = worth_nothing(context.requests[0])
+
+
+@scheduler
+def returns_something(context, ranks, limits):
+    return "high"
+
+
+@scheduler
+def new_array(context, ranks, limits):
+    for position in np.argsort(context.queue):
+        ranks[position].tier = 0
+
+
+def plain_worth(request):
+    return request.arrival_s
+
+
+@scheduler
+def plain_helper(context, ranks, limits):
+    ranks[0].key = plain_worth(context.requests[0])
+
+
+@scheduler
+def named_as_in_vllm(context, ranks, limits):
+    limits.max_num_batched_tokens = 512
+
+
 @scheduler
 def old_arguments(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
     limits.token_budget = 1
@@ -92,7 +128,12 @@ CONTEXT = "now_s, engine, requests, queue, state, parameters, estimator, scratch
     (object_of_python, "Untyped global name 'TABLE'"),
     (opens_a_file, "construct is not supported"),
     (unknown_name, "NameError: name 'what_is_this' is not defined"),
-    (word_for_a_number, "Cannot cast"),
+    (word_for_a_number, "text ('first') stands where a number should be"),
+    (nothing_for_a_number, "a number is missing: a function that is called here returns none"),
+    (returns_something, "a policy returns nothing, and writes what it decides into its last arguments"),
+    (new_array, "a new array is made here"),
+    (plain_helper, "plain_worth is a plain function; it should be decorated with @kernel"),
+    (named_as_in_vllm, "what vLLM calls max_num_batched_tokens is token_budget here"),
     (old_arguments, "3 argument types given, but function takes 9 arguments"),
 ])  # fmt: skip
 def test_what_cannot_be_compiled_is_one_line(function, words):

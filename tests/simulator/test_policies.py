@@ -13,6 +13,7 @@ from servegym.baselines.registry import scheduler, scheduler_names
 from servegym.errors import PolicyError
 from servegym.simulator import policies
 from servegym.simulator.policies import ByWord, Fact, Parameter, Policy, from_json, get_policy, register
+from servegym.simulator.signatures import router
 from servegym.simulator.signatures import scheduler as scheduler_kernel
 from servegym.simulator.simulation import Simulation
 from tests.simulator.forming import linear
@@ -181,6 +182,11 @@ def own_registry(monkeypatch):
     monkeypatch.setattr(policies, "_registry", dict(policies._registry))
 
 
+@router
+def routes(context, r, route):
+    route.engine = 0
+
+
 def test_registering(own_registry):
     register(POLICY)
     assert "policy" in policies.policy_names("scheduler")
@@ -188,8 +194,29 @@ def test_registering(own_registry):
     register(dataclasses.replace(POLICY, doc="the same function again: a module that was loaded anew"))
     with pytest.raises(PolicyError, match="there is already a scheduler named policy"):
         register(dataclasses.replace(POLICY, function=second))
-    router = register(dataclasses.replace(POLICY, kind="router", function=second))  # another kind, another name
+    router = register(dataclasses.replace(POLICY, kind="router", function=routes))  # another kind, another name
     assert get_policy("router", "policy") == router
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "king"}, "policy policy has kind 'king'; it should be one of scheduler, router, scaler"),
+        (
+            {"function": routes},
+            "its function routes is decorated as something else; it should be decorated with @sched",
+        ),
+        ({"kind": "router"}, r"test_policies.py, line [0-9]+: its function .* should be decorated with @router"),
+        (
+            {"function": routes.py_func},
+            r"test_policies.py, line [0-9]+: its function routes is not decorated; it should",
+        ),
+        ({"victims": None}, "its victims None is not decorated; it should be decorated with @victims"),
+    ],
+)
+def test_what_is_no_policy(changes, message):
+    with pytest.raises(PolicyError, match=message):
+        dataclasses.replace(POLICY, **changes)
 
 
 # Facts

@@ -94,11 +94,8 @@ def score(
 
 def show(found: Score, console: Console) -> None:
     interval = f" [{found.low:.4f}, {found.high:.4f}]" if found.low == found.low else ""
-    console.print(
-        f"{found.combined_score:.4f}{interval}  {found.policy} on panel {found.panel}: TDG over {found.relative_to}"
-    )
-    if found.stage == "quick":
-        console.print("Only the scenarios of the highest load were run: it did too badly there (--least).")
+    number_or_none = "no score" if found.stopped else f"{found.combined_score:.4f}{interval}"
+    console.print(f"{number_or_none}  {found.policy} on panel {found.panel}: TDG over {found.relative_to}")
     table = new_table("", "")
     for key, value in found.metrics.items():
         table.add_row(key, number(float(value), 4))

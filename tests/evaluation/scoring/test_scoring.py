@@ -3,14 +3,21 @@
 The scoring process is shared by the tests of this file: it takes seconds to start.
 """
 
+import hashlib
+import json
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import servegym
 from servegym.errors import PolicyError, ServegymError
-from servegym.evaluation.scoring import client
+from servegym.evaluation.scoring import client, sandbox
+from servegym.evaluation.scoring.server import OWN_CACHES
+from servegym.simulator.compilation import cache_root
 
 PANEL = Path(__file__).with_name("small.yaml")
 FILE = """
@@ -81,6 +88,9 @@ def test_a_poor_policy_is_not_run_further_than_the_quick_scenarios(tmp_path: Pat
     found = scored(written(tmp_path, key="-next_deadline_s(request)"), least=2.0)
     assert found.stage == "quick" and len(found.runs) == 1 and found.runs[0]["load"] == 1.4
     assert found.combined_score == pytest.approx(found.runs[0]["share"] / 4)  # of four scenarios one was run
+    assert found.stopped.startswith("Stopped early after 1 of 4 scenarios, those of load 1.4: a share of 0.")
+    assert found.artifacts["feedback"].startswith(found.stopped) and found.to_json()["combined_score"] is None
+    assert "Missed there: T" in found.artifacts["feedback"]
 
 
 WAYS = {
@@ -104,17 +114,88 @@ def test_what_a_policy_does_is_named_and_does_no_harm(way: str, tmp_path: Path) 
     assert "\n" not in str(refused.value)
 
 
-def test_the_fence_stops_what_the_text_does_not_show(tmp_path: Path) -> None:
-    """np.lib.format... and the like: any way to a file ends in the same audit event."""
-    secret = tmp_path / "hidden.csv"
-    secret.write_text("1,2,3", "utf-8")
-    reads = written(tmp_path, module=f"HIDDEN = np.genfromtxt({str(secret)!r})")
-    with pytest.raises(PolicyError, match=r"mine.py, line 8, reads .*hidden.csv"):
-        scored(reads)
+SHIPPED = """
+import dataclasses
+
+from servegym.baselines import registry
+from servegym.simulator.policies import register
+
+register(dataclasses.replace(registry.scheduler("vllm-v1"), name="mine"))
+"""
+
+
+def test_a_file_comes_to_what_its_policy_comes_to_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(SHIPPED, "utf-8")
+    by_name, by_file = scored("vllm-v1"), scored(file)
+    for one, other in zip(by_name.runs, by_file.runs, strict=True):
+        assert {**one, "policy": "", "round_us": 0} == {**other, "policy": "", "round_us": 0}
+
+
+FORGERIES = {
+    "figures": """
+from servegym.simulator.figures import FIGURES
+
+FIGURES["tdg_ratio"] = lambda result: 9.0
+""",
+    "results": """
+import functools
+
+from servegym.simulator.results import Result
+
+
+class Forged:
+    summary = property(lambda result: {"tdg_ratio": 9.0})
+
+
+functools.update_wrapper(Result, Forged, assigned=["summary"], updated=[])
+""",
+}
+
+
+@pytest.mark.parametrize("way", FORGERIES)
+def test_a_policy_cannot_change_what_its_decisions_come_to(way: str, tmp_path: Path) -> None:
+    honest = scored(written(tmp_path))
+    forged = scored(written(tmp_path, module=FORGERIES[way]))
+    assert [run["tdg_ratio"] for run in forged.runs] == [run["tdg_ratio"] for run in honest.runs]
+    assert forged.combined_score == honest.combined_score
+
+
+def test_what_is_compiled_for_a_policy_stays_in_a_cache_of_its_own(tmp_path: Path) -> None:
+    def kernels() -> set[str]:
+        return {entry.name for entry in cache_root().iterdir()} - {OWN_CACHES, "checked"}
+
+    scored("edf")  # the server and the baselines are ready
+    before = kernels()
+    file = written(tmp_path, statement=f"limits.token_budget += {os.getpid()}")
+    scored(file)
+    assert kernels() == before
+    own = cache_root() / OWN_CACHES / hashlib.sha256(file.read_bytes()).hexdigest()[:20]
+    assert list(own.rglob("*.nbi"))
+    shutil.rmtree(own)
+
+
+@pytest.mark.skipif(not sandbox.is_there(), reason="this system lets its user have no namespaces")
+def test_in_the_sandbox_a_policy_writes_nothing(tmp_path: Path) -> None:
     writes = written(tmp_path, module=f"np.save({str(tmp_path / 'out.npy')!r}, np.ones(3))")
-    with pytest.raises(PolicyError, match=r"mine.py, line 8, writes to .*out.npy"):
+    with pytest.raises(PolicyError, match=r"mine.py, line 8: OSError: .*Read-only file system"):
         scored(writes)
     assert not (tmp_path / "out.npy").exists()
+
+
+def test_a_score_that_nobody_waits_for_ends_without_a_word(tmp_path: Path) -> None:
+    """As under a `timeout` outside, which ends the process that asked."""
+    command = [sys.executable, "-P", "-m", "servegym.evaluation.scoring.server"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdin and process.stdout and process.stderr
+        process.stdout.close()
+        job = {"do": "score", "path": None, "name": "edf", "kind": "scheduler", "panel": str(PANEL), "least": 0.0,
+               "baselines": [], "memory_gib": 4.0, "limit_s": 60.0, "errors": str(tmp_path / "errors")}  # fmt: skip
+        process.stdin.write(json.dumps(job) + "\n")
+        process.stdin.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 0
 
 
 def test_what_cannot_be_scored_is_said(tmp_path: Path) -> None:

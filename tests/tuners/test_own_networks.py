@@ -1,0 +1,94 @@
+"""Networks of one's own as compiled policies: they decide as the model does, wherever it was made."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+from stable_baselines3 import PPO, SAC, TD3
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from torch import nn
+
+import servegym
+from servegym.baselines.learned.artifact import load
+from servegym.errors import ServegymError, TrainingError
+from servegym.evaluation.panels.evaluation import Evaluation
+from servegym.evaluation.panels.panel import load_panel
+
+WORDS = {"load": 1.4, "requests": 20}
+CASES = {"ppo": PPO, "sac": SAC, "td3": TD3}
+
+
+def made(name: str = "EngineBatching", **more: Any) -> gym.Env:
+    return gym.make(f"servegym:{name}-v0", **WORDS, **more)
+
+
+@pytest.mark.parametrize("algorithm", CASES)
+def test_a_model_of_stable_baselines3_decides_the_same_as_a_policy(algorithm: str, tmp_path: Path) -> None:
+    env = made()
+    model = CASES[algorithm]("MlpPolicy", env, device="cpu", seed=3, policy_kwargs={"net_arch": [8, 8]})
+    with torch.no_grad():
+        for layer in model.policy.modules():
+            if isinstance(layer, nn.Linear):
+                nn.init.normal_(layer.weight, std=1.0)
+    policy = servegym.export_sb3(model, env, tmp_path / "mine.json")
+    observation, info = env.reset(seed=1)
+    scenario, done = env.unwrapped.simulation.scenario, False  # type: ignore[attr-defined]
+    while not done:
+        action = model.predict(observation, deterministic=True)[0]
+        observation, _, terminated, truncated, info = env.step(action)
+        done = terminated or truncated
+    result = servegym.Simulation(dataclasses.replace(scenario, scheduler=policy)).run()
+    assert result.summary["tdg_ratio"] == pytest.approx(info["tdg_ratio"], abs=1e-9)
+    assert load(tmp_path / "mine.json").kind == "scheduler"
+
+
+def test_what_it_was_trained_on_is_written_and_looked_at(tmp_path: Path) -> None:
+    env = made()
+    module = nn.Sequential(
+        nn.Linear(env.observation_space.shape[0], 4), nn.ReLU(), nn.Linear(4, env.action_space.shape[0])
+    )
+    servegym.export_module(module, env, tmp_path / "mine.json")
+    evaluation = Evaluation(load_panel("score"), (f"learned:{tmp_path / 'mine.json'}", "edf"))
+    seen = next(one for one in evaluation.trained_on.values() if one is not None)
+    assert seen.seeds == ((0, 899_999),) and seen.loads == (1.4,)
+
+
+def test_what_is_no_policy_is_told(tmp_path: Path) -> None:
+    env, path = made(), tmp_path / "mine.json"
+    inputs, outputs = env.observation_space.shape[0], env.action_space.shape[0]
+
+    class Around(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(inputs, outputs)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x) + 1.0
+
+    for module, words in (
+        (
+            nn.Sequential(nn.Linear(inputs, 3), nn.Sigmoid(), nn.Linear(3, outputs)),
+            "Linear, Sigmoid, Linear; it should",
+        ),
+        (nn.Sequential(nn.Linear(inputs, 3), nn.Linear(3, outputs)), "it should be Linear layers"),
+        (nn.Linear(inputs + 1, outputs), f"takes {inputs + 1} numbers"),
+        (Around(), "something else than its layers"),
+    ):
+        with pytest.raises(TrainingError, match=words):
+            servegym.export_module(module, env, path)
+    routing = made("ClusterRouting", engines=3)
+    with pytest.raises(TrainingError, match="scores each slot"):
+        servegym.export_sb3(PPO("MlpPolicy", routing, device="cpu"), routing, path)
+    normalised = VecNormalize(DummyVecEnv([made]))
+    with pytest.raises(TrainingError, match="VecNormalize"):
+        servegym.export_sb3(PPO("MlpPolicy", normalised, device="cpu"), normalised, path)
+    with pytest.raises(TrainingError, match="PrefillPreemption: there is no compiled policy"):
+        servegym.export_module(nn.Linear(1, 1), made("PrefillPreemption"), path)
+    scenario = env.reset(seed=0) and env.unwrapped.simulation.scenario  # type: ignore[attr-defined]
+    fixed = gym.make("servegym:EngineBatching-v0", scenario=scenario)
+    with pytest.raises(ServegymError, match="say so: trained_on="):
+        servegym.export_module(nn.Linear(inputs, outputs), fixed, path)
+    assert not path.exists()

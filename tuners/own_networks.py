@@ -1,0 +1,160 @@
+"""Networks of one's own as policies of every command: a model of Stable-Baselines3, or a module of PyTorch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from servegym.baselines.learned.artifact import save
+from servegym.baselines.learned.derived import LearnedPolicy
+from servegym.baselines.learned.network import Shape
+from servegym.errors import TrainingError
+from servegym.evaluation.identity import versions
+from servegym.scenarios.sampling import SPLITS
+from servegym.scenarios.spec import ServingSpec
+from servegym.tuners.actors import Actor
+from servegym.tuners.decision_head import DecisionHead, head_of
+from servegym.tuners.export import network_of
+from servegym.tuners.problem import cases_of
+
+ACTIVATIONS: dict[type, str] = {nn.Tanh: "tanh", nn.ReLU: "relu"}
+PASSED_OVER = (nn.Identity, nn.Flatten, nn.Dropout)  # when it decides they change nothing
+SLOTS = "it scores each slot by the numbers of the whole and of the slot, with the same weights for all"
+
+
+def export_sb3(model: Any, env: Any, path: str | Path, trained_on: Mapping[str, Any] | None = None) -> LearnedPolicy:
+    """Write the actor of a model of Stable-Baselines3 ("MlpPolicy" of PPO, A2C, SAC, TD3, ...; or one of
+    `tuners.actors`) to path, a .json file, as a compiled policy; returns the policy.
+
+        servegym.export_sb3(model, env, "mine.json")    # then: servegym compare --scheduler learned:mine.json
+
+    It decides as `model.predict(observation, deterministic=True)` does. env: that it was trained in, or one made like
+    it. trained_on: {"traces": [...], "devices": [...], "loads": [...], "seeds": [...]}; None: what the environment
+    draws.
+
+    Raises TrainingError for an actor or an environment of which no compiled policy can be made.
+    """
+    normalised = getattr(model, "get_vec_normalize_env", lambda: None)()
+    if normalised is not None and normalised.norm_obs:
+        raise TrainingError(
+            "the model's VecNormalize changes its observations, and a policy is given them as they are; they are about "
+            "1 already: train with norm_obs=False"
+        )
+    return export_module(_actor_of(model.policy), env, path, trained_on)
+
+
+def export_module(
+    module: nn.Module, env: Any, path: str | Path, trained_on: Mapping[str, Any] | None = None
+) -> LearnedPolicy:
+    """Write a PyTorch network to path, a .json file, as a compiled policy; returns the policy.
+
+    module: nn.Linear layers one after the other with nn.Tanh between all of them, or nn.ReLU; its outputs are the
+    action, at once or through a last nn.Tanh, and what is outside -1 to 1 counts as the end. Where the action is of
+    slots (`RequestRanking-v0`, `ClusterRouting-v0`, ...), it is a network for one slot, or an `Actor`
+    (`tuners.actors`). env, trained_on: as of `export_sb3`.
+
+    Raises TrainingError for a module or an environment of which no compiled policy can be made.
+    """
+    made = _servegym_env(env)
+    head = head_of(made)
+    if isinstance(module, Actor):
+        layers, shape = list(module.layers), module.shape
+    else:
+        layers, activation, output = _layers_of(module)
+        hidden = tuple(layer.out_features for layer in layers[:-1])
+        shape = dataclasses.replace(head.shape(hidden, activation), output=output)
+        _check_fits(layers, shape, head)
+        _check_is_a_row(module, layers, shape)
+    policy = head.policy(network_of(layers, shape))
+    provenance = {"trained_on": dict(trained_on) if trained_on else _cases_of(made.source), "versions": versions()}
+    save(policy, path, provenance | {"environment": type(made.interface).__name__})
+    return policy
+
+
+def _servegym_env(env: Any) -> Any:
+    """The environment, or the vector of them, inside whatever is around it."""
+    while not hasattr(env, "interface"):
+        inner = next((getattr(env, name) for name in ("venv", "env") if hasattr(env, name)), None)
+        if inner is None and hasattr(env, "envs"):
+            inner = env.envs[0]
+        if inner is None:
+            raise TrainingError(f"a {type(env).__name__} has no environment of servegym in it")
+        env = inner
+    return env.unwrapped
+
+
+def _actor_of(policy: Any) -> nn.Module:
+    """The part of a policy of Stable-Baselines3 that its deterministic action comes from."""
+    extractor = getattr(getattr(policy, "actor", None), "features_extractor", None) or policy.features_extractor
+    if list(extractor.parameters()):
+        raise TrainingError(
+            f"its features come from a {type(extractor).__name__}; they should be the observation itself"
+        )
+    actor = getattr(policy, "actor", None)
+    if actor is not None:  # SAC and TD3: SAC's goes through tanh
+        return nn.Sequential(actor.latent_pi, actor.mu, nn.Tanh()) if hasattr(actor, "latent_pi") else actor.mu
+    if isinstance(policy.action_net, Actor):
+        return policy.action_net
+    return nn.Sequential(policy.mlp_extractor.policy_net, policy.action_net)
+
+
+def _layers_of(module: nn.Module) -> tuple[list[Any], str, str]:
+    """The linear layers of a module in their order, the activation between them, and what the outputs go through."""
+    leaves = [leaf for leaf in module.modules() if not list(leaf.children()) and not isinstance(leaf, PASSED_OVER)]
+    output = "tanh" if len(leaves) % 2 == 0 else "plain"
+    layers, between = leaves[::2], leaves[1:-1:2]
+    kinds = {type(leaf) for leaf in between}
+    right = leaves and all(isinstance(layer, nn.Linear) and layer.bias is not None for layer in layers)
+    if output == "tanh":
+        right = right and isinstance(leaves[-1], nn.Tanh)
+    if not right or len(kinds) > 1 or not kinds <= ACTIVATIONS.keys():
+        said = ", ".join(type(leaf).__name__ for leaf in leaves) or "nothing"
+        raise TrainingError(
+            f"the module is {said}; it should be Linear layers with biases, Tanh or ReLU between all of them, and "
+            "after the last nothing, or Tanh"
+        )
+    return layers, ACTIVATIONS[kinds.pop()] if kinds else "tanh", output
+
+
+def _check_fits(layers: list[Any], shape: Shape, head: DecisionHead) -> None:
+    (inputs, _), (_, outputs) = shape.layers[0], shape.layers[-1]
+    if (layers[0].in_features, layers[-1].out_features) != (inputs, outputs):
+        why = "" if head.kind == "dense" else f"; {SLOTS} (servegym.tuners.actors has policies for SB3 that do)"
+        raise TrainingError(
+            f"the network takes {layers[0].in_features} numbers and says {layers[-1].out_features}; here it should "
+            f"take {inputs} and say {outputs}{why}"
+        )
+
+
+@torch.no_grad()
+def _check_is_a_row(module: nn.Module, layers: list[Any], shape: Shape) -> None:
+    """Raise TrainingError for a module that does something else than its layers one after the other."""
+    numbers = torch.as_tensor(np.random.default_rng(0).normal(size=(8, layers[0].in_features)), dtype=torch.float32)
+    was_training, found = module.training, numbers
+    activation = torch.tanh if shape.activation == "tanh" else torch.relu
+    for layer in layers[:-1]:
+        found = activation(layer(found))
+    found = layers[-1](found)
+    found = torch.tanh(found) if shape.output == "tanh" else found
+    said = module.eval()(numbers)
+    module.train(was_training)
+    if said.shape != found.shape or not torch.allclose(said, found, atol=1e-5):
+        raise TrainingError(
+            "the module does something else than its layers one after the other; it should do just that"
+        )
+
+
+def _cases_of(source: Any) -> dict[str, Any]:
+    """What is drawn for episodes, as `trained_on` has it."""
+    if not isinstance(source, ServingSpec):
+        raise TrainingError(
+            'nothing says what it was trained on, as the scenarios are given; say so: trained_on={"traces": [...], '
+            '"devices": [...], "loads": [...], "seeds": [{"first": 0, "last": 99}]}'
+        )
+    return cases_of(source, SPLITS[source.demand.split or "train"])
