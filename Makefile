@@ -22,7 +22,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help compare test coverage bounds agreement engines format lint type docs site gallery notebooks wheels walk bench clean
+.PHONY: help compare test coverage bounds agreement engines learning format lint type docs site gallery notebooks wheels walk bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +57,9 @@ agreement: $(DEV) ## run the tests of random scenarios, against the slow simulat
 
 engines: ## run the tests that need vLLM, in environments of their own in .engines/ (ENGINES='official:0.28.0 cpu:0.32.0')
 	PYTHON=$(PYTHON) experiments/engines/engines_test.sh $(PYTEST_ARGS)
+
+learning: $(DEV) ## train as docs/training.md does with Stable-Baselines3, and see that it learns (minutes)
+	SERVEGYM_LEARNING=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 tests/learning
 
 format: $(DEV) ## format the sources and sort their imports (ruff)
 	$(BIN)/ruff check --select I --fix .

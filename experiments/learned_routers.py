@@ -4,7 +4,7 @@
     python -m servegym.experiments.learned_routers results/train/maskable-ppo-mixed-fleet
 
 Prints a table in Markdown: the same scenarios of split `test` for all, means, and differences to the training's base
-with their 95 % intervals.
+with their 95 % intervals. Of a configuration's name it is the table of the rules alone.
 """
 
 from __future__ import annotations
@@ -26,16 +26,20 @@ FIRST_SEED, SCENARIOS = 8_000_000, 64
 COLUMNS = ("router", "TDG ratio", "less the base", "SLO attainment", "p99 of the wait, s")
 
 
-def rows(folder: Path, scenarios: int, first_seed: int) -> list[tuple[str, ...]]:
+def rows(training: str, scenarios: int, first_seed: int) -> list[tuple[str, ...]]:
     """A row for the training's base, then the others, those with the most TDG first."""
-    problem = problem_of(load_config(folder / "config.yaml"))
+    folder = Path(training)
+    trained = folder.is_dir()
+    problem = problem_of(load_config(folder / "config.yaml" if trained else training))
     base = str(problem.source["router"])
     judge = Judge(
         problem.head,
         problem.source.with_words({"split": "test"}),
         ValidationConfig(first_seed=first_seed, scenarios=scenarios),
     )
-    policies = rules_of("router") | {folder.name: load_artifact(folder / "policy.json").policy("router")}
+    policies = rules_of("router")
+    if trained:
+        policies[folder.name] = load_artifact(folder / "policy.json").policy("router")
     outcomes = {name: judge.outcomes(policy) for name, policy in policies.items() if name != base}
     best_first = sorted(outcomes, key=lambda name: -outcomes[name][0].mean())
     return [row(base, judge.base, judge.base), *(row(name, outcomes[name], judge.base) for name in best_first)]
@@ -52,11 +56,11 @@ def row(name: str, outcomes: np.ndarray, base: np.ndarray) -> tuple[str, ...]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="of a training of ClusterRouting-v0 that has ended")
+    parser.add_argument("training", help="folder of a training of ClusterRouting-v0, or the name of a configuration")
     parser.add_argument("--scenarios", type=int, default=SCENARIOS)
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     options = parser.parse_args()
-    print(table(COLUMNS, rows(options.folder, options.scenarios, options.first_seed)), end="")
+    print(table(COLUMNS, rows(options.training, options.scenarios, options.first_seed)), end="")
 
 
 if __name__ == "__main__":

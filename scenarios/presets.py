@@ -14,11 +14,15 @@ from servegym.traces.arrivals import needs_rate
 
 
 class Preset(NamedTuple):
-    """doc: what it is for. words: fields of a `ServingSpec`, with values. environment: that it is for; empty: any."""
+    """doc: what it is for. words: fields of a `ServingSpec` and their values.
+
+    environment: the one it is for; empty: all. unfit: one that cannot draw all of its episodes.
+    """
 
     doc: str
     words: dict[str, Any]
     environment: str = ""
+    unfit: str = ""
 
 
 PRESETS = {
@@ -43,6 +47,7 @@ PRESETS = {
             ),
             "load": Range(0.8, 1.8),
         },
+        unfit="TierScaling-v0",  # on some devices fewer tiers of the recipe are apart
     ),
     "mixed-fleet": Preset(
         "of `ClusterRouting-v0`: an H100, two A100s and an A6000 at overload, so that it matters which engine it is",
@@ -62,7 +67,11 @@ PRESETS = {
 
 def presets_of(environment: str) -> dict[str, Preset]:
     """Those that are for an environment."""
-    return {name: preset for name, preset in PRESETS.items() if preset.environment in ("", environment)}
+    return {
+        name: preset
+        for name, preset in PRESETS.items()
+        if preset.environment in ("", environment) and preset.unfit != environment
+    }
 
 
 def spelled_out(words: Mapping[str, Any]) -> Mapping[str, Any]:
