@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from servegym.errors import ExperimentError
-from servegym.evaluation.bisection import Failed, failed_counts, highest_rate
+from servegym.evaluation.bisection import failed_counts, highest_rate
 from servegym.evaluation.comparing import compile_kernels
 from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.identity import document_digest
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
 from servegym.evaluation.running import Progress, Runner, ThreadRunner
+from servegym.evaluation.targets import Target
 from servegym.scenarios.building import scenario_of, workload_of
 from servegym.scenarios.fleets import deployment_of
 from servegym.simulator.simulation import Simulation
-from servegym.simulator.slos import missed, violated
 from servegym.simulator.workload import Workload
 from servegym.traces.workloads import load_trace
 
@@ -35,42 +35,6 @@ JUDGED = (0.5, 0.9)
 LEAST_DURATION_S, SLOS_LONG = 600.0, 8.0  # of the arrivals; QoServe's 4 hours are 8 times its longest SLO
 SEARCHES_FILE = "searches.jsonl"
 WITHIN, BELOW, ABOVE = "within", "below", "above"
-
-FAILED: dict[str, Failed] = {"attainment": missed, "violations": violated}
-
-
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """What a rate has to be served with. attainment: at least such a share of the requests; violations: at most."""
-
-    measure: str
-    share: float
-
-    @property
-    def most_failed(self) -> float:
-        return 1 - self.share if self.measure == "attainment" else self.share
-
-    @property
-    def text(self) -> str:
-        return f"{self.measure}={self.share:g}"
-
-    @property
-    def title(self) -> str:
-        return f"{self.measure} of at {'least' if self.measure == 'attainment' else 'most'} {self.share:g}"
-
-
-def parse_target(text: str) -> Target:
-    """A target from "attainment=0.99" or "violations=0.01". Raises ExperimentError."""
-    measure, _, share = text.partition("=")
-    try:
-        target = Target(measure, float(share))
-    except ValueError:
-        target = Target(measure, math.nan)
-    if measure not in FAILED or not 0 <= target.share <= 1:
-        raise ExperimentError(
-            f"a target of {text!r}: it should be attainment=0.99 or violations=0.01, the share from 0 to 1"
-        )
-    return target
 
 
 class SearchCell(NamedTuple):
@@ -142,32 +106,33 @@ class GoodputSearch:
         return workload
 
     def served(self, cell: SearchCell, rate_per_s: float) -> dict[str, float] | None:
-        """Whether a rate is served: the share that meets the target's measure and the 99th percentile of the times to
-        the last token, of the requests that are judged; None if not."""
+        """Whether a rate is served: what was reached (`Target.reached`) and the 99th percentile of the times to the
+        last token, of the requests that are judged; None if not."""
         candidate = self.setup.candidates[cell.scheduler]
         workload = self.workload(rate_per_s, cell.seed)
         arrival_s = workload.table["arrival_s"]
         from_s, to_s = (arrival_s[0] + share * (arrival_s[-1] - arrival_s[0]) for share in JUDGED)
-        judged = (arrival_s >= from_s) & (arrival_s <= to_s)
+        judges = self.target.judges(workload)
+        judged = (arrival_s >= from_s) & (arrival_s <= to_s) & judges
         if not judged.any():
-            judged[:] = True
+            judged = judges if judges.any() else np.ones(len(workload), bool)
         one = self.setup.spec_of(candidate)
         run = Simulation(scenario_of(one, workload, deployment_of(one), cell.seed))
         most = np.array([self.target.most_failed * judged.sum() + 1e-9])
-        counts = failed_counts(run, judged[None], most, FAILED[self.target.measure])
+        counts = failed_counts(run, judged[None], most, self.target.failed)
         if counts is None:
             return None
         failed = float(counts[0] / judged.sum())
         ttlt_s = (run.arrays.outcomes["finish_s"] - run.arrays.requests["arrival_s"])[judged]
         return {
-            "share": 1 - failed if self.target.measure == "attainment" else failed,
+            **self.target.reached(run.arrays, workload, judged, failed),
             "ttlt_p99_s": float(np.quantile(ttlt_s, 0.99)),
             "span_s": float(arrival_s[-1] - arrival_s[0]),
         }
 
     def run(self, cell: SearchCell) -> Row:
         """The row of a search. goodput_per_s: None where the lowest rate is not served (`found` is below) or the
-        highest is (above); share, ttlt_p99_s, settled: at the highest rate that is served."""
+        highest is (above); share, quantile_s, ttlt_p99_s, settled: at the highest rate that is served."""
         saturation = self.setup.saturation_rate_per_s
         low, high = (load * saturation for load in LOADS)
         best: dict[float, dict[str, float]] = {}
@@ -189,6 +154,7 @@ class GoodputSearch:
             "refused_per_s": found.refused,
             "runs": found.runs,
             "share": at.get("share"),
+            "quantile_s": at.get("quantile_s"),
             "ttlt_p99_s": at.get("ttlt_p99_s"),
             "settled": self.is_settled(at) if at else None,
         }

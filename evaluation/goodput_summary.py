@@ -42,6 +42,7 @@ def summarise_goodput(rows: pd.DataFrame, saturation_rate_per_s: float, baseline
                 **_columns("goodput_per_s", mean),
                 "load": mean.mean / saturation_rate_per_s,
                 "share": some["share"].astype("f8").mean(),
+                "quantile_s": some["quantile_s"].astype("f8").mean(),
                 "seeds": len(some),
                 "below": int((some["found"] == BELOW).sum()),
                 "above": int((some["found"] == ABOVE).sum()),

@@ -13,10 +13,11 @@ from servegym.errors import ExperimentError
 from servegym.evaluation.bisection import fewest
 from servegym.evaluation.comparing import compile_kernels
 from servegym.evaluation.comparison import Comparison
-from servegym.evaluation.goodput import ABOVE, WITHIN, GoodputSearch, SearchCell, Target
+from servegym.evaluation.goodput import ABOVE, WITHIN, GoodputSearch, SearchCell
 from servegym.evaluation.identity import document_digest
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
 from servegym.evaluation.running import Progress, Runner, ThreadRunner
+from servegym.evaluation.targets import Target
 from servegym.scenarios.ranges import listed
 from servegym.scenarios.spec import ServingSpec
 from servegym.scenarios.values import fixed, plain
@@ -125,7 +126,7 @@ class Plan:
         search, of_search = self.by_device[cell.device], SearchCell(cell.scheduler, cell.seed)
         if self.rate_per_s is None:
             row = search.run(of_search)
-            taken = {name: row[name] for name in ("found", "share", "settled", "runs")}
+            taken = {name: row[name] for name in ("found", "share", "quantile_s", "settled", "runs")}
             highest = row["goodput_per_s"]
             own = {"engines": self.engines, "rate_per_s": highest, "output_tokens": self.output_tokens(cell, highest)}
             return {**cell._asdict(), **taken, **own}
@@ -144,6 +145,7 @@ class Plan:
             **cell._asdict(),
             "found": ABOVE if found.enough is None else WITHIN,
             "share": at["share"] if at else None,
+            "quantile_s": at["quantile_s"] if at else None,
             "settled": search.is_settled(at) if at else None,
             "runs": found.runs,
             "engines": found.enough,

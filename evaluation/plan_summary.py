@@ -44,6 +44,7 @@ def summarise_plan(rows: pd.DataFrame, prices: Mapping[str, float | None]) -> pd
                 **{f"mean_engines{end}": value for end, value in zip(ENDS, mean_engines, strict=True)},
                 **{f"rate_per_s{end}": value for end, value in zip(ENDS, rate, strict=True)},
                 "share": some["share"].astype("f8").mean(),
+                "quantile_s": some["quantile_s"].astype("f8").mean(),
                 "cost_per_hour": cost_per_hour,
                 "cost_per_million_tokens": cost_per_hour / S_PER_HOUR / tokens_per_s * TOKENS,
                 "seeds": len(some),

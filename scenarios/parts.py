@@ -76,8 +76,9 @@ class Demand:
     )  # fmt: skip
     slo: Names = option(
         "proserve", NAME,
-        "How requests get priorities, weights and SLOs, such as qoserve:shares=70-15-15; columns of the file itself "
-        "win.",
+        "How requests get priorities, weights and SLOs: a paper's recipe, such as qoserve:shares=70-15-15; SLOs of "
+        "your own, ttft_s=2,tpot_s=0.06; classes:chat=0.8:ttft_s=2:tpot_s=0.06,batch=0.2:ttlt_s=1800; or given. "
+        "Columns of the file itself win.",
         metavar="RECIPE[:key=value,...]", first=True,
     )  # fmt: skip
     slo_scale: Numbers = option(

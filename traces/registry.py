@@ -62,14 +62,22 @@ class Registry(Generic[Part]):
         name, _, settings = text.partition(":")
         part, parameters = self[name], self.parameters(name)
         what = f"{self.kind} '{name}'"
+        takes_any = any(one.kind is one.VAR_KEYWORD for one in inspect.signature(cast(Any, part)).parameters.values())
+        said = set[str]()
         values = {key: value for key, value in defaults.items() if key in parameters and value is not None}
         for setting in filter(None, settings.split(",")):
             key, equals, value = setting.partition("=")
             if not equals:
                 raise WorkloadError(f"{what}: '{setting}' sets nothing; write {name}:key=value,key=value")
-            if key not in parameters:
+            if key in said:
+                raise WorkloadError(f"{what}: {key} is set twice")
+            said.add(key)
+            if key in parameters:
+                values[key] = _value(value, parameters[key], what)
+            elif takes_any:
+                values[key] = value
+            else:
                 raise WorkloadError(f"{what}: {unknown_name('parameter', key, sorted(parameters))}")
-            values[key] = _value(value, parameters[key], what)
         missing = [key for key, one in parameters.items() if one.default is one.empty and key not in values]
         if missing:
             raise WorkloadError(f"{what} needs {', '.join(missing)}: write {name}:{missing[0]}=value")

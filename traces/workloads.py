@@ -12,6 +12,7 @@ from servegym.simulator.workload import Workload
 from servegym.traces import randomness
 from servegym.traces.arrivals import ARRIVALS, checked_rate
 from servegym.traces.loading import load_trace, trace_names
+from servegym.traces.own_slos import recipe_named
 from servegym.traces.prefixes import prompts_of
 from servegym.traces.reading import Reading
 from servegym.traces.recipes import RECIPES
@@ -44,8 +45,8 @@ def build_workload(
     requests: how many; of a file in a row (default: all), or as many drawn (default: 1000).
     rate_per_s: mean arrival rate. A file's own times are stretched to it, from 0 (ProServe's scaling);
         where there are no times it is needed, and arrivals are drawn.
-    slo: a recipe of `RECIPES`, maybe with parameters ("qoserve:low_share=0.2"); columns the trace has itself
-        win over the recipe's.
+    slo: a recipe of `RECIPES`, maybe with parameters ("qoserve:low_share=0.2"), or SLOs for all
+        ("ttft_s=2,tpot_s=0.06"); columns the trace has itself win over the recipe's.
     arrivals: a process of `ARRIVALS`, maybe with parameters ("gamma:cv=4") (default: "own" where the trace has
         times, else "poisson").
     seed: gives independent streams for lengths, arrivals and priorities. One seed has the same lengths and
@@ -118,7 +119,7 @@ def build_trace(
     """
     if rate_per_s is not None:
         checked_rate(rate_per_s, "arrivals")
-    assignment = RECIPES.bound(slo, idle_tpot_s=idle_tpot_s)(
+    assignment = RECIPES.bound(recipe_named(slo), idle_tpot_s=idle_tpot_s)(
         trace, randomness.generator(seed, randomness.Stream.RECIPE)
     )
     process = arrivals or ("poisson" if trace.arrival_s is None else "own")

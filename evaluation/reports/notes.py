@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from servegym.latency_models.profile import Profile
+from servegym.latency_models.stated_errors import FIT, expected, measured_percent
 from servegym.simulator.gains import Gain
 from servegym.simulator.results import Result
 
@@ -18,6 +19,12 @@ GAINS = {
 }
 
 
+ERRORS = {
+    FIT: "The device form against the composed times that it was fitted to, not against an engine",
+    "estimator_vs_device": "The policies' estimator against the device form",
+}
+
+
 def profile_notes(profile: Profile | None) -> list[str]:
     """What the times rest on. None: the device model is not from a profile."""
     if profile is None:
@@ -28,11 +35,12 @@ def profile_notes(profile: Profile | None) -> list[str]:
         f"{profile.basis}.",
         profile.error["statement"],
         *(
-            f"Error of {what.replace('_vs_', ' against ')}: {errors['mape_percent']:.1f} % on average."
+            f"{ERRORS.get(what, what.replace('_', ' '))}: {errors['mape_percent']:.1f} % off on average."
             for what, errors in profile.error.items()
             if isinstance(errors, Mapping) and "mape_percent" in errors
         ),
-        f"These errors were measured for: {valid}.",
+        *([] if measured_percent(profile) is not None else [f"Against an engine: {expected(profile)}."]),
+        f"These errors are of: {valid}.",
     ]
 
 

@@ -11,8 +11,9 @@ from servegym.errors import ExperimentError, ServegymError
 from servegym.evaluation.bounds.shares import why_no_bounds
 from servegym.evaluation.comparing import run_comparison
 from servegym.evaluation.comparison import COMPARED, Comparison
-from servegym.evaluation.goodput import GoodputSearch, Target
+from servegym.evaluation.goodput import GoodputSearch
 from servegym.evaluation.panels.panel import Panel
+from servegym.evaluation.targets import Target
 from servegym.scenarios.ranges import Range
 from servegym.simulator.gains import Gain
 from servegym.simulator.simulation import Simulation

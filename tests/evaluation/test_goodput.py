@@ -9,8 +9,9 @@ import pytest
 from servegym.errors import ExperimentError
 from servegym.evaluation import goodput
 from servegym.evaluation.comparison import COMPARED, Comparison
-from servegym.evaluation.goodput import JUDGED, LOADS, GoodputSearch, SearchCell, parse_target, search_goodput
+from servegym.evaluation.goodput import JUDGED, LOADS, GoodputSearch, SearchCell, search_goodput
 from servegym.evaluation.goodput_summary import summarise_goodput
+from servegym.evaluation.targets import parse_target
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 
@@ -26,7 +27,15 @@ def setup(**words: object) -> Comparison:
 def test_targets():
     assert parse_target("attainment=0.99").most_failed == pytest.approx(0.01)
     assert parse_target("violations=0.01").most_failed == 0.01
-    for wrong in ("attainment", "attainment=2", "violations=x", "ttft=0.5", "violations=nan", "attainment=-0.1"):
+    for text in ("ttft_p99=2", "p99-ttft=2", "p99_ttft=2"):
+        target = parse_target(text)
+        assert (target.text, target.title) == ("ttft_p99=2", "p99 TTFT of at most 2 s")
+        assert target.most_failed == pytest.approx(0.01)
+    assert parse_target("tpot_p50=0.06").shown.title == "p50 TPOT, ms"
+    for wrong in (
+        "attainment", "attainment=2", "violations=x", "ttft=0.5", "violations=nan", "attainment=-0.1", "ttft_p99=0",
+        "ttft_p100=1", "p5_ttft_p9=1", "tbt_p99=1", "ttft_p99=",
+    ):  # fmt: skip
         with pytest.raises(ExperimentError, match=r"attainment=0\.99 or violations=0\.01"):
             parse_target(wrong)
 
@@ -50,6 +59,24 @@ def test_a_rate_is_judged_by_its_steady_part_run_to_the_end(target):
         if served is not None:
             assert served["share"] == pytest.approx(share)
             assert served["ttlt_p99_s"] == pytest.approx(np.quantile(table["ttlt_s"][inside], 0.99))
+    assert answers == {True, False}
+
+
+@pytest.mark.parametrize(("target", "column"), [("ttft_p90=0.5", "ttft_s"), ("tpot_p90=0.03", "tpot_s")])
+def test_a_quantile_of_a_latency_is_a_target(target, column):
+    search = dataclasses.replace(SEARCH, target=parse_target(target))
+    answers = set()
+    for rate_per_s in (1.0, 4.0, 20.0):
+        workload = search.workload(rate_per_s, CELL.seed)
+        table = Simulation(Scenario(workload, SETUP.deployment, SETUP.candidates["edf"].scheduler)).run().requests
+        first, last = table["arrival_s"].iloc[[0, -1]]
+        inside = table["arrival_s"].between(*(first + share * (last - first) for share in JUDGED))
+        times = table[column][inside].dropna()
+        served = search.served(CELL, rate_per_s)
+        assert (served is not None) == ((times > search.target.bound).mean() <= 0.1)
+        answers.add(served is not None)
+        if served is not None:
+            assert served["quantile_s"] == np.quantile(times, 0.9, method="inverted_cdf") <= search.target.bound
     assert answers == {True, False}
 
 
@@ -79,7 +106,7 @@ def test_a_file_is_served_whole_at_most(tmp_path):
 @pytest.mark.parametrize("limit", [0.0, 0.5, 1.3, 99.0])
 def test_a_search_says_where_the_limit_is(limit, monkeypatch):
     saturation = SETUP.saturation_rate_per_s
-    figures = {"share": 0.9, "ttlt_p99_s": 50.0, "span_s": 60.0}
+    figures = {"share": 0.9, "quantile_s": None, "ttlt_p99_s": 50.0, "span_s": 60.0}
     monkeypatch.setattr(
         GoodputSearch, "served", lambda self, cell, rate: figures if rate <= limit * saturation else None
     )
@@ -131,7 +158,7 @@ def rows_of(goodputs: dict[str, list[float | None]], found: str = "within") -> p
     return pd.DataFrame(
         {
             "scheduler": label, "seed": seed, "goodput_per_s": value, "found": "within" if value else found,
-            "share": 0.99, "settled": True, "runs": 7,
+            "share": 0.99, "quantile_s": None, "settled": True, "runs": 7,
         }
         for label, values in goodputs.items()
         for seed, value in enumerate(values)

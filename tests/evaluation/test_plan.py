@@ -9,10 +9,11 @@ import pytest
 
 from servegym.errors import ExperimentError, SpecError
 from servegym.evaluation.bisection import fewest
-from servegym.evaluation.goodput import GoodputSearch, SearchCell, parse_target
+from servegym.evaluation.goodput import GoodputSearch, SearchCell
 from servegym.evaluation.plan import MOST, Plan, PlanCell, make_plan
 from servegym.evaluation.plan_plot import plot_plan, said_of
 from servegym.evaluation.plan_summary import summarise_plan
+from servegym.evaluation.targets import parse_target
 from servegym.scenarios.spec import ServingSpec
 
 DEVICES = ("a100-llama3-8b", "h100-llama3-8b")
@@ -70,8 +71,8 @@ def test_what_no_number_serves(monkeypatch):
 
 def test_rows_are_kept_and_those_of_another_plan_refused(tmp_path, monkeypatch):
     calls = []
-    row = {"found": "within", "share": 0.9, "settled": True, "runs": 3, "engines": 4, "rate_per_s": 12.0,
-           "output_tokens": 100.0}  # fmt: skip
+    row = {"found": "within", "share": 0.9, "quantile_s": None, "settled": True, "runs": 3, "engines": 4,
+           "rate_per_s": 12.0, "output_tokens": 100.0}  # fmt: skip
     monkeypatch.setattr(Plan, "run", lambda self, cell: calls.append(cell) or {**cell._asdict(), **row})
     monkeypatch.setattr("servegym.evaluation.plan.compile_kernels", lambda setup: None)
     rows = make_plan(AT_RATE, tmp_path)
@@ -85,7 +86,7 @@ def test_rows_are_kept_and_those_of_another_plan_refused(tmp_path, monkeypatch):
 
 ROWS = pd.DataFrame(
     {"device": device, "scheduler": "edf", "seed": seed, "engines": engines, "rate_per_s": 36.0, "share": 0.99,
-     "found": "within" if engines else "above", "settled": True, "runs": 4, "output_tokens": 100.0}
+     "quantile_s": None, "found": "within" if engines else "above", "settled": True, "runs": 4, "output_tokens": 100.0}
     for device, counts in {"a": (4, 6), "b": (2, 2), "c": (3, None)}.items()
     for seed, engines in enumerate(counts)
 )  # fmt: skip

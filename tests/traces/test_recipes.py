@@ -210,3 +210,51 @@ def test_slos_of_flowprefill_as_told():
 def test_classes_told_wrongly(slo, said):
     with pytest.raises(WorkloadError, match=re.escape(said)):
         table(slo)
+
+
+def test_slos_of_ones_own_and_nothing_else():
+    rows, plain = table("ttft_s=2,tpot_s=0.06", idle_tpot_s=0.05), table("given")
+    assert (set(rows["ttft_slo_s"]), set(rows["tpot_slo_s"]), set(rows["ttlt_slo_s"])) == ({2.0}, {0.06}, {np.inf})
+    named, bare = table("same:ttft_s=2,tpot_s=0.06"), table("same")
+    for field in rows.dtype.names:
+        np.testing.assert_array_equal(rows[field], named[field])
+        np.testing.assert_array_equal(plain[field], bare[field])
+        assert field in ("ttft_slo_s", "tpot_slo_s") or np.array_equal(rows[field], plain[field], equal_nan=True)
+    assert set(table("ttlt_s=60")["ttlt_slo_s"]) == {60.0}
+
+
+def test_classes_by_shares():
+    rows = table("classes:chat=4:ttft_s=2:tpot_s=0.06,batch=1:ttlt_s=1800")
+    assert shares(rows["application"]) == pytest.approx({0: 0.8, 1: 0.2}, abs=SHARE)
+    chat = rows["application"] == 0
+    assert (set(rows["ttft_slo_s"][chat]), set(rows["tpot_slo_s"][chat])) == ({2.0}, {0.06})
+    assert (set(rows["ttlt_slo_s"][chat]), set(rows["ttlt_slo_s"][~chat])) == ({np.inf}, {1800.0})
+    assert (set(rows["priority"]), set(rows["weight"])) == ({0}, {1.0})
+
+
+@pytest.mark.parametrize(
+    ("slo", "message"),
+    [
+        ("ttft_s=2", "same has ttft_s; it should have ttft_s and tpot_s, or ttlt_s"),
+        ("ttft_s=2,tpot_s=0.06,ttlt_s=9", "same has ttft_s and tpot_s and ttlt_s; it should have"),
+        ("ttft_s=2,ttft_s=3,tpot_s=0.06", "ttft_s is set twice"),
+        ("tftt_s=2", r"unknown parameter 'tftt_s' \(did you mean 'ttlt_s'\?\)"),
+        ("ttlt_s=0", "same: ttlt_s is 0.0; it should be above 0"),
+        ("classes:chat=0.8", "class chat has no SLO; it should have"),
+        ("classes:chat=0.8:ttft=2:tpot_s=0.06", r"class chat: unknown setting 'ttft' \(did you mean 'ttft_s'\?\)"),
+        ("classes:chat=much:ttlt_s=2", "class chat: its share is 'much'; it should be a number above 0"),
+        ("classes:chat=1:ttlt_s=2:ttlt_s=3", "class chat: .* says something twice"),
+        ("classes:a=1:ttlt_s=2,a=1:ttlt_s=3", "a is set twice"),
+    ],
+)
+def test_wrong_slos_of_ones_own(slo, message):
+    with pytest.raises(WorkloadError, match=message):
+        table(slo)
+
+
+def test_the_traces_own_slos_are_told_to_win(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens,ttft_slo_s\n0,5,5,3\n1,5,5,4\n")
+    workload = build_workload(path, slo="ttft_s=2,tpot_s=0.06")
+    assert workload.table["ttft_slo_s"].tolist() == [3, 4]
+    assert workload.provenance["slo_notes"] == ["the trace's own ttft_slo_s come before those that are asked for"]

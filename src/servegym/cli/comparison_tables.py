@@ -61,10 +61,3 @@ def show_unsettled(labels: Iterable[str], lasting_s: float, console: Console) ->
             f"{label} is in no steady state: answers take longer (p99) than the {number(0.5 * lasting_s, 0)} s of "
             "arrivals before those that are judged; give a longer --duration"
         )
-
-
-def with_interval(row: pd.Series, name: str, digits: int, sign: str = "") -> str:
-    """mean ± half the width of its interval; the mean alone where there is none, or every run has it."""
-    half_width = (row[f"{name}_ci_high"] - row[f"{name}_ci_low"]) / 2
-    mean = f"{row[name]:{sign}.{digits}f}"
-    return f"{mean} ± {half_width:.{digits}f}" if half_width > 0 else mean

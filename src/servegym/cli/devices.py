@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from servegym.cli import options
-from servegym.cli.output import console_for, new_table, number, write_json
+from servegym.cli.output import console_for, number, write_json
+from servegym.cli.tables import show_tables
+
+if TYPE_CHECKING:
+    from servegym.latency_models.profile import Profile
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -19,27 +23,41 @@ servegym devices --json -
 def devices(json: options.Json = None) -> None:
     """List the profiles that ship: device and model, what they rest on, and how far off they are known to be.
 
-    Error: mean absolute error of the device model against what it rests on. No profile was fitted to an engine's runs.
+    Form, %: mean absolute error of the device model against the composed times it was fitted to; it says nothing of
+    engines. Measured, %: against figures of serving runs, or never measured. No profile was fitted to an engine's runs.
     """
     from servegym.latency_models.profile import load_profile, profile_names
+    from servegym.latency_models.stated_errors import EXPECTED, NEVER
 
     rows = [_row(load_profile(name)) for name in profile_names()]
-    table = new_table("profile", "hardware", "model", "devices", "class", "rests on", "error, %", numbers=False)
-    for row in rows:
-        table.add_row(
-            row["name"], row["hardware"], row["model"], str(row["tensor_parallel"]), row["error_class"], row["basis"],
-            number(row["error_percent"], 1),
-        )  # fmt: skip
-    console_for(json).print(table)
+    console = console_for(json)
+    table = [
+        {
+            "profile": row["name"],
+            "measured, %": NEVER if row["measured_percent"] is None else number(row["measured_percent"], 1),
+            "form, %": number(row["fit_percent"], 1),
+            "class": row["error_class"],
+            "devices": str(row["tensor_parallel"]),
+            "model": row["model"],
+            "hardware": row["hardware"],
+            "rests on": row["basis"],
+        }
+        for row in rows
+    ]
+    text = ["class", "model", "hardware", "rests on"]
+    show_tables(console, {"": table}, ["rests on", "hardware", "model", "devices"], text)
+    console.print("Form: the device model against the composed times it was fitted to, not against an engine.")
+    for name, words in EXPECTED.items():
+        console.print(f"{NEVER.capitalize()}, of class {name}: {words}.")
     if json is not None:
         write_json({"profiles": rows}, json)
 
 
-def _row(profile: Any) -> dict[str, Any]:
+def _row(profile: Profile) -> dict[str, Any]:
     from servegym.latency_models.profile import error_class
+    from servegym.latency_models.stated_errors import FIT, MEASURED, fit_percent, measured_percent
 
-    error = profile.error
-    against = next((name for name in AGAINST if name in error), None)
+    against = next((name for name in (*MEASURED, FIT) if name in profile.error), None)
     return {
         "name": profile.name,
         "hardware": profile.hardware,
@@ -47,9 +65,8 @@ def _row(profile: Any) -> dict[str, Any]:
         "tensor_parallel": profile.tensor_parallel,
         "error_class": error_class(profile),
         "basis": profile.basis,
-        "error_percent": error[against]["mape_percent"] if against else None,
+        "error_percent": profile.error[against]["mape_percent"] if against else None,
         "error_against": against,
+        "fit_percent": fit_percent(profile),
+        "measured_percent": measured_percent(profile),
     }
-
-
-AGAINST = ("device_vs_measured", "device_vs_serving", "device_vs_composition")

@@ -9,11 +9,12 @@ import typer
 
 from servegym.cli import options
 from servegym.cli.compare import SHOWN
-from servegym.cli.comparison_tables import show_unsettled, with_interval
-from servegym.cli.output import check_output_folder, console_for, new_table, number, show_notes, write_json
+from servegym.cli.comparison_tables import show_unsettled
+from servegym.cli.output import check_output_folder, console_for, number, show_notes, write_json
 from servegym.cli.progress import kept_work
 from servegym.cli.runners import runner_of
 from servegym.cli.spec_options import Words, spec_options
+from servegym.cli.tables import BEST, show_tables
 from servegym.cli.user_policies import load_policy_files
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ EXAMPLES = """\
 [bold]Examples[/bold]
 
 servegym goodput --scheduler slide-batching --scheduler sarathi-fcfs
+
+servegym goodput --target ttft_p99=2 --scheduler vllm-v1 --scheduler expected-gain
 
 servegym goodput --target violations=0.01 --slo qoserve:shares=70-15-15 --scheduler qoserve --scheduler sarathi-edf
 
@@ -81,9 +84,10 @@ def goodput(
     load_policy_files(load_policies, check)
 
     from servegym.evaluation.comparison import COMPARED, Comparison
-    from servegym.evaluation.goodput import SEARCHES_FILE, GoodputSearch, parse_target, search_goodput
+    from servegym.evaluation.goodput import SEARCHES_FILE, GoodputSearch, search_goodput
     from servegym.evaluation.goodput_summary import summarise_goodput
     from servegym.evaluation.summary import check_baseline
+    from servegym.evaluation.targets import parse_target
 
     setup = Comparison(COMPARED.replaced(load=1.0).with_words(words), seeds)
     search = GoodputSearch(setup, parse_target(target), duration, precision)
@@ -107,27 +111,29 @@ def goodput(
 
 
 def show(search: GoodputSearch, summary: pd.DataFrame, console: Console) -> None:
-    """A table, the best in bold, and what keeps its figures from being the whole truth."""
+    """A table, the reference in bold, and what keeps its figures from being the whole truth."""
     from servegym.evaluation.goodput import LOADS
+    from servegym.evaluation.measures import Measure
 
     console.print(search.title)
     show_notes(search.setup.provenance, console)
     saturation = search.setup.saturation_rate_per_s
     low, high = (number(load * saturation) for load in LOADS)
     reference = summary["reference"].iloc[0]
-    table = new_table("scheduler", "goodput, requests/s", "of saturation", search.target.measure, f"minus {reference}")
-    for _, row in summary.iterrows():
-        own = row["scheduler"] == reference
-        table.add_row(
-            row["scheduler"],
-            with_interval(row, "goodput_per_s", 3) if not row["below"] + row["above"] else missing(row, low, high),
-            number(row["load"]),
-            number(row["share"], 4),
-            "" if own or row["difference"] != row["difference"] else with_interval(row, "difference", 3, "+"),
-            style="bold" if own else None,
-        )
-    console.print(table)
+    found = Measure("goodput_per_s", "goodput, requests/s")
+    rows = [
+        {
+            "scheduler": row["scheduler"] + BEST * (row["scheduler"] == reference),
+            found.title: missing(row, low, high) if row["below"] + row["above"] else found.text(row),
+            "of saturation": number(row["load"]),
+            search.target.shown.title: search.target.shown.text(row),
+            "minus *": "" if row["scheduler"] == reference else found.text(row, "difference", "+"),
+        }
+        for _, row in summary.iterrows()
+    ]
+    show_tables(console, {"": rows}, ["of saturation", "minus *"])
     console.print(
+        f"*: the reference of the differences, the highest goodput unless --baseline says otherwise\n"
         f"Saturation: {number(saturation)} requests/s; ± 95 % interval over seeds (Student's t; differences paired by "
         f"seed); a rate {100 * search.precision:g} % higher is too much"
     )

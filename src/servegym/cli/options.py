@@ -133,9 +133,10 @@ Seeds = Annotated[
 Target = Annotated[
     str,
     typer.Option(
-        metavar="MEASURE=SHARE",
+        metavar="MEASURE=VALUE",
         help="What a rate has to be served with: attainment=0.99, at least that share of the requests within their "
-        "SLOs; violations=0.01, at most that share with a late token.",
+        "SLOs; ttft_p99=2, tpot_p99=0.06 or ttlt_p50=30, that quantile in seconds at most; violations=0.01, at most "
+        "that share with a late token.",
         rich_help_panel=ON_WHAT,
     ),
 ]

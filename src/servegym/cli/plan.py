@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from servegym.cli import options
-from servegym.cli.comparison_tables import show_unsettled, with_interval
-from servegym.cli.output import check_output_folder, console_for, new_table, number, show_notes, write_json
+from servegym.cli.comparison_tables import show_unsettled
+from servegym.cli.output import check_output_folder, console_for, number, show_notes, write_json
 from servegym.cli.progress import kept_work
 from servegym.cli.runners import runner_of
 from servegym.cli.spec_options import Words, spec_options
+from servegym.cli.tables import show_tables
 from servegym.cli.user_policies import load_policy_files
 from servegym.errors import ExperimentError
 
@@ -92,10 +93,10 @@ def plan(
         check_output_folder(out)
     load_policy_files(load_policies, check)
 
-    from servegym.evaluation.goodput import parse_target
     from servegym.evaluation.plan import ROWS_FILE, Plan, make_plan
     from servegym.evaluation.plan_plot import plot_plan
     from servegym.evaluation.plan_summary import summarise_plan
+    from servegym.evaluation.targets import parse_target
     from servegym.scenarios.parts import Policies
     from servegym.scenarios.spec import ServingSpec
 
@@ -140,26 +141,30 @@ def prices_of(texts: list[str]) -> dict[str, float]:
 
 def show(asked: Plan, summary: pd.DataFrame, console: Console) -> None:
     """A table, and what keeps its figures from being the whole truth."""
+    from servegym.evaluation.measures import Measure
+
     console.print(asked.title)
     show_notes(asked.by_device[asked.devices[0]].setup.provenance, console)
-    several = len(summary["scheduler"].unique()) > 1
     counts = asked.rate_per_s is not None
-    measured = ("engines", "mean over seeds", "requests/s an engine") if counts else ("requests/s", "an engine")
-    priced = summary["cost_per_hour"].notna().any()
-    costs = ("cost an hour", "a million tokens") if priced else ()
-    table = new_table("device", *(["scheduler"] if several else []), *measured, asked.target.measure, *costs)
+    several, priced = len(summary["scheduler"].unique()) > 1, summary["cost_per_hour"].notna().any()
+    rate, mean = Measure("rate_per_s", "requests/s"), Measure("mean_engines", "mean over seeds", 2)
+    shown = asked.target.shown
+    rows = []
     for _, row in summary.iterrows():
-        if row["missing"]:
-            cells = [missing(row, counts), *[""] * (len(measured) - 1)]
-        elif counts:
-            each = number(row["rate_per_s"] / row["mean_engines"])
-            cells = [number(int(row["engines"])), with_interval(row, "mean_engines", 2), each]
+        if counts:
+            found, engines = {"engines": number(row["engines"], 0), mean.title: mean.text(row)}, row["mean_engines"]
         else:
-            cells = [with_interval(row, "rate_per_s", 3), number(row["rate_per_s"] / row["engines"])]
-        paid = [number(row["cost_per_hour"], 2), number(row["cost_per_million_tokens"])] if priced else []
-        label = [row["device"], *([row["scheduler"]] if several else [])]
-        table.add_row(*label, *cells, number(row["share"], 4), *paid)
-    console.print(table)
+            found, engines = {rate.title: rate.text(row)}, row["engines"]
+        found["requests/s an engine"] = number(row["rate_per_s"] / engines)
+        if row["missing"]:
+            found = dict.fromkeys(found, "") | {next(iter(found)): missing(row, counts)}
+        costs = {
+            "cost an hour": number(row["cost_per_hour"], 2),
+            "cost of a million tokens": number(row["cost_per_million_tokens"]),
+        }
+        label = {"device": row["device"], **({"scheduler": row["scheduler"]} if several else {})}
+        rows.append({**label, **found, shown.title: shown.text(row), **(costs if priced else {})})
+    show_tables(console, {"": rows}, ["requests/s an engine", mean.title, "cost of a million tokens"])
     if counts:
         console.print("Engines: enough in every seed; mean over seeds of the fewest, ± 95 % interval (Student's t)")
     else:

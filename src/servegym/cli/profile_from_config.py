@@ -82,6 +82,7 @@ def from_config(
     from servegym.latency_models.building.huggingface import read_model
     from servegym.latency_models.documents import to_text
     from servegym.latency_models.profile import error_class, parse_profile
+    from servegym.latency_models.stated_errors import expected, fit_percent
 
     if by not in (None, building.TABLES, building.ROOFLINE):
         raise ServegymError(f"--by {by} is not known; there is {building.TABLES} and {building.ROOFLINE}")
@@ -99,13 +100,13 @@ def from_config(
     made = parse_profile(document, document["name"])
     path = out or Path(f"{document['name']}.json")
     path.write_text(to_text(document), encoding="utf-8")
-    table = new_table("profile", "")
-    fit = document["error"]["device_vs_composition"]
+    table = new_table("profile", "", numbers=False)
     for name, value in (
         ("name", made.name),
         ("error class", error_class(made)),
         ("rests on", made.basis),
-        ("form against composed times, MAPE, %", number(fit["mape_percent"], 2)),
+        ("error against measurements", expected(made)),
+        ("fit of the form to composed times, MAPE, %", number(fit_percent(made), 2)),
         ("KV cache, tokens", number(made.kv.total_blocks * made.kv.block_tokens)),
         ("time between tokens of one request, ms", number(1e3 * made.idle_tpot_s, 2)),
     ):

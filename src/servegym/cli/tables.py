@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,12 +16,14 @@ LEAST_NAME = 12  # characters of a name in a line, however narrow the terminal i
 BETWEEN = 2  # spaces between columns
 
 
-def show_tables(console: Console, tables: Mapping[str, Rows], optional: Sequence[str] = ()) -> list[str]:
+def show_tables(
+    console: Console, tables: Mapping[str, Rows], optional: Sequence[str] = (), text: Sequence[str] = ()
+) -> list[str]:
     """Print tables with the same columns, by their titles, a column as wide in all of them; return those shown.
 
-    The first column names the rows, the others are numbers. optional: columns that leave, in this order, where the
-    terminal is narrow; a line below says which. Where the others have no room either, intervals go to a second line,
-    and at last names to more.
+    The first column names the rows, the others are numbers but for those of `text`. optional: columns that leave, in
+    this order, where the terminal is narrow; a line below says which. Where the others have no room either, intervals
+    go to a second line, and at last names to more.
     """
     from rich import box
     from rich.table import Table
@@ -43,8 +45,9 @@ def show_tables(console: Console, tables: Mapping[str, Rows], optional: Sequence
             title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
         )
         for name in columns:
+            side: Literal["left", "right"] = "left" if name in (first, *text) else "right"
             head = textwrap.fill(with_unit(name), widths[name], break_long_words=False)
-            table.add_column(head, justify="left" if name == first else "right", width=widths[name], overflow="fold")
+            table.add_column(head, justify=side, width=widths[name], overflow="fold")
         for row in some:
             cells = [folded(row[first], widths[first]), *(row[name] for name in columns[1:])]
             table.add_row(*cells, style="bold" if row[first].endswith(BEST) else None)

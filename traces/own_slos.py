@@ -1,0 +1,89 @@
+"""SLOs in a user's own numbers, for all requests or for classes of them; nothing else is made up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from servegym.errors import WorkloadError, unknown_name
+from servegym.simulator.workload import DEFAULTS
+from servegym.traces.arrivals import checked_positive
+from servegym.traces.recipe_settings import drawn
+from servegym.traces.recipes import RECIPES, Assignment
+from servegym.traces.trace import Trace
+
+FIELD = {"ttft_s": "ttft_slo_s", "tpot_s": "tpot_slo_s", "ttlt_s": "ttlt_slo_s"}
+SAME = "same"
+RIGHT = "it should have ttft_s and tpot_s, or ttlt_s"
+DEFAULT_CLASSES = {"chat": "0.8:ttft_s=1:tpot_s=0.05", "batch": "0.2:ttlt_s=600"}
+
+
+def recipe_named(text: str) -> str:
+    """The recipe that is meant: "ttft_s=2,tpot_s=0.06" alone is one of `same`."""
+    return f"{SAME}:{text}" if "=" in text.partition(":")[0] else text
+
+
+@RECIPES.register(SAME)
+def same(
+    trace: Trace,
+    rng: np.random.Generator,
+    *,
+    ttft_s: float | None = None,
+    tpot_s: float | None = None,
+    ttlt_s: float | None = None,
+) -> Assignment:
+    """The same SLOs for all requests, and nothing else: TTFT 1 s and TPOT 50 ms, or those that are given.
+
+    ttlt_s: instead of the other two. Values are kept, also those that an idle engine cannot meet. This is the recipe of
+    "ttft_s=2,tpot_s=0.06".
+    """
+    del rng
+    given = {"ttft_s": ttft_s, "tpot_s": tpot_s, "ttlt_s": ttlt_s}
+    said = {key: value for key, value in given.items() if value is not None}
+    columns = {FIELD[key]: value for key, value in _slos(said, SAME).items()} if said else {}
+    return Assignment(columns, _overruled(trace))
+
+
+@RECIPES.register("classes")
+def classes(trace: Trace, rng: np.random.Generator, /, **shares: str) -> Assignment:
+    """Classes by shares, each with SLOs of its own: NAME=SHARE:ttft_s=2:tpot_s=0.06 or NAME=SHARE:ttlt_s=1800.
+
+    Shares are parts of their sum. The class is the application too. Without any: chat=0.8:ttft_s=1:tpot_s=0.05 and
+    batch=0.2:ttlt_s=600.
+    """
+    parts, slos = [], []
+    for name, text in (shares or DEFAULT_CLASSES).items():
+        share, *settings = text.split(":")
+        what = f"class {name}"
+        pairs = dict(setting.partition("=")[::2] for setting in settings)
+        if len(pairs) < len(settings):
+            raise WorkloadError(f"{what}: {text!r} says something twice")
+        for key in pairs:
+            if key not in FIELD:
+                raise WorkloadError(f"{what}: {unknown_name('setting', key, list(FIELD))}")
+        parts.append(_number(share, f"{what}: its share"))
+        slos.append(_slos({key: _number(value, f"{what}: {key}") for key, value in pairs.items()}, what))
+    kind = drawn(rng.random(len(trace)), np.array(parts), np.ones(len(parts), bool)).astype("i4")
+    columns = {
+        field: np.array([of.get(key, DEFAULTS[field]) for of in slos], "f8")[kind] for key, field in FIELD.items()
+    }
+    return Assignment({"application": kind, **columns}, _overruled(trace))
+
+
+def _slos(said: dict[str, float], what: str) -> dict[str, float]:
+    """The SLOs as they are said. Raises WorkloadError where one is missing or too many are there."""
+    if set(said) not in ({"ttft_s", "tpot_s"}, {"ttlt_s"}):
+        raise WorkloadError(f"{what} has {' and '.join(said) or 'no SLO'}; {RIGHT}")
+    return {key: checked_positive(value, f"{what}: {key}") for key, value in said.items()}
+
+
+def _number(text: str, what: str) -> float:
+    try:
+        return checked_positive(float(text), what)
+    except ValueError:
+        raise WorkloadError(f"{what} is {text!r}; it should be a number above 0") from None
+
+
+def _overruled(trace: Trace) -> tuple[str, ...]:
+    """What is said where the trace has SLOs itself, which win."""
+    own = [field for field in FIELD.values() if field in trace.given]
+    return (f"the trace's own {', '.join(own)} come before those that are asked for",) if own else ()
