@@ -1,8 +1,12 @@
 """`servegym tune`: what it prints and writes, and errors in one line."""
 
 import json
+import warnings
+from itertools import pairwise
 
 import pytest
+
+from servegym.cli.tune import warnings_in_a_line
 
 SMALL = (
     "--trace", "azure-conv", "--test-trace", "azure-code", "--load", "3", "--requests", "60", "--seeds", "1",
@@ -31,6 +35,37 @@ def test_trials_only_leaves_the_rest_to_another(servegym, tmp_path):
     assert done.status == 0 and "All trials of edf are done" in done.stdout
     assert not (tmp_path / "here/edf").exists()
     assert servegym(*asked).status == 0 and (tmp_path / "here/edf/outcome.json").exists()
+
+
+def test_another_panel_takes_another_name(servegym):
+    """In one storage a name has one panel; --name makes room for another."""
+    asked = ("tune", "--scheduler", "edf", "--tune", "token_budget", *SMALL, "--out", "here", "--trials-only")
+    assert servegym(*asked, "--trials", "1").status == 0
+    other = [word.replace("3", "2") if before == "--load" else word for before, word in pairwise(("", *asked))]
+    refused = servegym(*other, "--trials", "1")
+    assert refused.status == 2 and "take another name (tune --name)" in refused.stderr
+    assert servegym(*other, "--trials", "1", "--name", "mine").status == 0
+    assert "name is 'a/b'; it should be some text without /" in servegym(*other, "--name", "a/b").stderr
+
+
+def test_no_room_is_told_and_the_report_is_of_what_ran(servegym, tmp_path):
+    """At a load where the defaults serve all in time; the shipped file's words are about other loads."""
+    asked = ["tune", "--scheduler", "edf", "--tune", "token_budget", *SMALL, "--out", "here", "--trials", "1"]
+    asked[asked.index("3")] = "0.1"
+    done = servegym(*asked)
+    assert done.status == 0, done.stderr
+    assert "edf: There is no room: the defaults reach" in done.stdout and "Mean TDG ratio on the test" in done.stdout
+    page = (tmp_path / "here/edf/report.html").read_text()
+    assert "Tuned on azure-conv at load 0.1, a100-llama3-8b, 1 seed from 0 on" in page
+    assert "Tested on azure-code at load 0.1" in page and "There is no room" in page
+    assert "medium load to overload" not in page
+
+
+def test_warnings_have_no_python_files(capsys):
+    with warnings_in_a_line():
+        warnings.warn("one worker is not heard of", stacklevel=1)
+        warnings.warn_explicit("feature is new", UserWarning, "/x/optuna/samplers/a.py", 3)
+    assert capsys.readouterr().err == "servegym: one worker is not heard of\n"
 
 
 def test_a_folder_of_its_own_that_more_trials_share(servegym, tmp_path):

@@ -102,7 +102,8 @@ def open_study(
         elif attributes[IDENTITY] != ours:
             what_differs = differences(attributes[IDENTITY], ours)
             raise ForeignStudyError(
-                f"{place} is another one: {what_differs}; take another name, or the settings it was made with"
+                f"{place} is another one: {what_differs}; take another name (tune --name), or the settings it was made "
+                "with"
             )
         found = [direction.name.lower() for direction in study.directions]
         if found != list(directions):

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from servegym.evaluation.intervals import Interval
 from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
+from servegym.tuners.studies.objectives import Objective
 from servegym.tuners.studies.results import StudyResults, of_candidate, paired
 
 if TYPE_CHECKING:
     import pandas as pd
     from optuna.distributions import BaseDistribution
 
+NEARLY_ALL = 0.99  # of a share that is to be maximised
 FEWEST_TRIALS = 20  # complete ones, from which importance is told
 
 
@@ -33,6 +35,16 @@ def verdict(change: Interval, larger_is_better: bool = True) -> str:
     if low > 0:
         return "better"
     return "worse" if high < 0 else "no difference beyond chance"
+
+
+def no_room(objective: Objective, defaults: float) -> str | None:
+    """That there is next to nothing to win where the defaults already reach nearly all of a share; else None."""
+    if objective.unit or not objective.larger_is_better or defaults < NEARLY_ALL:
+        return None
+    return (
+        f"There is no room: the defaults reach {defaults:.4f} of 1 on the test, so no setting can be worth more than "
+        f"{1 - defaults:.4f}. Tune where more is lost, such as at a higher load."
+    )
 
 
 def importance(results: StudyResults) -> dict[str, float]:
@@ -166,6 +178,8 @@ def conclusions(results: StudyResults) -> list[str]:
             f"Winner against defaults on the test: {change.in_words()}, {verdict(change, up)} "
             f"({results.test_mean(DEFAULTS):.4f} to {results.test_mean(WINNER):.4f})."
         )
+    if room := no_room(results.objective, results.test_mean(DEFAULTS)):
+        found.append(room)
     schedule = results.tested(SCHEDULE, WINNER)
     found.append(
         f"Parameters of their own for each load against the one point: {schedule.in_words()}, {verdict(schedule, up)}."

@@ -64,6 +64,7 @@ class TuningConfig:
 
     def __post_init__(self) -> None:
         checks = [
+            ("name", bool(self.name) and "/" not in self.name, "some text without /"),
             ("trials", self.trials >= 1, "1 or more"),
             ("top_k", self.top_k >= 1, "1 or more"),
             ("seed", self.seed >= 0, "0 or more"),

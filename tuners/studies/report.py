@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from servegym.evaluation.reports import page
 from servegym.scenarios.load import load_title
@@ -38,7 +38,8 @@ def study_report(folder: Path) -> list[Path]:
         pictures.append(plot_front(results, folder / "front.png"))
         front = [page.figure(page.inline_png(pictures[-1], FRONT_CAPTION), FRONT_CAPTION)]
     body = [
-        page.paragraph(str(results.document["description"]), "lead"),
+        page.paragraph(what_ran(results.config), "lead"),
+        *(page.paragraph(text) for text in [str(results.document["description"])] if text),
         page.section(
             "In short",
             page.bullets(conclusions(results)),
@@ -54,6 +55,20 @@ def study_report(folder: Path) -> list[Path]:
     path = folder / REPORT_FILE
     path.write_text(page.page(f"{results.document['tuning']}: {results.name}", body), encoding="utf-8")
     return [*pictures, path]
+
+
+def what_ran(config: Mapping[str, Any]) -> str:
+    """What was tuned and tested on, by the panels that ran."""
+    panels = {"Tuned on": "panel", "Validated on": "validation", "Tested on": "test"}
+    return ". ".join(f"{words} {_served(config[role])}" for words, role in panels.items()) + "."
+
+
+def _served(panel: Mapping[str, Any]) -> str:
+    loads, seeds = ", ".join(load_title(float(load)) for load in panel["load"]), panel["seeds"]
+    return (
+        f"{', '.join(panel['trace'])} at load {loads}, {', '.join(panel['device'])}, {seeds} seed{'s' * (seeds > 1)} "
+        f"from {panel['first_seed']:,} on"
+    )
 
 
 def _frame(rows: list[dict[str, str]]) -> pd.DataFrame:

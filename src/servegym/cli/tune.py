@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, number, progress_console, write_json
 from servegym.cli.runners import runner_of
 from servegym.cli.spec_options import Words, spec_options
+from servegym.cli.tables import show_tables
 from servegym.cli.user_policies import load_policy_files
 from servegym.errors import ServegymError
 
@@ -58,6 +60,7 @@ def tune(
     study: tuning_options.Studies = None,
     test_trace: tuning_options.TestTraces = None,
     tune: tuning_options.Tune = None,
+    name: tuning_options.Name = None,
     load_policies: options.LoadPolicies = None,
     check: options.Check = None,
     sampler: tuning_options.Sampler = None,
@@ -94,17 +97,19 @@ def tune(
 
     chosen = load_tuning(config or DEFAULT)
     roles = {role: words.pop(role, None) for role in ("scheduler", "decode_scheduler", "router", "scaler")}
+    if words or test_trace or any(roles.values()) or tune:  # what the file says of its studies does not hold of these
+        chosen = chosen.replaced(description="")
     if any(roles.values()) or tune:
         chosen = with_one_study(chosen, config, study, roles, tune)
     elif study:
         chosen = chosen.only(study)
     chosen = with_panels(chosen, words, test_trace, seeds).replaced(
-        trials=trials, top_k=top_k, seed=seed, sampler=sampler, pruner=pruner,
+        name=name, trials=trials, top_k=top_k, seed=seed, sampler=sampler, pruner=pruner,
         objectives=tuple(objective) if objective else None,
         constraints=parse_constraints(constraint) if constraint else None,
     )  # fmt: skip
     directory = out or Path("results") / f"tune-{chosen.name}-{digest(chosen)}"
-    with runner_of(jobs, ray, load_policies) as runner:
+    with runner_of(jobs, ray, load_policies) as runner, warnings_in_a_line():
         outcomes = run_with_progress(chosen, directory, runner, storage, trials_only)
     show(chosen, outcomes, directory, trials_only, json)
 
@@ -183,6 +188,19 @@ def run_with_progress(
 
 
 @contextlib.contextmanager
+def warnings_in_a_line() -> Iterator[None]:
+    """Print warnings without the Python file they come from, and those of Optuna not at all."""
+
+    def show_warning(message: Warning | str, category: type[Warning], filename: str, *rest: Any) -> None:
+        if "optuna" not in Path(filename).parts and not category.__module__.startswith("optuna"):
+            progress_console().print(f"servegym: {message}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show_warning
+        yield
+
+
+@contextlib.contextmanager
 def bar() -> Iterator[Progress]:
     """A progress bar on standard error: of a study, its trials, then its runs in validation and test."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -256,18 +274,30 @@ def _told(value: Any) -> str:
 
 def show_studies(outcomes: list[StudyOutcome], console: Console) -> None:
     """What the test says of each study."""
+    from servegym.evaluation.measures import RATIOS
+    from servegym.tuners.studies.analysis import no_room
+    from servegym.tuners.studies.objectives import OBJECTIVES
     from servegym.tuners.studies.tuning import studies_table
 
     rows = studies_table(outcomes).to_dict("records")
-    table = new_table(
-        "study", "defaults", "winner", "difference", "schedule - winner", title=f"Mean {rows[0]['figure']} on the test"
-    )
-    for row in rows:
-        table.add_row(
-            row["study"], number(row["defaults_mean"], 4), number(row["winner_mean"], 4),
-            with_interval(row, ""), with_interval(row, "schedule_"),
-        )  # fmt: skip
-    console.print(table, "In brackets: 95 % intervals, paired, by bootstrap over seeds.")
+    table = [
+        {
+            "study": row["study"],
+            "defaults": number(row["defaults_mean"], 4),
+            "winner": number(row["winner_mean"], 4),
+            "difference": with_interval(row, ""),
+            "schedule - winner": with_interval(row, "schedule_"),
+        }
+        for row in rows
+    ]
+    figure = rows[0]["figure"]
+    name = RATIOS[figure].name if figure in RATIOS else figure
+    show_tables(console, {f"Mean {name} on the test": table}, ["schedule - winner"])
+    console.print("In brackets: 95 % intervals, paired, by bootstrap over seeds.")
+    for outcome, row in zip(outcomes, rows, strict=True):
+        objective = OBJECTIVES[outcome.search.config.objectives[0]]
+        if room := no_room(objective, row["defaults_mean"]):
+            console.print(f"{row['study']}: {room}")
 
 
 def with_interval(row: dict[str, Any], prefix: str) -> str:

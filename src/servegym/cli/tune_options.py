@@ -47,6 +47,15 @@ Tune = Annotated[
         rich_help_panel=options.WHAT,
     ),
 ]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What the tuning is called, in its folder and in a database, where each name has one panel and one space.",
+        show_default=FILE,
+        rich_help_panel=options.OUTPUT,
+    ),
+]
 TestTraces = Annotated[
     list[str] | None,
     typer.Option(
