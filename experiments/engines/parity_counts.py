@@ -156,12 +156,23 @@ def rows_of(lines: Mapping[str, Counts]) -> dict[str, str]:
     return rows
 
 
+def cells_on(page: str) -> dict[str, dict[str, str]]:
+    """The cells of each version that the page has already, by the names of their rows."""
+    lines = page.partition(BEGIN)[2].partition(END)[0].strip().splitlines()
+    rows = [[text.strip() for text in line.strip("|").split("|")] for line in lines]
+    versions = rows[0][1:] if rows else []
+    return {version: {row[0]: row[place] for row in rows[2:]} for place, version in enumerate(versions, 1)}
+
+
 def page_with(page: str, columns: Mapping[str, Mapping[str, Counts]]) -> str:
-    """The page with a column for each version. Raises VllmError for a page without a place for it."""
+    """The page with a column for each version; those of other versions that it has stay as they are.
+
+    Raises VllmError for a page without a place for it.
+    """
     if BEGIN not in page or END not in page:
         raise VllmError(f'the page has no "{BEGIN}" and "{END}" to write between')
-    versions = sorted(columns, key=lambda version: [int(part) for part in re.findall(r"\d+", version)])
-    cells = {version: rows_of(columns[version]) for version in versions}
+    cells = cells_on(page) | {version: rows_of(counts) for version, counts in columns.items()}
+    versions = sorted(cells, key=lambda version: [int(part) for part in re.findall(r"\d+", version)])
     labels = list(dict.fromkeys(label for version in versions for label in cells[version]))
     lines = ["| steps as simulated, or as decided, of steps | " + " | ".join(versions) + " |"]
     lines.append("|---|" + "---|" * len(versions))

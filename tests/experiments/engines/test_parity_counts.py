@@ -42,6 +42,8 @@ def test_a_page_gets_a_column_for_each_version_and_keeps_the_rest() -> None:
     assert "| policies | 1,000 of 1,200 | 1,200 of 1,200 |" in lines
     assert "| drafts |  | fails: a block is lost |" in lines
     assert page_with(page, COLUMNS) == page
+    again = page_with(page, {"0.33.0": {"policies": {"steps": 9}}})  # of one version; the other's column stays
+    assert "| policies | 1,000 of 1,200 | 9 of 9 |" in again.splitlines()
     with pytest.raises(VllmError, match="has no"):
         page_with("a page", COLUMNS)
 

@@ -1,0 +1,103 @@
+"""The first quarter of an hour on a GPU: does vLLM serve there, with and without the plug-in, and what do batches take?
+
+    python3 -m servegym.experiments.gpu.first_life --out $OUT --limit-s 420
+
+In this order, each leaving a line in OUT/runs.jsonl: the engine's start, requests served by vLLM's own scheduler, the
+same by the policies, then designed batches until the time is up (OUT/batches.csv and profile.json, which `servegym
+calibrate` reads). Where the engine does not start with its default compilation it starts without (the line says so).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from servegym.adapters.profiling.measuring import Plan, measure
+from servegym.adapters.profiling.vllm_engine import VllmMeter
+from servegym.experiments.gpu.driving import serve
+from servegym.experiments.gpu.records import Lines, coded
+from servegym.experiments.gpu.starting import Shape, lines_of, parser_of, started
+from servegym.experiments.gpu.workloads import STOCK, artifact, profile_of, workload_of
+
+REQUESTS, RATE_PER_S = 50, 8.0
+POLICIES = (STOCK, "expected-gain", "slide-batching")
+SERVED_S, START_LEAST_S, BATCHES_LEAST_S, STOP_S = 40.0, 60.0, 20.0, 5.0
+FALLBACKS = {"default": "eager", "graphs": "eager"}
+
+
+class TimeIsUp(Exception):
+    """Batches are measured until then."""
+
+
+def start(lines: Lines, shape: Shape, models: Path, rehearse: bool) -> VllmMeter | None:
+    """The engine, by its compilation or, if that fails, eager."""
+    for compilation in dict.fromkeys((shape.compilation, FALLBACKS.get(shape.compilation, shape.compilation))):
+        made: list[VllmMeter] = []
+
+        def begin(compilation: str = compilation, made: list[VllmMeter] = made) -> dict[str, Any]:
+            meter, facts = started(dataclasses.replace(shape, compilation=compilation), models, rehearse)
+            made.append(meter)
+            return facts
+
+        lines.found.pop(f"start {compilation}", None)  # of another process
+        lines.attempt(f"start {compilation}", START_LEAST_S, begin)
+        if made:
+            return made[0]
+    return None
+
+
+def requests(meter: VllmMeter, lines: Lines, rehearse: bool) -> None:
+    """A few requests by each policy."""
+    profile = profile_of(None)
+    count, rate_per_s = (8, 4.0) if rehearse else (REQUESTS, RATE_PER_S)
+    workload = workload_of("azure-conv", count, rate_per_s, 0, meter.space.context_tokens, profile)
+
+    def run(policy: str) -> dict[str, Any]:
+        path = artifact(policy, lines.path.parent / "policies", workload, profile)
+        served = serve(meter, workload, path, SERVED_S)
+        return {
+            "trace": "azure-conv", "policy": policy, "rate_per_s": rate_per_s, "seed": 0, "digest": workload.digest,
+            "profile": profile.name,
+            **served.figures(workload), "arrays": coded(served.arrays(workload)),
+        }  # fmt: skip
+
+    for policy in POLICIES:
+        lines.attempt(f"first {policy}", 15.0, lambda policy=policy: run(policy))
+
+
+def batches(meter: VllmMeter, lines: Lines, plan: Plan) -> dict[str, Any]:
+    """Measure the design, as far as the time goes."""
+    counted = [0, plan.batches]
+
+    def progress(done: int, in_all: int) -> None:
+        counted[0] = done
+        if lines.budget.left_s < STOP_S:
+            raise TimeIsUp
+
+    with contextlib.suppress(TimeIsUp):
+        measure(meter, plan, lines.path.parent, progress)
+    return {"done": counted[0] == counted[1], "batches": counted[0], "of": counted[1], "repeats": plan.repeats}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = parser_of(__doc__, 420.0)
+    parser.add_argument("--batches", type=int, default=120, help="of the design; default: %(default)s")
+    parser.add_argument("--repeats", type=int, default=5, help="of each; default: %(default)s")
+    given = parser.parse_args(arguments)
+    lines = lines_of(given)
+    meter = start(lines, Shape(compilation=given.compilation), given.models, given.rehearse)
+    if meter is None:
+        return 1
+    requests(meter, lines, given.rehearse)
+    plan = Plan(6, 2) if given.rehearse else Plan(given.batches, given.repeats)
+    lines.attempt(f"batches {plan.batches}", BATCHES_LEAST_S, lambda: batches(meter, lines, plan))
+    meter.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

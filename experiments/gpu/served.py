@@ -1,0 +1,105 @@
+"""Traces served on a GPU at loads relative to what it was measured to serve, by vLLM's own scheduler and by policies.
+
+    python3 -m servegym.experiments.gpu.served --out $OUT --limit-s 480 --profile h100-llama3-8b-measured.json
+
+First the saturation of each trace: the requests a second of vLLM's own scheduler with all requests there at once. Then
+trace by load by policy, the most telling first (load 1.4, vLLM's own and expected-gain); a second repeat, with other
+requests, when all have been served once. A line in OUT/runs.jsonl for each, with the times of all tokens; runs that the
+file has are not served again, so the next quarter of an hour goes on where this one ended.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from servegym.adapters.profiling.vllm_engine import VllmMeter
+from servegym.experiments.gpu.driving import serve
+from servegym.experiments.gpu.first_life import start
+from servegym.experiments.gpu.records import Lines, coded
+from servegym.experiments.gpu.starting import Shape, lines_of, parser_of
+from servegym.experiments.gpu.workloads import PROFILE, STOCK, TRACES, artifact, profile_of, workload_of
+from servegym.latency_models.profile import Profile
+
+LOADS = (1.4, 0.8, 1.0, 0.5)  # the most telling first
+POLICIES = (STOCK, "expected-gain", "slide-batching")
+REPEATS = 2
+AT_ONCE, REQUESTS = 300, 300
+RUN_S, LEAST_S, STOP_S = 90.0, 30.0, 5.0
+
+
+class Run(NamedTuple):
+    """load: relative to the trace's saturation; None: all at once, which measures that."""
+
+    trace: str
+    policy: str
+    load: float | None
+    seed: int
+
+    @property
+    def name(self) -> str:
+        load = "saturation" if self.load is None else f"load {self.load:g}"
+        return f"{self.trace}, {load}, {self.policy}, seed {self.seed}"
+
+
+def planned(traces: Sequence[str], loads: Sequence[float], policies: Sequence[str], repeats: int) -> Iterator[Run]:
+    """All runs, in the order of their worth: repeat, load, trace, policy."""
+    for seed in range(repeats):
+        if seed == 0:
+            yield from (Run(trace, STOCK, None, seed) for trace in traces)
+        yield from (
+            Run(trace, policy, load, seed) for load, trace, policy in itertools.product(loads, traces, policies)
+        )
+
+
+def serve_one(meter: VllmMeter, lines: Lines, run: Run, requests: int, profile: Profile, label: str = "") -> None:
+    """One run, if its saturation is known."""
+    rate_per_s = None
+    if run.load is not None:
+        saturation = lines.found.get(label + run._replace(load=None, policy=STOCK, seed=0).name)
+        if saturation is None:
+            return
+        rate_per_s = run.load * saturation["finished"] / saturation["span_s"]
+
+    def result() -> dict[str, Any]:
+        workload = workload_of(run.trace, requests, rate_per_s, run.seed, meter.space.context_tokens, profile)
+        path = artifact(run.policy, lines.path.parent / "policies", workload, profile)
+        limit_s = min(RUN_S, lines.budget.left_s - STOP_S)
+        served = serve(meter, workload, path, limit_s, run.seed)
+        return {
+            "done": not served.cut or limit_s == RUN_S,  # what only the end of the time cut is served again
+            **run._asdict(), "rate_per_s": rate_per_s, "digest": workload.digest, "profile": profile.name,
+            **served.figures(workload), "arrays": coded(served.arrays(workload)),
+        }  # fmt: skip
+
+    lines.attempt(label + run.name, LEAST_S, result)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = parser_of(__doc__, 480.0)
+    parser.add_argument("--profile", default=PROFILE, help="what policies believe; default: %(default)s")
+    parser.add_argument(
+        "--policy", action="append", help="a scheduler's name, or a file of servegym export; repeatable"
+    )
+    parser.add_argument("--trace", action="append", help="default: " + ", ".join(TRACES))
+    parser.add_argument("--requests", type=int, default=REQUESTS, help="of a run; default: %(default)s")
+    given = parser.parse_args(arguments)
+    lines = lines_of(given)
+    meter = start(lines, Shape(compilation=given.compilation, asynchronous=True), given.models, given.rehearse)
+    if meter is None:
+        return 1
+    policies, traces = [*(given.policy or POLICIES)], [*(given.trace or TRACES)]
+    loads, repeats, requests = LOADS, REPEATS, given.requests
+    if given.rehearse:
+        loads, repeats, requests = LOADS[:1], 1, 10
+    profile = profile_of(given.profile)
+    for run in planned(traces, loads, policies, repeats):
+        serve_one(meter, lines, run, requests if run.load is not None else min(requests, AT_ONCE), profile)
+    meter.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

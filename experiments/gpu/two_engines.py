@@ -1,0 +1,124 @@
+"""Two vLLM servers on one GPU, half of its memory each, behind `servegym proxy`: routers in their order, measured.
+
+    python3 -m servegym.experiments.gpu.two_engines --out $OUT --limit-s 480
+
+The saturation of both together by round-robin, then each router at loads 1.0 and 0.7, over HTTP: a line in
+OUT/runs.jsonl for each. The engines share the GPU's time too, so it is the order of the routers that says something,
+and not how much two engines serve.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from servegym.adapters.replay.bodies import Bodies
+from servegym.adapters.replay.sending import Endpoint, replay
+from servegym.baselines.artifact import save_artifact
+from servegym.experiments.engines.servers import HOST, MODEL, Emulated, start, wait_for
+from servegym.experiments.engines.serving import artifact_for
+from servegym.experiments.engines.two_servers import Settings, proxy
+from servegym.experiments.gpu.driving import Served
+from servegym.experiments.gpu.models import config_of, make_shape
+from servegym.experiments.gpu.records import Lines, coded
+from servegym.experiments.gpu.starting import ENVIRONMENT, REHEARSAL, Shape, lines_of, parser_of
+from servegym.experiments.gpu.workloads import profile_of, workload_of
+
+ROUTERS, LOADS, TRACE = ("round-robin", "min-load", "gorouting"), (1.0, 0.7), "azure-conv"
+REQUESTS, PORT, LEAST_S = 300, 18300, 40.0
+MEMORY_SHARE = 0.43  # of the GPU, each
+
+
+@dataclasses.dataclass(frozen=True)
+class Real(Emulated):
+    """A server with vLLM's own device. memory_share: of the GPU."""
+
+    memory_share: float = MEMORY_SHARE
+    rehearse: bool = False
+
+    def command(self) -> list[str]:
+        limits = {
+            "max-num-seqs": self.max_num_seqs, "max-num-batched-tokens": self.max_num_batched_tokens,
+            "max-model-len": self.max_model_len, "gpu-memory-utilization": self.memory_share,
+        }  # fmt: skip
+        return [
+            str(self.python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(self.model),
+            "--served-model-name", MODEL, "--host", HOST, "--port", str(self.port), "--load-format", "dummy",
+            "--no-enable-prefix-caching", "--disable-uvicorn-access-log",
+            *(word for name, value in limits.items() for word in (f"--{name}", str(value))),
+            *(["--enforce-eager"] if self.rehearse else []), *self.options,
+        ]  # fmt: skip
+
+    def variables(self) -> dict[str, str]:
+        return super().variables() | {"SERVEGYM_DEVICE": ""} | ENVIRONMENT | (REHEARSAL if self.rehearse else {})
+
+
+def servers(models: Path, rehearse: bool) -> list[Real]:
+    shape = Shape(batch_tokens=512, sequences=32, context_tokens=2048) if rehearse else Shape()
+    return [
+        Real(
+            python=Path(sys.executable), model=make_shape(models, shape.model, tiny=rehearse), port=PORT + 1 + place,
+            device="", max_num_seqs=shape.sequences, max_num_batched_tokens=shape.batch_tokens,
+            max_model_len=shape.context_tokens, rehearse=rehearse,
+            memory_share=0.1 if rehearse else MEMORY_SHARE,
+        )
+        for place in range(2)
+    ]  # fmt: skip
+
+
+def route(lines: Lines, up: list[Real], router: str, load: float | None, requests: int, rehearse: bool) -> None:
+    """One router at one load (None: all at once)."""
+    saturation = lines.found.get(f"two engines, {ROUTERS[0]}, saturation")
+    rate_per_s = None if load is None or saturation is None else load * saturation["finished"] / saturation["span_s"]
+    if load is not None and rate_per_s is None:
+        return
+    profile, folder = profile_of(None), lines.path.parent / "policies"
+    folder.mkdir(exist_ok=True)
+
+    def run() -> dict[str, Any]:
+        workload = workload_of(TRACE, requests, rate_per_s, 0, up[0].max_model_len, profile)
+        made = artifact_for({"router": router, "scheduler": "vllm-v1"}, workload, profile)
+        policy = Path(save_artifact(made, folder / f"router-{router}.json"))
+        vocabulary = int(config_of("llama-3.1-8b", rehearse)["vocab_size"])
+        with proxy(Settings(port=PORT), list(up), policy, folder / f"proxy-{router}.log"):
+            endpoint = Endpoint(f"http://{HOST}:{PORT}", timeout_s=max(10.0, lines.budget.left_s - 5.0))
+            replayed = replay(workload, endpoint, Bodies(MODEL, vocabulary=vocabulary))
+        due_s = np.array([record.due_s for record in replayed.records])
+        nothing = np.zeros(0)
+        served = Served(due_s, [r.token_s for r in replayed.records], nothing, nothing, {}, replayed.interrupted)
+        return {
+            "trace": TRACE, "router": router, "load": load, "rate_per_s": rate_per_s, "seed": 0,
+            "digest": workload.digest, "profile": profile.name, "context_tokens": up[0].max_model_len,
+            "statuses": replayed.counts(), **served.figures(workload), "arrays": coded(served.arrays(workload)),
+        }  # fmt: skip
+
+    name = "saturation" if load is None else f"load {load:g}"
+    lines.attempt(f"two engines, {router}, {name}", LEAST_S, run)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = parser_of(__doc__, 480.0).parse_args(arguments)
+    lines = lines_of(given)
+    up = servers(given.models, given.rehearse)
+    loads, requests = (LOADS[:1], 10) if given.rehearse else (LOADS, REQUESTS)
+    with contextlib.ExitStack() as stack:
+        logs = [given.out / f"server-{place}.log" for place in range(len(up))]
+        # One after the other: vLLM measures the free memory when it starts.
+        for server, log in zip(up, logs, strict=True):
+            process = stack.enter_context(start(server, log))
+            wait_for(server, process, log)
+        route(lines, up, ROUTERS[0], None, requests, given.rehearse)
+        for load, router in itertools.product(loads, ROUTERS):
+            route(lines, up, router, load, requests, given.rehearse)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

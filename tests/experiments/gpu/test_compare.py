@@ -1,0 +1,70 @@
+"""What a GPU brought back, beside simulations: the same requests come out of the lines, and a rehearsal says so."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from servegym.experiments.gpu.compare import measured_run, page, workload_again
+from servegym.experiments.gpu.driving import Served
+from servegym.experiments.gpu.records import RUNS, coded
+from servegym.experiments.gpu.workloads import PROFILE, STOCK, profile_of, workload_of
+from servegym.latency_models.profile import load_profile
+
+CONTEXT, STEP_S = 2048, 0.1
+ENGINE = {
+    "kv_blocks": 500, "kv_block_tokens": 16, "space": {"batch_tokens": 512, "sequences": 32, "context_tokens": CONTEXT},
+    "shape": {"asynchronous": False, "more": {}},
+}  # fmt: skip
+
+
+def line_of(trace: str, policy: str = STOCK, unsent: int = 0) -> dict[str, Any]:
+    """Six requests whose tokens come one a tenth of a second."""
+    workload = workload_of(trace, 6, 2.0, 0, CONTEXT, profile_of(None))
+    arrival_s = workload.table["arrival_s"].copy()
+    arrival_s[6 - unsent :] = np.nan
+    tokens = [[] if np.isnan(at) else (at + STEP_S * np.arange(1, n + 1)).tolist()
+              for at, n in zip(arrival_s, workload.table["output_tokens"], strict=True)]  # fmt: skip
+    served = Served(arrival_s, tokens, np.zeros(0), np.zeros(0, "i8"), {}, unsent > 0)
+    return {
+        "run": f"{trace}, load 1.4, {policy}", "done": True, "rehearsal": True, "machine": {"gpu": "none"},
+        "trace": trace, "policy": policy, "rate_per_s": 2.0, "seed": 0, "requests": 6, "digest": workload.digest,
+        "profile": PROFILE, "arrays": coded(served.arrays(workload)),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_line_is_judged_as_a_replay_is(known: bool) -> None:
+    line = line_of("azure-conv")
+    again = workload_again(line, CONTEXT)
+    assert again is not None
+    found = measured_run(line, again if known else None)
+    assert found.summary["finished"] == 6
+    for name in ("ttft_s", "tpot_s"):
+        assert found.requests[name].dropna().to_numpy() == pytest.approx(STEP_S, abs=2e-6)
+
+
+def test_a_workload_that_comes_out_otherwise_is_not_taken_for_it() -> None:
+    assert workload_again({**line_of("azure-conv"), "seed": 1}, CONTEXT) is None
+
+
+def test_what_was_not_sent_does_not_count() -> None:
+    found = measured_run(line_of("azure-conv", unsent=2), None)
+    assert found.summary["requests"] == found.summary["finished"] == 4
+
+
+def test_the_page_has_both_tables_and_calls_a_rehearsal_by_its_name(tmp_path: Path) -> None:
+    start = {"run": "start eager", "done": True, "rehearsal": True, "machine": {"gpu": "none"}, "engine": ENGINE}
+    lines = [start, line_of("azure-conv"), line_of("sharegpt", "sarathi-fcfs")]
+    (tmp_path / RUNS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    batches = pd.DataFrame({"decode_requests": [1, 8], "decode_cached_tokens": [100, 4000], "duration_s": [0.01, 0.02]})
+    batches.to_csv(tmp_path / "batches.csv", index=False)
+    text = page(tmp_path, [load_profile(PROFILE)])
+    assert text.startswith("**Rehearsed on a CPU with a tiny model: no measurement.**")
+    assert f"| {PROFILE} | decode | 2 |" in text
+    for line in lines[1:]:
+        assert sum(row.startswith(f"| {line['run']} | TTFT p50, s | 0.1 |") for row in text.splitlines()) == 1
+    assert len(list((tmp_path / "requests").glob("*.parquet"))) == 2
