@@ -111,7 +111,7 @@ class Demand:
     )  # fmt: skip
     cv: Numbers = option(
         1.0, NUMBER, "Coefficient of variation of the gaps between arrivals, Gamma distributed; 1: Poisson.",
-        metavar="X", above=0,
+        metavar="X", least=0.001, most=100,
     )  # fmt: skip
     max_total_tokens: Numbers | None = option(
         None, WHOLE, "Requests with more prompt and output tokens are left out.", unit="tokens", metavar="N", least=2,

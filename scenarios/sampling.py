@@ -17,7 +17,7 @@ from servegym.scenarios.values import fixed, profiles_of, whole
 from servegym.simulator.prefixes import Prompts
 from servegym.simulator.types import TIERS, WORKLOAD
 from servegym.simulator.workload import Workload
-from servegym.traces.arrivals import ARRIVALS, needs_rate
+from servegym.traces.arrivals import arrivals_of, needs_rate
 from servegym.traces.families import FAMILIES
 from servegym.traces.reading import Reading
 from servegym.traces.trace import Trace
@@ -92,7 +92,7 @@ def draw_episode(spec: ServingSpec, rng: np.random.Generator) -> Episode:
     if process is not None:
         since_first_s = table["arrival_s"] - table["arrival_s"][0]
         window = Trace(trace, table["prompt_tokens"], table["output_tokens"], since_first_s)
-        table["arrival_s"] = ARRIVALS.bound(process)(window, rate_per_s or None, rng)
+        table["arrival_s"] = arrivals_of(process, window, rate_per_s or None, rng)
     elif demand.clients is None:
         table["arrival_s"] = arrivals_s(rng, requests, rate_per_s, profiles_of(demand.load_profile)[0], cv)
     if scale != 1.0:

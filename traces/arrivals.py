@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from servegym.errors import WorkloadError
+from servegym.simulator.types import LATEST_S
 from servegym.traces.registry import Registry
 from servegym.traces.trace import Trace
 
@@ -20,6 +21,7 @@ ArrivalProcess = Callable[..., np.ndarray]
 ARRIVALS: Registry[ArrivalProcess] = Registry("arrival process")
 
 DAY_S = 86_400.0
+LEAST_CV, MOST_CV = 0.001, 100.0  # beyond, gaps are all alike, or all but a few are 0
 # Processes with a pace of their own, so that they need no rate: always, or where this parameter is given.
 OWN_PACE = {
     "own": None, "at-once": None, "square-wave": None, "bursts": "gap_s", "waves": "gap_s",
@@ -41,6 +43,24 @@ def takes_rate(text: str) -> bool:
 def _has_own_pace(text: str) -> bool:
     given, name = ARRIVALS.bound(text).keywords, text.partition(":")[0]  # type: ignore[attr-defined]
     return name in OWN_PACE and (OWN_PACE[name] is None or given.get(OWN_PACE[name]) is not None)
+
+
+def arrivals_of(process: str, trace: Trace, rate_per_s: float | None, rng: np.random.Generator) -> np.ndarray:
+    """float64[requests], s: the arrivals of a process, "name" or "name:key=value,...".
+
+    Raises WorkloadError for one that there is not, and for numbers that give no times a run can have.
+    """
+    drawn = ARRIVALS.bound(process)
+    try:
+        with np.errstate(all="ignore"):
+            times_s = drawn(trace, rate_per_s, rng)
+    except (OverflowError, ZeroDivisionError):
+        times_s = np.array([np.nan])
+    if not (times_s <= LATEST_S).all():
+        raise WorkloadError(
+            f"arrivals {process}: these numbers give no finite times up to {LATEST_S:g} s; take less extreme ones"
+        )
+    return times_s
 
 
 @ARRIVALS.register("own")
@@ -70,7 +90,9 @@ def poisson(trace: Trace, rate_per_s: float | None, rng: np.random.Generator) ->
 @ARRIVALS.register("gamma")
 def gamma(trace: Trace, rate_per_s: float | None, rng: np.random.Generator, *, cv: float) -> np.ndarray:
     """Independent Gamma gaps with mean 1 / rate and coefficient of variation `cv`: 1 is Poisson, more is burstier."""
-    shape = checked_positive(cv, "gamma: cv") ** -2
+    if not LEAST_CV <= cv <= MOST_CV:
+        raise WorkloadError(f"gamma: cv is {cv:g}; it should be {LEAST_CV:g} to {MOST_CV:g}")
+    shape = cv**-2
     return np.cumsum(rng.gamma(shape, 1 / shape, len(trace))) / checked_rate(rate_per_s, "gamma arrivals")
 
 
@@ -164,6 +186,8 @@ def _modulated(requests: int, rng: np.random.Generator, expected: np.ndarray, st
     expected number by a time (the time-change theorem).
     """
     reached = np.r_[0, np.cumsum(expected)]
+    if not np.isfinite(reached[-1]):
+        raise OverflowError("more arrivals than a number holds")
     repeats, within = np.divmod(np.cumsum(rng.exponential(size=requests)), reached[-1])
     return (repeats * len(expected) + np.interp(within, reached, np.arange(len(reached)))) * step_s
 

@@ -10,7 +10,7 @@ import numpy as np
 from servegym.errors import WorkloadError
 from servegym.simulator.workload import Workload
 from servegym.traces import randomness
-from servegym.traces.arrivals import ARRIVALS, checked_rate
+from servegym.traces.arrivals import arrivals_of, checked_rate
 from servegym.traces.loading import load_trace, trace_names
 from servegym.traces.own_slos import recipe_named
 from servegym.traces.prefixes import prompts_of
@@ -149,11 +149,10 @@ def build_trace(
 
 def _arrivals(trace: Trace, process: str, rate_per_s: float | None, rng: np.random.Generator) -> np.ndarray:
     """float64[requests], s. Of sessions when they begin, NaN for those that follow; rate_per_s: of all requests."""
-    if trace.turns is None:
-        return ARRIVALS.bound(process)(trace, rate_per_s, rng)
     begin = np.flatnonzero(trace.begins)
-    first = trace.take(begin)
-    rate_of_sessions = None if rate_per_s is None else rate_per_s * len(begin) / len(trace)
+    first = trace if trace.turns is None else trace.take(begin)
+    if rate_per_s is not None and trace.turns is not None:
+        rate_per_s = rate_per_s * len(begin) / len(trace)
     arrival_s = np.full(len(trace), np.nan)
-    arrival_s[begin] = ARRIVALS.bound(process)(first, rate_of_sessions, rng)
+    arrival_s[begin] = arrivals_of(process, first, rate_per_s, rng)
     return arrival_s

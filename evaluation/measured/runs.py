@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from servegym.errors import WorkloadError
+from servegym.evaluation.measured.own_requests import requests_of
 from servegym.simulator.prefixes import Prompts
 from servegym.simulator.workload import Workload
+from servegym.traces.reading import Reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,8 +24,6 @@ PROMPT_BLOCKS = 200  # numbers kept for the blocks of one prompt: more than any 
 COLUMNS = (
     "arrival_s", "prompt_tokens", "output_tokens", "priority", "weight", "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s",
 )  # fmt: skip
-FINISHED = "finished"  # as `servegym replay` has it
-NEEDED = ("arrival_s", "prompt_tokens", "output_tokens", "ttft_s", "e2e_s")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +56,7 @@ class Run:
     lockstep: int = 1  # engines that wait for each other: data-parallel ranks over which experts are spread
     scheduler: str = "vllm-v1"
     router: str = "min-load"  # of data-parallel engines: vLLM counts what waits and runs
+    notes: tuple[str, ...] = ()  # on what of a file was left out
 
     @property
     def overloaded(self) -> bool:
@@ -144,30 +145,14 @@ def _itl_s(requests: pd.DataFrame) -> pd.Series:
     return (requests["e2e_s"] - requests["ttft_s"]) / later
 
 
-def read_own(file: Path, max_num_seqs: int, max_num_batched_tokens: int) -> Run:
-    """A run of one's own from a CSV or Parquet file of requests with NEEDED, and failed and prompt_id if there are.
+def read_own(file: Path, max_num_seqs: int, max_num_batched_tokens: int, reading: Reading | None = None) -> Run:
+    """A run of one's own from a file of requests, as `own_requests.requests_of` reads it, and prompt_id if there is.
 
-    prompt_id: requests with the same have the same prompt. The table of `servegym replay` is such a file: its ttlt_s is
-    e2e_s, and who did not finish has failed. Raises WorkloadError for a column that is missing, and for times and
-    lengths that cannot be.
+    prompt_id: requests with the same have the same prompt. Raises WorkloadError for a column that is missing, and for
+    times and lengths that cannot be, with their row.
     """
-    import pandas as pd
-
-    try:
-        table = pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file)
-    except (OSError, ValueError) as error:
-        raise WorkloadError(f"{file} cannot be read: {' '.join(str(error).split())}") from None
-    if "e2e_s" not in table and {"ttlt_s", "status"} <= set(table):
-        table = table.assign(e2e_s=table["ttlt_s"], failed=table["status"] != FINISHED)
-    missing = [name for name in NEEDED if name not in table]
-    if missing:
-        raise WorkloadError(f"{file}: column {missing[0]} is missing; a run has {', '.join(NEEDED)}")
+    table, notes = requests_of(file, reading or Reading())
     table = table.sort_values("arrival_s", kind="stable").reset_index(drop=True)
-    table["failed"] = table["failed"].astype(bool) if "failed" in table else False
-    served = table[~table["failed"]]
-    numbers = served[list(NEEDED)].to_numpy(dtype=float)
-    if not len(served) or not np.isfinite(numbers).all() or (served["ttft_s"] > served["e2e_s"]).any():
-        raise WorkloadError(f"{file}: each request that did not fail needs finite {', '.join(NEEDED)}, ttft_s <= e2e_s")
     prefixes = None
     if "prompt_id" in table:
         ids = np.unique(table["prompt_id"], return_inverse=True)[1]
@@ -177,4 +162,5 @@ def read_own(file: Path, max_num_seqs: int, max_num_batched_tokens: int) -> Run:
     requests = table.assign(stage=0, itl_s=_itl_s(table), arrival_s=table["arrival_s"] - table["arrival_s"].iloc[0])
     return Run(
         file.stem, "own", "own", 1, 1, 1, "", max_num_seqs, max_num_batched_tokens, None, requests, prefixes,
+        notes=tuple(notes),
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """A bad file is one clear line: what was wrong, where, and what would be right."""
 
 import gzip
+import os
 
 import pandas as pd
 import pytest
@@ -63,6 +64,7 @@ def refused(path) -> str:
         (HEAD + ",tpot_slo_s\n0,1,1,-1\n", "row 1: tpot_slo_s is -1"),
         (HEAD + ",ttlt_slo_s\n0,1,1,\n1,1,1,0\n", "row 2: ttlt_slo_s is 0"),
         (HEAD + ",weight\n0,1,1,inf\n", "row 1: weight is inf; it should be a number from 1e-09 to 1e+09"),
+        (HEAD + ",weight\n0,1,1,1e308\n", "row 1: weight is 1e+308; it should be a number from 1e-09 to 1e+09"),
         (HEAD + ",priority\n0,1,1,-1\n", "row 1: priority is -1; it should be a whole number"),
         (HEAD + ",priority\n0,1,1,high\n", "row 1: priority is 'high'"),
         (HEAD + ",client\n0,1,1,ann\n0,1,1,\n", "row 2: client is empty"),
@@ -189,3 +191,10 @@ def test_no_content_causes_another_error(tmp_path, body, ending, headed):
         build_workload(path, rate_per_s=1.0)
     except WorkloadError as error:
         assert "\n" not in str(error)
+
+
+def test_a_pipe_is_no_trace(tmp_path):
+    for name in ("t.csv", "t.jsonl", "t.parquet", "x_client_rates.parquet"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(WorkloadError, match="is not a file"):
+            build_workload(tmp_path / name)

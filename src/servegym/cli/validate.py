@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from servegym.evaluation.measured.fitting import Setting
+    from servegym.traces.reading import Reading
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -43,8 +44,8 @@ def validate(
         typer.Argument(
             metavar="[REQUESTS]...",
             help="Requests of one's own as they were served, a CSV or Parquet file a run: arrival_s, prompt_tokens, "
-            "output_tokens, ttft_s, e2e_s; if there are, failed and prompt_id. Else the measured runs under "
-            "SERVEGYM_DATA.",
+            "output_tokens, ttft_s, e2e_s (or --columns says which they are); if there are, failed and prompt_id. Or "
+            "the detailed result of vllm bench serve, or AIPerf's records. Else the measured runs under SERVEGYM_DATA.",
         ),
     ] = None,
     profile: Annotated[
@@ -94,6 +95,8 @@ def validate(
             rich_help_panel=options.WHAT,
         ),
     ] = False,
+    columns: options.Columns = None,
+    time_unit: options.TimeUnit = None,
     out: Annotated[
         Path,
         typer.Option(
@@ -121,7 +124,14 @@ def validate(
         raise ServegymError("--fit takes requests of one's own, a file a run")
     if fit and not re.fullmatch("[a-z0-9][a-z0-9.-]*", fit):
         raise ServegymError(f"--fit {fit}: a profile's name has small letters, digits, dots and hyphens")
-    settings = _own(files, profile, max_sequences, batch_tokens, asynchronous) if files and profile else []
+    if (columns or time_unit) and not files:
+        raise ServegymError("--columns and --time-unit are of REQUESTS, files of one's own")
+    settings: list[Setting] = []
+    if files and profile:
+        from servegym.traces.reading import Reading
+
+        reading = Reading(columns or (), time_unit)
+        settings = _own(files, profile, max_sequences, batch_tokens, asynchronous, reading)
     errors, requests = _errors_of_own(settings) if settings else _runs(run)
     from servegym.evaluation.measured.plot import plot
     from servegym.evaluation.measured.study import HEADLINE
@@ -131,6 +141,9 @@ def validate(
     errors.to_csv(path, index=False)
     plot(errors[errors["case"] == HEADLINE], picture)
     console = console_for(json)
+    for run, _, _ in settings:
+        for note in run.notes:
+            console.print(f"{run.name}: {note}")
     console.print(error_table(errors[errors["case"] == HEADLINE]), case_table(errors))
     written, fitted = [path, picture], None
     if fit and profile:
@@ -213,7 +226,9 @@ def _closed_loops(out: Path, json: str | None) -> None:
         write_json({"errors": points, "orders": orders.to_dict("records"), "files": [path, picture]}, json)
 
 
-def _own(files: list[Path], profile: str, max_sequences: int, batch_tokens: int, asynchronous: bool) -> list[Setting]:
+def _own(
+    files: list[Path], profile: str, max_sequences: int, batch_tokens: int, asynchronous: bool, reading: Reading
+) -> list[Setting]:
     from servegym.evaluation.measured.engine_terms import EngineTerms
     from servegym.evaluation.measured.runs import read_own
     from servegym.latency_models.profile import load_profile
@@ -223,7 +238,7 @@ def _own(files: list[Path], profile: str, max_sequences: int, batch_tokens: int,
     if twice is not None:
         raise ServegymError(f"two runs are named {twice}, after their files; name the files differently")
     terms, served_by = EngineTerms("none", "the profile has all", asynchronous=asynchronous), load_profile(profile)
-    return [(read_own(file, max_sequences, batch_tokens), served_by, terms) for file in files]
+    return [(read_own(file, max_sequences, batch_tokens, reading), served_by, terms) for file in files]
 
 
 def _errors_of_own(settings: list[Setting]) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
