@@ -30,6 +30,7 @@ from numba.core.event import install_listener
 
 from servegym.simulator import linking
 from servegym.simulator.compile_progress import CompileProgress
+from servegym.simulator.kernel_cache import use_cache
 from servegym.simulator.linking import InnerKernel, OuterCompiler, kernel_named
 from servegym.simulator.locks import alone_in
 
@@ -234,7 +235,9 @@ class Compiled(types.WrapperAddressProtocol):
         progress = CompileProgress(self.py_func, lambda: uncompiled_kernels(self))
         before, _config.CACHE_DIR = _config.CACHE_DIR, str(directory)
         try:
-            dispatcher = _njit(cache=digest is not None, pipeline_class=OuterCompiler, **OPTIONS)(self.py_func)
+            dispatcher = _njit(pipeline_class=OuterCompiler, **OPTIONS)(self.py_func)
+            if digest:
+                use_cache(dispatcher, directory)
             # Of processes that start together one compiles, and the others read what it wrote. Numba's lock first: a
             # thread that compiles holds it, and comes here for a kernel that its own reaches.
             alone = alone_in(directory) if digest else contextlib.nullcontext()
