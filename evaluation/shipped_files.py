@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from servegym.errors import ExperimentError, unknown_name
+from servegym.strict_yaml import parse_yaml
 
 
 def names_in(folder: Path) -> list[str]:
@@ -28,9 +27,9 @@ def load_mapping(
     if not path.is_file():
         raise error(unknown_name(kind, str(name), names) + ", or name a YAML file")
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as wrong:
-        raise error(f"{path.name} is no YAML: {' '.join(str(wrong).split())}") from None
+        document = parse_yaml(path.read_text(encoding="utf-8"))
+    except ValueError as wrong:  # of the text, or of its characters
+        raise error(f"{path.name} is no YAML: {wrong}") from None
     if not isinstance(document, dict):
         raise error(f"{path.name} should be a mapping with {keys}")
     return document, path

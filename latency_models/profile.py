@@ -22,6 +22,7 @@ from servegym.latency_models.devices import costs_of
 from servegym.latency_models.forms import estimator_forms
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.operators import Operators
+from servegym.parsing import Malformed, parse_json
 from servegym.simulator.deployment import Deployment, HostMemory
 from servegym.simulator.front_end import FrontEnd
 from servegym.simulator.types import BATCH
@@ -29,6 +30,7 @@ from servegym.simulator.types import BATCH
 FOLDER = resources.files("servegym.latency_models.profiles")
 SCHEMA = "schema.json"
 ESTIMATOR = ":estimator="
+MOST_GIB = 2**20  # of host memory: a PiB an engine
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,10 @@ class Profile:
 
         Raises DeploymentError for a number out of range.
         """
-        if not (0 <= gib < math.inf and 0 < gb_per_s <= math.inf):
-            raise DeploymentError(f"host memory of {gib} GiB at {gb_per_s} GB/s: it should be 0 or more, and above 0")
+        if not (0 <= gib <= MOST_GIB and 0 < gb_per_s <= math.inf):
+            raise DeploymentError(
+                f"host memory of {gib} GiB at {gb_per_s} GB/s: it should be 0 to {MOST_GIB:,}, and above 0"
+            )
         blocks = int(gib * 2**30 // (self.kv.block_tokens * self.kv.bytes_per_token))
         s_per_token = self.kv.bytes_per_token / (gb_per_s * 1e9)
         return HostMemory(blocks, s_per_token, s_per_token)
@@ -156,13 +160,11 @@ def profile_document(name: str | Path) -> Any:
         raise ProfileError(unknown_name("profile", str(name), profile_names()) + ", or the path of a .json file")
     where = _where(name)
     try:
-        return json.loads(source.read_text(encoding="utf-8"))
+        return parse_json(source.read_text(encoding="utf-8"))
     except OSError as error:
         raise ProfileError(f"{where} cannot be read: {error.strerror or error}") from None
-    except json.JSONDecodeError as error:
-        raise ProfileError(
-            f"{where} is not JSON at line {error.lineno} column {error.colno}: {error.msg}; is it cut off?"
-        ) from None
+    except Malformed as error:
+        raise ProfileError(f"{where} is not JSON: {error}") from None
     except UnicodeDecodeError:
         raise ProfileError(f"{where} is not text in UTF-8; a profile is a JSON file") from None
 

@@ -119,6 +119,9 @@ def _check_fleet(fleet: Fleet, spec: ServingSpec) -> None:
     counts = (fleet.engines, fleet.prefill, fleet.decode)
     if fleet.pools and counts != (Fleet.engines, Fleet.prefill, Fleet.decode):
         raise SpecError("pools are given, and engines, prefill or decode too; pools say how many there are")
+    if (fleet.idle_w is None) != (fleet.busy_w is None):
+        given, missing = ("busy_w", "idle_w") if fleet.idle_w is None else ("idle_w", "busy_w")
+        raise SpecError(f"{given} is given and {missing} is not; energy needs both (--idle-power, --busy-power)")
     if bool(fleet.prefill) != bool(fleet.decode):
         there, missing = ("prefill", "decode") if fleet.prefill else ("decode", "prefill")
         raise SpecError(f"there are {there} engines and no {missing} engines; they need each other")

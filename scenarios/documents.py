@@ -19,6 +19,7 @@ from servegym.scenarios import fields, values
 from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec
 from servegym.simulator.front_end import FrontEnd
 from servegym.simulator.speculation import MOST_DRAFTS, Speculation
+from servegym.strict_yaml import parse_yaml
 
 Schema = dict[str, Any]
 TEXT: Schema = {"type": "string"}
@@ -53,15 +54,17 @@ def load_words(path: str | Path) -> dict[str, Any]:
     """What a YAML or JSON file says, by the names of fields alone. Raises SpecError."""
     path = Path(path)
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML too
+        document = parse_yaml(path.read_text(encoding="utf-8"))  # JSON is YAML too
     except OSError as error:
         raise SpecError(f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path.name} is no YAML: {' '.join(str(error).split())}") from None
+    except ValueError as error:  # of the text, or of its characters
+        raise SpecError(f"{path.name} is no YAML: {error}") from None
     if not isinstance(document, Mapping):
         raise SpecError(f"{path.name} should be keys with values: {', '.join([*PARTS, 'gain'])}")
     try:
         found = values.read({str(key): value for key, value in document.items()}, LEAVES, PARTS)
+        if found.get("pools") == () and not found.keys() & {"engines", "prefill", "decode"}:
+            raise SpecError("pools is an empty list; it should have one pool or more, or be left out")
         ServingSpec().with_words(found)
     except SpecError as error:
         raise SpecError(f"{path.name}: {error}") from None

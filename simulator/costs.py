@@ -29,6 +29,8 @@ class Costs:
         for name, value in dataclasses.asdict(self).items():
             if value is not None and not 0 <= value < math.inf:
                 raise DeploymentError(f"costs: {name} is {value}; it should be 0 or more, and finite")
+        if self.idle_w is not None and self.busy_w is not None and self.idle_w > self.busy_w:
+            raise DeploymentError(f"costs: idle_w is {self.idle_w:g}; it should be at most busy_w, {self.busy_w:g}")
 
     def over(self, other: Costs) -> Costs:
         """These, and of the other what is not known here."""

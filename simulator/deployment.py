@@ -79,7 +79,9 @@ class HostMemory:
 
     def __post_init__(self) -> None:
         if not 0 <= self.blocks < 2**31 or self.blocks != int(self.blocks):
-            raise DeploymentError(f"host memory: blocks is {self.blocks}; it should be a whole number of 0 or more")
+            raise DeploymentError(
+                f"host memory: blocks is {self.blocks}; it should be a whole number from 0 to {2**31 - 1}"
+            )
         for field in ("load_s_per_token", "save_s_per_token"):
             if not 0 <= getattr(self, field) < np.inf:
                 raise DeploymentError(f"host memory: {field} is {getattr(self, field)}; it should be 0 or more")

@@ -15,7 +15,9 @@ import yaml
 
 from servegym.baselines.learned.network import ACTIVATIONS
 from servegym.errors import TrainingError
+from servegym.parsing import Malformed
 from servegym.scenarios.sampling import SPLITS
+from servegym.strict_yaml import parse_yaml
 from servegym.tuners.objective import GAIN_ALONE, Objective
 
 SHIPPED = "servegym.tuners.configs"
@@ -166,11 +168,9 @@ def load_config(name: str | Path) -> TrainingConfig:
         except (OSError, UnicodeDecodeError) as error:
             raise TrainingError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f"line {mark.line + 1}: " if mark else ""
-        raise TrainingError(f"{where}: {line}not YAML: {getattr(error, 'problem', None) or error}") from None
+        document = parse_yaml(text)
+    except Malformed as error:
+        raise TrainingError(f"{where}: not YAML: {error}") from None
     try:
         config: TrainingConfig = from_plain(TrainingConfig, document, "")
     except TrainingError as error:

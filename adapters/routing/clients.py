@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from servegym.adapters.routing.refusals import Refused
 from servegym.errors import RoutingError
+from servegym.strict_yaml import parse_yaml
 
 KEY_VARIABLE = "SERVEGYM_API_KEY"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -153,8 +152,8 @@ def digest_of(key: str) -> bytes:
 
 def _of_file(path: Path, environment: Mapping[str, str]) -> list[Client]:
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        document = parse_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise RoutingError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
     said = document.get("clients") if isinstance(document, dict) else None
     if not isinstance(said, dict) or not said or set(document) != {"clients"}:

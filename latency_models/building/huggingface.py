@@ -11,6 +11,7 @@ from typing import Any
 
 from servegym.errors import ProfileError, ServegymError
 from servegym.latency_models.building.shapes import MixtureShape, ModelShape
+from servegym.parsing import parse_json
 
 # Bytes of a weight of the layers; of mxfp4, of all but the experts.
 PRECISIONS = {"bf16": 2.0, "fp8": 1.0, "fp8-block": 1.0, "int4": 0.5, "mxfp4": 2.0}
@@ -47,7 +48,7 @@ def read_model(path: Path, precision: str | None = None, kv_precision: str = "bf
 def read_config(path: Path, error_type: type[ServegymError]) -> dict[str, Any]:
     """The JSON object in a model's config.json. Raises error_type for a file that is none."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise error_type(f"{path} cannot be read: {error.strerror or error}") from None
     except ValueError as error:

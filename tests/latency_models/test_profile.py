@@ -145,7 +145,7 @@ def test_unknown_names_and_absent_files(tmp_path):
 def test_a_truncated_file(document, tmp_path):
     path = tmp_path / "cut.json"
     path.write_text(json.dumps(document)[:700])
-    with pytest.raises(ProfileError, match=r"cut\.json is not JSON at line 1 column \d+: .*cut off") as caught:
+    with pytest.raises(ProfileError, match=r"cut\.json is not JSON: line 1 column \d+: .*cut off") as caught:
         load_profile(path)
     assert "\n" not in str(caught.value)
 

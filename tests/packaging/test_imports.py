@@ -12,7 +12,8 @@ from tests.packaging.import_graph import BEGIN, END, FOLDERS, PACKAGE, ROOT, Imp
 
 HEAVY = {"matplotlib", "numba", "optuna", "pandas", "ray", "stable_baselines3", "torch", "vllm"}
 
-# Each folder, and the others it may import (and servegym.errors); servegym/__init__, api and __main__ may import any.
+# Each folder, and the others it may import (and EVERYWHERE); servegym/__init__, api and __main__ may import any.
+EVERYWHERE = (["errors"], ["parsing"], ["strict_yaml"])
 MODELS = {"simulator", "latency_models", "traces", "baselines"}
 MAY_IMPORT = {
     "simulator": set[str](),
@@ -57,7 +58,7 @@ def wrong_ways(tree: Mapping[str, list[Import]]) -> list[str]:
         for module, its_imports in tree.items()
         for found in its_imports
         if (folder := module.split(".")[1:2]) and folder not in (["__main__"], ["api"])
-        if (target := found.target.split(".")[1:2]) and target not in (folder, ["errors"])
+        if (target := found.target.split(".")[1:2]) and target not in (folder, *EVERYWHERE)
         if target[0] not in MAY_IMPORT.get(folder[0], ())
     ]
 

@@ -146,6 +146,10 @@ def test_files_that_are_no_specs(tmp_path):
         ("a: [\n", "mine.yaml is no YAML"), ("- 1\n", "should be keys with values"),
         ("engine: 2\n", "unknown 'engine'"),
         ("engines: 0\n", "mine.yaml: engines is 0"), ("load: lite\n", "a load of 'lite'"),
+        ("fleet: {pools: []}\n", "mine.yaml: pools is an empty list"), ("engines: 010\n", "010 is 8 in YAML"),
+        ("fleet:\n  engines: 2\n  engines: 3\n", "line 3: the key 'engines' is given twice"),
+        ("idle_w: 100\n", "idle_w is given and busy_w is not"),
+        ("busy_w: 100\n", "busy_w is given and idle_w is not"),
     ):  # fmt: skip
         path.write_text(text)
         with pytest.raises(SpecError, match=says):
@@ -190,10 +194,11 @@ def test_what_does_not_go_together(words, says):
 
 
 def test_engines_that_take_time_to_start_and_what_they_cost():
-    spec = SMALL.replaced(engines=3, startup_s=40, started=1, scaler="target-utilisation", price_per_hour=2, busy_w=500)
+    costs = {"price_per_hour": 2, "idle_w": 100, "busy_w": 500}
+    spec = SMALL.replaced(engines=3, startup_s=40, started=1, scaler="target-utilisation", **costs)
     pool = spec.build().deployment.pools[0]
     assert pool.startup == Startup(40.0, 1)
-    assert pool.costs == Costs(price_per_hour=2, busy_w=500, most_w=400)  # what is known of an A100 beside
+    assert pool.costs == Costs(**costs, most_w=400)  # what is known of an A100 beside
     assert SMALL.build().deployment.costs == Costs(most_w=400) and SMALL.build().deployment.startup is None
     with pytest.raises(DeploymentError, match="4 engines are to be started at first; there are 3"):
         spec.replaced(started=4).build()

@@ -61,7 +61,7 @@ def test_either_budget_replaces_the_other(tmp_path: Path) -> None:
         ({"budget": "{minutes: soon}"}, "budget.minutes is 'soon'; it should be a number"),
         ({"validation": "{scenarios: 1}"}, "validation.scenarios is 1; it should be 2 or more"),
         ({"hyperparameters": "3"}, "hyperparameters is 3; it should be keys with values"),
-        ({"budget": "{steps: 10"}, "line 4: not YAML:"),
+        ({"budget": "{steps: 10"}, "not YAML: line 4: "),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(changes: dict, problem: str, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from servegym.cli import (
     validate,
     warm_up,
 )  # fmt: skip
+from servegym.cli.full_disks import file_of
 from servegym.cli.interruption import INTERRUPTED, Interrupted
 from servegym.errors import ServegymError
 
@@ -104,8 +105,8 @@ def run() -> NoReturn:
     except ServegymError as error:
         end(str(error), WRONG_INPUT)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        end(f"{where}{error.strerror or error}", WRONG_INPUT)
+        file = file_of(error)
+        end(f"{file}: {error.strerror or error}" if file else str(error), WRONG_INPUT)
     except Exception as error:
         # A usage error of typer, by what it can do: where its class lives depends on typer's version.
         if not hasattr(error, "format_message"):
