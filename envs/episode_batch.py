@@ -18,7 +18,7 @@ from servegym.errors import ActionError, EnvError, PolicyError
 from servegym.simulator.failures import Failure, call
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
-from servegym.simulator.statuses import DECISION, DONE, PAUSED
+from servegym.simulator.statuses import DECISION, DONE, PAUSED, YIELDED
 
 SETTINGS = ("every", "shaping", "discount")  # of EPISODE: of the environment, whatever goes on there
 
@@ -189,27 +189,32 @@ class EpisodeBatch:
 
     def _see_to_stopped(self) -> None:
         """What keeps episodes from their next decision: an array that is too short, an error, their end."""
-        stopped = np.flatnonzero((self.status != DECISION) & (self.episodes["stepping"] == 1)).tolist()
-        for i in stopped:
-            status, simulation = int(self.status[i]), self.simulations[i]
-            assert simulation is not None
-            if status in (DONE, PAUSED):
-                simulation.ended = True
-                if status == DONE:
-                    self.observations[i] = 0.0
-                    self.masks[i] = 1
-                    self.bases[i] = 0.0
-            else:
-                simulation.make_room(status)
-                self._park(i)
-        again = [i for i in stopped if self.status[i] not in (DONE, PAUSED)]
-        if again:
-            stepping = self.episodes["stepping"].copy()
+        stepping = self.episodes["stepping"].copy()
+        while again := [i for i in self._stopped() if not self._ends(i)]:
             self.episodes["stepping"] = 0
             self.episodes["stepping"][again] = 1
             self._go(ring_of(0, len(self.episodes)))
-            self._see_to_stopped()
-            self.episodes["stepping"] = stepping
+        self.episodes["stepping"] = stepping
+
+    def _stopped(self) -> list[int]:
+        """Of the episodes that are being stepped, those that are at no decision."""
+        return np.flatnonzero((self.status != DECISION) & (self.episodes["stepping"] == 1)).tolist()
+
+    def _ends(self, i: int) -> bool:
+        """Whether the episode in place i, which is at no decision, is over; if not, it can go on then."""
+        status, simulation = int(self.status[i]), self.simulations[i]
+        assert simulation is not None
+        if status in (DONE, PAUSED):
+            simulation.ended = True
+            if status == DONE:
+                self.observations[i] = 0.0
+                self.masks[i] = 1
+                self.bases[i] = 0.0
+            return True
+        if status != YIELDED:
+            simulation.make_room(status)
+            self._park(i)
+        return False
 
     def _park(self, i: int) -> None:
         simulation = self.simulations[i]

@@ -36,7 +36,7 @@ def run_comparison(
     instead. The results are the same however many, and wherever.
 
     Raises ExperimentError when the directory holds another comparison, and as `Comparison` does. An interrupt
-    (KeyboardInterrupt) ends it when the runs that are under way are done, and leaves the rows.
+    (KeyboardInterrupt) drops the runs that are under way, and leaves the rows.
     """
     import pandas as pd
 

@@ -7,9 +7,12 @@ results are the same wherever. `RayRunner` (ray_running.py) is the one that goes
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Protocol, TypeVar
+
+from servegym.simulator.interruption import stoppable
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
@@ -24,7 +27,7 @@ class Runner(Protocol):
 
         function: may be called several times for an item of which the result was lost, and in another process; it can
         be pickled then. The first error that it raises ends it. Closing the iterator, or an interrupt, drops what has
-        not begun.
+        not begun, and simulations that are under way.
         """
         ...
 
@@ -36,12 +39,14 @@ class ThreadRunner:
         self.jobs = cores() if jobs is None else jobs
 
     def run(self, function: Callable[[Item], Outcome], items: Sequence[Item]) -> Iterator[tuple[int, Outcome]]:
-        executor = ThreadPoolExecutor(self.jobs)
+        executor, stop = ThreadPoolExecutor(self.jobs), threading.Event()
+        work = stoppable(stop, function)
         try:
-            index_of = {executor.submit(function, item): index for index, item in enumerate(items)}
+            index_of = {executor.submit(work, item): index for index, item in enumerate(items)}
             for future in as_completed(index_of):
                 yield index_of[future], future.result()
         finally:
+            stop.set()
             executor.shutdown(cancel_futures=True)
 
 

@@ -23,6 +23,7 @@ from servegym.simulator.statuses import (
     BAD_RANKS,
     BAD_ROUTE,
     BAD_TIME,
+    IN_VAIN,
     THRASHING,
     TOO_OFTEN,
 )
@@ -74,6 +75,11 @@ def error_of(run: Stopped, reason: int) -> ServegymError:
             f"{layout.MOST_CHECKS:,} times before anything else happens: {next_thing(run)}; it should have a "
             "longer interval_s"
         )
+    if reason == IN_VAIN:
+        return PolicyError(
+            f"{where} scaler {scaler} has moved engines out of the common pool more than {layout.MOST_STARTS:,} times "
+            "since a token came out; it should leave an engine in its tier until that has served a request"
+        )
     if reason == BAD_ROUTE and route.engine >= 0 and route.tier >= 0 and not run.settings.router.moves_engines:
         return PolicyError(
             f"{where} router {router} moved engine {route.engine} to tier {route.tier}; a router that does so "
@@ -94,10 +100,25 @@ def error_of(run: Stopped, reason: int) -> ServegymError:
             f"{where} scaler {scaler} named tier {named[e]} for engine {e}, which there is not; tiers are -1 to "
             f"{tiers - 1}"
         )
+    held = run.arrays.status[0].router.held
+    if not takes_a_first(run):
+        return PolicyError(
+            f"{where} {held} requests wait, and nothing more can happen: scaler {scaler} has opened no engine that "
+            "takes them; it should open or start one"
+        )
     return PolicyError(
-        f"{where} router {router} holds {run.arrays.status[0].router.held} requests, and nothing more can happen; it "
-        "should send a request to an engine that has nothing to do"
+        f"{where} router {router} holds {held} requests, and nothing more can happen; it should send a request to an "
+        "engine that has nothing to do"
     )
+
+
+def takes_a_first(run: Stopped) -> bool:
+    """Whether an engine takes the first request of a held queue."""
+    tiers, snapshots = run.router_state.known.tiers[:-1], run.router_state.known.snapshots
+    computed = run.arrays.requests["computed_tokens"][tiers["first"][tiers["waiting"] > 0]]
+    is_open = (snapshots["up"] == 1) & (snapshots["closed"] == 0)
+    decodes = snapshots["role"] == layout.ROLE_DECODE
+    return bool((is_open[:, None] & (decodes[:, None] == (computed > 0))).any())
 
 
 def policy_functions(settings: Settings) -> list[tuple[str, Compiled]]:

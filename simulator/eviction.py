@@ -19,8 +19,8 @@ from servegym.simulator.types import EVICTED
 def make_room(run, decider, e, position, need, may_give_up, now_s):
     """Evict by victim rank until `need` blocks are free (rule 5).
 
-    False: the request at `position` was the victim itself (with may_give_up False it never is), or there is none left,
-    or what the policy wrote is refused.
+    False: the request at `position` was the victim itself (with may_give_up False it never is), or keeps what it has
+    and waits for KV on its way; or there is none left, or what the policy wrote is refused.
     """
     engine, queue = run.engines[e], run.queues[e]
     if not rank_victims(run, decider, e, now_s):
@@ -33,12 +33,21 @@ def make_room(run, decider, e, position, need, may_give_up, now_s):
                 continue
             if victim < 0 or gives_up_before(run.ranks, other, victim):
                 victim = other
-        if victim < 0:
+        if victim < 0 or (victim == position and waits_for_transfers(engine, run.requests[queue[position]])):
             return False
         evict(run, e, victim)
         if victim == position:
             return False
     return True
+
+
+@kernel
+def waits_for_transfers(engine, request):
+    """Whether this prefill alone holds memory in the queue, and what else is taken is for KV on its way: that will be
+    free. To give up its own and compute it again, as often as that takes, would be in vain."""
+    transfers = engine.transfers
+    alone = engine.holders - transfers.leaving - int(transfers.receiving >= 0) == 1
+    return alone and transfers.leaving_blocks + transfers.coming_blocks > 0 and not is_decoding(request)
 
 
 @kernel

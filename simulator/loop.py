@@ -15,7 +15,16 @@ from servegym.simulator.iterations import end_batch, leave, start_engine
 from servegym.simulator.kv_events import events_fit
 from servegym.simulator.lockstep import end_together, make_group_due
 from servegym.simulator.parking import restore_run
-from servegym.simulator.routing import catch_up, emit_signal, is_heard_now, is_taken, report, report_busy, signals_fit
+from servegym.simulator.routing import (
+    catch_up,
+    could_take,
+    emit_signal,
+    is_heard_now,
+    is_taken,
+    report,
+    report_busy,
+    signals_fit,
+)
 from servegym.simulator.scaling import are_legal, ask_scaler, make_moves
 from servegym.simulator.startup import end_loading
 from servegym.simulator.state import advance_signature
@@ -27,6 +36,7 @@ from servegym.simulator.statuses import (
     DONE,
     FAILED,
     GOING_ON,
+    IN_VAIN,
     NOT_STARTED,
     PAUSED,
     QUEUE_FULL,
@@ -35,6 +45,7 @@ from servegym.simulator.statuses import (
     STUCK,
     TIMELINE_FULL,
     TOO_OFTEN,
+    YIELDED,
 )
 from servegym.simulator.tasks import suspend
 from servegym.simulator.timeline import events_left
@@ -48,8 +59,11 @@ from servegym.simulator.types import (
     LAST_TOKEN,
     LATEST_S,
     MOST_CHECKS,
+    MOST_STARTS,
     ROLE_DECODE,
     ROLE_PREFILL,
+    VISITS_A_CALL,
+    VISITS_AN_INSTANT,
 )
 
 
@@ -63,6 +77,7 @@ def advance(address, stop_at, until_s):
     run, router_state, functions = restore_run(address)
     status = run.status[0]
     alone, transfers = run.engines.shape[0] == 1, run.engines.shape[0]
+    visits = 0
     while True:
         # Where the caller comes back in the middle of routing or starting engines, this instant's events are done with.
         while (
@@ -97,6 +112,9 @@ def advance(address, stop_at, until_s):
                 if not are_legal(router_state):
                     return BAD_MOVE
                 make_moves(run, router_state, status.now_s)
+                if status.scaler.starts > MOST_STARTS and not stop_at & AT_CHECKS:
+                    return IN_VAIN
+                visits += transfers
         if HAS_CLUSTER and status.router.held > 0:
             catch_up(run, router_state, status.now_s)
         elif HAS_CLUSTER and status.signals.delay_s > 0.0 and is_heard_now(status, router_state.signals):
@@ -111,6 +129,8 @@ def advance(address, stop_at, until_s):
             reason = route_one(run, router_state, held_queue, alone, stop_at)
             if reason != GOING_ON:
                 return reason
+            if HAS_CLUSTER:
+                visits += transfers
         status.router.routing = 0
         if status.starting == 0 and status.events > 0 and run.events[0].time_s <= status.now_s:
             continue  # KV that was sent just now over a link that takes no time
@@ -120,6 +140,7 @@ def advance(address, stop_at, until_s):
             if reason != STARTED and reason != NOT_STARTED:
                 return reason
             status.deciding_engine = -1
+            visits += run.engines[e].queue_length
             if HAS_AHEAD and reason == STARTED and run.engines[e].ahead.on:
                 continue  # it forms the next one now
             status.starting += 1
@@ -131,7 +152,8 @@ def advance(address, stop_at, until_s):
             return FAILED
         next_s = next_time_s(run, router_state, alone)
         if next_s == np.inf and status.events == 0 and next_to_send(run, router_state)[0] == NOBODY:
-            return STUCK if is_stuck(run, router_state) else DONE
+            scales = HAS_CLUSTER and status.scaler.interval_s > 0.0 and not stop_at & AT_CHECKS
+            return STUCK if is_stuck(run, router_state, scales) else DONE
         if next_s > until_s:
             return PAUSED
         if next_s > LATEST_S:
@@ -139,6 +161,9 @@ def advance(address, stop_at, until_s):
         if HAS_CLUSTER and is_asked_too_often(run, router_state, next_s, until_s):
             return TOO_OFTEN
         status.now_s = next_s
+        visits += VISITS_AN_INSTANT
+        if visits > VISITS_A_CALL:
+            return YIELDED
 
 
 @inlined_kernel
@@ -204,14 +229,19 @@ def latest_end_s(snapshots):
 
 
 @kernel
-def is_stuck(run, router_state):
-    """Whether requests are held though there are engines that take the first of a held queue."""
-    tiers = router_state.known.tiers
+def is_stuck(run, router_state, scales):
+    """Whether requests are held though there are engines that take the first of a held queue; scales: or would, if the
+    scaler opened or started them."""
+    tiers, snapshots = router_state.known.tiers, router_state.known.snapshots
     for held_queue in range(tiers.shape[0] - 1):
-        if tiers[held_queue].waiting > 0 and is_taken(
-            router_state.known.snapshots, run.requests[tiers[held_queue].first]
-        ):
+        if tiers[held_queue].waiting == 0:
+            continue
+        request = run.requests[tiers[held_queue].first]
+        if is_taken(snapshots, request):
             return True
+        for e in range(run.engines.shape[0]):
+            if scales and run.engines[e].drained == 0 and could_take(snapshots[e], request):
+                return True
     return False
 
 
@@ -256,6 +286,8 @@ def handle_event(run, router_state, functions):
         news = end_batch(run, router_state, functions.gain, e, status.now_s)
         if HAS_CLUSTER and run.engines.shape[0] > 1:
             engine.decode_tokens += engine.totals.emitted_tokens - emitted
+            if engine.totals.emitted_tokens > emitted:
+                status.scaler.starts = 0
             if news > 0:
                 tell_of_tokens(run, router_state, e, length, status.now_s)
             start_transfer(run, router_state, e, status.now_s)

@@ -242,11 +242,14 @@ def fill(run, decider, e, now_s):
                 continue
             stop_admitting(engine.visits, packing, order, ranks)
             taken = packing.length
-            if not make_room(run, decider, e, position, need, True, now_s):
+            has_room_now = make_room(run, decider, e, position, need, True, now_s)
+            if not has_room_now and (request.blocks == 0 or packing.refused == 1):
                 packing.gave_up = 1
                 return
             if packing.length < taken:
                 n, more = visited, True  # budget came back: look again at all that rank after this one
+            if not has_room_now:
+                continue
         if HAS_CACHE and engine.cache.on:
             give_named(run, e, r, chunk, now_s)
         elif need > 0:

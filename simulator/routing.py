@@ -18,7 +18,13 @@ from servegym.simulator.types import FIRST_TOKEN, LAST_TOKEN, REPORTS, ROLE_DECO
 @kernel
 def takes(snapshot, request):
     """Whether an engine takes the request: one whose KV waits on a prefill engine a decode engine, any other not."""
-    return snapshot.up == 1 and snapshot.closed == 0 and (snapshot.role == ROLE_DECODE) == (request.computed_tokens > 0)
+    return snapshot.closed == 0 and could_take(snapshot, request)
+
+
+@kernel
+def could_take(snapshot, request):
+    """Whether an engine takes the request when it is open."""
+    return snapshot.up == 1 and (snapshot.role == ROLE_DECODE) == (request.computed_tokens > 0)
 
 
 @kernel

@@ -5,6 +5,7 @@ from servegym.simulator.held_queues import inbox_of
 from servegym.simulator.incidents import close, move
 from servegym.simulator.routing import catch_up
 from servegym.simulator.signatures import ScalerContext, scaler
+from servegym.simulator.types import POOL
 
 
 @scaler
@@ -45,6 +46,7 @@ def make_moves(run, router_state, now_s):
     """Do what the scaler has decided, by engine index."""
     status = run.status[0]
     for e in range(run.engines.shape[0]):
+        status.scaler.starts += run.engines[e].tier == POOL and router_state.moves[e].tier != POOL
         move(run, router_state, e, router_state.moves[e].tier, now_s)
         close(run, router_state, e, int(router_state.moves[e].closed != 0))
     status.router.held_dirty, status.router.held_cursor = 1, 0

@@ -15,6 +15,7 @@ from servegym.simulator.compile_errors import ensure_compiled
 from servegym.simulator.diagnosis import Stopped, error_of, policy_functions
 from servegym.simulator.failures import Failure, call
 from servegym.simulator.fields import copied, longer
+from servegym.simulator.interruption import stop_if_asked
 from servegym.simulator.loops import loop_of
 from servegym.simulator.ordering import leave_out_unlisted
 from servegym.simulator.parking import ParkedRun
@@ -31,7 +32,16 @@ from servegym.simulator.signatures import (
     state_view,
 )
 from servegym.simulator.state import RouterState, SimulationState
-from servegym.simulator.statuses import AT_BATCHES, DECISION, DONE, PAUSED, QUEUE_FULL, SIGNALS_FULL, TIMELINE_FULL
+from servegym.simulator.statuses import (
+    AT_BATCHES,
+    DECISION,
+    DONE,
+    PAUSED,
+    QUEUE_FULL,
+    SIGNALS_FULL,
+    TIMELINE_FULL,
+    YIELDED,
+)
 from servegym.simulator.tuner import Tuner, tuner_of
 
 
@@ -129,6 +139,9 @@ class Simulation:
                 raise self._error(reason)
             if self.tuner is not None and reason == PAUSED and until_s < self.scenario.until_s:
                 set_numbers(self, self.tuner.choose(self.arrays))
+                continue
+            if reason == YIELDED:
+                stop_if_asked()
                 continue
             if reason in (DONE, DECISION, PAUSED):
                 self.ended = reason != DECISION

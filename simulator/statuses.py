@@ -9,7 +9,8 @@
 # times before anything else happens; THRASHING: requests take memory from each other again and again; BAD_ROUTE: the
 # router named an engine that does not take the request; BAD_MOVE: the scaler named no tier; BAD_RANKS: a scheduler
 # wrote limits or ranks that are refused; STUCK: requests are held though nothing can happen any more; FAILED: a
-# function has raised an exception.
+# function has raised an exception; IN_VAIN: the scaler starts engines again and again, and none serves. YIELDED: the
+# loop has worked for a while; call it again, once Python has seen to signals (Ctrl-C).
 (
     DONE,
     DECISION,
@@ -27,6 +28,8 @@
     STUCK,
     BAD_RANKS,
     FAILED,
-) = range(16)
+    IN_VAIN,
+    YIELDED,
+) = range(18)
 STARTED, NOT_STARTED, GOING_ON = -1, -2, -3  # within the loop
 AT_BATCHES, AT_ROUTES, AT_CHECKS = 1, 2, 4  # where to stop for decisions, to be added up

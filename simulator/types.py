@@ -521,6 +521,13 @@ MOST_FILLINGS = 100
 # Most times that a scaler is asked with nothing else in between: an interval that is so much shorter than what it waits
 # for is a mistake, and would keep a run busy for hours.
 MOST_CHECKS = 1_000_000
+# How often a scaler may move engines out of the common pool without a token coming out anywhere. Whatever such engines
+# are sent is taken back from them, or they are sent nothing: that would go on for ever.
+MOST_STARTS = 100_000
+# How much the event loop does before it returns to Python, which can answer Ctrl-C only then: some 50 ms of visits to
+# queued requests and engines. An instant counts as so many visits by itself.
+VISITS_A_CALL = 1 << 22
+VISITS_AN_INSTANT = 100
 
 # An event of the future. Order: time, then kind, then index (an engine, or a request).
 EVENT = record([("time_s", "f8"), ("kind", "i8"), ("index", "i8")])
@@ -558,6 +565,7 @@ SCALER_CHECKS = record(
         ("next_check_s", "f8"),  # when the scaler is asked next; inf: never
         ("interval_s", "f8"),  # between its being asked
         ("next_ready_s", "f8"),  # when the next engine that is loading is ready; inf: none is
+        ("starts", "i8"),  # engines it has moved out of the common pool since a token came out
     ]
 )
 

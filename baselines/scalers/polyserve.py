@@ -55,8 +55,29 @@ def last_of(tier, role, snapshots, moves):
 
 
 @kernel
+def tier_of_queue(queue, tiers):
+    """The tier that serves a held queue; requests that wait for best effort count as of the last one."""
+    return min(queue, tiers.shape[0] - 3)
+
+
+@kernel
+def is_awaited(context, e):
+    """Whether requests wait for engine e, which is empty: a prefill engine also has the KV of those that wait."""
+    snapshot, tiers, requests = context.known.snapshots[e], context.known.tiers, context.requests
+    for queue in range(tiers.shape[0] - 1):
+        if tiers[queue].waiting == 0:
+            continue
+        if snapshot.role == ROLE_PREFILL:
+            return True
+        decodes = requests[tiers[queue].first].computed_tokens > 0
+        if tier_of_queue(queue, tiers) == snapshot.tier and decodes == (snapshot.role == ROLE_DECODE):
+            return True
+    return False
+
+
+@kernel
 def to_start(context, moves, tier, decodes):
-    """The first engine that is off and could serve who waits in a tier; -1: there is none, or one is loading."""
+    """The first engine that is off and could serve what waits in a tier; -1: there is none, or one is loading."""
     snapshots, found = context.known.snapshots, -1
     for e in range(snapshots.shape[0]):
         if snapshots[e].off == 0 or snapshots[e].up == 0 or (snapshots[e].role == ROLE_DECODE) != decodes:
@@ -70,11 +91,11 @@ def to_start(context, moves, tier, decodes):
 
 @kernel
 def start_for_waiting(context, moves):
-    """An engine for each tier in which requests wait; who waits for best effort counts as of the last tier."""
+    """Start an engine for each tier in which requests wait."""
     tiers = context.known.tiers
     for queue in range(tiers.shape[0] - 1):
         if tiers[queue].waiting > 0:
-            tier = min(queue, tiers.shape[0] - 3)
+            tier = tier_of_queue(queue, tiers)
             e = to_start(context, moves, tier, context.requests[tiers[queue].first].computed_tokens > 0)
             if e >= 0:
                 moves[e].tier, moves[e].closed = tier, 0
@@ -100,7 +121,8 @@ def polyserve(context, moves):
             if e < 0 or moves[e].tier != snapshots[e].tier:
                 continue
             if snapshots[e].requests == 0:
-                moves[e].tier = POOL
+                if not is_awaited(context, e):
+                    moves[e].tier = POOL
             elif role != ROLE_PREFILL and tiers[tier].waiting == 0 and own_requests(context, e) == 0:
                 moves[e].closed = 1
     start_for_waiting(context, moves)

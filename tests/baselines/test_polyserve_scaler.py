@@ -47,6 +47,18 @@ def test_pending_engines():
 
 
 @pytest.mark.nojit
+def test_an_empty_engine_stays_where_requests_wait_for_it():
+    assert scaled(engine(0), waiting=(1, 0)) == [(0, OPEN)]
+    assert scaled(engine(0), waiting=(0, 1)) == [(POOL, OPEN)]  # of the other tier
+    assert scaled(engine(1), waiting=(0, 0, 1)) == [(1, OPEN)]  # best effort counts as of the last tier
+    assert scaled(engine(0), waiting=(0, 0, 1)) == [(POOL, OPEN)]
+    prefill, decode = engine(0, role="prefill"), engine(0, role="decode")
+    assert scaled(prefill, decode, waiting=(0, 1)) == [(0, OPEN), (POOL, OPEN)]
+    assert scaled(prefill, decode, waiting=(1, 0)) == [(0, OPEN), (POOL, OPEN)]  # nothing is computed of it
+    assert scaled(prefill, decode, waiting=(0, 0)) == [(POOL, OPEN), (POOL, OPEN)]
+
+
+@pytest.mark.nojit
 def test_roles_apart():
     engines = [engine(0, role="prefill"), engine(1, record=[request(9)], role="prefill"), engine(1, role="decode")]
     assert scaled(*engines) == [(POOL, OPEN), (1, OPEN), (POOL, OPEN)]

@@ -184,11 +184,13 @@ class Formation:
             elif self.lacks(r, chunk) > 0:
                 if not r.decoding and limits.evict_for == "decodes":
                     continue
-                while r.holder and self.lacks(r, chunk) > 0:
+                admission_closed = True
+                while r.holder and self.lacks(r, chunk) > 0 and not self.waits_for_transfers(r):
                     self.evict(engine.holders)
-                    admission_closed = True
                 if not r.holder:  # the victim was r itself
                     return True
+                if self.lacks(r, chunk) > 0:
+                    continue
             # 6.
             self.join(r, chunk)
         return False
@@ -273,6 +275,12 @@ class Formation:
     def lacks(self, r: Request, chunk: int) -> int:
         """Blocks that r needs for its chunk beyond its own, what it finds and the free ones; 0 or less: enough."""
         return self.engine.blocks_for(r.cached + chunk) - r.blocks - r.shared_blocks - self.engine.free_blocks
+
+    def waits_for_transfers(self, r: Request) -> bool:
+        """r alone holds memory, and what else is taken is for KV on its way."""
+        engine = self.engine
+        alone = engine.all_holders - len(engine.on_their_way) == 1
+        return alone and sum(engine.on_their_way.values()) > 0 and not r.decoding
 
     def evict(self, holders: list[Request]) -> None:
         """Of `holders` the one with the highest victim rank gives up all its blocks."""

@@ -260,6 +260,15 @@ class PolyServeScaler(Scaler):
             return False
         return tier == (0 if role == "prefill" else snapshot.tier)
 
+    def is_awaited(self, snapshot: EngineSnapshot) -> bool:
+        if snapshot.role == "prefill":
+            return any(self.lines)
+        return any(
+            line and min(number, len(self.tiers) - 1) == snapshot.tier
+            and (snapshot.role == "decode") == (line[0].kv_at is not None)
+            for number, line in enumerate(self.lines)
+        )  # fmt: skip
+
     def look_at_last(
         self, tier: int, snapshots: list[EngineSnapshot], now: list[Change], changes: list[Change]
     ) -> None:
@@ -269,6 +278,7 @@ class PolyServeScaler(Scaler):
         if changes[last.index][0] != now[last.index][0]:
             return
         if not last.here:
-            changes[last.index] = (None, False)
+            if not self.is_awaited(last):
+                changes[last.index] = (None, False)
         elif last.role != "prefill" and not self.lines[tier] and all(r.tier != tier for r in last.here):
             changes[last.index] = (tier, True)

@@ -3,11 +3,13 @@
 from typing import TYPE_CHECKING
 
 from .incidents import stop, take_back_all
-from .log import Move
+from .log import Move, StuckError
 from .requests import Request
 
 if TYPE_CHECKING:
     from .simulation import Simulation
+
+MOST_STARTS = 100_000
 
 
 class RouterAtWork:
@@ -19,6 +21,7 @@ class RouterAtWork:
         self.lines: list[list[Request]] = [[] for _ in range(tiers + 1)]  # one for best effort after those of the tiers
         self.held_cursor = len(self.lines)  # the line that is asked; after the last one: none
         self.held_dirty = False
+        self.starts = 0  # engines that the scaler has moved out of the pool since a token came out
 
     @property
     def held(self) -> int:
@@ -142,10 +145,20 @@ class RouterAtWork:
         self.sim.router_state.apply_signals(now_s)
         assert self.sim.scaler is not None
         changes = self.sim.scaler.decide(now_s, [(engine.tier, engine.closed) for engine in self.sim.engines])
+        self.starts += sum(engine.tier is None and changes[engine.index][0] is not None for engine in self.sim.engines)
         for engine, (tier, closed) in enumerate(changes):
             self.move(engine, tier, now_s)
             self.close(engine, closed)
         self.held_dirty = True
+        if self.starts > MOST_STARTS:
+            raise StuckError(f"engines are started in vain until {now_s}")
 
-    def somebody_takes_a_first(self) -> bool:
-        return any(line and self.sim.router_state.taking(line[0]) for line in self.lines)
+    def somebody_could_take_a_first(self) -> bool:
+        """Now, or if the scaler opened or started it."""
+        return any(line and (self.sim.router_state.taking(line[0]) or self.could_open(line[0])) for line in self.lines)
+
+    def could_open(self, r: Request) -> bool:
+        return self.sim.scaler is not None and len(self.sim.engines) > 1 and any(
+            engine.up and not engine.drained and (engine.role == "decode") == (r.kv_at is not None)
+            for engine in self.sim.engines
+        )  # fmt: skip

@@ -98,7 +98,7 @@ class Simulation:
             self.instant(now_s)
             self.retried = only_checks and self.routing.held == held and self.next_s() == INF
             if self.retried and self.believed_s <= now_s:
-                if self.routing.somebody_takes_a_first():
+                if self.routing.somebody_could_take_a_first():
                     raise StuckError(f"{held} requests are held at {now_s}")
                 break
         return self.log()
@@ -258,6 +258,7 @@ class Simulation:
     def emit(self, r: Request, engine: Engine, now_s: float) -> None:
         is_first = not r.prefilled and engine.role != "decode"  # since it was sent here
         r.emitted += 1
+        self.routing.starts = 0
         r.emission_s.append(now_s)
         if engine.asynchronous and engine.memory is not None:
             engine.memory.name(r, min(r.computed, r.context - 1))

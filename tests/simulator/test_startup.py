@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import scaler
-from servegym.errors import DeploymentError
+from servegym.errors import DeploymentError, PolicyError
+from servegym.simulator import loop
+from servegym.simulator.compilation import JIT_DISABLED
 from servegym.simulator.costs import Costs
 from servegym.simulator.deployment import Deployment
+from servegym.simulator.policies import Parameter, Policy
+from servegym.simulator.signatures import scaler as compiled_scaler
 from servegym.simulator.startup import Startup
 from servegym.simulator.types import POOL
 from tests.simulator.forming import SECONDS
@@ -40,11 +44,10 @@ def test_at_once():
 
 
 def test_an_engine_that_goes_off_gives_back_what_it_has():
-    """Engine 0 serves from the beginning, and is off at 2 s: its request (3 tokens, to 4 s) waits for engine 0, which
-    nobody starts any more."""
+    """Engine 0 serves from the beginning, and is off at 2 s: its request (3 tokens, to 4 s) waits."""
     simulation = run(
         requests(prompt_tokens=[3]), pool(2, 1.0, 1), routing=FIRST, tiers=(1.0,), scaler=to_tier(POOL),
-        all_served=False,
+        all_served=False, until_s=3.0,
     )  # fmt: skip
     assert lines(simulation, "moved", "off", "recalled", "held") == [
         (2.0, "moved", 0, -1, POOL), (2.0, "off", 0, -1, 1), (2.0, "recalled", 0, 0, 0), (2.0, "held", -1, 0, 0),
@@ -92,6 +95,45 @@ def test_target_utilisation_starts_and_stops():
     assert simulation.result().summary["cost_engine_s"] == 14.0 + 14.0 + 4.0
 
 
+@pytest.mark.parametrize("routing", ["min-load", "polyserve"])
+@pytest.mark.parametrize("roles", [("both",), ("prefill", "decode")])
+def test_polyserve_keeps_what_it_has_started(routing, roles):
+    """An engine is ready at the instant of a check. It is empty then, and requests wait for it."""
+    pools = [pool(2, 2.0, role=role) for role in roles]
+    simulation = run(requests(prompt_tokens=[1, 1, 1], output_tokens=2), *pools, routing=routing,
+                     scaler=scaler("polyserve"))  # fmt: skip
+    first, *_ = lines(simulation, "started")
+    assert first == (3.0, "started", 0, -1, 0)
+
+
+def test_a_scaler_that_starts_nothing_for_requests_that_wait_is_an_error():
+    with pytest.raises(PolicyError, match=r"1 requests wait, .*: scaler to_tier has opened no engine that takes them"):
+        run(requests(prompt_tokens=[1]), pool(2, 1.0), routing=FIRST, tiers=(1.0,), scaler=to_tier(POOL))
+
+
+@compiled_scaler
+def flapping(context, moves):
+    """Every engine goes into tier 0, and at the next check back."""
+    for e in range(moves.shape[0]):
+        moves[e].tier = 0 if moves[e].tier == POOL else POOL
+
+
+FLAPPING = Policy(
+    "flapping", "scaler", "Starts engines in vain.", "made up", flapping,
+    parameters=(Parameter("interval_s", 1.0, "between checks", 0.25, 8.0, "s"),),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seconds", [0.0, None])
+def test_a_scaler_that_starts_engines_in_vain_is_an_error(seconds, monkeypatch):
+    """They are given a second each time, and take longer to compute a token."""
+    if JIT_DISABLED:
+        monkeypatch.setattr(loop, "MOST_STARTS", 50)
+    deployment = dataclasses.replace(pool(4, 0.0), startup=None if seconds is None else Startup(seconds))
+    with pytest.raises(PolicyError, match=r"scaler flapping has moved engines out of the common pool more than"):
+        run(requests(prompt_tokens=[9]), deployment, routing="min-load", scaler=FLAPPING)
+
+
 def test_costs():
     """6 engine-seconds, of them 3 busy, and 2 tokens."""
     costs = Costs(price_per_hour=1800.0, idle_w=100.0, busy_w=300.0, most_w=400.0)
@@ -130,7 +172,7 @@ def test_nothing_came_out():
 @pytest.mark.parametrize("wrong", [
     lambda: Startup(-1.0), lambda: Startup(np.inf), lambda: Startup(np.nan), lambda: Startup(1.0, -1),
     lambda: Startup(1.0, 1.5), lambda: pool(2, 1.0, 3), lambda: Costs(price_per_hour=-1.0),
-    lambda: Costs(idle_w=np.nan), lambda: Costs(busy_w=np.inf),
+    lambda: Costs(idle_w=np.nan), lambda: Costs(busy_w=np.inf), lambda: Costs(idle_w=200.0, busy_w=100.0),
 ])  # fmt: skip
 def test_what_cannot_be(wrong):
     with pytest.raises(DeploymentError, match=r"should be|there are 2") as error:

@@ -3,13 +3,17 @@
 import numpy as np
 import pytest
 
+from servegym.baselines.registry import scheduler
 from servegym.errors import PolicyError
+from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import MOST_FILLINGS
 from tests import random_scheduler
 from tests.random_scenarios import random_device, random_host, random_latency, random_workload
+from tests.simulator.forming import linear
+from tests.simulator.scenes import requests
 
 SEEDS = range(200)
 
@@ -57,3 +61,17 @@ def test_what_is_computed_and_kept_counts_for_nothing(seed: int) -> None:
     simulation = Simulation(Scenario(workload, Deployment(model, model, 300_000, block_tokens=1), policy))
     assert simulation.run().summary["finished"] == len(workload)
     assert simulation.arrays.engines[0].iterations > 1000
+
+
+@pytest.mark.nojit
+def test_a_prefill_waits_for_kv_to_leave_with_what_it_has() -> None:
+    """A prefill engine of 210 tokens, 205 of them KV for a decode engine that is full until request 0 has ended.
+    Request 2 computes 5 tokens, and the rest when there is room."""
+    fast, slow = linear(c_p=1e-5, t_c=1e-3), linear(t_c=100.0)
+    prefill = Deployment(fast, fast, 210, block_tokens=1, watermark=0.0, role="prefill")
+    decode = Deployment(slow, slow, 400, block_tokens=1, watermark=0.0, role="decode")
+    workload = requests(arrival_s=[0.0, 10.0, 20.0], prompt_tokens=[200, 205, 100], output_tokens=[200, 2, 2])
+    simulation = Simulation(Scenario(workload, Cluster((prefill, decode)), scheduler("vllm-v1")))
+    assert simulation.run().summary["finished"] == 3
+    engine = simulation.arrays.engines[0]
+    assert engine.scheduled_tokens == 200 + 205 + 100 and engine.totals.evictions == 0
