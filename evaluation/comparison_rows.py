@@ -16,6 +16,7 @@ from servegym.evaluation.measures import (
     STARVED,
     Measure,
     ratio_of,
+    shows_late_tokens,
 )
 from servegym.evaluation.points import CLIENTS, LOAD, axis_of
 from servegym.evaluation.summary import REFERENCE, SHARE_OF_BOUND, classes_of, rank_of
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 NAME, BY_PRIORITY = "scheduler", "attainment, high / low priority"
 BOUND = Measure(SHARE_OF_BOUND, "% of bound", 1, 100)
-QOSERVE = "qoserve"  # the SLO recipe whose paper counts late tokens
 NOTES = {
     LATE_TOKEN.title: "Late-token share: of the requests, those of which any token missed its deadline (QoServe's "
     "violations). A request may attain its SLOs all the same: they judge mean TPOT.",
@@ -44,7 +44,7 @@ def comparison_rows(at_point: pd.DataFrame, slo: str) -> list[dict[str, str]]:
     rank = rank_of(at_point)
     shown = [rank, ATTAINMENT, ratio_of(at_point), P99_TTFT, P99_TPOT]
     shown += [SERVED] * (axis_of(at_point) == CLIENTS) + [BOUND] * (SHARE_OF_BOUND in at_point)
-    shown += [LATE_TOKEN] * (slo.partition(":")[0] == QOSERVE)
+    shown += [LATE_TOKEN] * shows_late_tokens(slo)
     rest = [one for one in (STARVED, FAIRNESS, PREEMPTIONS) if one not in shown]
     minus = difference_title(at_point)
     return [
@@ -73,7 +73,7 @@ def leaving(rows: list[dict[str, str]]) -> list[str]:
 def class_tables(summary: pd.DataFrame, slo: str) -> dict[str, list[dict[str, str]]]:
     """By title: a row a load and scheduler, of what a class of SLOs attained; none where there is one class."""
     axis, shown = axis_of(summary), {CLASS_ATTAINMENT: f"{ATTAINMENT.title} by class"}
-    if slo.partition(":")[0] == QOSERVE:
+    if shows_late_tokens(slo):
         shown[CLASS_VIOLATIONS] = f"{LATE_TOKEN.title.capitalize()} by class"
     return {
         title: [

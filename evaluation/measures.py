@@ -65,6 +65,11 @@ OTHERS = {
 RANKS = ("tdg", *OTHERS)
 
 
+def shows_late_tokens(slo: str) -> bool:
+    """Whether tables show the late-token share unasked: under the SLO recipe of the paper that counts them."""
+    return slo.partition(":")[0] == "qoserve"
+
+
 def ratio_of(table: Container[str]) -> Measure:
     """The gain over the ideal gain of cells or a summary: the TDG ratio, unless the gain is another."""
     is_tdg = GAIN_RATIO not in table or (TDG in table and table[TDG].notna().any())  # type: ignore[index]

@@ -24,8 +24,8 @@ def page() -> str:
 def table(found: list[Entry]) -> list[str]:
     """The best first; those whose interval holds the score of the first are bold."""
     loads = loads_in(found[0].figures)
-    heads = ["", "policy", "score", "95 %", *(name.removeprefix("share, ") for name in loads), "TDG ratio", "SLOs met",
-             "starved", "fairness", "by", "when", "version"]  # fmt: skip
+    heads = ["", "policy", "score", "95 %", *(name.removeprefix("share, ") for name in loads), "TDG ratio",
+             "SLO attainment", "starved", "fairness", "by", "when", "version"]  # fmt: skip
     lines = [
         f"Panel `{found[0].panel}`, TDG over {found[0].relative_to}.", "",
         "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads),

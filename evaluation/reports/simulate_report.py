@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.identity import versions
+from servegym.evaluation.measures import ATTAINMENT, GAIN_RATIO, LATE_TOKEN, RATIOS, TDG, shows_late_tokens
 from servegym.evaluation.reports import page
 from servegym.evaluation.reports.figures_table import figures_rows
 from servegym.evaluation.reports.latency_plots import plot_latencies
@@ -60,6 +61,7 @@ def simulate_report(
     profile: the one that the deployment is of, for what its times rest on. arguments: of the command.
     """
     scenario, summary = result.scenario, result.summary
+    late_tokens = shows_late_tokens(str(scenario.workload.provenance.get("slo", "")))
     lead = (
         f"{summary['requests']:,} requests of {scenario.workload.name} at "
         f"{page.text_of(scenario.workload.rate_per_s)} requests/s; {summary['finished']:,} finished within "
@@ -67,9 +69,9 @@ def simulate_report(
     )
     body = [
         page.paragraph(lead, "lead"),
-        page.tiles(_headline(summary)),
-        page.section("By priority", page.table(_by_priority(result))),
-        *_violations_by_class(summary),
+        page.tiles(_headline(summary, late_tokens)),
+        page.section("By priority", page.table(_by_priority(result, late_tokens))),
+        *_by_class(summary, late_tokens),
         page.section("How it went", *_pictures(result)),
         page.section("Engines", page.table(_engines(result))),
         page.section("What these figures are not", page.bullets([*profile_notes(profile), *run_notes(result)])),
@@ -81,12 +83,12 @@ def simulate_report(
     return Path(path)
 
 
-def _headline(summary: Mapping[str, Any]) -> dict[str, str]:
+def _headline(summary: Mapping[str, Any], late_tokens: bool) -> dict[str, str]:
     text = page.text_of
     return {
-        "TDG ratio" if summary["tdg_ratio"] is not None else "gain / ideal gain": text(summary["gain_ratio"]),
-        "SLO attainment": text(summary["slo_attainment"]),
-        "violations": text(summary["violations"]),
+        ATTAINMENT.title: text(summary["slo_attainment"]),
+        RATIOS[GAIN_RATIO if summary["tdg_ratio"] is None else TDG].title: text(summary["gain_ratio"]),
+        **({LATE_TOKEN.title: text(summary["violations"])} if late_tokens else {}),
         "starved": text(summary["starved"]),
         "fairness by length": text(summary["fairness_by_length"]),
         "tokens in time": text(summary["on_time_token_share"]),
@@ -98,42 +100,42 @@ def _headline(summary: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _by_priority(result: Result) -> pd.DataFrame:
+def _by_priority(result: Result, late_tokens: bool) -> pd.DataFrame:
     """A row a figure, a column a priority."""
     import pandas as pd
 
+    ratio = RATIOS[TDG if result.scenario.gain.name == "tdg" else GAIN_RATIO].title
     columns: dict[str, dict[str, Any]] = {}
     for priority, of in result.requests.groupby("priority"):
         columns[f"priority {priority}"] = {
             "requests": len(of),
             "finished": int(of["finish_s"].notna().sum()),
-            "SLO attainment (share)": of["attained"].mean(),
-            "violations (share)": of["violated"].mean(),
-            "starved (share)": of["starved"].mean(),
-            "gain / ideal gain": of["gain"].sum() / of["ideal_gain"].sum(),
+            ATTAINMENT.title: of["attained"].mean(),
+            **({LATE_TOKEN.title: of["violated"].mean()} if late_tokens else {}),
+            "starved": of["starved"].mean(),
+            ratio: of["gain"].sum() / of["ideal_gain"].sum(),
             **{
                 f"{name.upper()} {quantile} (s)": value
                 for name in ("ttft", "tpot", "ttlt")
                 for quantile, value in quantiles(of[f"{name}_s"].to_numpy()).items()
             },
-            "evictions": int(of["evictions"].sum()),
+            "preemptions": int(of["evictions"].sum()),
         }
     names = list(next(iter(columns.values()), {}))
     return pd.DataFrame({"": names} | {name: list(column.values()) for name, column in columns.items()}, dtype=object)
 
 
-def _violations_by_class(summary: Mapping[str, Any]) -> list[str]:
-    """Where there are several classes of SLOs, the share of each that missed a deadline."""
+def _by_class(summary: Mapping[str, Any], late_tokens: bool) -> list[str]:
+    """Where there are several classes of SLOs, what each attained; late_tokens: and which share missed a deadline."""
     import pandas as pd
 
-    shares = summary["violations_by_class"]
-    if len(shares) < 2:
+    attained = summary["slo_attainment_by_class"]
+    if len(attained) < 2:
         return []
-    return [
-        page.section(
-            "Violations by class", page.table(pd.DataFrame({"class": list(shares), "share": list(shares.values())}))
-        )
-    ]
+    columns = {"class": list(attained), ATTAINMENT.title: list(attained.values())}
+    if late_tokens:
+        columns[LATE_TOKEN.title] = list(summary["violations_by_class"].values())
+    return [page.section("By class of SLOs", page.table(pd.DataFrame(columns)))]
 
 
 def _engines(result: Result) -> pd.DataFrame:

@@ -164,7 +164,7 @@ def missed(run: Run, best: Run) -> str:
 
 def figures(run: Run) -> str:
     return (
-        f"TDG ratio {run['tdg_ratio']:.4f}, {run['slo_attainment']:.3f} of the SLOs met, {run['starved']:.3f} starved, "
+        f"TDG ratio {run['tdg_ratio']:.4f}, SLO attainment {run['slo_attainment']:.3f}, {run['starved']:.3f} starved, "
         f"p99 of TTFT {run['ttft_p99_s']:.1f} s, {run['preemptions']} preemptions, {run['round_us']:.1f} us a round"
     )
 

@@ -167,7 +167,7 @@ def test_violations_are_told_by_priority_and_class(servegym):
     shares = document["violations_by_class"]
     assert list(shares) == ["TTFT 6 s, TPOT 50 ms", "TTLT 600 s", "TTLT 1800 s"]
     assert 0 < document["violations"] < 1 and set(document["violations_by_priority"]) == {"0", "1"}
-    for word in ("violations", "of TTFT 6 s, TPOT 50 ms", "of TTLT 600 s"):
+    for word in ("late-token share", "SLO attainment of TTFT 6 s, TPOT 50 ms", "late-token share of TTLT 600 s"):
         assert word in done.stderr
 
 

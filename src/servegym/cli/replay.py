@@ -12,7 +12,7 @@ from servegym.cli import options
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, number, show_notes, write_json
 from servegym.cli.progress import bar_of
-from servegym.cli.simulate import by_priority, fairness, violations_by_class
+from servegym.cli.simulate import by_priority, fairness, slos_met
 from servegym.cli.spec_options import Words, spec_options
 from servegym.errors import ServegymError
 
@@ -218,10 +218,8 @@ def show(document: dict[str, Any], console: Console) -> None:
     for reason, count in document["reasons"].items():
         figures.add_row("", f"{count} times: {reason}")
     for name, value in {
+        **slos_met(document),
         "TDG ratio": number(document["tdg_ratio"], 4),
-        "SLO attainment": f"{number(document['slo_attainment'])} ({by_priority(document, 'slo_attainment')})",
-        "violations": f"{number(document['violations'])} ({by_priority(document, 'violations')})",
-        **violations_by_class(document),
         "starved": f"{number(document['starved'])} ({by_priority(document, 'starved')})",
         "fairness": fairness(document),
         "tokens in time": number(document["on_time_token_share"]),

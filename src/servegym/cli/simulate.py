@@ -197,10 +197,8 @@ def show(document: dict[str, Any], console: Console) -> None:
     figures = new_table("", "", numbers=False)
     for name, value in {
         "requests finished": f"{number(document['finished'])} of {number(document['requests'])}",
+        **slos_met(document),
         "TDG ratio" if document["tdg_ratio"] is not None else "gain / ideal gain": number(document["gain_ratio"], 4),
-        "SLO attainment": f"{number(document['slo_attainment'])} ({by_priority(document, 'slo_attainment')})",
-        "violations": f"{number(document['violations'])} ({by_priority(document, 'violations')})",
-        **violations_by_class(document),
         "starved": f"{number(document['starved'])} ({by_priority(document, 'starved')})",
         "fairness": fairness(document),
         "tokens in time": number(document["on_time_token_share"]),
@@ -234,10 +232,18 @@ def by_priority(document: dict[str, Any], figure: str) -> str:
     return ", ".join(f"priority {priority}: {number(share)}" for priority, share in shares)
 
 
-def violations_by_class(document: dict[str, Any]) -> dict[str, str]:
-    """Where there are several classes of SLOs."""
-    shares = document["violations_by_class"]
-    return {f"  of {name}": number(share) for name, share in shares.items()} if len(shares) > 1 else {}
+def slos_met(document: dict[str, Any]) -> dict[str, str]:
+    """SLO attainment, and under QoServe's recipe the late-token share; by class where there are several."""
+    from servegym.evaluation.measures import ATTAINMENT, LATE_TOKEN, shows_late_tokens
+
+    shown = [ATTAINMENT, *([LATE_TOKEN] if shows_late_tokens(document["workload"]["slo"]) else [])]
+    found = {}
+    for one in shown:
+        found[one.title] = f"{number(document[one.column])} ({by_priority(document, one.column)})"
+        shares = document[f"{one.column}_by_class"]
+        if len(shares) > 1:
+            found |= {f"  {one.title} of {name}": number(share) for name, share in shares.items()}
+    return found
 
 
 def asked_for(document: dict[str, Any]) -> dict[str, str]:

@@ -169,9 +169,9 @@ def test_violations_are_on_the_page_by_class_and_priority(tmp_path: Path) -> Non
     result = simulate("azure-conv", slo="qoserve:shares=1-1-0,low_share=0.5", requests=60, rate_per_s=20)
     text = simulate_report(result, tmp_path / "run.html").read_text(encoding="utf-8")
     shares = result.summary["violations_by_class"]
-    assert "Violations by class" in text and len(shares) == 2
+    assert "By class of SLOs" in text and len(shares) == 2
     for name, share in shares.items():
         assert f"<td>{name}</td>" in text and f"<td>{page.text_of(share)}</td>" in text
-    assert "violations (share)" in text and "violations_by_priority.0" in text
+    assert "late-token share" in text and "violations_by_priority.0" in text
     one_class = simulate("azure-conv", requests=20, rate_per_s=20)
-    assert "Violations by class" not in simulate_report(one_class, tmp_path / "run.html").read_text(encoding="utf-8")
+    assert "By class of SLOs" not in simulate_report(one_class, tmp_path / "run.html").read_text(encoding="utf-8")
