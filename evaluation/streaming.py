@@ -24,6 +24,11 @@ from servegym.traces.streamed import StreamedTrace
 if TYPE_CHECKING:
     import pandas as pd
 
+# Figures by length or class take all requests at once: those still in memory are not the run.
+UNKNOWN: dict[str, Any] = {
+    "slo_attainment_by_length": {}, "slo_attainment_by_class": {}, "violations_by_class": {},
+    "fairness_by_length": None,
+}  # fmt: skip
 SHARES = {"slo_attainment": "attained", "violations": "violated", "starved": "starved"}
 COUNTS = ("emitted_tokens", "on_time_tokens", "output_tokens", "cached_tokens", "reroutes")
 # What would have to be drawn, or worked out, of all requests at once: only what is said here can be streamed.
@@ -156,6 +161,7 @@ class Sums:
         is_tdg, engines = whole.scenario.gain.name == "tdg", whole.arrays.engines
         return {
             **figures,
+            **UNKNOWN,
             "requests": self.requests,
             "tokens_emitted": counts["emitted_tokens"],
             "gain": self.gain,
