@@ -99,8 +99,9 @@ def requests_in(
     """
     if _is_generated(trace):
         return None
-    limits = {"max_prompt_tokens": max_prompt_tokens, "max_total_tokens": max_total_tokens}
-    return len(load_trace(trace, **limits, reading=reading))
+    return len(
+        load_trace(trace, max_prompt_tokens=max_prompt_tokens, max_total_tokens=max_total_tokens, reading=reading)
+    )
 
 
 def _is_generated(trace: str | os.PathLike[str]) -> bool:

@@ -152,7 +152,9 @@ def aiperf(rows: Chunk) -> Chunk:
             columns[name] = values
             continue
         rows.check(column, np.array([unit not in SECONDS for unit in units]), f"in {', '.join(SECONDS)}")
-        scaled = (None if value is None else value * SECONDS[unit] for value, unit in zip(values, units, strict=True))
+        scaled = (
+            None if value is None else value * SECONDS[str(unit)] for value, unit in zip(values, units, strict=True)
+        )
         columns[name] = pd.Series(list(scaled), dtype=object)
     table = pd.DataFrame(columns).astype(object)
     metrics = rows.frame[[column for column in AIPERF.values() if column in rows and column != AIPERF["arrival_s"]]]
