@@ -39,10 +39,6 @@ USUAL = (
 UNKNOWN = re.compile(r"Unknown attribute '(\w+)' of type (\w+)")
 PLACE = re.compile(r'File "([^"]+)", line (\d+)|at (\S+) \((\d+)\)')
 NAMED = re.compile(r"name '(\w+)'")
-NAMES_OF_VLLM = {
-    "max_num_batched_tokens": "token_budget", "max_num_seqs": "holder_budget",
-    "long_prefill_token_threshold": "chunk_tokens", "num_lookahead_tokens": "most_drafts",
-}  # fmt: skip
 MOST_NAMES = 20  # that are listed
 LONGEST = 200  # characters of what Numba says
 RECORDS = (layout.RANK, layout.LIMITS, layout.REQUEST, layout.ENGINE, layout.ENGINE_SNAPSHOT, layout.ROUTE, layout.MOVE,
@@ -70,21 +66,21 @@ def why(error: Exception, function: Compiled) -> str:
     text = "\n".join(line for line in lines if not PREAMBLE.fullmatch(line))
     for pattern, words in USUAL:
         if usual := pattern.search(text):
-            return f"{_place_in(text, function) or _line_of(function, '')}: {words.format(*usual.groups())}"
+            return f"{_place_in(text, function) or line_of(function, '')}: {words.format(*usual.groups())}"
     unknown = UNKNOWN.search(text)
     if isinstance(error, KeyError):  # of a record's fields
         name = str(error.args[0])
         names = _fields_at(function, name)
-        return f"{_line_of(function, name)}: there is no field {name}{_close_to(name, names) or _instead(name, names)}"
+        return f"{line_of(function, name)}: there is no field {name}{_close_to(name, names) or _instead(name, names)}"
     if unknown is not None:
         name, kind = unknown.groups()
-        where = _place_in(text, function) or _line_of(function, name)
+        where = _place_in(text, function) or line_of(function, name)
         return f"{where}: there is no {name} in {kind}{_instead(name, _names_of(kind, function))}"
     if isinstance(error, TypeError):
-        return f"{_line_of(function, '')}: {error}"
+        return f"{line_of(function, '')}: {error}"
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     named = NAMED.search(first)
-    where = _place_in(text, function) or _line_of(function, named[1] if named else "")
+    where = _place_in(text, function) or line_of(function, named[1] if named else "")
     return f"{where}: {first if len(first) <= LONGEST else first[:LONGEST] + ' ...'}"
 
 
@@ -116,8 +112,8 @@ def _instead(name: str, names: list[str]) -> str:
 
 def _close_to(name: str, names: list[str]) -> str:
     """What was meant, perhaps; "": nothing is known."""
-    if name in NAMES_OF_VLLM:
-        return f"; what vLLM calls {name} is {NAMES_OF_VLLM[name]} here, of limits"
+    if name in layout.LIMITS_OF_VLLM:
+        return f"; what vLLM calls {name} is {layout.LIMITS_OF_VLLM[name]} here, of limits"
     close = difflib.get_close_matches(name, names, 3)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
@@ -131,7 +127,7 @@ def _place_in(text: str, function: Compiled) -> str:
     return ""
 
 
-def _line_of(function: Compiled, name: str) -> str:
+def line_of(function: Compiled, name: str) -> str:
     """Where a function, or a kernel that it calls, names something; where it begins, if none does."""
     kernels: list[Any] = [function.written, *reached_kernels(function)]
     for kernel in kernels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,8 @@ from servegym.simulator.statuses import (
 )
 from servegym.simulator.turns import NOBODY
 
+UNNAMED = ("deployment", "cluster")  # what those are named that nobody named
+
 
 class Stopped(NamedTuple):
     """A run as it has stopped. failures: what functions of the scenario have raised."""
@@ -42,16 +45,17 @@ class Stopped(NamedTuple):
 
 def error_of(run: Stopped, reason: int) -> ServegymError:
     """The error of a run that stopped with a reason (see `statuses`), or in which a function failed."""
-    where = f"{run.scenario.deployment.name}: at {run.arrays.status[0].now_s:g} s"
+    fleet = run.scenario.deployment.name
+    where = f"{'' if fleet in UNNAMED else f'{fleet}: '}at {run.arrays.status[0].now_s:g} s"
     router, scaler, route = run.settings.router.label, run.settings.scaler.label, run.router_state.route[0]
     if run.failures:
         who = culprit(run.failures[0], named_functions(run))
         return PolicyError(f"{where} {who} failed: {run.failures[0]}")
     if reason == BAD_RANKS:
         engine = starting_engine(run)
-        n, label = engine.queue_length, run.settings.schedulers[engine.kind].label
+        n, policy = engine.queue_length, run.settings.schedulers[engine.kind]
         wrong = what_is_wrong(run.arrays.limits[0], run.arrays.ranks[:n], run.arrays.queues[engine.index, :n])
-        return PolicyError(f"{where} scheduler {label} {wrong}")
+        return PolicyError(f"{where} scheduler {policy.label} {wrong} ({place_of(policy.function)})")
     if reason in (BAD_DURATION, BAD_ESTIMATE):
         return DeploymentError(f"{where} {wrong_time(run, estimate=reason == BAD_ESTIMATE)}")
     if reason == BAD_TIME:
@@ -119,6 +123,12 @@ def takes_a_first(run: Stopped) -> bool:
     is_open = (snapshots["up"] == 1) & (snapshots["closed"] == 0)
     decodes = snapshots["role"] == layout.ROLE_DECODE
     return bool((is_open[:, None] & (decodes[:, None] == (computed > 0))).any())
+
+
+def place_of(function: Compiled) -> str:
+    """Where a function was written."""
+    code = function.written.__code__
+    return f"{function.written.__name__}, {Path(code.co_filename).name}, line {code.co_firstlineno}"
 
 
 def policy_functions(settings: Settings) -> list[tuple[str, Compiled]]:

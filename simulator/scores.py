@@ -28,9 +28,10 @@ from servegym.simulator.declared import reads_argument
 from servegym.simulator.parameters import Parameters
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.signatures import scheduler
-from servegym.simulator.types import LIMITS
+from servegym.simulator.types import LIMITS, LIMITS_OF_VLLM
 
 FIRST, LAST = -(2**40), 2**40  # tiers before and after every priority
+NEVER_0 = ("token_budget", "chunk_tokens", "sequence_budget", "holder_budget")  # of limits that stay as they are
 DECODES = {"first": FIRST, "last": LAST, "scored": 0}
 ARGUMENTS = 5
 
@@ -88,7 +89,8 @@ def score(
 
     request: a REQUEST record; engine: ENGINE; now_s: the time, s; estimates: `RequestEstimates`, and the estimator is
     asked only if the function uses them; p: what `parameters` are called, `p.token_budget`.
-    limits: of LIMITS by name, each a number or the name of a parameter; or a kernel (limits, p) that sets them.
+    limits: of LIMITS by name (vLLM's too: `LIMITS_OF_VLLM`), each a number or the name of a parameter; or a kernel
+    (limits, p) that sets them.
     decodes: run by their "score", or all of them "first" or "last", in order of arrival. by_priority: a more important
     request goes before all less important ones, whatever their scores.
     Raises PolicyError for a limit that there is not, or that cannot be what is said.
@@ -119,9 +121,14 @@ def limits_kernel(limits: Mapping[str, str | float], parameters: Parameters) -> 
     kinds = {name: LIMITS[name].kind for name in LIMITS.names or ()}
     named = {parameter.name: parameter for parameter in parameters}
     lines = []
-    for name, value in limits.items():
+    for given, value in limits.items():
+        name = LIMITS_OF_VLLM.get(given, given)
         if name not in kinds:
             raise PolicyError(f"there is no limit {name}; there are {', '.join(kinds)}")
+        if given != name and name in limits:
+            raise PolicyError(f"limits {given} and {name} are one and the same; one of them should be there")
+        if name in NEVER_0 and not isinstance(value, str) and value < 1:
+            raise PolicyError(f"limit {name} is {value} in every batch; it should be 1 or more")
         if isinstance(value, str):
             if value not in named:
                 raise PolicyError(f"limit {name} is {value}, which is no parameter; there are {', '.join(named)}")

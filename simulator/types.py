@@ -432,6 +432,11 @@ LIMITS = record(
         ("listed", "i8"),  # positions listed, in ascending order: the others are left out, and need no rank
     ]
 )
+# What vLLM calls some of them.
+LIMITS_OF_VLLM = {
+    "max_num_batched_tokens": "token_budget", "max_num_seqs": "holder_budget",
+    "long_prefill_token_threshold": "chunk_tokens",
+}  # fmt: skip
 NO_LIMIT = np.int64(2**62)
 PHASE_MIXED, PHASE_FIRST_DECIDES = 0, 1  # the second: a batch is prefill-only or decode-only
 MISFIT_PASS_OVER, MISFIT_STOP = 0, 1  # what does not fit the budgets is passed over, or ends the batch

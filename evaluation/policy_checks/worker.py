@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 from servegym.errors import PolicyError, ServegymError
 
 if TYPE_CHECKING:
+    from servegym.simulator.compilation import Compiled
     from servegym.simulator.policies import Policy
     from servegym.simulator.scenario import Scenario
 
+GENERATORS = ("RandomState", "Random", "Generator")  # of NumPy and Python
 COMPILING_S = 600  # at most, for all that is compiled
 
 
@@ -48,6 +50,8 @@ def check_file(path: Path, limit_s: int, say: Callable[..., None]) -> list[Polic
     compilation.check_bounds()
     found = loaded(path, limit_s, say)
     for policy in found:
+        for function in (policy.function, policy.victims):
+            check_no_dice(policy, function)
         for name, scenario in scenes_for(policy):
             say(at=f"{policy.kind} {policy.name}: {name}")
             serve(policy, scenario, limit_s)
@@ -66,6 +70,21 @@ def loaded(path: Path, limit_s: float, say: Callable[..., None]) -> list[Policy]
     load_policy_files([path])
     signal.setitimer(signal.ITIMER_REAL, 0.0)
     return [policy for key, policy in policies.registered().items() if key not in before]
+
+
+def check_no_dice(policy: Policy, function: Compiled) -> None:
+    """Raise PolicyError for a function that draws random numbers of which nobody knows the seed."""
+    from servegym.simulator.compilation import reached_kernels, reached_values
+    from servegym.simulator.compile_errors import line_of
+
+    for kernel in reached_kernels(function):
+        for name, value in reached_values(kernel):
+            if type(getattr(value, "__self__", None)).__name__ in GENERATORS:
+                raise PolicyError(
+                    f"{line_of(function, name.rpartition('.')[2])}: {policy.kind} {policy.label} draws from {name}; "
+                    "what it decides should be the same whenever it is asked the same: servegym.simulator.random has "
+                    "uniform(seed, stream, counter)"
+                )
 
 
 def serve(policy: Policy, scenario: Scenario, limit_s: int) -> None:

@@ -10,11 +10,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from servegym.baselines import registry
 from servegym.errors import PolicyError
 from servegym.evaluation.policy_checks import checking
 from servegym.evaluation.policy_checks.checking import check_policy
+from servegym.evaluation.policy_checks.worker import check_no_dice
+from servegym.simulator.policies import Policy
+from servegym.simulator.signatures import scheduler
 
 HERE = Path(__file__).parent
 BOUNDS = "in harmful: IndexError: index is out of bounds"
@@ -44,6 +49,12 @@ WORDS = {
     "scale-right": "",
     "moves-past-end": "harmful_policies.py, line [0-9]+, in harmful_scaler: IndexError",
 }
+
+
+@scheduler
+def dice(context, ranks, limits):
+    ranks[0].key = np.random.random()  # noqa: NPY002
+
 
 FILE = """
 from servegym.simulator.policies import Policy, register
@@ -88,6 +99,15 @@ def test_a_file_that_never_ends_at_its_top_level_takes_only_the_other_process(tm
     file.write_text("while True:\n    pass\n", "utf-8")
     with pytest.raises(PolicyError, match=r"mine.py did not pass .*\(mine.py itself, .*\): no end in 2 s"):
         check_policy(file, limit_s=2)
+
+
+def test_what_draws_random_numbers_is_named() -> None:
+    with pytest.raises(
+        PolicyError, match=r"test_policy_checks.py, line [0-9]+: scheduler dice draws from np.random.ran"
+    ):
+        check_no_dice(Policy("dice", "scheduler", "", "", dice), dice)
+    router = registry.router("gorouting")  # draws from one that is seeded
+    check_no_dice(router, router.function)
 
 
 def test_what_kills_the_process_takes_only_the_other_one(tmp_path: Path) -> None:

@@ -22,7 +22,9 @@ P = Parameters(
 )
 
 
-@score(P, limits={"token_budget": "budget", "time_budget_s": "wait_s", "untimed_decodes": 1, "holder_budget": 5})
+@score(
+    P, limits={"max_num_batched_tokens": "budget", "time_budget_s": "wait_s", "untimed_decodes": 1, "holder_budget": 5}
+)
 def shortest(request, engine, now_s, estimates, p):
     return left_of(request)
 
@@ -93,6 +95,9 @@ def test_what_gives_up_memory_first_is_what_would_run_last():
     ({"limits": {"tokn_budget": 3}}, "there is no limit tokn_budget; there are token_budget, chunk_tokens"),
     ({"limits": {"token_budget": "bugdet"}}, "limit token_budget is bugdet, .*; there are budget, wait_s, lambda"),
     ({"limits": {"token_budget": "wait_s"}}, "limit token_budget is wait_s; it should be a whole number"),
+    ({"limits": {"chunk_tokens": 0}}, "limit chunk_tokens is 0 in every batch; it should be 1 or more"),
+    ({"limits": {"max_num_seqs": 0}}, "limit holder_budget is 0 in every batch; it should be 1 or more"),
+    ({"limits": {"max_num_seqs": 4, "holder_budget": 5}}, "max_num_seqs and holder_budget are one and the same"),
     ({"limits": {"token_budget": 2.5}}, "limit token_budget is 2.5; it should be a whole number"),
     ({"decodes": "never"}, "decodes are 'never'; they should be one of first, last, scored"),
 ])  # fmt: skip
