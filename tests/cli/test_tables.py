@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from servegym.cli.tables import folded, show_tables
+from servegym.cli.tables import folded, show_tables, stacked
 
 NAMES = ("vllm-fcfs", "slide-batching *", "sarathi-priority")
 MATTER = {"SLO attainment": "0.9982 ± 0.0012", "TDG ratio": "0.9896 ± 0.0679", "p99 TTFT, s": "4.90"}
@@ -47,3 +47,7 @@ def test_long_names_are_broken_between_their_parts():
     assert lines == ["slide-batching:gamma=2.1234,", "eta=0.33333 + gorouting:", "alpha=0.123456"]
     narrow = shown(60, (name,))
     assert all(part in narrow for part in ("slide-batching:", "gamma=2.1234,", "gorouting:", "alpha=0.123456"))
+
+
+def test_bounds_in_brackets_go_to_a_second_line_too():
+    assert stacked({"policy": "a (b)", "mean": "0.5 (0.4 to 0.6)"}) == {"policy": "a (b)", "mean": "0.5\n(0.4 to 0.6)"}

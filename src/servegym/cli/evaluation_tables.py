@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from servegym.cli.output import new_table, number
+from servegym.cli.tables import BEST, show_tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,19 +46,17 @@ def _over_all(evaluation: Evaluation, groups: pd.DataFrame, score: str, console:
 
     rows = select(groups, score=score)
     best = rows["mean"].idxmax()
-    table = new_table(
-        "policy", "mean", "IQM", "difference", "better in", title=f"All {rows['cells'].iloc[0]} cells", numbers=True
-    )
-    for index, row in rows.iterrows():
-        table.add_row(
-            row["policy"] + " *" * (index == best),
-            interval(row, "mean"),
-            interval(row, "iqm"),
-            interval(row, "difference", "+"),
-            percent(row, "improvement"),
-            style="bold" if index == best else None,
-        )
-    console.print(table)
+    table = [
+        {
+            "policy": row["policy"] + BEST * (index == best),
+            "mean": interval(row, "mean"),
+            "IQM": interval(row, "iqm"),
+            "difference": interval(row, "difference", "+"),
+            "better in": percent(row, "improvement"),
+        }
+        for index, row in rows.iterrows()
+    ]
+    show_tables(console, {f"All {rows['cells'].iloc[0]} cells; *: best mean": table}, ["IQM", "better in"])
 
 
 def _by_load(evaluation: Evaluation, groups: pd.DataFrame, score: str, console: Console) -> None:
@@ -80,11 +79,7 @@ def _by_load(evaluation: Evaluation, groups: pd.DataFrame, score: str, console: 
 def _accounts(cells: pd.DataFrame, console: Console) -> None:
     from servegym.evaluation.panels.tables import accounts
 
-    rows = accounts(cells)
-    table = new_table(*rows[0], title="Starved, and p99 of TTFT")
-    for row in rows:
-        table.add_row(*row.values())
-    console.print(table)
+    show_tables(console, {"Starved, and p99 of TTFT": accounts(cells)})
 
 
 def half_width(row: pd.Series, name: str) -> str:

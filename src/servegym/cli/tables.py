@@ -76,8 +76,11 @@ def with_unit(name: str) -> str:
 
 
 def stacked(row: Mapping[str, str]) -> dict[str, str]:
-    """The row with intervals below their means."""
-    return {name: cell.replace(" ± ", "\n± ") for name, cell in row.items()}
+    """The row with intervals below their means, but for its name."""
+    first = next(iter(row))
+    return {
+        name: cell if name == first else cell.replace(" ± ", "\n± ").replace(" (", "\n(") for name, cell in row.items()
+    }
 
 
 def folded(name: str, width: int) -> str:
