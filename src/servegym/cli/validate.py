@@ -141,9 +141,9 @@ def validate(
     errors.to_csv(path, index=False)
     plot(errors[errors["case"] == HEADLINE], picture)
     console = console_for(json)
-    for run, _, _ in settings:
-        for note in run.notes:
-            console.print(f"{run.name}: {note}")
+    for served, _, _ in settings:
+        for note in served.notes:
+            console.print(f"{served.name}: {note}")
     console.print(error_table(errors[errors["case"] == HEADLINE]), case_table(errors))
     written, fitted = [path, picture], None
     if fit and profile:
