@@ -1,11 +1,15 @@
-"""What of vLLM's configuration the plug-in was not made for."""
+"""What of vLLM's configuration the plug-in was not made for, and what its releases do differently."""
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from servegym.adapters.vllm.versions import OVERRIDE
+import numpy as np
+
+from servegym.adapters.vllm.versions import OVERRIDE, Parts
 from servegym.errors import VllmError
 
 
@@ -25,3 +29,46 @@ def check_compatibility(config: Any) -> None:
         raise VllmError(
             f"the plug-in was not made for {', '.join(found)}; serve without, or set {OVERRIDE}=1 to go on untested"
         )
+
+
+def watch_chunks(scheduler: Any, parts: Parts, chunk: Callable[[Any, int], int]) -> None:
+    """Have vLLM's scheduler ask `chunk` (request, tokens) how many tokens of a chunk a request gets."""
+    own = getattr(scheduler, parts.chunk, None)
+    if own is None:
+        return
+    asked = parts.switch is None or getattr(scheduler, parts.switch)
+
+    def call(request: Any, *others: int) -> int:
+        return chunk(request, own(request, *others) if asked else others[0])
+
+    setattr(scheduler, parts.chunk, call)
+    if parts.switch is not None:
+        setattr(scheduler, parts.switch, True)
+
+
+def preempt(scheduler: Any, parts: Parts, request: Any, resumes: bool) -> None:
+    """Preempt a request that runs. resumes: in this very step, so that what was under way would come out of turn."""
+    if parts.stale:
+        dropped = {"drop_stale_output": True} if resumes else {}
+        scheduler._preempt_request(request, time.monotonic(), **dropped)
+        return
+    scheduler._preempt_request(request, time.monotonic())
+    if resumes:  # as vLLM's own reset_prefix_cache does; one step at most is under way here
+        request.async_tokens_to_discard += request.num_output_placeholders > 0
+        request.num_output_placeholders = 0
+
+
+def counted_on(requests: Sequence[Any], parts: Parts, emitted: np.ndarray) -> list[int]:
+    """Tokens of each request that are out or under way.
+
+    Where vLLM no longer counts what was under way when a request was preempted, though it delivers it ("stale"), the
+    mirror's own number, `emitted` (int[n]), stands until all of it has come; unless it is to be dropped.
+    """
+    if not parts.stale:
+        return [request.num_output_tokens + request.num_output_placeholders for request in requests]
+    return [
+        int(known)
+        if request.num_stale_output_tokens > 0 and not request.drop_stale_output
+        else request.num_output_tokens + request.num_output_placeholders
+        for request, known in zip(requests, emitted, strict=True)
+    ]

@@ -9,37 +9,37 @@ order   public attributes only: the order of the waiting and of the running, the
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from vllm.v1.core.sched.request_queue import SchedulingPolicy, create_request_queue
 from vllm.v1.request import RequestStatus
 
+from servegym.adapters.vllm.compatibility import preempt, watch_chunks
 from servegym.adapters.vllm.hits import Hits
 from servegym.adapters.vllm.lora import Adapters
 from servegym.adapters.vllm.mirror import Plan
-
-HOOKS = ("_reserve_prefill_lookahead", "_preempt_request")  # of vLLM's scheduler, where exact
+from servegym.adapters.vllm.versions import Parts
 
 
 class Enforcer:
     """Enforces decisions on one of vLLM's schedulers.
 
-    exact: which of the two. own_order: the sort keys of vLLM's own order, (of a waiting request, of a running one).
-    adapters: that requests have. hits: where exact, has vLLM find in its prefix cache what was planned; None: plans do
-    not go by what is there.
+    parts: of this vLLM's scheduler. exact: which of the two ways. own_order: the sort keys of vLLM's own order, (of a
+    waiting request, of a running one). adapters: that requests have. hits: where exact, has vLLM find in its prefix
+    cache what was planned; None: plans do not go by what is there.
     """
 
     def __init__(
         self,
         scheduler: Any,
+        parts: Parts,
         exact: bool,
         own_order: tuple[Callable[[Any], Any], Callable[[Any], Any]],
         adapters: Adapters,
         hits: Hits | None = None,
     ):
-        self.scheduler, self.exact, self.own_order = scheduler, exact, own_order
+        self.scheduler, self.parts, self.exact, self.own_order = scheduler, parts, exact, own_order
         self.drafts = int(getattr(scheduler, "num_spec_tokens", 0) or 0)  # beside the one token of a decode
         self.adapters, self.hits = adapters, hits if exact else None
         self.own_policy = scheduler.policy
@@ -48,6 +48,7 @@ class Enforcer:
         self.chunks: dict[int, int] | None = None  # tokens that requests, by id(), may get; None: whatever vLLM gives
         self.hidden: list[Any] = []
         self.saved: list[tuple[Any, str, Any]] = []
+        watch_chunks(scheduler, parts, self.chunk)
 
     @property
     def most_tokens(self) -> int:
@@ -132,9 +133,7 @@ class Enforcer:
             request = request_of[slot]
             if request.status is RequestStatus.RUNNING:
                 self.scheduler.running.remove(request)
-                # What was under way of one that resumes in this very step would come out of turn.
-                dropped = {"drop_stale_output": True} if slot in again else {}
-                self.scheduler._preempt_request(request, time.monotonic(), **dropped)
+                preempt(self.scheduler, self.parts, request, resumes=slot in again)
 
     def _order_running(
         self, running: list[Any], admitted: list[Any], plan: Plan, request_of: Mapping[int, Any]

@@ -11,15 +11,16 @@ import numpy as np
 
 from servegym.adapters.vllm.block_log import BlockLog, can_be_followed, chunk_numbers
 from servegym.adapters.vllm.caching_mirror import CachingMirror
-from servegym.adapters.vllm.compatibility import check_compatibility
+from servegym.adapters.vllm.compatibility import check_compatibility, counted_on
 from servegym.adapters.vllm.decision import Decisions, decisions_for
-from servegym.adapters.vllm.enforce import HOOKS, Enforcer
+from servegym.adapters.vllm.enforce import Enforcer
 from servegym.adapters.vllm.hits import Hits
 from servegym.adapters.vllm.lora import Adapters
 from servegym.adapters.vllm.metrics import Metrics
 from servegym.adapters.vllm.mirror import Plan
 from servegym.adapters.vllm.settings import Settings, read_settings
 from servegym.adapters.vllm.step_log import StepLog
+from servegym.adapters.vllm.versions import installed_version, parts_of
 from servegym.errors import VllmError
 from servegym.simulator.types import NO_LIMIT
 
@@ -71,9 +72,11 @@ class Plugin:
         self.free_blocks = scheduler.kv_cache_manager.block_pool.get_num_free_blocks
         self.decisions = self._decisions(settings, warn)
         self.mirror = self.decisions.mirror
-        exact = settings.enforce == "exact" and all(hasattr(scheduler, name) for name in HOOKS)
+        self.parts = parts_of(installed_version())
+        hooks = (self.parts.chunk, "_preempt_request")
+        exact = settings.enforce == "exact" and all(hasattr(scheduler, name) for name in hooks)
         if exact != (settings.enforce == "exact"):
-            warn(f"this vLLM has no {' or '.join(HOOKS)}: order, budget and caps only")
+            warn(f"this vLLM has no {' or '.join(hooks)}: order, budget and caps only")
         self.slot_of: dict[str, int] = {}
         # Where plans go by what is in the prefix cache:
         self.caching = self.mirror if isinstance(self.mirror, CachingMirror) else None
@@ -84,7 +87,9 @@ class Plugin:
             hits = Hits(scheduler.kv_cache_manager, self.caching, scheduler.block_size)
         self.known: dict[int, int] = {}  # blocks of each slot of which the mirror knows what they hold
         self.adapters = Adapters(scheduler)
-        self.enforcer = Enforcer(scheduler, exact, (self.waiting_key, self.running_key), self.adapters, hits)
+        self.enforcer = Enforcer(
+            scheduler, self.parts, exact, (self.waiting_key, self.running_key), self.adapters, hits
+        )
         self.request_of: dict[int, Any] = {}
         self.blocked: dict[str, Any] = {}  # requests that wait for something else: a grammar, more input
         self.number_of: dict[str, int] = {}  # of requests, in order of arrival
@@ -262,18 +267,9 @@ class Plugin:
             self.step_log.write(now_s, wanted, scheduled, preempted, self.last_decision_s)
 
     def _counted_on(self, slots: list[int]) -> list[int]:
-        """Tokens of requests that are out or under way.
-
-        vLLM no longer counts what was under way when a request was preempted, though it delivers it ("stale"), unless
-        it is to be dropped. The mirror's own number includes it, and stands until all of it has come.
-        """
-        emitted = self.mirror.run.requests["emitted_tokens"]
-        return [
-            int(emitted[slot])
-            if request.num_stale_output_tokens > 0 and not request.drop_stale_output
-            else request.num_output_tokens + request.num_output_placeholders
-            for slot, request in zip(slots, map(self.request_of.__getitem__, slots), strict=True)
-        ]
+        """Tokens of requests that are out or under way."""
+        emitted = self.mirror.run.requests["emitted_tokens"][slots]
+        return counted_on(list(map(self.request_of.__getitem__, slots)), self.parts, emitted)
 
     def _in_order(self, preempted: Iterable[str], plan: Plan | None) -> list[str]:
         """Preempted requests in the order in which they lost their memory, as far as that is known."""

@@ -73,11 +73,6 @@ class PolicyMixin:
         self.servegym.ended(scheduler_output, result)
         return result
 
-    def _reserve_prefill_lookahead(self, request: Any, num_computed_tokens: int, num_new_tokens: int) -> int:
-        """vLLM asks here how much of a chunk a request may have (0: it is skipped in this step)."""
-        tokens = super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens)  # type: ignore[misc]
-        return self.servegym.enforcer.chunk(request, tokens)
-
 
 class Scheduler(PolicyMixin, VllmScheduler):
     """vLLM's scheduler with a policy of ours; for `--no-async-scheduling`."""

