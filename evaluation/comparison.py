@@ -236,10 +236,15 @@ class Comparison:
         """Those that differ."""
         return self.asked_seeds(point)[: self.repeats.runs]
 
+    @property
+    def has_windows(self) -> bool:
+        """Whether seeds say which requests of a file are served."""
+        return not self.spec.demand.resample and self.spec.demand.window == WINDOW_BY_SEED
+
     @functools.cached_property
     def windows(self) -> tuple[int, ...]:
         """Where the windows of a file begin, of the seeds in order; none where requests are drawn, or are named."""
-        if self.file_requests is None or self.spec.demand.resample or self.spec.demand.window != WINDOW_BY_SEED:
+        if self.file_requests is None or not self.has_windows:
             return ()
         return windows_of(self.file_requests, self.requests_per_run, self.seeds)
 

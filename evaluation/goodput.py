@@ -16,13 +16,15 @@ from servegym.evaluation.comparing import compile_kernels
 from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.identity import document_digest
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
+from servegym.evaluation.repeats import COLUMN, Repeats, repeats_of, windows_of
 from servegym.evaluation.running import Progress, Runner, ThreadRunner
 from servegym.evaluation.targets import Target
 from servegym.scenarios.building import scenario_of, workload_of
 from servegym.scenarios.fleets import deployment_of
 from servegym.simulator.simulation import Simulation
+from servegym.simulator.slos import latencies_of
+from servegym.simulator.types import LATEST_S
 from servegym.simulator.workload import Workload
-from servegym.traces.workloads import load_trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +36,7 @@ STEP = 1.5  # from load 1 up or down to a rate on the other side
 JUDGED = (0.5, 0.9)
 LEAST_DURATION_S, SLOS_LONG = 600.0, 8.0  # of the arrivals; QoServe's 4 hours are 8 times its longest SLO
 SEARCHES_FILE = "searches.jsonl"
+OF_RUN = ("ttft_p99_s", "tpot_p99_s", "ttlt_p99_s", "requests", "span_s", "is_short")  # of the run that a row is about
 WITHIN, BELOW, ABOVE = "within", "below", "above"
 
 
@@ -53,7 +56,9 @@ class GoodputSearch:
     but for the last tenth, enough meet the target when all requests have been served.
 
     duration_s: of the arrivals (None: `LEAST_DURATION_S`, or `SLOS_LONG` times the longest SLO if that is more; a file
-    with fewer requests is served whole). precision: how far a rate that is too much may be above the goodput, relative.
+    with fewer requests is served whole, which settles nothing, unless it is resampled). precision: how far a rate that
+    is too much may be above the goodput, relative. about_per_s: a rate for whose runs a file is cut into windows, one a
+    seed as far as there is room (None: `STEP` times saturation).
 
     Raises ExperimentError for a duration or precision that is none.
     """
@@ -62,6 +67,7 @@ class GoodputSearch:
     target: Target
     duration_s: float | None = None
     precision: float = 0.02
+    about_per_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.duration_s is not None and not 0 < self.duration_s < math.inf:
@@ -83,21 +89,56 @@ class GoodputSearch:
         return max(LEAST_DURATION_S, SLOS_LONG * longest_s) if longest_s < math.inf else LEAST_DURATION_S
 
     @functools.cached_property
+    def seeds(self) -> range:
+        """Those whose runs differ."""
+        return range(self.repeats.runs)
+
+    @functools.cached_property
     def cells(self) -> list[SearchCell]:
-        return [SearchCell(label, seed) for seed in range(self.setup.seeds) for label in self.setup.candidates]
+        return [SearchCell(label, seed) for seed in self.seeds for label in self.setup.candidates]
+
+    @functools.cached_property
+    def rate_about_per_s(self) -> float:
+        return STEP * self.setup.saturation_rate_per_s if self.about_per_s is None else self.about_per_s
+
+    @functools.cached_property
+    def windows(self) -> tuple[int, ...]:
+        """Where the windows of a file begin, of the seeds in order; none where requests are drawn, or are named."""
+        in_file = self.setup.file_requests
+        if in_file is None or not self.setup.has_windows:
+            return ()
+        count = len(windows_of(in_file, self.asked(self.rate_about_per_s), self.setup.seeds))
+        return tuple(in_file // count * place for place in range(count))
+
+    @functools.cached_property
+    def repeats(self) -> Repeats:
+        """How the runs of a scheduler at a rate differ."""
+        of_file, windows = self.setup.file_requests is not None, len(self.windows)
+        seeds = range(windows if windows > 1 else self.setup.seeds)
+        workloads = [self.workload(self.rate_about_per_s, seed) for seed in seeds]
+        return repeats_of(self.setup.spec, workloads, seeds=self.setup.seeds, of_file=of_file, windows=windows)
 
     @functools.cached_property
     def most_requests(self) -> int | None:
-        """Requests of a trace that is a file; None: there are as many as are asked for."""
-        reading = self.setup.spec.demand.reading
-        few, more = (len(load_trace(self.setup.trace, default_requests=n, reading=reading)) for n in (1, 2))
-        return more if few == more else None
+        """Of a run of a trace that is a file; None: there are as many as are asked for."""
+        in_file = None if self.setup.spec.demand.resample else self.setup.file_requests
+        return in_file if in_file is None or not self.windows else in_file // len(self.windows)
+
+    def asked(self, rate_per_s: float) -> int:
+        """Requests of a run that lasts as long as is asked for."""
+        return max(1, round(rate_per_s * self.lasting_s))
+
+    def is_short(self, rate_per_s: float) -> bool:
+        """Whether the file has fewer requests than such a run has."""
+        return self.most_requests is not None and self.asked(rate_per_s) > self.most_requests
 
     def workload(self, rate_per_s: float, seed: int) -> Workload:
         """What arrives at a rate."""
-        requests = max(1, round(rate_per_s * self.lasting_s))
-        most = self.most_requests
-        workload = workload_of(self.setup.spec, seed, rate_per_s, requests if most is None else min(requests, most))
+        requests, most = self.asked(rate_per_s), self.most_requests
+        workload = workload_of(
+            self.setup.spec, seed, rate_per_s, requests if most is None else min(requests, most),
+            self.windows[seed % len(self.windows)] if self.windows else None,
+        )  # fmt: skip
         if workload.turns is not None or self.setup.spec.demand.max_concurrency is not None:
             raise ExperimentError(
                 "a goodput is judged by the requests that come in a part of the arrivals; those of sessions and "
@@ -123,16 +164,17 @@ class GoodputSearch:
         if counts is None:
             return None
         failed = float(counts[0] / judged.sum())
-        ttlt_s = (run.arrays.outcomes["finish_s"] - run.arrays.requests["arrival_s"])[judged]
         return {
             **self.target.reached(run.arrays, workload, judged, failed),
-            "ttlt_p99_s": float(np.quantile(ttlt_s, 0.99)),
+            **latencies(run, judged),
+            "requests": len(workload),
             "span_s": float(arrival_s[-1] - arrival_s[0]),
+            "is_short": self.is_short(rate_per_s),
         }
 
     def run(self, cell: SearchCell) -> Row:
         """The row of a search. goodput_per_s: None where the lowest rate is not served (`found` is below) or the
-        highest is (above); share, quantile_s, ttlt_p99_s, settled: at the highest rate that is served."""
+        highest is (above); share, quantile_s, settled and `OF_RUN`: at the highest rate that is served."""
         saturation = self.setup.saturation_rate_per_s
         low, high = (load * saturation for load in LOADS)
         best: dict[float, dict[str, float]] = {}
@@ -155,20 +197,27 @@ class GoodputSearch:
             "runs": found.runs,
             "share": at.get("share"),
             "quantile_s": at.get("quantile_s"),
-            "ttlt_p99_s": at.get("ttlt_p99_s"),
+            **run_figures(at),
             "settled": self.is_settled(at) if at else None,
         }
 
     def is_settled(self, figures: dict[str, float]) -> bool:
-        """Whether queues have had long enough to fill, the first half of the arrivals: if answers take less."""
-        return figures["ttlt_p99_s"] <= JUDGED[0] * figures["span_s"]
+        """Whether queues have had long enough to fill, the first half of the arrivals: if answers take less, and
+        requests arrived for as long as was asked for."""
+        return not figures.get("is_short") and figures["ttlt_p99_s"] <= JUDGED[0] * figures["span_s"]
 
     @property
     def title(self) -> str:
-        return (
-            f"{self.setup.setting}: {self.target.title}, {self.lasting_s:g} s of arrivals x {self.setup.seeds} "
-            f"seed{'s' * (self.setup.seeds > 1)}"
-        )
+        return f"{self.setup.setting}: {self.target.title}, {self.repeats.times(self.served_words())}"
+
+    def served_words(self, rate_per_s: float | None = None) -> str:
+        """What a run serves, for a title. rate_per_s: where it is known."""
+        asked, most = f"{self.lasting_s:g} s of arrivals", self.most_requests
+        if most is None or not self.is_short(rate_per_s or self.rate_about_per_s):
+            return asked
+        if rate_per_s is None:
+            return f"{asked}, or the {most:,} requests that there are"
+        return f"the {most:,} requests that there are ({most / rate_per_s:.3g} s of arrivals, not {self.lasting_s:g})"
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
@@ -190,6 +239,28 @@ class GoodputSearch:
         if search_of(row) not in self.cells:
             return f"{search_of(row)} is not part of this search"
         return None if row.get("found") in (WITHIN, BELOW, ABOVE) else f"{search_of(row)} does not say what was found"
+
+
+def run_figures(at: dict[str, float]) -> Row:
+    """`OF_RUN` of the run that a row is about; None where there is none, or no number."""
+    return {name: value if (value := at.get(name, math.inf)) < math.inf else None for name in OF_RUN}
+
+
+def latencies(run: Simulation, judged: np.ndarray) -> dict[str, float]:
+    """99th percentiles of TTFT, TPOT and TTLT of the requests that are judged; inf where over 1 % never have one."""
+    outcomes, arrival_s = run.arrays.outcomes[judged], run.arrays.requests["arrival_s"][judged]
+    table = run.scenario.workload.table[judged]
+    ttft_s, tpot_s, ttlt_s = latencies_of(table, arrival_s, outcomes["first_token_s"], outcomes["finish_s"])
+    tpot_s = tpot_s[table["output_tokens"] > 1]
+    return {"ttft_p99_s": p99(ttft_s), "tpot_p99_s": p99(tpot_s), "ttlt_p99_s": p99(ttlt_s)}
+
+
+def p99(values: np.ndarray) -> float:
+    """The 99th percentile; what never came, NaN, is longest. inf where there is none."""
+    found = (
+        float(np.quantile(np.where(np.isnan(values), np.finfo("f8").max, values), 0.99)) if len(values) else math.inf
+    )
+    return found if found < LATEST_S else math.inf
 
 
 def search_of(row: Row) -> SearchCell:
@@ -218,4 +289,4 @@ def search_goodput(
         {cell: cell for cell in search.cells}, search_of, search.run, progress, runner or ThreadRunner(1),
         prepare=lambda: compile_kernels(search.setup),
     )  # fmt: skip
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).assign(**{COLUMN: search.repeats.over})

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.evaluation.goodput import ABOVE, BELOW
+from servegym.evaluation.goodput import ABOVE, BELOW, OF_RUN
 from servegym.evaluation.intervals import Interval, student_interval
+from servegym.evaluation.repeats import COLUMN, over_of
 from servegym.evaluation.summary import check_baseline
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ def summarise_goodput(rows: pd.DataFrame, saturation_rate_per_s: float, baseline
                 "load": mean.mean / saturation_rate_per_s,
                 "share": some["share"].astype("f8").mean(),
                 "quantile_s": some["quantile_s"].astype("f8").mean(),
+                **{name: some[name].astype("f8").mean() for name in OF_RUN if name in some},
                 "seeds": len(some),
+                COLUMN: over_of(some),
                 "below": int((some["found"] == BELOW).sum()),
                 "above": int((some["found"] == ABOVE).sum()),
                 "settled": bool(some["settled"].dropna().all()),

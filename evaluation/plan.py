@@ -13,9 +13,10 @@ from servegym.errors import ExperimentError
 from servegym.evaluation.bisection import fewest
 from servegym.evaluation.comparing import compile_kernels
 from servegym.evaluation.comparison import Comparison
-from servegym.evaluation.goodput import ABOVE, WITHIN, GoodputSearch, SearchCell
+from servegym.evaluation.goodput import ABOVE, OF_RUN, WITHIN, GoodputSearch, SearchCell, run_figures
 from servegym.evaluation.identity import document_digest
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
+from servegym.evaluation.repeats import COLUMN, Repeats
 from servegym.evaluation.running import Progress, Runner, ThreadRunner
 from servegym.evaluation.targets import Target
 from servegym.scenarios.ranges import listed
@@ -88,10 +89,17 @@ class Plan:
         """Of which the highest rate is looked for."""
         return int(fixed("engines", self.spec.fleet.engines))
 
-    def of(self, device: str, engines: int, duration_s: float | None = None) -> GoodputSearch:
+    def of(
+        self, device: str, engines: int, duration_s: float | None = None, about_per_s: float | None = None
+    ) -> GoodputSearch:
         """The searches with so many engines of a device."""
         spec = self.spec.replaced(device=device, engines=engines, load=1.0, keep_slos=True)
-        return GoodputSearch(Comparison(spec, self.seeds), self.target, duration_s or self.duration_s, self.precision)
+        setup = Comparison(spec, self.seeds)
+        return GoodputSearch(setup, self.target, duration_s or self.duration_s, self.precision, about_per_s)
+
+    def with_engines(self, device: str, engines: int) -> GoodputSearch:
+        """The same with the same requests on all devices, whatever they are: those of the fastest one's rate."""
+        return self.of(device, engines, self.lasting_s, self.about_per_s)
 
     @functools.cached_property
     def lasting_s(self) -> float:
@@ -99,16 +107,28 @@ class Plan:
         return self.of(self.devices[0], 1).lasting_s
 
     @functools.cached_property
+    def about_per_s(self) -> float:
+        """The rate that is asked for, or what rates are found about."""
+        if self.rate_per_s is not None:
+            return self.rate_per_s
+        return max(self.of(device, self.engines, self.lasting_s).rate_about_per_s for device in self.devices)
+
+    @functools.cached_property
     def by_device(self) -> dict[str, GoodputSearch]:
         """The searches with the engines that are given, or one where they are looked for."""
         engines = self.engines if self.rate_per_s is None else 1
-        return {device: self.of(device, engines, self.lasting_s) for device in self.devices}
+        return {device: self.with_engines(device, engines) for device in self.devices}
+
+    @property
+    def repeats(self) -> Repeats:
+        """How the runs of a device at a rate differ."""
+        return self.by_device[self.devices[0]].repeats
 
     @functools.cached_property
     def cells(self) -> list[PlanCell]:
         return [
             PlanCell(device, label, seed)
-            for seed in range(self.seeds)
+            for seed in self.by_device[self.devices[0]].seeds
             for device, search in self.by_device.items()
             for label in search.setup.candidates
         ]
@@ -121,19 +141,19 @@ class Plan:
         return None if costs is None else costs.price_per_hour
 
     def run(self, cell: PlanCell) -> Row:
-        """The row of a search: of the cell, engines and rate_per_s (None where there is none: `found` says why), share
-        and settled as of a goodput, output_tokens a request, runs."""
+        """The row of a search: of the cell, engines and rate_per_s (None where there is none: `found` says why), share,
+        settled and `OF_RUN` as of a goodput, output_tokens a request, runs."""
         search, of_search = self.by_device[cell.device], SearchCell(cell.scheduler, cell.seed)
         if self.rate_per_s is None:
             row = search.run(of_search)
-            taken = {name: row[name] for name in ("found", "share", "quantile_s", "settled", "runs")}
+            taken = {name: row[name] for name in ("found", "share", "quantile_s", "settled", "runs", *OF_RUN)}
             highest = row["goodput_per_s"]
             own = {"engines": self.engines, "rate_per_s": highest, "output_tokens": self.output_tokens(cell, highest)}
             return {**cell._asdict(), **taken, **own}
         rate, figures = self.rate_per_s, dict[int, dict[str, float]]()
 
         def is_enough(engines: int) -> bool:
-            served = self.of(cell.device, engines, self.lasting_s).served(of_search, rate)
+            served = self.with_engines(cell.device, engines).served(of_search, rate)
             if served is not None:
                 figures[engines] = served
             return served is not None
@@ -148,6 +168,7 @@ class Plan:
             "quantile_s": at["quantile_s"] if at else None,
             "settled": search.is_settled(at) if at else None,
             "runs": found.runs,
+            **run_figures(at or {}),
             "engines": found.enough,
             "rate_per_s": rate,
             "output_tokens": self.output_tokens(cell, rate),
@@ -167,10 +188,9 @@ class Plan:
             f"highest rate of {self.engines} engine{'s' * (self.engines > 1)}" if self.rate_per_s is None
             else f"fewest engines at {self.rate_per_s:g} requests/s"
         )  # fmt: skip
-        return (
-            f"{search.setup.trace_name}, SLOs {search.setup.slo}: {asked}, {self.target.title}, {self.lasting_s:g} s "
-            f"of arrivals x {self.seeds} seed{'s' * (self.seeds > 1)}"
-        )
+        by = ", ".join(search.setup.candidates)
+        served = self.repeats.times(search.served_words(self.rate_per_s))
+        return f"{search.setup.trace_name}, SLOs {search.setup.slo}: {asked} by {by}, {self.target.title}, {served}"
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
@@ -221,4 +241,4 @@ def make_plan(
         Ledger(directory / ROWS_FILE, plan.identity, plan.row_problem, fresh),
         {cell: cell for cell in plan.cells}, cell_of, plan.run, progress, runner or ThreadRunner(1), prepare=prepare,
     )  # fmt: skip
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).assign(**{COLUMN: plan.repeats.over})

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from servegym.evaluation.plots import DOTS_PER_INCH
+from servegym.evaluation.repeats import over_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,11 +40,15 @@ def plot_plan(summary: pd.DataFrame, asks_engines: bool, title: str, path: str |
     axes.invert_yaxis()
     axes.set_xlim(0, ROOM * float(ends.max()) or 1.0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=asks_engines))
-    axes.set_xlabel("engines, enough in every seed" if asks_engines else "requests/s, mean over seeds")
+    axes.set_xlabel("engines, enough in every run" if asks_engines else "requests/s, mean over runs")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", color="0.9", linewidth=0.8)
     axes.set_axisbelow(True)
-    intervals = f". {'±' if asks_engines else 'Lines'}: 95 % intervals over seeds" if summary["seeds"].min() > 1 else ""
+    intervals = (
+        f". {'±' if asks_engines else 'Lines'}: 95 % intervals over {over_of(summary)}"
+        if summary["seeds"].min() > 1
+        else ""
+    )
     figure.suptitle("\n".join(textwrap.wrap(title + intervals, 105)), fontsize=9.5, x=0.01, ha="left")
     figure.savefig(path, dpi=DOTS_PER_INCH)
     return Path(path)

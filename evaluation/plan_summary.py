@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.evaluation.goodput import WITHIN
+from servegym.evaluation.goodput import OF_RUN, WITHIN
 from servegym.evaluation.intervals import student_interval
+from servegym.evaluation.repeats import COLUMN, over_of
 from servegym.simulator.costs import S_PER_HOUR, TOKENS
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def summarise_plan(rows: pd.DataFrame, prices: Mapping[str, float | None]) -> pd
 
     engines: enough in every seed; mean_engines: of the fewest of each seed. rate_per_s: mean over seeds. Of both means
     the 95 % interval (Student's t). All are NaN where a seed has none; missing: in how many that is so.
+    share, ttft_p99_s, tpot_p99_s, requests, span_s: means of the runs that the rows are about (`OF_RUN`).
     cost_per_hour, cost_per_million_tokens (of output, at that rate): NaN where no price is known.
     """
     import pandas as pd
@@ -45,9 +47,11 @@ def summarise_plan(rows: pd.DataFrame, prices: Mapping[str, float | None]) -> pd
                 **{f"rate_per_s{end}": value for end, value in zip(ENDS, rate, strict=True)},
                 "share": some["share"].astype("f8").mean(),
                 "quantile_s": some["quantile_s"].astype("f8").mean(),
+                **{name: some[name].astype("f8").mean() for name in OF_RUN if name in some},
                 "cost_per_hour": cost_per_hour,
                 "cost_per_million_tokens": cost_per_hour / S_PER_HOUR / tokens_per_s * TOKENS,
                 "seeds": len(some),
+                COLUMN: over_of(some),
                 "missing": missing,
                 "found": next((found for found in some["found"] if found != WITHIN), WITHIN),
                 "settled": bool(some["settled"].dropna().all()),

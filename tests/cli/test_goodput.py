@@ -48,10 +48,10 @@ def test_a_target_that_is_never_met_and_one_that_always_is(servegym):
     document = json.loads(never.stdout)
     assert {row["found"] for row in document["searches"]} == {"below"}
     assert {row["goodput_per_s"] for row in document["summary"]} == {None}
-    assert re.search(r"below 0.\d+ in 2 of 2 seeds", never.stderr)
+    assert re.search(r"below 0.\d+ in 2 of 2 runs", never.stderr)
     always = servegym(*ARGUMENTS[:-6], "--target", "attainment=0", "--duration", "20", "--seeds", "1", "--json", "-")
     assert {row["found"] for row in json.loads(always.stdout)["searches"]} == {"above"}
-    assert "at least 58.1" in always.stderr and "of 1 seed" in always.stderr
+    assert "at least 58.1" in always.stderr and "of 1 run" in always.stderr
 
 
 def test_too_short_a_run_is_told(servegym):

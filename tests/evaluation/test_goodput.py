@@ -11,6 +11,7 @@ from servegym.evaluation import goodput
 from servegym.evaluation.comparison import COMPARED, Comparison
 from servegym.evaluation.goodput import JUDGED, LOADS, GoodputSearch, SearchCell, search_goodput
 from servegym.evaluation.goodput_summary import summarise_goodput
+from servegym.evaluation.repeats import BLOCKS, SAME, WINDOWS
 from servegym.evaluation.targets import parse_target
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
@@ -181,3 +182,46 @@ def test_a_seed_without_a_goodput_leaves_no_mean(found, best):
     summary = summarise_goodput(rows_of({"a": [5.0, 5.0], "b": [9.0, None]}, found), 10.0).set_index("scheduler")
     assert np.isnan(summary.loc["b", "goodput_per_s"]) and summary.loc["b", found] == 1
     assert summary.loc["a", "reference"] == best
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "mine.csv"
+    rows = [f"{i / 2},{200 + i % 7},20" for i in range(400)]
+    path.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *rows]))
+    return str(path)
+
+
+def test_a_file_too_short_for_the_arrivals_asked_for_settles_nothing(file):
+    search = GoodputSearch(setup(trace=file, slo="given"), parse_target("attainment=0"), 600.0, about_per_s=2.0)
+    assert search.repeats.over == SAME and len(search.cells) == 2  # schedulers
+    figures = search.served(SearchCell("edf", 0), 2.0)
+    assert (figures["requests"], figures["is_short"]) == (400, True)
+    assert figures["ttlt_p99_s"] < 100 and not search.is_settled(figures)
+    assert search.served_words(2.0) == "the 400 requests that there are (200 s of arrivals, not 600)"
+    enough = dataclasses.replace(search, duration_s=200.0)
+    assert (
+        enough.is_settled(enough.served(SearchCell("edf", 0), 2.0)) and enough.served_words(2.0) == "200 s of arrivals"
+    )
+
+
+def test_a_resampled_file_is_as_long_as_it_takes(file):
+    search = GoodputSearch(setup(trace=file, slo="given", resample=True), parse_target("attainment=0"), 600.0)
+    assert len(search.workload(2.0, 1)) == 1200 and search.repeats.over == BLOCKS
+    figures = search.served(SearchCell("edf", 1), 2.0)
+    assert search.is_settled(figures) and figures["requests"] == 1200
+
+
+def test_seeds_have_windows_of_a_file_that_is_long_enough(file):
+    search = GoodputSearch(setup(trace=file, slo="given"), parse_target("attainment=0"), 60.0, about_per_s=2.0)
+    assert search.windows == (0, 200) and search.repeats.over == WINDOWS and search.most_requests == 200
+    for rate in (1.0, 3.0):
+        firsts = [int(search.workload(rate, seed).table["prompt_tokens"][0]) for seed in (0, 1)]
+        assert firsts == [200, 200 + 200 % 7]
+    assert search.is_short(4.0) and not search.is_short(3.0)
+
+
+def test_a_percentile_of_what_never_came_is_no_number():
+    assert goodput.p99(np.array([1.0, 2.0])) == pytest.approx(1.99)
+    assert goodput.p99(np.array([1.0, np.nan])) == goodput.p99(np.zeros(0)) == np.inf
+    assert goodput.run_figures({"ttft_p99_s": np.inf, "tpot_p99_s": 0.1})["ttft_p99_s"] is None

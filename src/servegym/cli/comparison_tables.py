@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from servegym.cli.output import number, show_notes
@@ -54,10 +53,18 @@ def own_rate(comparison: Comparison) -> str:
     return f"; {comparison.trace_name}'s own times are {number(rate)} requests/s, load {load}"
 
 
-def show_unsettled(labels: Iterable[str], lasting_s: float, console: Console) -> None:
-    """Whose rates were judged before the steady state. lasting_s: how long requests arrive, of which half is judged."""
-    for label in labels:
-        console.print(
-            f"{label} is in no steady state: answers take longer (p99) than the {number(0.5 * lasting_s, 0)} s of "
-            "arrivals before those that are judged; give a longer --duration"
-        )
+def show_unsettled(summary: pd.DataFrame, name: str, lasting_s: float, console: Console) -> None:
+    """Whose rates were judged before the steady state, and why. lasting_s: how long requests should arrive."""
+    for _, row in summary[~summary["settled"]].iterrows():
+        requests, span_s = number(row["requests"], 0), number(row["span_s"], 0)
+        if row["is_short"] > 0:
+            console.print(
+                f"{row[name]} is not settled: a run has {requests} requests, all that there are, {span_s} s of "
+                f"arrivals and not {number(lasting_s, 0)}; --resample draws as many as that takes, --duration asks for "
+                "less"
+            )
+        else:
+            console.print(
+                f"{row[name]} is in no steady state: answers take longer (p99) than the first half of {span_s} s of "
+                "arrivals, before those that are judged; give a longer --duration"
+            )

@@ -77,7 +77,7 @@ def goodput(
     """Search the highest rate that schedulers (and routers) serve with a target met.
 
     By bisection, for each seed on the same arrivals at every rate and for every scheduler, in steady state and to
-    completion: what is never finished counts as not in time. Means are over seeds, with 95 % intervals.
+    completion: what is never finished counts as not in time. Means have 95 % intervals; over what is said.
     """
     if out is not None:
         check_output_folder(out)
@@ -134,23 +134,27 @@ def show(search: GoodputSearch, summary: pd.DataFrame, console: Console) -> None
     show_tables(console, {"": rows}, ["of saturation", "minus *"])
     console.print(
         f"*: the reference of the differences, the highest goodput unless --baseline says otherwise\n"
-        f"Saturation: {number(saturation)} requests/s; ± 95 % interval over seeds (Student's t; differences paired by "
-        f"seed); a rate {100 * search.precision:g} % higher is too much"
+        f"Saturation: {number(saturation)} requests/s; {search.repeats.legend}; a rate "
+        f"{100 * search.precision:g} % higher is too much"
     )
-    show_unsettled(summary["scheduler"][~summary["settled"]], search.lasting_s, console)
+    for note in search.repeats.notes:
+        console.print(note)
+    show_unsettled(summary, "scheduler", search.lasting_s, console)
 
 
 def missing(row: pd.Series, low: str, high: str) -> str:
     """Why there is no mean."""
     parts = [f"below {low} in {row['below']}"] * (row["below"] > 0)
     parts += [f"at least {high} in {row['above']}"] * (row["above"] > 0)
-    return f"{', '.join(parts)} of {row['seeds']} seed{'s' * (row['seeds'] > 1)}"
+    return f"{', '.join(parts)} of {row['seeds']} run{'s' * (row['seeds'] > 1)}"
 
 
 def document(search: GoodputSearch, summary: pd.DataFrame, rows: pd.DataFrame, files: list[Path]) -> dict[str, Any]:
     """What was searched and what was found."""
     return {
         "search": search.identity,
+        "interval_over": search.repeats.over,
+        "notes": search.repeats.notes,
         "summary": summary.to_dict("records"),
         "searches": rows.to_dict("records"),
         "files": files,

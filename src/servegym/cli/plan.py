@@ -38,9 +38,10 @@ LEFT_OUT = (
     "load", "requests", "incidents", "seed", "split", "keep_slos", "price_per_hour", "prefill", "decode",
     "decode_scheduler", "link_gb_per_s", "scaler", "startup_s", "started",
 )  # fmt: skip
+SCHEDULER = "vllm-v1"  # what most engines run
 SHOWN = {
     "engines": "1, or with --rate as few as suffice", "rate_per_s": "the highest that the engines serve",
-    "router": options.ROUTER,
+    "scheduler": SCHEDULER, "router": options.ROUTER,
 }  # fmt: skip
 
 
@@ -102,7 +103,7 @@ def plan(
 
     if "rate_per_s" in words and "engines" in words:
         raise ExperimentError("--rate and --engines are both given; one is given, and the other is looked for")
-    spec = ServingSpec(policies=Policies(router=options.ROUTER)).with_words(words)
+    spec = ServingSpec(policies=Policies(scheduler=SCHEDULER, router=options.ROUTER)).with_words(words)
     asked = Plan(spec, parse_target(target), seeds, duration, precision, prices_of(price or []))
     directory = out or asked.default_directory
     with (
@@ -141,14 +142,14 @@ def prices_of(texts: list[str]) -> dict[str, float]:
 
 def show(asked: Plan, summary: pd.DataFrame, console: Console) -> None:
     """A table, and what keeps its figures from being the whole truth."""
-    from servegym.evaluation.measures import Measure
+    from servegym.evaluation.measures import P99_TPOT, P99_TTFT, Measure
 
     console.print(asked.title)
     show_notes(asked.by_device[asked.devices[0]].setup.provenance, console)
     counts = asked.rate_per_s is not None
     several, priced = len(summary["scheduler"].unique()) > 1, summary["cost_per_hour"].notna().any()
-    rate, mean = Measure("rate_per_s", "requests/s"), Measure("mean_engines", "mean over seeds", 2)
-    shown = asked.target.shown
+    rate, mean = Measure("rate_per_s", "requests/s"), Measure("mean_engines", "mean over runs", 2)
+    shown = list(dict.fromkeys([asked.target.shown, P99_TTFT, P99_TPOT]))
     rows = []
     for _, row in summary.iterrows():
         if counts:
@@ -163,18 +164,19 @@ def show(asked: Plan, summary: pd.DataFrame, console: Console) -> None:
             "cost of a million tokens": number(row["cost_per_million_tokens"]),
         }
         label = {"device": row["device"], **({"scheduler": row["scheduler"]} if several else {})}
-        rows.append({**label, **found, shown.title: shown.text(row), **(costs if priced else {})})
+        rows.append({**label, **found, **{one.title: one.text(row) for one in shown}, **(costs if priced else {})})
     show_tables(console, {"": rows}, ["requests/s an engine", mean.title, "cost of a million tokens"])
     if counts:
-        console.print("Engines: enough in every seed; mean over seeds of the fewest, ± 95 % interval (Student's t)")
-    else:
-        console.print("± 95 % interval over seeds (Student's t)")
-    show_unsettled(summary["device"][~summary["settled"]], asked.lasting_s, console)
+        console.print("Engines: enough in every run; mean over runs of the fewest")
+    console.print(f"p99s: with so many engines, at this rate; {asked.repeats.legend}")
+    for note in asked.repeats.notes:
+        console.print(note)
+    show_unsettled(summary, "device", asked.lasting_s, console)
 
 
 def missing(row: pd.Series, counts: bool) -> str:
     """Why there is no number."""
-    seeds = f"in {row['missing']} of {row['seeds']} seed{'s' * (row['seeds'] > 1)}"
+    seeds = f"in {row['missing']} of {row['seeds']} run{'s' * (row['seeds'] > 1)}"
     return f"no number is enough {seeds}" if counts else f"{row['found']} the rates tried {seeds}"
 
 
@@ -182,6 +184,8 @@ def document(asked: Plan, summary: pd.DataFrame, rows: pd.DataFrame, files: list
     """What was asked and what was found."""
     return {
         "plan": asked.identity,
+        "interval_over": asked.repeats.over,
+        "notes": asked.repeats.notes,
         "prices_per_hour": {device: asked.price_per_hour(device) for device in asked.devices},
         "summary": summary.to_dict("records"),
         "searches": rows.to_dict("records"),
