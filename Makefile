@@ -80,6 +80,7 @@ docs: $(BASE) ## write the generated pages and tables of docs/ anew
 	$(BIN)/python -m servegym.experiments.claims.harness.page docs/results.md
 	$(BIN)/python -m tests.packaging.import_graph docs/architecture.md
 	$(BIN)/servegym leaderboard write docs/leaderboard.md
+	$(BIN)/python -m servegym.experiments.environments.headroom --page docs/environments.md
 	$(BIN)/python -m servegym.experiments.gallery docs/gallery
 
 gallery: $(BASE) ## play the animations of docs/gallery anew, and measure their players

@@ -16,19 +16,20 @@ from servegym.traces.arrivals import needs_rate
 class Preset(NamedTuple):
     """doc: what it is for. words: fields of a `ServingSpec` and their values.
 
-    environment: the one it is for; empty: all. unfit: one that cannot draw all of its episodes.
+    environment: the one it is for; empty: all. unfit: those that it is not for.
     """
 
     doc: str
     words: dict[str, Any]
     environment: str = ""
-    unfit: str = ""
+    unfit: tuple[str, ...] = ()
 
 
 PRESETS = {
     "light": Preset(
         "less than engines can serve, with SLOs of half the length: what matters is the wait of each request",
         {"load": Range(0.2, 0.6), "load_profile": (STEADY,), "slo_scale": 0.5},
+        unfit=("DisaggregatedRouting-v0", "PrefillPreemption-v0"),  # there is nothing to win all the same
     ),
     "overload": Preset(
         "more than engines can serve: what matters is whom to serve in time",
@@ -47,7 +48,7 @@ PRESETS = {
             ),
             "load": Range(0.8, 1.8),
         },
-        unfit="TierScaling-v0",  # on some devices fewer tiers of the recipe are apart
+        unfit=("TierScaling-v0",),  # on some devices fewer tiers of the recipe are apart
     ),
     "mixed-fleet": Preset(
         "of `ClusterRouting-v0`: an H100, two A100s and an A6000 at overload, so that it matters which engine it is",
@@ -70,7 +71,7 @@ def presets_of(environment: str) -> dict[str, Preset]:
     return {
         name: preset
         for name, preset in PRESETS.items()
-        if preset.environment in ("", environment) and preset.unfit != environment
+        if preset.environment in ("", environment) and environment not in preset.unfit
     }
 
 

@@ -51,7 +51,7 @@ def page(name: str, env: ServingEnv, parts: dict[str, str], score: dict[str, Any
             f"Left `{base.name}`, the base policy, right `{other.name}`, on one held-out episode at overload, at the "
             "same times; click it for its full size. [What a picture shows](../environments.md#to-watch-one).", "",
             *([score_line(score, base.name, other.name), ""] if score else []),
-            *([to_beat(room), ""] if (room := headroom_of(name).get(PRESET)) else []),
+            *([to_beat(room, base.name), ""] if (room := headroom_of(name).get(PRESET)) else []),
             "## Begin", "", "```python", made, "observation, info = env.reset(seed=0)",
             'observation, reward, terminated, truncated, info = env.step(info["base_action"])', "```", "",
             "## Actions", "", parts["Action Space"], "",
@@ -102,13 +102,15 @@ def score_line(score: dict[str, Any], base: str, other: str) -> str:
     )
 
 
-def to_beat(room: dict[str, Any]) -> str:
+def to_beat(room: dict[str, Any], base: str) -> str:
     """What somebody has to be ahead of here."""
-    rule = f"`{room['best_rule']}`, the best rule that ships," if room["rule"] > room["base"] else "the base policy"
+    ahead = room["rule"] > room["base"]
+    first = f"`{room['best_rule']}`, the best rule that ships, with {room['rule']:.3f}" if ahead else ""
+    then = f"`{base}`, the base, with {room['base']:.3f}"
     return (
-        f"**To beat at overload**: {rule} has {max(room['rule'], room['base']):.3f}, the base {room['base']:.3f} and "
-        f"random actions {room['random']:.3f} on other such episodes; the best run found there has {room['found']:.3f} "
-        "([every preset](../environments.md#what-there-is-to-win))."
+        f"**To beat at overload**: {f'{first}, and {then}' if ahead else then}. "
+        f"Random actions have {room['random']:.3f}, the best runs found {room['found']:.3f} (on 8 other episodes; "
+        "[every preset](../environments.md#what-there-is-to-win))."
     )
 
 
