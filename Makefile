@@ -7,6 +7,7 @@ JOBS ?= 2
 ARGS ?=
 PYTEST_ARGS ?=
 EPISODES ?= 500
+SEED ?= 0
 BOUNDS := tests/simulator/test_episodes.py tests/simulator/test_extremes.py tests/envs/test_corrected.py
 
 VENV := .venv
@@ -22,7 +23,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help compare test coverage bounds agreement engines learning format lint type docs site gallery notebooks wheels walk bench clean
+.PHONY: help compare test coverage bounds agreement hostile engines learning format lint type docs site gallery notebooks wheels walk bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
@@ -54,6 +55,12 @@ coverage: $(DEV) ## run the tests marked nojit as plain Python and report the li
 agreement: $(DEV) ## run the tests of random scenarios, against the slow simulator of tests/reference too, with all of them
 	SERVEGYM_SEEDS=all OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile \
 		$$(grep -rlw --include='test_*.py' 'tests.seeds' tests)
+
+# In numbers that take hours: bad commands, random runs, kills. Each script says what it tries and how to repeat it.
+hostile: $(DEV) ## try bad commands, random simulations and kills (other ones: SEED=1)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.hostile.commands --seed $(SEED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.hostile.simulations --seed $(SEED) --jobs $(JOBS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.hostile.kills --seed $(SEED)
 
 engines: ## run the tests that need vLLM, in environments of their own in .engines/ (ENGINES='official:0.28.0 cpu:0.32.0')
 	PYTHON=$(PYTHON) experiments/engines/engines_test.sh $(PYTEST_ARGS)
