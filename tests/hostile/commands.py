@@ -8,7 +8,10 @@ what commands need, in a folder of its own; a sample (`--real`) in processes of 
 
 import argparse
 import collections
+import contextlib
+import importlib
 import os
+import pkgutil
 import random
 import resource
 import signal
@@ -23,9 +26,7 @@ from typing import Any, NamedTuple
 
 from typer.main import get_command
 
-import servegym.evaluation.panels.evaluation
-import servegym.evaluation.reports.compare_report
-import servegym.tuners.studies.study  # noqa: F401  (imported once, before the forks)
+import servegym
 from servegym.baselines import registry
 from servegym.cli.app import app, run
 from tests.hostile.damage import FILES, WORDS, fill, state
@@ -210,19 +211,33 @@ def main() -> int:
     parser.add_argument("--real", type=int, default=50, help="of these, how many in processes of their own")
     parser.add_argument("--accepted", action="store_true", help="list commands that ended with status 0")
     asked = parser.parse_args()
-    registry.load()
+    import_all()
     counts: collections.Counter[str] = collections.Counter()
     every = max(1, asked.number // max(asked.real, 1))
     for place, trial in enumerate(trials(asked.number, asked.seed)):
         said, status = tried(trial, own_process=bool(asked.real) and place % every == 0)
         counts[f"status {status}" if not said else "WRONG"] += 1
+        print(f"\r{place + 1} of {asked.number}", end="", file=sys.stderr, flush=True)
         if said or (asked.accepted and status == 0):
             print(
                 f"{place}: servegym {' '.join(map(repr, trial.arguments))[:300]} {trial.closed}\n    {said}", flush=True
             )
+    print(file=sys.stderr)
     for what, count in counts.most_common():
         print(f"{count:7,} {what}")
     return int("WRONG" in counts)
+
+
+def import_all() -> None:
+    """What commands import when they run, imported once before the forks; torch takes too long."""
+    registry.load()
+    wanted = tuple(
+        f"servegym.{name}." for name in ("cli", "evaluation", "scenarios", "traces", "latency_models", "export")
+    )
+    for module in pkgutil.walk_packages(servegym.__path__, "servegym.", onerror=lambda name: None):
+        if module.name.startswith(wanted) and not module.name.endswith("__main__"):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module.name)
 
 
 def tried(trial: Trial, own_process: bool = False) -> tuple[str, int | None]:
