@@ -1,1 +1,1 @@
-"""Trials in numbers: bad commands, random runs, kills. `make hostile` runs all of them, `make test` a few of each."""
+"""Trials in numbers: bad commands, random runs, kills. `make hostile` runs them, `make test` a few commands."""

@@ -1,31 +1,17 @@
-"""A few of each trial; `make hostile` runs them in numbers."""
+"""A few bad commands; `make hostile` runs them in numbers, and random simulations and kills."""
 
-import random
 from pathlib import Path
 
 import pytest
 
-from tests.hostile import kills
 from tests.hostile.commands import Ended, Trial, commands, forked, trials, tried, wrong
 from tests.hostile.damage import FILES, fill, state
-from tests.hostile.simulations import chunk_of
-
-
-def test_a_few_random_runs() -> None:
-    ended = list(chunk_of(seed=7, chunk=0, count=15))
-    assert len(ended) == 15 and "served" in ended
-    assert not [one for one in ended if one.startswith("WRONG")]
 
 
 @pytest.mark.parametrize("trial", list(trials(12, seed=5)), ids=lambda trial: trial.arguments[0])
 def test_a_few_bad_commands(trial: Trial) -> None:
     said, _ = tried(trial)
     assert not said, trial
-
-
-def test_a_kill() -> None:
-    whole, took_s = kills.whole_run("compare")
-    assert not kills.kill_and_go_on("compare", whole, took_s, random.Random(1))
 
 
 # The trials notice what is wrong
