@@ -196,7 +196,7 @@ def warnings_in_a_line() -> Iterator[None]:
             progress_console().print(f"servegym: {message}")
 
     with warnings.catch_warnings():
-        warnings.showwarning = show_warning
+        warnings.showwarning = show_warning  # type: ignore[assignment]
         yield
 
 
