@@ -86,7 +86,7 @@ def download(requirements: Sequence[str], folder: Path) -> None:
         options += ["--abi", abi]
     for platform in PLATFORMS:
         options += ["--platform", platform]
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(folder)]
+    pip = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--dest", str(folder)]
     subprocess.run([*pip, *options, *requirements], check=True, stderr=subprocess.DEVNULL)
 
 

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if left_s < LEAST_S:
             break
         own_s = left_s / (len(names) - place) - REST_S
-        command = [sys.executable, "-m", "servegym.experiments.gpu.shapes", *words, "--only", name]
+        command = [sys.executable, "-P", "-m", "servegym.experiments.gpu.shapes", *words, "--only", name]
         command += ["--limit-s", f"{own_s:.0f}"]  # the last one counts
         try:
             failed += subprocess.run(command, env=os.environ, timeout=left_s).returncode != 0
