@@ -55,7 +55,9 @@ def imported(site: Path) -> dict[str, float | str]:
     environment = {**os.environ, "PYTHONPATH": path, "VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
     if not gpu:
         environment["VLLM_TARGET_DEVICE"] = "cpu"
-    done = subprocess.run([sys.executable, "-P", "-c", CODE, *MODULES, *KERNELS], env=environment, stdout=subprocess.PIPE)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", CODE, *MODULES, *KERNELS], env=environment, stdout=subprocess.PIPE
+    )
     lines = done.stdout.decode().strip().splitlines()
     return dict(json.loads(lines[-1])) if lines else {}
 
