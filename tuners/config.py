@@ -22,7 +22,7 @@ from servegym.tuners.objective import GAIN_ALONE, Objective
 
 SHIPPED = "servegym.tuners.configs"
 NAMESPACE = "servegym:"
-ALGORITHMS = ("ppo", "maskable-ppo", "sac", "cma", "bc", "symbolic")
+ALGORITHMS = ("ppo", "maskable-ppo", "sac", "cma", "bc")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,7 +34,7 @@ class State:
     elapsed_s: float = 0.0
     cpu_s: float = 0.0  # of processors, in this process: all its threads, compiling too
     rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # of the curve
-    best: Any = None  # a network, or a formula
+    best: Network | None = None
     best_row: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -67,7 +67,7 @@ def finish(problem: Problem, folder: RunFolder, state: State, policy: LearnedPol
             "training": problem.config.name, "algorithm": problem.config.algorithm,
             "environment": problem.config.environment, "base": problem.head.base.label,
             "steps": last["steps"], "minutes": state.elapsed_s / 60, "cpu_minutes": state.cpu_s / 60,
-            **({"weights": policy.network.shape.count} if policy.network else {"formula": policy.formula}),
+            "weights": state.best.shape.count,
             "best_at_steps": row["steps"], "validation": said_of(row)["validation"],
             "policy": str(folder.path / POLICY), "picture": str(folder.path / PICTURE),
         }

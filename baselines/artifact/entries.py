@@ -12,8 +12,6 @@ from servegym.baselines.artifact import weights
 from servegym.baselines.artifact.artifact import ArtifactError
 from servegym.baselines.learned.controller import controlled
 from servegym.baselines.learned.derived import LearnedPolicy
-from servegym.baselines.learned.formula import HEAD as FORMULA
-from servegym.baselines.learned.formula import by_formula
 from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.learned.ranking import ranked
 from servegym.baselines.learned.routing import routed
@@ -49,8 +47,6 @@ def entry_of(policy: Policy, weights_file: str) -> tuple[dict[str, Any], bytes]:
     """
     if not isinstance(policy, LearnedPolicy):
         return _named(checked(policy)) | {"learned": None}, b""
-    if policy.formula and policy.base is not None and not policy.settings:
-        return _named(policy.base) | {"learned": {"way": FORMULA, "formula": policy.formula}}, b""
     if policy.network is None or policy.base is None or policy.layout is None:
         raise ArtifactError(f"{policy.name}: there is no network in it to be saved")
     if policy.settings:
@@ -80,8 +76,6 @@ def policy_of(entry: Mapping[str, Any], folder: Path, name: str) -> Policy:
     learned = entry["learned"]
     if learned is None:
         return base
-    if learned["way"] == FORMULA:
-        return by_formula(base, learned["formula"], name)
     head, slots = learned["way"], int(learned["observation"]["slots"])
     _check_observation(head, learned["observation"], slots)
     network = weights.unpacked(Shape.from_json(learned["network"]), folder, **learned["weights"])

@@ -20,9 +20,8 @@ PREFIX = "learned:"
 class LearnedPolicy(Policy):
     """A base policy whose decisions are changed, by a network or (network None) by whoever writes its memory.
 
-    head: what the network decides: "controller", "ranking", "scheduling", "routing" or "scaling"; "formula": it has
-    none, but the text of a formula. layout: name and contents of what it sees. controls: parameters of the base that a
-    controller sets.
+    head: what the network decides: "controller", "ranking", "scheduling", "routing" or "scaling". layout: name and
+    contents of what it sees. controls: parameters of the base that a controller sets.
     """
 
     head: str = ""
@@ -30,15 +29,10 @@ class LearnedPolicy(Policy):
     network: Network | None = None
     layout: Layout | None = None
     controls: tuple[str, ...] = ()
-    formula: str = ""
 
     def to_json(self) -> dict[str, Any]:
         base = None if self.base is None else self.base.to_json()
-        return (
-            super().to_json()
-            | {"way": self.head, "base": base, "controls": list(self.controls)}
-            | ({"formula": self.formula} if self.formula else {})
-        )
+        return super().to_json() | {"way": self.head, "base": base, "controls": list(self.controls)}
 
 
 def derived(

@@ -81,8 +81,6 @@ def _policy(policy: Policy) -> dict[str, Any]:
             "numbers": len(policy.weights),
             "SHA-256 of the numbers": policy.weights.sha256,
         }
-    if isinstance(policy, LearnedPolicy) and policy.formula:
-        facts["formula"] = policy.formula
     return facts
 
 

@@ -338,7 +338,7 @@ class TestUnusable:
     def test_training_that_has_nothing_to_spread(self, servegym):
         done = servegym("train", "ppo-scheduling-overload", "--ray", "local")
         assert done.status == 2
-        assert "--ray local: of the algorithms only cma and symbolic serve scenarios" in done.stderr
+        assert "--ray local: of the algorithms only cma serves scenarios" in done.stderr
 
     def test_ctrl_c_keeps_the_rows_and_ends_the_cluster(self, tmp_path):
         arguments = ("compare", "--ray", "local", "--jobs", "1", "--load", "1.4", "--seeds", "60", "--out", "out")

@@ -35,7 +35,7 @@ servegym train --resume runs/routing
 
 servegym compare --router min-load --router learned:runs/routing/policy.json --engines 4
 """
-EXTRA, EVOLUTION = "train", ("cma", "symbolic")
+EXTRA, EVOLUTION = "train", "cma"
 
 
 @spec_options(many=("trace", "device", "load", "slo"), without=("seed", "split"), shown="the configuration's")
@@ -74,7 +74,7 @@ def train(
         typer.Option(
             min=1,
             metavar="N",
-            help="End after so many steps of environments (cma, symbolic: scenarios served); without --minutes, "
+            help="End after so many steps of environments (cma: scenarios served); without --minutes, "
             "however long.",
             rich_help_panel=options.HOW_MUCH,
         ),
@@ -88,7 +88,7 @@ def train(
         typer.Option(
             "--ray",
             metavar=options.RAY_METAVAR,
-            help=f"Serve the scenarios of the algorithms {' and '.join(EVOLUTION)} on Ray, as `compare` does its runs. "
+            help=f"Serve the scenarios of the algorithm {EVOLUTION} on Ray, as `compare` does its runs. "
             "What is learned is the same.",
             show_default="no: in threads of this process",
             rich_help_panel=options.HOW_MUCH,
@@ -141,17 +141,13 @@ def train(
         check_output_folder(folder.path)
     check_runs_on_ray(chosen.algorithm, ray)
     with runner_of(None, ray, load_policies) as runner:
-        run_with_progress(chosen, folder.path, resume is not None, runner if chosen.algorithm in EVOLUTION else None)
+        run_with_progress(chosen, folder.path, resume is not None, runner if chosen.algorithm == EVOLUTION else None)
     show(folder.summary(), json)
 
 
 def trainer(algorithm: str) -> Callable[..., Any]:
     """What trains with an algorithm: called with the configuration, a folder, resume and progress."""
-    if algorithm == "symbolic":
-        from servegym.tuners import symbolic
-
-        return symbolic.train
-    if algorithm in EVOLUTION:
+    if algorithm == EVOLUTION:
         from servegym.tuners import evolution
 
         return evolution.train
@@ -166,9 +162,9 @@ def trainer(algorithm: str) -> Callable[..., Any]:
 
 def check_runs_on_ray(algorithm: str, ray: str | None) -> None:
     """Raises ServegymError where Ray is asked for, and an algorithm has nothing to run there."""
-    if ray is not None and algorithm not in EVOLUTION:
+    if ray is not None and algorithm != EVOLUTION:
         raise ServegymError(
-            f"--ray {ray}: of the algorithms only {' and '.join(EVOLUTION)} serve scenarios that can be spread; "
+            f"--ray {ray}: of the algorithms only {EVOLUTION} serves scenarios that can be spread; "
             f"{algorithm} learns in one process"
         )
 
@@ -226,10 +222,6 @@ def show(summary: dict[str, Any], json: str | None) -> None:
     difference, half = validation["difference_tdg_ratio"], validation["half_width_tdg_ratio"]
     table.add_row("difference", f"{difference:+.4f} ± {half:.4f}")
     console = console_for(json)
-    if "formula" in summary:
-        from servegym.baselines.learned.expression import described, parsed
-
-        console.print(described(parsed(summary["formula"])), markup=False, soft_wrap=True)
     console.print(table, f"written: {summary['policy']}, {summary['picture']}", soft_wrap=True)
     if json is not None:
         write_json(summary, json)
