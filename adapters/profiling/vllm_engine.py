@@ -233,15 +233,14 @@ class VllmMeter:
 
         self._numbered += 1
         name = f"profile-{self._numbered}"
-        if isinstance(prompt, int):
-            prompt = self._rng.integers(FIRST_ID, self.vocabulary, prompt).tolist()
+        ids = self._rng.integers(FIRST_ID, self.vocabulary, prompt).tolist() if isinstance(prompt, int) else prompt
         sampling = SamplingParams(
             max_tokens=output_tokens, ignore_eos=True, temperature=0.0, detokenize=False,
             extra_args=dict(extra_args) if extra_args else None,
         )  # fmt: skip
-        self.engine.add_request(name, {"prompt_token_ids": prompt}, sampling, arrival_time=arrival_s, priority=priority)
+        self.engine.add_request(name, {"prompt_token_ids": ids}, sampling, arrival_time=arrival_s, priority=priority)
         known = next(reversed(self.core.scheduler.requests))  # newer versions add to the name
-        self._prompts[known] = len(prompt)
+        self._prompts[known] = len(ids)
         return known
 
     def _abort(self, names: list[str]) -> None:

@@ -43,7 +43,7 @@ BEGIN, END = "<!-- headroom: written by servegym.experiments.environments.headro
 def ratios_of(scenarios: list[Scenario], role: str, policy: Policy) -> np.ndarray | None:
     """TDG ratios of a policy in a role; None: it cannot serve these."""
     try:
-        runs = [Simulation(dataclasses.replace(one, **{role: policy})).run() for one in scenarios]
+        runs = [Simulation(dataclasses.replace(one, **{role: policy})).run() for one in scenarios]  # type: ignore[arg-type]
     except ServegymError:
         return None
     return np.array([float(run.summary["tdg_ratio"]) for run in runs])
@@ -79,20 +79,20 @@ class Rules:
         for split in ("validation", "test"):
             of_split = source.with_words({"split": split})
             drawn[split] = [of_split(np.random.default_rng(seed)) for seed in range(self.episodes)]
-        chosen, tested = ({}, {})
+        chosen, tested = {}, {}
         for name, policy in rules_of(role).items():
-            ratios = ratios_of(drawn["validation"], role, policy)
-            if ratios is not None:
-                chosen[name], tested[name] = ratios.mean(), ratios_of(drawn["test"], role, policy)
+            validation, test = (ratios_of(drawn[split], role, policy) for split in ("validation", "test"))
+            if validation is not None and test is not None:
+                chosen[name], tested[name] = float(validation.mean()), test
         best = max(chosen, key=chosen.__getitem__)
-        found = np.max([ratios for ratios in tested.values() if ratios is not None], axis=0)
+        found = np.max(list(tested.values()), axis=0)
         if role == SCHEDULER:
             found = np.maximum(found, [searched(one, self.budget) for one in drawn["test"]])
         return best, tested[best], found
 
 
 def measured(name: str, preset: str, rules: Rules) -> dict[str, Any]:
-    words = {} if preset == DEFAULT else {"preset": preset}
+    words: dict[str, Any] = {} if preset == DEFAULT else {"preset": preset}
     env = gym.make(f"servegym:{name}", disable_env_checker=True, split="test", **words).unwrapped
     assert isinstance(env, ServingEnv)
     best, rule, found = rules.measured(env.source, ROLES.get(name, SCHEDULER))

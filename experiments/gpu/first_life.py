@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -66,7 +67,7 @@ def requests(meter: VllmMeter, lines: Lines, rehearse: bool) -> None:
         }  # fmt: skip
 
     for policy in POLICIES:
-        lines.attempt(f"first {policy}", 15.0, lambda policy=policy: run(policy))
+        lines.attempt(f"first {policy}", 15.0, functools.partial(run, policy))
 
 
 def batches(meter: VllmMeter, lines: Lines, plan: Plan) -> dict[str, Any]:

@@ -91,7 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if meter is None:
         return 1
     policies, traces = [*(given.policy or POLICIES)], [*(given.trace or TRACES)]
-    loads, repeats, requests = LOADS, REPEATS, given.requests
+    loads: Sequence[float] = LOADS
+    repeats, requests = REPEATS, given.requests
     if given.rehearse:
         loads, repeats, requests = LOADS[:1], 1, 10
     profile = profile_of(given.profile)

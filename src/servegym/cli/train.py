@@ -74,8 +74,7 @@ def train(
         typer.Option(
             min=1,
             metavar="N",
-            help="End after so many steps of environments (cma: scenarios served); without --minutes, "
-            "however long.",
+            help="End after so many steps of environments (cma: scenarios served); without --minutes, however long.",
             rich_help_panel=options.HOW_MUCH,
         ),
     ] = None,
