@@ -27,7 +27,7 @@ def test_what_is_printed_and_written(servegym, tmp_path):
     assert done.status == 0, done.stderr
     title = "azure-conv on a100-llama3-8b, SLOs proserve: SLO attainment of at least 0.8, 60 s of arrivals x 2 seeds"
     assert title in done.stdout
-    for words in ("goodput, requests/s", "of saturation", "2 % higher is too much", "goodput.csv"):
+    for words in ("goodput,\xa0requests/s", "saturation", "2 % higher is too much", "goodput.csv"):
         assert words in done.stdout
     summary = pd.read_csv(tmp_path / "out/goodput.csv")
     assert list(summary["scheduler"]) == ["edf", "sarathi-fcfs"]

@@ -37,7 +37,7 @@ def test_a_profile_of_a_config_serves(servegym, tmp_path, monkeypatch):
         (("profile", "from-config", "small.json", "--gpu", "h100", "--by", "guess"), ("--by guess",)),
         (("profile", "from-config", "small.json", "--gpu", "h100", "--precision", "fp2"), ("fp2",)),
         (("validate", "requests.csv"), ("--profile",)),
-        (("validate", "requests.csv", "--profile", "a100-llama3-8b"), ("requests.csv", "cannot be read")),
+        (("validate", "requests.csv", "--profile", "a100-llama3-8b"), ("there is no file requests.csv",)),
         (("validate", "--fit", "mine"), ("--fit", "a file a run")),
         (("validate", "run.csv", "--profile", "a100-llama3-8b", "--fit", "My GPU"), ("--fit My GPU", "small letters")),
         (("validate", "a/run.csv", "b/run.csv", "--profile", "a100-llama3-8b"), ("two runs are named run",)),
