@@ -16,16 +16,6 @@ from tests.envs.small import IDS, drawn, make, outcome_bytes, simulated, steps
 UNTIL_S = 2.5
 
 
-@dataclasses.dataclass(frozen=True)
-class Always:
-    """An agent that names the same action always."""
-
-    action: Any
-
-    def act(self, observation: Any, info: dict[str, Any]) -> Any:
-        return self.action
-
-
 def agents_of(env: ServingEnv) -> list[Agent]:
     return [BaseAgent(), RandomAgent(env.action_space, 7)]
 
@@ -151,16 +141,6 @@ def test_a_masked_action_leaves_the_base_policys_choice(name: str) -> None:
     agent = Illegal(env.action_space)
     play(env, agent)
     assert agent.named > 3
-    assert outcome_bytes(env.simulation.arrays) == simulated(env, drawn(name))
-
-
-@pytest.mark.parametrize("choice", [-1, 99])
-@pytest.mark.parametrize(
-    "name", ["ClusterRouting-v0", "DisaggregatedRouting-v0", "PrefillPreemption-v0", "TierScaling-v0"]
-)
-def test_a_choice_that_there_is_not_leaves_the_base_policys(name: str, choice: int) -> None:
-    env = make(name, drawn(name))
-    play(env, Always(np.full(env.action_space.shape, choice)))
     assert outcome_bytes(env.simulation.arrays) == simulated(env, drawn(name))
 
 

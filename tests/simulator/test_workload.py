@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from servegym.errors import ServegymError, WorkloadError
 from servegym.simulator.types import WORKLOAD
-from servegym.simulator.workload import DEFAULTS, FIELDS, Workload
+from servegym.simulator.workload import DEFAULTS, FIELDS, WEIGHTS, Workload
 from tests.strategies import workloads
 
 pytestmark = pytest.mark.nojit
@@ -42,10 +42,10 @@ def test_a_table_is_not_to_be_written_to():
         ("prompt_tokens", 2**24 + 1, "1 to 16777216"),
         ("output_tokens", 0, "1 to 16777216"),
         ("output_tokens", 2**24 + 1, "1 to 16777216"),
-        ("weight", 0.0, "above 0 and finite"),
-        ("weight", -1.0, "above 0 and finite"),
-        ("weight", np.inf, "above 0 and finite"),
-        ("weight", np.nan, "above 0 and finite"),
+        ("weight", 0.0, WEIGHTS),
+        ("weight", -1.0, WEIGHTS),
+        ("weight", np.inf, WEIGHTS),
+        ("weight", np.nan, WEIGHTS),
         ("ttft_slo_s", 0.0, "above 0 and finite"),
         ("ttft_slo_s", np.nan, "above 0 and finite"),
         ("ttft_slo_s", np.inf, "above 0 and finite"),

@@ -1,6 +1,7 @@
 """Networks of one's own as compiled policies: they decide as the model does, wherever it was made."""
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,14 @@ def test_what_it_was_trained_on_is_written_and_looked_at(tmp_path: Path) -> None
     evaluation = Evaluation(load_panel("score"), (f"learned:{tmp_path / 'mine.json'}", "edf"))
     seen = next(one for one in evaluation.trained_on.values() if one is not None)
     assert seen.seeds == ((0, 899_999),) and seen.loads == (1.4,)
+
+
+def test_the_code_of_the_page_writes_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs/training.md").read_text("utf-8")
+    (code,) = [code for code in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL) if "export_sb3(" in code]
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    assert load("mine.json").base is not None
 
 
 def test_what_is_no_policy_is_told(tmp_path: Path) -> None:

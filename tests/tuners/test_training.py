@@ -269,18 +269,6 @@ def test_folders_that_are_not_for_it(tmp_path: Path) -> None:
         train(config, tmp_path)
 
 
-def test_the_page_runs() -> None:
-    page = (Path(__file__).parents[2] / "docs/training.md").read_text("utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    names: dict[str, Any] = {}
-    threads = torch.get_num_threads()
-    try:
-        exec(block, names)
-    finally:
-        torch.set_num_threads(threads)
-    assert names["model"].num_timesteps == 2048
-
-
 def test_the_configuration_of_the_page_is_one(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs/training.md").read_text("utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
