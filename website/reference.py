@@ -17,6 +17,7 @@ PARTS = {
     "traces": ("traces", "Traces", "Requests from files and generators ([how](../traces.md))."),
     "latency_models": ("latency_models", "Latency models", "Profiles of devices ([how](../latency_models.md))."),
     "evaluation": ("evaluation", "Evaluation", "Checks of a policy ([how](../evaluation.md))."),
+    "tuners": ("training", "Training", "Networks of your own as policies ([how](../training.md))."),
 }
 ENVIRONMENT_PARTS = (
     "servegym.envs.env.ServingEnv",
@@ -42,7 +43,9 @@ def reference_pages() -> dict[str, str]:
         "Environments", "For Gymnasium and others ([how](../environments.md)).", [*classes, *ENVIRONMENT_PARTS]
     )
     raised = [
-        f"servegym.errors.{name}" for name, value in vars(errors).items() if inspect.isclass(value) and name[0] != "_"
+        f"servegym.errors.{name}"
+        for name, value in vars(errors).items()
+        if inspect.isclass(value) and value.__module__ == errors.__name__ and name[0] != "_"
     ]
     pages["reference/errors.md"] = page_of("Errors", "What is raised, and for what.", raised)
     pages["reference/index.md"] = "\n".join(

@@ -27,7 +27,7 @@ from tests.experiments.claims.synthetic import TINY
 from tests.test_docs import python_blocks
 
 from servegym.errors import ClusterError, WorkloadError
-from servegym.evaluation import comparison, ray_cluster, ray_code, ray_running
+from servegym.evaluation import comparing, ray_cluster, ray_code, ray_running
 from servegym.evaluation.ledger import Ledger
 from servegym.evaluation.ray_running import Packed, RayRunner, TaskSizes
 from servegym.evaluation.running import results_of
@@ -98,7 +98,7 @@ def test_a_comparison_loses_a_node_and_gives_the_table_of_one_process(cluster, s
             if len(self.rows) == 8:
                 cluster.remove_node(node, allow_graceful=False)
 
-    monkeypatch.setattr(comparison, "Ledger", LosesNode)
+    monkeypatch.setattr(comparing, "Ledger", LosesNode)
     done = servegym(*arguments, "--out", "two", "--ray", cluster.address, "--json", "-")
     assert done.status == 0, done.stderr
     assert seen[:8] == [2] * 8 and len(seen) == 3 * 2 * 8
@@ -184,7 +184,7 @@ def test_policies_from_a_file_go_along_to_nodes_that_do_not_have_it(
             file.rename(tmp_path / "elsewhere.py")
             return super().__enter__()
 
-    monkeypatch.setattr(comparison, "Ledger", HidesFile)
+    monkeypatch.setattr(comparing, "Ledger", HidesFile)
     done = servegym(*arguments, "there", "--ray", cluster.address)
     assert done.status == 0, done.stderr
     assert (tmp_path / "here/cells.parquet").read_bytes() == (tmp_path / "there/cells.parquet").read_bytes()

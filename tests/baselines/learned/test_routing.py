@@ -115,7 +115,7 @@ def test_choices():
 
 
 def test_scaling_with_weights_of_0_is_the_base():
-    for base in (scaler("polyserve:interval_s=0.02"), SCALER.with_settings(interval_s=0.05, moves=6, closes=3)):
+    for base in (scaler("polyserve:interval_s=0.02"), SCALER.with_settings(interval_s=0.05, moves=6)):
         for seed in range(4):
             learned = scaled(base, scaling_network())
             assert bytes_of(served_by(learned, seed, 4)) == bytes_of(served_by(base, seed, 4))

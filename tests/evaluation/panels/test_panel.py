@@ -90,6 +90,6 @@ def test_what_is_no_panel(tmp_path, text, problem):
 
 def test_a_panel_there_is_not():
     with pytest.raises(
-        PanelError, match="no panel 'held-in'; there are headroom, held_out, held_out_routers, leaderboard, "
+        PanelError, match="unknown panel 'held-in'; there are: headroom, held_out, held_out_routers, leaderboard, "
     ):
         load_panel("held-in")
