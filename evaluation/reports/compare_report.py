@@ -73,8 +73,8 @@ def _section(title: str, at_point: pd.DataFrame, slo: str) -> str:
     closed = axis_of(at_point) == CLIENTS
     rate = "" if closed else f"{page.text_of(first['rate_per_s'])} requests/s; "
     remark = (
-        f"{rate}{'M' if closed else 'm'}eans over {first['seeds']} run{'s' * (first['seeds'] > 1)}; 95 % intervals are "
-        f"over {over_of(at_point)}. "
+        f"{rate}{'M' if closed else 'm'}eans over {first['seeds']} run{'s' * bool(first['seeds'] > 1)}; "
+        f"95 % intervals are over {over_of(at_point)}. "
         f"The reference is {first['reference']}."
     )
     minus = difference_title(at_point)

@@ -355,7 +355,7 @@ class TestUnusable:
         stdout, stderr = started.communicate(timeout=60)
         assert (started.returncode, stdout) == (130, "")
         kept = ledger.read_bytes().count(b"\n") - 1
-        assert f"interrupted: {kept} of 420 runs are kept in out/cells.jsonl; the same command goes on" in stderr
+        assert f"interrupted: {kept} of 480 runs are kept in out/cells.jsonl; the same command goes on" in stderr
         until_s = time.monotonic() + 20
         while session(started.pid):
             assert time.monotonic() < until_s, f"still there: {session(started.pid)}"

@@ -160,7 +160,8 @@ def test_host_memory_and_predictor(servegym):
         assert done.status == 2 and said in done.stderr and "Traceback" not in done.stderr
 
 
-def test_violations_are_told_by_priority_and_class(servegym):
+def test_violations_are_told_by_priority_and_class(servegym, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     arguments = ("--slo", "qoserve:shares=70-15-15,low_share=0.3", "--scheduler", "sarathi-fcfs", "--load", "overload")
     done = servegym("simulate", "--requests", "400", *arguments, "--json", "-")
     document = document_of(done)

@@ -40,6 +40,8 @@ def same(single: Any, other: Any) -> bool:
         return single.keys() == other.keys() and all(same(single[key], other[key]) for key in single)
     if isinstance(single, tuple):  # masks of several choices; vectors have them one after the other
         single = np.hstack(single)
+    if isinstance(other, tuple):
+        other = np.hstack(other)
     return np.asarray(single).tobytes() == np.asarray(other).tobytes()
 
 

@@ -1,6 +1,8 @@
 """What must hold whatever happens to engines: they fail, return, are drained, moved, closed, and suspend prefills."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -96,11 +98,16 @@ def test_everybody_is_served_once_all_engines_are_back(name, data):
 
 
 def finished_if_engines_are_left(scenario: Scenario) -> Simulation:
-    """Not an example: requests that nothing will ever serve, since the decode engines are gone for good (see
-    test_incidents.py), or the scaler opens no engine.
-    """
-    try:
+    """`finished`; scenarios with requests that nothing will ever serve are no examples."""
+    with unserved_are_rejected():
         return finished(scenario)
+
+
+@contextlib.contextmanager
+def unserved_are_rejected() -> Iterator[None]:
+    """The decode engines are gone for good (see test_incidents.py), or the scaler opens no engine."""
+    try:
+        yield
     except PolicyError as error:
         refusals = ("blocks hold KV that no decode engine takes", "has opened no engine that takes them")
         assert any(refusal in str(error) for refusal in refusals)
@@ -126,8 +133,9 @@ def test_where_engines_stay_away_nobody_is_in_two_places_or_in_none(name, data):
 def test_at_every_decision_everybody_is_in_one_place_and_blocks_add_up(name, data):
     simulation = Simulation(data.draw(incident_scenarios(name, all_return=False)))
     for _ in range(data.draw(st.integers(1, 40), label="decisions")):
-        if not simulation.step():
-            break
+        with unserved_are_rejected():
+            if not simulation.step():
+                break
         assert_everybody_is_somewhere(simulation)
         assert_blocks_add_up(simulation)
         assert_tasks_add_up(simulation)

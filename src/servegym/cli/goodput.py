@@ -146,7 +146,7 @@ def missing(row: pd.Series, low: str, high: str) -> str:
     """Why there is no mean."""
     parts = [f"below {low} in {row['below']}"] * (row["below"] > 0)
     parts += [f"at least {high} in {row['above']}"] * (row["above"] > 0)
-    return f"{', '.join(parts)} of {row['seeds']} run{'s' * (row['seeds'] > 1)}"
+    return f"{', '.join(parts)} of {row['seeds']} run{'s' * bool(row['seeds'] > 1)}"
 
 
 def document(search: GoodputSearch, summary: pd.DataFrame, rows: pd.DataFrame, files: list[Path]) -> dict[str, Any]:

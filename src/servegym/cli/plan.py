@@ -176,7 +176,7 @@ def show(asked: Plan, summary: pd.DataFrame, console: Console) -> None:
 
 def missing(row: pd.Series, counts: bool) -> str:
     """Why there is no number."""
-    seeds = f"in {row['missing']} of {row['seeds']} run{'s' * (row['seeds'] > 1)}"
+    seeds = f"in {row['missing']} of {row['seeds']} run{'s' * bool(row['seeds'] > 1)}"
     return f"no number is enough {seeds}" if counts else f"{row['found']} the rates tried {seeds}"
 
 

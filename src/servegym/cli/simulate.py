@@ -236,7 +236,7 @@ def slos_met(document: dict[str, Any]) -> dict[str, str]:
     """SLO attainment, and under QoServe's recipe the late-token share; by class where there are several."""
     from servegym.evaluation.measures import ATTAINMENT, LATE_TOKEN, shows_late_tokens
 
-    shown = [ATTAINMENT, *([LATE_TOKEN] if shows_late_tokens(document["workload"]["slo"]) else [])]
+    shown = [ATTAINMENT, *([LATE_TOKEN] if shows_late_tokens(document["workload"].get("slo", "")) else [])]
     found = {}
     for one in shown:
         found[one.title] = f"{number(document[one.column])} ({by_priority(document, one.column)})"
