@@ -12,7 +12,7 @@ import numpy as np
 from servegym.envs.episodes import EPISODE, SHOWN
 from servegym.envs.interface import Interface
 from servegym.envs.rings import UPWARDS, ring_of
-from servegym.envs.stepping import NOT_IN_SPACE, Handlers, step_episodes
+from servegym.envs.stepping import Handlers, all_in, step_episodes
 from servegym.envs.work_sharing import Part, Sharing, helpers
 from servegym.errors import ActionError, EnvError, PolicyError
 from servegym.simulator.failures import Failure, call
@@ -63,7 +63,7 @@ class EpisodeBatch:
         self.masks = np.zeros((n, interface.choices), "i1")
         self.bases = np.zeros((n, interface.action_numbers))
         self.actions = np.zeros((n, interface.action_numbers))
-        self._space = interface.action_bounds
+        self._space, self._all_in = interface.action_bounds, all_in.entry
         self.episodes = np.zeros(n, EPISODE)
         self.episodes["stop_at"] = interface.stop_at
         self.episodes["every"], self.episodes["shaping"], self.episodes["discount"] = repeat, shaping, discount
@@ -107,6 +107,9 @@ class EpisodeBatch:
         Returns how many stopped elsewhere than at a decision: 0 when none is over. Raises ActionError for an action
         that is not in the space; nothing has happened then.
         """
+        if not self._all_in(self._space, self.actions):
+            wrong = self.actions[~self.interface.contains(self.actions)][0]
+            raise ActionError(f"action {wrong.tolist()}: it should be in {self.interface.action_space}")
         parts = self.sharing.begin()
         others = [helpers(os.getpid()).submit(self._do, part) for part in parts[1:]]
         stopped, took_s = self._do(parts[0])
@@ -115,9 +118,6 @@ class EpisodeBatch:
             stopped, took_s = stopped + more, took_s + more_s
         if self.sharing.timed:
             self.sharing.took(took_s)
-        if stopped <= NOT_IN_SPACE:
-            wrong = self.actions[~self.interface.contains(self.actions)][0]
-            raise ActionError(f"action {wrong.tolist()}: it should be in {self.interface.action_space}")
         if stopped:
             self._see_to_stopped()
         return stopped
@@ -178,8 +178,8 @@ class EpisodeBatch:
             simulation.note_failure(failure)
 
         return call(
-            note, self._step, self._handlers.address, self.episodes, ring, downwards, self._space, self.actions,
-            self.observations, self.masks, self.bases,
+            note, self._step, self._handlers.address, self.episodes, ring, downwards, self.actions, self.observations,
+            self.masks, self.bases,
         )  # fmt: skip
 
     def _run(self, i: int) -> None:

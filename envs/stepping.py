@@ -15,8 +15,6 @@ from servegym.simulator.signatures import array
 from servegym.simulator.state import advance_signature
 from servegym.simulator.statuses import DECISION, DONE, PAUSED
 
-NOT_IN_SPACE = -1  # returned by `step_episodes`
-
 
 class Handling(NamedTuple):
     """The functions of a kind of environment."""
@@ -50,23 +48,19 @@ def park_handlers(address, advance, observe, act):
         array(types.int64),
         types.boolean,
         array(types.float64, 2),
-        array(types.float64, 2),
         array(types.float32, 2),
         array(types.int8, 2),
         array(types.float64, 2),
     )
 )
-def step_episodes(handlers, episodes, ring, downwards, space, actions, observations, masks, bases):
-    """Step those of a ring of episodes that are to be stepped; returns how many are then at no decision, or
-    NOT_IN_SPACE if an action is not in the action space: then nothing has happened.
+def step_episodes(handlers, episodes, ring, downwards, actions, observations, masks, bases):
+    """Step those of a ring of episodes that are to be stepped; returns how many are then at no decision.
 
     ring: of which two threads can have a part each (rings.py): so neither waits long.
-    handlers: address of (advance, observe, act). space: see `all_in`. actions: float64[n, numbers]. Written where there
-    is a decision: observations: float32[n, size], masks: int8[n, choices], bases: float64[n, numbers], the base
+    handlers: address of (advance, observe, act). actions: float64[n, numbers], all in the action space. Written where
+    there is a decision: observations: float32[n, size], masks: int8[n, choices], bases: float64[n, numbers], the base
     policy's actions.
     """
-    if ring[ACTING] == 1 and not all_in(space, actions):
-        return NOT_IN_SPACE
     run_on, observe, act = restore_handlers(handlers)
     stopped, row = 0, before_first(ring, downwards)
     while True:
@@ -94,7 +88,7 @@ def step_episodes(handlers, episodes, ring, downwards, space, actions, observati
         stopped += status != DECISION
 
 
-@kernel
+@compiled(types.boolean(array(types.float64, 2), array(types.float64, 2)))
 def all_in(space, actions):
     """Whether all actions are in the space, float64[numbers, 3]: the least and the largest, and 1 for whole numbers."""
     for row in range(actions.shape[0]):

@@ -100,6 +100,6 @@ def test_other_tiers() -> None:
     play(env, BaseAgent())
     assert outcome_bytes(env.simulation.arrays) == simulated(env, scenario)
     env.reset()
-    env.step(np.array([5, 7, 2]))  # closed in the last tier; a choice that there is not; tier 0
+    env.step(np.array([5, 0, 2]))  # closed in the last tier; as it is; tier 0
     engines = env.simulation.arrays.engines
     assert (engines["tier"][[0, 2]].tolist(), engines["closed"].tolist()) == ([1, 0], [1, 0, 0])

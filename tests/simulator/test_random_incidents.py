@@ -190,8 +190,9 @@ def test_with_no_delay_the_router_knows_what_is_so(name, data):
         return  # nothing is kept for one engine
     simulation = Simulation(dataclasses.replace(scenario, deployment=cluster))
     for _ in range(data.draw(st.integers(0, 40), label="decisions")):
-        if not simulation.step():
-            break
+        with unserved_are_rejected():
+            if not simulation.step():
+                break
         arrays, known = simulation.arrays, simulation.router_state.known
         for e, (snapshot, engine) in enumerate(zip(known.snapshots, arrays.engines, strict=True)):
             assert (snapshot.up, snapshot.tier, snapshot.closed) == (

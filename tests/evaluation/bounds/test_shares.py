@@ -109,7 +109,7 @@ def test_compare_shows_the_share(servegym, tmp_path):  # noqa: F811
     assert done.status == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["no_bound"] is None
-    assert "% of bound" in done.stderr and "of the bound" in (tmp_path / "r.html").read_text()
+    assert "% of bound" in done.stderr and "<th>% of bound</th>" in (tmp_path / "r.html").read_text()
     cells = pd.read_parquet(next((tmp_path / "results").glob("compare-*/cells.parquet")))
     bounds = find_bounds(SMALL, tmp_path / "results/bounds")
     assert len(list((tmp_path / "results/bounds").iterdir())) == 4
