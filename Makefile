@@ -84,14 +84,14 @@ docs: $(BASE) ## write the generated pages and tables of docs/ anew
 	$(BIN)/python -m servegym.evaluation.reports.systems_pages docs/systems
 	$(BIN)/python -m servegym.baselines.observations.page docs/observations.md
 	$(BIN)/python -m servegym.scenarios.documents
-	$(BIN)/python -m servegym.experiments.claims.harness.page docs/results.md
+	$(BIN)/python -m experiments.claims.harness.page docs/results.md
 	$(BIN)/python -m tests.packaging.import_graph docs/architecture.md
 	$(BIN)/servegym leaderboard write docs/leaderboard.md
-	$(BIN)/python -m servegym.experiments.environments.headroom --page docs/environments.md
-	$(BIN)/python -m servegym.experiments.gallery docs/gallery
+	$(BIN)/python -m experiments.environments.headroom --page docs/environments.md
+	$(BIN)/python -m experiments.gallery docs/gallery
 
 gallery: $(BASE) ## play the animations of docs/gallery anew, and measure their players
-	$(BIN)/python -m servegym.experiments.gallery docs/gallery --films
+	$(BIN)/python -m experiments.gallery docs/gallery --films
 
 # A link or an anchor that leads nowhere is an error (--strict).
 site: $(SITE) ## build the documentation as a site, into build/site (to look at it: ARGS=serve)

@@ -3,7 +3,7 @@
 Three small scenes on real runs of the simulator. A gain function is robust to a trick if it punishes it: if the gain of
 the request it is played on falls. Where it stays, playing the trick costs nothing; where it rises, it is rewarded.
 
-    python -m servegym.experiments.gain_tricks
+    python -m experiments.gain_tricks
 
 discard, postpone: a long prompt makes a short request miss its TTFT; then there is time to serve it, beside one that
 decodes all along. Honest: it is served at once. Discarded: never. Postponed: when the other is done.

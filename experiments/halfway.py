@@ -1,10 +1,10 @@
 """How far of the way from one scheduler to the best run that was found do others come? Means of TDG ratios, by load.
 
     servegym headroom --panel headroom --out results/headroom-page
-    python -m servegym.experiments.halfway results/headroom-page/headroom.csv TUNED
+    python -m experiments.halfway results/headroom-page/headroom.csv TUNED
 
     servegym evaluate --panel leaderboard --out results/leaderboard --scheduler NAME ... --scheduler TUNED
-    python -m servegym.experiments.halfway results/leaderboard/runs.parquet TUNED
+    python -m experiments.halfway results/leaderboard/runs.parquet TUNED
 
 The best run of a scenario of the panels score and leaderboard is in the table that scores are held against.
 """

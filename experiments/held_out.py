@@ -1,7 +1,7 @@
 """The tables of docs/learned.md from an evaluation's runs, and whether what was asked of a scheduler holds.
 
     servegym evaluate --requests 1000 --out results/learned --scheduler NAME ...
-    python -m servegym.experiments.held_out results/learned expected-gain --against TUNED
+    python -m experiments.held_out results/learned expected-gain --against TUNED
 
 Asked, before anything here was measured: over the tuned setting at least 5 % of TDG at overload and 3 % at high load,
 nowhere 0.2 % below it, SLO attainment nowhere a point below, and no longer p99 of TTFT.

@@ -1,7 +1,7 @@
 """A learned router beside every router that ships, on the scenarios of its training that it has not seen.
 
     servegym train maskable-ppo-mixed-fleet --out results/train/maskable-ppo-mixed-fleet
-    python -m servegym.experiments.learned_routers results/train/maskable-ppo-mixed-fleet
+    python -m experiments.learned_routers results/train/maskable-ppo-mixed-fleet
 
 Prints a table in Markdown: the same scenarios of split `test` for all, means, and differences to the training's base
 with their 95 % intervals. Of a configuration's name it is the table of the rules alone.
@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.environments.rules import rules_of
 from servegym.baselines.artifact.files import load_artifact
 from servegym.evaluation.markdown import table
-from servegym.experiments.environments.rules import rules_of
 from servegym.tuners.config import ValidationConfig, load_config
 from servegym.tuners.problem import problem_of
 from servegym.tuners.validation import WITHIN_95, Judge

@@ -1,6 +1,6 @@
 """Is expected-gain better where it tunes itself? On traces that policies here are trained on, drawn at random.
 
-    python -m servegym.experiments.self_tuning docs/results/self-tuning.md
+    python -m experiments.self_tuning docs/results/self-tuning.md
 
 Hypotheses: self_tuning.md. Runs are kept in --ledger, from which the same command goes on.
 """
@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.kept_runs import Kept, served
 from servegym.baselines.registry import scheduler
 from servegym.evaluation.figures import figures
 from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.ledger import Row
 from servegym.evaluation.markdown import table
-from servegym.experiments.kept_runs import Kept, served
 from servegym.simulator.simulation import Simulation
 
 WORDS = Path(__file__).with_name("self_tuning.md")
@@ -102,7 +102,7 @@ def page(rows: Sequence[Row], requests: int) -> str:
             "# Self-tuning on the traces that policies are trained on\n",
             WORDS.read_text(encoding="utf-8"),
             "## What was measured\n",
-            f"`python -m servegym.experiments.self_tuning docs/results/self-tuning.md`: {len(pairs)} of "
+            f"`python -m experiments.self_tuning docs/results/self-tuning.md`: {len(pairs)} of "
             f"{len(DEVICES) * len(TRACES) * len(LOADS)} cells ({len(DEVICES)} devices, {len(TRACES)} traces, "
             f"{len(LOADS)} loads), {requests} requests a run, one seed each; means and 95 % intervals over cells "
             "(Student).\n",

@@ -4,7 +4,7 @@ Hypothesis, written before the runs: a training's best policy is ahead of its ba
 is wholly above 0. Refuted by an interval that holds 0, or by the base being the best (a training then gives the base).
 
 servegym train NAME --out results/train/NAME      (for each of `tuners/configs/`)
-python -m servegym.experiments.trainings results/train docs/results/trainings.md
+python -m experiments.trainings results/train docs/results/trainings.md
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Do parameters of expected-gain that were tuned without a device, a trace or an SLO recipe do as well there? And what
 does it bring to tune on the deployment that is served?
 
-    python -m servegym.experiments.transfer docs/results/transfer.md
+    python -m experiments.transfer docs/results/transfer.md
 
 Hypotheses: transfer.md. Runs are kept in --ledger, from which the same command goes on.
 """
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.kept_runs import Kept, served
 from servegym.baselines.deadlines import DEADLINES
 from servegym.baselines.registry import scheduler
 from servegym.baselines.schedulers.expected_gain import HOPELESS
@@ -23,7 +24,6 @@ from servegym.evaluation.intervals import Interval
 from servegym.evaluation.ledger import Row
 from servegym.evaluation.markdown import table
 from servegym.evaluation.panels.statistics import bootstrap, difference
-from servegym.experiments.kept_runs import Kept, served
 from servegym.simulator.simulation import Simulation
 
 WORDS = Path(__file__).with_name("transfer.md")
@@ -246,7 +246,7 @@ def page(study: Study) -> str:
             "# Transfer: expected-gain tuned without a device, a trace, a recipe\n",
             WORDS.read_text(encoding="utf-8"),
             "## What was measured\n",
-            f"`python -m servegym.experiments.transfer docs/results/transfer.md`: {len(study.settings)} settings on "
+            f"`python -m experiments.transfer docs/results/transfer.md`: {len(study.settings)} settings on "
             f"{len(study.cells)} cells ({axes}), {study.requests} requests a run, tuned on seed {TUNED_SEED}, judged "
             f"on {len(study.seeds)} others; means and 95 % intervals over seeds, paired.\n",
             *(f"- Hypothesis {name}: refuted in {sum(refuted)} of {len(refuted)}." for name, refuted in asked),

@@ -8,6 +8,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from experiments.__main__ import app as studies
 from servegym.cli.app import app
 from tests.pages import ENGINE_PAGES, PAGES, ROOT, commands_of, shell_commands_of
 
@@ -18,10 +19,13 @@ OF_FILES = re.compile(r"\w\.(csv|jsonl?|yaml|py|html|parquet)\b|learned:|--ray|p
 @pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)], ids=lambda page: page.name)
 def test_the_commands_of_a_page_are_understood(page: Path) -> None:
     for text in commands_of(page):
-        words, command = shlex.split(text, comments=True), get_command(app)
+        words = shlex.split(text, comments=True)
+        command = get_command(studies if words[0] in ("reproduce", "bench") else app)
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
-        assert command.name != "servegym" or words[0].startswith("-"), f"{page.name}: there is no servegym {text}"
+        assert command.name not in ("servegym", "experiments") or words[0].startswith("-"), (
+            f"{page.name}: no command {text}"
+        )
         command.make_context(str(command.name), words)  # raises for an option or a value that there is not
 
 

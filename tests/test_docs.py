@@ -14,10 +14,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from experiments.claims.harness import claim, prose
+from experiments.claims.harness.study import Study
 from servegym.envs import registration
 from servegym.envs.agents import BaseAgent, play
-from servegym.experiments.claims.harness import claim, prose
-from servegym.experiments.claims.harness.study import Study
 from servegym.latency_models.forms import forms
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.spec import ServingSpec
@@ -42,7 +42,7 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     def add(page: str, file: str) -> str:
         (code,) = [code for code in python_blocks(page) if code.startswith(f"# {file}\n")]
         *folders, name = file.removesuffix(".py").split("/")
-        package = importlib.import_module(".".join(["servegym", *folders]))
+        package = importlib.import_module(".".join(folders if folders[0] == "experiments" else ["servegym", *folders]))
         (tmp_path / Path(file).name).write_text(code, "utf-8")
         monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
         modules.append(f"{package.__name__}.{name}")

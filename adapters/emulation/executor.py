@@ -45,7 +45,7 @@ class Executor(VllmExecutor):
         if self.settings.virtual and multiprocessing.parent_process() is not None:
             raise EmulationError(
                 f"{TIME}=virtual needs the engine in the process that drives it: clients of a server live in real time "
-                "(see servegym.adapters.emulation.driving)"
+                "(see experiments.engines.virtual_time)"
             )
         if self.cache_config.block_size != profile.kv.block_tokens:
             raise EmulationError(

@@ -1,7 +1,7 @@
 """Record what servegym does in some hundred small cases; compare it with a recording.
 
-    python -m servegym.experiments.behaviour record before.json     # on the commit before
-    python -m servegym.experiments.behaviour compare before.json    # on the one after: which cases differ
+    python -m experiments.behaviour record before.json     # on the commit before
+    python -m experiments.behaviour compare before.json    # on the one after: which cases differ
 
 For changes that are to change nothing. Exit status 1: something differs. Recordings are for one machine and one set of
 packages: processors and libraries differ in the last digits.
@@ -20,8 +20,8 @@ from pathlib import Path
 import numba
 import numpy as np
 
+from experiments.behaviour.cases import Case, cases
 from servegym.errors import ExperimentError, ServegymError
-from servegym.experiments.behaviour.cases import Case, cases
 
 SHOWN = 40  # cases that differ, by name
 
@@ -77,7 +77,7 @@ def differing(before: dict[str, str], after: dict[str, str]) -> dict[str, str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m servegym.experiments.behaviour", description=(__doc__ or "").partition("\n")[0]
+        prog="python -m experiments.behaviour", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("what", choices=("record", "compare", "list"))
     parser.add_argument("file", type=Path, nargs="?", help="of the recording; to be written, or to compare with")

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 import servegym
+from experiments.behaviour import episodes, plugin
+from experiments.behaviour.fingerprint import of_result, of_values
+from experiments.behaviour.recorded_scenarios import recorded_scenarios
 from servegym.envs.registration import ENVIRONMENTS
-from servegym.experiments.behaviour import episodes, plugin
-from servegym.experiments.behaviour.fingerprint import of_result, of_values
-from servegym.experiments.behaviour.recorded_scenarios import recorded_scenarios
 from servegym.simulator.gains import Gain
 from servegym.simulator.policies import Policy
 

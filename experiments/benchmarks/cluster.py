@@ -1,7 +1,7 @@
 """Many engines under a router: seconds of the event loop, and the memory of the whole process.
 
 PolyServe's synthetic requests and its recipe of SLOs, Poisson arrivals at what the engines can just serve. Each run is
-a process of its own, so that its memory can be told: `python -m servegym.experiments.benchmarks.cluster ROUTER ENGINES
+a process of its own, so that its memory can be told: `python -m experiments.benchmarks.cluster ROUTER ENGINES
 REQUESTS` prints JSON. Served twice, at a third of the requests and at all, it tells what each request more takes.
 """
 
@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from experiments.benchmarks.figures import Figure
+from experiments.benchmarks.peak_memory import peak_bytes
+from experiments.benchmarks.scenarios import Sizes
 from servegym.baselines.registry import router, router_names, scheduler
 from servegym.errors import ExperimentError
-from servegym.experiments.benchmarks.figures import Figure
-from servegym.experiments.benchmarks.peak_memory import peak_bytes
-from servegym.experiments.benchmarks.scenarios import Sizes
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.scenarios.saturation import saturation_rate_per_s
 from servegym.simulator.cluster import Cluster

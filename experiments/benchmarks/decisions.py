@@ -15,12 +15,12 @@ from statistics import median
 import numpy as np
 from numba import types
 
+from experiments.benchmarks.figures import Figure
+from experiments.benchmarks.scenarios import Sizes
 from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.learned.scheduling import CONTROLS, kind_of, scheduled
 from servegym.baselines.observations.scheduling import scheduling_layout
 from servegym.baselines.registry import scheduler
-from servegym.experiments.benchmarks.figures import Figure
-from servegym.experiments.benchmarks.scenarios import Sizes
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.compilation import compiled
 from servegym.simulator.iterations import decider_of

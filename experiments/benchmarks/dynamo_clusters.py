@@ -14,12 +14,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from experiments.benchmarks.dynamo_comparison import EQUAL_TIMES, engine_options, replay, write_mooncake
+from experiments.benchmarks.figures import Figure
+from experiments.benchmarks.others import check_same_work, paired_ratio
+from experiments.benchmarks.scenarios import DEVICE, RATE_PER_S, SCHEDULER, Sizes, scenario, workload
+from experiments.benchmarks.single_engine import loop_s
 from servegym.baselines.registry import router
-from servegym.experiments.benchmarks.dynamo_comparison import EQUAL_TIMES, engine_options, replay, write_mooncake
-from servegym.experiments.benchmarks.figures import Figure
-from servegym.experiments.benchmarks.others import check_same_work, paired_ratio
-from servegym.experiments.benchmarks.scenarios import DEVICE, RATE_PER_S, SCHEDULER, Sizes, scenario, workload
-from servegym.experiments.benchmarks.single_engine import loop_s
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.parts import LINK_GB_PER_S, Fleet

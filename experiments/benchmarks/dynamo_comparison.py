@@ -14,11 +14,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from servegym.experiments.benchmarks import dynamo_replay
-from servegym.experiments.benchmarks.figures import Figure
-from servegym.experiments.benchmarks.others import check_same_work, run_script
-from servegym.experiments.benchmarks.scenarios import MAX_SEQUENCES, TOKEN_BUDGET, Sizes, scenario, workload
-from servegym.experiments.benchmarks.single_engine import loop_s
+from experiments.benchmarks import dynamo_replay
+from experiments.benchmarks.figures import Figure
+from experiments.benchmarks.others import check_same_work, run_script
+from experiments.benchmarks.scenarios import MAX_SEQUENCES, TOKEN_BUDGET, Sizes, scenario, workload
+from experiments.benchmarks.single_engine import loop_s
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload

@@ -15,10 +15,10 @@ from typing import Any
 import gymnasium as gym
 
 import servegym  # noqa: F401 (makes the environments known to Gymnasium)
-from servegym.experiments.benchmarks.figures import Figure
-from servegym.experiments.benchmarks.scenarios import Sizes
-from servegym.experiments.benchmarks.stepping import SEED, Beside, beside_simulate
-from servegym.experiments.benchmarks.stepping import vector as vector  # in_turns_cases.py takes it from here
+from experiments.benchmarks.figures import Figure
+from experiments.benchmarks.scenarios import Sizes
+from experiments.benchmarks.stepping import SEED, Beside, beside_simulate
+from experiments.benchmarks.stepping import vector as vector  # in_turns_cases.py takes it from here
 from servegym.scenarios.episodes import EPISODES
 from servegym.scenarios.parts import STEADY
 from servegym.scenarios.spec import ServingSpec
@@ -106,8 +106,8 @@ def learning_s(model: Any, steps: int) -> float:
 
 def ppo(sizes: Sizes) -> Figure:
     """How fast PPO is from end to end, as a share of the same PPO where environments cost nothing."""
+    from experiments.benchmarks.zero_cost import ZeroCostEnv
     from servegym.envs.sb3 import Sb3VecEnv
-    from servegym.experiments.benchmarks.zero_cost import ZeroCostEnv
     from servegym.tuners.config import BudgetConfig, TrainingConfig
     from servegym.tuners.learners import new_model
     from servegym.tuners.problem import problem_of

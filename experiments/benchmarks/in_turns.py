@@ -1,8 +1,8 @@
 """Two versions of this project beside each other: what `servegym bench` measures of both, in turns, as ratios.
 
     git worktree add ../before v0.1.0
-    python -m servegym.experiments.benchmarks.in_turns ../before .
-    python -m servegym.experiments.benchmarks.in_turns ../before . --pairs 20 --only reset env.reset
+    python -m experiments.benchmarks.in_turns ../before .
+    python -m experiments.benchmarks.in_turns ../before . --pairs 20 --only reset env.reset
 
 A machine's speed drifts by more than a version changes it, within minutes. So each version has one process that stays,
 and they take turns of a tenth of a second or so: one pair (before, after), the next the other way round. Reported is
@@ -29,8 +29,8 @@ from rich.console import Console
 from rich.progress import track
 from scipy.stats import binom
 
+from experiments.benchmarks.scenarios import RATE_PER_S, TRACE
 from servegym.errors import ExperimentError
-from servegym.experiments.benchmarks.scenarios import RATE_PER_S, TRACE
 
 CASES = Path(__file__).with_name("in_turns_cases.py")
 # Whole processes, in turns as well: what they are called, their arguments, whether memory is asked for instead of time.
@@ -40,7 +40,7 @@ PROCESSES = {
     "import servegym": ("-c", "import servegym"),
 }
 PROCESS_SHARE = 4  # a pair of whole processes for so many of the others
-MEMORY = ("-m", "servegym.experiments.benchmarks.memory", "1000000")
+MEMORY_REQUESTS = "1000000"
 CONFIDENCE = 0.95
 
 
@@ -55,7 +55,10 @@ class Tree:
         if not (source / "servegym").is_dir():
             raise ExperimentError(f"{root} is no tree of servegym: there is no {source / 'servegym'}")
         self.root = root
-        self.environment = os.environ | {"PYTHONPATH": str(source), "SERVEGYM_CACHE": cache}
+        paths = os.pathsep.join([str(source), str(root.resolve())])
+        self.environment = os.environ | {"PYTHONPATH": paths, "SERVEGYM_CACHE": cache}
+        within = (source / "servegym" / "experiments").exists()  # a tree from before the studies left the package
+        self.studies = "servegym.experiments" if within else "experiments"
         self.process: subprocess.Popen[str] | None = None
 
     def prepare(self, wanted: Sequence[str]) -> tuple[list[str], float]:
@@ -89,6 +92,10 @@ class Tree:
             raise ExperimentError(f"{self.root} failed: {done.stderr.strip().splitlines()[-1]}")
         return children_s() - before, done.stdout
 
+    def peak_bytes(self, requests: str) -> float:
+        """The most memory of a process that serves so many requests."""
+        return float(self.whole("-m", f"{self.studies}.benchmarks.memory", requests)[1])
+
     def close(self) -> None:
         if self.process is not None:
             self.process.kill()
@@ -119,7 +126,7 @@ def compare(before: Path, after: Path, pairs: int, wanted: Sequence[str]) -> lis
                 if name not in PROCESSES or k % PROCESS_SHARE == 0:
                     found.append(pair_of(trees, name, k))
         if not wanted:
-            once["1,000,000 requests, MB"] = [float(tree.whole(*MEMORY)[1]) / 1e6 for tree in trees]
+            once["1,000,000 requests, MB"] = [tree.peak_bytes(MEMORY_REQUESTS) / 1e6 for tree in trees]
     lines = [f"{'case':<26}{'before':>10}{'after':>10}{'ratio':>8}  95 % interval, pairs"]
     lines += [f"{name:<26}{old:>10.1f}{new:>10.1f}{new / old:>8.2f}" for name, (old, new) in once.items()]
     return [*lines, *(case_line(name, found) for name, found in taken.items())]

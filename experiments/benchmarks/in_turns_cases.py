@@ -14,10 +14,21 @@ import time
 import numpy as np
 
 from servegym.baselines.registry import router
-from servegym.experiments.benchmarks import cluster, dynamo_clusters, environments, overload, scenarios, schedulers
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.fleets import deployment_of
 from servegym.simulator.simulation import Simulation
+
+try:
+    from experiments.benchmarks import cluster, dynamo_clusters, environments, overload, scenarios, schedulers
+except ImportError:  # a tree from before the studies left the package
+    from servegym.experiments.benchmarks import (  # type: ignore
+        cluster,
+        dynamo_clusters,
+        environments,
+        overload,
+        scenarios,
+        schedulers,
+    )  # fmt: skip
 
 REQUESTS, CLUSTER_REQUESTS, ENGINES = 1000, 8000, 64
 QUEUED = (700, 2700)

@@ -10,10 +10,10 @@ import tempfile
 import time
 from statistics import median
 
+from experiments.benchmarks.figures import Figure
+from experiments.benchmarks.scenarios import RATE_PER_S, Sizes, scenario, workload
 from servegym.baselines.registry import router
 from servegym.errors import ExperimentError
-from servegym.experiments.benchmarks.figures import Figure
-from servegym.experiments.benchmarks.scenarios import RATE_PER_S, Sizes, scenario, workload
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.loops import WHOLE

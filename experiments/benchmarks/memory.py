@@ -1,14 +1,14 @@
-"""The memory of a long run, in a process of its own: `python -m servegym.experiments.benchmarks.memory REQUESTS`."""
+"""The memory of a long run, in a process of its own: `python -m experiments.benchmarks.memory REQUESTS`."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
+from experiments.benchmarks.figures import Figure
+from experiments.benchmarks.peak_memory import peak_bytes
+from experiments.benchmarks.scenarios import Sizes, scenario, workload
 from servegym.errors import ExperimentError
-from servegym.experiments.benchmarks.figures import Figure
-from servegym.experiments.benchmarks.peak_memory import peak_bytes
-from servegym.experiments.benchmarks.scenarios import Sizes, scenario, workload
 from servegym.simulator.simulation import Simulation
 
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.benchmarks.figures import Figure
+from experiments.benchmarks.scenarios import Sizes, scenario, workload
 from servegym.errors import ExperimentError
-from servegym.experiments.benchmarks.figures import Figure
-from servegym.experiments.benchmarks.scenarios import Sizes, scenario, workload
 from servegym.simulator.results import Result
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 from numba import types
 
+from experiments.benchmarks import cluster
+from experiments.benchmarks.figures import Figure
+from experiments.benchmarks.scenarios import Sizes
 from servegym.baselines.registry import router_names
 from servegym.errors import ExperimentError
-from servegym.experiments.benchmarks import cluster
-from servegym.experiments.benchmarks.figures import Figure
-from servegym.experiments.benchmarks.scenarios import Sizes
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.fleets import deployment_of, title_of
 from servegym.scenarios.load import LOADS

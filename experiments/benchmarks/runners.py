@@ -1,6 +1,6 @@
 """What Ray costs beside threads: a comparison's runs in both, on as many cores.
 
-    python -m servegym.experiments.benchmarks.runners --seeds 20
+    python -m experiments.benchmarks.runners --seeds 20
 
 The cluster is started and its workers have run once before the clock starts; starting and stopping it is told apart.
 """
@@ -14,11 +14,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from experiments.benchmarks.machine import describe
 from servegym.evaluation.comparing import run_comparison
 from servegym.evaluation.comparison import COMPARED, Comparison
 from servegym.evaluation.ray_running import RayRunner
 from servegym.evaluation.running import Runner, ThreadRunner, cores
-from servegym.experiments.benchmarks.machine import describe
 
 
 def seconds(comparison: Comparison, runner: Runner) -> float:

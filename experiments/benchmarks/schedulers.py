@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.benchmarks.figures import Figure
+from experiments.benchmarks.overload import LOAD, REQUESTS_PER_QUEUED, run_until, saturation_per_s
+from experiments.benchmarks.scenarios import Sizes, scenario, workload
 from servegym.baselines.registry import scheduler_names
 from servegym.errors import ExperimentError
-from servegym.experiments.benchmarks.figures import Figure
-from servegym.experiments.benchmarks.overload import LOAD, REQUESTS_PER_QUEUED, run_until, saturation_per_s
-from servegym.experiments.benchmarks.scenarios import Sizes, scenario, workload
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 

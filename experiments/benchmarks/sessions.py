@@ -1,7 +1,7 @@
 """A day's sessions on many engines that cache prefixes: seconds of the event loop, beside the same without caching.
 
 537,600 requests of chat under `kv-aware`, by default on 256 engines. Each run is a process of its own, so that its
-memory can be told: `python -m servegym.experiments.benchmarks.sessions on|off ENGINES REQUESTS` prints JSON. The two
+memory can be told: `python -m experiments.benchmarks.sessions on|off ENGINES REQUESTS` prints JSON. The two
 runs that are compared go side by side, on two cores.
 """
 
@@ -14,10 +14,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from experiments.benchmarks.figures import Figure
+from experiments.benchmarks.peak_memory import peak_bytes
+from experiments.benchmarks.scenarios import Sizes
 from servegym.errors import ExperimentError
-from servegym.experiments.benchmarks.figures import Figure
-from servegym.experiments.benchmarks.peak_memory import peak_bytes
-from servegym.experiments.benchmarks.scenarios import Sizes
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.simulation import Simulation
 

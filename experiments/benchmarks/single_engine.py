@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from statistics import median
 
-from servegym.experiments.benchmarks.figures import Figure
-from servegym.experiments.benchmarks.scenarios import Sizes, scenario, workload
+from experiments.benchmarks.figures import Figure
+from experiments.benchmarks.scenarios import Sizes, scenario, workload
 from servegym.simulator.simulation import Simulation
 
 

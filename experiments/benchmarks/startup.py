@@ -10,9 +10,9 @@ import tempfile
 import time
 from statistics import median
 
+from experiments.benchmarks.figures import Figure
+from experiments.benchmarks.scenarios import RATE_PER_S, TRACE, Sizes
 from servegym.errors import ExperimentError
-from servegym.experiments.benchmarks.figures import Figure
-from servegym.experiments.benchmarks.scenarios import RATE_PER_S, TRACE, Sizes
 
 COMPILING = "compiling kernels"  # what a first run says on standard error
 

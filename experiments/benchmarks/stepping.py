@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from experiments.benchmarks.figures import Figure
 from servegym.envs.vector import ServingVectorEnv
-from servegym.experiments.benchmarks.figures import Figure
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation

@@ -1,6 +1,6 @@
 """Days of a million requests, streamed: the memory of the process, and what another day adds to it.
 
-A process of its own, `python -m servegym.experiments.benchmarks.streamed TRACE OUT`, serves a file on two engines and
+A process of its own, `python -m experiments.benchmarks.streamed TRACE OUT`, serves a file on two engines and
 writes what became of each request; it prints JSON.
 """
 
@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from experiments.benchmarks.figures import Figure
+from experiments.benchmarks.peak_memory import peak_bytes
+from experiments.benchmarks.scenarios import DEVICE, SCHEDULER, Sizes, workload
 from servegym.errors import ExperimentError
 from servegym.evaluation.streaming import stream
-from servegym.experiments.benchmarks.figures import Figure
-from servegym.experiments.benchmarks.peak_memory import peak_bytes
-from servegym.experiments.benchmarks.scenarios import DEVICE, SCHEDULER, Sizes, workload
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.types import OUTCOME, REQUEST, WORKLOAD
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from servegym.errors import ExperimentError
-from servegym.experiments.benchmarks import (
+from experiments.benchmarks import (
     cluster,
     decisions,
     dynamo_clusters,
@@ -32,8 +31,9 @@ from servegym.experiments.benchmarks import (
     vidur_comparison,
     workers,
 )
-from servegym.experiments.benchmarks.figures import Figure, table
-from servegym.experiments.benchmarks.scenarios import QUICK, Sizes
+from experiments.benchmarks.figures import Figure, table
+from experiments.benchmarks.scenarios import QUICK, Sizes
+from servegym.errors import ExperimentError
 
 NOT_A_TERMINAL_WIDTH = 200  # characters: what the table takes, so that a file of it is good Markdown
 Benchmark = Callable[[Sizes], list[Figure]]

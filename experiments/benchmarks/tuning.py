@@ -6,9 +6,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from experiments.benchmarks.figures import Figure
+from experiments.benchmarks.scenarios import Sizes
 from servegym.evaluation.running import ThreadRunner, cores
-from servegym.experiments.benchmarks.figures import Figure
-from servegym.experiments.benchmarks.scenarios import Sizes
 from servegym.tuners.search.storage import open_storage
 from servegym.tuners.studies.reading import DEFAULT, load_tuning
 from servegym.tuners.studies.study import search_trials

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from servegym.experiments.benchmarks import vidur_replay
-from servegym.experiments.benchmarks.figures import Figure
-from servegym.experiments.benchmarks.others import check_same_work, paired_ratio, run_script
-from servegym.experiments.benchmarks.scenarios import MAX_SEQUENCES, TOKEN_BUDGET, Sizes, scenario, workload
-from servegym.experiments.benchmarks.single_engine import loop_s
+from experiments.benchmarks import vidur_replay
+from experiments.benchmarks.figures import Figure
+from experiments.benchmarks.others import check_same_work, paired_ratio, run_script
+from experiments.benchmarks.scenarios import MAX_SEQUENCES, TOKEN_BUDGET, Sizes, scenario, workload
+from experiments.benchmarks.single_engine import loop_s
 from servegym.simulator import batches
 from servegym.simulator.deployment import LatencyModel
 from servegym.simulator.simulation import Simulation

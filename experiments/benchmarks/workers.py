@@ -13,11 +13,11 @@ from collections.abc import Callable
 from statistics import median
 from typing import NamedTuple
 
+from experiments.benchmarks.figures import Figure
+from experiments.benchmarks.scenarios import Sizes
 from servegym.evaluation.comparing import compile_kernels, run_comparison
 from servegym.evaluation.comparison import COMPARED, Comparison
 from servegym.evaluation.running import ThreadRunner
-from servegym.experiments.benchmarks.figures import Figure
-from servegym.experiments.benchmarks.scenarios import Sizes
 from servegym.tuners.studies.instances import Job, run_job
 from servegym.tuners.studies.reading import DEFAULT, load_tuning
 from servegym.tuners.studies.tuning import prepared

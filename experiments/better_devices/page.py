@@ -1,6 +1,6 @@
 """The page of better devices, from what the study has kept.
 
-SERVEGYM_DATA=DATA python -m servegym.experiments.better_devices.page docs/results/better-devices.md
+SERVEGYM_DATA=DATA python -m experiments.better_devices.page docs/results/better-devices.md
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.better_devices import tuned_table, verdicts
+from experiments.better_devices.devices import JUDGED, KINDS, RECIPE, SLOWED, TERMS
+from experiments.better_devices.plan import PLAN, Planned, left_out
+from experiments.better_devices.study import OLD, OUT, verdicts_file
+from experiments.better_devices.verdicts import Change, Found, changes, counts
 from servegym.evaluation.identity import versions
 from servegym.evaluation.markdown import header, row
-from servegym.experiments.better_devices import tuned_table, verdicts
-from servegym.experiments.better_devices.devices import JUDGED, KINDS, RECIPE, SLOWED, TERMS
-from servegym.experiments.better_devices.plan import PLAN, Planned, left_out
-from servegym.experiments.better_devices.study import OLD, OUT, verdicts_file
-from servegym.experiments.better_devices.verdicts import Change, Found, changes, counts
 
 WORDS, READING = (Path(__file__).with_name(name) for name in ("better_devices.md", "reading.md"))
-COMMAND = "SERVEGYM_DATA=DATA python -m servegym.experiments.better_devices"
+COMMAND = "SERVEGYM_DATA=DATA python -m experiments.better_devices"
 # As expected beforehand, of the checks.
 MOST_CHANGES = {TERMS: 1 / 20, JUDGED: 1 / 5, SLOWED: 1 / 5, RECIPE: 1 / 5}
 MOST_FLIPS = {TERMS: 0.0, JUDGED: 1 / 20, SLOWED: 1 / 50, RECIPE: 1 / 50}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from servegym.experiments.better_devices.devices import JUDGED, RECIPE, SLOWED, TERMS
-from servegym.experiments.claims.harness.claim import claims
-from servegym.experiments.claims.harness.settings import FULL
+from experiments.better_devices.devices import JUDGED, RECIPE, SLOWED, TERMS
+from experiments.claims.harness.claim import claims
+from experiments.claims.harness.settings import FULL
 
 SMALL, MIDDLE, LARGE = "a100-llama3-8b", "a100-qwen2.5-14b-tp2", "a100-llama3-70b-tp4"
 LONG = "mooncake-conversation"  # of a claim with four families half the time

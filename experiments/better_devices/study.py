@@ -1,10 +1,10 @@
 """Do verdicts and tunings change on devices that measured runs say more about? Hypothesis: better_devices.md.
 
-    SERVEGYM_DATA=DATA python -m servegym.experiments.better_devices.study
+    SERVEGYM_DATA=DATA python -m experiments.better_devices.study
 
 runs what is planned, the cheapest first, and keeps each run: after Ctrl-C the same command goes on. Then
 
-    SERVEGYM_DATA=DATA python -m servegym.experiments.better_devices.page docs/results/better-devices.md
+    SERVEGYM_DATA=DATA python -m experiments.better_devices.page docs/results/better-devices.md
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from servegym.experiments.better_devices import tuned, verdicts
-from servegym.experiments.better_devices.devices import JUDGED, RECIPE, SLOWED, TERMS, write
-from servegym.experiments.better_devices.plan import CHEAP, COSTLY, EXAMINED, SMALL, Planned
-from servegym.experiments.claims.harness.claim import Claim, find_claims
-from servegym.experiments.claims.harness.settings import FULL
-from servegym.experiments.claims.harness.study import Study
+from experiments.better_devices import tuned, verdicts
+from experiments.better_devices.devices import JUDGED, RECIPE, SLOWED, TERMS, write
+from experiments.better_devices.plan import CHEAP, COSTLY, EXAMINED, SMALL, Planned
+from experiments.claims.harness.claim import Claim, find_claims
+from experiments.claims.harness.settings import FULL
+from experiments.claims.harness.study import Study
 
 OUT, PAGES = Path("results") / "better-devices", Path("docs") / "results"
 OLD = "old"

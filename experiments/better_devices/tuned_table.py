@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from experiments.better_devices import tuned
+from experiments.better_devices.devices import JUDGED, TERMS
+from experiments.better_devices.study import OLD, tuned_device
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.markdown import header, row
 from servegym.evaluation.panels.statistics import bootstrap, difference
 from servegym.evaluation.panels.tables import TDG, score_array
-from servegym.experiments.better_devices import tuned
-from servegym.experiments.better_devices.devices import JUDGED, TERMS
-from servegym.experiments.better_devices.study import OLD, tuned_device
 from servegym.tuners.studies.analysis import parameters_of, validated
 from servegym.tuners.studies.candidates import DEFAULTS, WINNER
 from servegym.tuners.studies.results import StudyResults, read_study

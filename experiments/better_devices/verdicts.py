@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.claims.harness.checks import FAILS, HOLDS, UNDECIDED
+from experiments.claims.harness.outcome import Outcome, measured
+from experiments.claims.harness.page import MARKS
 from servegym.errors import ExperimentError
-from servegym.experiments.claims.harness.checks import FAILS, HOLDS, UNDECIDED
-from servegym.experiments.claims.harness.outcome import Outcome, measured
-from servegym.experiments.claims.harness.page import MARKS
 
 WORDS = {mark: verdict for verdict, mark in MARKS.items()}
 CELL = re.compile(rf"(?P<measured>.+) (?P<mark>{'|'.join(map(re.escape, WORDS))})")

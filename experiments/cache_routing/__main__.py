@@ -1,6 +1,6 @@
 """Which router finds what engines have cached, and what is it worth? Sessions on eight engines, cached and not.
 
-    python -m servegym.experiments.cache_routing docs/results/cache-routing.md
+    python -m experiments.cache_routing docs/results/cache-routing.md
 
 Hypotheses, and what came before them: cache_routing.md.
 """
@@ -14,9 +14,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from servegym.experiments.cache_routing.claims import Claim
-from servegym.experiments.cache_routing.families_page import EVENTS_PICTURE, PICTURE, draw, draw_events, page
-from servegym.experiments.cache_routing.setups import BASE, ROUTERS, Family, Setup, limited, row_of, spec_of
+from experiments.cache_routing.claims import Claim
+from experiments.cache_routing.families_page import EVENTS_PICTURE, PICTURE, draw, draw_events, page
+from experiments.cache_routing.setups import BASE, ROUTERS, Family, Setup, limited, row_of, spec_of
 from servegym.scenarios.building import workload_of
 from servegym.simulator.simulation import Simulation
 

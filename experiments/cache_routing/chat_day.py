@@ -1,6 +1,6 @@
 """A working day of chat on eight engines: what prefix caching is worth, and what the router is, hour by hour.
 
-    python -m servegym.experiments.cache_routing.chat_day docs/results/chat-day.md
+    python -m experiments.cache_routing.chat_day docs/results/chat-day.md
 
 Hypotheses, and what came before them: chat_day.md.
 """
@@ -16,9 +16,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from servegym.experiments.cache_routing.chat_day_picture import draw
-from servegym.experiments.cache_routing.claims import Claim, routers_table, table_of
-from servegym.experiments.cache_routing.setups import (
+from experiments.cache_routing.chat_day_picture import draw
+from experiments.cache_routing.claims import Claim, routers_table, table_of
+from experiments.cache_routing.setups import (
     BASE,
     ENGINES,
     ROUTERS,
@@ -89,7 +89,7 @@ def page(rows: pd.DataFrame, family: Family, words: str) -> str:
     hypotheses, _, reading = words.partition("## Reading\n")
     lines = [
         hypotheses,
-        "Measured by `python -m servegym.experiments.cache_routing.chat_day docs/results/chat-day.md`: seeds "
+        "Measured by `python -m experiments.cache_routing.chat_day docs/results/chat-day.md`: seeds "
         f"{seeds[0]} to {seeds[-1]}, {ENGINES} engines `{family.device}`, scheduler `{SCHEDULER}`, SLOs of ProServe, "
         f"{family.rate_per_s:g} requests/s on average over {family.lasting_s:.0f} s. Means and 95 % intervals over "
         "seeds; differences are paired by seed.\n",

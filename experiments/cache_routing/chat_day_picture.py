@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from experiments.cache_routing.setups import Setup
 from servegym.evaluation.plots import COLOURS, DASHES, DOTS_PER_INCH, MARKERS
-from servegym.experiments.cache_routing.setups import Setup
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from experiments.cache_routing.setups import BASE, FIGURES, Setup
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import header, row
-from servegym.experiments.cache_routing.setups import BASE, FIGURES, Setup
 
 if TYPE_CHECKING:
     import pandas as pd

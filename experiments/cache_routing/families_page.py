@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from servegym.evaluation.markdown import header, row
-from servegym.experiments.cache_routing.claims import (
+from experiments.cache_routing.claims import (
     Claim,
     cells,
     difference,
@@ -17,7 +16,8 @@ from servegym.experiments.cache_routing.claims import (
     routers_table,
     table_of,
 )
-from servegym.experiments.cache_routing.setups import ENGINES, FIGURES, ROUTERS, SCHEDULER, Family, Setup
+from experiments.cache_routing.setups import ENGINES, FIGURES, ROUTERS, SCHEDULER, Family, Setup
+from servegym.evaluation.markdown import header, row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,7 @@ def page(rows: pd.DataFrame, families: Sequence[Family], claims: Sequence[Claim]
     hypotheses, _, reading = words.partition("## Reading\n")
     lines = [
         hypotheses,
-        "Measured by `python -m servegym.experiments.cache_routing docs/results/cache-routing.md`: "
+        "Measured by `python -m experiments.cache_routing docs/results/cache-routing.md`: "
         f"seeds {seeds[0]} to {seeds[-1]}, {ENGINES} engines, scheduler `{SCHEDULER}`, SLOs of ProServe. Means and "
         "95 % intervals over seeds; differences are paired by seed. A hit rate is the share of prompt tokens that were "
         "found at admission.\n",

@@ -4,6 +4,3 @@ A Markdown file states, before anything runs: the paper's claim, the hypothesis 
 The Python file of the same name has the cells to run, and how a setting (a trace family on a device) is judged. To add
 a claim, add two files like those here.
 """
-
-if not __name__.startswith("servegym."):
-    raise ImportError("this folder is the package servegym.experiments.claims: import it under that name")

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.first_tokens import (
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.first_tokens import (
     ATTAINMENT,
     ONE_AND_ONE,
     attainment,
     goodput_per_s,
     least_scale,
 )
-from servegym.experiments.claims.harness.rows import series, values
-from servegym.experiments.claims.harness.settings import Setting, Size
+from experiments.claims.harness.rows import series, values
+from experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +50,7 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from servegym.experiments.claims.harness import drawing
+    from experiments.claims.harness import drawing
 
     titles = ["by rate", f"by SLO scale, load {FIXED_LOADS[1]:g}"]
     figure, row = drawing.panels(titles, "", "share of first tokens in time", (3.6, 2.6))

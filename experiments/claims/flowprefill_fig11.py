@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import ABOVE_0, Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.first_tokens import ONE_AND_ONE, run_to_the_end
-from servegym.experiments.claims.harness.rows import over_loads
-from servegym.experiments.claims.harness.settings import Setting, Size
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import ABOVE_0, Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.first_tokens import ONE_AND_ONE, run_to_the_end
+from experiments.claims.harness.rows import over_loads
+from experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from servegym.experiments.claims.harness import drawing
+    from experiments.claims.harness import drawing
 
     titles = ["first tokens in time, share", "first tokens per second, % over no batching"]
     figure, (left, right) = drawing.panels(titles, "load", "", (3.6, 2.6), share_y=False)

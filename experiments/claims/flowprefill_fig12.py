@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.first_tokens import ONE_AND_ONE, run_to_the_end
-from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.settings import Setting, Size, rules_of
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.first_tokens import ONE_AND_ONE, run_to_the_end
+from experiments.claims.harness.rows import values
+from experiments.claims.harness.settings import Setting, Size, rules_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,8 +64,8 @@ def blocking_s(rows: pd.DataFrame, operators: str = "") -> dict[str, np.ndarray]
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
+    from experiments.claims.harness import drawing
     from servegym.evaluation.intervals import student_interval
-    from servegym.experiments.claims.harness import drawing
 
     devices = list(dict.fromkeys(rows["device"]))
     figure, (axes,) = drawing.panels([""], "", "mean blocking time, ms", (1.9 * max(2, len(devices)), 2.6))

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell, deployment_of, spec_of
-from servegym.experiments.claims.harness.checks import Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.first_tokens import ONE_AND_ONE, missed
-from servegym.experiments.claims.harness.rows import over_loads
-from servegym.experiments.claims.harness.served import begin
-from servegym.experiments.claims.harness.settings import FULL_SEED, Setting, Size, idle_prefill_s, seed_of
+from experiments.claims.harness.cells import Cell, deployment_of, spec_of
+from experiments.claims.harness.checks import Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.first_tokens import ONE_AND_ONE, missed
+from experiments.claims.harness.rows import over_loads
+from experiments.claims.harness.served import begin
+from experiments.claims.harness.settings import FULL_SEED, Setting, Size, idle_prefill_s, seed_of
 from servegym.scenarios.spec import ServingSpec
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from servegym.experiments.claims.harness import drawing
+    from experiments.claims.harness import drawing
 
     titles = ["first tokens in time, share", "first tokens, 1/s"]
     figure, row = drawing.panels(titles, "load", "", (3.6, 2.6), share_y=False)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import ABOVE_0, Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.first_tokens import scenario_at
-from servegym.experiments.claims.harness.rows import over_loads
-from servegym.experiments.claims.harness.served import begin
-from servegym.experiments.claims.harness.settings import Setting, Size
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import ABOVE_0, Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.first_tokens import scenario_at
+from experiments.claims.harness.rows import over_loads
+from experiments.claims.harness.served import begin
+from experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +53,7 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from servegym.experiments.claims.harness import drawing
+    from experiments.claims.harness import drawing
 
     figure, row = drawing.panels(["TTFT", "mean TBT"], "load", "share of requests that meet it", (3.6, 2.6))
     for axes, column in zip(row, ("ttft_attainment", "tbt_attainment"), strict=True):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import BELOW_0, Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.first_tokens import ONE_AND_ONE, run_to_the_end
-from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.settings import Setting, Size
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import BELOW_0, Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.first_tokens import ONE_AND_ONE, run_to_the_end
+from experiments.claims.harness.rows import values
+from experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
     import pandas as pd

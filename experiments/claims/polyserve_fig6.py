@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.evaluation.markdown import header, row
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.fleets import (
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.fleets import (
     DEVICE,
     POLYSERVE,
     SEEDS,
@@ -22,7 +21,8 @@ from servegym.experiments.claims.harness.fleets import (
     in_time,
     of_fleet,
 )
-from servegym.experiments.claims.harness.settings import Setting, Size
+from experiments.claims.harness.settings import Setting, Size
+from servegym.evaluation.markdown import header, row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,8 +69,8 @@ def spread(rows: pd.DataFrame, fleet: Fleet) -> np.ndarray:
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
     """A row of marks a trace: goodput of each fleet over the optimal one of co-located engines."""
+    from experiments.claims.harness import drawing
     from servegym.evaluation.intervals import student_interval
-    from servegym.experiments.claims.harness import drawing
 
     families = list(dict.fromkeys(rows["family"]))
     figure, panels = drawing.panels([""], "share of the optimal goodput of 20 co-located engines", "", size=(8.4, 3.6))

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import BELOW_0, Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.fleets import (
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import BELOW_0, Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.fleets import (
     DEVICE,
     ENGINES,
     IN_TIME,
@@ -31,8 +31,8 @@ from servegym.experiments.claims.harness.fleets import (
     settled,
     window_s,
 )
-from servegym.experiments.claims.harness.served import begin
-from servegym.experiments.claims.harness.settings import Setting, Size
+from experiments.claims.harness.served import begin
+from experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,7 +121,7 @@ def costs(rows: pd.DataFrame, fleet: Fleet, load: float) -> np.ndarray:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from servegym.experiments.claims.harness import drawing
+    from experiments.claims.harness import drawing
 
     families = list(dict.fromkeys(rows["family"]))
     figure, row = drawing.panels(

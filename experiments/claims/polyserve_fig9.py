@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.fleets import (
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.fleets import (
     DEVICE,
     POLYSERVE,
     SEEDS,
@@ -20,7 +20,7 @@ from servegym.experiments.claims.harness.fleets import (
     goodput,
     of_fleet,
 )
-from servegym.experiments.claims.harness.settings import Setting, Size
+from experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,7 @@ def all_fleets(rows: pd.DataFrame) -> tuple[Fleet, ...]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from servegym.experiments.claims.harness import drawing
+    from experiments.claims.harness import drawing
 
     family = rows["family"].iloc[0]
     figure, row = drawing.panels([family], "engines", "goodput per engine, requests/s", size=(8.4, 3.2))

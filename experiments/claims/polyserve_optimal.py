@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.fleets import (
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.fleets import (
     DEVICE,
     POLYSERVE,
     SEEDS,
     goodput,
     of_fleet,
 )
-from servegym.experiments.claims.harness.settings import Setting, Size
+from experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,8 +43,8 @@ def shares(rows: pd.DataFrame) -> dict[str, np.ndarray]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
+    from experiments.claims.harness import drawing
     from servegym.evaluation.intervals import student_interval
-    from servegym.experiments.claims.harness import drawing
 
     families = list(dict.fromkeys(rows["family"]))
     figure, row = drawing.panels([""], "", "share of the mode's optimal goodput", size=(6.8, 2.8))

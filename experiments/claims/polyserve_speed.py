@@ -7,14 +7,14 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from servegym.experiments.benchmarks.routers import copied, route_all
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.fleets import DEVICE, POLYSERVE, of_fleet, optimal_per_s, scenario
-from servegym.experiments.claims.harness.goodput import arrivals
-from servegym.experiments.claims.harness.served import begin
-from servegym.experiments.claims.harness.settings import Setting, Size
+from experiments.benchmarks.routers import copied, route_all
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.fleets import DEVICE, POLYSERVE, of_fleet, optimal_per_s, scenario
+from experiments.claims.harness.goodput import arrivals
+from experiments.claims.harness.served import begin
+from experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
     import pandas as pd

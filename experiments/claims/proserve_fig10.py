@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.measures import serve
+from experiments.claims.harness.rows import values
+from experiments.claims.harness.selection import best, lead, relative_lead, split, with_selection
+from experiments.claims.harness.settings import DEVICES, FAMILIES, Setting, Size, slo_recipe
 from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.markdown import header, row
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.measures import serve
-from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.selection import best, lead, relative_lead, split, with_selection
-from servegym.experiments.claims.harness.settings import DEVICES, FAMILIES, Setting, Size, slo_recipe
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -196,7 +196,7 @@ def two_client_checks(rows: pd.DataFrame) -> list[Check]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from servegym.experiments.claims.harness import drawing
+    from experiments.claims.harness import drawing
 
     judging, _ = split(plain(rows))
     here = judging[judging["device"] == judging["device"].iloc[0]]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from servegym.experiments.claims.harness.checks import Check
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.clusters import (
+from experiments.claims.harness.checks import Check
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.clusters import (
     ENGINES,
     GOROUTING,
     HIGH,
@@ -18,8 +18,8 @@ from servegym.experiments.claims.harness.clusters import (
     Variant,
     serve_first_tokens,
 )
-from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.settings import FAMILIES, Setting, rules_of
+from experiments.claims.harness.rows import values
+from experiments.claims.harness.settings import FAMILIES, Setting, rules_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.clusters import (
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.clusters import (
     ENGINES,
     GOROUTING,
     LEAST_LOADED,
@@ -11,8 +11,8 @@ from servegym.experiments.claims.harness.clusters import (
     Variant,
     serve_first_tokens,
 )
-from servegym.experiments.claims.harness.settings import FAMILIES
-from servegym.experiments.claims.proserve_fig11 import DEVICES
+from experiments.claims.harness.settings import FAMILIES
+from experiments.claims.proserve_fig11 import DEVICES
 
 GRID = Grid(
     "slide-batching",

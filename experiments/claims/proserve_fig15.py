@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.measures import serve
-from servegym.experiments.claims.harness.rows import mean_where, over_loads
-from servegym.experiments.claims.harness.settings import Setting, Size
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.measures import serve
+from experiments.claims.harness.rows import mean_where, over_loads
+from experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +70,7 @@ def measured_at(rows: pd.DataFrame, column: str, scheduler: str, exact_estimator
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from servegym.experiments.claims.harness import drawing
+    from experiments.claims.harness import drawing
 
     device = rows["device"].iloc[0]
     of_device = rows[rows["device"] == device]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import ABOVE_0, Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.rows import series
-from servegym.experiments.claims.harness.settings import Setting, Size, saturation_per_s
-from servegym.experiments.claims.harness.timelines import serve_sampled
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import ABOVE_0, Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.rows import series
+from experiments.claims.harness.settings import Setting, Size, saturation_per_s
+from experiments.claims.harness.timelines import serve_sampled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +63,7 @@ def phase_s_of(arrivals: str) -> float:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from servegym.experiments.claims.harness import drawing
+    from experiments.claims.harness import drawing
 
     first = rows.iloc[0]
     here = rows[(rows["family"] == first["family"]) & (rows["device"] == first["device"])]

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.measures import serve
-from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.settings import Setting, Size
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.measures import serve
+from experiments.claims.harness.rows import values
+from experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +39,7 @@ def cells(setting: Setting, size: Size) -> Iterator[Cell]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from servegym.experiments.claims.harness import drawing
+    from experiments.claims.harness import drawing
 
     first = rows.iloc[0]
     here = rows[(rows["family"] == first["family"]) & (rows["device"] == first["device"])]

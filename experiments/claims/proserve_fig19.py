@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.evaluation.figures import figures
-from servegym.evaluation.intervals import student_interval
-from servegym.evaluation.markdown import header, row
-from servegym.experiments.claims.harness.cells import Cell, simulation
-from servegym.experiments.claims.harness.checks import ABOVE_0, Check
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.clusters import (
+from experiments.claims.harness.cells import Cell, simulation
+from experiments.claims.harness.checks import ABOVE_0, Check
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.clusters import (
     BASELINES,
     CLIENTS,
     GOROUTING,
@@ -24,9 +21,12 @@ from servegym.experiments.claims.harness.clusters import (
     WITHIN_1_PERCENT,
     name_of,
 )
-from servegym.experiments.claims.harness.measures import by_priority
-from servegym.experiments.claims.harness.rows import series, values
-from servegym.experiments.claims.harness.settings import FULL, Setting, Size, saturation_per_s, slo_recipe
+from experiments.claims.harness.measures import by_priority
+from experiments.claims.harness.rows import series, values
+from experiments.claims.harness.settings import FULL, Setting, Size, saturation_per_s, slo_recipe
+from servegym.evaluation.figures import figures
+from servegym.evaluation.intervals import student_interval
+from servegym.evaluation.markdown import header, row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,7 +158,7 @@ def examined_checks(rows: pd.DataFrame) -> list[Check]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from servegym.experiments.claims.harness import drawing
+    from experiments.claims.harness import drawing
 
     plain = rows[~rows["exact_estimator"]]
     titles = ["offered load", f"TDG ratio, mean load {BUSY:g}"]

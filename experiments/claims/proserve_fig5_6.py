@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import ABOVE_0, Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.measures import serve_long_prompts
-from servegym.experiments.claims.harness.rows import series, values
-from servegym.experiments.claims.harness.settings import Setting, Size
-from servegym.experiments.claims.harness.timelines import serve_sampled
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import ABOVE_0, Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.measures import serve_long_prompts
+from experiments.claims.harness.rows import series, values
+from experiments.claims.harness.settings import Setting, Size
+from experiments.claims.harness.timelines import serve_sampled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,7 +89,7 @@ def queue_checks(
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from servegym.experiments.claims.harness import drawing
+    from experiments.claims.harness import drawing
 
     first = rows.iloc[0]
     here = rows[(rows["family"] == first["family"]) & (rows["device"] == first["device"])]

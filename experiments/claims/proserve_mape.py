@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.claims.harness.cells import Cell, simulation
+from experiments.claims.harness.checks import Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.rows import values
+from experiments.claims.harness.settings import FAMILIES, NO_FAMILY, Setting, Size, profile
 from servegym.evaluation.reports.iterations import iterations
-from servegym.experiments.claims.harness.cells import Cell, simulation
-from servegym.experiments.claims.harness.checks import Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.settings import FAMILIES, NO_FAMILY, Setting, Size, profile
 from servegym.latency_models.sampling import BatchRange, random_batches
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.rows import over_loads, values
-from servegym.experiments.claims.harness.settings import Setting, Size, saturation_per_s
-from servegym.experiments.claims.harness.violations import CLASSES, QOSERVE, sarathi, serve_violations, slo_of
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.rows import over_loads, values
+from experiments.claims.harness.settings import Setting, Size, saturation_per_s
+from experiments.claims.harness.violations import CLASSES, QOSERVE, sarathi, serve_violations, slo_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +63,7 @@ def breaking_load(shares: np.ndarray, loads: tuple[float, ...]) -> np.ndarray:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from servegym.experiments.claims.harness import drawing
+    from experiments.claims.harness import drawing
 
     shown = {"": "all", " long": "long prompts", **{f" {name}": name for name in CLASSES}}
     figure, row = drawing.panels(list(shown.values()), "load", "violations, share of requests")

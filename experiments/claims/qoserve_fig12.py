@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import BELOW_0, Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.settings import Setting, Size, saturation_per_s
-from servegym.experiments.claims.harness.violations import CLASSES, sarathi, serve_violations, slo_of
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import BELOW_0, Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.rows import values
+from experiments.claims.harness.settings import Setting, Size, saturation_per_s
+from experiments.claims.harness.violations import CLASSES, sarathi, serve_violations, slo_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,8 +50,8 @@ def cells(setting: Setting, size: Size) -> Iterator[Cell]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
+    from experiments.claims.harness import drawing
     from servegym.evaluation.intervals import student_interval
-    from servegym.experiments.claims.harness import drawing
 
     groups = {"": "all", " important": "important", **{f" {name}": name for name in CLASSES}}
     figure, row = drawing.panels(["low and high load in turn"], "", "violations, share", size=(7.2, 2.6))

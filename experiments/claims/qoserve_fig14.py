@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.settings import Setting, Size, saturation_per_s
-from servegym.experiments.claims.harness.violations import serve_violations, slo_of
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.rows import values
+from experiments.claims.harness.settings import Setting, Size, saturation_per_s
+from experiments.claims.harness.violations import serve_violations, slo_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +40,7 @@ def cells(setting: Setting, size: Size) -> Iterator[Cell]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from servegym.experiments.claims.harness import drawing
+    from experiments.claims.harness import drawing
 
     shown = {
         "latency_p50_s": "median time to the last token, s",

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import BELOW_0, Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.goodput import arrivals, serves
+from experiments.claims.harness.rows import values
+from experiments.claims.harness.settings import Setting, Size, profile, saturation_per_s
 from servegym.baselines.registry import scheduler as find_scheduler
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import BELOW_0, Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.goodput import arrivals, serves
-from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.settings import Setting, Size, profile, saturation_per_s
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.workload import Workload
 
@@ -118,7 +118,7 @@ def engines_of(rows: pd.DataFrame, pair: tuple[str, str], share: float) -> tuple
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from servegym.experiments.claims.harness import drawing
+    from experiments.claims.harness import drawing
 
     figure, row = drawing.panels([f"{RATE_PER_S:g} requests/s"], "share of requests with TBT 50 ms (others: 100 ms)",
                                  "engines needed", size=(4.6, 2.7))  # fmt: skip

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.goodput import goodput
-from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.settings import Setting, Size
-from servegym.experiments.claims.harness.violations import slo_of
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.goodput import goodput
+from experiments.claims.harness.rows import values
+from experiments.claims.harness.settings import Setting, Size
+from experiments.claims.harness.violations import slo_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,8 +49,8 @@ def goodput_of(rows: pd.DataFrame, scheduler: str) -> np.ndarray:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
+    from experiments.claims.harness import drawing
     from servegym.evaluation.intervals import student_interval
-    from servegym.experiments.claims.harness import drawing
 
     devices = list(dict.fromkeys(rows["device"]))
     figure, row = drawing.panels(devices, "", "goodput, requests/s", size=(3.2, 2.6), share_y=False)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.goodput import goodput
-from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.settings import Setting, Size
-from servegym.experiments.claims.harness.violations import slo_of
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.goodput import goodput
+from experiments.claims.harness.rows import values
+from experiments.claims.harness.settings import Setting, Size
+from experiments.claims.harness.violations import slo_of
 
 if TYPE_CHECKING:
     import pandas as pd

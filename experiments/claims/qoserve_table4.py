@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.claims.harness.cells import Cell, deployment_of
+from experiments.claims.harness.checks import BELOW_0, Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.goodput import arrivals
+from experiments.claims.harness.rows import values
+from experiments.claims.harness.served import begin
+from experiments.claims.harness.settings import Setting, Size, profile, saturation_per_s
+from experiments.claims.harness.violations import CLASSES, QOSERVE, sarathi, slo_of, violations_of
 from servegym.baselines.registry import router as find_router
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.evaluation.markdown import header, row
-from servegym.experiments.claims.harness.cells import Cell, deployment_of
-from servegym.experiments.claims.harness.checks import BELOW_0, Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.goodput import arrivals
-from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.served import begin
-from servegym.experiments.claims.harness.settings import Setting, Size, profile, saturation_per_s
-from servegym.experiments.claims.harness.violations import CLASSES, QOSERVE, sarathi, slo_of, violations_of
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.scenario import Scenario
@@ -132,8 +132,8 @@ def of_shared(rows: pd.DataFrame, column: str, engines: int = ENGINES) -> np.nda
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
+    from experiments.claims.harness import drawing
     from servegym.evaluation.intervals import student_interval
-    from servegym.experiments.claims.harness import drawing
 
     groups = {"": "all", **{f" {name}": name for name in CLASSES}}
     shown = {

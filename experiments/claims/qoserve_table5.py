@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import BELOW_0, Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.goodput import goodput
-from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.settings import Setting, Size, saturation_per_s
-from servegym.experiments.claims.harness.violations import QOSERVE, QOSERVE_CODE, sarathi, serve_violations, slo_of
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import BELOW_0, Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.goodput import goodput
+from experiments.claims.harness.rows import values
+from experiments.claims.harness.settings import Setting, Size, saturation_per_s
+from experiments.claims.harness.violations import QOSERVE, QOSERVE_CODE, sarathi, serve_violations, slo_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,8 +51,8 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
+    from experiments.claims.harness import drawing
     from servegym.evaluation.intervals import student_interval
-    from servegym.experiments.claims.harness import drawing
 
     shown = {
         "goodput_per_s": ("goodput, requests/s", GOODPUT_LOAD),

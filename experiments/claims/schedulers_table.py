@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.league import league, markdown
+from experiments.claims.harness.measures import serve_by_first_token
+from experiments.claims.harness.page import TABLES
+from experiments.claims.harness.selection import best, lead, relative_lead, split, with_selection
+from experiments.claims.harness.settings import DEVICES, FAMILIES, Setting, Size, slo_recipe
 from servegym.baselines.registry import scheduler_names
 from servegym.evaluation.markdown import header, row
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.league import league, markdown
-from servegym.experiments.claims.harness.measures import serve_by_first_token
-from servegym.experiments.claims.harness.page import TABLES
-from servegym.experiments.claims.harness.selection import best, lead, relative_lead, split, with_selection
-from servegym.experiments.claims.harness.settings import DEVICES, FAMILIES, Setting, Size, slo_recipe
 from servegym.scenarios.load import LOADS
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ def ranked(judging: pd.DataFrame) -> list[str]:
 def picture(rows: pd.DataFrame, path: Path) -> None:
     from matplotlib.figure import Figure
 
-    from servegym.experiments.claims.harness import heat_map
-    from servegym.experiments.claims.harness.drawing import DOTS_PER_INCH
+    from experiments.claims.harness import heat_map
+    from experiments.claims.harness.drawing import DOTS_PER_INCH
 
     judging, _ = split(plain(rows))
     schedulers, families = ranked(judging), list(judging["family"].unique())

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import ABOVE_0, Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.error_curves import picture_of_errors
-from servegym.experiments.claims.harness.settings import Setting, Size, rules_of
-from servegym.experiments.claims.harness.waiting import (
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import ABOVE_0, Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.error_curves import picture_of_errors
+from experiments.claims.harness.settings import Setting, Size, rules_of
+from experiments.claims.harness.waiting import (
     BUCKETS,
     DEVICES,
     LEVELS,

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import ABOVE_0, Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.settings import Setting, Size
-from servegym.experiments.claims.harness.waiting import (
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import ABOVE_0, Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.settings import Setting, Size
+from experiments.claims.harness.waiting import (
     BUCKETS,
     DEVICES,
     cell_of_waves,
@@ -70,7 +70,7 @@ def spike_checks(rows: pd.DataFrame, baselines: dict[str, str], semantic: str, e
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from servegym.experiments.claims.harness import drawing
+    from experiments.claims.harness import drawing
 
     first = rows["device"].iloc[0]
     here = rows[rows["device"] == first]

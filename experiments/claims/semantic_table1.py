@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import Check, Range
-from servegym.experiments.claims.harness.claim import claim
-from servegym.experiments.claims.harness.settings import Setting, Size
-from servegym.experiments.claims.harness.waiting import (
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.settings import Setting, Size
+from experiments.claims.harness.waiting import (
     BUCKETS,
     DEVICES,
     cell_of_waves,
@@ -118,7 +118,7 @@ def script_checks(rows: pd.DataFrame) -> list[Check]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from servegym.experiments.claims.harness import drawing
+    from experiments.claims.harness import drawing
 
     here = rows[rows["device"] == rows["device"].iloc[0]]
     looks = {

@@ -1,6 +1,6 @@
 """How fast do schedulers lose when the device, the estimator or the lengths are not what they believe?
 
-    python -m servegym.experiments.degradation docs/results/degradation.md
+    python -m experiments.degradation docs/results/degradation.md
 
 Hypotheses: degradation.md. Runs are kept in --ledger, from which the same command goes on.
 """
@@ -12,10 +12,10 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.degradation.conditions import FIRST_SEED, POLICIES, Cell, measured, run_of, runs_of
+from experiments.degradation.page import draw, page
+from experiments.kept_runs import Kept, served
 from servegym.baselines.registry import scheduler
-from servegym.experiments.degradation.conditions import FIRST_SEED, POLICIES, Cell, measured, run_of, runs_of
-from servegym.experiments.degradation.page import draw, page
-from servegym.experiments.kept_runs import Kept, served
 
 WORDS = Path(__file__).with_name("degradation.md")
 PICTURE = "degradation.png"
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     kept = Kept(asked.ledger, study, list(map(scheduler, POLICIES.values())), deployment)
     rows = kept.rows(runs_of(cells, asked.seeds), run_of, lambda run: measured(run, asked.requests), "runs")
     measured_by = (
-        f"`python -m servegym.experiments.degradation docs/results/degradation.md`: {', '.join(asked.trace)} on "
+        f"`python -m experiments.degradation docs/results/degradation.md`: {', '.join(asked.trace)} on "
         f"{' and '.join(asked.device)}, loads {' and '.join(map(str, LOADS))}, {asked.seeds} seeds of each cell from "
         f"{FIRST_SEED:,} on, {asked.requests} requests a run, SLOs of ProServe."
     )

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.kept_runs import served
 from servegym.evaluation.ledger import Row
-from servegym.experiments.kept_runs import served
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction, Disturbance

@@ -8,11 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from servegym.evaluation.intervals import Interval
-from servegym.evaluation.ledger import Row
-from servegym.evaluation.markdown import table
-from servegym.evaluation.panels.statistics import bootstrap, difference, mean
-from servegym.experiments.degradation.conditions import (
+from experiments.degradation.conditions import (
     ATTAINMENT,
     CONDITIONS,
     DEFAULT,
@@ -29,6 +25,10 @@ from servegym.experiments.degradation.conditions import (
     Run,
     applies,
 )  # fmt: skip
+from servegym.evaluation.intervals import Interval
+from servegym.evaluation.ledger import Row
+from servegym.evaluation.markdown import table
+from servegym.evaluation.panels.statistics import bootstrap, difference, mean
 
 DOTS_PER_INCH = 150
 AXES = {

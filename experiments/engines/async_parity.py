@@ -1,6 +1,6 @@
 """Asynchronous scheduling: vLLM with it and the simulator with `async_scheduling`, the same at every step?
 
-    python -m servegym.experiments.engines.async_parity
+    python -m experiments.engines.async_parity
 
 Runs where vLLM is installed, for some minutes. vLLM's AsyncScheduler is driven as its engine core drives it: each step
 is scheduled when the one before it starts (driving_ahead.py). Compared at each step: the tokens scheduled of each
@@ -11,11 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from servegym.adapters.vllm.driving import Limits
-from servegym.adapters.vllm.driving_ahead import drive_ahead
-from servegym.adapters.vllm.versions import installed_version
-from servegym.baselines import registry
-from servegym.experiments.engines.plugin_parity import (
+from experiments.engines.plugin_parity import (
     batches_of,
     first_difference,
     own_scheduler,
@@ -23,7 +19,11 @@ from servegym.experiments.engines.plugin_parity import (
     random_workload,
     simulate,
 )
-from servegym.experiments.engines.plugin_prefixes import demanding_sessions
+from experiments.engines.plugin_prefixes import demanding_sessions
+from experiments.engines.vllm_driving import Limits
+from experiments.engines.vllm_driving_ahead import drive_ahead
+from servegym.adapters.vllm.versions import installed_version
+from servegym.baselines import registry
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.policies import get_policy
 from servegym.simulator.workload import Workload

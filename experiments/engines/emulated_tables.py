@@ -1,6 +1,6 @@
 """The tables of docs/results/vllm-emulated.md, in Markdown, from what `emulated_vllm` measured.
 
-python -m servegym.experiments.engines.emulated_tables OUT/figures.csv [OUT/figures.csv ...]
+python -m experiments.engines.emulated_tables OUT/figures.csv [OUT/figures.csv ...]
 """
 
 from __future__ import annotations

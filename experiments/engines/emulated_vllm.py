@@ -1,6 +1,6 @@
 """vLLM on an emulated device: its own scheduler and ours, simulated, in virtual time and served over HTTP.
 
-    python -m servegym.experiments.engines.emulated_vllm --engine-python ENGINE/bin/python
+    python -m experiments.engines.emulated_vllm --engine-python ENGINE/bin/python
 
 Each workload is run in up to three ways: by the simulator; by vLLM's engine in virtual time, which takes no time beside
 the device's; and by a vLLM server in real time, to which requests are streamed over HTTP. vLLM's own scheduler
@@ -24,6 +24,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from experiments.engines.servers import MODEL, Emulated, counters, running
+from experiments.engines.serving import DECISION_LIMIT_S, artifact_for, overload
+from experiments.engines.stretching import restored, slowed
+from experiments.engines.virtual_run import Job, run_virtually
+from experiments.environments.measuring import settings_from_command_line
 from servegym.adapters.replay.bodies import Bodies
 from servegym.adapters.replay.measuring import Measured
 from servegym.adapters.replay.records import FINISHED, Record, Replayed
@@ -31,11 +36,6 @@ from servegym.adapters.replay.sending import Endpoint, replay
 from servegym.baselines.artifact import save_artifact
 from servegym.baselines.registry import scheduler
 from servegym.evaluation.identity import versions
-from servegym.experiments.engines.servers import MODEL, Emulated, counters, running
-from servegym.experiments.engines.serving import DECISION_LIMIT_S, artifact_for, overload
-from servegym.experiments.engines.stretching import restored, slowed
-from servegym.experiments.engines.virtual_run import Job, run_virtually
-from servegym.experiments.environments.measuring import settings_from_command_line
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.disturbances import Correction
 from servegym.simulator.policies import SELF_TUNED

@@ -30,7 +30,7 @@ for engine in $engines; do
         failed=1
     fi
     if [ "${FUZZ_STEPS:-10000}" -gt 0 ] && ! OMP_NUM_THREADS=1 VLLM_TARGET_DEVICE=cpu "$environment/bin/python" \
-        -m servegym.experiments.engines.fuzz --steps "${FUZZ_STEPS:-10000}"; then
+        -m experiments.engines.fuzz --steps "${FUZZ_STEPS:-10000}"; then
         failed=1
     fi
 done

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from servegym.experiments.engines.fuzz_run import Run, plugged_in, scene_of
+from experiments.engines.fuzz_run import Run, plugged_in, scene_of
 
 DEFAULTS = frozenset({"asynchronous", "prefix caching"})
 COUNTED = ("decisions", "deviating_steps", "deviating_tokens", "deviating_hits", "fallback_steps")

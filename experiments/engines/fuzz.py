@@ -1,6 +1,6 @@
 """Random workloads with all that vLLM offers, on its own scheduler and on ours: nothing may be lost, or happen twice.
 
-    python -m servegym.experiments.engines.fuzz [--steps 10000] [--seed 0] [--minutes 8] [--parts LoRA images]
+    python -m experiments.engines.fuzz [--steps 10000] [--seed 0] [--minutes 8] [--parts LoRA images]
 
 Runs where vLLM is installed. Each scene has settings, a policy and features drawn from its seed, which is printed
 where it fails; it is served by vLLM's own scheduler and by the plug-in. What is looked at is in fuzz_run.py. Printed is
@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.engines.fuzz_requests import FEATURES
+from experiments.engines.fuzz_run import SETTINGS, Run, plugged_in, scene_of
+from experiments.engines.plugin_parity import own_scheduler
 from servegym.adapters.vllm.versions import installed_version
 from servegym.baselines import registry
-from servegym.experiments.engines.fuzz_requests import FEATURES
-from servegym.experiments.engines.fuzz_run import SETTINGS, Run, plugged_in, scene_of
-from servegym.experiments.engines.plugin_parity import own_scheduler
 
 COUNTERS = ("decisions", "deviating_steps", "deviating_hits", "fallback_steps", "malformed_xargs")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.adapters.vllm.driving import block_hasher
+from experiments.engines.vllm_driving import block_hasher
 from servegym.errors import VllmError
 
 FEATURES = ("drafts", "aborts", "stop tokens", "stop strings", "n > 1", "grammars", "LoRA", "images", "malformed terms")

@@ -15,11 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from servegym.adapters.vllm.driving import Limits, make_scheduler
-from servegym.baselines.artifact import Artifact, save_artifact
-from servegym.errors import VllmError
-from servegym.evaluation.assumptions import estimator_of
-from servegym.experiments.engines.fuzz_requests import (
+from experiments.engines.fuzz_requests import (
     FEATURES,
     Asked,
     FakeGrammar,
@@ -29,6 +25,10 @@ from servegym.experiments.engines.fuzz_requests import (
     draw,
     prepare,
 )
+from experiments.engines.vllm_driving import Limits, make_scheduler
+from servegym.baselines.artifact import Artifact, save_artifact
+from servegym.errors import VllmError
+from servegym.evaluation.assumptions import estimator_of
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.policies import get_policy
 

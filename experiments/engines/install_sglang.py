@@ -2,9 +2,10 @@
 
     python3.11 experiments/engines/install_sglang.py FOLDER
 
-Its metadata pins its own torch and what only a GPU needs. Its scheduler takes less: torch's CPU build, and the packages
-below. There is no torchvision that fits that build; adapters/sglang/driving.py stands in for it. A model does not run.
-A finished environment is left as it is, unless pyproject.toml has changed. This needs the standard library only.
+Its metadata pins its own torch and what only a GPU needs. Its scheduler takes less: torch's CPU build, and the
+packages below. There is no torchvision that fits that build; experiments/engines/sglang_driving.py stands in for it.
+A model does not run. A finished environment is left as it is, unless pyproject.toml has changed. This needs the
+standard library only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Steps in which vLLM did what was decided, by version and feature: the table of docs/vllm.md.
 
-    python -m servegym.experiments.engines.parity_counts [--page docs/vllm.md]   # of this environment
-    python -m servegym.experiments.engines.parity_counts --engines .engines/vllm-*/bin/python --page docs/vllm.md
+    python -m experiments.engines.parity_counts [--page docs/vllm.md]   # of this environment
+    python -m experiments.engines.parity_counts --engines .engines/vllm-*/bin/python --page docs/vllm.md
 
 Three kinds of line. Of RUNS: steps that are those of the simulator, up to the first that differs in each run (tokens of
 each request, and the clock to the last bit). Of features, in random runs at vLLM's defaults: steps that were as the
@@ -22,20 +22,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from servegym.adapters.vllm.driving import Limits, drive
-from servegym.adapters.vllm.driving_ahead import drive_ahead
+from experiments.engines.async_parity import OWN, workload_for
+from experiments.engines.feature_parity import DEFAULTS, of_feature
+from experiments.engines.fuzz import fuzz
+from experiments.engines.fuzz_requests import FEATURES
+from experiments.engines.plugin_parity import first_difference, own_scheduler, plugged_in, simulate
+from experiments.engines.vllm_driving import Limits, drive
+from experiments.engines.vllm_driving_ahead import drive_ahead
 from servegym.adapters.vllm.versions import installed_version
 from servegym.baselines import registry
 from servegym.errors import VllmError
-from servegym.experiments.engines.async_parity import OWN, workload_for
-from servegym.experiments.engines.feature_parity import DEFAULTS, of_feature
-from servegym.experiments.engines.fuzz import fuzz
-from servegym.experiments.engines.fuzz_requests import FEATURES
-from servegym.experiments.engines.plugin_parity import first_difference, own_scheduler, plugged_in, simulate
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.policies import get_policy
 
-BEGIN, END = "<!-- parity: written by servegym.experiments.engines.parity_counts -->", "<!-- end of parity -->"
+BEGIN, END = "<!-- parity: written by experiments.engines.parity_counts -->", "<!-- end of parity -->"
 FUZZ = "fuzz"
 Counts = dict[str, Any]  # of a line; steps, and those that were not as decided, at least
 

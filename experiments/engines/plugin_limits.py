@@ -1,6 +1,6 @@
 """What it costs where vLLM cannot be made to do what a policy decides, measured in the simulator (docs/vllm.md).
 
-    python -m servegym.experiments.engines.plugin_limits [--seeds 10] [--requests 3000] [--loads 0.7 1.0 1.4]
+    python -m experiments.engines.plugin_limits [--seeds 10] [--requests 3000] [--loads 0.7 1.0 1.4]
 
 Each variant is slide-batching as an engine would serve it that takes less from the plug-in:
 

@@ -1,7 +1,7 @@
 """Decisions of the real V1 scheduler and of the simulator, over seeds (docs/vllm.md). Runs where vLLM is installed.
 
-    python -m servegym.experiments.engines.plugin_parity stock [--queueing priority] [--blocks 400] [--seeds 12]
-    python -m servegym.experiments.engines.plugin_parity exact|order [--policy slide-batching:eta=0.03] [--blocks 900]
+    python -m experiments.engines.plugin_parity stock [--queueing priority] [--blocks 400] [--seeds 12]
+    python -m experiments.engines.plugin_parity exact|order [--policy slide-batching:eta=0.03] [--blocks 900]
 
 stock: vLLM's own scheduler, and vllm-v1. exact, order: a policy in the plug-in, and the same policy simulated.
 
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.adapters.vllm.driving import Drive, Limits, drive, make_scheduler
+from experiments.engines.vllm_driving import Drive, Limits, drive, make_scheduler
 from servegym.baselines import registry
 from servegym.baselines.artifact import Artifact, save_artifact
 from servegym.evaluation.assumptions import estimator_of

@@ -1,6 +1,6 @@
 """Prefix caching: policies in the plug-in beside the same ones simulated, and hit rates of vLLM and of the simulator.
 
-    python -m servegym.experiments.engines.plugin_prefixes [--trace mooncake.jsonl] [--page docs/results/...parity.md]
+    python -m experiments.engines.plugin_prefixes [--trace mooncake.jsonl] [--page docs/results/...parity.md]
 
 Runs where vLLM is installed. Decisions: at each step the tokens scheduled of each request, those it had before (what it
 found among them), who was preempted, and the clock. Memory: the blocks in use, what the free ones hold in the order in
@@ -18,11 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from servegym.adapters.vllm.driving import Drive, Limits, Step, drive
-from servegym.adapters.vllm.versions import installed_version
-from servegym.baselines import registry
-from servegym.experiments.engines.plugin_parity import plugged_in
-from servegym.experiments.engines.prefix_parity import (
+from experiments.engines.plugin_parity import plugged_in
+from experiments.engines.prefix_parity import (
     compared,
     first_difference,
     found_share,
@@ -30,6 +27,9 @@ from servegym.experiments.engines.prefix_parity import (
     sessions,
     simulate,
 )
+from experiments.engines.vllm_driving import Drive, Limits, Step, drive
+from servegym.adapters.vllm.versions import installed_version
+from servegym.baselines import registry
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction

@@ -1,6 +1,6 @@
 """vLLM's own V1 scheduler and the simulator's, both with prefix caching, on sessions: the same at every step?
 
-    python -m servegym.experiments.engines.prefix_parity [--page docs/vllm_prefix_parity.md]
+    python -m experiments.engines.prefix_parity [--page docs/vllm_prefix_parity.md]
 
 Runs where vLLM is installed, and takes some minutes. Compared at each step: the tokens scheduled of each request and
 those it had before (what it found among them), who was preempted, the blocks in use, what the free blocks hold in the
@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.engines.vllm_driving import Drive, Limits, Step, drive, make_scheduler
 from servegym.adapters.vllm.cached_blocks import Name
-from servegym.adapters.vllm.driving import Drive, Limits, Step, drive, make_scheduler
 from servegym.adapters.vllm.versions import installed_version
 from servegym.baselines import registry
 from servegym.errors import ExperimentError

@@ -1,6 +1,6 @@
 """What the router and the proxy cost before live engines, in CPU time: other work on the machine does not count.
 
-    python -m servegym.experiments.engines.proxy_cost
+    python -m experiments.engines.proxy_cost
 
 A decision: of each router, with so many engines, each with some requests in its queue record and some that decode. The
 proxy: CPU seconds of its process for streamed requests of a trivial engine, with few tokens and with many; the

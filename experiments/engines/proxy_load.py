@@ -1,6 +1,6 @@
 """What a proxy adds to each request and each token, under load, and which requests it loses.
 
-    python -m servegym.experiments.engines.proxy_load
+    python -m experiments.engines.proxy_load
 
 200 clients stream at once from four engines that are well, one that is dead (no connection) and one that is silent (it
 takes connections and says nothing), all six in the router's list. Of the clients 20 read slowly and 10 leave in the
@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.experiments.engines.proxy_cost import cpu_s
+from experiments.engines.proxy_cost import cpu_s
 
 HOST = "127.0.0.1"
 DEVICE = "h100-llama3-8b"

@@ -1,6 +1,6 @@
 """A real engine against its simulation: vLLM on one CPU core, with a small model of random weights.
 
-    python -m servegym.experiments.engines.real_cpu_engine --out results/vllm-cpu
+    python -m experiments.engines.real_cpu_engine --out results/vllm-cpu
 
 With the Python of an engine's environment (docs/engines.md). It makes the model, profiles vLLM's steps in process, fits
 a latency profile, serves workloads on vLLM in process and through its HTTP server, simulates the same workloads on the
@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.engines.real_cpu_page import page_of
+from experiments.engines.real_cpu_server import ENVIRONMENT, ServerOptions, core_time_s, server
+from experiments.engines.real_cpu_terms import LOADS, run_of, with_server
+from experiments.engines.tiny_model import Shape, make_model
 from servegym.adapters.profiling.measuring import Plan, measure
 from servegym.adapters.replay.bodies import Bodies
 from servegym.adapters.replay.measuring import Measured
 from servegym.adapters.replay.sending import Endpoint, replay
 from servegym.adapters.replay.timing import timed
 from servegym.baselines.registry import scheduler as find_scheduler
-from servegym.experiments.engines.real_cpu_page import page_of
-from servegym.experiments.engines.real_cpu_server import ENVIRONMENT, ServerOptions, core_time_s, server
-from servegym.experiments.engines.real_cpu_terms import LOADS, run_of, with_server
-from servegym.experiments.engines.tiny_model import Shape, make_model
 from servegym.latency_models.calibration import Calibration, calibrate
 from servegym.latency_models.documents import to_text
 from servegym.latency_models.measured_batches import read_batches
@@ -96,7 +96,7 @@ def profile_here(folder: Path, settings: Settings) -> None:
 
 def drive_here(folder: Path, settings: Settings) -> None:
     """Serve the workloads of FOLDER/asked.json in process, `times` times, into FOLDER/in-process.json."""
-    from servegym.experiments.engines.real_cpu_in_process import by_regime, drive
+    from experiments.engines.real_cpu_in_process import by_regime, drive
 
     profile = load_profile(str(folder / PROFILE))
     meter = in_process(folder / "model", settings)
@@ -183,7 +183,7 @@ def figures(summary: dict[str, Any]) -> dict[str, Any]:
 
 def in_a_process(folder: Path, settings: Settings, only: str) -> None:
     """A part of the work in a process of its own: vLLM's engine is not let go of completely before that ends."""
-    own = [sys.executable, "-P", "-m", "servegym.experiments.engines.real_cpu_engine", "--out", str(folder)]
+    own = [sys.executable, "-P", "-m", "experiments.engines.real_cpu_engine", "--out", str(folder)]
     subprocess.run(
         [*own, "--only", only, *as_arguments(settings)], env=os.environ | ENVIRONMENT, check=True, stdout=sys.stderr
     )

@@ -23,7 +23,7 @@ TIMES: dict[str, Callable[[Figures], float]] = {
     "TPOT p90, ms": lambda figures: 1e3 * figures["tpot_s"]["p90"],
     "time for all, s": lambda figures: figures["span_s"],
 }
-COMMAND = "python -m servegym.experiments.engines.real_cpu_engine --page docs/results/vllm-cpu.md"
+COMMAND = "python -m experiments.engines.real_cpu_engine --page docs/results/vllm-cpu.md"
 
 
 def page_of(document: Mapping[str, Any]) -> str:

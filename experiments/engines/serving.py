@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from experiments.engines.stretching import slowed_estimator
 from servegym.baselines.artifact import KINDS, Artifact
 from servegym.baselines.registry import router, scheduler
 from servegym.evaluation.assumptions import estimator_of
-from servegym.experiments.engines.stretching import slowed_estimator
 from servegym.latency_models.profile import Profile
 from servegym.scenarios.saturation import saturation_rate_per_s
 from servegym.simulator.gains import Gain

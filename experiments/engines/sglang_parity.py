@@ -1,6 +1,6 @@
 """Decisions of SGLang's own scheduler under a policy of ours, and of the simulator. Runs where SGLang is installed.
 
-    python -m servegym.experiments.engines.sglang_parity [--policy sarathi-edf:token_budget=512] [--tokens 30000]
+    python -m experiments.engines.sglang_parity [--policy sarathi-edf:token_budget=512] [--tokens 30000]
 
 A run is of random requests to their ends, on an emulated device. Printed, as a line of JSON: steps; the first that
 differs from the simulated one (null: none); retractions; gains served and simulated; the share of steps that were not
@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from servegym.adapters.sglang.driving import Limits, drive, make_scheduler
+from experiments.engines.plugin_parity import batches_of, first_difference, random_workload, save_policy
+from experiments.engines.sglang_driving import Limits, drive, make_scheduler
 from servegym.baselines import registry
-from servegym.experiments.engines.plugin_parity import batches_of, first_difference, random_workload, save_policy
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction

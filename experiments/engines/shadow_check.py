@@ -1,6 +1,6 @@
 """Whether `servegym shadow` says what is so: its estimates beside what was measured, before and after a switch.
 
-    python -m servegym.experiments.engines.shadow_check
+    python -m experiments.engines.shadow_check
 
 Hypotheses, written before the first run:
 - of the policy that runs, the TDG ratio of the second half is simulated within 0.03 of what was measured, its mean
@@ -31,7 +31,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from servegym.experiments.engines.proxy_load import HOST, running
+from experiments.engines.proxy_load import HOST, running
 
 BASE, SLOWER, FACTOR = "ascend910b-qwen3-8b-eager", 4.0, 1.25
 RUNNING, OTHER = "round-robin", "gorouting"
@@ -59,7 +59,7 @@ def deployment(port: int, device: str, log: Path) -> Iterator[str]:
     with contextlib.ExitStack() as stack:
         urls = []
         for k in range(1, ENGINES + 1):
-            module = [sys.executable, "-P", "-m", "servegym.experiments.engines.timed_engine"]
+            module = [sys.executable, "-P", "-m", "experiments.engines.timed_engine"]
             stack.enter_context(running([*module, str(port + k), device, str(FACTOR)], port + k))
             urls += ["--backend", f"http://{HOST}:{port + k}"]
         command = [sys.executable, "-P", "-m", "servegym", "proxy", "--router", RUNNING, "--device", device, *urls]

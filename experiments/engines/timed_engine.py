@@ -1,6 +1,6 @@
 """An engine whose batches take as long as a latency profile says, in real time: OpenAI's completions without a model.
 
-    python -m servegym.experiments.engines.timed_engine PORT PROFILE FACTOR
+    python -m experiments.engines.timed_engine PORT PROFILE FACTOR
 
 It schedules as vLLM V1 does where memory is not short (running requests first, then those that wait, in order; prompts
 in chunks, within a budget of tokens), and sleeps for as long as the device model says of the batch, times FACTOR. Each

@@ -1,7 +1,7 @@
 """Make a small Llama with a byte-level tokenizer, from nothing: a model for engines whose answers nobody reads.
 
-    python -m servegym.experiments.engines.tiny_model FOLDER                    # for the emulated device
-    python -m servegym.experiments.engines.tiny_model FOLDER --weights          # with random weights, to run
+    python -m experiments.engines.tiny_model FOLDER                    # for the emulated device
+    python -m experiments.engines.tiny_model FOLDER --weights          # with random weights, to run
 
 Run it with the Python of an engine's environment: it needs transformers, and torch for weights.
 """

@@ -1,6 +1,6 @@
 """Two vLLM servers on emulated devices behind `servegym proxy`, and one of them killed under load.
 
-    python -m servegym.experiments.engines.two_servers --engine-python ENGINE/bin/python
+    python -m experiments.engines.two_servers --engine-python ENGINE/bin/python
 
 The same workload is sent twice: with both servers up all the time, and with one killed (SIGKILL) in the middle.
 Every request must end: in full, or with an error. Results: docs/results/vllm-emulated.md.
@@ -22,6 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from experiments.engines.servers import HOST, MODEL, Emulated, answers, counters, kill, start, stop, wait_for
+from experiments.engines.serving import DECISION_LIMIT_S, artifact_for, overload
+from experiments.engines.stretching import restored, slowed
+from experiments.environments.measuring import settings_from_command_line
 from servegym.adapters.replay.bodies import Bodies
 from servegym.adapters.replay.measuring import Measured
 from servegym.adapters.replay.sending import Endpoint, replay
@@ -29,10 +33,6 @@ from servegym.baselines.artifact import save_artifact
 from servegym.baselines.registry import router, scheduler
 from servegym.errors import ExperimentError
 from servegym.evaluation.identity import versions
-from servegym.experiments.engines.servers import HOST, MODEL, Emulated, answers, counters, kill, start, stop, wait_for
-from servegym.experiments.engines.serving import DECISION_LIMIT_S, artifact_for, overload
-from servegym.experiments.engines.stretching import restored, slowed
-from servegym.experiments.environments.measuring import settings_from_command_line
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.disturbances import Correction
 from servegym.simulator.scenario import Scenario

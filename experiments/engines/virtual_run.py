@@ -1,6 +1,6 @@
 """One run of vLLM on an emulated device in virtual time, in an engine's environment.
 
-    ENGINE_PYTHON -m servegym.experiments.engines.virtual_run JOB.json TOKENS.npz
+    ENGINE_PYTHON -m experiments.engines.virtual_run JOB.json TOKENS.npz
 
 JOB.json is a `Job`; TOKENS.npz gets the times of all requests' tokens. `run_virtually` does it from another
 environment.
@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from servegym.adapters.emulation.driving import drive, make_engine
+from experiments.engines.virtual_time import drive, make_engine
 from servegym.adapters.replay.bodies import XARGS
 from servegym.errors import ExperimentError
 from servegym.simulator.types import WORKLOAD
 from servegym.simulator.workload import Workload
 
-MODULE = "servegym.experiments.engines.virtual_run"
+MODULE = "experiments.engines.virtual_run"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""A script for each environment: `python -m servegym.experiments.environments.engine_batching --help`."""
+"""A script for each environment: `python -m experiments.environments.engine_batching --help`."""

@@ -8,9 +8,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from experiments.environments.measuring import compare, settings_from_command_line
 from servegym.baselines.observations.routing import ROUTED_FIELDS
 from servegym.envs.agents import Agent, BaseAgent, RandomAgent
-from servegym.experiments.environments.measuring import compare, settings_from_command_line
 from servegym.scenarios.episodes import EPISODES
 
 NAMES = [field.name for field in ROUTED_FIELDS]

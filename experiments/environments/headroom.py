@@ -1,7 +1,7 @@
 """What there is to win in an environment: random actions, its base, the best rule that ships, the best run found.
 
-    python -m servegym.experiments.environments.headroom [ENVIRONMENT ...]  # measures; writes envs/headroom.json
-    python -m servegym.experiments.environments.headroom --page docs/environments.md  # writes the tables
+    python -m experiments.environments.headroom [ENVIRONMENT ...]  # measures; writes envs/headroom.json
+    python -m experiments.environments.headroom --page docs/environments.md  # writes the tables
 
 Each preset, and what is drawn without one, on the same held-out episodes for all (split `test`). The best rule is
 chosen on other episodes (split `validation`). The best run found is, in each episode, the best of those that anybody
@@ -20,6 +20,7 @@ import gymnasium as gym
 import numpy as np
 from rich.console import Console
 
+from experiments.environments.rules import rules_of
 from servegym.envs.agents import BaseAgent, RandomAgent, play
 from servegym.envs.env import ServingEnv
 from servegym.envs.headroom import DEFAULT, FILE
@@ -28,7 +29,6 @@ from servegym.errors import ServegymError
 from servegym.evaluation.headroom.search import gain_of, rounds
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import table
-from servegym.experiments.environments.rules import rules_of
 from servegym.scenarios.presets import PRESETS, presets_of
 from servegym.simulator.policies import Policy
 from servegym.simulator.scenario import Scenario
@@ -37,7 +37,7 @@ from servegym.simulator.simulation import Simulation
 EPISODES, BUDGET = 8, 100  # of each preset; runs of a search in each
 ROLES = {"ClusterRouting-v0": "router", "DisaggregatedRouting-v0": "router", "TierScaling-v0": "scaler"}
 SCHEDULER = "scheduler"  # the role of the others
-BEGIN, END = "<!-- headroom: written by servegym.experiments.environments.headroom -->", "<!-- end of headroom -->"
+BEGIN, END = "<!-- headroom: written by experiments.environments.headroom -->", "<!-- end of headroom -->"
 
 
 def ratios_of(scenarios: list[Scenario], role: str, policy: Policy) -> np.ndarray | None:

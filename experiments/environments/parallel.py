@@ -8,9 +8,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from experiments.environments.measuring import settings_from_command_line
 from servegym.envs.parallel import ROUTER, ServingParallelEnv
 from servegym.evaluation.intervals import student_interval
-from servegym.experiments.environments.measuring import settings_from_command_line
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """PPO in one file, to be read from top to bottom and changed: an agent for environments whose actions are a `Box`.
 
-python -m servegym.experiments.environments.ppo --environment EngineBatching-v0 --preset overload --steps 200000
+python -m experiments.environments.ppo --environment EngineBatching-v0 --preset overload --steps 200000
 
 Schulman et al., "Proximal Policy Optimization Algorithms" (2017), with the usual details: advantages by GAE and
 normalised in each minibatch, clipped ratio, a falling learning rate, gradients clipped by norm. The mean of the actor
@@ -20,8 +20,8 @@ import torch
 from torch import nn
 from torch.distributions import Normal
 
+from experiments.environments.measuring import settings_from_command_line
 from servegym.evaluation.intervals import Interval, student_interval
-from servegym.experiments.environments.measuring import settings_from_command_line
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from experiments.environments.measuring import compare, settings_from_command_line
 from servegym.baselines.learned.scheduling import GIVING_UP
 from servegym.baselines.observations.scheduling import WORTHY_WORK
 from servegym.envs.agents import Agent, BaseAgent, RandomAgent
-from servegym.experiments.environments.measuring import compare, settings_from_command_line
 from servegym.scenarios.episodes import EPISODES
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from experiments.environments.measuring import compare, settings_from_command_line
 from servegym.envs.agents import Agent, BaseAgent, RandomAgent
-from servegym.experiments.environments.measuring import compare, settings_from_command_line
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 In an environment of its own, with servegym and OpenEvolve (tried: 0.4.1):
 
     python -m venv .openevolve && .openevolve/bin/pip install -e . openevolve
-    .openevolve/bin/python -m servegym.experiments.evolution.openevolve_run --iterations 10
+    .openevolve/bin/python -m experiments.evolution.openevolve_run --iterations 10
 
 It shows that the protocol is what the framework asks for: metrics arrive in its database, and feedback in its prompts.
 With a model of your own: `openevolve-run initial_program.py evaluator.py --config ...` in a task's folder.
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.experiments.evolution.mutator import BEGIN, mutated
+from experiments.evolution.mutator import BEGIN, mutated
 
 TASK = Path(__file__).parent / "batch_scheduler"
 PROGRAM = re.compile(r"```python\n(.*?)```", re.DOTALL)

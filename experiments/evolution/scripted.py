@@ -1,6 +1,6 @@
 """Evolution of the task batch_scheduler by a script: a step mutates the best program so far, and keeps what is better.
 
-    python -m servegym.experiments.evolution.scripted results/evolution --steps 50 --hidden-seed 846193 \\
+    python -m experiments.evolution.scripted results/evolution --steps 50 --hidden-seed 846193 \\
         --page docs/results/evolution.md
 
 It is judged on a hidden panel that no step has seen: other seeds, and a trace that the search has not. The first seed
@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import servegym
+from experiments.evolution.mutator import mutated
 from servegym.evaluation.scoring.evolution import evaluated, settings_of
 from servegym.evaluation.scoring.results import Score
-from servegym.experiments.evolution.mutator import mutated
 
 TASK = Path(__file__).parent / "batch_scheduler"
 HEADING = Path(__file__).with_name("scripted.md")

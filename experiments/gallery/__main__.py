@@ -1,6 +1,6 @@
 """Write the pages of the gallery; with --films the animations and what was measured too.
 
-python -m servegym.experiments.gallery docs/gallery --films [ENVIRONMENT ...]
+python -m experiments.gallery docs/gallery --films [ENVIRONMENT ...]
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import argparse
 import json
 from pathlib import Path
 
+from experiments.gallery.films import film, measured
+from experiments.gallery.pages import gallery
 from servegym.envs.registration import ENVIRONMENTS
-from servegym.experiments.gallery.films import film, measured
-from servegym.experiments.gallery.pages import gallery
 
 SCORES = "scores.json"
 

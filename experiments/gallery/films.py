@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from experiments.gallery.players import Moment, players_of
 from servegym.envs.rendering import rgb_array
 from servegym.envs.rendering.canvas import CHOSEN, INK, PAPER, font
 from servegym.envs.rendering.head import Head, head_of
 from servegym.evaluation.intervals import student_interval
-from servegym.experiments.gallery.players import Moment, players_of
 
 WIDTH, HEIGHT, HEAD = 880, 495, 56  # of one player's picture, and of the line above it, in pixels
 FRAMES, FRAME_MS, LAST_MS = 24, 600, 3000

@@ -8,15 +8,15 @@ from typing import Any
 
 import gymnasium as gym
 
+from experiments.gallery.players import players_of
 from servegym.baselines.observations.fields import Field, Layout
 from servegym.envs.env import ServingEnv
 from servegym.envs.headroom import headroom_of
 from servegym.envs.registration import ENVIRONMENTS
-from servegym.experiments.gallery.players import players_of
 from servegym.scenarios.presets import presets_of
 
 PRESET = "overload"
-COMMAND = "python -m servegym.experiments.gallery docs/gallery"
+COMMAND = "python -m experiments.gallery docs/gallery"
 INTRO = f"""# Gallery
 
 Each environment at overload, played by its base policy and by somebody else on the same requests. A page has the

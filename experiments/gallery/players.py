@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
+from experiments.environments.disaggregated_routing import SoonestAndEmptiest
+from experiments.environments.prefill_preemption import ShortestInTime
+from experiments.environments.tier_scaling import OneEach
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.envs.agents import Agent, BaseAgent, RandomAgent
 from servegym.envs.env import ServingEnv
-from servegym.experiments.environments.disaggregated_routing import SoonestAndEmptiest
-from servegym.experiments.environments.prefill_preemption import ShortestInTime
-from servegym.experiments.environments.tier_scaling import OneEach
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 

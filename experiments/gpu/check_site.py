@@ -22,7 +22,7 @@ MODULES = (
     "vllm.model_executor.models.llama", "vllm.model_executor.models.qwen3_moe",
     "vllm.v1.attention.backends.flash_attn", "vllm.entrypoints.openai.api_server",
     "servegym.adapters.vllm.scheduler", "servegym.adapters.emulation.executor", "servegym.adapters.routing.server",
-    "servegym.experiments.gpu.first_life", "servegym.experiments.gpu.served", "servegym.experiments.gpu.shapes",
+    "experiments.gpu.first_life", "experiments.gpu.served", "experiments.gpu.shapes",
 )  # fmt: skip
 KERNELS = ("vllm._C_stable_libtorch", "vllm._moe_C_stable_libtorch", "vllm.vllm_flash_attn._vllm_fa3_C")  # of a GPU
 CODE = """

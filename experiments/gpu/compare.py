@@ -1,6 +1,6 @@
 """What a GPU brought back beside simulations of the same: batches, and served runs; one Markdown table each.
 
-    python -m servegym.experiments.gpu.compare FOLDER --profile h100-llama3-8b --profile measured.json
+    python -m experiments.gpu.compare FOLDER --profile h100-llama3-8b --profile measured.json
 
 FOLDER has what the scripts leave: runs.jsonl, and batches.csv with profile.json. Each profile is judged by the batches,
 and simulates each served run: the same requests at the same times under the same policy. The requests of each run go to
@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from experiments.gpu.driving import QUANTILES, summary_of
+from experiments.gpu.records import RUNS, decoded, read_lines
+from experiments.gpu.workloads import STOCK, workload_of
 from servegym.adapters.replay.measuring import Measured
 from servegym.adapters.replay.records import FINISHED, INTERRUPTED, Record, Replayed
 from servegym.baselines.registry import scheduler
-from servegym.experiments.gpu.driving import QUANTILES, summary_of
-from servegym.experiments.gpu.records import RUNS, decoded, read_lines
-from servegym.experiments.gpu.workloads import STOCK, workload_of
 from servegym.latency_models.fitting import REGIMES, regime
 from servegym.latency_models.measured_batches import DURATION, read_batches
 from servegym.latency_models.model import as_batches

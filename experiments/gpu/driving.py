@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.engines.virtual_run import terms
 from servegym.adapters.profiling.vllm_engine import VllmMeter
 from servegym.adapters.replay.bodies import FIRST_ID, Bodies
 from servegym.adapters.replay.front import Front, Limits
-from servegym.experiments.engines.virtual_run import terms
 from servegym.simulator.workload import Workload
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}

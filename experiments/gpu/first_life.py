@@ -1,6 +1,6 @@
 """The first quarter of an hour on a GPU: does vLLM serve there, with and without the plug-in, and what do batches take?
 
-    python3 -m servegym.experiments.gpu.first_life --out $OUT --limit-s 420
+    python3 -m experiments.gpu.first_life --out $OUT --limit-s 420
 
 In this order, each leaving a line in OUT/runs.jsonl: the engine's start, requests served by vLLM's own scheduler, the
 same by the policies, then designed batches until the time is up (OUT/batches.csv and profile.json, which `servegym
@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.gpu.driving import serve
+from experiments.gpu.records import Lines, coded
+from experiments.gpu.starting import Shape, lines_of, parser_of, started
+from experiments.gpu.workloads import STOCK, artifact, profile_of, workload_of
 from servegym.adapters.profiling.measuring import Plan, measure
 from servegym.adapters.profiling.vllm_engine import VllmMeter
-from servegym.experiments.gpu.driving import serve
-from servegym.experiments.gpu.records import Lines, coded
-from servegym.experiments.gpu.starting import Shape, lines_of, parser_of, started
-from servegym.experiments.gpu.workloads import STOCK, artifact, profile_of, workload_of
 
 REQUESTS, RATE_PER_S = 50, 8.0
 POLICIES = (STOCK, "expected-gain", "slide-batching")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from servegym.experiments.engines.tiny_model import make_tokenizer
+from experiments.engines.tiny_model import make_tokenizer
 
 LLAMA_8B: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 4096,

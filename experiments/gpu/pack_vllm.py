@@ -1,6 +1,6 @@
 """Pack vLLM for a machine with an NVIDIA GPU that reaches no package index: Python 3.12, torch 2.11 for CUDA 13.
 
-    python -m servegym.experiments.gpu.pack_vllm .gpu                # 10 minutes, most of it compression
+    python -m experiments.gpu.pack_vllm .gpu                # 10 minutes, most of it compression
     cat .gpu/part-* | xz -dc -T0 | tar -x -C SITE                    # there, then PYTHONPATH=SITE
 
 Downloads wheels by the ordinary pip, with what servegym needs, leaves out what that machine has (`there.json`) and what

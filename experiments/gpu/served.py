@@ -1,6 +1,6 @@
 """Traces served on a GPU at loads relative to what it was measured to serve, by vLLM's own scheduler and by policies.
 
-    python3 -m servegym.experiments.gpu.served --out $OUT --limit-s 480 --profile h100-llama3-8b-measured.json
+    python3 -m experiments.gpu.served --out $OUT --limit-s 480 --profile h100-llama3-8b-measured.json
 
 First the saturation of each trace: the requests a second of vLLM's own scheduler with all requests there at once. Then
 trace by load by policy, the most telling first (load 1.4, vLLM's own and expected-gain); a second repeat, with other
@@ -15,12 +15,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from experiments.gpu.driving import serve
+from experiments.gpu.first_life import start
+from experiments.gpu.records import Lines, coded
+from experiments.gpu.starting import Shape, lines_of, parser_of
+from experiments.gpu.workloads import PROFILE, STOCK, TRACES, artifact, profile_of, workload_of
 from servegym.adapters.profiling.vllm_engine import VllmMeter
-from servegym.experiments.gpu.driving import serve
-from servegym.experiments.gpu.first_life import start
-from servegym.experiments.gpu.records import Lines, coded
-from servegym.experiments.gpu.starting import Shape, lines_of, parser_of
-from servegym.experiments.gpu.workloads import PROFILE, STOCK, TRACES, artifact, profile_of, workload_of
 from servegym.latency_models.profile import Profile
 
 LOADS = (1.4, 0.8, 1.0, 0.5)  # the most telling first

@@ -1,6 +1,6 @@
 """More than one shape on a GPU: a model with experts, 8-bit weights, and prefix caching on sessions.
 
-    python3 -m servegym.experiments.gpu.shapes --out $OUT --limit-s 480
+    python3 -m experiments.gpu.shapes --out $OUT --limit-s 480
 
 Each in a process of its own (`--only NAME` is one of them here), since vLLM does not give all of a GPU back before its
 process ends: the saturation of a trace, then load 1.4 and 0.8 by vLLM's own scheduler and by expected-gain. What of it
@@ -15,10 +15,10 @@ import sys
 import time
 from collections.abc import Sequence
 
-from servegym.experiments.gpu.first_life import start
-from servegym.experiments.gpu.served import planned, serve_one
-from servegym.experiments.gpu.starting import Shape, lines_of, parser_of
-from servegym.experiments.gpu.workloads import PROFILE, STOCK, profile_of
+from experiments.gpu.first_life import start
+from experiments.gpu.served import planned, serve_one
+from experiments.gpu.starting import Shape, lines_of, parser_of
+from experiments.gpu.workloads import PROFILE, STOCK, profile_of
 
 SHAPES = {
     "experts": (Shape("qwen3-30b-a3b", asynchronous=True), "azure-conv"),
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if left_s < LEAST_S:
             break
         own_s = left_s / (len(names) - place) - REST_S
-        command = [sys.executable, "-P", "-m", "servegym.experiments.gpu.shapes", *words, "--only", name]
+        command = [sys.executable, "-P", "-m", "experiments.gpu.shapes", *words, "--only", name]
         command += ["--limit-s", f"{own_s:.0f}"]  # the last one counts
         try:
             failed += subprocess.run(command, env=os.environ, timeout=left_s).returncode != 0

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from experiments.gpu.models import make_shape
+from experiments.gpu.records import Budget, Lines
 from servegym.adapters.profiling.vllm_engine import Options, VllmMeter
 from servegym.adapters.vllm.versions import installed_version
-from servegym.experiments.gpu.models import make_shape
-from servegym.experiments.gpu.records import Budget, Lines
 
 # No network, no telemetry, the engine in this process.
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_LOGGING_LEVEL": "WARNING"}

@@ -1,6 +1,6 @@
 """Two vLLM servers on one GPU, half of its memory each, behind `servegym proxy`: routers in their order, measured.
 
-    python3 -m servegym.experiments.gpu.two_engines --out $OUT --limit-s 480
+    python3 -m experiments.gpu.two_engines --out $OUT --limit-s 480
 
 The saturation of both together by round-robin, then each router at loads 1.0 and 0.7, over HTTP: a line in
 OUT/runs.jsonl for each. The engines share the GPU's time too, so it is the order of the routers that says something,
@@ -19,17 +19,17 @@ from typing import Any
 
 import numpy as np
 
+from experiments.engines.servers import HOST, MODEL, Emulated, start, wait_for
+from experiments.engines.serving import artifact_for
+from experiments.engines.two_servers import Settings, proxy
+from experiments.gpu.driving import Served
+from experiments.gpu.models import config_of, make_shape
+from experiments.gpu.records import Lines, coded
+from experiments.gpu.starting import ENVIRONMENT, REHEARSAL, Shape, lines_of, parser_of
+from experiments.gpu.workloads import profile_of, workload_of
 from servegym.adapters.replay.bodies import Bodies
 from servegym.adapters.replay.sending import Endpoint, replay
 from servegym.baselines.artifact import save_artifact
-from servegym.experiments.engines.servers import HOST, MODEL, Emulated, start, wait_for
-from servegym.experiments.engines.serving import artifact_for
-from servegym.experiments.engines.two_servers import Settings, proxy
-from servegym.experiments.gpu.driving import Served
-from servegym.experiments.gpu.models import config_of, make_shape
-from servegym.experiments.gpu.records import Lines, coded
-from servegym.experiments.gpu.starting import ENVIRONMENT, REHEARSAL, Shape, lines_of, parser_of
-from servegym.experiments.gpu.workloads import profile_of, workload_of
 
 ROUTERS, LOADS, TRACE = ("round-robin", "min-load", "gorouting"), (1.0, 0.7), "azure-conv"
 REQUESTS, PORT, LEAST_S = 300, 18300, 40.0

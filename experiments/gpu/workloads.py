@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from experiments.engines.serving import artifact_for
 from servegym.adapters.replay.timing import timed
 from servegym.baselines.artifact import load_artifact, save_artifact
-from servegym.experiments.engines.serving import artifact_for
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.workload import Workload
 from servegym.traces.workloads import build_workload

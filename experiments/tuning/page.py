@@ -1,6 +1,6 @@
 """The page of a tuning's results in the documentation: what its studies came to, from the files of its folder.
 
-python -m servegym.experiments.tuning.page results/tune-proserve-a100-1234abcd docs/results
+python -m experiments.tuning.page results/tune-proserve-a100-1234abcd docs/results
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import datetime
 import sys
 from pathlib import Path
 
+from experiments.prose import sections
 from servegym.errors import ServegymError
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.markdown import header, row
-from servegym.experiments.prose import sections
 from servegym.tuners.studies.analysis import (
     by_trace,
     conclusions,

@@ -1,6 +1,6 @@
 """Which share of the TPOT SLO should be SlideBatching's least latency budget, eta? The paper prints no value.
 
-    python -m servegym.experiments.tuning.slide_batching_eta docs/results/slide-batching-eta.md
+    python -m experiments.tuning.slide_batching_eta docs/results/slide-batching-eta.md
 
 Hypothesis, rule of choice and what came before: slide_batching_eta.md.
 """
@@ -16,12 +16,12 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.measures import serve
+from experiments.claims.harness.page import header, row
+from experiments.claims.harness.settings import DEVICES, FAMILIES, Size, workload
 from servegym.baselines.schedulers.slide_batching import ETA
 from servegym.evaluation.intervals import Interval, student_interval
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.measures import serve
-from servegym.experiments.claims.harness.page import header, row
-from servegym.experiments.claims.harness.settings import DEVICES, FAMILIES, Size, workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,7 +97,7 @@ def page(rows: pd.DataFrame, size: Size, factors: Sequence[float], loads: Sequen
     lines = [
         "# SlideBatching's least latency budget\n",
         WORDS.read_text(encoding="utf-8"),
-        "Measured by `python -m servegym.experiments.tuning.slide_batching_eta docs/results/slide-batching-eta.md`: "
+        "Measured by `python -m experiments.tuning.slide_batching_eta docs/results/slide-batching-eta.md`: "
         f"{', '.join(size.families)}, each on {', '.join(size.devices)}; loads "
         f"{', '.join(f'{load:g}' for load in loads)}; seeds {size.seeds[0]} to {size.seeds[-1]}; {size.requests} "
         "requests a run (a third as many of mooncake-conversation); SLOs of ProServe.\n",

@@ -1,6 +1,6 @@
 """Engine and router trained together: does one vector with the weights of both find more than either alone?
 
-    python -m servegym.experiments.tuning.together docs/results/engine-and-router.md
+    python -m experiments.tuning.together docs/results/engine-and-router.md
 
 Hypothesis: together.md.
 """
@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.console import Console
 
+from experiments.claims.harness.page import header, row
 from servegym.baselines.learned.network import Network
 from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.running import ThreadRunner, results_of
-from servegym.experiments.claims.harness.page import header, row
 from servegym.simulator.policies import Policy
 from servegym.simulator.scenario import Scenario
 from servegym.tuners.config import TrainingConfig, from_plain
@@ -144,7 +144,7 @@ def page(found: Mapping[str, np.ndarray], minutes: Mapping[str, float], generati
     served = generations * POPULATION * PER_GENERATION
     lines = [
         "# Engine and router trained together\n", WORDS.read_text(encoding="utf-8"),
-        f"Measured by `python -m servegym.experiments.tuning.together docs/results/engine-and-router.md`: {served:,} "
+        f"Measured by `python -m experiments.tuning.together docs/results/engine-and-router.md`: {served:,} "
         f"scenarios served by each search, {generations} generations of {POPULATION} candidates; seven devices, loads "
         f"0.7 to 1.6. Validation: {len(found['base'])} scenarios of other requests, the last mean of each search; "
         "means, and differences with their 95 % intervals. Wait: p99 of the time to a first token.\n",

@@ -10,9 +10,7 @@ from functools import partial
 from typing import Any
 
 from servegym.errors import ProfileError
-from servegym.latency_models.building.build_profiles import document_of
-from servegym.latency_models.building.composed_devices import VIDUR_ALL_REDUCE, VIDUR_ATTENTION
-from servegym.latency_models.building.composed_recipes import (
+from servegym.latency_models.building.composed import (
     AICONFIGURATOR,
     LLMSERVINGSIM,
     STATEMENT,
@@ -20,7 +18,9 @@ from servegym.latency_models.building.composed_recipes import (
     VIDUR_COPY,
     composed,
 )
+from servegym.latency_models.building.composed_devices import VIDUR_ALL_REDUCE, VIDUR_ATTENTION
 from servegym.latency_models.building.data_sheet import DataSheet
+from servegym.latency_models.building.document import document_of
 from servegym.latency_models.building.gpus import Gpu
 from servegym.latency_models.building.huggingface import Model
 from servegym.latency_models.building.kernel_tables import KernelTables

@@ -41,9 +41,7 @@ def test_help_names_every_command(servegym, arguments):
         assert command in done.stdout
 
 
-@pytest.mark.parametrize(
-    "command", [["simulate"], ["compare"], ["train"], ["evaluate"], ["trace", "inspect"], ["bench"]]
-)
+@pytest.mark.parametrize("command", [["simulate"], ["compare"], ["train"], ["evaluate"], ["trace", "inspect"]])
 def test_help_of_a_command_has_examples(servegym, command):
     done = servegym(*command, "--help")
     assert done.status == 0

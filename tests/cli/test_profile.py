@@ -4,6 +4,7 @@ import importlib.util
 import json
 
 import pytest
+
 from tests.adapters.profiling.conftest import one_thread
 from tests.adapters.profiling.test_torch_operators import CONFIG
 

@@ -23,16 +23,16 @@ pytest.importorskip("ray")
 
 import ray
 from ray.cluster_utils import Cluster
-from tests.experiments.claims.synthetic import TINY
-from tests.test_docs import python_blocks
 
+from experiments.claims.harness.claim import find_claims
+from experiments.claims.harness.study import Study
 from servegym.errors import ClusterError, WorkloadError
 from servegym.evaluation import comparing, ray_cluster, ray_code, ray_running
 from servegym.evaluation.ledger import Ledger
 from servegym.evaluation.ray_running import Packed, RayRunner, TaskSizes
 from servegym.evaluation.running import results_of
-from servegym.experiments.claims.harness.claim import find_claims
-from servegym.experiments.claims.harness.study import Study
+from tests.experiments.claims.synthetic import TINY
+from tests.test_docs import python_blocks
 
 NODE = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
 
@@ -130,11 +130,10 @@ def test_a_worker_that_dies_is_replaced(runner, tmp_path):
 def test_evolution_learns_the_same_weights(runner, cluster, servegym, tmp_path):
     pytest.importorskip("cmaes")
     pytest.importorskip("stable_baselines3")
-    from tests.tuners.test_evolution import config_of
-
     from servegym.baselines.learned.artifact import load
     from servegym.tuners import evolution
     from servegym.tuners.config import to_text
+    from tests.tuners.test_evolution import config_of
 
     here = evolution.train(config_of(), tmp_path / "here")
     (tmp_path / "mine.yaml").write_text(to_text(config_of()))

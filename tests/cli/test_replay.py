@@ -8,6 +8,7 @@ import time
 
 import pandas as pd
 import pytest
+
 from tests.adapters.replay.fake_server import Answer, serving
 from tests.cli.test_simulate import NEEDED
 

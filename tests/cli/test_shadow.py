@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.adapters.routing.fakes import proxied
-from tests.evaluation.shadow.test_shadow import DEVICE, simulated_tdg, written
 
 from servegym.adapters.routing.clients import AdminKey
 from servegym.adapters.routing.operation import Operation
 from servegym.latency_models.profile import load_profile
+from tests.adapters.routing.fakes import proxied
+from tests.evaluation.shadow.test_shadow import DEVICE, simulated_tdg, written
 
 
 @pytest.fixture(scope="module")

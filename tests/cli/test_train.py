@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.tuners.tiny import tiny
 
 from servegym.tuners.config import to_text
+from tests.tuners.tiny import tiny
 
 
 def test_what_it_writes_other_commands_take(servegym, tmp_path):

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import servegym
+from experiments.behaviour.__main__ import differing, main
+from experiments.behaviour.cases import cases, simulated
+from experiments.behaviour.fingerprint import of_values
 from servegym.envs.registration import ENVIRONMENTS
-from servegym.experiments.behaviour.__main__ import differing, main
-from servegym.experiments.behaviour.cases import cases, simulated
-from servegym.experiments.behaviour.fingerprint import of_values
 
 FEW = (
     "scheduler/overload/edf", "scheduler/overload/edf:token_budget=96", "router/pairs/gorouting",
@@ -36,7 +36,7 @@ def test_a_recording_is_the_same_each_time_and_names_what_differs(
 ) -> None:
     few = {name: case for name, case in cases().items() if name in FEW}
     assert set(few) == set(FEW)
-    monkeypatch.setattr("servegym.experiments.behaviour.__main__.cases", lambda: few)
+    monkeypatch.setattr("experiments.behaviour.__main__.cases", lambda: few)
     path = tmp_path / "before.json"
     assert main(["record", str(path)]) == 0
     document = json.loads(path.read_text())

@@ -2,11 +2,11 @@
 
 import pytest
 
+from experiments.cache_routing import __main__ as families_study
+from experiments.cache_routing import chat_day
+from experiments.cache_routing.claims import Claim
+from experiments.cache_routing.setups import ROUTERS, Setup
 from servegym.evaluation.intervals import Interval
-from servegym.experiments.cache_routing import __main__ as families_study
-from servegym.experiments.cache_routing import chat_day
-from servegym.experiments.cache_routing.claims import Claim
-from servegym.experiments.cache_routing.setups import ROUTERS, Setup
 
 CLAIMS, FAMILIES = families_study.CLAIMS, families_study.FAMILIES
 ONE, OTHER = Setup("chat-sessions", "kv-aware"), Setup("chat-sessions", "min-load")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from servegym.experiments.degradation import __main__ as study
-from servegym.experiments.degradation.conditions import (
+from experiments.degradation import __main__ as study
+from experiments.degradation.conditions import (
     CONDITIONS,
     ESTIMATOR,
     GAIN,
@@ -21,7 +21,7 @@ from servegym.experiments.degradation.conditions import (
     scenario_of,
     served,
 )  # fmt: skip
-from servegym.experiments.degradation.page import Scores, hypotheses
+from experiments.degradation.page import Scores, hypotheses
 from servegym.simulator.simulation import Simulation
 
 CELL, SEED, REQUESTS = Cell("azure-code", "a100-llama3-8b", 1.4), 3_100_900, 60

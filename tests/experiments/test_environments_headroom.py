@@ -5,14 +5,14 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from tests.envs.small import IDS, make
 
+from experiments.environments import headroom
+from experiments.environments.headroom import EPISODES, Rules, measured, tables, write_page
 from servegym.baselines import registry
 from servegym.envs.headroom import DEFAULT, headroom_of
 from servegym.envs.headroom import measured as known
-from servegym.experiments.environments import headroom
-from servegym.experiments.environments.headroom import EPISODES, Rules, measured, tables, write_page
 from servegym.scenarios.presets import presets_of
+from tests.envs.small import IDS, make
 
 PAGE = Path(__file__).parents[2] / "docs/environments.md"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from servegym.experiments.gain_tricks import Answer, answers, as_markdown
+from experiments.gain_tricks import Answer, answers, as_markdown
 
 
 @pytest.fixture(scope="module")

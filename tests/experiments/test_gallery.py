@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.gallery import films
+from experiments.gallery.pages import gallery
+from experiments.gallery.players import BASES, players_of
 from servegym.envs.registration import ENVIRONMENTS
-from servegym.experiments.gallery import films
-from servegym.experiments.gallery.pages import gallery
-from servegym.experiments.gallery.players import BASES, players_of
 
 FOLDER = Path(__file__).parents[2] / "docs/gallery"
 SHORT: dict[str, Any] = {"requests": 8}

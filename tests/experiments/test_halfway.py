@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments import halfway
 from servegym.errors import ExperimentError
 from servegym.evaluation.scoring.best_found import best_found
-from servegym.experiments import halfway
 
 
 def rows(seeds):

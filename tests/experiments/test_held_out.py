@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
+from experiments import held_out
 from servegym.evaluation.intervals import Interval
-from servegym.experiments import held_out
 
 TUNED = "slide-batching:eta=0.044"
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from experiments.environments.rules import rules_of
+from experiments.learned_routers import row
 from servegym.baselines import registry
-from servegym.experiments.environments.rules import rules_of
-from servegym.experiments.learned_routers import row
 
 
 @pytest.mark.parametrize("role", ["scheduler", "router", "scaler"])

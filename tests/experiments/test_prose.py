@@ -2,9 +2,9 @@
 
 import pytest
 
+from experiments.claims.harness import prose
+from experiments.prose import sections
 from servegym.errors import ExperimentError
-from servegym.experiments.claims.harness import prose
-from servegym.experiments.prose import sections
 
 WORDS = """\
 # my-claim

@@ -2,7 +2,7 @@
 
 import json
 
-from servegym.experiments import self_tuning
+from experiments import self_tuning
 
 
 def test_a_small_study(tmp_path, capsys):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from servegym.experiments.trainings import main, read
+from experiments.trainings import main, read
 from servegym.tuners.config import config_names, load_config
 
 VERSIONS = {"servegym": "0.1.0", "machine": "a machine", "cores": "2"}

@@ -2,9 +2,9 @@
 
 import pytest
 
+from experiments import transfer
+from experiments.transfer import DEFAULT, TUNED_SEED, Cell, Group, Run, Study
 from servegym.baselines.registry import scheduler
-from servegym.experiments import transfer
-from servegym.experiments.transfer import DEFAULT, TUNED_SEED, Cell, Group, Run, Study
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.simulation import Simulation
 

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.profiles.ascend_points import prefills
 from servegym.errors import ProfileError
-from servegym.latency_models.building.ascend_points import prefills
 from servegym.latency_models.fitting import fit, measure, regime, split
 from servegym.latency_models.forms.piecewise import knots_reached
 from servegym.latency_models.model import BATCH_COLUMNS, LatencyModel, as_batches

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.models import models as any_models
 
 from servegym.errors import ProfileError
 from servegym.latency_models.forms import estimator_forms, forms, get_form
@@ -14,6 +13,7 @@ from servegym.latency_models.forms.piecewise import FIT_KNOTS
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.signatures import Estimator
 from servegym.simulator.types import BATCH, RANK, REQUEST
+from tests.models import models as any_models
 
 pytestmark = pytest.mark.nojit
 

@@ -6,9 +6,9 @@ import os
 import numpy as np
 import pytest
 
+from experiments.profiles.ascend_points import decodes, prefills
 from servegym.errors import ProfileError
 from servegym.latency_models.building import from_config
-from servegym.latency_models.building.ascend_points import decodes, prefills
 from servegym.latency_models.building.data_sheet import DataSheet
 from servegym.latency_models.building.gpus import gpu, gpus
 from servegym.latency_models.building.huggingface import Model, model_of, read_model

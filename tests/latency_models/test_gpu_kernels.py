@@ -5,9 +5,10 @@ import os
 import numpy as np
 import pytest
 
+from experiments.profiles import roofline_error
+from experiments.profiles.ascend_points import decodes, prefills
 from servegym.errors import ProfileError
-from servegym.latency_models.building import aiconfigurator, data_sheet, roofline_error
-from servegym.latency_models.building.ascend_points import decodes, prefills
+from servegym.latency_models.building import aiconfigurator, data_sheet
 from servegym.latency_models.building.from_config import kernels_of
 from servegym.latency_models.building.gpus import gpu, gpus
 from servegym.latency_models.building.huggingface import Model

@@ -5,8 +5,9 @@ import os
 import numpy as np
 import pytest
 
-from servegym.latency_models.building import aiconfigurator, composed_recipes
-from servegym.latency_models.building.ascend_points import prefills
+from experiments.profiles import composed_recipes
+from experiments.profiles.ascend_points import prefills
+from servegym.latency_models.building import aiconfigurator
 from servegym.latency_models.building.composed_devices import A6000_OPERATORS, VIDUR_OPERATORS, a6000
 from servegym.latency_models.building.composition import Composition
 from servegym.latency_models.building.operator_fit import LEAST_TOKENS, fit_operators

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from servegym.latency_models.building import aiconfigurator, composed_devices, composed_recipes
-from servegym.latency_models.building.ascend_points import decodes, prefills
-from servegym.latency_models.building.build_profiles import RECIPES
+from experiments.profiles import composed_recipes
+from experiments.profiles.ascend_points import decodes, prefills
+from experiments.profiles.build_profiles import RECIPES
+from servegym.latency_models.building import aiconfigurator, composed_devices
 from servegym.latency_models.building.shapes import LLAMA_3_8B, LLAMA_3_70B
 from servegym.latency_models.building.specifications import device
 from servegym.latency_models.building.tables import read_table

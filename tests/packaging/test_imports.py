@@ -1,5 +1,6 @@
 """What importing means here: only as servegym.*, quickly, and in one direction."""
 
+import ast
 import json
 import os
 import subprocess
@@ -8,7 +9,19 @@ from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
-from tests.packaging.import_graph import BEGIN, END, FOLDERS, PACKAGE, ROOT, Import, block, imports, imports_of_tree
+
+from tests.packaging.import_graph import (
+    BEGIN,
+    END,
+    FOLDERS,
+    PACKAGE,
+    ROOT,
+    Import,
+    block,
+    imports,
+    imports_of_tree,
+    modules,
+)
 
 HEAVY = {"matplotlib", "numba", "optuna", "pandas", "ray", "stable_baselines3", "torch", "vllm"}
 
@@ -25,9 +38,8 @@ MAY_IMPORT = {
     "evaluation": MODELS | {"scenarios", "envs"},
     "tuners": MODELS | {"scenarios", "envs", "evaluation"},
     "adapters": {"simulator", "latency_models", "baselines"},
-    "experiments": MODELS | {"scenarios", "envs", "evaluation", "tuners", "adapters"},
     "export": {"latency_models", "baselines", "simulator", "evaluation", "adapters"},
-    "cli": MODELS | {"api", "scenarios", "envs", "evaluation", "tuners", "adapters", "experiments", "export"},
+    "cli": MODELS | {"api", "scenarios", "envs", "evaluation", "tuners", "adapters", "export"},
 }
 
 
@@ -79,6 +91,15 @@ def cycle(tree: Mapping[str, list[Import]]) -> list[str]:
 def test_imports_point_one_way() -> None:
     assert set(FOLDERS) <= set(MAY_IMPORT), "say above what the new folder may import"
     assert not wrong_ways(imports_of_tree())
+
+
+def test_the_package_never_imports_the_studies() -> None:
+    assert modules()
+    for module, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            assert not [name for name in names if name.partition(".")[0] == "experiments"], f"{module}: {names}"
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from experiments.behaviour.fingerprint import of_result
 from servegym.baselines.registry import scheduler
-from servegym.experiments.behaviour.fingerprint import of_result
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.windows import FIRST_WINDOW
 from tests.simulator.forming import linear

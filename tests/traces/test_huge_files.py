@@ -21,7 +21,7 @@ ROWS = int(os.environ.get("SERVEGYM_HUGE_ROWS", 300_000))
 MOST_BYTES = 2 * 1024**3
 IN_A_CHILD = """
 import json, sys, time
-from servegym.experiments.benchmarks.peak_memory import peak_bytes
+from experiments.benchmarks.peak_memory import peak_bytes
 from servegym.traces import build_workload
 start_s = time.perf_counter()
 workload = build_workload(sys.argv[1], rate_per_s=100.0)
@@ -29,7 +29,7 @@ print(json.dumps({"rows": len(workload), "peak_bytes": peak_bytes(), "wall_s": t
 """
 REFUSED_IN_A_CHILD = """
 import sys
-from servegym.experiments.benchmarks.peak_memory import peak_bytes
+from experiments.benchmarks.peak_memory import peak_bytes
 from servegym.errors import WorkloadError
 from servegym.traces import read_trace
 before = peak_bytes()

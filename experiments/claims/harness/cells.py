@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.claims.harness.served import begin
+from experiments.claims.harness.settings import POISSON, Setting, seed_of, served_by, words_of, workload
 from servegym.errors import ExperimentError
-from servegym.experiments.claims.harness.served import begin
-from servegym.experiments.claims.harness.settings import POISSON, Setting, seed_of, served_by, words_of, workload
 from servegym.scenarios import fleets
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.cluster import Cluster

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import servegym.experiments.claims
+import experiments.claims
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import Check
+from experiments.claims.harness.measuring_code import code_digest
+from experiments.claims.harness.prose import Prose, prose_of
+from experiments.claims.harness.settings import FULL, Setting, Size, stand_in
 from servegym.errors import ExperimentError, unknown_name
-from servegym.evaluation.measuring_code import code_digest
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import Check
-from servegym.experiments.claims.harness.prose import Prose, prose_of
-from servegym.experiments.claims.harness.settings import FULL, Setting, Size, stand_in
 from servegym.latency_models.profile import load_profile
 
 if TYPE_CHECKING:
@@ -101,9 +101,9 @@ def claim(
 
 def claims() -> dict[str, Claim]:
     """All claims by their ids, in the order of figures: as their files sort, numbers by value."""
-    for module in pkgutil.iter_modules(servegym.experiments.claims.__path__):
+    for module in pkgutil.iter_modules(experiments.claims.__path__):
         if not module.ispkg:
-            importlib.import_module(f"{servegym.experiments.claims.__name__}.{module.name}")
+            importlib.import_module(f"{experiments.claims.__name__}.{module.name}")
     return dict(sorted(_registry.items(), key=lambda item: _by_number(item[0])))
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from experiments.claims.harness.cells import Cell, simulation
+from experiments.claims.harness.checks import ABOVE_0, Check, Range
+from experiments.claims.harness.measures import by_priority
+from experiments.claims.harness.rows import values
+from experiments.claims.harness.settings import Setting, Size, slo_recipe
 from servegym.evaluation.figures import figures
 from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.markdown import header, row
-from servegym.experiments.claims.harness.cells import Cell, simulation
-from servegym.experiments.claims.harness.checks import ABOVE_0, Check, Range
-from servegym.experiments.claims.harness.measures import by_priority
-from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.settings import Setting, Size, slo_recipe
 from servegym.simulator.results import Result
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Grid:
 
     def picture(self, rows: pd.DataFrame, path: Path) -> None:
         """At high loads: what the scheduler gives, and what the router adds. Of the first device."""
-        from servegym.experiments.claims.harness import drawing
+        from experiments.claims.harness import drawing
 
         here = rows[(rows["device"] == rows["device"].iloc[0]) & ~rows["exact_estimator"]]
         families = list(here["family"].unique())

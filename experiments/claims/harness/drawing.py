@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.claims.harness.rows import over_loads
 from servegym.evaluation.intervals import student_interval
-from servegym.experiments.claims.harness.rows import over_loads
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from servegym.experiments.claims.harness.waiting import LEVELS, waited
+from experiments.claims.harness.waiting import LEVELS, waited
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +18,7 @@ def picture_of_errors(
     """What draws the rows of the runs `where` holds, with the predictor of each error."""
 
     def picture(rows: pd.DataFrame, path: Path) -> None:
-        from servegym.experiments.claims.harness import drawing
+        from experiments.claims.harness import drawing
 
         devices = list(rows["device"].unique())
         figure, row = drawing.panels(devices, f"error about {about}", "waiting time, s per output token", share_y=False)

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from experiments.claims.harness.cells import Cell, deployment_of
+from experiments.claims.harness.goodput import arrivals, unit_arrivals
+from experiments.claims.harness.served import begin
+from experiments.claims.harness.settings import FACTS_REQUESTS, FULL_SEED, Setting, idle_prefill_s, profile
+from experiments.claims.harness.slo_scale import least
 from servegym.baselines.registry import scheduler as find_scheduler
-from servegym.experiments.claims.harness.cells import Cell, deployment_of
-from servegym.experiments.claims.harness.goodput import arrivals, unit_arrivals
-from servegym.experiments.claims.harness.served import begin
-from servegym.experiments.claims.harness.settings import FACTS_REQUESTS, FULL_SEED, Setting, idle_prefill_s, profile
-from servegym.experiments.claims.harness.slo_scale import least
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.state import SimulationState

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from experiments.claims.harness.cells import Cell, serving, spec_of
+from experiments.claims.harness.goodput import arrivals
+from experiments.claims.harness.rows import select
+from experiments.claims.harness.served import begin
+from experiments.claims.harness.settings import Setting, idle_prefill_s, idle_tpot_s, profile, words_of
+from experiments.claims.harness.violations import violated
 from servegym.evaluation.bounds.polyserve_optimal import Optimal, SteadyDevice, optimal_goodput
-from servegym.experiments.claims.harness.cells import Cell, serving, spec_of
-from servegym.experiments.claims.harness.goodput import arrivals
-from servegym.experiments.claims.harness.rows import select
-from servegym.experiments.claims.harness.served import begin
-from servegym.experiments.claims.harness.settings import Setting, idle_prefill_s, idle_tpot_s, profile, words_of
-from servegym.experiments.claims.harness.violations import violated
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.cluster import cluster_of

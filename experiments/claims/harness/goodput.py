@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from experiments.claims.harness.cells import Cell, deployment_of
+from experiments.claims.harness.served import begin
+from experiments.claims.harness.settings import Setting, profile, saturation_per_s, seed_of, words_of
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.evaluation.bisection import failed_counts, highest_rate
-from servegym.experiments.claims.harness.cells import Cell, deployment_of
-from servegym.experiments.claims.harness.served import begin
-from servegym.experiments.claims.harness.settings import Setting, profile, saturation_per_s, seed_of, words_of
 from servegym.scenarios.building import workload_of
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.scenario import Scenario

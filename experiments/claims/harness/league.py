@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from experiments.claims.harness.rows import values
 from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.markdown import header, row
-from servegym.experiments.claims.harness.rows import values
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from experiments.claims.harness.cells import Cell, simulation
+from experiments.claims.harness.settings import idle_prefill_s
 from servegym.evaluation.figures import figures
-from servegym.experiments.claims.harness.cells import Cell, simulation
-from servegym.experiments.claims.harness.settings import idle_prefill_s
 from servegym.simulator.results import Result
 
 PRIORITIES = {"high": 0, "low": 1}

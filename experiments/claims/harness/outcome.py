@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
-from servegym.experiments.claims.harness.checks import (
+from experiments.claims.harness.checks import (
     FAILS,
     HOLDS,
     IN_PART,
@@ -16,8 +16,8 @@ from servegym.experiments.claims.harness.checks import (
     joined,
     verdict_of,
 )
-from servegym.experiments.claims.harness.claim import Claim
-from servegym.experiments.claims.harness.settings import FULL, Setting, Size, rules_of, served_by
+from experiments.claims.harness.claim import Claim
+from experiments.claims.harness.settings import FULL, Setting, Size, rules_of, served_by
 
 if TYPE_CHECKING:
     import pandas as pd

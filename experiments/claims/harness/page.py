@@ -2,7 +2,7 @@
 
 A run writes the pages of the claims it ran, and the index of all pages there are.
 
-python -m servegym.experiments.claims.harness.page docs/results.md     writes the index anew
+python -m experiments.claims.harness.page docs/results.md     writes the index anew
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import re
 import sys
 from pathlib import Path
 
+from experiments.claims.harness.checks import FAILS, HOLDS, IN_PART, UNDECIDED, Check
+from experiments.claims.harness.claim import claims
+from experiments.claims.harness.outcome import Outcome, SettingOutcome, grouped, measured
+from experiments.claims.harness.settings import FULL, NO_FAMILY, QUICK, Size, profile, rules_of, served_by
+from experiments.claims.harness.settings_table import settings_table
 from servegym.evaluation.identity import versions
 from servegym.evaluation.markdown import header, row
-from servegym.experiments.claims.harness.checks import FAILS, HOLDS, IN_PART, UNDECIDED, Check
-from servegym.experiments.claims.harness.claim import claims
-from servegym.experiments.claims.harness.outcome import Outcome, SettingOutcome, grouped, measured
-from servegym.experiments.claims.harness.settings import FULL, NO_FAMILY, QUICK, Size, profile, rules_of, served_by
-from servegym.experiments.claims.harness.settings_table import settings_table
 
 MARKS = {HOLDS: "yes", FAILS: "**no**", UNDECIDED: "?"}
 IMAGES, TABLES = "images", "tables"

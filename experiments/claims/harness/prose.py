@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from experiments.prose import sections
 from servegym.errors import ExperimentError
-from servegym.experiments.prose import sections
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.settings import SHIFT, Size
+from experiments.claims.harness.rows import values
+from experiments.claims.harness.settings import SHIFT, Size
 
 if TYPE_CHECKING:
     import pandas as pd

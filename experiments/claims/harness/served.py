@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness.settings import idle_prefill_s
+from experiments.claims.harness.settings import idle_prefill_s
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.claims.harness.served import MOST_VALUES, Facts
+from experiments.claims.harness.settings import Setting
 from servegym.evaluation.markdown import header, row
-from servegym.experiments.claims.harness.served import MOST_VALUES, Facts
-from servegym.experiments.claims.harness.settings import Setting
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from experiments.claims.harness.cells import Cell, cell_of, deployment_of
+from experiments.claims.harness.claim import Claim
+from experiments.claims.harness.outcome import Outcome, SettingOutcome
+from experiments.claims.harness.served import noting, of_cell
+from experiments.claims.harness.settings import Size, workload
+from experiments.claims.harness.timelines import URGENCY
 from servegym.baselines.registry import router as find_router
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.evaluation.identity import code_digests, deployment_digest, document_digest, versions
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
 from servegym.evaluation.running import Runner, ThreadRunner
-from servegym.experiments.claims.harness.cells import Cell, cell_of, deployment_of
-from servegym.experiments.claims.harness.claim import Claim
-from servegym.experiments.claims.harness.outcome import Outcome, SettingOutcome
-from servegym.experiments.claims.harness.served import noting, of_cell
-from servegym.experiments.claims.harness.settings import Size, workload
-from servegym.experiments.claims.harness.timelines import URGENCY
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload

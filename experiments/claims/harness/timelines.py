@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.claims.harness.cells import Cell, simulation
 from servegym.baselines.registry import scheduler as find_scheduler
-from servegym.experiments.claims.harness.cells import Cell, simulation
 from servegym.simulator.simulation import Simulation
 
 SAMPLES = 120  # over the time from the first to the last arrival

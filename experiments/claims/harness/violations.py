@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell, simulation
-from servegym.experiments.claims.harness.settings import rules_of, slo_recipe
+from experiments.claims.harness.cells import Cell, simulation
+from experiments.claims.harness.settings import rules_of, slo_recipe
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.slos import violated
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.experiments.claims.harness.cells import Cell, spec_of
-from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.served import begin
-from servegym.experiments.claims.harness.settings import (
+from experiments.claims.harness.cells import Cell, spec_of
+from experiments.claims.harness.rows import values
+from experiments.claims.harness.served import begin
+from experiments.claims.harness.settings import (
     Setting,
     Size,
     profile,

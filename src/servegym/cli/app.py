@@ -1,15 +1,13 @@
-"""The `servegym` command: its sub-commands, and how errors end."""
+"""The `servegym` command and its sub-commands."""
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, NoReturn
 
 import typer
 
 from servegym import __version__
 from servegym.cli import (
-    bench,
     calibrate,
     compare,
     dataset,
@@ -23,21 +21,17 @@ from servegym.cli import (
     profile,
     proxy,
     replay,
-    reproduce,
     score,
     shadow,
     simulate,
+    studies,
     trace,
     train,
     tune,
     validate,
     warm_up,
 )  # fmt: skip
-from servegym.cli.full_disks import file_of
-from servegym.cli.interruption import INTERRUPTED, Interrupted
-from servegym.errors import ServegymError
-
-WRONG_INPUT = 2
+from servegym.cli.ending import run_app
 
 app = typer.Typer(
     name="servegym",
@@ -59,7 +53,6 @@ app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command("score", epilog=score.EXAMPLES)(score.score)
 app.command("headroom", epilog=headroom.EXAMPLES)(headroom.headroom)
 app.command("export", epilog=export.EXAMPLES)(export.export)
-app.command("reproduce", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 app.add_typer(leaderboard.app, name="leaderboard")
 app.add_typer(trace.app, name="trace")
 app.add_typer(profile.app, name="profile")
@@ -70,8 +63,9 @@ app.command("replay", epilog=replay.EXAMPLES)(replay.replay)
 app.command("proxy", epilog=proxy.EXAMPLES)(proxy.proxy)
 app.command("shadow", epilog=shadow.EXAMPLES)(shadow.shadow)
 app.command("switch", epilog=shadow.SWITCH_EXAMPLES)(shadow.switch)
-app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
 app.command("warm-up", epilog=warm_up.EXAMPLES)(warm_up.warm_up)
+app.command("reproduce", **studies.FORWARDED)(studies.reproduce)
+app.command("bench", **studies.FORWARDED)(studies.bench)
 
 
 def show_version(wanted: bool) -> None:
@@ -95,27 +89,5 @@ def servegym(
 
 
 def run() -> NoReturn:
-    """Run the command line and exit: 0, 2 with one line for wrong input, 130 when interrupted."""
-    try:
-        status = app(standalone_mode=False) or 0
-        if status == INTERRUPTED:  # typer has swallowed the KeyboardInterrupt
-            raise Interrupted("nothing of it is kept; give the same command again")
-    except Interrupted as error:
-        end(f"interrupted: {error}", INTERRUPTED)
-    except ServegymError as error:
-        end(str(error), WRONG_INPUT)
-    except OSError as error:
-        file = file_of(error)
-        end(f"{file}: {error.strerror or error}" if file else str(error), WRONG_INPUT)
-    except Exception as error:
-        # A usage error of typer, by what it can do: where its class lives depends on typer's version.
-        if not hasattr(error, "format_message"):
-            raise
-        end(error.format_message(), WRONG_INPUT)
-    sys.exit(status)
-
-
-def end(message: str, status: int) -> NoReturn:
-    """Say on one line of standard error why this is the end."""
-    print("servegym:", " ".join(message.split()), file=sys.stderr)
-    sys.exit(status)
+    """Run the command line and exit."""
+    run_app(app)

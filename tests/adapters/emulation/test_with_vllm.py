@@ -11,17 +11,17 @@ import pytest
 
 pytest.importorskip("vllm", reason="needs vLLM: run by experiments/engines/engines_test.sh")
 
-from servegym.adapters.emulation.driving import ENVIRONMENT
+from experiments.engines.servers import HOST, MODEL, Emulated, running
+from experiments.engines.serving import artifact_for, overload
+from experiments.engines.tiny_model import make_model
+from experiments.engines.virtual_run import Job, run_virtually
+from experiments.engines.virtual_time import ENVIRONMENT
 from servegym.adapters.emulation.settings import DEVICE, TIME
 from servegym.adapters.replay.bodies import Bodies
 from servegym.adapters.replay.sending import Endpoint, replay
 from servegym.baselines.artifact import save_artifact
 from servegym.baselines.registry import scheduler
 from servegym.errors import ExperimentError
-from servegym.experiments.engines.servers import HOST, MODEL, Emulated, running
-from servegym.experiments.engines.serving import artifact_for, overload
-from servegym.experiments.engines.tiny_model import make_model
-from servegym.experiments.engines.virtual_run import Job, run_virtually
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction
@@ -173,7 +173,7 @@ def test_what_cannot_be_emulated_is_refused_in_a_line(model, environment, option
 def test_an_answer_ends_where_its_arguments_say(model):
     """output_tokens of vllm_xargs: the model ends the answer itself, below max_tokens."""
     script = (
-        "from servegym.adapters.emulation.driving import make_engine\n"
+        "from experiments.engines.virtual_time import make_engine\n"
         f"engine = make_engine({model!r}, {PROFILE!r}, **{options_of(512, 8)!r})\n"
         "from vllm import SamplingParams\n"
         "params = SamplingParams(max_tokens=50, extra_args={'output_tokens': 7})\n"

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("vllm", reason="needs vLLM: run by experiments/engines/engines_test.sh")
 
-from servegym.experiments.engines.tiny_model import make_model
+from experiments.engines.tiny_model import make_model
 from servegym.latency_models.profile import load_profile
 
 PROFILE = "a100-llama3-8b"

@@ -69,7 +69,7 @@ def run(*arguments: str) -> dict[str, Any]:
     """A run of SGLang's scheduler in a process of its own, since a process can have one."""
     if importlib.util.find_spec("sglang") is None:
         pytest.skip("SGLang is not installed")
-    command = [sys.executable, "-m", "servegym.experiments.engines.sglang_parity", "--requests", "40", *arguments]
+    command = [sys.executable, "-m", "experiments.engines.sglang_parity", "--requests", "40", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     assert lines, done.stderr[-2000:]

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from experiments.engines.vllm_driving import Limits, Step
 from servegym.adapters.vllm import block_kernels as kinds
 from servegym.adapters.vllm.cached_blocks import Name, name_of
 from servegym.adapters.vllm.caching_mirror import CachingMirror, names
-from servegym.adapters.vllm.driving import Limits, Step
 from servegym.latency_models.profile import Profile
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction

@@ -7,10 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servegym.adapters.vllm.cached_blocks import name_of, names_by_key
-from servegym.adapters.vllm.driving import Drive, Step
-from servegym.errors import VllmError
-from servegym.experiments.engines.prefix_parity import (
+from experiments.engines.prefix_parity import (
     Memory,
     first_difference,
     in_order,
@@ -18,6 +15,9 @@ from servegym.experiments.engines.prefix_parity import (
     page_with,
     plain_name,
 )
+from experiments.engines.vllm_driving import Drive, Step
+from servegym.adapters.vllm.cached_blocks import name_of, names_by_key
+from servegym.errors import VllmError
 from servegym.simulator.named_blocks import NAMES_OF_A_CHUNK
 from servegym.simulator.prefixes import Prompts
 from servegym.simulator.workload import Workload

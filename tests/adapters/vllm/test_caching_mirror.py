@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.engines.plugin_prefixes import demanding_sessions
+from experiments.engines.prefix_parity import simulate
+from experiments.engines.vllm_driving import Limits, Step
 from servegym.adapters.vllm import block_kernels, planned_blocks
 from servegym.adapters.vllm.block_log import chunk_numbers
 from servegym.adapters.vllm.caching_mirror import names
-from servegym.adapters.vllm.driving import Limits, Step
 from servegym.baselines import registry
-from servegym.experiments.engines.plugin_prefixes import demanding_sessions
-from servegym.experiments.engines.prefix_parity import simulate
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.disturbances import Correction
 from servegym.simulator.policies import get_policy

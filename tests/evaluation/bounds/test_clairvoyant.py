@@ -7,9 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.evaluation.bounds.exhaustive import best_gain
-from tests.seeds import examples
-from tests.strategies import cluster_scenarios, scenarios
 
 from servegym.baselines.registry import router_names, scheduler, scheduler_names
 from servegym.errors import ExperimentError
@@ -25,6 +22,9 @@ from servegym.simulator.gains import Gain
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
+from tests.evaluation.bounds.exhaustive import best_gain
+from tests.seeds import examples
+from tests.strategies import cluster_scenarios, scenarios
 
 BIN_S = st.sampled_from([None, 1 / 64, 0.1, 0.25, 1.0, 7.0])
 

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from tests.evaluation.bounds.batches import batch_of
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.bounds.polyserve_optimal import (
@@ -16,6 +15,7 @@ from servegym.evaluation.bounds.polyserve_optimal import (
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.workload import Workload
+from tests.evaluation.bounds.batches import batch_of
 
 # GEMM(B) = 10 ms + 0.1 ms B; PF(n) = 1 us (n^2 - n); DcAttn(x) = 1 us x.
 LINEAR = LatencyModel.from_values(

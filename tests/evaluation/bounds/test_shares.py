@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from tests.cli.conftest import servegym  # noqa: F401 - a fixture
 
 from servegym.baselines.registry import scaler, scheduler
 from servegym.errors import ExperimentError
@@ -22,6 +21,7 @@ from servegym.simulator.prefixes import PrefixStore, Prompts
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.turns import Turns
 from servegym.simulator.workload import Workload
+from tests.cli.conftest import servegym  # noqa: F401 - a fixture
 
 PROFILE = load_profile("a100-llama3-8b")
 SMALL = Comparison(COMPARED.replaced(scheduler=("edf", "vllm-fcfs"), load=(0.7, 3.0), requests=30), 2)

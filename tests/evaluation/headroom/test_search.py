@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.strategies import cluster_scenarios, scenarios
 
 from servegym.baselines.registry import router_names
 from servegym.errors import ExperimentError
@@ -24,6 +23,7 @@ from servegym.evaluation.running import ThreadRunner
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
+from tests.strategies import cluster_scenarios, scenarios
 
 PAGE = Path(__file__).parents[3] / "docs/headroom.md"
 

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.measured import fitted_study
 from servegym.errors import ProfileError, WorkloadError
-from servegym.evaluation.measured import fitted_study
 from servegym.evaluation.measured.engine_terms import EngineTerms
 from servegym.evaluation.measured.few_runs import DRAWS, curve, draws, errors_left, means_error, needed
 from servegym.evaluation.measured.figures import METRICS

@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.measured import client_side, page
 from servegym.errors import ProfileError, WorkloadError
-from servegym.evaluation.measured import client_side, page, runs
+from servegym.evaluation.measured import runs
 from servegym.evaluation.measured.engine_terms import ASYNCHRONOUS, SYNCHRONOUS, EngineTerms, default_terms
 from servegym.evaluation.measured.figures import METRICS, STATISTICS, compare, figures_of, headline, peers
 from servegym.evaluation.measured.plot import plot

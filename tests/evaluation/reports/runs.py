@@ -1,8 +1,6 @@
 """Recorded runs to report on: worked by hand, and random ones on engines so small that requests are evicted."""
 
 import numpy as np
-from tests.simulator.forming import linear
-from tests.simulator.scenes import requests, scene
 
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.simulator.deployment import Deployment
@@ -11,6 +9,8 @@ from servegym.simulator.results import Result
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
+from tests.simulator.forming import linear
+from tests.simulator.scenes import requests, scene
 
 NAME = '<script>alert("1")</script> & co'
 

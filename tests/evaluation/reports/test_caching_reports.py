@@ -4,12 +4,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tests.evaluation.reports.test_tables import read_slowly
 
 from servegym.evaluation.reports.iterations import iterations
 from servegym.evaluation.reports.memory import kv_blocks
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.simulation import Simulation
+from tests.evaluation.reports.test_tables import read_slowly
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one engine", "two"])

@@ -7,10 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.evaluation.reports.runs import cramped
-from tests.evaluation.reports.test_perfetto import check_trace, trace_of
-from tests.simulator.forming import SECONDS
-from tests.simulator.scenes import requests
 
 from servegym.baselines.registry import router, scheduler
 from servegym.evaluation.reports.memory import kv_blocks
@@ -23,6 +19,10 @@ from servegym.simulator.deployment import Deployment
 from servegym.simulator.results import Result
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
+from tests.evaluation.reports.runs import cramped
+from tests.evaluation.reports.test_perfetto import check_trace, trace_of
+from tests.simulator.forming import SECONDS
+from tests.simulator.scenes import requests
 
 
 def disaggregated(scheduler_name: str = "slide-batching", until_s: float = np.inf) -> Result:

@@ -6,13 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.evaluation.reports.runs import cramped
-from tests.evaluation.reports.test_perfetto import check_trace, trace_of
-from tests.simulator.random_policies import RANDOM_ROUTER, RANDOM_SCALER, RANDOM_SCHEDULER
-from tests.simulator.replay import replay
-from tests.simulator.scenes import requests, scene
-from tests.simulator.test_cluster_transfers import pool
-from tests.simulator.test_incidents import fail, run
 
 from servegym.baselines.registry import scheduler
 from servegym.evaluation.reports.iterations import iterations, pieces
@@ -26,6 +19,13 @@ from servegym.simulator.operators import Operators
 from servegym.simulator.results import Result
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
+from tests.evaluation.reports.runs import cramped
+from tests.evaluation.reports.test_perfetto import check_trace, trace_of
+from tests.simulator.random_policies import RANDOM_ROUTER, RANDOM_SCALER, RANDOM_SCHEDULER
+from tests.simulator.replay import replay
+from tests.simulator.scenes import requests, scene
+from tests.simulator.test_cluster_transfers import pool
+from tests.simulator.test_incidents import fail, run
 
 ENGINES = 5
 LAYERS = Operators(4, np.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.evaluation.reports.runs import NAME, cramped
 
 from servegym.api import simulate
 from servegym.evaluation.comparing import run_comparison
@@ -21,6 +20,7 @@ from servegym.evaluation.reports.simulate_report import simulate_report
 from servegym.evaluation.summary import summarise
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.simulation import Simulation
+from tests.evaluation.reports.runs import NAME, cramped
 
 VOID = {"meta", "img", "br"}
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.evaluation.reports.runs import by_hand, cramped
-from tests.simulator.scenes import requests, scene
 
 from servegym.baselines.registry import scheduler_names
 from servegym.errors import ExperimentError
 from servegym.evaluation.reports.perfetto import write_perfetto
 from servegym.simulator.results import Result
 from servegym.simulator.simulation import Simulation
+from tests.evaluation.reports.runs import by_hand, cramped
+from tests.simulator.scenes import requests, scene
 
 METADATA = {"process_name": "name", "process_sort_index": "sort_index", "thread_name": "name"}
 

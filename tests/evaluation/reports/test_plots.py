@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.evaluation.reports.runs import by_hand, cramped
-from tests.simulator.scenes import requests, scene
 
 from servegym.evaluation.reports import plots
 from servegym.evaluation.reports.bins import Bins
@@ -13,6 +11,8 @@ from servegym.evaluation.reports.latency_plots import distribution, latencies, p
 from servegym.evaluation.reports.urgency import urgency
 from servegym.simulator.results import Result
 from servegym.simulator.simulation import Simulation
+from tests.evaluation.reports.runs import by_hand, cramped
+from tests.simulator.scenes import requests, scene
 
 
 @pytest.fixture(scope="module", params=[1, 3])

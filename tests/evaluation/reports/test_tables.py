@@ -5,8 +5,6 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-from tests import timelines
-from tests.evaluation.reports.runs import by_hand, cramped
 
 from servegym.baselines.registry import scheduler, scheduler_names
 from servegym.errors import ExperimentError
@@ -15,6 +13,8 @@ from servegym.evaluation.reports.phases import phases
 from servegym.evaluation.reports.urgency import urgency
 from servegym.simulator.results import Result
 from servegym.simulator.simulation import Simulation
+from tests import timelines
+from tests.evaluation.reports.runs import by_hand, cramped
 
 
 @pytest.fixture(scope="module", params=[(name, n) for name in scheduler_names() for n in (1, 3)], ids=str)

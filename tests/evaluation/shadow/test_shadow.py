@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.engines.shadow_check import at_factors, factor_table
 from servegym.baselines.registry import router, scheduler
 from servegym.errors import WorkloadError
 from servegym.evaluation.shadow.estimating import GAIN, Candidate, Shadow, shadow
 from servegym.evaluation.shadow.served import read_served
-from servegym.experiments.engines.shadow_check import at_factors, factor_table
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.front_end import FrontEnd
 from servegym.simulator.scenario import Scenario

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from experiments.benchmarks import decisions
+from experiments.benchmarks.scenarios import Sizes
 from servegym.baselines.learned.memory import KEPT
 from servegym.baselines.registry import scheduler, scheduler_names
-from servegym.experiments.benchmarks import decisions
-from servegym.experiments.benchmarks.scenarios import Sizes
 
 RUNNING, WAITING = 12, 300  # more than a queue has room for at first
 

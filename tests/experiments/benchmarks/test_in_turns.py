@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from servegym.experiments.benchmarks import in_turns
+from experiments.benchmarks import in_turns
 from servegym.simulator.compilation import cache_root
 
 TREE = Path(__file__).parents[3]

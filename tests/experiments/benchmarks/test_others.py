@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from servegym.errors import ExperimentError
-from servegym.experiments.benchmarks import (
+from experiments.benchmarks import (
     dynamo_clusters,
     dynamo_comparison,
     others,
@@ -20,7 +19,8 @@ from servegym.experiments.benchmarks import (
     vidur_comparison,
     vidur_replay,
 )
-from servegym.experiments.benchmarks.scenarios import DEVICE, Sizes, scenario, workload
+from experiments.benchmarks.scenarios import DEVICE, Sizes, scenario, workload
+from servegym.errors import ExperimentError
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.parts import Fleet

@@ -3,10 +3,10 @@
 import subprocess
 import sys
 
-from servegym.experiments.benchmarks import peak_memory
+from experiments.benchmarks import peak_memory
 
 MEBIBYTE = 2**20
-CHILD = "from servegym.experiments.benchmarks.peak_memory import peak_bytes; held = b'x' * {held}; print(peak_bytes())"
+CHILD = "from experiments.benchmarks.peak_memory import peak_bytes; held = b'x' * {held}; print(peak_bytes())"
 PARENT = "import subprocess, sys; held = b'x' * {held}; subprocess.run([sys.executable, '-c', sys.argv[1]], check=True)"
 
 

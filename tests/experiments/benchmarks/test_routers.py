@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from experiments.benchmarks import cluster, routers
+from experiments.benchmarks.scenarios import Sizes
 from servegym.baselines.registry import router_names
 from servegym.errors import ExperimentError
-from servegym.experiments.benchmarks import cluster, routers
-from servegym.experiments.benchmarks.scenarios import Sizes
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.saturation import saturation_rate_per_s
 from servegym.simulator.fields import copied

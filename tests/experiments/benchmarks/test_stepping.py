@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from servegym.experiments.benchmarks.environments import CLUSTER, OVERLOADED
-from servegym.experiments.benchmarks.stepping import Beside, Turn, beside_simulate
+from experiments.benchmarks.environments import CLUSTER, OVERLOADED
+from experiments.benchmarks.stepping import Beside, Turn, beside_simulate
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.benchmarks import cluster, decisions, overload, schedulers, sessions, startup, suite
+from experiments.benchmarks.figures import Figure
+from experiments.benchmarks.scenarios import Sizes, scenario, workload
 from servegym.baselines.registry import router_names, scheduler_names
 from servegym.errors import ExperimentError
-from servegym.experiments.benchmarks import cluster, decisions, overload, schedulers, sessions, startup, suite
-from servegym.experiments.benchmarks.figures import Figure
-from servegym.experiments.benchmarks.scenarios import Sizes, scenario, workload
 from servegym.simulator.simulation import Simulation
 
 SIZES = Sizes(

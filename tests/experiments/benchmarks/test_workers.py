@@ -2,11 +2,11 @@
 
 import pytest
 
+from experiments.benchmarks.scenarios import Sizes
+from experiments.benchmarks.workers import Taken, beside_one, compared
 from servegym.cli.runners import runner_of
 from servegym.evaluation.comparison import COMPARED, Comparison
 from servegym.evaluation.running import cores
-from servegym.experiments.benchmarks.scenarios import Sizes
-from servegym.experiments.benchmarks.workers import Taken, beside_one, compared
 
 
 def test_a_comparison_is_done_whole():

@@ -3,21 +3,21 @@
 from pathlib import Path
 
 import pytest
-from tests.experiments.claims.synthetic import DEVICE, TINY, check, synthetic_claim
 
+from experiments.better_devices import tuned, verdicts
+from experiments.better_devices.devices import put_right
+from experiments.better_devices.page import by_claim, changed, found, read
+from experiments.better_devices.plan import CHEAP, PLAN, left_out
+from experiments.better_devices.study import verdicts_file
+from experiments.claims.harness.checks import FAILS, HOLDS, UNDECIDED, Range
+from experiments.claims.harness.claim import claims
+from experiments.claims.harness.outcome import Outcome, SettingOutcome
+from experiments.claims.harness.page import device_table
+from experiments.claims.harness.settings import Setting
 from servegym.errors import ExperimentError
 from servegym.evaluation.measured.engine_terms import FRONT_END
-from servegym.experiments.better_devices import tuned, verdicts
-from servegym.experiments.better_devices.devices import put_right
-from servegym.experiments.better_devices.page import by_claim, changed, found, read
-from servegym.experiments.better_devices.plan import CHEAP, PLAN, left_out
-from servegym.experiments.better_devices.study import verdicts_file
-from servegym.experiments.claims.harness.checks import FAILS, HOLDS, UNDECIDED, Range
-from servegym.experiments.claims.harness.claim import claims
-from servegym.experiments.claims.harness.outcome import Outcome, SettingOutcome
-from servegym.experiments.claims.harness.page import device_table
-from servegym.experiments.claims.harness.settings import Setting
 from servegym.latency_models.profile import load_profile, parse_profile
+from tests.experiments.claims.synthetic import DEVICE, TINY, check, synthetic_claim
 
 PAGES = Path(__file__).parents[3] / "docs" / "results"
 NAN = float("nan")

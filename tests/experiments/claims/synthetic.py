@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.checks import ABOVE_0, Check, Range
-from servegym.experiments.claims.harness.claim import Claim
-from servegym.experiments.claims.harness.prose import Prose
-from servegym.experiments.claims.harness.rows import values
-from servegym.experiments.claims.harness.settings import Setting, Size
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import ABOVE_0, Check, Range
+from experiments.claims.harness.claim import Claim
+from experiments.claims.harness.prose import Prose
+from experiments.claims.harness.rows import values
+from experiments.claims.harness.settings import Setting, Size
 
 DEVICE = "a100-llama3-8b"
 TINY = Size("tiny", ("azure-conv",), (DEVICE,), (1, 2, 3), 40)

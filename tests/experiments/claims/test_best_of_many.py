@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-from tests.experiments.claims.synthetic import DEVICE, TINY
 
-from servegym.experiments.claims import proserve_fig10, schedulers_table
-from servegym.experiments.claims.harness.checks import FAILS, HOLDS, Check
-from servegym.experiments.claims.harness.claim import claims
-from servegym.experiments.claims.harness.selection import SHIFT
-from servegym.experiments.claims.harness.settings import Setting
+from experiments.claims import proserve_fig10, schedulers_table
+from experiments.claims.harness.checks import FAILS, HOLDS, Check
+from experiments.claims.harness.claim import claims
+from experiments.claims.harness.selection import SHIFT
+from experiments.claims.harness.settings import Setting
+from tests.experiments.claims.synthetic import DEVICE, TINY
 
 SETTING = Setting("azure-conv", DEVICE)
 WHOLE = "slide-batching"

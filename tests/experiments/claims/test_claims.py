@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.experiments.claims.synthetic import TINY
 
-import servegym.experiments.claims
+import experiments.claims
+from experiments.claims import polyserve_fig8, polyserve_fig9
+from experiments.claims.harness import fleets
+from experiments.claims.harness.claim import claims, find_claims
+from experiments.claims.harness.selection import SHIFT
+from experiments.claims.harness.settings import FULL, QUICK
+from experiments.claims.harness.study import Study
 from servegym.errors import ExperimentError
-from servegym.experiments.claims import polyserve_fig8, polyserve_fig9
-from servegym.experiments.claims.harness import fleets
-from servegym.experiments.claims.harness.claim import claims, find_claims
-from servegym.experiments.claims.harness.selection import SHIFT
-from servegym.experiments.claims.harness.settings import FULL, QUICK
-from servegym.experiments.claims.harness.study import Study
+from tests.experiments.claims.synthetic import TINY
 
 IDS = (
     "proserve-mape", "proserve-fig3", "proserve-fig5-6", "proserve-fig7", "proserve-fig10", "proserve-fig11",
@@ -35,8 +35,8 @@ def test_registry_is_complete():
 
 
 def test_a_file_holds_one_claim_of_its_name_and_another_its_words():
-    folder = Path(servegym.experiments.claims.__file__).parent
-    modules = {module.name for module in pkgutil.iter_modules(servegym.experiments.claims.__path__) if not module.ispkg}
+    folder = Path(experiments.claims.__file__).parent
+    modules = {module.name for module in pkgutil.iter_modules(experiments.claims.__path__) if not module.ispkg}
     assert {id.replace("-", "_") for id in claims()} == modules == {path.stem for path in folder.glob("*.md")}
 
 
@@ -101,7 +101,7 @@ def test_claims_are_found_once_each():
 
 
 def test_growth_and_correlation_of_counts():
-    from servegym.experiments.claims.proserve_fig5_6 import correlation, growth
+    from experiments.claims.proserve_fig5_6 import correlation, growth
 
     assert growth(np.zeros(8)) == 1.0
     assert growth(np.array([1, 1, 0, 0, 0, 0, 7, 7])) == 4.0
@@ -110,7 +110,7 @@ def test_growth_and_correlation_of_counts():
 
 
 def test_crossing_load_is_where_edf_is_ahead_for_the_last_time():
-    from servegym.experiments.claims.proserve_fig3 import LOADS, crossing_load
+    from experiments.claims.proserve_fig3 import LOADS, crossing_load
 
     sjf = np.zeros((len(LOADS), 3))
     edf = sjf - 0.1
@@ -122,7 +122,7 @@ def test_crossing_load_is_where_edf_is_ahead_for_the_last_time():
 
 
 def test_gain_of_quarters_adds_up():
-    from servegym.experiments.claims.proserve_fig16_17 import gain_of_quarters, last_over_best, urgent_by_phase
+    from experiments.claims.proserve_fig16_17 import gain_of_quarters, last_over_best, urgent_by_phase
 
     gain = np.cumsum([1, 1, 4, 4, 2, 2, 1, 1])
     assert gain_of_quarters(gain).tolist() == [2, 8, 4, 2]
@@ -131,7 +131,7 @@ def test_gain_of_quarters_adds_up():
 
 
 def test_mean_where_nothing_is_marked_is_no_number():
-    from servegym.experiments.claims.harness.rows import mean_where
+    from experiments.claims.harness.rows import mean_where
 
     differences = np.array([[1.0, 2.0], [3.0, 4.0]])
     assert mean_where(differences, np.array([True, True])).tolist() == [2.0, 3.0]

@@ -3,15 +3,15 @@
 import numpy as np
 import pandas as pd
 import pytest
-from tests.experiments.claims.synthetic import DEVICE, TINY
 
+from experiments.claims import proserve_fig11, proserve_fig12, proserve_fig19
+from experiments.claims.harness.cells import Cell, scenario, serving, simulation
+from experiments.claims.harness.checks import FAILS, HOLDS, UNDECIDED
+from experiments.claims.harness.claim import claims
+from experiments.claims.harness.clusters import BASELINES, GOROUTING, HIGH, LIGHT, MIN_LOAD, first_tokens
+from experiments.claims.harness.settings import FULL, Setting, saturation_per_s
 from servegym.errors import SpecError
-from servegym.experiments.claims import proserve_fig11, proserve_fig12, proserve_fig19
-from servegym.experiments.claims.harness.cells import Cell, scenario, serving, simulation
-from servegym.experiments.claims.harness.checks import FAILS, HOLDS, UNDECIDED
-from servegym.experiments.claims.harness.claim import claims
-from servegym.experiments.claims.harness.clusters import BASELINES, GOROUTING, HIGH, LIGHT, MIN_LOAD, first_tokens
-from servegym.experiments.claims.harness.settings import FULL, Setting, saturation_per_s
+from tests.experiments.claims.synthetic import DEVICE, TINY
 
 SETTING = Setting("azure-conv", DEVICE)
 CELL = Cell(*SETTING, "sarathi-fcfs", 1.2, 3, 90, engines="prefill=2,decode=1", router="gorouting")

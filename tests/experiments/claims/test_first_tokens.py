@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from tests.simulator.scenes import requests, scene
 
-from servegym.experiments.claims.harness import first_tokens
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.first_tokens import (
+from experiments.claims.harness import first_tokens
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.first_tokens import (
     ONE_AND_ONE,
     attainment,
     capacity_per_s,
@@ -17,9 +16,10 @@ from servegym.experiments.claims.harness.first_tokens import (
     run_to_the_end,
     scenario_at,
 )
-from servegym.experiments.claims.harness.settings import Setting
-from servegym.experiments.claims.harness.slo_scale import PRECISION, least
+from experiments.claims.harness.settings import Setting
+from experiments.claims.harness.slo_scale import PRECISION, least
 from servegym.simulator.simulation import Simulation
+from tests.simulator.scenes import requests, scene
 
 SETTING = Setting("flowprefill", "a100-llama3-8b")
 CELL = Cell(*SETTING, "flow-prefill", 1.0, 1, 10, engines=ONE_AND_ONE)
@@ -95,8 +95,8 @@ def test_cell_may_have_checks_and_ranks_that_take_time():
 
 
 def test_device_without_operators_takes_no_settings_of_them():
+    from experiments.claims.harness.cells import deployment_of
     from servegym.errors import ExperimentError
-    from servegym.experiments.claims.harness.cells import deployment_of
 
     with pytest.raises(ExperimentError, match="has no operators to set check_s=1e-05 of"):
         deployment_of("a5000-qwen1.5-7b", "engines=1", "check_s=1e-05")

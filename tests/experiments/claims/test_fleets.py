@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.claims import polyserve_fig8, polyserve_fig9
+from experiments.claims.harness import fleets
+from experiments.claims.harness.fleets import DEVICE, POLYSERVE, Fleet, co_chunk, of_fleet, scenario
+from experiments.claims.harness.settings import Setting, profile
 from servegym.baselines.registry import scheduler
-from servegym.experiments.claims import polyserve_fig8, polyserve_fig9
-from servegym.experiments.claims.harness import fleets
-from servegym.experiments.claims.harness.fleets import DEVICE, POLYSERVE, Fleet, co_chunk, of_fleet, scenario
-from servegym.experiments.claims.harness.settings import Setting, profile
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
 

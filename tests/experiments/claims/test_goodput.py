@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from tests.simulator.scenes import requests, scene
 
-from servegym.experiments.claims.harness import goodput as search
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.settings import Setting, saturation_per_s
-from servegym.experiments.claims.harness.violations import QOSERVE, sarathi, serve_violations, slo_of, violated
-from servegym.experiments.claims.qoserve_fig11 import LOADS, breaking_load
+from experiments.claims.harness import goodput as search
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.settings import Setting, saturation_per_s
+from experiments.claims.harness.violations import QOSERVE, sarathi, serve_violations, slo_of, violated
+from experiments.claims.qoserve_fig11 import LOADS, breaking_load
 from servegym.simulator.simulation import Simulation
+from tests.simulator.scenes import requests, scene
 
 SETTING = Setting("qoserve-code", "a100-llama3-8b")
 

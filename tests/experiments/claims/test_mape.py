@@ -2,12 +2,12 @@
 
 import pytest
 
-from servegym.experiments.claims.harness.checks import HOLDS
-from servegym.experiments.claims.harness.claim import claims
-from servegym.experiments.claims.harness.page import device_table, examined_table
-from servegym.experiments.claims.harness.settings import DEVICES, FAMILIES, FULL
-from servegym.experiments.claims.harness.study import Study
-from servegym.experiments.claims.proserve_mape import mape_random
+from experiments.claims.harness.checks import HOLDS
+from experiments.claims.harness.claim import claims
+from experiments.claims.harness.page import device_table, examined_table
+from experiments.claims.harness.settings import DEVICES, FAMILIES, FULL
+from experiments.claims.harness.study import Study
+from experiments.claims.proserve_mape import mape_random
 
 CLAIM = claims()["proserve-mape"]
 SERVED = {

@@ -4,14 +4,14 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tests.experiments.claims.synthetic import DEVICE
 
-from servegym.experiments.claims.harness.cells import Cell, scenario, simulation
-from servegym.experiments.claims.harness.measures import by_priority, serve, serve_by_first_token
-from servegym.experiments.claims.harness.settings import idle_prefill_s, profile, slo_recipe, workload
-from servegym.experiments.claims.harness.timelines import Urgency, serve_sampled
+from experiments.claims.harness.cells import Cell, scenario, simulation
+from experiments.claims.harness.measures import by_priority, serve, serve_by_first_token
+from experiments.claims.harness.settings import idle_prefill_s, profile, slo_recipe, workload
+from experiments.claims.harness.timelines import Urgency, serve_sampled
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.workload import Workload
+from tests.experiments.claims.synthetic import DEVICE
 
 CELL = Cell("azure-conv", DEVICE, "slide-batching", 2.0, 3, 120)
 

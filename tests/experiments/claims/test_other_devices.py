@@ -6,14 +6,12 @@ import json
 
 import numpy as np
 import pytest
-from tests.experiments.claims.synthetic import DEVICE, TINY, synthetic_claim
 
-from servegym.errors import ExperimentError, ProfileError
-from servegym.experiments.claims.harness.cells import Cell, scenario
-from servegym.experiments.claims.harness.claim import claims, find_claims
-from servegym.experiments.claims.harness.goodput import scenario_of
-from servegym.experiments.claims.harness.page import render
-from servegym.experiments.claims.harness.settings import (
+from experiments.claims.harness.cells import Cell, scenario
+from experiments.claims.harness.claim import claims, find_claims
+from experiments.claims.harness.goodput import scenario_of
+from experiments.claims.harness.page import render
+from experiments.claims.harness.settings import (
     FULL,
     QUICK,
     Setting,
@@ -24,10 +22,12 @@ from servegym.experiments.claims.harness.settings import (
     slo_recipe,
     stand_in,
 )
-from servegym.experiments.claims.harness.study import Study
-from servegym.experiments.claims.harness.violations import sarathi
+from experiments.claims.harness.study import Study
+from experiments.claims.harness.violations import sarathi
+from servegym.errors import ExperimentError, ProfileError
 from servegym.latency_models.profile import profile_document
 from servegym.simulator.front_end import FrontEnd
+from tests.experiments.claims.synthetic import DEVICE, TINY, synthetic_claim
 
 OTHER, LARGE = "h100-llama3-8b", "a100-llama3-70b-tp4"
 

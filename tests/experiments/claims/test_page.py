@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.experiments.claims.synthetic import TINY, synthetic_claim
 
-from servegym.experiments.claims.harness.claim import claims
-from servegym.experiments.claims.harness.page import render, render_index, write_pages
-from servegym.experiments.claims.harness.study import Study
+from experiments.claims.harness.claim import claims
+from experiments.claims.harness.page import render, render_index, write_pages
+from experiments.claims.harness.study import Study
+from tests.experiments.claims.synthetic import TINY, synthetic_claim
 
 INDEX = Path(__file__).parents[3] / "docs" / "results.md"
 PAGES = INDEX.parent / "results"
@@ -63,8 +63,8 @@ def test_reading_and_reason_are_of_the_full_run_on_its_own_seeds_alone(tmp_path,
     prose = dataclasses.replace(claim.prose, reading="It was so.", in_short="Because it was.")
     claim = dataclasses.replace(claim, prose=prose)
     fresh = dataclasses.replace(TINY, seeds=(11, 12, 13))
-    monkeypatch.setattr("servegym.experiments.claims.harness.outcome.FULL", TINY)
-    monkeypatch.setattr("servegym.experiments.claims.harness.page.FULL", TINY)
+    monkeypatch.setattr("experiments.claims.harness.outcome.FULL", TINY)
+    monkeypatch.setattr("experiments.claims.harness.page.FULL", TINY)
     record, other = (render(Study(claim, size).run(tmp_path, lambda done, cells: None), DATE) for size in (TINY, fresh))
     assert "It was so." in record and "Because it was." in record and "`servegym reproduce synthetic` (" in record
     assert "It was so." not in other and "Because it was." not in other

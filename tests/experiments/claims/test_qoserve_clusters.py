@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
+from experiments.claims import qoserve_fig15b as needed
+from experiments.claims import qoserve_table4 as table4
+from experiments.claims.harness import goodput as search
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.settings import Setting, profile
+from experiments.claims.harness.violations import CLASSES, slo_of
 from servegym.baselines.registry import router, scheduler
-from servegym.experiments.claims import qoserve_fig15b as needed
-from servegym.experiments.claims import qoserve_table4 as table4
-from servegym.experiments.claims.harness import goodput as search
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.settings import Setting, profile
-from servegym.experiments.claims.harness.violations import CLASSES, slo_of
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation

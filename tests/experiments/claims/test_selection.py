@@ -3,11 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
-from tests.experiments.claims.synthetic import TINY
 
-from servegym.experiments.claims.harness import heat_map
-from servegym.experiments.claims.harness.league import league, markdown
-from servegym.experiments.claims.harness.selection import (
+from experiments.claims.harness import heat_map
+from experiments.claims.harness.league import league, markdown
+from experiments.claims.harness.selection import (
     SHIFT,
     best,
     lead,
@@ -15,6 +14,7 @@ from servegym.experiments.claims.harness.selection import (
     split,
     with_selection,
 )
+from tests.experiments.claims.synthetic import TINY
 
 
 def rows(by_scheduler: dict[str, list[float]], seeds: list[int], load: float = 1.0) -> pd.DataFrame:

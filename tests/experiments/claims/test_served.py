@@ -5,16 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+import experiments.claims
+from experiments.claims.harness import fleets
+from experiments.claims.harness.claim import claims
+from experiments.claims.harness.served import facts_of, noting, of_cell
+from experiments.claims.harness.settings_table import settings_table
+from servegym.simulator.simulation import Simulation
 from tests.experiments.claims.synthetic import TINY
 
-import servegym.experiments.claims
-from servegym.experiments.claims.harness import fleets
-from servegym.experiments.claims.harness.claim import claims
-from servegym.experiments.claims.harness.served import facts_of, noting, of_cell
-from servegym.experiments.claims.harness.settings_table import settings_table
-from servegym.simulator.simulation import Simulation
-
-FOLDER = Path(servegym.experiments.claims.__path__[0])
+FOLDER = Path(experiments.claims.__path__[0])
 BEGIN = ("served.py", "study.py")  # may make a simulation: the one that notes, and what only compiles
 
 
@@ -93,7 +93,7 @@ def test_claim_that_simulates_nothing_has_no_row():
 
 
 def test_facts_of_slos_without_end_are_none():
-    from servegym.experiments.claims.harness.cells import Cell, scenario
+    from experiments.claims.harness.cells import Cell, scenario
 
     whole = scenario(Cell("azure-conv", TINY.devices[0], "edf", 0.5, 1, 40))
     facts = facts_of(whole, TINY.devices[0])

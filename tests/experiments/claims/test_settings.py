@@ -4,11 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tests.experiments.claims.synthetic import DEVICE, synthetic_claim
 
+from experiments.claims.harness.cells import Cell, scenario
+from experiments.claims.harness.settings import FULL, LONGER, QUICK, Setting, seed_of, slo_recipe, workload
 from servegym.errors import ExperimentError
-from servegym.experiments.claims.harness.cells import Cell, scenario
-from servegym.experiments.claims.harness.settings import FULL, LONGER, QUICK, Setting, seed_of, slo_recipe, workload
+from tests.experiments.claims.synthetic import DEVICE, synthetic_claim
 
 
 def test_claim_without_settings_of_its_own_has_those_of_the_size():

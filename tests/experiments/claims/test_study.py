@@ -4,10 +4,10 @@ import dataclasses
 import json
 
 import pytest
-from tests.experiments.claims.synthetic import TINY, Measured, synthetic_claim
 
+from experiments.claims.harness.study import Study
 from servegym.errors import ExperimentError
-from servegym.experiments.claims.harness.study import Study
+from tests.experiments.claims.synthetic import TINY, Measured, synthetic_claim
 
 CELLS = 6
 

@@ -6,10 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from tests.experiments.claims.synthetic import TINY, check, synthetic_claim
 
-from servegym.cli.output import plain
-from servegym.experiments.claims.harness.checks import (
+from experiments.claims.harness.checks import (
     ABOVE_0,
     BELOW_0,
     FAILS,
@@ -21,8 +19,10 @@ from servegym.experiments.claims.harness.checks import (
     joined,
     verdict_of,
 )
-from servegym.experiments.claims.harness.outcome import Outcome, SettingOutcome
-from servegym.experiments.claims.harness.settings import Setting
+from experiments.claims.harness.outcome import Outcome, SettingOutcome
+from experiments.claims.harness.settings import Setting
+from servegym.cli.output import plain
+from tests.experiments.claims.synthetic import TINY, check, synthetic_claim
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from tests.simulator.scenes import requests
 
-from servegym.experiments.claims.harness.cells import Cell
-from servegym.experiments.claims.harness.settings import FULL, QUICK, Setting
-from servegym.experiments.claims.harness.waiting import (
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.settings import FULL, QUICK, Setting
+from experiments.claims.harness.waiting import (
     PublicCodePredictor,
     cell_of_waves,
     requests_of,
@@ -15,6 +14,7 @@ from servegym.experiments.claims.harness.waiting import (
     simulation,
 )
 from servegym.simulator.predictors import Predictor
+from tests.simulator.scenes import requests
 
 SETTING = Setting("semantic", "a5000-qwen1.5-7b")
 CELL = Cell(*SETTING, "semantic", 1.0, seed=3, requests=60, arrivals="waves:n=5,gap_s=0.1")

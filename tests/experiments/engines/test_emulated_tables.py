@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from servegym.experiments.engines.emulated_tables import OVERHEAD, main
+from experiments.engines.emulated_tables import OVERHEAD, main
 
 TIMES = {"ttft_p50_s": 0.2, "ttft_p90_s": 1.25, "tpot_p50_ms": 40.0, "tpot_p90_ms": 50.0}
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.engines import servers
+from experiments.engines.install_vllm import DONE, Engine, cpu_requirements
+from experiments.engines.servers import Emulated
+from experiments.engines.serving import artifact_for, overload
+from experiments.engines.stretching import restored, slowed, slowed_estimator
 from servegym.adapters.replay.records import Record, Replayed
 from servegym.baselines.artifact import load_artifact, save_artifact
 from servegym.baselines.registry import scheduler
 from servegym.errors import ExperimentError
-from servegym.experiments.engines import servers
-from servegym.experiments.engines.install_vllm import DONE, Engine, cpu_requirements
-from servegym.experiments.engines.servers import Emulated
-from servegym.experiments.engines.serving import artifact_for, overload
-from servegym.experiments.engines.stretching import restored, slowed, slowed_estimator
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.deployment import Deployment

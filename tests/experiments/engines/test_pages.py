@@ -16,11 +16,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+
 from tests.pages import ENGINE_PAGES, ROOT, shell_commands_of
 
 pytest.importorskip("vllm", reason="needs vLLM: run by experiments/engines/engines_test.sh")
 
-from servegym.experiments.engines.servers import ENVIRONMENT, HOST, answers, stop
+from experiments.engines.servers import ENVIRONMENT, HOST, answers, stop
 
 LIMIT_S = 1800.0  # of a command, the start of a server included
 SERVES = re.compile(r"vllm serve|servegym proxy")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments.engines.parity_counts import BEGIN, END, FUZZ, cell, page_with, rows_of
 from servegym.adapters.vllm.versions import TESTED
 from servegym.errors import VllmError
-from servegym.experiments.engines.parity_counts import BEGIN, END, FUZZ, cell, page_with, rows_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "vllm.md"
 COLUMNS = {

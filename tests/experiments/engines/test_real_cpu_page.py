@@ -5,22 +5,22 @@ import os
 
 import numpy as np
 import pytest
-from tests.simulator.forming import linear
 
+from experiments.engines.real_cpu_engine import MODEL, Settings, as_arguments, figures, noise
+from experiments.engines.real_cpu_in_process import Driven, by_regime
+from experiments.engines.real_cpu_page import page_of
+from experiments.engines.real_cpu_server import core_time_s
+from experiments.engines.real_cpu_terms import with_server
 from servegym.adapters.profiling.design import Batch, Prefill
 from servegym.adapters.replay.records import Replayed
 from servegym.baselines.registry import scheduler
 from servegym.evaluation.measured.runs import read_own
-from servegym.experiments.engines.real_cpu_engine import MODEL, Settings, as_arguments, figures, noise
-from servegym.experiments.engines.real_cpu_in_process import Driven, by_regime
-from servegym.experiments.engines.real_cpu_page import page_of
-from servegym.experiments.engines.real_cpu_server import core_time_s
-from servegym.experiments.engines.real_cpu_terms import with_server
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.front_end import FrontEnd
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.traces.workloads import build_workload
+from tests.simulator.forming import linear
 
 pytest.importorskip("httpx")
 ERROR = {f"{name}_percent": value for name, value in zip(

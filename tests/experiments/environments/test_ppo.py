@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-from servegym.experiments.environments import ppo  # noqa: E402
-from servegym.experiments.environments.ppo import Agent, Rollout, Settings, gae, update  # noqa: E402
+from experiments.environments import ppo  # noqa: E402
+from experiments.environments.ppo import Agent, Rollout, Settings, gae, update  # noqa: E402
 
 TINY = Settings(envs=2, steps=256, rollout=32, requests=12, episodes=3, epochs=2, minibatches=2)
 

@@ -5,8 +5,8 @@ import ast
 import numpy as np
 import pytest
 
-from servegym.experiments.evolution.mutator import BEGIN, END, mutated
-from servegym.experiments.evolution.scripted import TASK
+from experiments.evolution.mutator import BEGIN, END, mutated
+from experiments.evolution.scripted import TASK
 
 START = (TASK / "initial_program.py").read_text("utf-8")
 

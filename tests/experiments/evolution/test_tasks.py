@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-import servegym.experiments.evolution
+import experiments.evolution
 from servegym.errors import ExperimentError
 from servegym.evaluation.panels.panel import load_panel
 from servegym.evaluation.scoring import evolution
 from servegym.evaluation.scoring.source_rules import check_source
 
-FOLDER = Path(servegym.experiments.evolution.__file__).parent
+FOLDER = Path(experiments.evolution.__file__).parent
 TASKS = sorted(path.parent.name for path in FOLDER.glob("*/task.yaml"))
 SMALL = """
 trace: [azure-conv]

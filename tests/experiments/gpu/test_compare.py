@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from servegym.experiments.gpu.compare import measured_run, page, workload_again
-from servegym.experiments.gpu.driving import Served
-from servegym.experiments.gpu.records import RUNS, coded
-from servegym.experiments.gpu.workloads import PROFILE, STOCK, profile_of, workload_of
+from experiments.gpu.compare import measured_run, page, workload_again
+from experiments.gpu.driving import Served
+from experiments.gpu.records import RUNS, coded
+from experiments.gpu.workloads import PROFILE, STOCK, profile_of, workload_of
 from servegym.latency_models.profile import load_profile
 
 CONTEXT, STEP_S = 2048, 0.1

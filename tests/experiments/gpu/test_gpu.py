@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from servegym.experiments.gpu import check_site, driving, pack_vllm
-from servegym.experiments.gpu.models import MODELS, config_of
-from servegym.experiments.gpu.records import RUNS, Budget, Lines, coded, decoded, read_lines
-from servegym.experiments.gpu.served import LOADS, Run, planned
-from servegym.experiments.gpu.shapes import ON_A_CPU, SHAPES
-from servegym.experiments.gpu.workloads import STOCK, artifact, profile_of, workload_of
+from experiments.gpu import check_site, driving, pack_vllm
+from experiments.gpu.models import MODELS, config_of
+from experiments.gpu.records import RUNS, Budget, Lines, coded, decoded, read_lines
+from experiments.gpu.served import LOADS, Run, planned
+from experiments.gpu.shapes import ON_A_CPU, SHAPES
+from experiments.gpu.workloads import STOCK, artifact, profile_of, workload_of
 from servegym.simulator.workload import Workload
 
 ROOT = Path(__file__).parents[3]

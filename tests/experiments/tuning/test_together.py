@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from servegym.experiments.tuning import together
+from experiments.tuning import together
 from servegym.simulator.simulation import Simulation
 
 

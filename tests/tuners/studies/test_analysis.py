@@ -3,7 +3,6 @@
 import dataclasses
 
 import pytest
-from tests.tuners.studies.made import made, score
 
 from servegym.evaluation.intervals import Interval
 from servegym.tuners.studies.analysis import (
@@ -15,6 +14,7 @@ from servegym.tuners.studies.analysis import (
     sliced,
     verdict,
 )  # fmt: skip
+from tests.tuners.studies.made import made, score
 
 
 def test_the_parameter_that_matters_is_told_from_the_one_that_does_not():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from servegym.experiments.tuning.page import reading_of
+from experiments.tuning.page import reading_of
 from servegym.tuners.studies.reading import load_tuning
 
 PAGES = sorted((Path(__file__).parents[3] / "docs" / "results").glob("tuning-*.md"))

@@ -1,13 +1,13 @@
 """Tunings as files: what they say, and what is wrong with them in one line."""
 
 import pytest
-from tests.tuners.studies.small import DOCUMENT, small
 
 from servegym.errors import TuningError
 from servegym.tuners.search.choosing import Range
 from servegym.tuners.studies.config import seeds_of
 from servegym.tuners.studies.reading import load_tuning, parse_tune, parse_tuning, tuning_names
 from servegym.tuners.studies.search import Search
+from tests.tuners.studies.small import DOCUMENT, small
 
 
 @pytest.mark.parametrize("name", tuning_names())

@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from tests.tuners.studies.made import made, write
 
+from experiments.tuning.page import between, main, write_page
 from servegym.errors import TuningError
-from servegym.experiments.tuning.page import between, main, write_page
 from servegym.tuners.studies.plots import front_of, plot_front, plot_loads, plot_slices, plot_studies
 from servegym.tuners.studies.report import study_report
 from servegym.tuners.studies.results import read_study, read_tuning
+from tests.tuners.studies.made import made, write
 
 
 @pytest.fixture

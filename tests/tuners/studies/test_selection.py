@@ -3,11 +3,11 @@
 import optuna
 import pandas as pd
 import pytest
-from tests.tuners.studies.small import small
 
 from servegym.tuners.studies.objectives import FIGURES
 from servegym.tuners.studies.search import SETTINGS, Search
 from servegym.tuners.studies.selection import best_trials, choose, choose_by_load, nearest
+from tests.tuners.studies.small import small
 
 
 def trial(gamma, *values, state=optuna.trial.TrialState.COMPLETE, constraint=None):

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tests.tuners.studies.small import DOCUMENT, small
 
 from servegym.evaluation.running import ThreadRunner
 from servegym.tuners.search.storage import ForeignStudyError
 from servegym.tuners.studies.instances import instances_of
 from servegym.tuners.studies.study import StudyOutcome
 from servegym.tuners.studies.tuning import run_tuning, save_tuning
+from tests.tuners.studies.small import DOCUMENT, small
 
 
 def run(config, directory: Path, jobs: int = 1, **more) -> StudyOutcome:

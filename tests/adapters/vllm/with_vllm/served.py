@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from servegym.adapters.vllm.driving import MOST_IDLE_STEPS, Drive, Limits, Step, drive, make_request, make_scheduler
+from experiments.engines.plugin_parity import random_workload
+from experiments.engines.vllm_driving import MOST_IDLE_STEPS, Drive, Limits, Step, drive, make_request, make_scheduler
 from servegym.baselines import registry
 from servegym.baselines.artifact import Artifact, save_artifact
 from servegym.evaluation.assumptions import estimator_of
-from servegym.experiments.engines.plugin_parity import random_workload
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.disturbances import Correction

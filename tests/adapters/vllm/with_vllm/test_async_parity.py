@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from servegym.adapters.vllm.driving import Limits
-from servegym.adapters.vllm.driving_ahead import drive_ahead
-from servegym.experiments.engines.plugin_parity import own_scheduler
-from servegym.experiments.engines.plugin_prefixes import demanding_sessions
+from experiments.engines.plugin_parity import own_scheduler
+from experiments.engines.plugin_prefixes import demanding_sessions
+from experiments.engines.vllm_driving import Limits
+from experiments.engines.vllm_driving_ahead import drive_ahead
 from servegym.simulator.disturbances import Correction
 from servegym.simulator.policies import get_policy
 from tests.adapters.vllm.with_vllm.served import (

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from experiments.engines.feature_parity import DEFAULTS, of_feature
+from experiments.engines.fuzz import fuzz
+from experiments.engines.fuzz_requests import MOST_ADAPTERS, Asked, check_answer
+from experiments.engines.fuzz_run import Run, plugged_in, scene_of
+from experiments.engines.plugin_parity import own_scheduler
 from servegym.baselines import registry
 from servegym.errors import VllmError
-from servegym.experiments.engines.feature_parity import DEFAULTS, of_feature
-from servegym.experiments.engines.fuzz import fuzz
-from servegym.experiments.engines.fuzz_requests import MOST_ADAPTERS, Asked, check_answer
-from servegym.experiments.engines.fuzz_run import Run, plugged_in, scene_of
-from servegym.experiments.engines.plugin_parity import own_scheduler
 
 registry.load()
 

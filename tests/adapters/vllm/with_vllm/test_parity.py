@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from servegym.adapters.vllm.driving import Limits
+from experiments.engines.vllm_driving import Limits
 from servegym.simulator.disturbances import Correction
 from servegym.simulator.policies import get_policy
 from tests.adapters.vllm.with_vllm.served import (

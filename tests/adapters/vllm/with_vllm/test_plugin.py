@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from servegym.adapters.vllm.driving import Limits, make_request, make_scheduler
+from experiments.engines.vllm_driving import Limits, make_request, make_scheduler
 from servegym.errors import ServegymError, VllmError
 from servegym.simulator.policies import Policy, get_policy
 from servegym.simulator.signatures import scheduler

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.engines.fuzz_run import fail_now_and_then
+from experiments.engines.plugin_prefixes import demanding_sessions, plugged_and_simulated
+from experiments.engines.prefix_parity import first_difference, found_share
+from experiments.engines.vllm_driving import Limits, block_hasher, make_request, token_ids
 from servegym.adapters.vllm.block_log import chunk_numbers
 from servegym.adapters.vllm.caching_mirror import CachingMirror, names
-from servegym.adapters.vllm.driving import Limits, block_hasher, make_request, token_ids
-from servegym.experiments.engines.fuzz_run import fail_now_and_then
-from servegym.experiments.engines.plugin_prefixes import demanding_sessions, plugged_and_simulated
-from servegym.experiments.engines.prefix_parity import first_difference, found_share
 from servegym.simulator.policies import get_policy
 from tests.adapters.vllm.with_vllm.served import PROFILE, drive, drive_async, plugged, saved, stock
 
@@ -163,8 +163,8 @@ def test_without_caching_nothing_of_it_is_there(policy: Path) -> None:
 
 def test_vllms_own_scheduler_finds_the_same_share_of_a_session_trace() -> None:
     """Within 2 % of the simulator's vllm-v1 (it is equal)."""
-    from servegym.experiments.engines.plugin_prefixes import session_workload
-    from servegym.experiments.engines.prefix_parity import compared
+    from experiments.engines.plugin_prefixes import session_workload
+    from experiments.engines.prefix_parity import compared
 
     limits = Limits(1500, max_num_batched_tokens=2048, prefix_caching=True)
     workload = session_workload("chat-sessions", 8.0, 80, limits, PROFILE)

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from servegym.adapters.vllm.driving import Limits
-from servegym.experiments.engines.prefix_parity import compared, first_difference, found_share, sessions
+from experiments.engines.prefix_parity import compared, first_difference, found_share, sessions
+from experiments.engines.vllm_driving import Limits
 from tests.adapters.vllm.with_vllm.served import PROFILE
 
 CACHING = Limits(4000, max_num_batched_tokens=1024, prefix_caching=True)

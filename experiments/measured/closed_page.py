@@ -1,6 +1,6 @@
 """Write docs/results/measured-closed-loops.md and its picture, from the measured closed loops under $SERVEGYM_DATA:
 
-python -m servegym.evaluation.measured.closed_page docs/results/measured-closed-loops.md
+python -m experiments.measured.closed_page docs/results/measured-closed-loops.md
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from experiments.measured import cpu_study, expert_experiments, few_points, wrong_closed_terms
+from experiments.measured.expert_experiments import SKEWED
+from experiments.measured.page import signed
 from servegym.errors import ServegymError
 from servegym.evaluation.markdown import table
-from servegym.evaluation.measured import cpu_study, experiments, expert_experiments, few_points, ranking
+from servegym.evaluation.measured import ranking
 from servegym.evaluation.measured.closed_loops import Loop, read_loops
 from servegym.evaluation.measured.closed_settings import NVIDIA, OF_INFERENCEX
 from servegym.evaluation.measured.closed_study import AFTERWARDS, CASES, GOALS, METRICS, TAU_GOAL, medians, study
 from servegym.evaluation.measured.engine_terms import SYNCHRONOUS
-from servegym.evaluation.measured.expert_experiments import SKEWED
-from servegym.evaluation.measured.page import signed
 from servegym.evaluation.measured.plot import plot_loops
 from servegym.evaluation.measured.runs import folder_of_runs
 from servegym.evaluation.measured.study import HEADLINE
@@ -30,7 +31,7 @@ PAGE = "docs/results/measured-closed-loops.md"
 POINTS_ASKED = 200
 HEAD = """# Closed loops measured on GPUs, and choosing by simulation
 
-Written by `SERVEGYM_DATA=DATA python -m servegym.evaluation.measured.closed_page {page}`;
+Written by `SERVEGYM_DATA=DATA python -m experiments.measured.closed_page {page}`;
 do not edit. `servegym validate --closed-loops` prints the medians. Runs request by request: [measured](measured.md).
 
 {points} points of vLLM on H100 and H200, {dense} of dense models and {experts} of models with experts, collected by
@@ -250,7 +251,7 @@ def page(
         "## Each assumption changed alone\n\nMedian errors over points, %.\n", by_case(errors),
         "## By source, configuration, lengths and clients\n\nHeadline, median errors, %; of three points and more.\n",
         by_kind(errors), CHOOSING, choosing(errors), LIMITS, under_limits(errors),
-        experiments.section(errors[~errors["experts"]], loops, folder, cpu_study.section(cpu)),
+        wrong_closed_terms.section(errors[~errors["experts"]], loops, folder, cpu_study.section(cpu)),
         expert_experiments.section(errors), few_points.section(errors),
         "## Every point\n\nRange: over what is not known of the point.\n", all_points(errors),
     ]  # fmt: skip

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from servegym.evaluation.measured import client_side
-from servegym.evaluation.measured.giving_up import with_giving_up
+from experiments.measured import client_side
+from experiments.measured.giving_up import with_giving_up
 from servegym.evaluation.measured.runs import Run
 from servegym.simulator.prefixes import Prompts
 

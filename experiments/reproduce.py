@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from experiments.claims.harness.claim import Claim
+    from experiments.claims.harness.outcome import Outcome
+    from experiments.claims.harness.settings import Size
     from servegym.evaluation.running import Runner
-    from servegym.experiments.claims.harness.claim import Claim
-    from servegym.experiments.claims.harness.outcome import Outcome
-    from servegym.experiments.claims.harness.settings import Size
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -120,8 +120,8 @@ def reproduce(
     an error does not stop the others, and the command says at its end which did. The JSON document of one claim is an
     object; that of several is {"claims": [...]}, of such objects.
     """
-    from servegym.experiments.claims.harness.claim import find_claims
-    from servegym.experiments.claims.harness.settings import FULL, QUICK
+    from experiments.claims.harness.claim import find_claims
+    from experiments.claims.harness.settings import FULL, QUICK
 
     wanted = find_claims(claim or ())
     if device is not None:
@@ -205,7 +205,7 @@ def studies_with_progress(
     """Claims, one after the other, each with what runs it, with a progress bar each on standard error."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from servegym.experiments.claims.harness.study import Study
+    from experiments.claims.harness.study import Study
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=progress_console()) as bar:
@@ -229,7 +229,7 @@ def studies_with_progress(
 def write_pages_of(outcomes: list[Outcome], path: Path) -> list[Path]:
     import datetime
 
-    from servegym.experiments.claims.harness.page import write_pages
+    from experiments.claims.harness.page import write_pages
 
     return write_pages(outcomes, path, datetime.date.today())
 
@@ -261,7 +261,7 @@ def claims_table(claims: list[Claim]) -> Table:
 
 def show(outcome: Outcome, console: Console) -> None:
     """The checks of a claim with what was measured in each setting, then its verdict and reason."""
-    from servegym.experiments.claims.harness.outcome import measured
+    from experiments.claims.harness.outcome import measured
 
     claim = outcome.claim
     table = new_table(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from servegym.adapters.vllm.driving import MOST_IDLE_STEPS, Drive, Step, block_hasher, make_request, token_ids
+from experiments.engines.vllm_driving import MOST_IDLE_STEPS, Drive, Step, block_hasher, make_request, token_ids
 from servegym.errors import VllmError
 from servegym.simulator.batches import add
 from servegym.simulator.deployment import LatencyModel

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments.engines.vllm_driving import MODEL, MOST_IDLE_STEPS, SLOS, Drive, Step
 from servegym.adapters.sglang.following import scheduled_tokens
-from servegym.adapters.vllm.driving import MODEL, MOST_IDLE_STEPS, SLOS, Drive, Step
 from servegym.errors import EmulationError
 from servegym.simulator.batches import add
 from servegym.simulator.deployment import LatencyModel

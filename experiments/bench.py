@@ -63,7 +63,7 @@ def bench(
     json: options.Json = None,
 ) -> None:
     """Measure the simulator's speed on this machine, each figure beside its bound."""
-    from servegym.experiments.benchmarks import suite
+    from experiments.benchmarks import suite
 
     load_policy_files(load_policies, check)
     wishes = {

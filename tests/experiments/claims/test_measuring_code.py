@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from servegym.evaluation.measuring_code import code_digest, reached_code, source_text
-from servegym.experiments.claims import qoserve_fig8
-from servegym.experiments.claims.harness import goodput as search
-from servegym.experiments.claims.harness.claim import claims
+from experiments.claims import qoserve_fig8
+from experiments.claims.harness import goodput as search
+from experiments.claims.harness.claim import claims
+from experiments.claims.harness.measuring_code import code_digest, reached_code, source_text
 
 
 @pytest.fixture
@@ -58,9 +58,9 @@ def test_what_a_claim_measures_with_is_reached():
         "servegym.simulator.slos.violated",
         "servegym.simulator.simulation.Simulation",
         "servegym.simulator.results.Result.summary",
-        "servegym.experiments.claims.harness.served.begin",
+        "experiments.claims.harness.served.begin",
     } <= set(found)
-    assert found["servegym.experiments.claims.harness.goodput.goodput: PRECISION"] == repr(search.PRECISION)
+    assert found["experiments.claims.harness.goodput.goodput: PRECISION"] == repr(search.PRECISION)
     assert not any("judge" in name or "picture" in name or name.startswith("servegym.baselines") for name in found)
 
 
@@ -79,8 +79,8 @@ def test_digests_do_not_depend_on_what_was_imported_before():
     import subprocess
 
     code = (
-        "from servegym.evaluation.measuring_code import code_digest\n"
-        "from servegym.experiments.claims import proserve_fig19 as claim\n"
+        "from experiments.claims.harness.measuring_code import code_digest\n"
+        "from experiments.claims import proserve_fig19 as claim\n"
         "print(code_digest(claim.serve_day))"
     )
     alone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()

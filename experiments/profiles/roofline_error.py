@@ -1,6 +1,6 @@
 """How far batch times from a data sheet are from those of the tables, on GPUs that have both:
 
-python -m servegym.latency_models.building.roofline_error
+python -m experiments.profiles.roofline_error
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from servegym.latency_models.building import ascend_points
-from servegym.latency_models.building.ascend_points import Point
+from experiments.profiles import ascend_points
+from experiments.profiles.ascend_points import Point
 from servegym.latency_models.building.recipe import (
     APPROXIMATE,
     DEVICE_SPECS,

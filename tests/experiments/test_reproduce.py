@@ -1,14 +1,12 @@
-"""`servegym reproduce` at the keyboard and in a script."""
+"""`python -m experiments reproduce` at the keyboard and in a script."""
 
 import json
 import sys
 
 import pytest
-import typer
 
-from servegym.cli import app as command_line
-from servegym.cli.reproduce import reproduce
-from servegym.experiments.claims.harness import settings
+from experiments.__main__ import main
+from experiments.claims.harness import settings
 
 TINY = settings.Size("quick", ("azure-conv",), ("a100-llama3-8b",), (1, 2), 30)
 PROMISED = {"claim", "paper", "measured", "interval", "holds", "reason"}
@@ -17,17 +15,13 @@ PROMISED = {"claim", "paper", "measured", "interval", "holds", "reason"}
 @pytest.fixture
 def servegym(monkeypatch, tmp_path):
     """Run the command in an empty folder, small: returns its exit status."""
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    app.command("reproduce")(reproduce)
-    monkeypatch.setattr(command_line, "app", app)
     monkeypatch.setattr(settings, "QUICK", TINY)
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["servegym", "reproduce", *arguments])
+        monkeypatch.setattr(sys, "argv", ["experiments", "reproduce", *arguments])
         with pytest.raises(SystemExit) as end:
-            command_line.run()
+            main()
         return end.value.code
 
     return run
@@ -59,7 +53,7 @@ def test_second_time_nothing_is_run_again(servegym, capsys, monkeypatch):
     arguments = ("proserve-fig16-17", "--quick", "--json", "-")
     assert servegym(*arguments) == 0
     first = capsys.readouterr().out
-    monkeypatch.setattr("servegym.experiments.claims.harness.study.Study._row", None)
+    monkeypatch.setattr("experiments.claims.harness.study.Study._row", None)
     assert servegym(*arguments) == 0
     assert capsys.readouterr().out == first
 
@@ -122,7 +116,7 @@ def test_without_a_claim_those_are_listed_that_have_a_setting_on_the_device_repl
 
 def broken(monkeypatch, id, error):
     """Let the rows of one claim end in an error."""
-    from servegym.experiments.claims.harness.study import Study
+    from experiments.claims.harness.study import Study
 
     row = Study._row
 
@@ -176,6 +170,6 @@ def test_interrupt_says_what_is_kept(servegym, capsys, monkeypatch):
     def interrupted(self, cell):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("servegym.experiments.claims.harness.study.Study._row", interrupted)
+    monkeypatch.setattr("experiments.claims.harness.study.Study._row", interrupted)
     assert servegym("proserve-mape", "--quick") == 130
     assert "0 runs of proserve-mape are kept in results/reproduce; the same command goes on" in capsys.readouterr().err

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from experiments.measured import giving_up
 from servegym.evaluation.markdown import table
-from servegym.evaluation.measured import giving_up
 from servegym.evaluation.measured.profiles import profile_of
 from servegym.evaluation.measured.runs import Run
 from servegym.simulator.types import BATCH

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.profiles import ascend_points, ascend_recipes, build_profiles, composed_recipes
+from experiments.profiles.ascend_points import decodes, prefills
+from experiments.profiles.build_profiles import BATCHES, RECIPES, SEED, build_profile, main
+from experiments.profiles.published_recipes import published
 from servegym.errors import ProfileError
-from servegym.latency_models.building import ascend_points, ascend_recipes, build_profiles, composed_recipes
-from servegym.latency_models.building.ascend_points import decodes, prefills
-from servegym.latency_models.building.build_profiles import BATCHES, RECIPES, SEED, build_profile, main
 from servegym.latency_models.building.composed_devices import A6000_ATTENTION, a6000
-from servegym.latency_models.building.published_recipes import published
 from servegym.latency_models.building.shapes import (
     LLAMA_3_8B,
     LLAMA_3_70B,

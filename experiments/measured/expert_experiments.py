@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from experiments.measured.wrong_closed_terms import paragraph
 from servegym.evaluation.markdown import table
-from servegym.evaluation.measured.experiments import paragraph
 from servegym.evaluation.measured.study import HEADLINE
 
 SKEWED, WHOLE = "skew 1.01", "experts whole"

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from servegym.evaluation.measured import closed_page, cpu_study, experiments, expert_experiments, few_points, ranking
+from experiments.measured import closed_page, cpu_study, expert_experiments, few_points, wrong_closed_terms
+from servegym.evaluation.measured import ranking
 from servegym.evaluation.measured.closed_loops import CLAUSES, Loop, loop_of, read_loops, select
 from servegym.evaluation.measured.closed_study import CASES, figures_of, medians, profile_of, served, study, terms_of
 from servegym.evaluation.measured.engine_terms import ASYNCHRONOUS, SYNCHRONOUS, EngineTerms
@@ -244,4 +245,4 @@ def test_a_measured_point_comes_out(tmp_path):
     assert profile_of(loop, folder).name == "h200-llama-3.1-70b-instruct-fp8-kv8-tp8"
     assert plot_loops(errors[errors["case"] == HEADLINE], tmp_path / "loops.png").stat().st_size > 10_000
     assert f"| {HEADLINE} |" in closed_page.by_case(errors)
-    assert 0 < experiments.compute_share(loop, folder) < 0.1
+    assert 0 < wrong_closed_terms.compute_share(loop, folder) < 0.1

@@ -1,8 +1,8 @@
-"""`servegym bench`: what it hands to the suite, whose own tests are in tests/experiments/benchmarks."""
+"""`python -m experiments bench`: what it hands to the suite, whose own tests are in tests/experiments/benchmarks."""
 
 import pytest
 
-from servegym.experiments.benchmarks import suite
+from experiments.benchmarks import suite
 
 
 @pytest.mark.parametrize(
@@ -19,15 +19,15 @@ from servegym.experiments.benchmarks import suite
         (["--routers", "--schedulers"], (None, False, None, None, ("schedulers", "routers"))),
     ],
 )
-def test_arguments_reach_the_suite(servegym, monkeypatch, arguments, asked):
+def test_arguments_reach_the_suite(study, monkeypatch, arguments, asked):
     calls = []
     monkeypatch.setattr(suite, "run", lambda *given: calls.append(given) or {})
-    done = servegym("bench", *arguments)
+    done = study("bench", *arguments)
     assert (done.status, done.stdout, done.stderr) == (0, "", "")
     assert calls == [asked]
 
 
-def test_policies_of_ones_own_are_loaded_first(servegym, monkeypatch, tmp_path):
+def test_policies_of_ones_own_are_loaded_first(study, monkeypatch, tmp_path):
     monkeypatch.setattr(suite, "run", lambda *given: {})
-    done = servegym("bench", "--schedulers", "--load-policies", str(tmp_path / "none.py"))
+    done = study("bench", "--schedulers", "--load-policies", str(tmp_path / "none.py"))
     assert done.status == 2 and "there is no such file" in done.stderr

@@ -1,6 +1,6 @@
 """The measured runs with terms fitted to other runs than those they are judged on: a page of its own.
 
-python -m servegym.evaluation.measured.fitted_study docs/results/measured-fitted.md
+python -m experiments.measured.fitted_study docs/results/measured-fitted.md
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def medians(judged: Iterable[Judged]) -> dict[str, float]:
 
 HEAD = """# Measured on GPUs: terms fitted to other runs
 
-Written by `SERVEGYM_DATA=DATA python -m servegym.evaluation.measured.fitted_study docs/results/measured-fitted.md`; do
+Written by `SERVEGYM_DATA=DATA python -m experiments.measured.fitted_study docs/results/measured-fitted.md`; do
 not edit. The runs of [measured](measured.md) that were served over HTTP.
 
 Three terms, fitted (`fitting.py`): every batch times a factor, CPU time of a step, seconds between client and queue.

@@ -1,9 +1,9 @@
-"""What a measurement depends on: the code of this package that a function reaches, found from the names it uses.
+"""What a measurement depends on: the code that a function reaches, found from the names it uses.
 
-As `simulator.compilation.source_digest` does for kernels, but for any Python: functions, classes with all their
-methods, and constants, which are what is written in capitals. Comments, docstrings and layout have no part in it. Not
-reached is what is looked up by a name in a table that fills as modules are imported. Policies, devices and workloads
-are left out: where their code differs, the digests of `identity` and those of workloads do.
+As `simulator.compilation.source_digest` does for kernels, but for any Python of servegym and the studies: functions,
+classes with all their methods, and constants, which are what is written in capitals. Comments, docstrings and layout
+have no part in it. Not reached is what is looked up by a name in a table that fills as modules are imported. Policies,
+devices and workloads are left out: where their code differs, the digests of `identity` and those of workloads do.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ import numpy as np
 
 from servegym.simulator.compilation import PACKAGE, plain_function, reached_values
 
+PACKAGES = (PACKAGE, "experiments.")
 CONSTANTS = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype)
 LEFT_OUT = tuple(f"{PACKAGE}{package}." for package in ("baselines", "latency_models", "traces"))
 DOCUMENTED = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def code_digest(function: Callable) -> str:
-    """Digest of the code of a function, or of a `functools.partial`, and of all that it reaches in this package."""
+    """Digest of the code of a function, or of a `functools.partial`, and of all that it reaches here."""
     texts = [f"{name}\n{text}" for name, text in sorted(reached_code(function).items())]
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
 def reached_code(function: Callable) -> dict[str, str]:
-    """By name: the text of the function and of what it reaches in this package, and the constants that these use."""
+    """By name: the text of the function and of what it reaches here, and the constants that these use."""
     found: dict[str, str] = {}
     seen: set[Any] = set()
     if isinstance(function, functools.partial):
@@ -87,7 +88,7 @@ def _used(code: Any) -> Iterator[tuple[str, Any]]:
     for name, value in reached_values(code):
         # What else has a name in lower case, or is in others' modules (`sys`), depends on what ran before.
         module, _, last = name.rpartition(".")
-        of_others = module and not code.__globals__[module.partition(".")[0]].__name__.startswith(PACKAGE)
+        of_others = module and not code.__globals__[module.partition(".")[0]].__name__.startswith(PACKAGES)
         is_code = isinstance(value, type) or plain_function(value) is not None
         if not of_others and (is_code or last.isupper()):
             yield name, value
@@ -97,7 +98,7 @@ def _used(code: Any) -> Iterator[tuple[str, Any]]:
 def _imported_within(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """What a function imports from this package when it is called."""
     for node in ast.walk(_tree(function)):
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(PACKAGE):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(PACKAGES):
             module = importlib.import_module(str(node.module))
             yield from ((alias.name, getattr(module, alias.name)) for alias in node.names)
 
@@ -129,4 +130,4 @@ def _code_in(value: Any, constants: list[str]) -> list[Any]:
 
 
 def _counts(code: Any) -> bool:
-    return code.__module__.startswith(PACKAGE) and not code.__module__.startswith(LEFT_OUT)
+    return code.__module__.startswith(PACKAGES) and not code.__module__.startswith(LEFT_OUT)

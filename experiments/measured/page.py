@@ -1,6 +1,6 @@
 """Write docs/results/measured.md and its picture, from the measured runs under $SERVEGYM_DATA:
 
-python -m servegym.evaluation.measured.page docs/results/measured.md
+python -m experiments.measured.page docs/results/measured.md
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from experiments.measured import client_side, wrong_terms
 from servegym.errors import ServegymError
 from servegym.evaluation.markdown import table
-from servegym.evaluation.measured import client_side, wrong_terms
 from servegym.evaluation.measured.engine_terms import ASYNCHRONOUS, FRONT_END_SOURCE, SYNCHRONOUS
 from servegym.evaluation.measured.figures import METRICS, headline, peers
 from servegym.evaluation.measured.plot import plot
@@ -34,7 +34,7 @@ NOT_INDEPENDENT = " (over HTTP; constants not independent)"
 
 HEAD = """# Measured on GPUs: real engines and the simulator
 
-Written by `SERVEGYM_DATA=DATA python -m servegym.evaluation.measured.page docs/results/measured.md`; do not edit.
+Written by `SERVEGYM_DATA=DATA python -m experiments.measured.page docs/results/measured.md`; do not edit.
 `servegym validate` gives the same tables of the same runs, or of [your own](../validation.md).
 
 {runs} runs of vLLM on {gpus} kinds of GPU whose requests are public are served again by the simulator: the requests as

@@ -5,32 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-import numpy as np
-import pandas as pd
-
 from servegym.latency_models.building import aiconfigurator, composed_devices, product_devices
+from servegym.latency_models.building.composed import (
+    AICONFIGURATOR,
+    LLMSERVINGSIM,
+    STATEMENT,
+    VIDUR,
+    VIDUR_COPY,
+    composed,
+)  # fmt: skip
 from servegym.latency_models.building.composition import Composition
-from servegym.latency_models.building.operator_fit import fit_operators
-from servegym.latency_models.building.recipe import DEVICE_SPECS, OPERATOR_TABLES, PARTLY_DERIVED, DeviceModel, Recipe
+from servegym.latency_models.building.recipe import DEVICE_SPECS, OPERATOR_TABLES, PARTLY_DERIVED, Recipe
 from servegym.latency_models.building.shapes import LLAMA_3_8B, LLAMA_3_70B, QWEN3_30B_A3B, QWEN25_14B, ModelShape
 from servegym.latency_models.building.specifications import device
-from servegym.latency_models.fitting import fit
-from servegym.latency_models.model import BATCH_COLUMNS
 from servegym.latency_models.sampling import BatchRange
 
-STATEMENT = (
-    "These are composition errors: the device form is compared with batch times composed from operator "
-    "tables, and the estimator with the device form. No iteration of an engine was measured."
-)
 DERIVED = (
     " The experts are in no table: their time is derived from the speed of single products of their widths and from "
     "the bytes of the weights they read, and the error of that is not known."
 )
-VIDUR = {"repository": "microsoft/vidur", "commit": "7d47513363ec", "licence": "MIT"}
-VIDUR_COPY = {"repository": "sw5sh/cs378-assignment3", "commit": "7ac2fe9fb6ce", "licence": "MIT (Vidur)"}
-AICONFIGURATOR = {"repository": "ai-dynamo/aiconfigurator", "commit": "095f58a51c4c", "licence": "Apache-2.0"}
-LLMSERVINGSIM = {"repository": "casys-kaist/LLMServingSim", "commit": "5daddb21a545", "licence": "MIT"}
-
 ALL_REDUCES = (
     "two all-reduces a layer, vLLM's own (in a CUDA graph; its table counts messages in numbers of two bytes) below "
     "8 MiB and NCCL's on a DGX from there"
@@ -57,18 +50,6 @@ A6000_METHOD = (
     "at so much a request and a cached token, fitted for 1 to 32 requests; cached-prefix slope from chunks of 256 "
     "tokens and more."
 )
-
-
-def composed(
-    compose: Callable[[], Composition], derived: tuple[str, ...], batches: np.ndarray, seed: int, overhead_s: float
-) -> DeviceModel:
-    """The composition's form, fitted to the composed times of the batches, and the operators of a layer."""
-    composition = compose()
-    table = pd.DataFrame({name: batches[name] for name in BATCH_COLUMNS})
-    table["duration_s"] = composition.duration_s(batches)
-    fitted = fit(composition.form, table, seed)
-    operators = fit_operators(composition, batches, seed, derived)
-    return DeviceModel(fitted.model, {"device_vs_composition": fitted.error}, operators)
 
 
 def _aiconfigurator(tables: str, devices: int = 1) -> tuple[Mapping[str, str], ...]:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.measured.wrong_closed_terms import paragraph
 from servegym.evaluation.markdown import table
 from servegym.evaluation.measured.closed_loops import Loop
 from servegym.evaluation.measured.closed_study import CASES, figures_of, profile_of, served, terms_of
 from servegym.evaluation.measured.engine_terms import EngineTerms
-from servegym.evaluation.measured.experiments import paragraph
 from servegym.evaluation.measured.fitting import FAR, NOISE
 from servegym.latency_models.profile import Profile
 

@@ -1,4 +1,4 @@
-"""How long a decision takes in the plug-in: python -m servegym.adapters.vllm.decision_time [--running N --waiting N]
+"""How long a decision takes in the plug-in: python -m experiments.engines.decision_time [--running N --waiting N]
 
 vLLM's scheduler is filled with requests, of which `--running` decode and `--waiting` wait, and is then stepped.
 Printed, as one JSON object: median and 99th percentile of a decision (planning, and setting up vLLM for it), what
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.adapters.vllm.driving import MOST_ID, Limits, block_hasher, make_request, make_scheduler
+from experiments.engines.vllm_driving import MOST_ID, Limits, block_hasher, make_request, make_scheduler
 from servegym.baselines import registry
 from servegym.baselines.artifact import Artifact, save_artifact
 from servegym.latency_models.profile import load_profile

@@ -1,0 +1,1 @@
+"""Pages on simulated beside measured engines: which runs, which terms are wrong, what a few points tell."""

@@ -1,0 +1,41 @@
+"""How a command line ends: exit statuses, and errors on one line."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+import typer
+
+from servegym.cli.full_disks import file_of
+from servegym.cli.interruption import INTERRUPTED, Interrupted
+from servegym.errors import ServegymError
+
+WRONG_INPUT = 2
+
+
+def run_app(app: typer.Typer) -> NoReturn:
+    """Run a command line and exit: 0, 2 with one line for wrong input, 130 when interrupted."""
+    try:
+        status = app(standalone_mode=False) or 0
+        if status == INTERRUPTED:  # typer has swallowed the KeyboardInterrupt
+            raise Interrupted("nothing of it is kept; give the same command again")
+    except Interrupted as error:
+        end(f"interrupted: {error}", INTERRUPTED)
+    except ServegymError as error:
+        end(str(error), WRONG_INPUT)
+    except OSError as error:
+        file = file_of(error)
+        end(f"{file}: {error.strerror or error}" if file else str(error), WRONG_INPUT)
+    except Exception as error:
+        # A usage error of typer, by what it can do: where its class lives depends on typer's version.
+        if not hasattr(error, "format_message"):
+            raise
+        end(error.format_message(), WRONG_INPUT)
+    sys.exit(status)
+
+
+def end(message: str, status: int) -> NoReturn:
+    """Say on one line of standard error why this is the end."""
+    print("servegym:", " ".join(message.split()), file=sys.stderr)
+    sys.exit(status)

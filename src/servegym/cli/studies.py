@@ -1,0 +1,53 @@
+"""`servegym reproduce` and `servegym bench`: the studies of a clone, `python -m experiments`, run from any folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import servegym
+from servegym.errors import ExperimentError
+
+# Arguments and --help are those of the study.
+FORWARDED: dict[str, Any] = {
+    "add_help_option": False,
+    "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False},
+}
+
+
+def reproduce(context: typer.Context) -> int:
+    """Measure what the papers claim (in a clone: python -m experiments reproduce)."""
+    return run_study("reproduce", context.args)
+
+
+def bench(context: typer.Context) -> int:
+    """Measure the simulator's speed on this machine, each figure beside its bound (in a clone)."""
+    return run_study("bench", context.args)
+
+
+def run_study(command: str, arguments: list[str]) -> int:
+    """Run `python -m experiments COMMAND ...` with the clone's root on the path; returns its exit status.
+
+    Raises ExperimentError where the package was not installed from a clone.
+    """
+    root = clone_root()
+    if root is None:
+        raise ExperimentError(
+            f"{command} is a study in the repository, which is not part of the installed package; run it in a clone: "
+            f"pip install -e . && python -m experiments {command}"
+        )
+    path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "experiments", command, *arguments], env=os.environ | {"PYTHONPATH": path}
+    ).returncode
+
+
+def clone_root() -> Path | None:
+    """The root of the clone that this package is imported from, if it is one."""
+    root = Path(servegym.__file__).resolve().parents[2]
+    return root if (root / "experiments" / "__main__.py").is_file() else None

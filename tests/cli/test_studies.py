@@ -1,0 +1,32 @@
+"""`servegym reproduce` and `servegym bench`: the studies of the clone, from any folder."""
+
+import pytest
+from typer.testing import CliRunner
+
+from servegym.cli import studies
+from servegym.cli.app import app
+
+
+def test_a_study_runs_from_any_folder(servegym_process):
+    done = servegym_process("reproduce", "--list")
+    assert done.status == 0 and "proserve-fig15" in done.stdout
+
+
+def test_help_and_exit_status_are_the_studys(servegym_process):
+    done = servegym_process("bench", "--help")
+    assert done.status == 0 and "--dynamo" in done.stdout
+    done = servegym_process("reproduce", "no-such-claim")
+    assert done.status == 2 and "no-such-claim" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["reproduce", "bench"])
+def test_outside_a_clone_it_says_where_studies_are(servegym, monkeypatch, command):
+    monkeypatch.setattr(studies, "clone_root", lambda: None)
+    done = servegym(command)
+    assert done.status == 2 and f"python -m experiments {command}" in done.stderr
+    assert "clone" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_they_are_listed_with_the_other_commands():
+    listed = CliRunner().invoke(app, ["--help"]).stdout
+    assert "reproduce" in listed and "bench" in listed
