@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 CONFIDENCE = 0.95
+NO_WIDTH = 1e-12  # of the mean: what equal runs differ by in floating point
 
 
 class Interval(NamedTuple):
@@ -22,9 +26,40 @@ class Interval(NamedTuple):
     def half_width(self) -> float:
         return (self.high - self.low) / 2
 
+    @classmethod
+    def of(cls, row: pd.Series | Mapping[str, Any], name: str, scale: float = 1.0) -> Interval:
+        """The columns name, name_ci_low and name_ci_high of a table's row; NaN for those that it has not."""
+        found = (row.get(f"{name}{part}") for part in ("", "_ci_low", "_ci_high"))
+        return cls(*(math.nan if value is None else scale * value for value in found))
+
+    @classmethod
+    def about(cls, mean: float, half_width: float) -> Interval:
+        return cls(mean, mean - half_width, mean + half_width)
+
+    @property
+    def has_width(self) -> bool:
+        """Whether there is an interval: not of one run, nor of runs that are all the same."""
+        return self.high - self.low > NO_WIDTH * max(1.0, abs(self.mean))
+
+    def text(self, style: str = ".4f", half_style: str | None = None) -> str:
+        """mean ± half the width, as all tables and reports have it.
+
+        A dash for a mean that is not known, the mean alone where there is no interval (`has_width`).
+        """
+        if math.isnan(self.mean):
+            return "-"
+        half = f" ± {self.half_width:{half_style or style.lstrip('+')}}" if self.has_width else ""
+        return f"{self.mean:{style}}{half}"
+
+    def bounds(self, style: str = ".4f") -> str:
+        """low to high; a dash where there is no interval."""
+        return f"{self.low:{style}} to {self.high:{style}}" if self.has_width else "-"
+
     def in_words(self, style: str = "+.4f") -> str:
-        """A difference and its bounds."""
-        return f"{self.mean:{style}} ({self.low:{style}} to {self.high:{style}})"
+        """mean (low to high), where `text` has ±."""
+        if math.isnan(self.mean):
+            return "-"
+        return f"{self.mean:{style}}" + (f" ({self.bounds(style)})" if self.has_width else "")
 
 
 def student_interval(values: Sequence[float] | np.ndarray, confidence: float = CONFIDENCE) -> Interval:

@@ -7,6 +7,7 @@ from collections.abc import Container
 from typing import TYPE_CHECKING, NamedTuple
 
 from servegym.errors import ExperimentError, unknown_name
+from servegym.evaluation.intervals import Interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,19 +35,8 @@ class Measure(NamedTuple):
         return -math.inf if math.isnan(value) else value if self.higher else -value
 
     def text(self, row: pd.Series, column: str | None = None, sign: str = "") -> str:
-        """mean ± half the width of its interval; a dash where it is unknown, the mean alone where there is no interval
-        or every run has it.
-
-        column: the one that is shown, if not the measure's own, such as that of differences.
-        """
-        column = column or self.column
-        if row[column] is None or math.isnan(row[column]):
-            return "-"
-        mean = f"{self.scale * row[column]:{sign}.{self.digits}f}"
-        if f"{column}_ci_low" not in row:
-            return mean
-        half_width = self.scale * (row[f"{column}_ci_high"] - row[f"{column}_ci_low"]) / 2
-        return f"{mean} ± {half_width:.{self.digits}f}" if half_width > 0 else mean
+        """As `Interval.text`. column: the one that is shown, if not the measure's own, such as that of differences."""
+        return Interval.of(row, column or self.column, self.scale).text(f"{sign}.{self.digits}f")
 
 
 ATTAINMENT = Measure("slo_attainment", "SLO attainment")

@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from servegym.evaluation.intervals import Interval
 from servegym.evaluation.plots import DOTS_PER_INCH
 from servegym.evaluation.repeats import over_of
 
@@ -69,9 +70,8 @@ def said_of(row: pd.Series, asks_engines: bool) -> str:
     if row["missing"]:
         return "no number is enough" if asks_engines else f"none found: {row['found']} the rates tried"
     if asks_engines:
-        half = (row["mean_engines_ci_high"] - row["mean_engines_ci_low"]) / 2
-        mean = f" (mean {row['mean_engines']:.2f} ± {half:.2f})" if half > 0 else ""  # else all seeds say the same
-        said = f"{row['engines']:.0f}{mean}"
+        mean = Interval.of(row, "mean_engines")
+        said = f"{row['engines']:.0f}" + (f" (mean {mean.text('.2f')})" if mean.has_width else "")
     else:
         said = f"{row['rate_per_s']:.3g}"
     return said + (

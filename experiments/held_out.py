@@ -91,9 +91,7 @@ def figures_table(runs: pd.DataFrame, baseline: str, tuned: str) -> str:
             lines.append([f"{name}: {title}" if number == 0 else title, *cells])
             if figure in WITH_DIFFERENCE and policy != baseline:
                 differences = (less(of, policy, baseline, figure) for _, of in groups)
-                lines.append(
-                    ["its difference", *(f"{one.mean:+{style}} ± {one.half_width:{style}}" for one in differences)]
-                )
+                lines.append(["its difference", *(one.text(f"+{style}") for one in differences)])
     return table(["", *(title for title, _ in groups)], lines)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from experiments.environments.rules import rules_of
 from servegym.baselines.artifact.files import load_artifact
+from servegym.evaluation.intervals import Interval
 from servegym.evaluation.markdown import table
 from servegym.tuners.config import ValidationConfig, load_config
 from servegym.tuners.problem import problem_of
@@ -50,7 +51,7 @@ def row(name: str, outcomes: np.ndarray, base: np.ndarray) -> tuple[str, ...]:
     ratio, attainment, wait_s = outcomes.mean(axis=1)
     differences = outcomes[0] - base[0]
     half = WITHIN_95 * differences.std(ddof=1) / math.sqrt(len(differences))
-    less = "" if outcomes is base else f"{differences.mean():+.3f} ± {half:.3f}"
+    less = "" if outcomes is base else Interval.about(differences.mean(), half).text("+.3f")
     return f"`{name}`", f"{ratio:.3f}", less, f"{attainment:.3f}", f"{wait_s:.1f}"
 
 

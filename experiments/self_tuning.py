@@ -92,7 +92,7 @@ def page(rows: Sequence[Row], requests: int) -> str:
             before, after = (np.array([pair[i][figure] for pair in these], "f8") for i in (0, 1))
             digits = 0 if figure == "ttft_p99_s" else 4
             change = student_interval(after - before)
-            line += [f"{before.mean():.{digits}f}", f"{change.mean:+.{digits}f} ± {change.half_width:.{digits}f}"]
+            line += [f"{before.mean():.{digits}f}", change.text(f"+.{digits}f")]
         lines.append(line)
     below = [run_of(base).cell for base, own in pairs if own["slo_attainment"] < base["slo_attainment"] - 0.01]
     changed = sum(own["changes"] > 0 for _, own in pairs)

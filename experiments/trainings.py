@@ -18,6 +18,8 @@ from typing import Any
 
 import yaml
 
+from servegym.evaluation.intervals import Interval
+
 DOTS_PER_INCH = 150
 HEADING = Path(__file__).with_name("trainings.md")
 
@@ -88,7 +90,7 @@ def page(trainings: Sequence[Training], picture: Path) -> str:
 
 
 def difference(row: Mapping[str, Any]) -> str:
-    return f"{row['difference']:+.4f} ± {row['half_width']:.4f}"
+    return Interval.about(row["difference"], row["half_width"]).text("+.4f")
 
 
 def draw(trainings: Sequence[Training], path: Path) -> None:

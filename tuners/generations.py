@@ -16,6 +16,7 @@ import numpy as np
 
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.envs.summaries import summary_of
+from servegym.evaluation.intervals import Interval
 from servegym.evaluation.running import Runner, ThreadRunner, results_of
 from servegym.simulator.front import has_arrived
 from servegym.simulator.policies import Policy
@@ -175,5 +176,5 @@ class Evolution:
 
     def _said(self) -> str:
         row = self.state.rows[-1]
-        points, half = 100 * row["difference"], 100 * row["half_width"]
-        return f", {points:+.2f} ± {half:.2f} points of TDG ratio to the base"
+        points = Interval.about(100 * row["difference"], 100 * row["half_width"])
+        return f", {points.text('+.2f')} points of TDG ratio to the base"

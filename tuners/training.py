@@ -18,6 +18,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
 
 from servegym.baselines.learned.derived import LearnedPolicy
+from servegym.evaluation.intervals import Interval
 from servegym.tuners.config import TrainingConfig
 from servegym.tuners.curriculum import curriculum_of
 from servegym.tuners.export import actor_layers, network_of
@@ -116,8 +117,8 @@ class Training(BaseCallback):
         self.folder.write_curve(state.rows)
         for name in ("policy", "base", "difference"):
             self.logger.record(f"validation/{name}_tdg_ratio", row[name])
-        points, half = 100 * verdict.difference, 100 * verdict.half_width
-        self._said = f", {points:+.2f} ± {half:.2f} points of TDG ratio to the base"
+        points = Interval.about(100 * verdict.difference, 100 * verdict.half_width)
+        self._said = f", {points.text('+.2f')} points of TDG ratio to the base"
 
     def checkpoint(self) -> None:
         """Write all that is needed to go on from here."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from servegym.evaluation.intervals import Interval
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.panels.provenance import SEEN, UNKNOWN
 from servegym.evaluation.panels.tables import GROUPS, TDG, accounts, conclusions, select
@@ -117,17 +118,13 @@ def _cells(cells: pd.DataFrame) -> Iterator[str]:
                 rows = of_part[of_part["policy"] == policy]
                 if sign and rows["verdict"].iloc[0] == REFERENCE:
                     continue
-                of_loads = {load_title(row["load"]): _half_width(row, name, sign) for _, row in rows.iterrows()}
-                new = rows["held_out"].iloc[0]
-                lines.append({f"{what}, load": policy + (f" ({new})" if new else ""), **of_loads})
+                line, new = {}, rows["held_out"].iloc[0]
+                line[f"{what}, load"] = policy + (f" ({new})" if new else "")
+                for _, row in rows.iterrows():
+                    line[load_title(row["load"])] = Interval.of(row, name).text(f"{sign}.4f")
+                lines.append(line)
             tables.append(page.table(pd.DataFrame(lines), "whole"))
         yield page.details(f"{trace} on {device}", *tables)
-
-
-def _half_width(row: pd.Series, name: str, sign: str) -> str:
-    half = (row[f"{name}_ci_high"] - row[f"{name}_ci_low"]) / 2
-    mean = f"{row[name]:{sign}.4f}"
-    return mean if half != half else f"{mean} ± {half:.4f}"
 
 
 def _devices(evaluation: Evaluation) -> Iterator[str]:

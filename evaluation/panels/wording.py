@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from servegym.evaluation.intervals import Interval
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.panels.tables import ATTAINMENT, TDG
 from servegym.evaluation.summary import SHARE_OF_BEST, SHARE_OF_BOUND
@@ -32,17 +33,15 @@ def mean_of(row: pd.Series, name: str, sign: str = "") -> str:
 
 def range_of(row: pd.Series, name: str, sign: str = "") -> str:
     """The bounds of its interval."""
-    low, high = row[f"{name}_ci_low"], row[f"{name}_ci_high"]
-    return "-" if math.isnan(low) else f"{low:{sign}.4f} to {high:{sign}.4f}"
+    return Interval.of(row, name).bounds(f"{sign}.4f")
 
 
 def percent(row: pd.Series, name: str) -> str:
     """A share with the bounds of its interval, in per cent of the runs."""
-    if math.isnan(row[name]):
+    share = Interval.of(row, name, 100)
+    if math.isnan(share.mean):
         return "-"
-    low, high = row[f"{name}_ci_low"], row[f"{name}_ci_high"]
-    interval = "" if math.isnan(low) else f" ({100 * low:.0f} to {100 * high:.0f})"
-    return f"{100 * row[name]:.0f} %{interval}"
+    return f"{share.mean:.0f} %" + (f" ({share.bounds('.0f')})" if share.has_width else "")
 
 
 def limits(evaluation: Evaluation) -> list[str]:

@@ -85,4 +85,4 @@ def cells(rows: pd.DataFrame, setup: Setup, figures: Sequence[str]) -> list[str]
 
 
 def in_words(interval: Interval, sign: str = "") -> str:
-    return f"{interval.mean:{sign}.3f} ± {interval.half_width:.3f}"
+    return interval.text(f"{sign}.3f")

@@ -112,8 +112,7 @@ def appendix(rows: pd.DataFrame, folder: Path) -> str:
     lines.append("")
     for name, ratios in over.items():
         interval = student_interval(np.mean(ratios, axis=0))
-        half = "" if np.isnan(interval.low) else f" ± {interval.half_width:.2f}"
-        lines.append(f"{name} over the best baseline, mean of the traces: {interval.mean:.2f}{half} "
+        lines.append(f"{name} over the best baseline, mean of the traces: {interval.text('.2f')} "
                      f"(the paper: {PAPER[name]}).\n")  # fmt: skip
     return "\n".join(lines)
 

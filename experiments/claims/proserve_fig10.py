@@ -241,7 +241,7 @@ def largest_row(name: str, least: float, found: dict[tuple[str, str], Largest]) 
     """The setting with the largest gain, by the seeds that choose."""
     setting, largest = max(found.items(), key=lambda item: item[1].chosen)
     again = student_interval(largest.measured)
-    measured = f"{largest.chosen:+.0f} %", f"{again.mean:+.0f} ± {again.half_width:.0f} %"
+    measured = f"{largest.chosen:+.0f} %", f"{again.text('+.0f')} %"
     where = " on ".join(setting), f"{largest.load:g}", largest.baseline
     return row(name, f"{least:g} or more", *where, *measured, f"+{PAPER_LARGEST[name]} %")
 

@@ -206,7 +206,7 @@ def appendix(rows: pd.DataFrame, folder: Path) -> str:
             for load in (QUIET, BUSY)
             for column in columns.values()
         ]
-        intervals = [f"{interval.mean:.4f} ± {interval.half_width:.2g}" for interval in found]
+        intervals = [interval.text(".4f", ".2g") for interval in found]
         miss = 1 - of(plain, "tdg_ratio", BUSY, candidate).mean()
         lines.append(row(" + ".join(map(name_of, candidate)), *intervals, f"{miss:.4f}"))
     return "\n".join(lines) + "\n"

@@ -113,7 +113,7 @@ def means_table(scores: Scores) -> str:
                 cells.append("")
                 continue
             gained, met = (scores.mean(policy, condition, figure) for figure in (TDG, ATTAINMENT))
-            cells.append(f"{gained.mean:.4f} ± {gained.half_width:.4f}, {met.mean:.3f}")
+            cells.append(f"{gained.text()}, {met.mean:.3f}")
         lines.append([name(condition), *cells])
     return table(["", *POLICIES], lines)
 

@@ -131,7 +131,7 @@ def page(rows: pd.DataFrame, size: Size, factors: Sequence[float], loads: Sequen
 
 
 def in_words(interval: Interval, sign: str = "") -> str:
-    return f"{interval.mean:{sign}.4f} ± {interval.half_width:.4f}"
+    return interval.text(f"{sign}.4f")
 
 
 def main() -> None:

@@ -164,8 +164,7 @@ def page(found: Mapping[str, np.ndarray], minutes: Mapping[str, float], generati
 
 
 def in_words(differences: np.ndarray) -> str:
-    interval = student_interval(differences)
-    return f"{interval.mean:+.4f} ± {interval.half_width:.4f}"
+    return student_interval(differences).text("+.4f")
 
 
 def main(path: Path, generations: int = 20) -> None:

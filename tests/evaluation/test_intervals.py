@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from servegym.evaluation.intervals import student_interval
+from servegym.evaluation.intervals import Interval, student_interval
 
 
 def test_against_a_hand_computed_example():
@@ -29,3 +29,24 @@ def test_one_value_has_no_interval():
     interval = student_interval([0.5])
     assert interval.mean == 0.5
     assert math.isnan(interval.low) and math.isnan(interval.high)
+
+
+def test_as_text():
+    interval = Interval(0.5, 0.45, 0.57)
+    assert interval.text() == "0.5000 ± 0.0600"
+    assert interval.text("+.2f") == "+0.50 ± 0.06"
+    assert interval.in_words() == "+0.5000 (+0.4500 to +0.5700)"
+    assert interval.bounds(".1f") == "0.5 to 0.6"
+    assert Interval.about(2, 1) == (2, 1, 3)
+    assert Interval.of({"x": 2.0, "x_ci_low": 1.0, "x_ci_high": None}, "x", 10)[:2] == (20, 10)
+
+
+@pytest.mark.parametrize("values", [[0.5], [0.1 + 0.2, 0.3, 0.3], [0.5] * 5])
+def test_equal_runs_and_one_run_have_no_interval_in_text(values):
+    interval = student_interval(values)
+    assert "±" not in interval.text() and "to" not in interval.in_words() and interval.bounds() == "-"
+
+
+def test_an_unknown_mean_is_a_dash():
+    unknown = student_interval([math.nan, 1.0])
+    assert unknown.text() == unknown.in_words() == unknown.bounds() == "-"

@@ -26,5 +26,5 @@ def test_what_the_page_says():
             more = {"tdg_ratio": gain, "slo_attainment": attainment, "changes": int(gain == 0.9 and number < 2)}
             rows.append({"run": [policy, list(cell), number], **figures, **more})
     text = self_tuning.page(rows, 110)
-    assert "| all | 6 | 0.8000 | +0.1000 ± 0.0000 | 0.5000 | -0.1000 ± 0.0000 |" in text
+    assert "| all | 6 | 0.8000 | +0.1000 | 0.5000 | -0.1000 |" in text
     assert "changed its parameters in 2 of 6 runs" in text and "more than a point below in 6" in text

@@ -50,7 +50,7 @@ def test_a_page_and_its_picture(tmp_path):
     main(tmp_path / "runs", page)
     text = page.read_text()
     assert "1 of 2 learn something (two)" in text
-    best, last = "+0.0000 ± 0.0000 | +0.020 | -3.2", "-0.0200 ± 0.0100"
+    best, last = "+0.0000 | +0.020 | -3.2", "-0.0200 ± 0.0100"
     assert f"| `one` | `min-load` | 0.9000 | 100 | 1.5 | 2.2 | 0 | {best} | {last} | **no** |" in text
     assert (tmp_path / "docs" / "images" / "trainings.png").stat().st_size > 1000
 

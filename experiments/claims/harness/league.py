@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiments.claims.harness.rows import values
-from servegym.evaluation.intervals import student_interval
+from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import header, row
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def markdown(table: pd.DataFrame, schedulers: list[str], detailed_load: float) -
     for name in schedulers:
         priorities = " / ".join(_share(one.loc[name, f"slo_attainment_{level}_priority"]) for level in ("high", "low"))
         gains = (_marked(of_load.loc[name], "tdg_ratio") for of_load in at.values())
-        late = f"{one.loc[name, 'ttft_p99_s']:.2f} ± {one.loc[name, 'ttft_p99_s_half_width']:.2g}"
+        late = Interval.about(one.loc[name, "ttft_p99_s"], one.loc[name, "ttft_p99_s_half_width"]).text(".2f", ".2g")
         lines.append(row(name, *gains, _marked(one.loc[name], "slo_attainment"), priorities, late))
     return "\n".join(lines)
 
@@ -54,7 +54,8 @@ def markdown(table: pd.DataFrame, schedulers: list[str], detailed_load: float) -
 def _marked(line: pd.Series, column: str) -> str:
     difference, half_width = line[f"{column}_difference"], line[f"{column}_difference_half_width"]
     mark = "**" if difference > half_width else "*" if difference < -half_width else ""
-    return f"{mark}{line[column]:.3f}{mark} ± {line[f'{column}_half_width']:.3f}"
+    mean, *interval = Interval.about(line[column], line[f"{column}_half_width"]).text(".3f").split(" ", 1)
+    return " ".join([f"{mark}{mean}{mark}", *interval])
 
 
 def _share(value: float) -> str:

@@ -184,8 +184,7 @@ def measured(check: Check) -> str:
     """The mean and half the width of its interval."""
     if check.missing:
         return f"none in {check.missing} of {len(check.values)} seeds"
-    interval = check.interval
-    return f"{interval.mean:.3g}" + (f" ± {interval.half_width:.2g}" if len(check.values) > 1 else "")
+    return check.interval.text(".3g", ".2g")
 
 
 def prefix(examines: str, capital: bool = False) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from servegym.cli.output import new_table, number
@@ -41,6 +40,7 @@ def show_evaluation(evaluation: Evaluation, cells: pd.DataFrame, groups: pd.Data
 
 
 def _over_all(evaluation: Evaluation, groups: pd.DataFrame, score: str, console: Console) -> None:
+    from servegym.evaluation.intervals import Interval
     from servegym.evaluation.panels.tables import select
     from servegym.evaluation.panels.wording import percent
 
@@ -49,9 +49,9 @@ def _over_all(evaluation: Evaluation, groups: pd.DataFrame, score: str, console:
     table = [
         {
             "policy": row["policy"] + BEST * (index == best),
-            "mean": interval(row, "mean"),
-            "IQM": interval(row, "iqm"),
-            "difference": interval(row, "difference", "+"),
+            "mean": Interval.of(row, "mean").in_words(".4f"),
+            "IQM": Interval.of(row, "iqm").in_words(".4f"),
+            "difference": Interval.of(row, "difference").in_words(),
             "better in": percent(row, "improvement"),
         }
         for index, row in rows.iterrows()
@@ -60,6 +60,7 @@ def _over_all(evaluation: Evaluation, groups: pd.DataFrame, score: str, console:
 
 
 def _by_load(evaluation: Evaluation, groups: pd.DataFrame, score: str, console: Console) -> None:
+    from servegym.evaluation.intervals import Interval
     from servegym.evaluation.panels.tables import select
 
     rows = select(groups, "load", score)
@@ -67,11 +68,11 @@ def _by_load(evaluation: Evaluation, groups: pd.DataFrame, score: str, console: 
     table = new_table("policy", *titles, title="Mean, and difference ± half of its interval")
     for label in evaluation.candidates:
         of_policy = rows[rows["policy"] == label].set_index("group")
-        cells = [
-            number(of_policy.loc[title, "mean"], 4)
-            + ("" if label == evaluation.baseline_label else f"\n{half_width(of_policy.loc[title], 'difference')}")
-            for title in titles
-        ]
+        cells = []
+        for title in titles:
+            row = of_policy.loc[title]
+            less = "" if label == evaluation.baseline_label else f"\n{Interval.of(row, 'difference').text('+.4f')}"
+            cells.append(number(row["mean"], 4) + less)
         table.add_row(label, *cells)
     console.print(table)
 
@@ -80,18 +81,3 @@ def _accounts(cells: pd.DataFrame, console: Console) -> None:
     from servegym.evaluation.panels.tables import accounts
 
     show_tables(console, {"Starved, and p99 of TTFT": accounts(cells)})
-
-
-def half_width(row: pd.Series, name: str) -> str:
-    """A difference ± half the width of its interval, which need not lie evenly about it."""
-    half = (row[f"{name}_ci_high"] - row[f"{name}_ci_low"]) / 2
-    return f"{row[name]:+.4f}" + ("" if math.isnan(half) else f" ± {half:.4f}")
-
-
-def interval(row: pd.Series, name: str, sign: str = "") -> str:
-    """A figure and the bounds of its interval; a dash where there is none."""
-    if math.isnan(row[name]):
-        return number(None)
-    low, high = row[f"{name}_ci_low"], row[f"{name}_ci_high"]
-    bounds = "" if math.isnan(low) else f" ({low:{sign}.4f} to {high:{sign}.4f})"
-    return f"{row[name]:{sign}.4f}{bounds}"

@@ -214,12 +214,14 @@ def bar() -> Iterator[Callable[[float, str], None]]:
 
 def show(summary: dict[str, Any], json: str | None) -> None:
     """What came of it."""
+    from servegym.evaluation.intervals import Interval
+
     validation = summary["validation"]
     table = new_table("", "TDG ratio in validation")
     table.add_row(summary["base"], number(validation["base_tdg_ratio"], 4))
     table.add_row("with what was learned", number(validation["policy_tdg_ratio"], 4))
     difference, half = validation["difference_tdg_ratio"], validation["half_width_tdg_ratio"]
-    table.add_row("difference", f"{difference:+.4f} ± {half:.4f}")
+    table.add_row("difference", Interval.about(difference, half).text("+.4f"))
     console = console_for(json)
     console.print(table, f"written: {summary['policy']}, {summary['picture']}", soft_wrap=True)
     if json is not None:

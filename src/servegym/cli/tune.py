@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -285,8 +284,8 @@ def show_studies(outcomes: list[StudyOutcome], console: Console) -> None:
             "study": row["study"],
             "defaults": number(row["defaults_mean"], 4),
             "winner": number(row["winner_mean"], 4),
-            "difference": with_interval(row, ""),
-            "schedule - winner": with_interval(row, "schedule_"),
+            "difference": difference_in(row, ""),
+            "schedule - winner": difference_in(row, "schedule_"),
         }
         for row in rows
     ]
@@ -300,8 +299,7 @@ def show_studies(outcomes: list[StudyOutcome], console: Console) -> None:
             console.print(f"{row['study']}: {room}")
 
 
-def with_interval(row: dict[str, Any], prefix: str) -> str:
-    low, high = row[f"{prefix}difference_low"], row[f"{prefix}difference_high"]
-    if not math.isfinite(low):  # of one seed
-        return f"{row[f'{prefix}difference']:+.4f}"
-    return f"{row[f'{prefix}difference']:+.4f} ({low:+.4f} to {high:+.4f})"
+def difference_in(row: dict[str, Any], prefix: str) -> str:
+    from servegym.evaluation.intervals import Interval
+
+    return Interval(*(row[f"{prefix}difference{part}"] for part in ("", "_low", "_high"))).in_words()

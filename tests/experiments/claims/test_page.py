@@ -42,7 +42,7 @@ def test_rendered_page_has_verdict_numbers_settings_date_and_versions(tmp_path):
     outcome = Study(synthetic_claim(), TINY).run(tmp_path, lambda done, cells: None)
     text = render(outcome, DATE)
     assert "on 2026-01-02, with servegym " in text
-    assert "| EDF - SJF | > 0 | 0.5 ± 0 yes |" in text
+    assert "| EDF - SJF | > 0 | 0.5 yes |" in text
     assert "| the other way | SJF - EDF | > 0 | -0.5 to -0.5 | 0 of 1 |" in text
     assert "**Verdict**: holds. Checks: 1 hold, 0 undecided, 0 fail. Settings: 1 hold, 0 in part, 0 do not.\n" in text
     assert "**In short**: Every check holds.\n" in text
