@@ -191,22 +191,29 @@ def is_asked_too_often(run, router_state, next_s, until_s):
     scaler = run.status[0].scaler
     if next_s != scaler.next_check_s:
         return False
-    known_s = min(next_known_s(run, router_state), until_s)
-    waits_s = known_s - scaler.next_check_s
+    known_s = next_known_or_heard_s(run, router_state)
+    if known_s == np.inf:  # a last check, or the router takes an engine to be busy: see next_time_s
+        known_s = latest_end_s(router_state.known.snapshots)
+    waits_s = min(known_s, until_s) - scaler.next_check_s
     lost = scaler.next_check_s + scaler.interval_s == scaler.next_check_s
-    return known_s < np.inf and waits_s > 0.0 and (lost or waits_s > MOST_CHECKS * scaler.interval_s)
+    return waits_s > 0.0 and (lost or waits_s > MOST_CHECKS * scaler.interval_s)
+
+
+@inlined_kernel
+def next_known_or_heard_s(run, router_state):
+    """The same, or when the router, which holds requests, hears next of an engine; inf: never."""
+    status, next_s = run.status[0], next_known_s(run, router_state)
+    if status.router.held > 0 and status.signals.heard < status.signals.sent:
+        next_s = min(next_s, router_state.signals[status.signals.heard].time_s + status.signals.delay_s)
+    return next_s
 
 
 @inlined_kernel
 def next_time_s(run, router_state, alone):
     """When something happens next; inf: never."""
-    status, next_s = run.status[0], next_known_s(run, router_state)
     if not HAS_CLUSTER or alone:
-        return next_s
-    if (
-        status.router.held > 0 and status.signals.heard < status.signals.sent
-    ):  # what is heard then is for those who are held
-        next_s = min(next_s, router_state.signals[status.signals.heard].time_s + status.signals.delay_s)
+        return next_known_s(run, router_state)
+    status, next_s = run.status[0], next_known_or_heard_s(run, router_state)
     if next_s < np.inf:
         return min(next_s, status.scaler.next_check_s)
     if status.router.held > 0 and status.router.final_retry == 0:  # a last check, and they are asked about a last time

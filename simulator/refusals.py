@@ -22,8 +22,8 @@ from servegym.simulator.types import (
 )
 
 AT_LEAST_0 = (
-    "token_budget", "chunk_tokens", "sequence_budget", "holder_budget", "smallest_chunk_tokens",
-    "untimed_prefill_tokens", "watermark_blocks", "most_drafts",
+    "token_budget", "sequence_budget", "holder_budget", "smallest_chunk_tokens", "untimed_prefill_tokens",
+    "watermark_blocks", "most_drafts",
 )  # fmt: skip
 HIGHEST = {"phase": PHASE_FIRST_DECIDES, "misfit": MISFIT_STOP, "evict_for": EVICT_FOR_ALL, "preemptible": AT_LAYERS}
 
@@ -35,6 +35,7 @@ def are_legal_limits(limits):
     signs |= limits.smallest_chunk_tokens | limits.untimed_prefill_tokens | limits.watermark_blocks
     signs |= limits.most_drafts
     # Differences of what is allowed and what there is, and what there is, all have the sign of 0 or more.
+    signs |= limits.chunk_tokens - 1
     signs |= limits.phase | (PHASE_FIRST_DECIDES - limits.phase) | limits.misfit | (MISFIT_STOP - limits.misfit)
     signs |= (
         limits.evict_for | (EVICT_FOR_ALL - limits.evict_for) | limits.preemptible | (AT_LAYERS - limits.preemptible)
@@ -80,6 +81,11 @@ def what_is_wrong(limits: Any, ranks: np.ndarray, queue: np.ndarray) -> str:
     for name in AT_LEAST_0:
         if limits[name] < 0:
             return f"set {name} to {limits[name]}; it should be 0 or more"
+    if limits.chunk_tokens < 1:
+        return (
+            f"set chunk_tokens to {limits.chunk_tokens}; it should be 1 or more (requests whose rank has the tier "
+            "LEAVE_OUT do not run in a batch)"
+        )
     for name, highest in HIGHEST.items():
         if not 0 <= limits[name] <= highest:
             return f"set {name} to {limits[name]}; it should be 0 to {highest} (simulator/types.py has their names)"

@@ -51,6 +51,7 @@ def load(run, router_state, e, tier, now_s):
     engine = run.engines[e]
     if goes_off(engine, tier):
         engine.ready_s = np.inf
+        run.status[0].router.final_retry = 0  # the next check may start it, for another tier
     elif goes_off(engine, engine.tier):
         engine.ready_s = now_s + engine.startup_s
     else:

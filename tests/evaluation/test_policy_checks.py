@@ -139,11 +139,11 @@ def test_a_file_that_has_passed_is_not_checked_again_before_it_changes(tmp_path,
 
 
 def test_a_failure_is_one_line_with_status_2_and_no_check_leaves_it_to_the_run(tmp_path: Path) -> None:
-    written(tmp_path, "limits.chunk_tokens = -1")
+    written(tmp_path, "limits.chunk_tokens = 0")
     command = [sys.executable, "-m", "servegym", "simulate", "--load-policies", "mine.py", "--scheduler", "mine",
                "--requests", "20"]  # fmt: skip
     for more, words in (((), "mine.py did not pass its check (scheduler mine: one engine)"), (("--no-check",), "at ")):
         done = subprocess.run([*command, *more], capture_output=True, text=True, cwd=tmp_path)
         assert done.returncode == 2, done
-        assert words in done.stderr and "set chunk_tokens to -1; it should be 0 or more" in done.stderr
+        assert words in done.stderr and "set chunk_tokens to 0; it should be 1 or more" in done.stderr
         assert "Traceback" not in done.stderr and "ignored" not in done.stderr

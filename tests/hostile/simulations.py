@@ -108,8 +108,7 @@ def check(simulation: Simulation, log: Replay) -> None:
         assert (outcomes["first_token_s"][r], outcomes["finish_s"][r]) == (times[0], times[-1])
     if len(scenario.deployment.pools) > 1 or scenario.router is not None:
         assert_tokens_are_conserved(log, scenario)
-        if all(pool.startup is None for pool in scenario.deployment.pools):
-            assert_counts_are_those_of(log, simulation)  # the replay does not say when engines are off from the start
+        assert_counts_are_those_of(log, simulation)
         assert_blocks_add_up(simulation)
     check_gain(simulation, log)
 

@@ -89,7 +89,7 @@ def take_back_kv(sim: "Simulation", engine: Engine, now_s: float) -> None:
 def stop(sim: "Simulation", engine: Engine, now_s: float) -> None:
     """It is off from now on."""
     sim.moves.append(Move("off", now_s, -1, engine.index))
-    engine.is_off, engine.ready_s = True, INF
+    engine.is_off, engine.ready_s, sim.stopped = True, INF, True
     if engine.up:
         lose_everything(sim, engine, now_s)
 

@@ -60,6 +60,7 @@ class Simulation:
         self.moves: list[Move] = []
         self.now_s = 0.0
         self.retried = False  # those who are held have been asked about, and nothing is to happen
+        self.stopped = False  # an engine went off at this instant
         for policy in [self.router, *([scaler] if scaler else [])]:
             policy.lines, policy.tiers = self.routing.lines, self.tiers
             policy.prepare(requests, self.router_state.snapshots)
@@ -94,9 +95,10 @@ class Simulation:
             now_s = min(next_s, self.check_s)
             if now_s > until_s:
                 break
-            held = self.routing.held
+            held, self.stopped = self.routing.held, False
             self.instant(now_s)
-            self.retried = only_checks and self.routing.held == held and self.next_s() == INF
+            waits = only_checks and self.routing.held == held and self.next_s() == INF
+            self.retried = waits and not self.stopped
             if self.retried and self.believed_s <= now_s:
                 if self.routing.somebody_could_take_a_first():
                     raise StuckError(f"{held} requests are held at {now_s}")

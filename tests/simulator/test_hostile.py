@@ -49,7 +49,7 @@ def scenario(policy: Policy, n: int = 12, **more) -> Scenario:
 def is_refused(way: str, value: int, number: float) -> bool:
     """From the text of docs/extending.md, not from the kernels."""
     if way in LIMITS or way in ("headroom_blocks", "keep_tokens"):
-        return value < 0
+        return value < (1 if way == "chunk_tokens" else 0)
     if way in FLAGS:
         highest = {"phase": 1, "misfit": 1, "evict_for": 2, "preemptible": 2}[way]
         return not 0 <= int(np.array(value % 256, "u1").view("i1")) <= highest
@@ -85,7 +85,7 @@ def test_what_is_illegal_ends_the_run_and_all_else_is_served(way, value, number,
 
 @pytest.mark.parametrize(("way", "value", "words"), [
     ("watermark_blocks", -7, "set watermark_blocks to -7; it should be 0 or more"),
-    ("chunk_tokens", -1, "set chunk_tokens to -1; it should be 0 or more"),
+    ("chunk_tokens", 0, "set chunk_tokens to 0; it should be 1 or more"),
     ("headroom_blocks", -9, "set headroom_blocks of request 3 to -9; it should be 0 or more"),
     ("keep_tokens", -2, "set keep_tokens of request [0-9]+ to -2; it should be 0 or more"),
     ("listed", 0, "listed 0 of [0-9]+ requests; it should be 1 or more"),

@@ -45,14 +45,14 @@ def assert_counts_are_those_of(log: Replay, simulation: Simulation) -> None:
 
 
 def assert_in_service(log: Replay, simulation: Simulation) -> None:
-    """An engine is in service while it is up and, where there is a scaler, in a tier; drained ones up to some time."""
+    """An engine is in service while it is up and, where a scaler is asked, in a tier; drained ones up to some time."""
     result = simulation.result()
     lines = simulation.arrays.timeline[: simulation.arrays.status[0].timeline_used]
     drained = set(lines["engine"][lines["kind"] == DRAINED].tolist())
     span_s = float(simulation.arrays.status[0].now_s)
     tail_s = span_s - (float(lines["time_s"][-1]) if len(lines) else 0.0)
     for e, service_s in enumerate(result.engines["service_s"]):
-        most_s = (log.up_at if simulation.scenario.scaler is None else log.in_tier_at)[e]
+        most_s = (log.up_at if simulation.scenario.check_interval_s == 0 else log.in_tier_at)[e]
         least_s = 0.0 if e in drained else most_s
         assert least_s - 1e-9 <= service_s <= most_s + tail_s + 1e-9
     assert result.summary["cost_engine_s"] == pytest.approx(result.engines["service_s"].sum())

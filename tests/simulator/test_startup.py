@@ -12,9 +12,10 @@ from servegym.simulator.compilation import JIT_DISABLED
 from servegym.simulator.costs import Costs
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.policies import Parameter, Policy
+from servegym.simulator.signatures import router as compiled_router
 from servegym.simulator.signatures import scaler as compiled_scaler
 from servegym.simulator.startup import Startup
-from servegym.simulator.types import POOL
+from servegym.simulator.types import HOLD, POOL
 from tests.simulator.forming import SECONDS
 from tests.simulator.scenes import requests
 from tests.simulator.test_incidents import FIRST, back, drain, fail, lines, run
@@ -109,6 +110,40 @@ def test_polyserve_keeps_what_it_has_started(routing, roles):
 def test_a_scaler_that_starts_nothing_for_requests_that_wait_is_an_error():
     with pytest.raises(PolicyError, match=r"1 requests wait, .*: scaler to_tier has opened no engine that takes them"):
         run(requests(prompt_tokens=[1]), pool(2, 1.0), routing=FIRST, tiers=(1.0,), scaler=to_tier(POOL))
+
+
+@compiled_router
+def second_tier_only(context, request, route):
+    """Requests wait for an engine of tier 1."""
+    route.engine = HOLD
+    for e in range(context.known.snapshots.shape[0]):
+        if context.known.snapshots[e].tier == 1 and context.known.snapshots[e].closed == 0:
+            route.engine = e
+
+
+@compiled_scaler
+def by_way_of_the_pool(context, moves):
+    """Engine 0 leaves tier 0 at one check, and goes into tier 1 at the next."""
+    moves[0].tier = POOL if moves[0].tier == 0 else 1
+
+
+def test_an_engine_that_the_last_check_sends_off_may_be_started_at_the_next():
+    """Nothing else will happen at 1 s: engine 0 goes off. The check at 2 s starts it, for a request of 2 s at 5 s."""
+    routing = Policy("second-tier", "router", "Holds.", "made up", second_tier_only)
+    policy = Policy("by-way-of-the-pool", "scaler", "Moves engine 0.", "made up", by_way_of_the_pool,
+                    parameters=(Parameter("interval_s", 1.0, "between checks", 0.25, 8.0, "s"),))  # fmt: skip
+    simulation = run(requests(prompt_tokens=[1]), pool(2, 3.0, 1), routing=routing, tiers=(0.5, 1.0), scaler=policy)
+    assert lines(simulation, "moved", "off", "started") == [
+        (1.0, "moved", 0, -1, POOL), (1.0, "off", 0, -1, 0), (2.0, "moved", 0, -1, 1), (5.0, "started", 0, -1, 0),
+    ]  # fmt: skip
+    assert simulation.arrays.outcomes["finish_s"].tolist() == [7.0]
+
+
+def test_a_scaler_may_be_asked_often_where_its_next_check_is_all_that_comes():
+    """There is no end of the run to be waited for: the check starts an engine."""
+    often = scaler("target-utilisation").with_settings(interval_s=0.001)
+    simulation = run(requests(prompt_tokens=[1]), pool(2, 3.0), routing="min-load", scaler=often, until_s=20_000.0)
+    assert simulation.arrays.outcomes["finish_s"] == pytest.approx([5.001])
 
 
 @compiled_scaler

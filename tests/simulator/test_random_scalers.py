@@ -1,0 +1,51 @@
+"""What must hold whatever a scaler that ships does with engines that take time to start: every request is served."""
+
+import dataclasses
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from servegym.baselines.registry import router_names, scaler_names
+from servegym.simulator.scenario import Scenario
+from tests.seeds import examples
+from tests.simulator.incident_strategies import incident_scenarios, startups
+from tests.simulator.replay import replay
+from tests.simulator.test_cluster_properties import assert_blocks_add_up, finished
+from tests.simulator.test_random_incidents import (
+    assert_counts_are_those_of,
+    assert_everybody_is_somewhere,
+    assert_tokens_are_conserved,
+)
+from tests.strategies import policies
+
+routers = st.sampled_from(router_names())
+
+
+@st.composite
+def scaled_scenarios(draw: st.DrawFn, name: str) -> Scenario:
+    """A cluster of two engines or more under the scaler of this name; at first most of them are off, or all."""
+    scenario = draw(routers.flatmap(incident_scenarios))
+    cluster = scenario.deployment
+    assume(cluster.engines > 1)
+    pools = tuple(dataclasses.replace(pool, startup=draw(startups(pool.engines))) for pool in cluster.pools)
+    cluster = dataclasses.replace(cluster, pools=pools)
+    return dataclasses.replace(scenario, deployment=cluster, scaler=draw(policies(name, "scaler")), incidents=())
+
+
+@pytest.mark.parametrize("name", scaler_names())
+@examples(30)
+@given(data=st.data())
+def test_every_request_is_served_by_engines_that_take_time_to_start(name, data):
+    scenario = data.draw(scaled_scenarios(name))
+    simulation = finished(scenario)
+    log, arrays = replay(simulation), simulation.arrays
+    assert all(log.finished) and arrays.status[0].finished == len(scenario.workload)
+    assert_tokens_are_conserved(log, scenario)
+    assert_counts_are_those_of(log, simulation)
+    assert_blocks_add_up(simulation)
+    assert_everybody_is_somewhere(simulation)
+    engines = arrays.engines
+    assert (engines["free_blocks"] == engines["total_blocks"]).all()
+    assert (engines["free_host_blocks"] == engines["host_blocks"]).all()
+    assert arrays.status[0].router.held == 0 and (simulation.router_state.known.tiers["waiting"] == 0).all()
