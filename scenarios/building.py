@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from servegym.errors import SpecError
-from servegym.scenarios.fleets import deployment_of, incidents_of, policy_of, profile_of
+from servegym.scenarios.fleets import deployment_of, incidents_of, policy_of, pools_of, profile_of
 from servegym.scenarios.load import LOADS
 from servegym.scenarios.parts import STEADY
 from servegym.scenarios.sampling import LENGTH_LIMITS, SLO_FIELDS, arrivals_s, draw_episode, no_prefixes
@@ -225,16 +225,23 @@ def own_rate_per_s(spec: ServingSpec) -> float | None:
 
 
 def saturation_of(spec: ServingSpec) -> float:
-    """Requests per second at load 1, of all engines as if co-located. Raises SpecError for several devices."""
-    if len({profile_of(spec, pool.device).name for pool in spec.fleet.pools}) > 1:
-        raise SpecError("a load of engines of several devices; say rate_per_s (--rate)")
+    """Requests per second at load 1: of all engines as if co-located, of several devices the sum over devices."""
+    engines: dict[str, int] = {}
+    profiles = {}
+    for pool in pools_of(spec.fleet):
+        profile = profile_of(spec, pool.device)
+        profiles[profile.name] = profile
+        engines[profile.name] = engines.get(profile.name, 0) + pool.engines
     demand = spec.demand
-    return saturation_rate_per_s(
-        fixed("trace", demand.trace),
-        profile_of(spec),
-        spec.fleet.total,
-        fixed("slo", demand.slo),
-        whole_in(spec, "max_total_tokens"),
-        whole_in(spec, "max_prompt_tokens"),
-        demand.reading,
+    return sum(
+        saturation_rate_per_s(
+            fixed("trace", demand.trace),
+            profile,
+            engines[name],
+            fixed("slo", demand.slo),
+            whole_in(spec, "max_total_tokens"),
+            whole_in(spec, "max_prompt_tokens"),
+            demand.reading,
+        )
+        for name, profile in profiles.items()
     )

@@ -138,8 +138,8 @@ class Demand:
     )  # fmt: skip
     split: str | None = option(
         None, CHOICE,
-        "Cut runs from a sample that is prepared once: train, validation or test, which have no request in common. "
-        "Episodes of environments do.",
+        "Cut runs from a sample that is prepared once: train, validation or test, which have no request in common, nor "
+        "a session. Episodes of environments do.",
         metavar="train|validation|test", choices=("train", "validation", "test"),
         shown="no: requests are drawn by the seed",
     )  # fmt: skip

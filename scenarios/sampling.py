@@ -12,7 +12,9 @@ from servegym.latency_models.profile import Profile, load_profile
 from servegym.scenarios.fields import EARLY
 from servegym.scenarios.load import LOADS
 from servegym.scenarios.parts import STEADY, Part
+from servegym.scenarios.pools import Pool
 from servegym.scenarios.saturation import known_saturation_rate_per_s
+from servegym.scenarios.session_sampling import SessionRows, arranged
 from servegym.scenarios.values import fixed, profiles_of, whole
 from servegym.simulator.prefixes import Prompts
 from servegym.simulator.types import TIERS, WORKLOAD
@@ -20,6 +22,7 @@ from servegym.simulator.workload import Workload
 from servegym.traces.arrivals import arrivals_of, needs_rate
 from servegym.traces.families import FAMILIES
 from servegym.traces.reading import Reading
+from servegym.traces.session_families import SessionFamily
 from servegym.traces.trace import Trace
 from servegym.traces.workloads import build_workload
 
@@ -35,6 +38,7 @@ SPLITS = {
 }
 
 SAMPLE_ROWS = 32_768  # of a family; an episode takes some of them in a row
+SESSION_ROWS = 8_192  # of a family of sessions, which are drawn one by one; an episode takes any of the sessions
 SHARES = {"train": (0.0, 0.6), "validation": (0.6, 0.7), "test": (0.7, 1.0)}  # of a file, from its beginning
 LENGTH_LIMITS = ("max_total_tokens", "max_prompt_tokens")  # fields of a spec, in the order that functions take them
 OWN = "own"  # arrivals: a trace's own times
@@ -42,12 +46,12 @@ SLO_FIELDS = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s")
 
 
 class Sample(NamedTuple):
-    """Of a trace, a recipe, a device and a split."""
+    """Of a trace, a recipe, devices and a split."""
 
     table: np.ndarray  # WORKLOAD[rows], all at time 0 or at the trace's own times; not to be written to
-    saturation_rate_per_s: float  # of one engine
     tiers_s: tuple[float, ...]  # TPOT SLOs of the tiers
     prefixes: Prompts | None = None  # of these rows, where the trace says which prompts begin alike
+    sessions: SessionRows | None = None  # of these rows, where the trace has sessions
 
     def rows(self, first: int, requests: int) -> np.ndarray:
         """WORKLOAD[requests]: a copy of so many requests in a row, to the last byte (NumPy leaves padding out)."""
@@ -70,40 +74,67 @@ def draw_episode(spec: ServingSpec, rng: np.random.Generator) -> Episode:
     early = {name: spec.one(rng, name) for name in spec.varied if name in EARLY}
     one = spec.with_values(early)
     demand = one.demand
-    trace, slo, device = (fixed(name, one[name]) for name in ("trace", "slo", "device"))
-    if isinstance(device, Profile):
-        raise SpecError(f"device {device.name} is a profile; where there is a split it should be a name or a file")
+    trace, slo = (fixed(name, one[name]) for name in ("trace", "slo"))
+    engines = engines_by_device(one)
     split = str(demand.split)
-    limits = (whole(name, one[name]) for name in LENGTH_LIMITS)
+    limits = tuple(whole(name, one[name]) for name in LENGTH_LIMITS)
     timed = demand.arrivals is not None and OWN in demand.arrivals
-    sample = sample_of(trace, slo, device, split, *limits, timed=timed, reading=demand.reading)
+    sample = sample_of(trace, slo, tuple(engines), split, *limits, timed=timed, reading=demand.reading)
     requests = len(sample.table) if demand.requests is None else max(1, round(fixed("requests", demand.requests)))
     if requests > len(sample.table):
         raise SpecError(f"trace {trace}: an episode of {requests} requests; its {split} part has {len(sample.table)}")
-    first = int(rng.integers(len(sample.table) - requests + 1))
-    table = sample.rows(first, requests)
+    if sample.sessions is None:
+        first = int(rng.integers(len(sample.table) - requests + 1))
+        rows, table = np.arange(first, first + requests), sample.rows(first, requests)
+    else:
+        rows = sample.sessions.draw(rng, requests, shuffled=trace in FAMILIES)
+        first, table = int(rows[0]), sample.table[rows]
     one = one.with_values({name: spec.one(rng, name) for name in spec.varied if name not in EARLY})
     demand = one.demand
     scale, cv, rate_per_s = (float(fixed(name, one[name]) or 0.0) for name in ("slo_scale", "cv", "rate_per_s"))
     process, load = fixed("arrivals", demand.arrivals), None
     if not rate_per_s and (demand.load is not None or process is None or needs_rate(process)):
         load = LOADS["medium"] if demand.load is None else float(fixed("load", demand.load))
-        rate_per_s = load * sample.saturation_rate_per_s * one.fleet.total
-    if process is not None:
-        since_first_s = table["arrival_s"] - table["arrival_s"][0]
-        window = Trace(trace, table["prompt_tokens"], table["output_tokens"], since_first_s)
-        table["arrival_s"] = arrivals_of(process, window, rate_per_s or None, rng)
-    elif demand.clients is None:
-        table["arrival_s"] = arrivals_s(rng, requests, rate_per_s, profiles_of(demand.load_profile)[0], cv)
+        rate_per_s = load * sum(
+            count * known_saturation_rate_per_s(trace, device, slo, *limits, demand.reading)
+            for device, count in engines.items()
+        )
+
+    def arrivals(begin: np.ndarray) -> np.ndarray:
+        """When these requests come, of which each is one by itself or begins a session: float64[...], s."""
+        rate = rate_per_s * (len(begin) / requests)
+        if process is not None:
+            since_first_s = begin["arrival_s"] - begin["arrival_s"][0]
+            window = Trace(trace, begin["prompt_tokens"], begin["output_tokens"], since_first_s)
+            return arrivals_of(process, window, rate or None, rng)
+        if demand.clients is not None:
+            return begin["arrival_s"]
+        return arrivals_s(rng, len(begin), rate, profiles_of(demand.load_profile)[0], cv)
+
+    turns, prefixes = None, None if sample.sessions else sample.prefixes and sample.prefixes.take(rows)
+    if sample.sessions is None:
+        table["arrival_s"] = arrivals(table)
+    else:
+        table, turns, prefixes = arranged(sample.table, sample.sessions.turns, sample.prefixes, rows, arrivals)
     if scale != 1.0:
         for field in SLO_FIELDS:
             table[field] *= scale
     drawn = {"slo": slo, "split": split, "first_request": first, "load": load, "slo_scale": scale, "cv": cv}
-    prefixes = None if sample.prefixes is None else sample.prefixes.take(np.arange(first, first + requests))
     if one.fleet.prefix_store_tokens and prefixes is None:
         raise SpecError(no_prefixes(trace))
-    workload = Workload(table, trace, drawn, prefixes)
+    workload = Workload(table, trace, drawn, prefixes, turns)
     return Episode(one, workload, tuple(tier_s * scale for tier_s in sample.tiers_s))
+
+
+def engines_by_device(spec: ServingSpec) -> dict[str, int]:
+    """How many engines of each device a spec has. Raises SpecError for a profile in place of a name."""
+    engines: dict[str, int] = {}
+    for pool in spec.fleet.pools or (Pool(engines=spec.fleet.total),):
+        device = pool.device or fixed("device", spec.fleet.device)
+        if isinstance(device, Profile):
+            raise SpecError(f"device {device.name} is a profile; where there is a split it should be a name or a file")
+        engines[device] = engines.get(device, 0) + pool.engines
+    return engines
 
 
 def no_prefixes(trace: str) -> str:
@@ -118,50 +149,48 @@ def no_prefixes(trace: str) -> str:
 def sample_of(
     trace: str,
     slo: str,
-    device: str,
+    devices: tuple[str, ...],
     split: str,
     max_total_tokens: int | None = None,
     max_prompt_tokens: int | None = None,
     timed: bool = False,
     reading: Reading | None = None,
 ) -> Sample:
-    """Requests of a trace with a recipe's SLOs, without those that an engine of the device cannot hold.
+    """Requests of a trace with a recipe's SLOs, without those that an engine of one of the devices cannot hold.
 
-    Of a family the splits have requests of different seeds; of a file each has a part of its own (`SHARES`). timed: at
-    the trace's own times, which a family does not have; otherwise all at time 0.
+    Of a family the splits have requests of different seeds; of a file each has a part of its own (`SHARES`), of one
+    with sessions whole ones. timed: at the trace's own times, which a family does not have; otherwise all at time 0.
     Raises SpecError where a split has none, and as `build_workload` and `load_profile`.
     """
-    profile, is_family = load_profile(device), trace in FAMILIES
-    capacity = profile.kv.total_blocks * profile.kv.block_tokens
+    profiles, is_family = [load_profile(device) for device in devices], trace in FAMILIES
+    capacity = min(profile.kv.total_blocks * profile.kv.block_tokens for profile in profiles)
+    wanted = SESSION_ROWS if is_family and isinstance(FAMILIES[trace], SessionFamily) else SAMPLE_ROWS
     workload = build_workload(
         trace,
-        requests=SAMPLE_ROWS if is_family else None,
+        requests=wanted if is_family else None,
         slo=slo,
         arrivals=OWN if timed else "at-once",
         seed=SPLITS[split].start,
         max_total_tokens=capacity if max_total_tokens is None else min(max_total_tokens, capacity),
         max_prompt_tokens=max_prompt_tokens,
-        idle_tpot_s=profile.idle_tpot_s,
+        idle_tpot_s=profiles[0].idle_tpot_s,
         reading=reading,
     )
-    if workload.turns is not None:
-        raise SpecError(f"trace {trace} has sessions, which a split would cut; leave the split out")
-    table, prefixes = workload.table, workload.prefixes
+    table, prefixes, turns = workload.table, workload.prefixes, workload.turns
+    sessions = None if turns is None else SessionRows(turns)
     if not is_family:
-        first, end = (int(share * len(table)) for share in SHARES[split])
-        table = table[first:end]
-        prefixes = None if prefixes is None else prefixes.take(np.arange(first, end))
+        count = len(table) if sessions is None else sessions.sessions
+        first, end = (int(share * count) for share in SHARES[split])
+        rows = np.arange(first, end) if sessions is None else sessions.part(first, end)
+        table, prefixes = table[rows], None if prefixes is None else prefixes.take(rows)
+        if turns is not None and len(rows):
+            sessions = SessionRows(turns.take(rows))
     if len(table) == 0:
         raise SpecError(f"trace {trace}: its {split} part has no request; the file should be longer")
     tiers = np.unique(table["tpot_slo_s"])
     if len(tiers) > TIERS:
         tiers = tiers[np.arange(TIERS) * (len(tiers) - 1) // (TIERS - 1)]
-    return Sample(
-        table,
-        known_saturation_rate_per_s(trace, device, slo, max_total_tokens, max_prompt_tokens, reading),
-        tuple(tiers.tolist()),
-        prefixes,
-    )
+    return Sample(table, tuple(tiers.tolist()), prefixes, sessions)
 
 
 def arrivals_s(

@@ -13,6 +13,7 @@ import yaml
 import servegym
 from servegym.errors import DeploymentError, SpecError
 from servegym.latency_models.profile import load_profile
+from servegym.scenarios.building import saturation_of
 from servegym.scenarios.documents import BEGIN, END, PAGES, load_spec, load_words, schema, to_yaml
 from servegym.scenarios.episodes import EPISODES
 from servegym.scenarios.fleets import deployment_of, title_of
@@ -78,8 +79,8 @@ def test_pools_of_several_devices():
     cluster = spec.build().deployment
     assert [pool.scheduler and pool.scheduler.name for pool in cluster.pools] == [None, "vllm-v1"]
     assert cluster.pools[0].total_blocks == load_profile("h100-llama3-8b").kv.total_blocks
-    with pytest.raises(SpecError, match="several devices; say rate_per_s"):
-        spec.replaced(load=1.0).build()
+    alone = [saturation_of(SMALL.replaced(device=pool.device, engines=pool.engines)) for pool in POOLS]
+    assert saturation_of(spec) == pytest.approx(sum(alone)) and saturation_of(spec) > max(alone)
     with pytest.raises(SpecError, match="the same model"):
         deployment_of(SMALL.replaced(pools=[POOLS[0], Pool("a100-qwen1.5-7b", 1, "decode")]))
 

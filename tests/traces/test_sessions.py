@@ -176,8 +176,6 @@ def test_specs_say_clients_and_concurrency():
     for words in ({"load": 1.0}, {"rate_per_s": 1.0}, {"arrivals": "poisson"}, {"cv": 2.0}):
         with pytest.raises(SpecError, match=r"clients and .* are given"):
             ServingSpec().replaced(clients=2, **words)
-    with pytest.raises(SpecError, match="has sessions, which a split would cut"):
-        ServingSpec().replaced(trace="chat-sessions", split="train").build(seed=0)
     paced = ServingSpec().replaced(trace="chat-sessions", rate_per_s=2.0, cv=2.0, requests=500)
     assert workload_of(paced, 0).rate_per_s == pytest.approx(2.0, rel=0.3)
 
