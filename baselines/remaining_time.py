@@ -29,9 +29,9 @@ def remaining_s(request, engine, estimator):
     predicted = float(request.predicted_output_tokens)
     if np.isnan(predicted):
         return np.inf
-    to_come = max(predicted - request.emitted_tokens, 1.0)
+    to_come = max(predicted - request.num_output_tokens, 1.0)
     cached, left = cached_of(request), left_of(request)
-    total_s = engine.load_s_per_token * request.kept_tokens
+    total_s = engine.load_s_per_token * request.offloaded_tokens
     if is_decoding(request):
         steps, first = to_come, float(cached)
     else:

@@ -57,9 +57,9 @@ def note_eviction(request, mine):
 @kernel
 def note_remaining_time(request, mine, engine, estimator, current):
     """`note_eviction`, and where it is so (`current`: or the request has emitted since) its remaining time is noted."""
-    if note_eviction(request, mine) or (current and mine[EMITTED] != float(request.emitted_tokens)):
+    if note_eviction(request, mine) or (current and mine[EMITTED] != float(request.num_output_tokens)):
         mine[REMAINING_S] = remaining_s(request, engine, estimator)
-        mine[EMITTED] = float(request.emitted_tokens)
+        mine[EMITTED] = float(request.num_output_tokens)
 
 
 @kernel

@@ -39,8 +39,8 @@ class ServingEnv(gym.Env[Any, Any]):
 
     scenario: a `Scenario` (every episode is the same), or a source of them, called with the environment's random
         generator. `reset(options={"scenario": ...})` takes either, for that episode.
-    words: what the source is to draw instead, fields of a `ServingSpec` (load=0.9, trace="azure-code", ...; see
-        `ServingSpec.with_words`); and preset="overload" or another of `scenarios.presets`, for several of them.
+    overrides: what the source is to draw instead, fields of a `ServingSpec` (load=0.9, trace="azure-code", ...; see
+        `ServingSpec.with_overrides`); and preset="overload" or another of `scenarios.presets`, for several of them.
     observation: "flat", or "dict" for the same numbers by part.
     shaping: weight of the potential (see docs/environments.md); discount: the learner's, for it.
 
@@ -63,13 +63,13 @@ class ServingEnv(gym.Env[Any, Any]):
         shaping: float = 0.0,
         discount: float = 1.0,
         render_mode: str | None = None,
-        **words: Any,
+        **overrides: Any,
     ):
         check_options(observation, repeat, shaping, discount)
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise EnvError(f"render_mode {render_mode!r}: it should be None, 'ansi' or 'rgb_array'")
         self.interface = interface
-        self.source = as_source(scenario, words)
+        self.source = as_source(scenario, overrides)
         self.render_mode = render_mode
         self.observation_space = interface.dict_space if observation == "dict" else interface.observation_space
         self.action_space = interface.action_space
@@ -191,19 +191,19 @@ class ServingEnv(gym.Env[Any, Any]):
         return {**self.__dict__, "_episode_batch": None}
 
 
-def as_source(scenario: Scenario | Source, words: Mapping[str, Any] | None = None) -> Source:
-    """A source of scenarios from one, or from what already is; words: what it is to draw instead.
+def as_source(scenario: Scenario | Source, overrides: Mapping[str, Any] | None = None) -> Source:
+    """A source of scenarios from one, or from what already is; overrides: what it is to draw instead.
 
     A preset stands for several words; those that are given beside it take their places. Raises EnvError for something
     else, for words to a source that is not a `ServingSpec`; SpecError for unknown ones.
     """
-    if words and not isinstance(scenario, ServingSpec):
+    if overrides and not isinstance(scenario, ServingSpec):
         raise EnvError(
-            f"{', '.join(words)} beside a scenario of type {type(scenario).__name__}; only a ServingSpec can be "
+            f"{', '.join(overrides)} beside a scenario of type {type(scenario).__name__}; only a ServingSpec can be "
             "told what to draw"
         )
     if isinstance(scenario, ServingSpec):
-        return scenario.with_words(spelled_out(words)) if words else scenario
+        return scenario.with_overrides(spelled_out(overrides)) if overrides else scenario
     if isinstance(scenario, Scenario):
         return Always(scenario)
     if not callable(scenario):

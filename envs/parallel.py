@@ -148,14 +148,14 @@ class ServingParallelEnv(ParallelEnv):
         shaping: float = 0.0,
         discount: float = 1.0,
         render_mode: str | None = None,
-        **words: Any,
+        **overrides: Any,
     ):
         check_options("flat", 1, shaping, discount)
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise EnvError(f"render_mode {render_mode!r}: it should be None, 'ansi' or 'rgb_array'")
         routing, batching = ClusterRouting(engines), EngineBatching(scheduler, controls)
         self.interface = Together(routing, batching)
-        self.source = as_source(scenario or random_clusters(engines), words)
+        self.source = as_source(scenario or random_clusters(engines), overrides)
         self.render_mode = render_mode
         self.possible_agents = [ROUTER, *(f"engine_{e}" for e in range(engines))]
         self.agents: list[str] = []

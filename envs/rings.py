@@ -26,7 +26,7 @@ def ring_of(first: int, end: int, acting: bool = False) -> np.ndarray:
     return ring
 
 
-def turn_round(ring: np.ndarray) -> None:
+def reverse_ring(ring: np.ndarray) -> None:
     """None has been taken any more, and who took those to the one side of where the two met begins there again."""
     ring[TAKEN], ring[SEAM] = 0, ring[UPWARDS] + 1
 

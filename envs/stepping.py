@@ -125,7 +125,7 @@ def potential(run, episode):
         for place in range(run.engines[e].queue_length):
             request = run.requests[run.queues[e, place]]
             if now_s < next_deadline_s(request):
-                total += request.first_token_gain if request.emitted_tokens == 0 else request.decode_token_gain
+                total += request.first_token_gain if request.num_output_tokens == 0 else request.decode_token_gain
     return episode.shaping * total / episode.ideal_gain
 
 

@@ -40,12 +40,12 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         shaping: float = 0.0,
         discount: float = 1.0,
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
-        **words: Any,
+        **overrides: Any,
     ):
         check_options("flat", repeat, shaping, discount)
         self.num_envs = num_envs
         self.interface = interface
-        self.source = as_source(scenario, words)
+        self.source = as_source(scenario, overrides)
         self.autoreset_mode = mode_of(autoreset_mode)
         self.metadata: dict[str, Any] = {**ServingEnv.metadata, "autoreset_mode": self.autoreset_mode}
         self.single_observation_space = interface.observation_space

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from servegym.envs.rings import ring_of, turn_round
+from servegym.envs.rings import reverse_ring, ring_of
 
 # A thread that is woken costs 50 to 150 us of processor time, about as much by the clock, and its part of the episodes
 # is in another core's cache. So it gets no less to do than this.
@@ -50,7 +50,7 @@ class Sharing:
         Each thread turns round where it came to in the step before: what it did last is still in its core's cache.
         """
         for ring in self._rings:
-            turn_round(ring)
+            reverse_ring(ring)
         self._ways.reverse()
         self._steps += 1
         self.timed = self._steps % TIMED == 0

@@ -52,7 +52,7 @@ REQUESTS = 3000
 COMPARED_BY = ("load", "rate_per_s", "scheduler", "router", "scaler", "seed")
 DEFAULTS = ServingSpec().words()
 WINDOW_BY_SEED = DEFAULTS["window"]
-SAID = (
+TITLE_FIELDS = (
     *COMPARED_BY, "trace", "columns", "time_unit", "drop_empty", "sort", "slo", "requests", "resample", "device",
     "engines", "prefill", "decode", "pools", "incidents",
 )  # fmt: skip
@@ -309,7 +309,9 @@ class Comparison:
         for what, texts in (("scaler", self.scalers), ("incident", plain(self.spec.fleet.incidents))):
             if texts:
                 routed += f", {what}{'s' * (len(texts) > 1)} {', '.join(map(str, texts))}"
-        said = {name: value for name, value in self.settings.items() if value != DEFAULTS[name] and name not in SAID}
+        said = {
+            name: value for name, value in self.settings.items() if value != DEFAULTS[name] and name not in TITLE_FIELDS
+        }
         routed += "".join(f", {name.replace('_', ' ')} {value}" for name, value in said.items())
         return f"{self.trace_name} on {title_of(self.spec)}{routed}, SLOs {self.slo}"
 

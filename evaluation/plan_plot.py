@@ -35,7 +35,12 @@ def plot_plan(summary: pd.DataFrame, asks_engines: bool, title: str, path: str |
     ends = length if asks_engines else with_intervals(axes, length, summary)
     for place, (end, (_, row)) in enumerate(zip(ends, summary.iterrows(), strict=True)):
         axes.annotate(
-            said_of(row, asks_engines), (end, place), xytext=(7, 0), textcoords="offset points", va="center", fontsize=9
+            label_of(row, asks_engines),
+            (end, place),
+            xytext=(7, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
         )
     axes.set_yticks(range(len(summary)), labels)
     axes.invert_yaxis()
@@ -65,7 +70,7 @@ def with_intervals(axes: Axes, means: pd.Series, summary: pd.DataFrame) -> pd.Se
     return high.where(high > means, means)
 
 
-def said_of(row: pd.Series, asks_engines: bool) -> str:
+def label_of(row: pd.Series, asks_engines: bool) -> str:
     """What stands beside a bar."""
     if row["missing"]:
         return "no number is enough" if asks_engines else f"none found: {row['found']} the rates tried"

@@ -30,7 +30,7 @@ UNKNOWN: dict[str, Any] = {
     "fairness_by_length": None,
 }  # fmt: skip
 SHARES = {"slo_attainment": "attained", "violations": "violated", "starved": "starved"}
-COUNTS = ("emitted_tokens", "on_time_tokens", "output_tokens", "cached_tokens", "reroutes")
+COUNTS = ("num_output_tokens", "on_time_tokens", "output_tokens", "cached_tokens", "reroutes")
 # What would have to be drawn, or worked out, of all requests at once: only what is said here can be streamed.
 ONLY = {
     "slo": "given", "requests": None, "rate_per_s": None, "load": None, "arrivals": None, "max_prompt_tokens": None,
@@ -163,7 +163,7 @@ class Sums:
             **figures,
             **UNKNOWN,
             "requests": self.requests,
-            "tokens_emitted": counts["emitted_tokens"],
+            "tokens_emitted": counts["num_output_tokens"],
             "gain": self.gain,
             "ideal_gain": self.ideal_gain,
             "gain_ratio": self.gain / self.ideal_gain if self.ideal_gain else None,
@@ -172,7 +172,7 @@ class Sums:
             "fairness_by_client": fairness(gains[:, 0], gains[:, 1], np.arange(len(gains))),
             "on_time_token_share": counts["on_time_tokens"] / counts["output_tokens"] if self.requests else None,
             **{name: sketch.quantiles() for name, sketch in self.latencies.items()},
-            "throughput_tokens_per_s": counts["emitted_tokens"] / span_s if span_s else 0.0,
+            "throughput_tokens_per_s": counts["num_output_tokens"] / span_s if span_s else 0.0,
             "slo_throughput_per_s": attained / span_s if span_s else 0.0,
             "cached_tokens": counts["cached_tokens"],
             "reroutes": counts["reroutes"],
@@ -181,6 +181,6 @@ class Sums:
                 engines["kind"],
                 whole.engines["service_s"].to_numpy(),
                 engines["busy_s"],
-                counts["emitted_tokens"],
+                counts["num_output_tokens"],
             ),
         }

@@ -62,7 +62,7 @@ def served_at_once(context, ranks, limits):
 def discarding(context, ranks, limits):
     for position in range(context.queue.shape[0]):
         request = context.requests[context.queue[position]]
-        missed = request.emitted_tokens == 0 and context.now_s >= request.first_deadline_s
+        missed = request.num_output_tokens == 0 and context.now_s >= request.first_deadline_s
         ranks[position].tier = LEAVE_OUT if missed else 0
         ranks[position].key = request.arrival_s
 

@@ -35,7 +35,7 @@ def rows(training: str, scenarios: int, first_seed: int) -> list[tuple[str, ...]
     base = str(problem.source["router"])
     judge = Judge(
         problem.head,
-        problem.source.with_words({"split": "test"}),
+        problem.source.with_overrides({"split": "test"}),
         ValidationConfig(first_seed=first_seed, scenarios=scenarios),
     )
     policies = rules_of("router")

@@ -52,7 +52,7 @@ def check_value(name: str, option: Option, value: Any) -> None:
         several = isinstance(value, tuple)
         for number in value if several else (value.low, value.high) if isinstance(value, Range) else (value,):
             if not _is_number(number, kind == WHOLE and not isinstance(value, Range)) or not option.allows(number):
-                raise SpecError(f"{name} is {value!r}; it should be {option.right}, several of such, or a range")
+                raise SpecError(f"{name} is {value!r}; it should be {option.allowed_text}, several of such, or a range")
         if several and not value:
             raise SpecError(f"{name} is (); there should be at least one number")
     elif kind in (NAME, POLICY):
@@ -60,7 +60,7 @@ def check_value(name: str, option: Option, value: Any) -> None:
             if not (isinstance(item, str) and item) and not (hasattr(item, "kind") or hasattr(item, "kv")):
                 raise SpecError(f"{name} is {value!r}; it should be a name, or several")
     elif kind == CHOICE and value not in option.choices:
-        raise SpecError(f"{name} is {value!r}; it should be {option.right}")
+        raise SpecError(f"{name} is {value!r}; it should be {option.allowed_text}")
     elif kind == LOAD_PROFILE:
         _check_profiles(value)
     elif kind == INCIDENTS and not isinstance(value, tuple):

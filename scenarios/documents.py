@@ -65,7 +65,7 @@ def load_words(path: str | Path) -> dict[str, Any]:
         found = values.read({str(key): value for key, value in document.items()}, LEAVES, PARTS)
         if found.get("pools") == () and not found.keys() & {"engines", "prefill", "decode"}:
             raise SpecError("pools is an empty list; it should have one pool or more, or be left out")
-        ServingSpec().with_words(found)
+        ServingSpec().with_overrides(found)
     except SpecError as error:
         raise SpecError(f"{path.name}: {error}") from None
     return found

@@ -43,7 +43,7 @@ class Option:
     optional: bool = False
 
     @property
-    def right(self) -> str:
+    def allowed_text(self) -> str:
         """What values are allowed, in words."""
         if self.kind == CHOICE:
             return f"one of {', '.join(self.choices)}"

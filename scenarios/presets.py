@@ -9,7 +9,7 @@ from servegym.errors import SpecError
 from servegym.scenarios.parts import BURST, STEADY
 from servegym.scenarios.pools import Pool
 from servegym.scenarios.ranges import Range
-from servegym.scenarios.spec import said_over
+from servegym.scenarios.spec import overridden
 from servegym.traces.arrivals import needs_rate
 
 
@@ -82,7 +82,7 @@ def spelled_out(words: Mapping[str, Any]) -> Mapping[str, Any]:
     arrivals with a pace of their own that of its load too. Raises SpecError for a preset that there is not.
     """
     rest = {name: value for name, value in words.items() if name != "preset"}
-    said = said_over(words_of(words["preset"]), rest) if "preset" in words else rest
+    said = overridden(words_of(words["preset"]), rest) if "preset" in words else rest
     arrivals = said.get("arrivals")
     if arrivals is None:
         return said

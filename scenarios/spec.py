@@ -154,10 +154,10 @@ class ServingSpec:
         return {field.name: self.__dict__[field.name] for field in dataclasses.fields(self)}
 
     def replaced(self, **words: Any) -> ServingSpec:
-        """This spec with other values of fields, said as in a document: see `with_words`."""
-        return self.with_words(words)
+        """This spec with other values of fields, said as in a document: see `with_overrides`."""
+        return self.with_overrides(words)
 
-    def with_words(self, words: Mapping[str, Any]) -> ServingSpec:
+    def with_overrides(self, words: Mapping[str, Any]) -> ServingSpec:
         """This spec with other values, by the names of the fields, alone or under the name of their part.
 
         A list stands for a tuple, {"low": ..., "high": ...} for a Range. What is said of a load takes the place of a
@@ -194,12 +194,12 @@ class ServingSpec:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> ServingSpec:
-        """The spec that a document describes; what it does not say is as by default. Raises as `with_words`."""
-        return cls().with_words(document)
+        """The spec that a document describes; what it does not say is as by default. Raises as `with_overrides`."""
+        return cls().with_overrides(document)
 
 
-def said_over(words: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Words with more said over them, which also take the place of what is said instead of them (see `with_words`)."""
+def overridden(words: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Update fields with others, which also replace their alternatives (see `with_overrides`)."""
     gone = {
         other for names, default in INSTEAD if any(name in more for name in names) for other in default
         if other not in names

@@ -22,7 +22,7 @@ def blocks_lacking(request, chunk, engine):
 
 
 @kernel
-def has_room(engine, limits, request, need, headroom_blocks):
+def can_admit(engine, limits, request, need, headroom_blocks):
     """Whether a request without memory can be admitted (rule 4); `need`: blocks of its chunk and what is kept."""
     if engine.holders >= limits.holder_budget:
         return False
@@ -36,7 +36,7 @@ def room_for(engine, limits, request, need, headroom_blocks, holders):
     """Blocks that have to be free for a request to be admitted beside so many holders (rule 4)."""
     room = need
     if limits.reserve_context:
-        room = blocks_for(request.prompt_tokens + request.emitted_tokens, engine.block_tokens)
+        room = blocks_for(request.prompt_tokens + request.num_output_tokens, engine.block_tokens)
     if holders > 0:  # more than there is in all is as much as that: sums stay small
         room += min(limits.watermark_blocks, engine.total_blocks) + min(headroom_blocks, engine.total_blocks)
     return room
@@ -51,13 +51,13 @@ def admit(run, e, r, now_s):
     if np.isnan(outcome.admitted_s):
         outcome.admitted_s = now_s
     if outcome.counted == 0:
-        engine.totals.admitted_tokens += request.prompt_tokens + request.emitted_tokens
+        engine.totals.admitted_tokens += request.prompt_tokens + request.num_output_tokens
         engine.totals.cached_tokens += cached_of(request)
-    to_load = hold_found(run, e, r) if HAS_CACHE and engine.cache.on else request.kept_tokens
+    to_load = hold_found(run, e, r) if HAS_CACHE and engine.cache.on else request.offloaded_tokens
     if outcome.counted == 0:
         outcome.counted = 1
         count_admitted(run.state, e, request)
-    if request.kept_tokens > 0 or to_load > 0:
+    if request.offloaded_tokens > 0 or to_load > 0:
         if status.recording and to_load > 0:
             note(run, LOADED, e, r, to_load, to_load * engine.load_s_per_token)
         load(request, outcome, engine, to_load)
@@ -72,5 +72,5 @@ def give_named(run, e, r, chunk, now_s):
     tokens = request.computed_tokens + chunk
     grow_named(request, outcome, engine, run.cache, tokens)
     if run.limits[0].preemptible == NOT_PREEMPTIBLE:  # else when the batch has ended: it may be suspended before
-        known = request.prompt_tokens + request.emitted_tokens - outcome.under_way
+        known = request.prompt_tokens + request.num_output_tokens - outcome.under_way
         name_filled(r, outcome, engine, run.cache, min(tokens, known))

@@ -1,6 +1,6 @@
 """Asynchronous scheduling: an engine forms the next batch while one runs. The rules: docs/async_scheduling.md.
 
-What a batch computes and emits counts as done once it is formed. So `emitted_tokens` of a request are those that are
+What a batch computes and emits counts as done once it is formed. So `num_output_tokens` of a request are those that are
 out or under way here, and OUTCOME.under_way says how many of them are under way.
 """
 
@@ -25,7 +25,7 @@ def set_aside(run, router_state, e):
     for position in range(queued):
         r = queue[position]
         before[position] = r
-        if run.requests[r].emitted_tokens < run.outcomes[r].output_tokens:
+        if run.requests[r].num_output_tokens < run.outcomes[r].output_tokens:
             queue[kept] = r
             kept += 1
     engine.queue_length = kept
@@ -49,8 +49,8 @@ def count_as_done(run, e):
         entry = run.entries[e, k]
         request, outcome = run.requests[entry.request], run.outcomes[entry.request]
         request.computed_tokens += entry.tokens
-        entry.emitted = request.computed_tokens == request.prompt_tokens + request.emitted_tokens
-        request.emitted_tokens += entry.emitted
+        entry.emitted = request.computed_tokens == request.prompt_tokens + request.num_output_tokens
+        request.num_output_tokens += entry.emitted
         outcome.under_way += entry.emitted
 
 
@@ -97,15 +97,15 @@ def start_formed(run, router_state, e, now_s):
 
 
 @kernel
-def token_is_out(run, e, r):
-    """A token of request r that was under way has just been emitted, and `emitted_tokens` are those that are out."""
+def commit_token(run, e, r):
+    """A token of request r that was under way has just been emitted, and `num_output_tokens` are those that are out."""
     request, outcome, engine = run.requests[r], run.outcomes[r], run.engines[e]
     if engine.cache.on:  # what it says is known now, and so what it fills
-        known = request.prompt_tokens + request.emitted_tokens - 1
+        known = request.prompt_tokens + request.num_output_tokens - 1
         name_filled(r, outcome, engine, run.cache, min(request.computed_tokens, known))
     outcome.under_way -= 1
 
 
 def out_of(requests: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
     """int[requests]: the tokens of each that are out."""
-    return np.asarray(requests["emitted_tokens"] - outcomes["under_way"])
+    return np.asarray(requests["num_output_tokens"] - outcomes["under_way"])

@@ -10,7 +10,7 @@ from servegym.simulator.front_end import leave_front_end, next_ready
 from servegym.simulator.held_queues import READY, is_legal, keep_waiting, route_request, take_from
 from servegym.simulator.incidents import close, count_service, move
 from servegym.simulator.prefixes import borrow
-from servegym.simulator.routing import has_room, send
+from servegym.simulator.routing import queue_has_space, send
 from servegym.simulator.statistics import clear_state, count_queued
 from servegym.simulator.statuses import AT_ROUTES, BAD_ROUTE, DECISION, GOING_ON, QUEUE_FULL, TIMELINE_FULL
 from servegym.simulator.timeline import events_left, note
@@ -62,7 +62,7 @@ def route_one(run, router_state, held_queue, alone, stop_at):
     most_lines = 3 if route.tier == STAY else 2 * run.requests.shape[0] + run.engines.shape[0] + 3
     if status.recording and events_left(run) < most_lines:
         return TIMELINE_FULL
-    if e != HOLD and not has_room(run, router_state, e):
+    if e != HOLD and not queue_has_space(run, router_state, e):
         return QUEUE_FULL
     status.router.decided = -1
     if e == HOLD:
@@ -100,7 +100,7 @@ def receive(run, router_state, r, now_s):
     status, request = run.status[0], run.requests[r]
     e, source = request.engine, run.engines[leave_source(run, r, now_s)]
     run.engines[e].transfers.coming_blocks -= request.blocks
-    run.engines[e].decode_tokens += request.prompt_tokens + request.emitted_tokens
+    run.engines[e].decode_tokens += request.prompt_tokens + request.num_output_tokens
     status.admissions += 1
     request.admitted = status.admissions
     clear_state(run.state, r)

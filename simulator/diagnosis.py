@@ -144,7 +144,7 @@ def named_functions(run: Stopped) -> list[tuple[str, Compiled]]:
     settings, gain = run.settings, run.scenario.gain
     named = policy_functions(settings)
     named += [(f"scheduler {policy.label}", function) for policy in settings.schedulers
-              for function in policy.halves or ()]  # fmt: skip
+              for function in policy.rank_then_filter or ()]  # fmt: skip
     named += [(f"gain function {gain.name}", gain.function)]
     for pool in settings.cluster.pools:
         named += [(f"the device model of {pool.name}", pool.device.batch_s)]

@@ -1,12 +1,12 @@
 """Taking memory from requests for others (rules 4 and 5 of docs/simulation.md)."""
 
 from servegym.simulator import batches
-from servegym.simulator.admission import blocks_lacking, has_room, room_for
+from servegym.simulator.admission import blocks_lacking, can_admit, room_for
 from servegym.simulator.compilation import kernel
 from servegym.simulator.features import HAS_CACHE
 from servegym.simulator.memory import save
 from servegym.simulator.ordering import gives_up_before, leave_out_unlisted
-from servegym.simulator.prefix_caching import consider, give_up, look_away, who_counts_on_nothing
+from servegym.simulator.prefix_caching import cancel_prefix_lookup, first_with_lost_prefix, give_up, lookup_prefix
 from servegym.simulator.refusals import are_legal_victims
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.signatures import SchedulerContext, state_of
@@ -73,7 +73,7 @@ def make_room_for_newcomer(run, decider, e, position, chunk, now_s):
     room = room_for(engine, run.limits[0], request, need, headroom, engine.holders - holders)
     if room > engine.free_blocks + engine.cache.shared_blocks + blocks:
         return False
-    while not has_room(engine, run.limits[0], request, need, headroom):
+    while not can_admit(engine, run.limits[0], request, need, headroom):
         victim = position
         for other in range(engine.queue_length):
             holder = run.requests[queue[other]]
@@ -83,7 +83,7 @@ def make_room_for_newcomer(run, decider, e, position, chunk, now_s):
             return False
         evict(run, e, victim)
         if HAS_CACHE and engine.cache.on:
-            consider(run, e, queue[position])
+            lookup_prefix(run, e, queue[position])
             need = blocks_lacking(request, chunk, engine)
     return True
 
@@ -110,10 +110,10 @@ def rank_victims(run, decider, e, now_s):
         run.ranks[position].keep_tokens = 0
     considered = engine.cache.considered
     if HAS_CACHE and considered >= 0:  # no policy sees what it finds
-        look_away(run, e)
+        cancel_prefix_lookup(run, e)
     ask_scheduler(run, decider.victims, decider.estimator, e, now_s)
     if HAS_CACHE and considered >= 0:
-        consider(run, e, considered)
+        lookup_prefix(run, e, considered)
     packing.victims_ranked = 1
     packing.refused = run.status[0].failed == 1 or not are_legal_victims(run.ranks, engine.queue_length)
     return packing.refused == 0
@@ -122,17 +122,17 @@ def rank_victims(run, decider, e, now_s):
 @kernel
 def evict(run, e, position):
     """Take the memory of the request at this position of the queue, and of those who count on what it was to fill."""
-    if take_memory(run, e, position) == 0 or not HAS_CACHE:
+    if evict_request(run, e, position) == 0 or not HAS_CACHE:
         return
-    position = who_counts_on_nothing(run, e)
+    position = first_with_lost_prefix(run, e)
     while position >= 0:
         run.ranks[position].keep_tokens = 0
-        take_memory(run, e, position)
-        position = who_counts_on_nothing(run, e)
+        evict_request(run, e, position)
+        position = first_with_lost_prefix(run, e)
 
 
 @kernel
-def take_memory(run, e, position):
+def evict_request(run, e, position):
     """Take the memory of the request at this position of the queue, and its part in the batch being formed.
 
     Returns how many blocks, which others may hold, it was to fill in this batch.
@@ -164,5 +164,5 @@ def take_memory(run, e, position):
             other = run.requests[entries[k].request]
             batches.add(run.sums[0], entries[k].tokens, other.computed_tokens, is_decoding(other))
     if status.recording:
-        note(run, EVICTED, e, r, request.kept_tokens, 0.0)
+        note(run, EVICTED, e, r, request.offloaded_tokens, 0.0)
     return unfilled

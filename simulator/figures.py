@@ -132,7 +132,7 @@ def latency(column: str) -> Callable[[Result], dict[str, float | None]]:
 FIGURES: dict[str, Callable[[Result], Any]] = {
     "requests": lambda of: len(of.columns["gain"]),
     "finished": lambda of: int(of.arrays.status[0].finished),
-    "tokens_emitted": lambda of: int(of.columns["emitted_tokens"].sum()),
+    "tokens_emitted": lambda of: int(of.columns["num_output_tokens"].sum()),
     "gain": lambda of: summed(of, "gain"),
     "ideal_gain": lambda of: summed(of, "ideal_gain"),
     "gain_ratio": gain_ratio,
@@ -156,7 +156,7 @@ FIGURES: dict[str, Callable[[Result], Any]] = {
     **{f"engine_{name}": latency(f"engine_{name}") for name in LATENCIES},
     "engine_slo_attainment": lambda of: share(of, "engine_attained"),
     "span_s": span_s,
-    "throughput_tokens_per_s": lambda of: per_s(of, int(of.columns["emitted_tokens"].sum())),
+    "throughput_tokens_per_s": lambda of: per_s(of, int(of.columns["num_output_tokens"].sum())),
     "throughput_requests_per_s": lambda of: per_s(of, of.arrays.status[0].finished),
     "slo_throughput_per_s": lambda of: per_s(of, of.columns["attained"].sum()),
     "preemptions": lambda of: int(of.arrays.status[0].evictions),

@@ -147,7 +147,7 @@ def leave_front_end(run, router_state, r):
 
 
 @kernel
-def set_out(front_end, now_s):
+def stream_started(front_end, now_s):
     """When a token sets out that comes out of an engine now."""
     if not HAS_CLIENTS or front_end.one_process == 0:
         return now_s

@@ -18,7 +18,7 @@ from servegym.simulator.signatures import gain
 def tdg(request, outcome, now_s):
     """Token-level Deadline-aware Gain (Eq. 3): the token's weight, iff it is out strictly before its deadline."""
     if now_s < next_deadline_s(request):
-        return request.first_token_gain if request.emitted_tokens == 0 else request.decode_token_gain
+        return request.first_token_gain if request.num_output_tokens == 0 else request.decode_token_gain
     return 0.0
 
 
@@ -28,7 +28,7 @@ def ta_slo(request, outcome, now_s):
 
     A TTLT class has no intervals: its tokens count until its deadline.
     """
-    if request.emitted_tokens == 0:
+    if request.num_output_tokens == 0:
         return request.first_token_gain if now_s < request.first_deadline_s else 0.0
     if request.ttlt_slo_s < np.inf:
         in_time = now_s < request.first_deadline_s
@@ -40,13 +40,13 @@ def ta_slo(request, outcome, now_s):
 @kernel
 def attains_slo(request, outcome, now_s):
     """Whether the token emitted now is the last and the request met TTFT and mean TPOT (or TTLT)."""
-    if request.emitted_tokens + 1 < outcome.output_tokens:
+    if request.num_output_tokens + 1 < outcome.output_tokens:
         return False
     if request.ttlt_slo_s < np.inf:
         return now_s - request.arrival_s < request.ttlt_slo_s
-    if request.emitted_tokens == 0:
+    if request.num_output_tokens == 0:
         return now_s - request.arrival_s < request.ttft_slo_s
-    tpot_s = (now_s - outcome.first_token_s) / request.emitted_tokens
+    tpot_s = (now_s - outcome.first_token_s) / request.num_output_tokens
     return outcome.first_token_s - request.arrival_s < request.ttft_slo_s and tpot_s < request.tpot_slo_s
 
 

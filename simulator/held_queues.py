@@ -1,7 +1,7 @@
 """Requests at the router: those that went there at this instant, those it holds in queues, and those that are ready.
 
 A held queue is a chain of requests by OUTCOME.next_in_queue. known.tiers has one for each tier, one for best effort,
-and after them the inbox: requests to be routed now.
+and after them the unrouted: requests to be routed now.
 """
 
 from servegym.simulator.compilation import inlined_kernel, kernel
@@ -16,7 +16,7 @@ READY, NO_REQUEST = -1, -2  # instead of a held queue: the request is ready now;
 
 
 @kernel
-def inbox_of(tiers):
+def unrouted_queue(tiers):
     return tiers.shape[0] - 1
 
 
@@ -68,11 +68,11 @@ def drop_from(queue, outcomes, r):
 def next_held_queue(run, router_state, alone):
     """The held queue whose first request is to be routed now; READY: what is ready next; NO_REQUEST: there is none."""
     status, tiers = run.status[0], router_state.known.tiers
-    inbox = inbox_of(tiers)
-    if HAS_CLUSTER and not alone and tiers[inbox].waiting > 0:
-        return inbox
+    unrouted = unrouted_queue(tiers)
+    if HAS_CLUSTER and not alone and tiers[unrouted].waiting > 0:
+        return unrouted
     if HAS_CLUSTER and not alone and status.router.held_dirty == 1:
-        while status.router.held > 0 and status.router.held_cursor < inbox:
+        while status.router.held > 0 and status.router.held_cursor < unrouted:
             if tiers[status.router.held_cursor].waiting > 0:
                 return status.router.held_cursor
             status.router.held_cursor += 1
@@ -102,7 +102,7 @@ def route_request(run, router_state, r, held_queue, now_s):
     route.engine = HOLD
     catch_up(run, router_state, now_s)
     if not is_taken(snapshots, request):
-        if 0 <= held_queue < inbox_of(router_state.known.tiers):
+        if 0 <= held_queue < unrouted_queue(router_state.known.tiers):
             route.held_queue = held_queue
         return False
     router_state.router(router_context_of(run, router_state, now_s), r, route)
@@ -151,11 +151,11 @@ def take_from(run, router_state, held_queue, r):
         leave_front_end(run, router_state, r)
         return
     drop_first(tiers[held_queue], run.outcomes)
-    if held_queue != inbox_of(tiers):
+    if held_queue != unrouted_queue(tiers):
         status.router.held -= 1
 
 
 @kernel
 def to_router(run, router_state, r):
     """Request r goes to the router, to be routed at this instant."""
-    append(router_state.known.tiers[inbox_of(router_state.known.tiers)], run.outcomes, r)
+    append(router_state.known.tiers[unrouted_queue(router_state.known.tiers)], run.outcomes, r)

@@ -11,7 +11,7 @@ from servegym.errors import DeploymentError
 from servegym.simulator.compilation import kernel
 from servegym.simulator.events import make_due, remove
 from servegym.simulator.features import HAS_LOCKSTEP
-from servegym.simulator.held_queues import drop_from, inbox_of, to_router
+from servegym.simulator.held_queues import drop_from, to_router, unrouted_queue
 from servegym.simulator.kv_events import forget_told
 from servegym.simulator.lockstep import make_group_due
 from servegym.simulator.memory import count_blocks, give_up_kept, release
@@ -197,7 +197,9 @@ def take_back_all(run, router_state, e, now_s):
     for position in range(engine.queue_length):
         r = queue[position]
         request, outcome = run.requests[r], run.outcomes[r]
-        engine.totals.lost_tokens += request.computed_tokens + (request.kept_tokens if outcome.borrowed == 0 else 0)
+        engine.totals.lost_tokens += request.computed_tokens + (
+            request.offloaded_tokens if outcome.borrowed == 0 else 0
+        )
         give_up(run, e, r)
         give_up_kept(request, outcome, engine)
         request.computed_tokens, request.admitted = 0, 0
@@ -263,7 +265,7 @@ def lose_kv(run, router_state, r, now_s):
         while not is_in(tiers[held_queue], run.outcomes, r):
             held_queue += 1
         drop_from(tiers[held_queue], run.outcomes, r)
-        status.router.held -= held_queue != inbox_of(tiers)
+        status.router.held -= held_queue != unrouted_queue(tiers)
     source = run.engines[leave_source(run, r, now_s)]
     source.totals.recalled += 1
     source.totals.lost_tokens += request.computed_tokens

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from servegym.simulator.ahead import bring_back, keep_formed, set_aside, start_formed, token_is_out
+from servegym.simulator.ahead import bring_back, commit_token, keep_formed, set_aside, start_formed
 from servegym.simulator.compilation import inlined_kernel, kernel
 from servegym.simulator.disturbances import correct, disturbed
 from servegym.simulator.events import push
@@ -16,7 +16,7 @@ from servegym.simulator.features import (
     HAS_LOCKSTEP,
     HAS_TASKS,
 )
-from servegym.simulator.front_end import deliver_all, deliver_last, set_out
+from servegym.simulator.front_end import deliver_all, deliver_last, stream_started
 from servegym.simulator.kv_events import publish
 from servegym.simulator.lists import drop_first, place_of
 from servegym.simulator.lockstep import group_runs
@@ -224,7 +224,7 @@ def end_batch(run, router_state, gain, e, now_s):
         if HAS_AHEAD and engine.ahead.on:  # it counts as computed since it was formed
             if entry.emitted == 0:
                 continue
-            request.emitted_tokens -= outcome.under_way
+            request.num_output_tokens -= outcome.under_way
         else:
             if HAS_DRAFTS and entry.tokens > 1 and speculating and is_decoding(request):
                 accepted = accept(r, request, engine, run.device[e], entry.tokens - 1)
@@ -233,14 +233,14 @@ def end_batch(run, router_state, gain, e, now_s):
             if HAS_CACHE and engine.cache.on:
                 name_filled(r, outcome, engine, run.cache, request.computed_tokens)
             entry.emitted = 0
-            if request.computed_tokens < request.prompt_tokens + request.emitted_tokens:
+            if request.computed_tokens < request.prompt_tokens + request.num_output_tokens:
                 continue
             entry.emitted = 1 + accepted
         out_s = now_s
         for _ in range(1 + accepted):
-            out_s = set_out(status.front_end, now_s)
+            out_s = stream_started(status.front_end, now_s)
             earned = gain(request, outcome, out_s)
-            if request.emitted_tokens == 0:
+            if request.num_output_tokens == 0:
                 request.first_token_s = now_s
             gained += earned
             emit(request, outcome, status, histogram, earned, out_s)
@@ -249,14 +249,14 @@ def end_batch(run, router_state, gain, e, now_s):
             if status.recording:
                 note(run, TOKEN, e, r, 1, earned)
         if HAS_AHEAD and engine.ahead.on:
-            token_is_out(run, e, r)
+            commit_token(run, e, r)
         emitted += 1 + accepted
-        if HAS_CLUSTER and request.emitted_tokens == outcome.sent_tokens + 1:
+        if HAS_CLUSTER and request.num_output_tokens == outcome.sent_tokens + 1:
             news += 1
-        if HAS_CACHE and engine.store_sets > 0 and request.emitted_tokens == outcome.sent_tokens + 1:
+        if HAS_CACHE and engine.store_sets > 0 and request.num_output_tokens == outcome.sent_tokens + 1:
             prefixes = router_state.known.prefixes
             engine.store_uses = use_chunks(prefixes, router_state.stores[e], engine.store_sets, r, engine.store_uses)
-        if request.emitted_tokens == outcome.output_tokens:
+        if request.num_output_tokens == outcome.output_tokens:
             if finished == 0:
                 count_blocks(engine, now_s)
             finished += 1
@@ -267,10 +267,10 @@ def end_batch(run, router_state, gain, e, now_s):
             if status.recording:
                 note(run, FINISH, e, r, 0, 0.0)
         if HAS_AHEAD and engine.ahead.on:
-            request.emitted_tokens += outcome.under_way
+            request.num_output_tokens += outcome.under_way
     status.gain = gained
     if emitted > 0:
-        engine.totals.emitted_tokens += emitted
+        engine.totals.num_output_tokens += emitted
         engine.totals.scheduled_before = engine.scheduled_tokens
     if HAS_CACHE and engine.cache.publishes == 1:
         publish(run, router_state, e, now_s)
@@ -294,7 +294,7 @@ def emit(request, outcome, status, histogram, earned, now_s):
     outcome.gain += earned
     if now_s < next_deadline_s(request):
         outcome.on_time_tokens += 1
-    if request.emitted_tokens == 0:
+    if request.num_output_tokens == 0:
         outcome.first_token_s = now_s
         if status.buffered_first_token == 0 and request.ttlt_slo_s == np.inf:
             request.first_deadline_s = min(request.first_deadline_s, now_s)
@@ -303,7 +303,7 @@ def emit(request, outcome, status, histogram, earned, now_s):
         outcome.longest_tbt_s = max(outcome.longest_tbt_s, interval_s)
         histogram[tbt_bin(interval_s)] += 1
     outcome.last_token_s = now_s
-    request.emitted_tokens += 1
+    request.num_output_tokens += 1
 
 
 @kernel
@@ -319,7 +319,7 @@ def leave(engine, queue, turns, requests, outcomes):
     kept = 0
     for position in range(engine.queue_length):
         r = queue[position]
-        out = requests[r].emitted_tokens - outcomes[r].under_way
+        out = requests[r].num_output_tokens - outcomes[r].under_way
         if out < outcomes[r].output_tokens and requests[r].engine == engine.index:
             queue[kept], turns[kept] = r, turns[position]
             kept += 1
@@ -331,7 +331,7 @@ def drop_finished(engine, queue, turns, entries, length, requests, outcomes):
     """Drop those of a batch of `length` entries that have finished: as `leave`, without a look at all of the queue."""
     for k in range(length):
         r = entries[k].request
-        if requests[r].emitted_tokens - outcomes[r].under_way < outcomes[r].output_tokens:
+        if requests[r].num_output_tokens - outcomes[r].under_way < outcomes[r].output_tokens:
             continue
         position = place_of(queue, r)
         drop_first(queue[position : engine.queue_length])

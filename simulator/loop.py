@@ -289,11 +289,11 @@ def handle_event(run, router_state, functions):
         if HAS_CLUSTER and run.engines.shape[0] > 1:
             report_busy(run, router_state, e, status.now_s, status.now_s)
     else:
-        emitted = engine.totals.emitted_tokens
+        emitted = engine.totals.num_output_tokens
         news = end_batch(run, router_state, functions.gain, e, status.now_s)
         if HAS_CLUSTER and run.engines.shape[0] > 1:
-            engine.decode_tokens += engine.totals.emitted_tokens - emitted
-            if engine.totals.emitted_tokens > emitted:
+            engine.decode_tokens += engine.totals.num_output_tokens - emitted
+            if engine.totals.num_output_tokens > emitted:
                 status.scaler.starts = 0
             if news > 0:
                 tell_of_tokens(run, router_state, e, length, status.now_s)
@@ -324,12 +324,12 @@ def tell_of_tokens(run, router_state, e, length, now_s):
             continue
         r = entries[k].request
         request, outcome = run.requests[r], run.outcomes[r]
-        out = request.emitted_tokens - outcome.under_way
+        out = request.num_output_tokens - outcome.under_way
         if engine.role != ROLE_DECODE and out == outcome.sent_tokens + 1:
             engine.decode_tokens += request.prompt_tokens + outcome.sent_tokens
             emit_signal(run, router_state, e, r, FIRST_TOKEN, now_s)
         if out == outcome.output_tokens:
-            engine.decode_tokens -= request.prompt_tokens + request.emitted_tokens
+            engine.decode_tokens -= request.prompt_tokens + request.num_output_tokens
             emit_signal(run, router_state, e, r, LAST_TOKEN, now_s)
         elif engine.role == ROLE_PREFILL:
             departed += 1

@@ -56,7 +56,7 @@ def save(request, engine, keep_tokens):
     engine.free_host_blocks -= blocks_for(kept, engine.block_tokens)
     engine.totals.saved_tokens += kept
     engine.moving_s += kept * engine.save_s_per_token
-    request.kept_tokens = kept
+    request.offloaded_tokens = kept
     request.computed_tokens = 0
 
 
@@ -73,12 +73,12 @@ def load(request, outcome, engine, tokens):
 def give_up_kept(request, outcome, engine):
     """The request keeps nothing any more; the host memory that this took, if it was its own, is free."""
     if outcome.borrowed == 0:
-        engine.free_host_blocks += blocks_for(request.kept_tokens, engine.block_tokens)
-    request.kept_tokens = 0
+        engine.free_host_blocks += blocks_for(request.offloaded_tokens, engine.block_tokens)
+    request.offloaded_tokens = 0
     outcome.borrowed = 0
 
 
 @kernel
 def load_time_s(request, engine):
     """Time to load what the request has kept."""
-    return request.kept_tokens * engine.load_s_per_token
+    return request.offloaded_tokens * engine.load_s_per_token

@@ -6,14 +6,14 @@ The rules, numbered, are in docs/simulation.md.
 import numpy as np
 
 from servegym.simulator import batches
-from servegym.simulator.admission import admit, blocks_lacking, give_named, has_room
+from servegym.simulator.admission import admit, blocks_lacking, can_admit, give_named
 from servegym.simulator.chunks import chunk_of, cut_to_time, see_what_fits, take, take_decodes
 from servegym.simulator.compilation import inlined_kernel, kernel
 from servegym.simulator.eviction import ask_scheduler, make_room, make_room_for_newcomer
 from servegym.simulator.features import HAS_AHEAD, HAS_CACHE, HAS_CLUSTER, HAS_DRAFTS, HAS_TASKS
 from servegym.simulator.memory import count_blocks, grow, load_time_s
 from servegym.simulator.ordering import first_ranked, leave_out_unlisted
-from servegym.simulator.prefix_caching import consider, look_away
+from servegym.simulator.prefix_caching import cancel_prefix_lookup, lookup_prefix
 from servegym.simulator.refusals import are_legal_limits, are_legal_listed
 from servegym.simulator.requests import cached_of, is_decoding, left_of
 from servegym.simulator.speculation import decode_chunk
@@ -96,7 +96,7 @@ def pack(run, decider, e, now_s):
     fill(run, decider, e, now_s)
     keep_visits(run.engines[e].visits, packing, run.order[0], run.ranks)
     if HAS_CACHE and run.engines[e].cache.on:
-        look_away(run, e)
+        cancel_prefix_lookup(run, e)
     if packing.refused == 1:
         return REFUSED
     if packing.length > 0:
@@ -107,7 +107,7 @@ def pack(run, decider, e, now_s):
         return RANK_AGAIN
     ran = run_first(run, decider, e, now_s)
     if HAS_CACHE and run.engines[e].cache.on:
-        look_away(run, e)
+        cancel_prefix_lookup(run, e)
     if packing.refused == 1:  # the ranks of victims, asked for only now
         return REFUSED
     return FORMED if ran else WAITING
@@ -205,7 +205,7 @@ def fill(run, decider, e, now_s):
         if not can_get_something(request, packing):
             continue
         if HAS_CACHE and engine.cache.on and not holder:
-            consider(run, e, r)
+            lookup_prefix(run, e, r)
         decoding = is_decoding(request)
         if limits.phase == PHASE_FIRST_DECIDES and packing.length > 0 and decoding != (packing.decoding == 1):
             continue
@@ -227,7 +227,7 @@ def fill(run, decider, e, now_s):
             if ranks[position].headroom_blocks < 0:
                 packing.refused = 1
                 return
-            if not has_room(engine, limits, request, need, ranks[position].headroom_blocks):
+            if not can_admit(engine, limits, request, need, ranks[position].headroom_blocks):
                 taken = packing.length
                 if limits.evict_for != EVICT_FOR_ALL or not make_room_for_newcomer(
                     run, decider, e, position, chunk, now_s
@@ -278,7 +278,7 @@ def run_first(run, decider, e, now_s):
     if request.task >= 0:
         return False
     if HAS_CACHE and engine.cache.on and request.blocks == 0:
-        consider(run, e, r)
+        lookup_prefix(run, e, r)
     # What is held for KV on its way and by tasks belongs to nobody here.
     lacking = blocks_lacking(request, left_of(request), engine)
     others_blocks = engine.transfers.leaving_blocks + engine.transfers.coming_blocks + blocks_in_tasks(run, e)
@@ -301,7 +301,7 @@ def run_first(run, decider, e, now_s):
             return False
         make_room(run, decider, e, position, lacking, False, now_s)
         if HAS_CACHE and engine.cache.considered == r:
-            consider(run, e, r)
+            lookup_prefix(run, e, r)
     room = request.blocks + engine.free_blocks + engine.cache.shared_blocks
     chunk = min(chunk, room * engine.block_tokens - cached_of(request))
     if HAS_CACHE and engine.cache.on:

@@ -109,8 +109,8 @@ class Policy:
     moves_engines: a router that moves engines out of the common pool (which takes their requests back).
     urgent_tier: requests ranked in this tier or before it are those it takes for urgent; None: it has no such notion.
     estimates: a scheduler that has the estimator write exec_s of the whole queue, and leaves it as it is.
-    halves: of the function of a scheduler that first ranks, and then leaves out what is not in the batch it chooses by
-    its ranks: one after the other they do what it does, and what ranks anew can do so in between.
+    rank_then_filter: the two parts of a scheduler's function that first ranks, then leaves out what is not in the batch
+    it has chosen by ranks. Called one after the other they do what it does; what changes ranks can do so in between.
     settings: the parameters that differ from their defaults.
     weights: numbers that were learned, which the function gets behind its parameters.
     memory: how many numbers behind those it may write; 0 at first, and its own at each engine.
@@ -132,7 +132,7 @@ class Policy:
     urgent_tier: int | None = None
     moves_engines: bool = False
     estimates: bool = False
-    halves: tuple[Compiled, Compiled] | None = None
+    rank_then_filter: tuple[Compiled, Compiled] | None = None
     settings: Mapping[str, Value | Fact] = dataclasses.field(default_factory=dict)
     weights: Weights = NO_WEIGHTS
     memory: int = 0
@@ -145,7 +145,9 @@ class Policy:
         schedules = self.kind == "scheduler"
         self._check_function("function", self.function, self.kind, SIGNATURES[self.kind])
         self._check_function("victims", self.victims, "victims", victims_signature)
-        for function in (self.function, self.victims, *(self.halves or ())) if schedules else (self.function,):
+        for function in (
+            (self.function, self.victims, *(self.rank_then_filter or ())) if schedules else (self.function,)
+        ):
             self._check_declarations(function)
             for table, where in state_uses(function, self.kind).items():
                 if not self.state.has(table):

@@ -23,13 +23,13 @@ from servegym.simulator.types import FOUND
 
 
 @kernel
-def consider(run, e, r):
-    """Look up what request r, without memory, finds at engine e; it counts until `look_away`, or for good if it is
-    admitted."""
-    look_away(run, e)
+def lookup_prefix(run, e, r):
+    """Look up the cached blocks of request r, which has no memory, at engine e. They count as its own until
+    `cancel_prefix_lookup`, or for good if it is admitted."""
+    cancel_prefix_lookup(run, e)
     request, engine, cache, table = run.requests[r], run.engines[e], run.cache, run.outcomes[r].table
     blocks = cache.blocks[e]
-    most = (request.prompt_tokens + request.emitted_tokens - 1) // engine.block_tokens  # one token is computed anew
+    most = (request.prompt_tokens + request.num_output_tokens - 1) // engine.block_tokens  # one token is computed anew
     found, shared = 0, 0
     while found < most:
         block = find_block(engine, blocks, name_of(cache, r, found, engine.block_tokens))
@@ -38,42 +38,42 @@ def consider(run, e, r):
         cache.tables[table + found] = block
         shared += blocks[block].references > 0
         found += 1
-    engine.cache.considered, engine.cache.kept_tokens = r, request.kept_tokens
+    engine.cache.considered, engine.cache.offloaded_tokens = r, request.offloaded_tokens
     engine.cache.found_blocks, engine.cache.shared_blocks = found, shared
     request.computed_tokens = found * engine.block_tokens
-    request.kept_tokens = max(0, request.kept_tokens - request.computed_tokens)
+    request.offloaded_tokens = max(0, request.offloaded_tokens - request.computed_tokens)
     if engine.block_store.total_blocks > 0:
         stored = count_stored(engine, cache, r, found, most)
-        if stored * engine.block_tokens > request.kept_tokens:
-            engine.cache.stored_blocks, request.kept_tokens = stored, stored * engine.block_tokens
+        if stored * engine.block_tokens > request.offloaded_tokens:
+            engine.cache.stored_blocks, request.offloaded_tokens = stored, stored * engine.block_tokens
 
 
 @kernel
-def look_away(run, e):
+def cancel_prefix_lookup(run, e):
     """The request that was considered, if any, has not been admitted: it is as it was."""
     cache = run.engines[e].cache
     if cache.considered >= 0:
         request = run.requests[cache.considered]
-        request.computed_tokens, request.kept_tokens = 0, cache.kept_tokens
+        request.computed_tokens, request.offloaded_tokens = 0, cache.offloaded_tokens
     cache.considered, cache.found_blocks, cache.shared_blocks, cache.stored_blocks = -1, 0, 0, 0
 
 
 @kernel
 def hold_found(run, e, r):
     """Request r, which is being considered, is admitted: it holds what it has found. Returns the tokens to be loaded;
-    kept_tokens is again all that it has kept."""
+    offloaded_tokens is again all that it has kept."""
     request, outcome, engine, cache = run.requests[r], run.outcomes[r], run.engines[e], run.cache
     blocks, found = cache.blocks[e], engine.cache.found_blocks
     for i in range(found):
         hold_block(engine, blocks, cache.tables[outcome.table + i])
-    to_load, request.kept_tokens = request.kept_tokens, engine.cache.kept_tokens
+    to_load, request.offloaded_tokens = request.offloaded_tokens, engine.cache.offloaded_tokens
     from_store = engine.cache.stored_blocks * engine.block_tokens
     if from_store > 0:
         use_stored(engine, cache, r, found, engine.cache.stored_blocks)
     if outcome.counted:
         engine.totals.regained_tokens += request.computed_tokens
     else:
-        outcome.cached_tokens += max(0, request.computed_tokens + from_store - request.kept_tokens)
+        outcome.cached_tokens += max(0, request.computed_tokens + from_store - request.offloaded_tokens)
     if found > 0:
         request.blocks = found
         engine.holders += 1
@@ -146,14 +146,14 @@ def give_up(run, e, r):
 
 
 @kernel
-def who_counts_on_nothing(run, e):
+def first_with_lost_prefix(run, e):
     """The position in the queue of the first request of the batch being formed that holds a block, among those it has
     computed, that has lost its name; -1: there is none."""
     engine, cache, queue = run.engines[e], run.cache, run.queues[e]
     for k in range(run.packing[0].length):
         r = run.entries[e, k].request
         request, outcome = run.requests[r], run.outcomes[r]
-        known = request.prompt_tokens + request.emitted_tokens - outcome.under_way
+        known = request.prompt_tokens + request.num_output_tokens - outcome.under_way
         for i in range(min(request.computed_tokens, known) // engine.block_tokens):
             if cache.blocks[e, cache.tables[outcome.table + i]].name == 0:
                 for position in range(engine.queue_length):

@@ -163,7 +163,7 @@ def known_tokens(known, request, r, e):
         tokens = told_tokens(snapshot, prefixes, r, e)
     elif snapshot.index_sets > 0:
         tokens = prefixes.chunk_tokens * leading_chunks(prefixes, prefixes.sent[e], snapshot.index_sets, r)
-    return min(tokens, request.prompt_tokens + request.emitted_tokens - 1)
+    return min(tokens, request.prompt_tokens + request.num_output_tokens - 1)
 
 
 @kernel
@@ -173,7 +173,7 @@ def borrow(request, outcome, engine, prefixes, store, r):
     for at in range(prefixes.offsets[r], prefixes.offsets[r] + count):
         engine.store_uses += 1
         use(store[prefixes.chunks[at] % engine.store_sets], prefixes.chunks[at], engine.store_uses)
-    context = request.prompt_tokens + request.emitted_tokens
-    request.kept_tokens = min(count * prefixes.chunk_tokens, context - 1)
-    outcome.borrowed = request.kept_tokens > 0
-    outcome.cached_tokens += request.kept_tokens
+    context = request.prompt_tokens + request.num_output_tokens
+    request.offloaded_tokens = min(count * prefixes.chunk_tokens, context - 1)
+    outcome.borrowed = request.offloaded_tokens > 0
+    outcome.cached_tokens += request.offloaded_tokens

@@ -31,22 +31,22 @@ def arrive_now(request, outcome, now_s, way_back_s):
 @kernel
 def cached_of(request):
     """Tokens whose KV exists, in the engine or in host memory."""
-    return request.computed_tokens + request.kept_tokens
+    return request.computed_tokens + request.offloaded_tokens
 
 
 @kernel
 def left_of(request):
     """Tokens the request could compute next: its context less those whose KV exists."""
-    return request.prompt_tokens + request.emitted_tokens - cached_of(request)
+    return request.prompt_tokens + request.num_output_tokens - cached_of(request)
 
 
 @kernel
 def is_decoding(request):
     """Whether all that is left is the token it emitted last."""
-    return request.emitted_tokens > 0 and left_of(request) == 1
+    return request.num_output_tokens > 0 and left_of(request) == 1
 
 
 @kernel
 def next_deadline_s(request):
     """Deadline of the next token, absolute."""
-    return request.first_deadline_s + request.emitted_tokens * request.token_interval_s
+    return request.first_deadline_s + request.num_output_tokens * request.token_interval_s

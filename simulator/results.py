@@ -52,7 +52,7 @@ class Result:
             **{field: table[field] for field in FIELDS},
             "arrival_s": arrival_s + back_s,
             "engine": self.arrays.requests["engine"][arrived],
-            "emitted_tokens": out_of(self.arrays.requests, self.arrays.outcomes)[arrived],
+            "num_output_tokens": out_of(self.arrays.requests, self.arrays.outcomes)[arrived],
             "ready_s": outcome["ready_s"],
             "admitted_s": outcome["admitted_s"],
             "first_token_s": outcome["first_token_s"] + back_s,
@@ -167,7 +167,7 @@ class Result:
                 "iterations": engines["iterations"],
                 "evictions": totals["evictions"],
                 "scheduled_tokens": engines["scheduled_tokens"],
-                "emitted_tokens": totals["emitted_tokens"],
+                "num_output_tokens": totals["num_output_tokens"],
                 "busy_s": engines["busy_s"],
                 **{name: totals[name] for name in ("peak_blocks", "saved_tokens", "loaded_tokens")},
                 **{name: totals[name] for name in ("cached_tokens", "regained_tokens", "overwritten_blocks")},
@@ -191,7 +191,7 @@ class Result:
         finished = requests["engine"][np.isfinite(self.arrays.outcomes["finish_s"])]
         return np.where(
             engines["role"] == ROLE_PREFILL,
-            engines["totals"]["emitted_tokens"],
+            engines["totals"]["num_output_tokens"],
             np.bincount(finished, minlength=len(engines)),
         )
 

@@ -76,7 +76,7 @@ def in_turn(context, request, route):
 
 
 @kernel
-def has_room(run, router_state, e):
+def queue_has_space(run, router_state, e):
     """Whether the queue and the lists of engine e have room for one more (and the record of a router for its work)."""
     capacity = run.queues.shape[1]
     if run.engines[e].queue_length == capacity:
@@ -94,10 +94,10 @@ def send(known, e, r, request, outcome, now_s):
         known.decoding[e, snapshot.decodes] = r
         snapshot.decodes += 1
         return
-    outcome.sent_tokens = request.emitted_tokens
+    outcome.sent_tokens = request.num_output_tokens
     known.prefilling[e, snapshot.prefills] = r
     snapshot.prefills += 1
-    snapshot.prefill_tokens += request.prompt_tokens + request.emitted_tokens
+    snapshot.prefill_tokens += request.prompt_tokens + request.num_output_tokens
     snapshot.changed_s = now_s
     if snapshot.index_sets > 0:
         prefixes = known.prefixes
@@ -108,7 +108,7 @@ def send(known, e, r, request, outcome, now_s):
 def emit_signal(run, router_state, e, r, kind, now_s):
     """A first or last token of request r on engine e is on its way to the router."""
     status = run.status[0]
-    tokens = run.outcomes[r].sent_tokens if kind == FIRST_TOKEN else run.requests[r].emitted_tokens
+    tokens = run.outcomes[r].sent_tokens if kind == FIRST_TOKEN else run.requests[r].num_output_tokens
     if status.signals.delay_s == 0.0:
         status.router.held_dirty = 1
         apply_signal(router_state.known, e, r, run.requests[r].prompt_tokens, tokens, kind, now_s)

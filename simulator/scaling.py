@@ -1,7 +1,7 @@
 """Asking the scaler: which tier each engine is in, and which is closed to new requests."""
 
 from servegym.simulator.compilation import kernel
-from servegym.simulator.held_queues import inbox_of
+from servegym.simulator.held_queues import unrouted_queue
 from servegym.simulator.incidents import close, move
 from servegym.simulator.routing import catch_up
 from servegym.simulator.signatures import ScalerContext, scaler
@@ -34,7 +34,7 @@ def ask_scaler(run, router_state, now_s):
 @kernel
 def are_legal(router_state):
     """Whether every tier that the scaler names exists."""
-    tiers = inbox_of(router_state.known.tiers) - 1
+    tiers = unrouted_queue(router_state.known.tiers) - 1
     legal = True
     for e in range(router_state.moves.shape[0]):
         legal = legal and -1 <= router_state.moves[e].tier < tiers

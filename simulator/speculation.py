@@ -112,7 +112,7 @@ def _value(key: str, value: str) -> Any:
 @kernel
 def decode_chunk(request, outcome, engine, limits, packing):
     """Tokens that a decode with memory wants, its drafts included (rule 3)."""
-    drafts = min(engine.speculation.k, limits.most_drafts, outcome.output_tokens - request.emitted_tokens - 1)
+    drafts = min(engine.speculation.k, limits.most_drafts, outcome.output_tokens - request.num_output_tokens - 1)
     if engine.speculation.free == 0:
         drafts = min(drafts, limits.chunk_tokens - 1, limits.token_budget - packing.tokens - 1)
     return 1 + max(0, drafts)
@@ -140,7 +140,7 @@ def accept(r, request, engine, coefficients, drafted):
 
     coefficients: of the engine's device. Whether the guess of a token is right depends on the token alone.
     """
-    seed, token, accepted = engine.speculation.seed ^ STREAM, int(request.emitted_tokens) + 1, 0
+    seed, token, accepted = engine.speculation.seed ^ STREAM, int(request.num_output_tokens) + 1, 0
     while accepted < drafted and uniform(seed, int(r), token + accepted) < coefficients[ACCEPTANCE + accepted]:
         accepted += 1
     engine.totals.drafted_tokens += drafted

@@ -45,18 +45,18 @@ def count_admitted(tables, e, request):
 def count_emitted(tables, e, request):
     """The request has emitted a token on engine e."""
     if tables.by_client.shape[1] > 0:
-        tables.by_client[e, request.client].emitted_tokens += 1
+        tables.by_client[e, request.client].num_output_tokens += 1
     if tables.by_application.shape[1] > 0:
-        tables.by_application[e, request.application].emitted_tokens += 1
+        tables.by_application[e, request.application].num_output_tokens += 1
 
 
 @kernel
 def count_finished(tables, e, request):
     """The request has finished on engine e."""
     if tables.by_client.shape[1] > 0:
-        add_length(tables.by_client[e, request.client], float(request.emitted_tokens))
+        add_length(tables.by_client[e, request.client], float(request.num_output_tokens))
     if tables.by_application.shape[1] > 0:
-        add_length(tables.by_application[e, request.application], float(request.emitted_tokens))
+        add_length(tables.by_application[e, request.application], float(request.num_output_tokens))
 
 
 @kernel

@@ -23,7 +23,7 @@ def depart(run, router_state, e, r):
         note(run, DEPARTED, e, r, request.blocks, 0.0)
     source.transfers.leaving += 1
     source.transfers.leaving_blocks += request.blocks
-    source.decode_tokens -= request.prompt_tokens + request.emitted_tokens
+    source.decode_tokens -= request.prompt_tokens + request.num_output_tokens
     outcome.source = e
     request.blocks, request.engine = 0, -1
     to_router(run, router_state, r)

@@ -108,7 +108,7 @@ def served_so_far(scenario: Scenario, run: SimulationState, window: int) -> Scen
     until = int(run.status[0].next_arrival)
     last = slice(max(until - window, 0), until)
     table, prefixes = scenario.workload.table[last].copy(), scenario.workload.prefixes
-    finished, emitted = np.isfinite(run.outcomes["finish_s"][last]), run.requests["emitted_tokens"][last]
+    finished, emitted = np.isfinite(run.outcomes["finish_s"][last]), run.requests["num_output_tokens"][last]
     memory = min(pool.total_blocks * pool.block_tokens for pool in scenario.deployment.pools)
     lengths = likely_lengths(table["output_tokens"], emitted, finished)
     longest = memory + 1 - table["prompt_tokens"]  # the last token needs no memory

@@ -57,10 +57,10 @@ REQUEST = record(
         ("first_token_gain", "f8"),  # weight of token 1, w_r(1)
         ("decode_token_gain", "f8"),  # weight of every later token, w_r(i)
         ("prompt_tokens", "i4"),
-        ("emitted_tokens", "i4"),  # tokens out so far, g; of an engine that forms batches ahead, or under way
+        ("num_output_tokens", "i4"),  # tokens out so far, g; of an engine that forms batches ahead, or under way
         ("computed_tokens", "i4"),  # tokens whose KV is held, c
         ("blocks", "i4"),  # KV blocks held; > 0: the request is a holder
-        ("kept_tokens", "i4"),  # tokens whose KV is in host memory; > 0 only without blocks
+        ("offloaded_tokens", "i4"),  # tokens whose KV is in host memory; > 0 only without blocks
         ("engine", "i2"),  # where it was sent; -1: nowhere, or at the router again
         ("task", "i2"),  # slot of the preemptible batch it is in, of its engine; -1: none
         ("weight", "f8"),
@@ -87,7 +87,7 @@ OUTCOME = record(
         ("output_tokens", "i4"),
         ("on_time_tokens", "i4"),
         ("sent_tokens", "i4"),  # tokens that were out when it was last sent to an engine for prefill
-        ("under_way", "i4"),  # tokens in `emitted_tokens` that are not out yet (ahead.py)
+        ("under_way", "i4"),  # tokens in `num_output_tokens` that are not out yet (ahead.py)
         ("gain", "f8"),
         ("first_token_s", "f8"),  # when it set out for the client (front_end.py); nan: none yet
         ("last_token_s", "f8"),  # the same of its last one so far; when it has finished, when that left the engine
@@ -165,7 +165,7 @@ ENGINE_CACHE = record(
         ("found_blocks", "i8"),  # what it finds
         ("shared_blocks", "i8"),  # of these, held by others
         ("stored_blocks", "i8"),  # what it would load of the store of blocks behind them
-        ("kept_tokens", "i8"),  # what it has kept; while it is considered its own field is what would be loaded
+        ("offloaded_tokens", "i8"),  # what it has kept; while it is considered its own field is what would be loaded
         ("publishes", "i8"),  # 1: it tells routers which blocks it has; see kv_events.py
         ("first_changed", "i8"),  # block whose name has changed since it told them; -1: none
     ]
@@ -214,7 +214,7 @@ TOTALS = record(
     [
         ("evictions", "i8"),
         ("scheduled_before", "i8"),  # of scheduled_tokens, up to the last token that came out, or all being taken back
-        ("emitted_tokens", "i8"),
+        ("num_output_tokens", "i8"),
         ("drafted_tokens", "i8"),  # in iterations that have ended
         ("accepted_tokens", "i8"),
         ("saved_tokens", "i8"),  # moved to host memory so far, and back
@@ -503,7 +503,7 @@ GROUP = record(
     [
         ("queued", "i8"),  # requests here now
         ("admitted_prompt_tokens", "i8"),  # prompts of the requests admitted, each counted once
-        ("emitted_tokens", "i8"),
+        ("num_output_tokens", "i8"),
         ("finished", "i8"),
         ("mean_output_tokens", "f8"),  # of the finished ones
         ("squared_deviations", "f8"),  # sum of (output tokens - mean)^2 over the finished ones

@@ -122,7 +122,7 @@ def can_get_something(request, packing):
         return False
     if packing.decodes_fit and packing.prefills_fit:
         return True
-    if request.blocks == 0 and request.emitted_tokens > 0:  # it may find so much that it decodes
+    if request.blocks == 0 and request.num_output_tokens > 0:  # it may find so much that it decodes
         return packing.decodes_fit == 1 or packing.prefills_fit == 1
     return packing.decodes_fit == 1 if is_decoding(request) else packing.prefills_fit == 1
 

@@ -71,7 +71,7 @@ def nth_that_takes(snapshots, decoding, n, opens=False):
 def any_engine(context, request, route):
     requests, known, parameters = context.requests, context.known, context.parameters
     snapshots, tiers = known.snapshots, known.tiers.shape[0] - 2
-    total = all_known(known) + requests[request].emitted_tokens + 67 * (requests[request].session + 1)
+    total = all_known(known) + requests[request].num_output_tokens + 67 * (requests[request].session + 1)
     decoding = requests[request].computed_tokens > 0
     taking, decode_engines = 0, 0
     moving = (total // 11) % 6 < int(parameters[2])

@@ -81,7 +81,7 @@ class TrainingConfig:
     """A training. Raises TrainingError for what cannot be.
 
     environment: an id, such as EngineBatching-v0. arguments: of the environment. scenarios: what differs from the
-    source that the environment has by default, as `ServingSpec.with_words` takes it.
+    source that the environment has by default, as `ServingSpec.with_overrides` takes it.
     curriculum: which of them are drawn how often (of the algorithms ppo, maskable-ppo and sac).
     environments: how many are stepped side by side. hyperparameters: of the algorithm, as its class takes them.
     reward_scale: on rewards as the algorithm sees them. objective: what they are. start: path of a policy to start

@@ -55,7 +55,7 @@ def curriculum_of(
     seeds = range(first, first + config.pool)
     scenarios = [source(np.random.default_rng(one)) for one in seeds]
     policies = [head.base, *(FIND[head.part](text) for text in config.references)]
-    runs = [head.placed(scenario, policy) for policy in policies for scenario in scenarios]
+    runs = [head.with_policy(scenario, policy) for policy in policies for scenario in scenarios]
     found = np.array(results_of(runner or ThreadRunner(), partial(outcome_of, runs), range(len(runs))))
     ratios = found[:, 0].reshape(len(policies), len(scenarios))
     return Curriculum(source, ratios[1:].max(axis=0) - ratios[0], seeds, config.even)

@@ -81,7 +81,7 @@ class DecisionHead:
         """The network as a compiled policy. Raises PolicyError where it does not fit."""
         return self.build(network, name)
 
-    def placed(self, scenario: Scenario, policy: Policy | None = None) -> Scenario:
+    def with_policy(self, scenario: Scenario, policy: Policy | None = None) -> Scenario:
         """The scenario with that policy in the base's place; None: with the base."""
         changes: dict[str, Any] = {self.part: self.base if policy is None else policy}
         return dataclasses.replace(scenario, **changes)

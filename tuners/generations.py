@@ -59,7 +59,7 @@ def scores_of(
     objective: Objective = GAIN_ALONE,
 ) -> np.ndarray:
     """float64[policies]: mean over the scenarios of TDG ratio less penalty."""
-    runs = [head.placed(scenario, policy) for policy in policies for scenario in scenarios]
+    runs = [head.with_policy(scenario, policy) for policy in policies for scenario in scenarios]
     ratios = np.array(results_of(runner, functools.partial(score_of, runs, objective), range(len(runs))))
     return ratios.reshape(len(policies), len(scenarios)).mean(axis=1)
 

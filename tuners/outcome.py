@@ -58,7 +58,7 @@ def finish(problem: Problem, folder: RunFolder, state: State, policy: LearnedPol
     assert state.best is not None
     row = state.best_row
     policy = problem.head.policy(state.best) if policy is None else policy
-    save(policy, folder.path / POLICY, provenance(problem, **said_of(row)))
+    save(policy, folder.path / POLICY, provenance(problem, **validation_provenance(row)))
     title = f"{problem.config.name}: {problem.head.base.label} with what was learned upon it"
     plot_curve(state.rows, title, folder.path / PICTURE)
     last = state.rows[-1]
@@ -68,14 +68,14 @@ def finish(problem: Problem, folder: RunFolder, state: State, policy: LearnedPol
             "environment": problem.config.environment, "base": problem.head.base.label,
             "steps": last["steps"], "minutes": state.elapsed_s / 60, "cpu_minutes": state.cpu_s / 60,
             "weights": state.best.shape.count,
-            "best_at_steps": row["steps"], "validation": said_of(row)["validation"],
+            "best_at_steps": row["steps"], "validation": validation_provenance(row)["validation"],
             "policy": str(folder.path / POLICY), "picture": str(folder.path / PICTURE),
         }
     )  # fmt: skip
     return policy
 
 
-def said_of(row: dict[str, Any]) -> dict[str, Any]:
+def validation_provenance(row: dict[str, Any]) -> dict[str, Any]:
     """A row of the curve as an artifact's provenance has it."""
     validation = {f"{name}_tdg_ratio": row[name] for name in ("policy", "base", "difference", "half_width")}
     return {"steps": row["steps"], "minutes": row["minutes"], "validation": validation}

@@ -33,7 +33,7 @@ class Problem:
     @property
     def validation_source(self) -> ServingSpec:
         """The scenarios that policies are judged on while they are trained: other requests of the same kind."""
-        return self.source.with_words({"split": "validation"})
+        return self.source.with_overrides({"split": "validation"})
 
     @property
     def trained_on(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def problem_of(config: TrainingConfig) -> Problem:
     venv = made.unwrapped
     assert isinstance(venv, ServingVectorEnv)
     try:
-        source = venv.source.with_words(spelled_out(config.scenarios))  # type: ignore[attr-defined]
+        source = venv.source.with_overrides(spelled_out(config.scenarios))  # type: ignore[attr-defined]
     except ServegymError as error:
         raise TrainingError(f"scenarios: {error}") from None
     if source.demand.split != "train":

@@ -72,7 +72,7 @@ class TrainingVecEnv(Sb3VecEnv):
         for i in episodes:
             simulation = batch.simulations[i]
             assert simulation is not None
-            times_s, gains = gain_over_time(Simulation(self.head.placed(simulation.scenario)))
+            times_s, gains = gain_over_time(Simulation(self.head.with_policy(simulation.scenario)))
             self._ends_s[i] = max(times_s[-1], 1e-9)
             self._gains[i] = np.interp(np.linspace(0.0, self._ends_s[i], POINTS), times_s, gains)
             self._gains[i] /= batch.ideal_gain[i]
@@ -85,7 +85,7 @@ class TrainingVecEnv(Sb3VecEnv):
             assert simulation is not None
             base = np.zeros(len(simulation.arrays.outcomes))
             if self.objective.paired:
-                base = Simulation(self.head.placed(simulation.scenario)).run().arrays.outcomes["gain"].copy()
+                base = Simulation(self.head.with_policy(simulation.scenario)).run().arrays.outcomes["gain"].copy()
             credits.begin(i, Episode(simulation, base, batch.ideal_gain.item(i)))
 
     def _at(self, now_s: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ from servegym.tuners.config import TrainingConfig
 from servegym.tuners.curriculum import curriculum_of
 from servegym.tuners.export import actor_layers, network_of
 from servegym.tuners.learners import Annealed, load_model, new_model
-from servegym.tuners.outcome import Progress, State, Stopped, Stopwatch, finish, said_of, save_policy
+from servegym.tuners.outcome import Progress, State, Stopped, Stopwatch, finish, save_policy, validation_provenance
 from servegym.tuners.problem import Problem, problem_of
 from servegym.tuners.rewards import TrainingVecEnv
 from servegym.tuners.runs import POLICY, TENSORBOARD, RunFolder
@@ -113,7 +113,7 @@ class Training(BaseCallback):
         state.rows.append(row)
         if is_best:
             state.best, state.best_row = network, row
-            save_policy(self.problem, network, self.folder.path / POLICY, **said_of(row))
+            save_policy(self.problem, network, self.folder.path / POLICY, **validation_provenance(row))
         self.folder.write_curve(state.rows)
         for name in ("policy", "base", "difference"):
             self.logger.record(f"validation/{name}_tdg_ratio", row[name])

@@ -55,7 +55,7 @@ class Judge:
 
     def outcomes(self, policy: Policy | None = None) -> np.ndarray:
         """float64[3, scenarios]: TDG ratios, SLO attainments and waits, s, of the policy; None: of the base."""
-        runs = [self.head.placed(scenario, policy) for scenario in self.scenarios]
+        runs = [self.head.with_policy(scenario, policy) for scenario in self.scenarios]
         return np.array(results_of(self._runner, partial(outcome_of, runs), range(len(runs)))).T
 
     @property

@@ -20,7 +20,7 @@ class Held:
 
     prompt_tokens: int
     computed_tokens: int
-    emitted_tokens: int
+    num_output_tokens: int
     output_tokens: int
 
 
@@ -59,18 +59,18 @@ class Requests:
             # A preempted request is back at 0. With asynchronous scheduling the step before counts as done, and its
             # token as out: steps come here in order, so it is.
             request = self.held[name]
-            request.computed_tokens, request.emitted_tokens = computed, emitted
+            request.computed_tokens, request.num_output_tokens = computed, emitted
         sums = np.zeros(1, BATCH)
         step = Step(sums, list(scheduled.num_scheduled_tokens), [], [])
         for name, tokens in scheduled.num_scheduled_tokens.items():
             request = self.held[name]
-            left = request.prompt_tokens + request.emitted_tokens - request.computed_tokens
-            add(sums[0], tokens, request.computed_tokens, request.emitted_tokens > 0 and left == 1)
+            left = request.prompt_tokens + request.num_output_tokens - request.computed_tokens
+            add(sums[0], tokens, request.computed_tokens, request.num_output_tokens > 0 and left == 1)
             request.computed_tokens += tokens
             emits = tokens >= left
-            request.emitted_tokens += emits
-            step.emitted.append(request.emitted_tokens if emits else 0)
-            step.ends.append(emits and 0 < request.output_tokens <= request.emitted_tokens)
+            request.num_output_tokens += emits
+            step.emitted.append(request.num_output_tokens if emits else 0)
+            step.ends.append(emits and 0 < request.output_tokens <= request.num_output_tokens)
         return step
 
 

@@ -53,7 +53,7 @@ def tell_tokens(status, requests, outcomes, histogram, offsets, token_s, gain):
         for k in range(offsets[r], offsets[r + 1]):
             earned = gain(request, outcome, token_s[k])
             emit(request, outcome, status[0], histogram, earned, token_s[k])
-        if request.emitted_tokens == outcome.output_tokens:
+        if request.num_output_tokens == outcome.output_tokens:
             outcome.finish_s = outcome.last_token_s
             status[0].finished += 1
 

@@ -45,8 +45,8 @@ def send_row(known, requests, outcomes, e, r, now_s):
 def emit_tokens(known, requests, outcomes, r, count, now_s):
     """So many tokens of request r are out. Whether the first since it was sent is among them."""
     request, e = requests[r], requests[r].engine
-    before = request.emitted_tokens
-    request.emitted_tokens = before + count
+    before = request.num_output_tokens
+    request.num_output_tokens = before + count
     if before == 0:
         request.first_token_s = now_s
     first = before == outcomes[r].sent_tokens
@@ -61,7 +61,7 @@ def emit_tokens(known, requests, outcomes, r, count, now_s):
 def leave_engine(known, requests, outcomes, r, finished, now_s):
     """Request r is at its engine no more."""
     request, e = requests[r], requests[r].engine
-    snapshot, emitted = known.snapshots[e], request.emitted_tokens
+    snapshot, emitted = known.snapshots[e], request.num_output_tokens
     request.engine = -1
     if emitted > outcomes[r].sent_tokens:
         snapshot.decode_tokens -= request.prompt_tokens + emitted

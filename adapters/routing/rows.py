@@ -61,7 +61,7 @@ class Rows:
             self.table[: len(old)] = old
             for name, values in before.items():
                 getattr(self, name)[: len(old)] = values
-        self.emitted, self.prompt = self.table["emitted_tokens"], self.table["prompt_tokens"]
+        self.emitted, self.prompt = self.table["num_output_tokens"], self.table["prompt_tokens"]
         self.engine, self.first_token_s = self.table["engine"], self.table["first_token_s"]
         # Of one prompt at a time: chunks of row r are chunks[offsets[r]:offsets[r + 1]].
         self.offsets = np.zeros(rows + 1, "i8")
@@ -83,7 +83,7 @@ class Rows:
         row = self.table[r]
         row.arrival_s = now_s
         row.first_token_gain, row.decode_token_gain = asked.weight * asked.first_weight, asked.weight
-        row.prompt_tokens, row.emitted_tokens = asked.prompt_tokens, 0
+        row.prompt_tokens, row.num_output_tokens = asked.prompt_tokens, 0
         row.weight, row.priority = asked.weight, asked.priority
         row.ttft_slo_s, row.tpot_slo_s, row.ttlt_slo_s = asked.ttft_slo_s, asked.tpot_slo_s, asked.ttlt_slo_s
         row.predicted_output_tokens = asked.predicted_output_tokens

@@ -41,10 +41,10 @@ def prepare(mirror, free_blocks, under_way):
     for position in range(engine.queue_length):
         r = run.queues[0][position]
         request = run.requests[r]
-        run.outcomes[r].under_way = request.emitted_tokens - mirror.delivered[r]
-        if request.emitted_tokens >= mirror.most_output_tokens[r] or mirror.barred[r]:
+        run.outcomes[r].under_way = request.num_output_tokens - mirror.delivered[r]
+        if request.num_output_tokens >= mirror.most_output_tokens[r] or mirror.barred[r]:
             continue
-        if request.blocks == 0 and request.emitted_tokens > mirror.delivered[r]:
+        if request.blocks == 0 and request.num_output_tokens > mirror.delivered[r]:
             continue
         scratch.requests[r] = request
         scratch.queues[0][waiting] = r
@@ -137,8 +137,8 @@ def settle_batch(mirror_at, evicted, slots, tokens, computed, emitted, now_s):
     for k in range(slots.shape[0]):
         request = run.requests[slots[k]]
         before = computed[k] - tokens[k]
-        context = request.prompt_tokens + request.emitted_tokens
-        batches.add(sums, tokens[k], before, request.emitted_tokens > 0 and before >= context - 1)
+        context = request.prompt_tokens + request.num_output_tokens
+        batches.add(sums, tokens[k], before, request.num_output_tokens > 0 and before >= context - 1)
         if request.blocks == 0:
             status.admissions += 1
             request.admitted = status.admissions
@@ -146,7 +146,7 @@ def settle_batch(mirror_at, evicted, slots, tokens, computed, emitted, now_s):
                 run.outcomes[slots[k]].counted = 1
                 count_admitted(run.state, 0, request)
         request.computed_tokens = computed[k]
-        request.emitted_tokens = emitted[k]
+        request.num_output_tokens = emitted[k]
         need = blocks_for(request.computed_tokens, engine.block_tokens) - request.blocks
         if need > 0 and engine.cache.on == 0:  # else the blocks are those that vLLM says (block_kernels.py)
             grow(request, engine, need)
@@ -174,18 +174,20 @@ def deliver_tokens(mirror_at, slots, new_tokens, emitted, now_s):
     for k in range(slots.shape[0]):
         request, outcome = run.requests[slots[k]], run.outcomes[slots[k]]
         for _ in range(new_tokens[k]):
-            request.emitted_tokens = delivered[slots[k]]
-            if request.emitted_tokens == 0:
+            request.num_output_tokens = delivered[slots[k]]
+            if request.num_output_tokens == 0:
                 request.first_token_s = now_s
             on_time = now_s < next_deadline_s(request)
             sums[GAIN] += mirror.functions.gain(request, outcome, now_s)
-            sums[IDEAL_GAIN] += request.first_token_gain if request.emitted_tokens == 0 else request.decode_token_gain
+            sums[IDEAL_GAIN] += (
+                request.first_token_gain if request.num_output_tokens == 0 else request.decode_token_gain
+            )
             sums[ON_TIME] += 1.0 if on_time else 0.0
             sums[DELIVERED] += 1.0
             delivered[slots[k]] += 1
-            engine.totals.emitted_tokens += 1
+            engine.totals.num_output_tokens += 1
             count_emitted(run.state, 0, request)
-        request.emitted_tokens = emitted[k]
+        request.num_output_tokens = emitted[k]
 
 
 correct_signature = types.void(types.int64, types.float64, types.float64, types.float64)
@@ -219,7 +221,7 @@ def leave(mirror_at, slots, finished):
         request = run.requests[slots[k]]
         forget_blocks(run, request)
         if finished:
-            request.emitted_tokens = mirror.delivered[slots[k]]
+            request.num_output_tokens = mirror.delivered[slots[k]]
             count_finished(run.state, 0, request)
         else:
             count_departed(run.state, 0, request)

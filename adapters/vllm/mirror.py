@@ -222,7 +222,7 @@ class Mirror:
 
     def count_on(self, slots: list[int], emitted: list[int]) -> None:
         """A policy is to count on so many tokens of these requests, those under way included."""
-        self.run.requests["emitted_tokens"][slots] = emitted
+        self.run.requests["num_output_tokens"][slots] = emitted
 
     def bar(self, slots: list[int]) -> None:
         """These requests, and no others, are not to be planned now."""

@@ -83,7 +83,7 @@ def note_plan(planned, run, moved):
             continue
         before, table = run.requests[r].blocks, run.outcomes[r].table
         if evicted:
-            context = request.prompt_tokens + request.emitted_tokens
+            context = request.prompt_tokens + request.num_output_tokens
             for i in range(max(before, blocks_for(context, run.engines[0].block_tokens))):
                 note_moved(moved, tables[table + i])
             for i in range(before):

@@ -268,7 +268,7 @@ class Plugin:
 
     def _counted_on(self, slots: list[int]) -> list[int]:
         """Tokens of requests that are out or under way."""
-        emitted = self.mirror.run.requests["emitted_tokens"][slots]
+        emitted = self.mirror.run.requests["num_output_tokens"][slots]
         return counted_on(list(map(self.request_of.__getitem__, slots)), self.parts, emitted)
 
     def _in_order(self, preempted: Iterable[str], plan: Plan | None) -> list[str]:

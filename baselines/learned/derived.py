@@ -41,7 +41,7 @@ def derived(
     """A policy of the base's kind and parameters (its settings are the defaults), with a function of its own."""
     fields = {field.name: getattr(base, field.name) for field in dataclasses.fields(Policy)}
     fields |= {"function": function, "weights": Weights(weights), "memory": memory, "head": head}
-    fields |= {"settings": {}, "halves": None}
+    fields |= {"settings": {}, "rank_then_filter": None}
     fields["name"] = name or f"{PREFIX}{base.name}"
     fields["doc"] = f"{base.label}, changed by a network ({head})."
     chosen = base.chosen()

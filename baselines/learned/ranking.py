@@ -103,11 +103,11 @@ def ranked_scheduler(context, ranks, limits):
 
 def ranks_of(base: Policy) -> Compiled:
     """What writes the ranks by which the slots are filled: the scheduler, or the part of it that ranks."""
-    return base.halves[0] if base.halves else base.function
+    return base.rank_then_filter[0] if base.rank_then_filter else base.function
 
 
 def specialised_on(template: Compiled, base: Policy, **more: object) -> Compiled:
-    after = base.halves[1] if base.halves else nothing
+    after = base.rank_then_filter[1] if base.rank_then_filter else nothing
     return specialised(template, base=ranks_of(base), then=after, PARAMETERS=len(base.parameters), **more)
 
 
@@ -127,7 +127,7 @@ def scored(base: Policy, slots: int) -> LearnedPolicy:
 
     What the slots hold is seen by asking it once before: with 1 in the number behind the scores, and 0 there again
     afterwards. Then it writes the ranks by which they are filled, and nothing is left out yet by a base that ranks
-    first (`Policy.halves`). Raises PolicyError for a base that cannot be asked twice in one decision.
+    first (`Policy.rank_then_filter`). Raises PolicyError for a base that cannot be asked twice in one decision.
     """
     check_base(base, "scheduler")
     check_repeatable(base)

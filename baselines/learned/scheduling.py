@@ -186,11 +186,11 @@ def steered_victims(context, ranks, limits):
     numbers, requests, queue = context.parameters[PARAMETERS:], context.requests, context.queue
     least = numbers[int(numbers[0]) + VICTIMS]
     if least > 0.0:
-        worthless_first(context, ranks, least, constant_of(context, ranks), tick_of(requests, queue))
+        hopeless_first(context, ranks, least, constant_of(context, ranks), tick_of(requests, queue))
 
 
 @allocating_kernel
-def worthless_first(context, ranks, least, constant_s, tick_s):
+def hopeless_first(context, ranks, least, constant_s, tick_s):
     """In each tier of victims put those first that are worth less."""
     prospects = np.empty((PROSPECTS, BLOCK))
     for block in range(blocks_of(context.queue.shape[0])):

@@ -165,7 +165,7 @@ class State(NamedTuple):
 def state_of(request, now_s):
     """(Most have no token out, and of those nothing more is looked at.)"""
     slack_s, slo_s = next_deadline_s(request) - now_s, request.first_deadline_s - request.arrival_s
-    if request.emitted_tokens == 0:
+    if request.num_output_tokens == 0:
         return State(False, slack_s, slo_s, request.first_token_gain, request.first_token_gain)
     return State(is_decoding(request), slack_s, span_of(request), request.decode_token_gain, 0.0)
 
@@ -188,10 +188,10 @@ def with_work(work, request, state, exec_s):
         longest_s = max(longest_s, exec_s)
         tokens += left_of(request)
         span_s += state.span_s
-        again += request.emitted_tokens > 0
+        again += request.num_output_tokens > 0
     if request.blocks == 0:
         waiting += 1
-        wanted += request.prompt_tokens + request.emitted_tokens
+        wanted += request.prompt_tokens + request.num_output_tokens
     return Work(
         decodes, waiting, again, cached, tokens, wanted,
         decode_s, prefill_s, longest_s, span_s, interval_s, longest_slo_s,

@@ -180,7 +180,7 @@ def observe_request(context, request, exec_s, times_s, out, at):
     engine, (constant_s, tick_s, work_s) = context.engine, times_s
     slack_s = next_deadline_s(request) - context.now_s
     decoding = is_decoding(request)
-    to_come = max(request.predicted_output_tokens - request.emitted_tokens, 0.0)
+    to_come = max(request.predicted_output_tokens - request.num_output_tokens, 0.0)
     out[at + PRESENT] = 1.0
     out[at + DECODING] = decoding
     out[at + HOLDER] = request.blocks > 0
@@ -191,8 +191,8 @@ def observe_request(context, request, exec_s, times_s, out, at):
     out[at + SPARE] = squash(slack_s - constant_s, exec_s)
     out[at + WORK] = squash(exec_s, tick_s)
     out[at + PROMPT_LEFT] = 0.0 if decoding else log_share(left_of(request), TOKENS_BITS)
-    out[at + CONTEXT] = log_share(request.prompt_tokens + request.emitted_tokens, TOKENS_BITS)
-    out[at + EMITTED] = log_share(request.emitted_tokens, TOKENS_BITS)
+    out[at + CONTEXT] = log_share(request.prompt_tokens + request.num_output_tokens, TOKENS_BITS)
+    out[at + EMITTED] = log_share(request.num_output_tokens, TOKENS_BITS)
     out[at + PREDICTED] = request.predicted_output_tokens > 0.0
     out[at + OUTPUT_LEFT] = log_known(to_come) if request.predicted_output_tokens > 0.0 else 0.0
     out[at + BLOCKS] = np.sqrt(share(request.blocks, engine.total_blocks))

@@ -137,15 +137,15 @@ def observe_arrival(request, tiers, span_s, slack_s, out):
         held += tiers[held_queue].waiting
     predicted = request.predicted_output_tokens > 0.0
     priority = max(float(request.priority), 0.0)
-    out[CONTEXT] = log_share(request.prompt_tokens + request.emitted_tokens, TOKENS_BITS)
-    out[AGAIN] = request.emitted_tokens > 0
+    out[CONTEXT] = log_share(request.prompt_tokens + request.num_output_tokens, TOKENS_BITS)
+    out[AGAIN] = request.num_output_tokens > 0
     out[FIRST_SLO] = squash(request.first_deadline_s - request.arrival_s, 1.0)
     out[TPOT_SLO] = squash(request.tpot_slo_s, 0.1)
     out[TTLT] = request.ttlt_slo_s < np.inf
     out[REQUEST_SLACK] = squash(slack_s, span_s)
     out[PRIORITY] = squash(priority, 1.0)
     out[PREDICTED] = predicted
-    out[OUTPUT_LEFT] = log_known(request.predicted_output_tokens - request.emitted_tokens) if predicted else 0.0
+    out[OUTPUT_LEFT] = log_known(request.predicted_output_tokens - request.num_output_tokens) if predicted else 0.0
     out[HELD] = log_share(held, COUNT_BITS)
 
 
@@ -164,7 +164,9 @@ def observe_snapshot(now_s, request, snapshot, tiers, span_s, out, at):
     )
     out[at + BUSY] = squash(max(0.0, snapshot.busy_until_s - now_s), span_s)
     out[at + FREE_KV] = share(snapshot.free_blocks, snapshot.total_blocks)
-    taken = (snapshot.prefill_tokens + request.prompt_tokens + request.emitted_tokens) / max(snapshot.block_tokens, 1)
+    taken = (snapshot.prefill_tokens + request.prompt_tokens + request.num_output_tokens) / max(
+        snapshot.block_tokens, 1
+    )
     out[at + KV_AFTER] = min(1.0, max(-1.0, (snapshot.free_blocks - taken) / max(snapshot.total_blocks, 1)))
 
 
@@ -174,7 +176,7 @@ def iteration_s(request, snapshot, estimates, e):
     batch, decodes, context = estimates.scratch[0], snapshot.decodes, snapshot.decode_tokens
     if snapshot.role == ROLE_DECODE:
         decodes += 1
-        context += request.prompt_tokens + request.emitted_tokens
+        context += request.prompt_tokens + request.num_output_tokens
     batches.clear(batch)
     batch.decode_requests, batch.decode_cached_tokens = decodes, context
     if decodes > 0:
@@ -190,7 +192,7 @@ def observe_record(context, r, e, batch_s, span_s, slack_s, out, at):
     """
     now_s, requests, known, estimates = context.now_s, context.requests, context.known, context.estimates
     snapshot, request, record = known.snapshots[e], requests[r], known.prefilling[e]
-    tokens, cached = request.prompt_tokens + request.emitted_tokens, 0
+    tokens, cached = request.prompt_tokens + request.num_output_tokens, 0
     if snapshot.publishes == 1 or snapshot.index_sets > 0:  # else it has nothing, and the call costs more than the rest
         cached = known_tokens(known, request, r, e)
     exec_s, work_s, before_s, gain = 0.0, 0.0, 0.0, 0.0
@@ -199,7 +201,7 @@ def observe_record(context, r, e, batch_s, span_s, slack_s, out, at):
     deadline_s = now_s + slack_s
     for k in range(snapshot.prefills):
         queued = requests[record[k]]
-        queued_tokens = queued.prompt_tokens + queued.emitted_tokens
+        queued_tokens = queued.prompt_tokens + queued.num_output_tokens
         queued_s = estimates.request_s[snapshot.kind](queued_tokens, 0, False, estimates.coefficients[e])
         work_s += queued_s
         before_s += queued_s if next_deadline_s(queued) <= deadline_s else 0.0

@@ -49,7 +49,7 @@ def log_known(tokens):
 @kernel
 def span_of(request):
     """The time against which its slack is held, s: TTFT SLO, or TTLT SLO; AHEAD TPOT SLOs once it has a token."""
-    if request.emitted_tokens > 0 and request.token_interval_s > 0.0:
+    if request.num_output_tokens > 0 and request.token_interval_s > 0.0:
         return AHEAD * request.token_interval_s
     return request.first_deadline_s - request.arrival_s
 
@@ -57,7 +57,7 @@ def span_of(request):
 @kernel
 def next_gain(request):
     """Worth of the next token."""
-    return request.first_token_gain if request.emitted_tokens == 0 else request.decode_token_gain
+    return request.first_token_gain if request.num_output_tokens == 0 else request.decode_token_gain
 
 
 @kernel

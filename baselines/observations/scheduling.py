@@ -128,7 +128,7 @@ def look_through(context, ranks, constant_s, columns):
             request, exec_s = requests[np.uint32(queue[k])], ranks[block * BLOCK + k].exec_s
             state = state_of(request, now_s)
             counted_s = state.slack_s
-            if request.emitted_tokens > 0:
+            if request.num_output_tokens > 0:
                 counted_s = counted_deadline_s(request, FROM_EARLY_FIRST_TOKEN) - now_s
             work = with_work(work, request, state, exec_s)
             due, own[OPEN_S, k] = with_due(due, state, exec_s, constant_s)
@@ -206,6 +206,6 @@ def observe_worth(context, ranks, order, constant_s, out):
 def value_of(context, request, rank):
     """Gain that is expected of it in time, per second of its work."""
     gain = request.decode_token_gain * expected_tokens(context, request)
-    if request.emitted_tokens == 0:
+    if request.num_output_tokens == 0:
         gain += request.first_token_gain
     return rank.victim_key * gain / max(rank.exec_s, SMALLEST)

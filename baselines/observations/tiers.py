@@ -179,7 +179,7 @@ def observe_prefills(now_s, e, requests, known, estimates, out, at):
     for k in range(snapshot.prefills):
         queued = requests[record[k]]
         slack_s = next_deadline_s(queued) - now_s
-        tokens = queued.prompt_tokens + queued.emitted_tokens
+        tokens = queued.prompt_tokens + queued.num_output_tokens
         work_s += estimates.request_s[snapshot.kind](tokens, 0, False, estimates.coefficients[e])
         least = min(least, squash(slack_s, span_of(queued)))
         gain += next_gain(queued)

@@ -102,7 +102,7 @@ def weigh_block(context, ranks, block, constant_s, tick_s, prospects):
         due_s = (
             counted_deadline_s(request, FROM_EARLY_FIRST_TOKEN) - context.now_s - ranks[position].exec_s - constant_s
         )
-        first_gain = request.first_token_gain if request.emitted_tokens == 0 else 0.0
+        first_gain = request.first_token_gain if request.num_output_tokens == 0 else 0.0
         note_prospects(request, due_s, first_gain, prospects, position - first)
     return weigh(context, prospects, block, tick_s)
 

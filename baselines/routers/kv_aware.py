@@ -74,7 +74,7 @@ def cost_up_to_prompt(context, request, overlap_weight):
 @kernel
 def cost(snapshot, record, overlap_weight, to_prefill):
     """In blocks. to_prefill: tokens."""
-    in_use = snapshot.prefill_tokens + snapshot.decode_tokens + record.prompt_tokens + record.emitted_tokens
+    in_use = snapshot.prefill_tokens + snapshot.decode_tokens + record.prompt_tokens + record.num_output_tokens
     return (overlap_weight * to_prefill + in_use) / snapshot.block_tokens
 
 
@@ -83,7 +83,7 @@ def look_up(context, request, overlap_weight, e):
     """OWN and MEASURE of engine e, with as much of the prompt as is there as far as the router knows."""
     snapshot, state, record = context.known.snapshots[e], context.state, context.requests[request]
     known = known_tokens(context.known, record, request, e)
-    state[e, OWN] = record.prompt_tokens + record.emitted_tokens - known
+    state[e, OWN] = record.prompt_tokens + record.num_output_tokens - known
     state[e, MEASURE] = cost(snapshot, record, overlap_weight, state[e, UNCACHED] + state[e, OWN])
 
 
@@ -118,7 +118,7 @@ def kv_aware(context, request, route):
         send_to_least(context, request, route)
     if not decoding:
         state[route.engine, UNCACHED] += state[route.engine, OWN]
-        state[route.engine, OF_TOKENS] += record.prompt_tokens + record.emitted_tokens
+        state[route.engine, OF_TOKENS] += record.prompt_tokens + record.num_output_tokens
 
 
 register(

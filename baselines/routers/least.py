@@ -34,7 +34,7 @@ def min_cycle_time(context, request, route):
     batch, record = estimates.scratch[0], context.requests[request]
     prefill_tokens, decodes, decode_tokens = record.prompt_tokens, 0, 0
     if record.computed_tokens > 0:
-        prefill_tokens, decodes, decode_tokens = 0, 1, record.prompt_tokens + record.emitted_tokens
+        prefill_tokens, decodes, decode_tokens = 0, 1, record.prompt_tokens + record.num_output_tokens
     for e in range(snapshots.shape[0]):
         snapshot = snapshots[e]
         batches.clear(batch)

@@ -45,13 +45,13 @@ class Assumed(NamedTuple):
 @kernel
 def tokens_of(record):
     """The context of a request: its prompt and the tokens out."""
-    return record.prompt_tokens + record.emitted_tokens
+    return record.prompt_tokens + record.num_output_tokens
 
 
 @kernel
 def to_come(record, assumed):
     """Tokens that the request will emit if its answer is of average length; past that, one."""
-    return max(1, assumed.output_tokens - record.emitted_tokens)
+    return max(1, assumed.output_tokens - record.num_output_tokens)
 
 
 @kernel

@@ -35,14 +35,14 @@ def decodes_s(context, e, more, more_tokens):
 def prefill_s(context, request, e):
     """Estimated time of what engine e does not have of the request, as far as the router knows."""
     estimates, snapshot, record = context.estimates, context.known.snapshots[e], context.requests[request]
-    tokens, cached = record.prompt_tokens + record.emitted_tokens, known_tokens(context.known, record, request, e)
+    tokens, cached = record.prompt_tokens + record.num_output_tokens, known_tokens(context.known, record, request, e)
     return estimates.request_s[snapshot.kind](tokens - cached, cached, False, estimates.coefficients[e])
 
 
 @router
 def prefix_affinity(context, request, route):
     snapshots, state, record = context.known.snapshots, context.state, context.requests[request]
-    tokens, decoding = record.prompt_tokens + record.emitted_tokens, record.computed_tokens > 0
+    tokens, decoding = record.prompt_tokens + record.num_output_tokens, record.computed_tokens > 0
     for e in range(snapshots.shape[0]):
         snapshot = snapshots[e]
         if not takes(snapshot, record):

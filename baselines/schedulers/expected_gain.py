@@ -19,7 +19,7 @@ from servegym.simulator.signatures import scheduler, victims
 from servegym.simulator.statistics import mean_length
 from servegym.simulator.types import EVICT_FOR_ALL, LEAVE_OUT, NO_LIMIT
 
-URGENT, NORMAL, WORTHLESS = range(3)  # tiers
+URGENT, NORMAL, NO_GAIN = range(3)  # tiers
 HOPELESS = ("last", "leave-out")
 ALWAYS = HOPELESS.index("leave-out")
 ROUNDING = 1e-6  # tokens: of a mean that is kept while it runs
@@ -66,7 +66,7 @@ def tokens_in_time(slack_s, gained_s, tokens, most_late=1.0):
 def expected_gain_of(request, slack_s, pace_s, tokens, most_late=1.0):
     """What a request will still earn, if it runs from now on and has a token every pace_s; 0 if it is too late."""
     gain = request.decode_token_gain * tokens_in_time(slack_s, request.token_interval_s - pace_s, tokens, most_late)
-    if request.emitted_tokens == 0 and slack_s > 0.0:
+    if request.num_output_tokens == 0 and slack_s > 0.0:
         gain += request.first_token_gain
     return gain
 
@@ -168,7 +168,7 @@ def rank_worthy(ranks, s, worthy, bound_s):
 
 
 @kernel
-def rank_worthless(context, ranks, s, worthy, tier):
+def rank_hopeless(context, ranks, s, worthy, tier):
     """The others: who has fewest tokens left first. Whoever runs has fewer left then: an order that turned round would
     have them run in vain."""
     k = 0
@@ -202,7 +202,7 @@ def rank_some(context, ranks, limits):
         limits.time_budget_s = p.eta  # so that nobody who comes waits for the hopeless any longer
     rank_worthy(ranks, s, worthy, bound_s)
     if not leaves_out:
-        rank_worthless(context, ranks, s, worthy, WORTHLESS)
+        rank_hopeless(context, ranks, s, worthy, NO_GAIN)
     return worthy, leaves_out
 
 
@@ -210,7 +210,7 @@ def rank_some(context, ranks, limits):
 def rank_all(context, ranks, limits):
     worthy, leaves_out = rank_some(context, ranks, limits)
     if leaves_out:
-        rank_worthless(context, ranks, SCRATCH.read(context), worthy, LEAVE_OUT)
+        rank_hopeless(context, ranks, SCRATCH.read(context), worthy, LEAVE_OUT)
 
 
 @scheduler
@@ -237,7 +237,7 @@ def hopeless_first(context, ranks, limits):
     for position in range(context.queue.shape[0]):
         rank = ranks[position]
         request = context.requests[context.queue[position]]
-        rank.victim_tier = 2 * (rank.tier >= WORTHLESS) + (request.blocks == 0)
+        rank.victim_tier = 2 * (rank.tier >= NO_GAIN) + (request.blocks == 0)
         not_listed = rank.tier >= LEAVE_OUT and rank.key == 0.0
         rank.victim_key = left_of(request) if not_listed else rank.key
 
@@ -250,7 +250,7 @@ register(
         "ours; bound and budget as ProServe, Algorithm 1",
         expected_gain,
         hopeless_first,
-        halves=(rank_all, nothing_more),
+        rank_then_filter=(rank_all, nothing_more),
         urgent_tier=URGENT,
         parameters=P,
         state=StateFields(by_application=True),

@@ -64,7 +64,7 @@ def is_plain(engine):
 @kernel
 def update(request, own, ran_s, now_s, p, estimator):
     """The request's level, as the time since the last decision leaves it."""
-    progress = float(cached_of(request) + request.emitted_tokens)
+    progress = float(cached_of(request) + request.num_output_tokens)
     if own[KNOWN] == UNKNOWN:
         enter(own, first_level(request, p.quantum_s, estimator), request.arrival_s)
         own[WAITING_SINCE_S] = request.arrival_s
@@ -92,7 +92,7 @@ def write_who_counts(some, requests, queue, state, entered_s):
     found = 0
     for i in range(queue.shape[0]):
         request, own = requests[np.uint32(queue[i])], state[np.uint32(queue[i])]
-        has_run = (request.blocks | request.computed_tokens | request.kept_tokens | request.emitted_tokens) > 0
+        has_run = (request.blocks | request.computed_tokens | request.offloaded_tokens | request.num_output_tokens) > 0
         some[found] = i
         found += has_run | (own[KNOWN] != SETTLED) | (own[ENTERED_S] < entered_s)
     return found
@@ -131,7 +131,7 @@ def most_admitted(first, found, holders, context, limits):
         tokens += left_of(request)
         if tokens > limits.token_budget:
             break
-        free_blocks -= blocks_for(request.prompt_tokens + request.emitted_tokens, engine.block_tokens)
+        free_blocks -= blocks_for(request.prompt_tokens + request.num_output_tokens, engine.block_tokens)
         if free_blocks < 0:
             return i
     return NOBODY_WAITS

@@ -15,7 +15,7 @@ from servegym.baselines.schedulers.flow_prefill_ranking import (
     PRIORITIES,
     SCRATCH,
     first_of_all,
-    has_room,
+    has_free_blocks,
     look_through,
     rank_everybody,
     rank_tasks,
@@ -141,13 +141,13 @@ def leave_out_others(context, ranks, limits):
     requests, queue, engine, n = context.requests, context.queue, context.engine, context.queue.shape[0]
     order, first, waiting = SCRATCH.read(context).order, first_ranked(ranks, n), 0
     head = requests[queue[first]]
-    if engine.running_task >= 0 or head.task >= 0 or is_decoding(head) or not has_room(head, engine, limits):
+    if engine.running_task >= 0 or head.task >= 0 or is_decoding(head) or not has_free_blocks(head, engine, limits):
         return
     for position in range(n):
         request = requests[queue[position]]
         if position == first or request.task >= 0 or is_decoding(request):
             continue
-        if has_room(request, engine, limits):
+        if has_free_blocks(request, engine, limits):
             order[waiting] = position
             waiting += 1
         else:
@@ -199,7 +199,7 @@ register(
         "Prompts by deadline, those that would be late last, in batches that are suspended for what comes first.",
         "FlowPrefill, section 5, Algorithms 1 and 2",
         flow_prefill,
-        halves=(rank_all, leave_out_others),
+        rank_then_filter=(rank_all, leave_out_others),
         state=StateFields(engine=("decodes_started_s", "decodes_ended_s"), tasks=True, repeatable=True),
         parameters=P,
         scratch=SCRATCH,

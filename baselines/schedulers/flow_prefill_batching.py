@@ -1,7 +1,13 @@
 """Who joins the request that ranks first in its batch under FlowPrefill (Alg. 1)."""
 
 from servegym.baselines.remaining_time import prefill_s
-from servegym.baselines.schedulers.flow_prefill_ranking import DECODES, NO_ROOM, SCRATCH, by_own_deadline, has_room
+from servegym.baselines.schedulers.flow_prefill_ranking import (
+    DECODES,
+    NO_ROOM,
+    SCRATCH,
+    by_own_deadline,
+    has_free_blocks,
+)
 from servegym.simulator.compilation import kernel
 from servegym.simulator.ordering import bring_forward
 from servegym.simulator.requests import cached_of, left_of, next_deadline_s
@@ -91,12 +97,12 @@ def rank_candidates(first, context, ranks, limits, p):
     longest = longest_candidate(left_of(head), cached_of(head), remain_s, context, p)
     for position in range(context.queue.shape[0]):
         rank, request = ranks[position], context.requests[context.queue[position]]
-        if (request.task < 0) & ((request.blocks > 0) | (request.emitted_tokens > 0)):
+        if (request.task < 0) & ((request.blocks > 0) | (request.num_output_tokens > 0)):
             if rank.tier == DECODES or position == first:
                 continue
             joins = rank.tier < NO_ROOM and left_of(request) <= longest
         else:
-            joins = (request.task < 0) & (left_of(request) <= longest) and has_room(request, engine, limits)
+            joins = (request.task < 0) & (left_of(request) <= longest) and has_free_blocks(request, engine, limits)
             rank.key = request.arrival_s
             if joins:
                 rank.tier, rank.key = by_own_deadline(request, context, p)

@@ -45,13 +45,13 @@ def newcomers_room(engine, limits):
 
 
 @kernel
-def has_room(request, engine, limits):
+def has_free_blocks(request, engine, limits):
     """Whether a waiting request finds the memory it needs in free blocks (docs/simulation.md, rules 4 and 5)."""
     # By what the free blocks hold: as many tokens fit as need no more blocks than there are (and no division).
     if request.blocks > 0:
         tokens = request.computed_tokens + min(left_of(request), limits.chunk_tokens)
         return tokens <= (engine.free_blocks + request.blocks) * engine.block_tokens
-    return request.prompt_tokens + request.emitted_tokens <= newcomers_room(engine, limits)
+    return request.prompt_tokens + request.num_output_tokens <= newcomers_room(engine, limits)
 
 
 @kernel
@@ -93,7 +93,7 @@ def by_own_deadline(request, context, p):
 def rank_waiting(rank, request, context, limits, p):
     """The rank of what waits."""
     rank.tier, rank.key = by_own_deadline(request, context, p)
-    rank.tier += NO_ROOM * (not has_room(request, context.engine, limits))  # no branch: nobody could guess it
+    rank.tier += NO_ROOM * (not has_free_blocks(request, context.engine, limits))  # no branch: nobody could guess it
 
 
 @kernel
@@ -138,7 +138,7 @@ def write_who_counts(some, requests, queue, earliest_s, most_tokens):
         request = requests[np.uint32(queue[i])]
         may_be_first = (request.first_deadline_s >= earliest_s) & (request.prompt_tokens <= most_tokens)
         some[found] = i
-        found += ((request.blocks | request.emitted_tokens) > 0) | may_be_first
+        found += ((request.blocks | request.num_output_tokens) > 0) | may_be_first
     return found
 
 
@@ -160,7 +160,7 @@ def look_through(context, ranks, limits, p):
             request = context.requests[context.queue[position]]
             if request.task >= 0:
                 continue
-            if request.blocks > 0 or request.emitted_tokens > 0:
+            if request.blocks > 0 or request.num_output_tokens > 0:
                 served += 1
                 s.order[n - served] = position
                 if is_decoding(request):
@@ -169,7 +169,7 @@ def look_through(context, ranks, limits, p):
                     continue
                 rank_waiting(ranks[position], request, context, limits, p)
             own_tier, own_key = by_own_deadline(request, context, p)
-            if not goes_before(tier, key, own_tier, own_key) and has_room(request, context.engine, limits):
+            if not goes_before(tier, key, own_tier, own_key) and has_free_blocks(request, context.engine, limits):
                 first, tier, key = position, own_tier, own_key
         if first != NOBODY:
             earliest_s = deadline_to_reach(tier, key, context.now_s, p)

@@ -79,7 +79,7 @@ def slack_of(request, now_s, p, groups):
     if request.ttlt_slo_s < np.inf:
         if p.ttlt_slack != PACED or remain_s <= 0:
             return np.inf
-        coming = expected_output_tokens(groups[request.application]) - request.emitted_tokens
+        coming = expected_output_tokens(groups[request.application]) - request.num_output_tokens
         return remain_s / max(1.0, coming)
     if p.dynamic_chunking != CODE and remain_s < -p.late_limit * request.token_interval_s:
         return request.token_interval_s  # it will not catch up: it keeps its pace, and holds nobody up

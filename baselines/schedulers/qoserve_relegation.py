@@ -44,7 +44,7 @@ def work_of(request, groups):
     """Tokens left to compute; of a request judged by its last token the output tokens that may come too (Eq. 4, 5)."""
     work = float(left_of(request))
     if request.ttlt_slo_s < np.inf:
-        work += max(0.0, expected_output_tokens(groups[request.application]) - request.emitted_tokens)
+        work += max(0.0, expected_output_tokens(groups[request.application]) - request.num_output_tokens)
     return work
 
 

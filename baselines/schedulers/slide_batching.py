@@ -71,14 +71,14 @@ def mark_urgent_by_phi_c(ranks, order, n, gamma, factor):
 def rank_urgent(request, rank, p):
     """Rank an urgent request by density; xllm puts decodes, then starved ones, latest first, before the others."""
     if p.variant == XLLM:
-        slo_s = request.ttft_slo_s if request.emitted_tokens == 0 else request.tpot_slo_s
+        slo_s = request.ttft_slo_s if request.num_output_tokens == 0 else request.tpot_slo_s
         if is_decoding(request):
             rank.tier = -2
         elif rank.key < -p.starve_threshold * slo_s:
             rank.tier = -1
             return
     # density(r): weight of the next token per second of work
-    gain = request.first_token_gain if request.emitted_tokens == 0 else request.decode_token_gain
+    gain = request.first_token_gain if request.num_output_tokens == 0 else request.decode_token_gain
     exponent = p.density_exponent
     rank.key = -(gain / (rank.exec_s if exponent == 1.0 else rank.exec_s**exponent))
 

@@ -66,7 +66,7 @@ def survey(context, s, ranking, ranks):
 @kernel
 def charge(client, group, input_weight, output_weight):
     """Bring a client's counter up to what it has been served since it was last looked at."""
-    served = input_weight * group.admitted_prompt_tokens + output_weight * group.emitted_tokens
+    served = input_weight * group.admitted_prompt_tokens + output_weight * group.num_output_tokens
     client[COUNTER] += (served - client[CHARGED]) / client[WEIGHT]
     client[CHARGED] = served
 

@@ -118,7 +118,7 @@ def draw_request(canvas: Canvas, x: float, y: float, requests: Requests, k: int,
     draw_context(canvas, x + 190, y + 3, 80, ROW - 6, longest, requests, k)
     tokens = f"{context:,}" if requests.decoding[k] else f"{computed:,} of {context:,}"
     canvas.text(x + 350, middle, tokens, 12, anchor="rm")
-    canvas.text(x + 384, middle, str(requests.emitted_tokens[k]), 12, anchor="rm")
+    canvas.text(x + 384, middle, str(requests.num_output_tokens[k]), 12, anchor="rm")
     if requests.state[k] == SUSPENDED:
         canvas.text(x + 430, middle, "susp.", 11, FAINT, anchor="rm")
     elif requests.batch_tokens[k]:

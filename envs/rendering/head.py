@@ -17,7 +17,7 @@ class Head:
     now_s: float
     gain: float
     tdg_ratio: float
-    emitted_tokens: int
+    num_output_tokens: int
     on_time_tokens: int
     arrived: int
     finished: int
@@ -32,7 +32,7 @@ class Head:
     @property
     def on_time(self) -> float:
         """Share of the tokens emitted so far that were in time; nan: there are none."""
-        return self.on_time_tokens / self.emitted_tokens if self.emitted_tokens else np.nan
+        return self.on_time_tokens / self.num_output_tokens if self.num_output_tokens else np.nan
 
 
 def head_of(simulation: Simulation, action: str = "") -> Head:
@@ -44,7 +44,7 @@ def head_of(simulation: Simulation, action: str = "") -> Head:
         now_s=float(status.now_s),
         gain=float(status.gain),
         tdg_ratio=float(status.gain / ideal) if ideal > 0 else np.nan,
-        emitted_tokens=int(arrays.requests["emitted_tokens"][arrived].sum()),
+        num_output_tokens=int(arrays.requests["num_output_tokens"][arrived].sum()),
         on_time_tokens=int(arrays.outcomes["on_time_tokens"][arrived].sum()),
         arrived=int(arrived.sum()),
         finished=int(status.finished),

@@ -52,7 +52,7 @@ def draw_context(
     canvas: Canvas, x: float, y: float, width: float, height: float, longest: int, requests: Requests, k: int
 ) -> None:
     """A bar as long as the context is beside the longest prompt: computed, kept in host memory, left."""
-    context, computed, kept = requests.context_tokens[k], requests.computed_tokens[k], requests.kept_tokens[k]
+    context, computed, kept = requests.context_tokens[k], requests.computed_tokens[k], requests.offloaded_tokens[k]
     length = min(width, max(4.0, width * context / max(longest, 1)))
     canvas.box(x, y, length, height, PAPER, FAINT)
     if requests.decoding[k]:

@@ -17,9 +17,9 @@ IN_BATCH, IN_MEMORY, SUSPENDED, WAITING = "in batch", "in memory", "suspended", 
 class Requests:
     """Requests in the order in which they are shown; arrays of equal length.
 
-    context_tokens: prompt and emitted tokens, of which computed_tokens have their KV in the engine and kept_tokens in
-    host memory. batch_tokens: in the running (else the last) batch. remain_s: to the deadline of the next token; at 0
-    or below it is late. state: IN_BATCH (of one that runs), SUSPENDED, else IN_MEMORY or WAITING. slot: of the next
+    context_tokens: prompt and emitted tokens, of which computed_tokens have their KV in the engine and offloaded_tokens
+    in host memory. batch_tokens: in the running (else the last) batch. remain_s: to the deadline of the next token; at
+    0 or below it is late. state: IN_BATCH (of one that runs), SUSPENDED, else IN_MEMORY or WAITING. slot: of the next
     action; -1: in none.
     """
 
@@ -28,8 +28,8 @@ class Requests:
     prompt_tokens: np.ndarray
     context_tokens: np.ndarray
     computed_tokens: np.ndarray
-    kept_tokens: np.ndarray
-    emitted_tokens: np.ndarray
+    offloaded_tokens: np.ndarray
+    num_output_tokens: np.ndarray
     batch_tokens: np.ndarray
     remain_s: np.ndarray
     state: np.ndarray
@@ -46,7 +46,7 @@ class Requests:
     @property
     def decoding(self) -> np.ndarray:
         """bool[...]: all that is left is the token emitted last (docs/simulation.md, "Words")."""
-        return (self.emitted_tokens > 0) & (self.context_tokens - self.computed_tokens - self.kept_tokens == 1)
+        return (self.num_output_tokens > 0) & (self.context_tokens - self.computed_tokens - self.offloaded_tokens == 1)
 
     def at(self, chosen: np.ndarray | slice) -> Requests:
         """The requests at some places."""
@@ -67,15 +67,15 @@ class Requests:
 def rows_of(simulation: Simulation, index: np.ndarray) -> Requests:
     """Requests of the workload, as WAITING as if they had just come."""
     requests = simulation.arrays.requests[index]
-    deadline_s = requests["first_deadline_s"] + requests["emitted_tokens"] * requests["token_interval_s"]
+    deadline_s = requests["first_deadline_s"] + requests["num_output_tokens"] * requests["token_interval_s"]
     return Requests(
         index=np.asarray(index),
         priority=requests["priority"],
         prompt_tokens=requests["prompt_tokens"],
-        context_tokens=requests["prompt_tokens"] + requests["emitted_tokens"],
+        context_tokens=requests["prompt_tokens"] + requests["num_output_tokens"],
         computed_tokens=requests["computed_tokens"],
-        kept_tokens=requests["kept_tokens"],
-        emitted_tokens=requests["emitted_tokens"],
+        offloaded_tokens=requests["offloaded_tokens"],
+        num_output_tokens=requests["num_output_tokens"],
         batch_tokens=np.zeros(len(index), "i8"),
         remain_s=deadline_s - simulation.arrays.status[0].now_s,
         state=np.full(len(index), WAITING, "U9"),

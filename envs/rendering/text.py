@@ -143,7 +143,7 @@ def request_lines(title: str, requests: Requests, most: int, longest: int, ink: 
 
 def request_line(requests: Requests, k: int, longest: int) -> str:
     context, computed, kept = (
-        int(one[k]) for one in (requests.context_tokens, requests.computed_tokens, requests.kept_tokens)
+        int(one[k]) for one in (requests.context_tokens, requests.computed_tokens, requests.offloaded_tokens)
     )
     width = 14
     scale = width / max(longest, 1)
@@ -159,7 +159,7 @@ def request_line(requests: Requests, k: int, longest: int) -> str:
     label = f"[{requests.slot[k]}] {requests.index[k]}" if requests.slot[k] >= 0 else str(requests.index[k])
     return (
         f"{label:>9} {requests.priority[k]:>3}  {bar:<{width}} {f'{computed:,}/{context:,}':>14} "
-        f"{requests.emitted_tokens[k]:>6} {batch:>6}  {remaining(remain_s):>13}  {deadline_bar(remain_s)}"
+        f"{requests.num_output_tokens[k]:>6} {batch:>6}  {remaining(remain_s):>13}  {deadline_bar(remain_s)}"
     )
 
 

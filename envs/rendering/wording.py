@@ -44,7 +44,7 @@ def deadline_place(remain_s: float) -> float:
 
 def progress(head: Head) -> str:
     """What has come, gone and been gained, in a line."""
-    return f"{head.arrived:,} requests have come, {head.finished:,} are finished, {head.emitted_tokens:,} tokens out"
+    return f"{head.arrived:,} requests have come, {head.finished:,} are finished, {head.num_output_tokens:,} tokens out"
 
 
 def tier_names(tier: int) -> str:

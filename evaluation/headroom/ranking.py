@@ -20,7 +20,7 @@ LONGEST_S = 1e6  # a slack is no longer, so that worth stays a number
 LEAST_WORK_S = 1e-9  # so that work that takes no time is no division by 0
 OF_REQUEST = 3  # numbers
 TOKENS, EARLIER, NOT_BEFORE = range(OF_REQUEST)
-URGENT, BY_DEADLINE, WORTHLESS = range(3)  # tiers
+URGENT, BY_DEADLINE, NO_GAIN = range(3)  # tiers
 
 P = Parameters(
     Parameter("batch", 0.9, "least latency budget of a batch, in smallest TPOT SLOs", 0.3, 3, log=True),
@@ -47,7 +47,7 @@ def log_worth(request, exec_s, slack_s, tokens, p):
     if in_time <= p.least_share * tokens:
         return -np.inf
     gain = request.decode_token_gain * in_time
-    if request.emitted_tokens == 0 and slack_s > 0.0:
+    if request.num_output_tokens == 0 and slack_s > 0.0:
         gain += p.first * request.first_token_gain - request.decode_token_gain
     if gain <= 0.0:
         return -np.inf
@@ -70,7 +70,7 @@ def foresight(context, ranks, limits):
     for position in range(queue.shape[0]):
         r, rank = queue[position], ranks[position]
         request, at = requests[r], COUNT + OF_REQUEST * r
-        remain_s, tokens = next_deadline_s(request) - now_s, numbers[at + TOKENS] - request.emitted_tokens
+        remain_s, tokens = next_deadline_s(request) - now_s, numbers[at + TOKENS] - request.num_output_tokens
         worth = -np.inf
         if now_s >= numbers[at + NOT_BEFORE]:
             worth = log_worth(request, rank.exec_s, remain_s - rank.exec_s - constant_s, max(tokens, 1.0), p)
@@ -88,7 +88,7 @@ def foresight(context, ranks, limits):
         r, rank = queue[position], ranks[position]
         remain_s, earlier = next_deadline_s(requests[r]) - now_s, numbers[COUNT + OF_REQUEST * r + EARLIER]
         if rank.key == np.inf:  # left over for when there is nothing else
-            rank.tier, rank.key = WORTHLESS if worthy == 0 else LEAVE_OUT, remain_s
+            rank.tier, rank.key = NO_GAIN if worthy == 0 else LEAVE_OUT, remain_s
         elif remain_s * np.exp(-earlier) < bound_s:
             rank.tier, rank.key = URGENT, rank.key - earlier
         else:
@@ -96,7 +96,7 @@ def foresight(context, ranks, limits):
 
 
 @victims
-def worthless_first(context, ranks, limits):
+def hopeless_first(context, ranks, limits):
     """Who is left out gives up memory to newcomers and decodes, who is worth something to decodes only.
 
     A newcomer that could take memory from what has begun would lose it to the next one, without end.
@@ -114,6 +114,6 @@ FORESIGHT = Policy(
     "By gain that is sure to come per work, with true lengths; single requests can be moved.",
     "ours; bound and budget as ProServe, Algorithm 1",
     foresight,
-    worthless_first,
+    hopeless_first,
     P,
 )

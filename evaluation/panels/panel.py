@@ -98,7 +98,7 @@ class Panel:
 
         None: as it is.
         """
-        spec = self.spec.with_words({name: value for name, value in words.items() if value is not None})
+        spec = self.spec.with_overrides({name: value for name, value in words.items() if value is not None})
         others = {name: value for name, value in own.items() if value is not None and value != getattr(self, name)}
         if spec == self.spec and not others:
             return self
@@ -137,7 +137,7 @@ def parse_panel(document: Mapping[str, Any], where: str) -> Panel:
                 raise PanelError(f"{where}: {key} has {own[key]!r}; it should be text")
             own[key] = " ".join(own[key].split())
     try:
-        spec = SERVED.with_words({key: value for key, value in document.items() if key not in OWN})
+        spec = SERVED.with_overrides({key: value for key, value in document.items() if key not in OWN})
     except SpecError as error:
         raise SpecError(f"{where}: {error}") from None
     return Panel(spec=spec, **own)

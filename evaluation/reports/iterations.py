@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from servegym.evaluation.reports.memory import kv_blocks
-from servegym.evaluation.reports.timeline_events import computed_tokens, emitted_tokens, request_events, timeline_events
+from servegym.evaluation.reports.timeline_events import (
+    computed_tokens,
+    num_output_tokens,
+    request_events,
+    timeline_events,
+)
 from servegym.simulator.results import Result
 from servegym.simulator.types import (
     BATCH_END,
@@ -145,7 +150,7 @@ def _decoding(result: Result) -> np.ndarray:
     """bool[events]: whether an event's request is decoding then: a token is out and one is left to compute."""
     events, position = request_events(result)
     prompt = result.scenario.workload.table["prompt_tokens"][events["request"]]
-    emitted = emitted_tokens(events)
+    emitted = num_output_tokens(events)
     decoding = np.zeros(result.arrays.status[0].timeline_used, bool)
     here = position >= 0
     decoding[position[here]] = ((emitted > 0) & (prompt + emitted - computed_tokens(events) == 1))[here]

@@ -252,7 +252,7 @@ def _moments(result: Result) -> Iterator[Event]:
     request's track."""
     timeline, _ = request_events(result)
     for kind, name, tokens in (
-        (EVICTED, "evicted", "kept_tokens"), (LOADED, "loaded", "tokens"), (RECALLED, "taken back", ""),
+        (EVICTED, "evicted", "offloaded_tokens"), (LOADED, "loaded", "tokens"), (RECALLED, "taken back", ""),
         (SENT, "sent", "kv_blocks"),
     ):  # fmt: skip
         for row in timeline[timeline["kind"] == kind]:

@@ -154,7 +154,7 @@ def _engines(result: Result) -> pd.DataFrame:
         columns={
             "requests": "requests served",
             "scheduled_tokens": "tokens computed",
-            "emitted_tokens": "tokens emitted",
+            "num_output_tokens": "tokens emitted",
             "busy_s": "busy (s)",
             "peak_blocks": "peak KV blocks",
             "failures": "failed (times)",

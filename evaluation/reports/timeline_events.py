@@ -54,7 +54,7 @@ def request_events(result: Result) -> tuple[np.ndarray, np.ndarray]:
     return every[in_order], which[in_order]
 
 
-def emitted_tokens(events: np.ndarray) -> np.ndarray:
+def num_output_tokens(events: np.ndarray) -> np.ndarray:
     """int64[events]: tokens out before each event of `request_events`."""
     return _sum_before((events["kind"] == TOKEN).astype("i8"), _first(events))
 

@@ -14,7 +14,7 @@ from servegym.errors import ServegymError
 from servegym.evaluation.scoring.processes import Line, parsed
 
 
-class Said(NamedTuple):
+class JobOutput(NamedTuple):
     """What a job said, how it ended (below 0: by that signal), and its processor seconds. killed: it took too long."""
 
     lines: list[Line]
@@ -31,7 +31,7 @@ class Server:
         self._process: subprocess.Popen[str] | None = None
         self._owner = 0
 
-    def ask(self, job: dict[str, Any], limit_s: float) -> Said:
+    def ask(self, job: dict[str, Any], limit_s: float) -> JobOutput:
         """All it says of a job. limit_s: after which the server itself is given up, with what it was doing."""
         with self._lock:
             process = self._started()
@@ -52,7 +52,7 @@ class Server:
                 for text in process.stdout:
                     line = parsed(text)
                     if "end" in line:
-                        return Said(lines, int(line["end"]), float(line["cpu_s"]))
+                        return JobOutput(lines, int(line["end"]), float(line["cpu_s"]))
                     if line:
                         lines.append(line)
             except BrokenPipeError:
@@ -65,7 +65,7 @@ class Server:
             status = process.wait()
             self._process = None
             if late.is_set():
-                return Said(lines, status, killed=True)
+                return JobOutput(lines, status, killed=True)
             raise ServegymError(f"the scoring process ended by itself (status {status}); its error is printed above")
 
     def _started(self) -> subprocess.Popen[str]:
@@ -90,4 +90,4 @@ class Server:
 
 
 server = Server()
-ask: Callable[[dict[str, Any], float], Said] = server.ask
+ask: Callable[[dict[str, Any], float], JobOutput] = server.ask

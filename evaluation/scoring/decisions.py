@@ -230,7 +230,7 @@ def written_down(policy: Policy) -> Policy:
         function=noted(ranks_noted if policy.kind == "scheduler" else route_noted, policy.function),
         victims=noted(victims_noted, policy.victims) if traits_of(policy).victims else policy.victims,
         memory=policy.memory + 1,
-        halves=None,
+        rank_then_filter=None,
     )
 
 

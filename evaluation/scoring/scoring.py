@@ -11,7 +11,7 @@ from typing import Any
 
 from servegym.errors import PolicyError
 from servegym.evaluation.policy_checks import checking
-from servegym.evaluation.scoring.client import Said, ask
+from servegym.evaluation.scoring.client import JobOutput, ask
 from servegym.evaluation.scoring.results import Score, score_of, where
 from servegym.evaluation.scoring.source_rules import check_source
 
@@ -96,7 +96,7 @@ def _checked(file: Path, job: dict[str, Any]) -> tuple[str, float]:
     return str(next(line["kind"] for line in said.lines if "kind" in line)), said.cpu_s
 
 
-def _problem(said: Said, job: dict[str, Any]) -> str | None:
+def _problem(said: JobOutput, job: dict[str, Any]) -> str | None:
     """What went wrong, by what was said and how it ended; None: nothing did."""
     refused = next((line["refused"] for line in said.lines if "refused" in line), None)
     if refused is not None:
@@ -118,7 +118,7 @@ def _errors(job: dict[str, Any]) -> str:
     return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
 
 
-def _at(said: Said) -> str:
+def _at(said: JobOutput) -> str:
     """How far it came."""
     runs = [line["run"] for line in said.lines if "run" in line and line["run"]["judged"]]
     if not runs:

@@ -58,7 +58,7 @@ class Timed:
         arrays = self.simulation.arrays
         requests, engine = arrays.requests, arrays.engines[0]
         run = requests[:running]
-        run["emitted_tokens"], run["first_token_s"] = OUT, run["arrival_s"] + 0.2
+        run["num_output_tokens"], run["first_token_s"] = OUT, run["arrival_s"] + 0.2
         run["computed_tokens"] = run["prompt_tokens"] + OUT - 1
         run["blocks"] = -(-run["computed_tokens"] // engine["block_tokens"])
         engine["free_blocks"] -= run["blocks"].sum()

@@ -44,9 +44,9 @@ def route_all(run, router_state, now_s, first, count):
         e = router_state.route[0].engine
         if e >= 0 and router_state.known.snapshots[e].role == ROLE_PREFILL and router_state.route[0].decode_engine < 0:
             request = run.requests[r]
-            request.emitted_tokens, request.computed_tokens = 1, request.prompt_tokens
+            request.num_output_tokens, request.computed_tokens = 1, request.prompt_tokens
             route_request(run, router_state, r, READY, now_s)
-            request.emitted_tokens, request.computed_tokens = 0, 0
+            request.num_output_tokens, request.computed_tokens = 0, 0
 
 
 class Case(NamedTuple):

@@ -77,7 +77,7 @@ def write_days(path: Path, requests: int, days: int) -> None:
 def serve(trace: str, out: str) -> dict[str, Any]:
     begin = time.perf_counter()
     words = {"device": DEVICE, "scheduler": SCHEDULER, "engines": ENGINES, "router": ROUTER}
-    summary = stream(ServingSpec().with_words({"trace": trace, "slo": "given", **words}), out).summary
+    summary = stream(ServingSpec().with_overrides({"trace": trace, "slo": "given", **words}), out).summary
     return {
         "finished": summary["finished"],
         "peak_mb": peak_bytes() / 1e6,

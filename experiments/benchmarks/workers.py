@@ -34,7 +34,7 @@ class Taken(NamedTuple):
 
 
 def measure(sizes: Sizes) -> list[Figure]:
-    spec = COMPARED.with_words({"requests": sizes.requests})
+    spec = COMPARED.with_overrides({"requests": sizes.requests})
     (search,) = prepared(load_tuning(DEFAULT)).values()
     jobs = [Job(search.config.panel, index, dict(search.policies)) for index in search.order]
     first = Comparison(spec)

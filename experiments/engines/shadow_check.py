@@ -74,7 +74,7 @@ def serve(url: str, device: str) -> None:
     from servegym.scenarios.spec import ServingSpec
 
     words = {"requests": REQUESTS, "load": LOAD, "device": device, "engines": ENGINES}
-    replay(ServingSpec().with_words(words).build(0).workload, Endpoint(url), Bodies("timed"))
+    replay(ServingSpec().with_overrides(words).build(0).workload, Endpoint(url), Bodies("timed"))
 
 
 def shadowed(log: Path, device: str, router: str) -> dict[str, Any]:

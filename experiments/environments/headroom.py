@@ -77,7 +77,7 @@ class Rules:
     def _measure(self, source: Any, role: str) -> tuple[str, np.ndarray, np.ndarray]:
         drawn = {}
         for split in ("validation", "test"):
-            of_split = source.with_words({"split": split})
+            of_split = source.with_overrides({"split": split})
             drawn[split] = [of_split(np.random.default_rng(seed)) for seed in range(self.episodes)]
         chosen, tested = {}, {}
         for name, policy in rules_of(role).items():

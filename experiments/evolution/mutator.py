@@ -20,12 +20,18 @@ TERMS = (
     "estimates.exec_s",
     "request.weight",
     "request.prompt_tokens / 1000.0",
-    "request.emitted_tokens / 100.0",
+    "request.num_output_tokens / 100.0",
     "decoding",
     "(now_s - request.arrival_s)",
     "max(0.0, -slack_s)",
 )
-CONDITIONS = ("slack_s < 0.0", "slack_s < -1.0", "decoding > 0.0", "request.emitted_tokens > 0", "request.blocks > 0")
+CONDITIONS = (
+    "slack_s < 0.0",
+    "slack_s < -1.0",
+    "decoding > 0.0",
+    "request.num_output_tokens > 0",
+    "request.blocks > 0",
+)
 
 
 def mutated(program: str, random: np.random.Generator) -> str:

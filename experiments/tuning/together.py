@@ -92,7 +92,7 @@ class Vector(NamedTuple):
     def size(self) -> int:
         return sum(len(self.parts[name].free) for name in self.searched)
 
-    def placed(self, scenario: Scenario, vector: np.ndarray) -> Scenario:
+    def with_parameters(self, scenario: Scenario, vector: np.ndarray) -> Scenario:
         """The scenario with the policies of a vector in it."""
         policies, first = {}, 0
         for name, part in self.parts.items():
@@ -116,7 +116,7 @@ def search(vector: Vector, generations: int, say: Any) -> np.ndarray:
     problem = vector.parts["router"].problem
     for generation in range(generations):
         drawn, asked = scenarios_of(problem, generation, PER_GENERATION), [optimizer.ask() for _ in range(POPULATION)]
-        ratios = outcomes([vector.placed(scenario, numbers) for numbers in asked for scenario in drawn])[:, 0]
+        ratios = outcomes([vector.with_parameters(scenario, numbers) for numbers in asked for scenario in drawn])[:, 0]
         scores = ratios.reshape(POPULATION, PER_GENERATION).mean(axis=1)
         optimizer.tell([(numbers, -score) for numbers, score in zip(asked, scores, strict=True)])
         say(f"generation {generation}: {scores.mean():.4f}")
@@ -129,13 +129,13 @@ def measure(generations: int, say: Any) -> tuple[dict[str, np.ndarray], dict[str
     problem = parts["router"].problem
     judged = Judge(problem.head, problem.validation_source, problem.config.validation).scenarios
     base = Vector(parts, ())
-    found = {"base": outcomes([base.placed(scenario, np.zeros(0)) for scenario in judged])}
+    found = {"base": outcomes([base.with_parameters(scenario, np.zeros(0)) for scenario in judged])}
     minutes = {}
     for arm, names in ARMS.items():
         vector, begun_s = Vector(parts, names), time.process_time()
         best = search(vector, generations, lambda text, arm=arm: say(f"{arm}, {text}"))
         minutes[arm] = (time.process_time() - begun_s) / 60
-        found[arm] = outcomes([vector.placed(scenario, best) for scenario in judged])
+        found[arm] = outcomes([vector.with_parameters(scenario, best) for scenario in judged])
         say(f"{arm}: {found[arm].mean(axis=0)}")
     return found, minutes
 

@@ -25,19 +25,19 @@ ALONE = ServingSpec(Demand(window="first"))
 ENGINES = ("engines", "prefill", "decode", "pools", "host_memory_gib", "prefix_store_tokens", "prefix_caching")
 
 
-def stream(trace: str | os.PathLike[str], out: str | os.PathLike[str], **words: Any) -> Streamed:
+def stream(trace: str | os.PathLike[str], out: str | os.PathLike[str], **overrides: Any) -> Streamed:
     """Serve a trace that is larger than memory.
 
         stream("year.parquet", "results/year", engines=4, router="min-load").summary["slo_attainment"]
 
     trace: a file in servegym's own format, with arrival_s. out: the folder to which requests.parquet and
-    engines.parquet are written as the run goes. words: as `simulate` takes them; requests come at the file's own times
-    and with its own SLOs (slo="given").
+    engines.parquet are written as the run goes. overrides: as `simulate` takes them; requests come at the file's
+    own times and with its own SLOs (slo="given").
 
     Memory is taken for the requests under way and one chunk of the file. Raises ServegymError for what needs all
     requests at once.
     """
-    return streaming.stream(ALONE.with_words({"slo": "given", **words, "trace": os.fspath(trace)}), out)
+    return streaming.stream(ALONE.with_overrides({"slo": "given", **overrides, "trace": os.fspath(trace)}), out)
 
 
 def simulate(
@@ -46,18 +46,18 @@ def simulate(
     deployment: Deployment | Cluster | None = None,
     until_s: float = np.inf,
     record_timeline: bool = False,
-    **words: Any,
+    **overrides: Any,
 ) -> Result:
     """Serve requests and say how well it went.
 
         simulate("azure-conv", scheduler="edf", load=1.0, engines=4, router="min-load")
 
     workload: the name of a trace family or a trace file; or a `ServingSpec`; or a `Workload` of your own making.
-    deployment: engines of your own making, instead of those that words describe; `device` then says only whose idle
+    deployment: engines of your own making, instead of those that overrides describe; `device` then says only whose idle
         times raise SLOs.
     until_s: stop at this time (inf: when all is served).
-    words: fields of a `ServingSpec` (docs/spec.md), such as rate_per_s, requests, slo, seed, device, engines, router,
-        incidents, noise, gain. Policies, profiles, gains and predictors may be objects.
+    overrides: fields of a `ServingSpec` (docs/spec.md), such as rate_per_s, requests, slo, seed, device, engines,
+        router, incidents, noise, gain. Policies, profiles, gains and predictors may be objects.
 
     Where a recipe's TPOT SLO is below twice what the device takes when idle, it is raised to that, and
     `result.scenario.workload.provenance["slo_notes"]` says so.
@@ -67,15 +67,15 @@ def simulate(
     """
     incidents: Iterable[Incident] = ()
     if deployment is not None:
-        if given := [name for name in ENGINES if name in words]:
+        if given := [name for name in ENGINES if name in overrides]:
             raise SpecError(
                 f"a deployment is given, and {given[0]} too; a deployment says how many engines and of what"
             )
-        incidents = words.pop("incidents", ())  # of its engines, not of the spec's
+        incidents = overrides.pop("incidents", ())  # of its engines, not of the spec's
     spec = workload if isinstance(workload, ServingSpec) else ALONE
     if isinstance(workload, str | os.PathLike):
-        words["trace"] = os.fspath(workload)
-    scenario = (spec.with_words(words) if words else spec).build(
+        overrides["trace"] = os.fspath(workload)
+    scenario = (spec.with_overrides(overrides) if overrides else spec).build(
         workload=workload if isinstance(workload, Workload) else None, deployment=deployment
     )
     scenario = dataclasses.replace(scenario, until_s=until_s, incidents=(*scenario.incidents, *incidents))

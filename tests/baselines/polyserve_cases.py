@@ -53,7 +53,7 @@ def simulated(rows: list[dict], engines: tuple[dict, ...], total_blocks: int, te
     scenario = Scenario(workload, Cluster(tuple(pools), tiers=TIERS), scheduler("polyserve"), router=router(text))
     simulation = Simulation(scenario)
     for r, row in enumerate(rows):
-        simulation.arrays.requests[r]["emitted_tokens"] = row["emitted"]
+        simulation.arrays.requests[r]["num_output_tokens"] = row["emitted"]
         simulation.arrays.requests[r]["computed_tokens"] = row["computed"]
     known, state = simulation.router_state.known, simulation.router_state.state
     numbers = itertools.count(0)

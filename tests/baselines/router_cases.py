@@ -71,7 +71,7 @@ def asked(text: str, request: dict, *engines: dict, now_s: float = 0.0, emitted:
     )  # fmt: skip
     simulation = Simulation(scenario)
     router_state, run, r = simulation.router_state, simulation.arrays, int(place[-1])
-    run.requests[r].emitted_tokens = emitted
+    run.requests[r].num_output_tokens = emitted
     run.requests[r].session = request.get("session", -1)
     run.requests[r].computed_tokens = request["prompt_tokens"] if emitted else 0  # its KV is on a prefill engine
     prefilling = np.zeros((len(pools), len(rows) + 1), "i4")

@@ -194,7 +194,7 @@ def test_with_host_memory_a_new_request_takes_the_place_of_a_lower_level():
     # 7 blocks, 3 held at level 6. A prompt of 5 (6 s: level 3) needs 5 and 4 are free.
     rows = [decode(level=6), state(5, level=3)]
     simulation = after(mlfq(), *rows, blocks=7, host=HostMemory(10, 0.5, 0.25))
-    assert simulation.arrays.requests["kept_tokens"].tolist() == [3, 0]
+    assert simulation.arrays.requests["offloaded_tokens"].tolist() == [3, 0]
     assert simulation.arrays.requests["blocks"].tolist() == [0, 5]
     # From the same level, entered earlier, nothing is taken; without host memory nothing at all.
     for level, host in ((3, HostMemory(10, 0.5, 0.25)), (6, None)):

@@ -89,7 +89,7 @@ def test_a_client_of_many_weights_has_that_of_its_first_request():
 def test_what_was_served_counts():
     simulation = waiting_for_a_batch(vtc(), *[state(3, client=c) for c in (A, B, C)])
     history = simulation.arrays.state.by_client[0]
-    history["admitted_prompt_tokens"], history["emitted_tokens"] = [10, 3, 12], [2, 6, 0]
+    history["admitted_prompt_tokens"], history["num_output_tokens"] = [10, 3, 12], [2, 6, 0]
     simulation.step()
     assert simulation.arrays.ranks["key"][:3].tolist() == [14, 15, 12]
 
@@ -196,7 +196,7 @@ def test_backlogged_clients_share_by_weight(weights):
     simulation.run()
     statistics = simulation.arrays.state.by_client[0]
     assert (statistics["queued"] > running).all()  # both still wait
-    served = statistics["admitted_prompt_tokens"] + 2 * statistics["emitted_tokens"]
+    served = statistics["admitted_prompt_tokens"] + 2 * statistics["num_output_tokens"]
     # The bound: twice the larger of a prompt and what the running requests hold, at 2 a token.
     bound = 2 * max(longest, 2 * running * longest)
     assert abs(served[A] / weights[A] - served[B] / weights[B]) <= bound < served.sum() / 8

@@ -54,7 +54,7 @@ def potential_of(env: ServingEnv) -> float:
         for r in arrays.queues[e][: engine.queue_length]:
             request = arrays.requests[r]
             if arrays.status[0].now_s < next_deadline_s(request):
-                total += request.decode_token_gain if request.emitted_tokens else request.first_token_gain
+                total += request.decode_token_gain if request.num_output_tokens else request.first_token_gain
     scenario = env.simulation.scenario
     return total / scenario.gain.ideal(scenario.workload.table).sum()
 

@@ -53,13 +53,13 @@ def test_words_are_said_to_random_scenarios_that_are_named(name: str) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_are_words(preset: str) -> None:
-    words = PRESETS[preset].words
+    overrides = PRESETS[preset].overrides
     for name in IDS:
         env = gym.make(f"servegym:{name}", preset=preset, slo_scale=0.9).unwrapped
-        assert env.source == default_of(name).replaced(**words | {"slo_scale": 0.9})
+        assert env.source == default_of(name).replaced(**overrides | {"slo_scale": 0.9})
         vector = gym.make_vec(f"servegym:{name}", num_envs=1, vectorization_mode="vector_entry_point", preset=preset)
-        assert vector.unwrapped.source == default_of(name).replaced(**words)
-    assert env_of(preset, load=0.7).source == default_of("EngineBatching-v0").replaced(**words | {"load": 0.7})
+        assert vector.unwrapped.source == default_of(name).replaced(**overrides)
+    assert env_of(preset, load=0.7).source == default_of("EngineBatching-v0").replaced(**overrides | {"load": 0.7})
     for seed in range(3):  # what it draws can be built
         scenario = env_of(preset).source(np.random.default_rng(seed))
         assert len(scenario.workload.table) >= 200
@@ -67,8 +67,8 @@ def test_presets_are_words(preset: str) -> None:
     assert f"| `{preset}` | {PRESETS[preset].doc} |" in page
 
 
-def env_of(preset: str, **words: Any) -> ServingEnv:
-    return gym.make("servegym:EngineBatching-v0", preset=preset, **words).unwrapped
+def env_of(preset: str, **overrides: Any) -> ServingEnv:
+    return gym.make("servegym:EngineBatching-v0", preset=preset, **overrides).unwrapped
 
 
 def test_presets_there_are_not() -> None:
@@ -82,7 +82,7 @@ FILE = "arrival_s,prompt_tokens,output_tokens\n" + "".join(f"{10 + 0.25 * i},{10
 
 
 @pytest.mark.parametrize(
-    ("words", "gap_s"),
+    ("overrides", "gap_s"),
     [
         ({"arrivals": "own"}, 0.25),
         ({"arrivals": "own", "preset": "overload", "rate_per_s": 2.0}, 0.5),
@@ -90,9 +90,9 @@ FILE = "arrival_s,prompt_tokens,output_tokens\n" + "".join(f"{10 + 0.25 * i},{10
         ({"arrivals": "bursts:n=1", "rate_per_s": 4.0}, 0.25),
     ],
 )
-def test_arrivals_take_the_place_of_a_load_that_nobody_gave(words: dict, gap_s: float, tmp_path: Path) -> None:
+def test_arrivals_take_the_place_of_a_load_that_nobody_gave(overrides: dict, gap_s: float, tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text(FILE)
-    env = make("EngineBatching-v0", EPISODES, trace=str(tmp_path / "mine.csv"), requests=20, **words)
+    env = make("EngineBatching-v0", EPISODES, trace=str(tmp_path / "mine.csv"), requests=20, **overrides)
     env.reset(seed=1)
     workload = env.simulation.scenario.workload
     assert workload.table["arrival_s"] == pytest.approx(gap_s * np.arange(20)) and workload.provenance["load"] is None
@@ -101,11 +101,11 @@ def test_arrivals_take_the_place_of_a_load_that_nobody_gave(words: dict, gap_s: 
 def test_arrivals_beside_a_load_that_was_given(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text(FILE)
     source = EPISODES.replaced(trace=str(tmp_path / "mine.csv"), requests=20)
-    for words in ({"load": 0.7}, {"preset": "overload"}, {}):
+    for overrides in ({"load": 0.7}, {"preset": "overload"}, {}):
         for arrivals in ("own", "gamma:cv=3"):
-            env = make("EngineBatching-v0", source, arrivals=arrivals, **words)
+            env = make("EngineBatching-v0", source, arrivals=arrivals, **overrides)
             load = env.source(np.random.default_rng(0)).workload.provenance["load"]
-            assert (load is None) == (arrivals == "own" and not words)
+            assert (load is None) == (arrivals == "own" and not overrides)
     with pytest.raises(SpecError, match=r"^arrivals own and a load profile or cv are given"):
         make("EngineBatching-v0", source, arrivals="own", preset="burst")
 
@@ -117,7 +117,7 @@ def test_several_agents_at_once() -> None:
 
 @pytest.mark.parametrize("name", IDS)
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("overrides", "message"),
     [
         ({"laod": 0.9}, "unknown 'laod'; a spec has demand, "),
         ({"load": -1.0}, "load is -1.0; it should be a number above 0"),
@@ -125,10 +125,10 @@ def test_several_agents_at_once() -> None:
         ({"trace": 3}, "trace is 3; it should be a name, or several"),
     ],
 )
-def test_wrong_words(name: str, words: dict[str, Any], message: str) -> None:
+def test_wrong_words(name: str, overrides: dict[str, Any], message: str) -> None:
     for mode in ("sync", "vector_entry_point"):
         with pytest.raises(SpecError, match=f"^{re.escape(message)}"):
-            gym.make_vec(f"servegym:{name}", num_envs=1, vectorization_mode=mode, **words)
+            gym.make_vec(f"servegym:{name}", num_envs=1, vectorization_mode=mode, **overrides)
 
 
 @pytest.mark.parametrize("name", IDS)
@@ -143,10 +143,10 @@ def test_every_field_can_be_said() -> None:
         gain=Gain("ta-slo"), incidents=(Incident(1.0, 0, "drain"),), load_profile=BURST, router="min-load",
         slo_scale=2.0,
     )  # fmt: skip
-    assert EPISODES.with_words({name: rich[name] for name in LEAVES}) == rich
-    assert EPISODES.with_words(rich.words()) == EPISODES.with_words(rich.to_json()) == rich
+    assert EPISODES.with_overrides({name: rich[name] for name in LEAVES}) == rich
+    assert EPISODES.with_overrides(rich.overrides()) == EPISODES.with_overrides(rich.to_json()) == rich
     listed = {"incidents": [{"time_s": 1.0, "engine": 0, "kind": "drain"}], "load": {"low": 0.5, "high": 0.7}}
-    assert EPISODES.with_words(listed) == EPISODES.replaced(incidents=rich.fleet.incidents, load=Range(0.5, 0.7))
+    assert EPISODES.with_overrides(listed) == EPISODES.replaced(incidents=rich.fleet.incidents, load=Range(0.5, 0.7))
 
 
 def test_every_episode_is_one_that_was_said() -> None:

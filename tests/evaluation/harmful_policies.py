@@ -36,7 +36,7 @@ def harmful(context, ranks, limits):
     elif way == 6:
         pass
     elif way == 7:
-        requests[queue[0]].emitted_tokens += 1
+        requests[queue[0]].num_output_tokens += 1
     elif way == 8:
         ranks[0].key = state.requests[queue[0], 3]
     elif way == 9:

@@ -208,7 +208,7 @@ def test_closed_loops_of_several_sizes(tmp_path):
 def test_closed_loops_need_no_saturation():
     """A closed loop has no load."""
     pools = [{"device": device} for device in ("a100-llama3-8b", "h100-llama3-8b")]
-    comparison = Comparison(COMPARED.with_words({"pools": pools, "clients": 3, "router": "min-load"}), 1)
+    comparison = Comparison(COMPARED.with_overrides({"pools": pools, "clients": 3, "router": "min-load"}), 1)
     assert comparison.identity["clients"] == [3] and "saturation_rate_per_s" not in comparison.identity
     assert comparison.default_directory != Comparison(comparison.spec.replaced(clients=4), 1).default_directory
 

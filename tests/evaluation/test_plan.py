@@ -11,7 +11,7 @@ from servegym.errors import ExperimentError, SpecError
 from servegym.evaluation.bisection import fewest
 from servegym.evaluation.goodput import GoodputSearch, SearchCell
 from servegym.evaluation.plan import MOST, Plan, PlanCell, make_plan
-from servegym.evaluation.plan_plot import plot_plan, said_of
+from servegym.evaluation.plan_plot import label_of, plot_plan
 from servegym.evaluation.plan_summary import summarise_plan
 from servegym.evaluation.targets import parse_target
 from servegym.scenarios.spec import ServingSpec
@@ -104,7 +104,7 @@ def test_a_table_says_what_is_enough_and_what_it_costs():
 
 def test_a_picture_says_it_too(tmp_path):
     summary = summarise_plan(ROWS, {"a": 3.0})
-    assert [said_of(row, True) for _, row in summary.iterrows()] == [
+    assert [label_of(row, True) for _, row in summary.iterrows()] == [
         "6 (mean 5.00 ± 12.71), costs 18 an hour", "2", "no number is enough",
     ]  # fmt: skip
     for asks_engines in (True, False):

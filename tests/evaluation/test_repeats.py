@@ -31,7 +31,7 @@ def file(tmp_path):
 
 def compared(file: str, seeds: int = 5, **words) -> Comparison:
     spec = COMPARED.replaced(trace=file, slo="given", scheduler=("edf", "vllm-fcfs"), load=0.5)
-    return Comparison(spec.with_words(words), seeds)
+    return Comparison(spec.with_overrides(words), seeds)
 
 
 @pytest.mark.parametrize(

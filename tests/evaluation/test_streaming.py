@@ -79,7 +79,7 @@ def test_pages_of_requests_that_have_ended_are_given_back(tmp_path, rows, short_
     rows.to_parquet(tmp_path / "mine.parquet")
     trace = StreamedTrace(tmp_path / "mine.parquet")
     whole = trace.whole()
-    scenario = ServingSpec().with_words({"trace": str(tmp_path / "mine.parquet"), "slo": "given"})
+    scenario = ServingSpec().with_overrides({"trace": str(tmp_path / "mine.parquet"), "slo": "given"})
     simulation, windows = StreamedSimulation(scenario.build(workload=whole.sample), whole), []
     for part in simulation.stream(trace.chunks()):
         assert np.isfinite(part.requests["finish_s"]).all()
@@ -106,7 +106,9 @@ def test_pages_of_requests_that_have_ended_are_given_back(tmp_path, rows, short_
 def test_what_cannot_be_streamed_is_said_in_a_line(tmp_path, rows, words, said):
     rows.to_parquet(tmp_path / "mine.parquet")
     with pytest.raises(ServegymError, match="stream") as error:
-        stream(ServingSpec().with_words({"slo": "given", **words, "trace": str(tmp_path / "mine.parquet")}), tmp_path)
+        stream(
+            ServingSpec().with_overrides({"slo": "given", **words, "trace": str(tmp_path / "mine.parquet")}), tmp_path
+        )
     assert said in str(error.value) and "\n" not in str(error.value)
 
 

@@ -100,7 +100,7 @@ def check(simulation: Simulation, log: Replay) -> None:
     scenario, arrays = simulation.scenario, simulation.arrays
     table, outcomes, done = scenario.workload.table, arrays.outcomes, np.array(log.finished)
     assert arrays.status[0].finished == done.sum() == np.isfinite(outcomes["finish_s"]).sum()
-    np.testing.assert_array_equal(arrays.requests["emitted_tokens"][done], table["output_tokens"][done])
+    np.testing.assert_array_equal(arrays.requests["num_output_tokens"][done], table["output_tokens"][done])
     for r in np.flatnonzero(done):
         times = log.emission_s[r]
         assert len(times) == table["output_tokens"][r] and (np.diff(times) > 0).all(), "time goes forward"

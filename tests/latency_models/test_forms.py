@@ -169,7 +169,7 @@ def test_the_queue_s_times_are_those_of_its_requests(name):
     requests = np.zeros(3, dtype=REQUEST)
     requests["prompt_tokens"] = [300, 740, 890]
     requests["computed_tokens"] = [0, 700, 900]
-    requests["emitted_tokens"] = [0, 0, 11]
+    requests["num_output_tokens"] = [0, 0, 11]
     model = LatencyModel.from_values(name, VALUES[name])
     plan = np.zeros(2, dtype=RANK)
     queue = np.array([2, 1], dtype=np.int32)

@@ -32,7 +32,7 @@ class Group:
     """Running statistics of a client or an application at one engine."""
 
     admitted_prompt_tokens: int = 0
-    emitted_tokens: int = 0
+    num_output_tokens: int = 0
     outputs: list[int] = field(default_factory=list)  # output tokens of each finished request
 
     @property

@@ -121,12 +121,12 @@ class Formation:
             if self.resumed is not None:
                 return
             gave_up_its_own = self.fill()
-            self.consider(None)
+            self.lookup_prefix(None)
             if self.batch or self.ahead:
                 return
             if not gave_up_its_own:
                 self.progress()
-                self.consider(None)
+                self.lookup_prefix(None)
                 return
 
     def in_rank_order(self) -> list[Request]:
@@ -135,7 +135,7 @@ class Formation:
         can_run = [(rank, r) for rank, r in pairs if r.task is None and rank[0] != LEFT_OUT]
         return [r for _, r in sorted(can_run, key=lambda pair: pair[0])]
 
-    def consider(self, r: Request | None) -> None:
+    def lookup_prefix(self, r: Request | None) -> None:
         """What r, without memory, finds counts from here on; what was found for another does not."""
         if self.considered is not None:
             self.considered.found, self.considered.found_tokens = [], 0
@@ -161,7 +161,7 @@ class Formation:
                 continue
             if self.ahead and r in self.evicted[before:] and not r.holder:
                 continue
-            self.consider(r)
+            self.lookup_prefix(r)
             if limits.first_decides and batch and r.decoding != batch[0][0].decoding:
                 continue
             # 3. Chunk
@@ -259,7 +259,7 @@ class Formation:
         if self.room(r, chunk, without=self.below(r)):
             while not self.room(r, chunk) and self.below(r):
                 self.evict(self.below(r))
-                self.consider(r)
+                self.lookup_prefix(r)
 
     def below(self, r: Request) -> list[Request]:
         return [holder for holder in self.engine.holders if self.victim_rank(holder) > self.victim_rank(r)]
@@ -286,16 +286,16 @@ class Formation:
         """Of `holders` the one with the highest victim rank gives up all its blocks."""
         engine, decision = self.engine, self.decision
         victim = max(holders, key=self.victim_rank)
-        self.take_memory(
+        self.evict_request(
             victim, 0 if decision.keep_tokens is None else decision.keep_tokens[engine.queue.index(victim)]
         )
         while engine.memory is not None:
             hollow = next((r for r, _ in self.batch if engine.memory.is_hollow(r)), None)
             if hollow is None or self.limits.preemptible is not None:
                 break
-            self.take_memory(hollow, 0)
+            self.evict_request(hollow, 0)
 
-    def take_memory(self, victim: Request, keep: int) -> None:
+    def evict_request(self, victim: Request, keep: int) -> None:
         engine = self.engine
         victim.kept = max(0, min(keep, victim.computed, engine.free_host_blocks * engine.block_tokens))
         victim.borrowed = False
@@ -329,7 +329,7 @@ class Formation:
                     memory.use_stored(memory.name_of(r, i))
                 memory.hold(r, r.found)
             r.computed, r.kept, r.borrowed = r.cached, 0, False
-            self.consider(None)
+            self.lookup_prefix(None)
         if engine.memory is not None:
             engine.memory.grow(r, r.computed + chunk)
             if self.limits.preemptible is None:
@@ -344,7 +344,7 @@ class Formation:
         """
         engine, limits = self.engine, self.limits
         r = self.decision.first_of(engine.queue, lambda r: r.task is None)
-        self.consider(r)
+        self.lookup_prefix(r)
         if engine.suspended and engine.blocks_for(r.cached + r.left) > self.most_blocks:
             self.resumed = self.decision.first_of(engine.queue, lambda r: r.task is not None).task
             return
@@ -364,7 +364,7 @@ class Formation:
                 if not others:
                     raise ValueError(f"request {r.index} does not fit into an empty engine")
                 self.evict(others)
-            self.consider(r)
+            self.lookup_prefix(r)
         chunk = min(chunk, (r.blocks + r.shared_blocks + engine.free_blocks) * engine.block_tokens - r.cached)
         self.join(r, chunk)
 

@@ -268,7 +268,7 @@ class Simulation:
         if r.set_out_s[-1] < r.deadline(r.emitted):
             r.gain += r.weight_of(r.emitted)
         for group in engine.groups_of(r):
-            group.emitted_tokens += 1
+            group.num_output_tokens += 1
         if is_first:
             self.router_state.first_token(r, engine.index, now_s)
             if engine.store is not None and engine.memory is None:

@@ -78,7 +78,7 @@ def test_vtc_tags():
 def test_vtc_charges():
     # Client 0 was served 5 tokens in, 3 out: 5 + 2 x 3 = 11, client 1 12 and 0.
     def before(engine: Engine) -> None:
-        engine.by_client[0].admitted_prompt_tokens, engine.by_client[0].emitted_tokens = 5, 3
+        engine.by_client[0].admitted_prompt_tokens, engine.by_client[0].num_output_tokens = 5, 3
         engine.by_client[1].admitted_prompt_tokens = 12
 
     assert order(state(4, client=1), state(2), before=before) == [1, 0]

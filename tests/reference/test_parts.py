@@ -59,7 +59,7 @@ def test_running_statistics():
             {
                 key: (
                     group.admitted_prompt_tokens,
-                    group.emitted_tokens,
+                    group.num_output_tokens,
                     group.finished,
                     group.mean_output_tokens,
                     group.squared_deviations,

@@ -20,7 +20,7 @@ from servegym.scenarios.fleets import deployment_of, title_of
 from servegym.scenarios.parts import BURST, Demand, Fleet, Imperfection, Policies
 from servegym.scenarios.pools import Pool
 from servegym.scenarios.ranges import Range
-from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec, said_over
+from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec, overridden
 from servegym.simulator.cluster import Cluster
 from servegym.simulator.costs import Costs
 from servegym.simulator.front_end import FrontEnd
@@ -165,7 +165,7 @@ def test_what_is_said_last_counts():
     assert alike == ServingSpec(Demand(rate_per_s=2.0), Fleet(engines=4))
     assert alike.replaced(prefill=1, decode=1).fleet == Fleet(prefill=1, decode=1)
     assert alike.replaced(pools=POOLS).fleet == Fleet(pools=POOLS)
-    assert said_over({"load": 1.0, "prefill": 2, "decode": 1, "slo": "qoserve"}, {"rate_per_s": 2, "engines": 3}) == {
+    assert overridden({"load": 1.0, "prefill": 2, "decode": 1, "slo": "qoserve"}, {"rate_per_s": 2, "engines": 3}) == {
         "slo": "qoserve", "rate_per_s": 2, "engines": 3,
     }  # fmt: skip
 
@@ -315,7 +315,7 @@ def test_what_the_page_says_runs():
 
 
 def test_longer_prompts_are_left_out_of_the_requests_and_of_what_the_load_is_relative_to():
-    spec = ServingSpec().with_words({"trace": "sharegpt", "requests": 200, "load": 1.0, "max_prompt_tokens": 100})
+    spec = ServingSpec().with_overrides({"trace": "sharegpt", "requests": 200, "load": 1.0, "max_prompt_tokens": 100})
     short, all_of_them = spec.workload(), spec.replaced(max_prompt_tokens=None).workload()
     assert short.table["prompt_tokens"].max() <= 100 < all_of_them.table["prompt_tokens"].max()
     assert short.rate_per_s > 1.2 * all_of_them.rate_per_s

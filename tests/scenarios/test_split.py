@@ -23,7 +23,7 @@ def trace(tmp_path):
 
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_a_split_keeps_the_prefixes_of_its_requests(trace, split):
-    spec = ServingSpec().with_words({"trace": trace, "split": split, "requests": 6, "prefix_caching": "on"})
+    spec = ServingSpec().with_overrides({"trace": trace, "split": split, "requests": 6, "prefix_caching": "on"})
     workload = spec(np.random.default_rng(3)).workload
     assert workload.prefixes.chunk_tokens == 512
     first = workload.table["prompt_tokens"] % 3  # of the three
@@ -32,7 +32,7 @@ def test_a_split_keeps_the_prefixes_of_its_requests(trace, split):
 
 
 def test_prefix_stores_need_prefixes_in_a_split_too():
-    spec = ServingSpec().with_words({"split": "train", "requests": 6, "prefix_store_tokens": 10_000})
+    spec = ServingSpec().with_overrides({"split": "train", "requests": 6, "prefix_store_tokens": 10_000})
     with pytest.raises(SpecError, match="does not say which prompts begin alike"):
         spec(np.random.default_rng(3))
 

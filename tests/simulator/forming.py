@@ -21,9 +21,9 @@ from servegym.simulator.workload import Workload
 
 MANY = 10**6
 FIELDS = {  # of a request's record, by what a row calls them
-    "emitted": "emitted_tokens",
+    "emitted": "num_output_tokens",
     "computed": "computed_tokens",
-    "kept": "kept_tokens",
+    "kept": "offloaded_tokens",
     "predicted": "predicted_output_tokens",
     "urgency": "urgency",
     "admitted": "admitted",
@@ -91,7 +91,7 @@ def waiting_for_a_batch(
         arrays.outcomes[r]["output_tokens"] = row["emitted"] + 100
         requests[r]["blocks"] = -(-row["computed"] // block_tokens)
         engine.free_blocks -= requests[r]["blocks"]
-    kept_blocks = -(-requests["kept_tokens"] // block_tokens)
+    kept_blocks = -(-requests["offloaded_tokens"] // block_tokens)
     engine.free_host_blocks -= kept_blocks.sum()
     engine.holders = (requests["blocks"] > 0).sum()
     used = engine.total_blocks - engine.free_blocks
@@ -120,7 +120,10 @@ def moved(policy: Policy, *queue: dict, **setting: Any) -> Moved:
     whole = simulation.scenario
     simulation.scenario = dataclasses.replace(whole, until_s=simulation.arrays.status[0].now_s)
     simulation.step()  # forms it, and goes no further
-    kept, moving_s = simulation.arrays.requests["kept_tokens"].tolist(), float(simulation.arrays.engines[0].moving_s)
+    kept, moving_s = (
+        simulation.arrays.requests["offloaded_tokens"].tolist(),
+        float(simulation.arrays.engines[0].moving_s),
+    )
     simulation.scenario = whole
     simulation.step()
     arrays = simulation.arrays

@@ -165,6 +165,6 @@ HOSTILE_SCALER = Policy(
 
 @gain
 def hostile_gain(request, outcome, now_s):
-    if request.emitted_tokens == 3:
+    if request.num_output_tokens == 3:
         raise ValueError("no more gains")
     return 1.0

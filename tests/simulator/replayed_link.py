@@ -37,7 +37,7 @@ class ReplayedLink:
                 self.join_all()
             assert self.expected.get(d) == r, "not the next to be sent"
         assert d not in self.sending and not (self.link.shared and self.sending), "the link is not free"
-        assert need == self.blocks_for(d, tokens) and self.has_room(d, tokens), "no memory for it"
+        assert need == self.blocks_for(d, tokens) and self.fits_memory(d, tokens), "no memory for it"
         assert duration_s == self.link.latency_s + tokens * (self.link.bytes_per_token / self.link.bytes_per_s)
         self.blocks[d][r] = need
         self.sending[d] = (r, now_s + duration_s)
@@ -56,7 +56,7 @@ class ReplayedLink:
     def blocks_for(self, d: int, tokens: int) -> int:
         return -(-tokens // self.pools[d].block_tokens)
 
-    def has_room(self, d: int, tokens: int) -> bool:
+    def fits_memory(self, d: int, tokens: int) -> bool:
         pool, held = self.pools[d], self.blocks[d]
         watermark = int(pool.watermark * pool.total_blocks) if held else 0
         return pool.total_blocks - sum(held.values()) >= self.blocks_for(d, tokens) + watermark
@@ -83,7 +83,7 @@ class ReplayedLink:
             assert self.expected == {d: r for d, (r, _) in self.sending.items()}, "not sent, though it could be"
 
     def first_fits(self, d: int) -> bool:
-        return bool(self.lines[d]) and self.has_room(d, self.lines[d][0][1])
+        return bool(self.lines[d]) and self.fits_memory(d, self.lines[d][0][1])
 
     def try_engine(self, d: int) -> None:
         """The next transfer to engine d begins, if it can."""

@@ -64,7 +64,7 @@ def test_a_token_under_way_comes_out_though_its_request_has_lost_its_memory():
     outcomes = simulation.arrays.outcomes
     assert outcomes["evictions"].tolist() == [0, 1]
     assert outcomes["finish_s"].tolist() == [4.0, 5.0]
-    assert simulation.arrays.requests["emitted_tokens"].tolist() == [4, 3]
+    assert simulation.arrays.requests["num_output_tokens"].tolist() == [4, 3]
     assert not outcomes["under_way"].any()
     assert simulation.arrays.engines[0].free_blocks == 9
 
@@ -95,10 +95,10 @@ def test_what_is_out_at_a_pause_is_not_what_is_under_way():
     simulation = served(random_columns(2), until_s=9.5)
     under_way = simulation.arrays.outcomes["under_way"]
     assert under_way.any()
-    out = simulation.result().requests["emitted_tokens"]
-    requests = simulation.arrays.requests["emitted_tokens"]
+    out = simulation.result().requests["num_output_tokens"]
+    requests = simulation.arrays.requests["num_output_tokens"]
     assert int(np.sum(out)) == int(requests.sum() - under_way.sum())
-    assert int(np.sum(out)) == int(simulation.arrays.engines["totals"]["emitted_tokens"].sum())
+    assert int(np.sum(out)) == int(simulation.arrays.engines["totals"]["num_output_tokens"].sum())
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_every_request_finishes_once_and_tokens_are_conserved(name, data):
     scenario = data.draw(cluster_scenarios(name))
     simulation = finished(scenario)
     log, table, arrays = replay(simulation), scenario.workload.table, simulation.arrays
-    np.testing.assert_array_equal(arrays.requests["emitted_tokens"], table["output_tokens"])
+    np.testing.assert_array_equal(arrays.requests["num_output_tokens"], table["output_tokens"])
     assert all(log.finished) and arrays.status[0].finished == len(table)
     # What is computed: the prompt, every token but the last, again what an eviction (or a router that moves engines)
     # threw away; nothing for sending.
@@ -69,7 +69,7 @@ def test_every_request_finishes_once_and_tokens_are_conserved(name, data):
         mine = [batch for batch in log.batches if batch.engine == e]
         assert engine.iterations == len(mine)
         assert engine.scheduled_tokens == sum(batch.tokens for batch in mine)
-        assert (engine.totals.emitted_tokens, engine.totals.evictions) == (log.emitted_at[e], log.evictions_at[e])
+        assert (engine.totals.num_output_tokens, engine.totals.evictions) == (log.emitted_at[e], log.evictions_at[e])
         assert engine.busy_s == pytest.approx(log.busy_at[e])
     summary = simulation.result().summary
     assert 0 <= summary["gain"] <= summary["ideal_gain"] * (1 + 1e-12)
@@ -137,7 +137,7 @@ def test_every_block_is_free_or_held_by_one_request_at_an_engine(name, data):
     for field in ("leaving", "leaving_blocks", "coming_blocks"):
         assert (engines["transfers"][field] == 0).all(), field
     assert (engines["transfers"]["receiving"] == -1).all() and (simulation.router_state.coming["waiting"] == 0).all()
-    assert (arrays.requests["blocks"] == 0).all() and (arrays.requests["kept_tokens"] == 0).all()
+    assert (arrays.requests["blocks"] == 0).all() and (arrays.requests["offloaded_tokens"] == 0).all()
     assert (arrays.outcomes["source"] == -1).all()
 
 
@@ -155,7 +155,7 @@ def assert_blocks_add_up(simulation: Simulation) -> None:
         assert list(coming) == [engine.transfers.receiving][: int(engine.transfers.receiving >= 0)]
         holders = [r for r in queue if arrays.requests[r].blocks > 0]
         assert engine.holders == len(holders) + len(leaving) + len(coming)
-        kept = arrays.requests["kept_tokens"][queue] * (arrays.outcomes["borrowed"][queue] == 0)
+        kept = arrays.requests["offloaded_tokens"][queue] * (arrays.outcomes["borrowed"][queue] == 0)
         assert engine.host_blocks - engine.free_host_blocks == (-(-kept // engine.block_tokens)).sum()
         if engine.cache.on:
             assert_memory_is_whole(simulation, e)
@@ -167,8 +167,8 @@ def assert_blocks_add_up(simulation: Simulation) -> None:
         assert engine.transfers.leaving_blocks == left.sum()
         if len(arrays.engines) == 1:
             continue  # what only a router asks for is not counted for one engine
-        context = arrays.requests["prompt_tokens"] + arrays.requests["emitted_tokens"]
-        with_token = arrays.requests["emitted_tokens"] > arrays.outcomes["sent_tokens"]  # since it was sent there
+        context = arrays.requests["prompt_tokens"] + arrays.requests["num_output_tokens"]
+        with_token = arrays.requests["num_output_tokens"] > arrays.outcomes["sent_tokens"]  # since it was sent there
         assert engine.decode_tokens == sum(context[r] for r in queue if with_token[r])
 
 

@@ -41,7 +41,7 @@ def test_with_no_delay_the_router_knows_what_is_so(name, data):
         for e, snapshot in enumerate(snapshots):
             here = np.flatnonzero((arrays.requests["engine"] == e) & np.isnan(arrays.outcomes["finish_s"]))
             sent = arrays.outcomes["sent_tokens"]
-            with_token = arrays.requests["emitted_tokens"][here] > sent[here]  # since it was sent there
+            with_token = arrays.requests["num_output_tokens"][here] > sent[here]  # since it was sent there
             record = simulation.router_state.known.prefilling[e, : snapshot.prefills]
             assert sorted(record) == ([] if snapshot.role == ROLE_DECODE else sorted(here[~with_token]))
             assert snapshot.prefill_tokens == (arrays.requests["prompt_tokens"] + sent)[record].sum()
@@ -93,7 +93,7 @@ def test_a_routing_decision_reads_of_a_request_what_was_given_and_its_tokens(nam
         "first_token_gain",
         "decode_token_gain",
     }
-    for field in set(REQUEST.names) - given_and_tokens - {"emitted_tokens", "computed_tokens"}:
+    for field in set(REQUEST.names) - given_and_tokens - {"num_output_tokens", "computed_tokens"}:
         requests[field] = np.arange(n) * 7 % 23 - 1
     # Whether its KV is somewhere, not how much of it there is.
     requests["computed_tokens"] = np.where(requests["computed_tokens"] > 0, np.arange(n) * 7 % 23 + 1, 0)
@@ -190,7 +190,7 @@ def test_permuting_engines_permutes_the_results(roles, name, data):
     np.testing.assert_array_equal(at, at_other)
     for field in ("iterations", "scheduled_tokens", "tier", "busy_s"):
         np.testing.assert_array_equal(busy[field], busy_other[field])
-    for field in ("emitted_tokens", "peak_blocks", "failures", "recalled", "lost_tokens", "service_s"):
+    for field in ("num_output_tokens", "peak_blocks", "failures", "recalled", "lost_tokens", "service_s"):
         np.testing.assert_array_equal(busy["totals"][field], busy_other["totals"][field])
 
 

@@ -82,7 +82,7 @@ def test_an_infinite_link_takes_no_time():
     workload = requests(prompt_tokens=[2, 3, 4], output_tokens=[3, 2, 5])
     simulation = run(workload, pool("prefill"), pool("decode"), link=Link(1.0, np.inf))
     assert {time_s for time_s, _ in received(simulation).values()} == {10.0}
-    assert simulation.arrays.engines["totals"]["emitted_tokens"].tolist() == [3, 7]
+    assert simulation.arrays.engines["totals"]["num_output_tokens"].tolist() == [3, 7]
     assert simulation.arrays.engines["scheduled_tokens"].tolist() == [9, 7]
 
 

@@ -116,7 +116,7 @@ def test_tokens_that_are_out_stay_out_and_their_kv_is_computed_again():
     simulation = run(requests(prompt_tokens=[2], output_tokens=[4]), pool("both", 2), incidents=(fail(5.5),))
     assert [row[0] for row in lines(simulation, "token")] == [3.0, 5.0, 10.5, 12.5]
     assert replay(simulation).route == [[0, 1]]
-    assert at_engines(simulation, "lost_tokens", "emitted_tokens") == [(3, 2), (0, 2)]
+    assert at_engines(simulation, "lost_tokens", "num_output_tokens") == [(3, 2), (0, 2)]
 
 
 def test_while_all_engines_are_down_requests_are_held():

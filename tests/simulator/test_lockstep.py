@@ -135,7 +135,9 @@ def test_a_group_starts_and_ends_all_its_iterations_together(
     assert simulation.arrays.timeline.tobytes() == stepped.arrays.timeline.tobytes()
     outcomes, requests = simulation.arrays.outcomes, simulation.arrays.requests
     assert np.isfinite(outcomes["finish_s"]).all() and not outcomes["under_way"].any()
-    np.testing.assert_array_equal(requests["emitted_tokens"], np.broadcast_to(columns["output_tokens"], len(requests)))
+    np.testing.assert_array_equal(
+        requests["num_output_tokens"], np.broadcast_to(columns["output_tokens"], len(requests))
+    )
     by_group: dict[int, list[Iteration]] = {}
     for one in iterations(simulation.result()):
         by_group.setdefault(one.engine // ranks, []).append(one)

@@ -51,7 +51,7 @@ def test_every_request_finishes_with_all_its_tokens(name, data):
     scenario = data.draw(scenarios(name))
     arrays = finished(scenario).arrays
     table = scenario.workload.table
-    np.testing.assert_array_equal(arrays.requests["emitted_tokens"], table["output_tokens"])
+    np.testing.assert_array_equal(arrays.requests["num_output_tokens"], table["output_tokens"])
     assert np.isfinite(arrays.outcomes["finish_s"]).all()
     assert (arrays.outcomes["admitted_s"] >= table["arrival_s"]).all()
     assert (arrays.outcomes["first_token_s"] > arrays.outcomes["admitted_s"]).all()
@@ -81,7 +81,7 @@ def test_the_timeline_obeys_the_rules_and_tokens_are_conserved(name, data):
         assert engine.iterations == len(mine)
         assert engine.scheduled_tokens == sum(batch.tokens for batch in mine)
         assert engine.totals.evictions == sum(log.evictions[e :: len(arrays.engines)])
-        assert engine.totals.emitted_tokens == table["output_tokens"][e :: len(arrays.engines)].sum()
+        assert engine.totals.num_output_tokens == table["output_tokens"][e :: len(arrays.engines)].sum()
         assert engine.busy_s == pytest.approx(sum(batch.end_s - batch.start_s for batch in mine))
     assert arrays.tbt_histogram.sum() == (table["output_tokens"] - 1).sum()
 
@@ -131,7 +131,7 @@ def test_every_block_is_free_or_in_the_chain_of_one_request(name, data):
     arrays = simulation.arrays
     assert (arrays.engines["free_blocks"] == arrays.engines["total_blocks"]).all()
     assert (arrays.engines["free_host_blocks"] == arrays.engines["host_blocks"]).all()
-    assert (arrays.requests["kept_tokens"] == 0).all()
+    assert (arrays.requests["offloaded_tokens"] == 0).all()
     assert (arrays.engines["holders"] == 0).all() and (arrays.requests["blocks"] == 0).all()
 
 
@@ -140,7 +140,7 @@ def assert_blocks_add_up(simulation: Simulation) -> None:
     for e, engine in enumerate(arrays.engines):
         mine = arrays.requests[e :: len(arrays.engines)]
         holders = mine[mine["blocks"] > 0]
-        kept = mine["kept_tokens"]
+        kept = mine["offloaded_tokens"]
         assert (kept[mine["blocks"] > 0] == 0).all(), "a holder has kept nothing elsewhere"
         assert engine.host_blocks - engine.free_host_blocks == (-(-kept // engine.block_tokens)).sum()
         assert engine.holders == len(holders)
@@ -397,7 +397,7 @@ def test_hidden_lengths_and_the_device_do_not_change_a_decision(name, data):
     engine = int(simulation.arrays.status[0].deciding_engine)
     other = simulation.copy()
     unfinished = np.isnan(other.arrays.outcomes["finish_s"])
-    emitted = other.arrays.requests["emitted_tokens"]
+    emitted = other.arrays.requests["num_output_tokens"]
     more = data.draw(st.lists(st.integers(1, 50), min_size=len(emitted), max_size=len(emitted)), label="lengths")
     other.arrays.outcomes["output_tokens"] = np.where(unfinished, emitted + np.array(more), emitted)
     other.arrays.device[:] *= 1.5

@@ -34,7 +34,7 @@ def assert_counts_are_those_of(log: Replay, simulation: Simulation) -> None:
         mine = [batch for batch in log.batches if batch.engine == e]
         assert engine.iterations == len(mine)
         assert engine.scheduled_tokens == sum(batch.tokens for batch in mine)
-        assert (engine.totals.emitted_tokens, engine.totals.evictions) == (log.emitted_at[e], log.evictions_at[e])
+        assert (engine.totals.num_output_tokens, engine.totals.evictions) == (log.emitted_at[e], log.evictions_at[e])
         assert (engine.totals.failures, engine.totals.recalled) == (log.failures_at[e], log.recalled_at[e])
         assert engine.totals.lost_tokens == log.lost_at[e]
         assert engine.busy_s == pytest.approx(log.busy_at[e])
@@ -79,7 +79,7 @@ def test_everybody_is_served_once_all_engines_are_back(name, data):
     simulation = finished(scenario)
     log, table, arrays = replay(simulation), scenario.workload.table, simulation.arrays
     assert all(log.finished) and arrays.status[0].finished == len(table)
-    np.testing.assert_array_equal(arrays.requests["emitted_tokens"], table["output_tokens"])
+    np.testing.assert_array_equal(arrays.requests["num_output_tokens"], table["output_tokens"])
     assert [len(times) for times in log.emission_s] == list(table["output_tokens"])
     np.testing.assert_array_equal([times[0] for times in log.emission_s], arrays.outcomes["first_token_s"])
     np.testing.assert_array_equal([times[-1] for times in log.emission_s], arrays.outcomes["finish_s"])
@@ -202,7 +202,7 @@ def test_with_no_delay_the_router_knows_what_is_so(name, data):
             )
             here = np.flatnonzero((arrays.requests["engine"] == e) & np.isnan(arrays.outcomes["finish_s"]))
             sent = arrays.outcomes["sent_tokens"]
-            with_token = arrays.requests["emitted_tokens"][here] > sent[here]  # since it was sent there
+            with_token = arrays.requests["num_output_tokens"][here] > sent[here]  # since it was sent there
             record, running = known.prefilling[e, : snapshot.prefills], known.decoding[e, : snapshot.decodes]
             assert sorted(record) == ([] if snapshot.role == ROLE_DECODE else list(here[~with_token]))
             assert sorted(running) == list(here[with_token])

@@ -9,7 +9,7 @@ from servegym.simulator.simulation import Simulation
 
 
 def sessions(name: str, watched: bool) -> Simulation:
-    spec = ServingSpec(Demand(window="first")).with_words(
+    spec = ServingSpec(Demand(window="first")).with_overrides(
         {"trace": "chat-sessions", "requests": 60, "rate_per_s": 20, "engines": 2, "router": name}
     )
     return Simulation(spec.build(), watched=watched)

@@ -114,7 +114,7 @@ def check_front(simulation: Simulation) -> None:
     scenario, arrays = simulation.scenario, simulation.arrays
     workload, turns = scenario.workload, scenario.workload.turns
     arrival_s, finish_s = arrays.requests["arrival_s"], arrays.outcomes["finish_s"]
-    np.testing.assert_array_equal(arrays.requests["emitted_tokens"], workload.table["output_tokens"])
+    np.testing.assert_array_equal(arrays.requests["num_output_tokens"], workload.table["output_tokens"])
     assert np.isfinite(finish_s).all()
     assert arrays.status[0].front.requests == arrays.status[0].front.sessions == arrays.status[0].front.events == 0
     came_s = workload.table["arrival_s"].copy()

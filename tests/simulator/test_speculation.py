@@ -68,7 +68,7 @@ def test_tokens_come_out_together_and_count_each_for_itself():
     histogram = simulation.arrays.tbt_histogram
     assert histogram.shape == (TBT_BINS,) and (histogram[0], histogram.sum()) == (3, 5)
     assert (result.summary["drafted_tokens"], result.summary["accepted_share"]) == (3, 1.0)
-    assert result.engines[["drafted_tokens", "accepted_tokens", "emitted_tokens"]].iloc[0].tolist() == [3, 3, 6]
+    assert result.engines[["drafted_tokens", "accepted_tokens", "num_output_tokens"]].iloc[0].tolist() == [3, 3, 6]
 
 
 @pytest.mark.nojit
@@ -193,12 +193,12 @@ def check(simulation: Simulation) -> None:
     scenario, arrays, result = simulation.scenario, simulation.arrays, simulation.result()
     n, totals, pools = len(scenario.workload), arrays.engines["totals"], scenario.deployment.pools
     assert result.summary["finished"] == n
-    np.testing.assert_array_equal(arrays.requests["emitted_tokens"], scenario.workload.table["output_tokens"])
+    np.testing.assert_array_equal(arrays.requests["num_output_tokens"], scenario.workload.table["output_tokens"])
     assert (arrays.requests["blocks"] == 0).all()
     assert (arrays.engines["free_blocks"] == arrays.engines["total_blocks"]).all()
     assert (totals["peak_blocks"] <= arrays.engines["total_blocks"]).all()
     assert (totals["accepted_tokens"] <= totals["drafted_tokens"]).all()
-    assert totals["emitted_tokens"].sum() == scenario.workload.table["output_tokens"].sum()
+    assert totals["num_output_tokens"].sum() == scenario.workload.table["output_tokens"].sum()
     assert result.summary["gain"] <= result.summary["ideal_gain"] * (1 + 1e-9)
     assert (result.requests["on_time_tokens"] <= result.requests["output_tokens"]).all()
     for engine, kind in zip(arrays.engines, arrays.engines["kind"], strict=True):

@@ -91,6 +91,6 @@ def test_a_policy_without_state_can_be_given_some():
 
 def test_what_a_rank_pass_reads_of_a_request_is_one_cache_line():
     at = {name: layout.REQUEST.fields[name][1] for name in layout.REQUEST.names}
-    read = ("first_deadline_s", "token_interval_s", "first_token_gain", "prompt_tokens", "emitted_tokens", "blocks")
+    read = ("first_deadline_s", "token_interval_s", "first_token_gain", "prompt_tokens", "num_output_tokens", "blocks")
     assert layout.REQUEST.itemsize % 64 == 0 and all(at[name] < 64 for name in read)
     assert sorted(at.values()) == list(at.values()) and at["first_token_s"] + 8 <= layout.REQUEST.itemsize

@@ -26,7 +26,7 @@ def least_served_first(context, ranks, limits):
     limits.token_budget = 8
     for position in range(queue.shape[0]):
         ranks[position].tier = 0
-        ranks[position].key = float(state.by_client[requests[queue[position]].client].emitted_tokens)
+        ranks[position].key = float(state.by_client[requests[queue[position]].client].num_output_tokens)
 
 
 LEAST_SERVED_FIRST = Policy("least-served-first", "scheduler", "", "", least_served_first, state=BOTH)
@@ -43,7 +43,7 @@ def test_what_is_counted_and_when():
     assert tables.by_client["admitted_prompt_tokens"].tolist() == [[0, 0]]
     assert simulation.step()  # at 9 s, one token out
     assert tables.by_client["admitted_prompt_tokens"].tolist() == [[0, 8]]
-    assert tables.by_client["emitted_tokens"].tolist() == [[0, 1]]
+    assert tables.by_client["num_output_tokens"].tolist() == [[0, 1]]
     assert simulation.step()  # at 17 s: request 0 finished with 2 tokens, request 1 with 1
     assert tables.by_client["queued"].tolist() == [[0, 1]]
     assert tables.by_client["finished"].tolist() == [[1, 1]]
@@ -70,7 +70,7 @@ def test_statistics_are_those_of_what_was_served(data):
                 assert counted[e, i]["finished"] == len(mine)
                 # An eviction and a second admission do not count the prompt again.
                 assert counted[e, i]["admitted_prompt_tokens"] == mine["prompt_tokens"].sum()
-                assert counted[e, i]["emitted_tokens"] == lengths.sum()
+                assert counted[e, i]["num_output_tokens"] == lengths.sum()
                 if len(mine):
                     assert counted[e, i]["mean_output_tokens"] == pytest.approx(lengths.mean())
                     squared = ((lengths - lengths.mean()) ** 2).sum()

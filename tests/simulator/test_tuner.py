@@ -80,7 +80,7 @@ def test_nothing_hidden_is_known(scenario, data):
     seen = served_so_far(scenario, run, window=1000)
     other = table.copy()
     unfinished = ~np.isfinite(run.outcomes["finish_s"])
-    other["output_tokens"][unfinished] = run.requests["emitted_tokens"][unfinished] + 1
+    other["output_tokens"][unfinished] = run.requests["num_output_tokens"][unfinished] + 1
     device = scenario.deployment.device.batch_s, np.zeros_like(scenario.deployment.device.coefficients)
     changed = dataclasses.replace(
         scenario,
@@ -91,7 +91,7 @@ def test_nothing_hidden_is_known(scenario, data):
     came = int(run.status[0].next_arrival)
     assert len(seen.workload) == came and seen.workload.digest == again.workload.digest
     now = seen.workload.table["output_tokens"]
-    assert (now[unfinished[:came]] > run.requests["emitted_tokens"][:came][unfinished[:came]]).all()
+    assert (now[unfinished[:came]] > run.requests["num_output_tokens"][:came][unfinished[:came]]).all()
     assert (now[~unfinished[:came]] == table["output_tokens"][:came][~unfinished[:came]]).all()
     for one in (seen, again):
         assert one.deployment.device.batch_s is scenario.deployment.estimator.batch_s

@@ -118,7 +118,7 @@ def queues(draw):
     n, rng = len(ranks), np.random.default_rng(draw(st.integers(0, 999)))
     requests = np.zeros(n, layout.REQUEST)
     requests["prompt_tokens"] = 5
-    requests["emitted_tokens"] = rng.integers(0, 2, n)
+    requests["num_output_tokens"] = rng.integers(0, 2, n)
     requests["blocks"] = rng.integers(0, 2, n)
     requests["computed_tokens"] = np.where(requests["blocks"] > 0, 5, 0)
     turns = draw(
@@ -143,7 +143,7 @@ def in_order_but_for_a_few(ranks, rng) -> np.ndarray:
 def may_get_something(request, packing) -> bool:
     if not packing.admitting and request.blocks == 0:
         return False
-    if request.emitted_tokens == 0:
+    if request.num_output_tokens == 0:
         return bool(packing.prefills_fit)
     # Without memory it prefills, or decodes where it finds all but a token of its context.
     return bool(packing.decodes_fit or (packing.prefills_fit and request.blocks == 0))

@@ -229,7 +229,7 @@ def test_streams_take_columns_but_put_nothing_right(tmp_path):
 @pytest.mark.parametrize("columns", [NAMED, dict(pairs_of(NAMED)), [list(pair) for pair in pairs_of(NAMED)]])
 def test_a_spec_says_how_its_trace_is_read(tmp_path, columns):
     path = file_of(tmp_path, "own.csv", ISO)
-    spec = ServingSpec().with_words({"trace": str(path), "columns": columns, "slo": "given"})
+    spec = ServingSpec().with_overrides({"trace": str(path), "columns": columns, "slo": "given"})
     assert ServingSpec.from_json(spec.to_json()) == spec
     assert spec.workload().table["arrival_s"].tolist() == [0, 1.5]
     with pytest.raises(SpecError, match="says no column"):

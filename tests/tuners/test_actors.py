@@ -103,7 +103,7 @@ def test_played_in_the_environment_it_is_the_compiled_policy_simulated(problem: 
         scenario = problem.source(np.random.default_rng(seed))
         env = ServingEnv(problem.venv.interface, scenario)
         assert len(list(steps(env, agents[how]))) > 2
-        simulation = Simulation(problem.head.placed(scenario, problem.head.policy(network)))
+        simulation = Simulation(problem.head.with_policy(scenario, problem.head.policy(network)))
         assert outcome_bytes(env.simulation.arrays) == outcome_bytes(simulation.run().arrays)
 
 
@@ -113,7 +113,7 @@ def test_it_begins_with_the_base_policy(problem: Problem) -> None:
     for seed in range(3):
         scenario = problem.source(np.random.default_rng(seed))
         base, same, other = (
-            outcome_bytes(Simulation(problem.head.placed(scenario, policy)).run().arrays)
+            outcome_bytes(Simulation(problem.head.with_policy(scenario, policy)).run().arrays)
             for policy in (None, problem.head.policy(beginner), problem.head.policy(another))
         )
         assert same == base

@@ -60,7 +60,7 @@ def test_it_begins_with_the_decisions_of_the_base(environment):
     problem = problem_of(config)
     policy = problem.head.policy(evolution.start_of(problem))
     for scenario in generations.scenarios_of(problem, 0, 3):
-        ours, base = (Simulation(problem.head.placed(scenario, one)).run() for one in (policy, None))
+        ours, base = (Simulation(problem.head.with_policy(scenario, one)).run() for one in (policy, None))
         assert ours.arrays.outcomes.tobytes() == base.arrays.outcomes.tobytes()
 
 
@@ -72,7 +72,7 @@ def test_candidates_score_less_where_they_lack_what_is_asked():
         generations.scores_of(problem.head, policies, scenarios, ThreadRunner(), objective)
         for objective in (Objective(), asked)
     )
-    runs = [Simulation(problem.head.placed(scenario)).run().summary for scenario in scenarios]
+    runs = [Simulation(problem.head.with_policy(scenario)).run().summary for scenario in scenarios]
     assert plain == pytest.approx(np.mean([run["tdg_ratio"] for run in runs]))
     assert plain - punished == pytest.approx(2.0 * np.mean([1.0 - run["slo_attainment"] for run in runs]))
 

@@ -39,7 +39,7 @@ def episode(problem: Problem, objective: Objective, scale: float) -> tuple[float
         totals += rewards
         if dones.any():
             i = int(np.flatnonzero(dones)[0])
-            base = Simulation(problem.head.placed(scenarios[i])).run().summary["tdg_ratio"]
+            base = Simulation(problem.head.with_policy(scenarios[i])).run().summary["tdg_ratio"]
             return float(totals[i]), infos[i], float(base)
 
 
@@ -71,7 +71,7 @@ def test_a_decision_earns_what_its_request_gains() -> None:
         assert found
         for simulation, ratio in zip(episodes, found, strict=False):  # those that are over
             n = len(simulation.arrays.outcomes)
-            base = Simulation(problem.head.placed(simulation.scenario)).run()
+            base = Simulation(problem.head.with_policy(simulation.scenario)).run()
             assert told[at : at + n, i].sum() == pytest.approx(3.0 * (ratio - base.summary["tdg_ratio"]), abs=1e-5)
             differences = simulation.arrays.outcomes["gain"] - base.arrays.outcomes["gain"]
             ideal = simulation.scenario.gain.ideal(simulation.scenario.workload.table).sum()
@@ -155,7 +155,7 @@ def test_headroom_is_the_best_reference_less_the_base(problem: Problem) -> None:
     for seed, headroom in zip(range(7, 10), found.headroom, strict=True):
         scenario = problem.source(np.random.default_rng(seed))
         base, sjf, edf = (
-            Simulation(problem.head.placed(scenario, policy)).run().summary["tdg_ratio"]
+            Simulation(problem.head.with_policy(scenario, policy)).run().summary["tdg_ratio"]
             for policy in (None, scheduler("sjf"), scheduler("edf"))
         )
         assert headroom == pytest.approx(max(sjf, edf) - base)

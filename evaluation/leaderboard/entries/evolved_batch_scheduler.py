@@ -15,7 +15,7 @@ def evolved(request, engine, now_s, estimates, p):
     decoding = 2.0 if is_decoding(request) else 0.0
     key = slack_s - 0.1 * decoding
     key += 0.01 * (1.0 if slack_s < -1.0 else 0.0)
-    key -= 0.01 * request.emitted_tokens / 100.0
+    key -= 0.01 * request.num_output_tokens / 100.0
     key -= 0.1 * (now_s - request.arrival_s)
     key += 100.0 * (1.0 if slack_s < -2.0 else 0.0)
     key += 1.0 * max(0.0, -slack_s)

@@ -68,7 +68,7 @@ def cell_of(row: dict[str, Any]) -> Cell:
 def serving(device: str, engines: str) -> ServingSpec:
     """A spec with the engines of a cell. Raises SpecError."""
     numbers = dict(pair.split("=") for pair in filter(None, engines.split(",")))
-    return ServingSpec().with_words({"device": served_by(device), **numbers})
+    return ServingSpec().with_overrides({"device": served_by(device), **numbers})
 
 
 def spec_of(cell: Cell) -> ServingSpec:

@@ -67,5 +67,5 @@ class Urgency:
         urgent = self.run.ranks_of(self.policy, self.parameters, 0, now_s)["tier"] <= self.policy.urgent_tier
         waiting = arrays.requests[arrays.queues[0][: len(urgent)]]
         # simulator.requests.next_deadline_s, for a whole queue
-        late = waiting["first_deadline_s"] + waiting["emitted_tokens"] * waiting["token_interval_s"] < now_s
+        late = waiting["first_deadline_s"] + waiting["num_output_tokens"] * waiting["token_interval_s"] < now_s
         return Counts(int((urgent & ~late).sum()), int((~urgent & ~late).sum()), int(late.sum()), int(urgent.sum()))

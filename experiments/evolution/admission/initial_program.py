@@ -17,7 +17,7 @@ def evolved(context, ranks, limits):
         request, rank = requests[queue[position]], ranks[position]
         slack_s = next_deadline_s(request) - now_s - rank.exec_s
         rank.tier, rank.key = 0, slack_s
-        if slack_s < -60.0 and request.emitted_tokens == 0 and position > 0:
+        if slack_s < -60.0 and request.num_output_tokens == 0 and position > 0:
             rank.tier = LEAVE_OUT
 
 

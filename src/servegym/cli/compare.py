@@ -114,7 +114,7 @@ def compare(
     from servegym.evaluation.summary import check_baseline, save_tables, summarise
 
     check_rank(rank_by)
-    comparison = Comparison(COMPARED.with_words(words), seeds)
+    comparison = Comparison(COMPARED.with_overrides(words), seeds)
     if baseline is not None:
         check_baseline(baseline, list(comparison.candidates))
     directory = out or comparison.default_directory

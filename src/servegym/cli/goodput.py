@@ -89,7 +89,7 @@ def goodput(
     from servegym.evaluation.summary import check_baseline
     from servegym.evaluation.targets import parse_target
 
-    setup = Comparison(COMPARED.replaced(load=1.0).with_words(words), seeds)
+    setup = Comparison(COMPARED.replaced(load=1.0).with_overrides(words), seeds)
     search = GoodputSearch(setup, parse_target(target), duration, precision)
     if baseline is not None:
         check_baseline(baseline, list(setup.candidates))

@@ -103,7 +103,7 @@ def plan(
 
     if "rate_per_s" in words and "engines" in words:
         raise ExperimentError("--rate and --engines are both given; one is given, and the other is looked for")
-    spec = ServingSpec(policies=Policies(scheduler=SCHEDULER, router=options.ROUTER)).with_words(words)
+    spec = ServingSpec(policies=Policies(scheduler=SCHEDULER, router=options.ROUTER)).with_overrides(words)
     asked = Plan(spec, parse_target(target), seeds, duration, precision, prices_of(price or []))
     directory = out or asked.default_directory
     with (

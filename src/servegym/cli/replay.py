@@ -148,7 +148,7 @@ def replay(
 
     key = os.environ.get(KEY)
     target = sending.Endpoint(endpoint, timeout, headers=(("authorization", f"Bearer {key}"),) if key else ())
-    spec = ServingSpec().with_words(words)
+    spec = ServingSpec().with_overrides(words)
     demand = spec.demand
     limits = Limits(whole_in(spec, "clients"), whole_in(spec, "max_concurrency"))
     if "device" not in words:  # then no SLO can be held against what it can do

@@ -103,7 +103,7 @@ def simulate(
     from servegym.scenarios.spec import ServingSpec
     from servegym.simulator.simulation import Simulation
 
-    spec = ServingSpec(policies=Policies(router=options.ROUTER)).with_words(words)
+    spec = ServingSpec(policies=Policies(router=options.ROUTER)).with_overrides(words)
     if stream and out is not None:
         _stream(spec, out, load_policies or [], json)
         return

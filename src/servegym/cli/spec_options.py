@@ -13,7 +13,7 @@ import typer
 from servegym.errors import SpecError
 from servegym.scenarios import checks, values
 from servegym.scenarios.fields import CORRECTION, FLAG, INCIDENTS, POOLS, Option
-from servegym.scenarios.spec import LEAVES, ServingSpec, said_over
+from servegym.scenarios.spec import LEAVES, ServingSpec, overridden
 
 FIRST, GAIN_GROUP = "Most used", "Demand"
 Words = dict[str, Any]  # fields of a spec, by name
@@ -58,7 +58,7 @@ def spec_options(
                 words = load_words(file)
             if {"load", "rate_per_s"} <= said.keys():
                 raise SpecError("--rate and --load are both given; one says how fast requests arrive")
-            return function(words=said_over(words, said), **arguments)
+            return function(words=overridden(words, said), **arguments)
 
         hints = typing.get_type_hints(function, include_extras=True)
         own = [

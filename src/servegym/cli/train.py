@@ -131,11 +131,11 @@ def train(
     else:
         chosen = load_config(config).replaced(minutes=minutes, steps=steps, seed=seed, algorithm=algorithm)
         if words:
-            from servegym.scenarios.spec import said_over
+            from servegym.scenarios.spec import overridden
             from servegym.scenarios.values import plain
 
             given = {name: plain(value) for name, value in words.items()}
-            chosen = chosen.replaced(scenarios=said_over(chosen.scenarios, given))
+            chosen = chosen.replaced(scenarios=overridden(chosen.scenarios, given))
         folder = RunFolder(out or Path("results") / f"train-{chosen.name}-seed{chosen.seed}")
         check_output_folder(folder.path)
     check_runs_on_ray(chosen.algorithm, ray)

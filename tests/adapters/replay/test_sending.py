@@ -101,7 +101,7 @@ def test_sessions_go_as_they_do_in_a_simulation(limits):
         done = replay(table, Endpoint(server.url, 20), Bodies("fake"), limits=limits)
     live = Measured(table, done)
     assert live.summary["tdg_ratio"] == simulated.summary["tdg_ratio"] == 1
-    for name in ("request", "session", "after", "emitted_tokens"):
+    for name in ("request", "session", "after", "num_output_tokens"):
         assert live.requests[name].tolist() == simulated.requests[name].tolist(), name
     for name in ("came_s", "arrival_s", "first_token_s", "finish_s"):
         later_s = live.requests[name] - simulated.requests[name]

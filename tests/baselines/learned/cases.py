@@ -62,7 +62,7 @@ def bytes_of(simulation: Simulation) -> dict[str, bytes]:
 def check_served(simulation: Simulation) -> None:
     """Every request is finished with all its tokens, and no memory is held."""
     arrays, table = simulation.arrays, simulation.scenario.workload.table
-    np.testing.assert_array_equal(arrays.requests["emitted_tokens"], table["output_tokens"])
+    np.testing.assert_array_equal(arrays.requests["num_output_tokens"], table["output_tokens"])
     assert np.isfinite(arrays.outcomes["finish_s"]).all() and arrays.status[0].finished == len(table)
     assert (arrays.engines["free_blocks"] == arrays.engines["total_blocks"]).all()
     assert (arrays.requests["blocks"] == 0).all() and (arrays.engines["queue_length"] == 0).all()

@@ -51,7 +51,7 @@ def test_slots_hold_what_is_worth_something_prefills_first():
     plan = plan_of((0, 1.0, 0.5), (0, 0.0, 0.0), (0, 9.0, 1.0), (0, 2.0, 0.1), (LEAVE_OUT, 0.0, 1.0), (0, 5.0, 0.9))
     waiting = np.zeros(6, REQUEST)
     waiting["prompt_tokens"] = 4
-    waiting["emitted_tokens"][[0, 3]] = 1
+    waiting["num_output_tokens"][[0, 3]] = 1
     waiting["computed_tokens"][[0, 3]] = 4  # 0 and 3 decode; 1 is worth nothing, 4 is left out by the base
     queue, order = np.arange(6, dtype="i4"), np.zeros(3, "i4")
     assert fill_with_worthy(waiting, queue, plan, 3, order) == 3

@@ -22,12 +22,12 @@ def random_requests(random: np.random.Generator, n: int) -> np.ndarray:
     for field in ("first_token_gain", "decode_token_gain", "weight"):
         table[field] = random.choice([0.0, 1e-9, 1.0, 1e9], n)
     table["prompt_tokens"] = random.choice(LENGTHS, n)
-    table["emitted_tokens"] = random.choice([0, 0, 1, 7, 2**20], n)
-    context = table["prompt_tokens"] + table["emitted_tokens"]
+    table["num_output_tokens"] = random.choice([0, 0, 1, 7, 2**20], n)
+    context = table["prompt_tokens"] + table["num_output_tokens"]
     table["computed_tokens"] = np.where(random.random(n) < 0.4, context - 1, random.integers(0, context))
     table["blocks"] = random.choice([0, 1, 2**20], n)
-    table["kept_tokens"] = np.where(table["blocks"] == 0, table["computed_tokens"], 0)
-    table["computed_tokens"] -= table["kept_tokens"]
+    table["offloaded_tokens"] = np.where(table["blocks"] == 0, table["computed_tokens"], 0)
+    table["computed_tokens"] -= table["offloaded_tokens"]
     table["predicted_output_tokens"] = random.choice([np.nan, 1e-6, 3.5, 1e9, np.inf], n)
     table["priority"] = random.choice([-3, 0, 1, 2**31 - 1], n)
     table["task"] = random.choice([-1, 0, 1], n)

@@ -17,7 +17,7 @@ def chosen(ranks: list[tuple[int, float]], slots: int, decodes: tuple[int, ...] 
     requests = np.zeros(len(ranks), REQUEST)
     requests["prompt_tokens"] = 2
     for r in decodes:
-        requests[r]["emitted_tokens"], requests[r]["computed_tokens"] = 1, 2
+        requests[r]["num_output_tokens"], requests[r]["computed_tokens"] = 1, 2
     plan = np.zeros(len(ranks), RANK)
     plan["tier"], plan["key"] = [tier for tier, _ in ranks], [key for _, key in ranks]
     before = plan.copy()

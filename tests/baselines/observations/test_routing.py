@@ -133,7 +133,7 @@ def test_prefill_and_decode_engines(role):
     decodes = [0, 0, 1] if role == "prefill" else [1, 0, 0]
     assert of_engines(first, "takes", 3) == prefills and of_engines(later, "takes", 3) == decodes
     assert first["request.decode"] == 0 and later["request.decode"] == 1
-    simulation.arrays.requests[r]["emitted_tokens"], simulation.arrays.requests[r]["computed_tokens"] = 1, 3
+    simulation.arrays.requests[r]["num_output_tokens"], simulation.arrays.requests[r]["computed_tokens"] = 1, 3
     assert of_engines(of_routing(simulation, r, 0.0, -1, 0, 3), "takes", 3) == decodes  # its KV waits there
 
 
@@ -159,7 +159,13 @@ def test_a_router_does_not_see_what_an_engine_has_computed():
     simulation, r = cluster_of({"record": record}, {}, request={"prompt_tokens": 4, "ttft_slo_s": 20.0})
     before = of_routing(simulation, r, 2.0, 0, 0, 2)
     table, run = simulation.arrays.requests, simulation.arrays
-    for field, value in (("computed_tokens", 3), ("blocks", 2), ("kept_tokens", 1), ("admitted", 4), ("evicted", 2)):
+    for field, value in (
+        ("computed_tokens", 3),
+        ("blocks", 2),
+        ("offloaded_tokens", 1),
+        ("admitted", 4),
+        ("evicted", 2),
+    ):
         table[field][:r] = value
     for field in ("free_blocks", "queue_length", "batch_length", "decode_tokens", "holders"):
         run.engines[field] = 1

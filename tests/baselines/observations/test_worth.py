@@ -19,7 +19,7 @@ seconds = st.one_of(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0]), st.floats(-100
 def test_worth_is_the_share_of_what_expected_gain_expects(slack_s, interval_s, first_gain, gain, tokens, pace_s):
     request = np.zeros(1, REQUEST).view(np.recarray)[0]
     request.token_interval_s, request.decode_token_gain, request.first_token_gain = interval_s, gain, first_gain
-    request.emitted_tokens = 0 if first_gain > 0.0 else 1
+    request.num_output_tokens = 0 if first_gain > 0.0 else 1
     expected = plain_function(expected_gain_of)(request, slack_s, pace_s, tokens)
     wanted = plain_function(share)(expected, gain * tokens + first_gain)
     assert plain_function(worth_of)(slack_s, interval_s, first_gain, gain, tokens, pace_s) == wanted

@@ -198,7 +198,7 @@ def test_cells_with_one_run_stand_beside_cells_with_seeds():
 def test_an_evaluation_on_a_file_says_what_its_intervals_are_over(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *(f"{i},{50 + i},10" for i in range(50))]))
-    spec = SERVED.with_words({"trace": str(path), "slo": "given", "load": 0.9, "requests": 50})
+    spec = SERVED.with_overrides({"trace": str(path), "slo": "given", "load": 0.9, "requests": 50})
     judged = Evaluation(Panel("mine", spec, seeds=3), ("edf", "vllm-fcfs"))
     runs = run_evaluation(judged, tmp_path / "out")
     assert judged.runs == len(runs) == 2 and judged.over == SAME and "--resample" in judged.notes[0]

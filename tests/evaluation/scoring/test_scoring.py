@@ -98,7 +98,7 @@ WAYS = {
                "mine.py before its first run ended: .*AssertionError: so few"),
     "hangs": ({"statement": f"{BEFORE}\n        while context.now_s > -1:\n            limits.token_budget += 1"},
               {"limit_s": 2.0}, "mine.py before its first run ended: no end in 2 s"),
-    "writes what it may only read": ({"statement": "context.requests[context.queue[0]].emitted_tokens += 1"}, {},
+    "writes what it may only read": ({"statement": "context.requests[context.queue[0]].num_output_tokens += 1"}, {},
                                      "did not pass its check .*wrote into requests"),
     "takes memory": ({"module": "LARGE = np.ones((2**29, 4))"}, {"memory_gib": 1.5}, "MemoryError|allocate"),
     "registers nothing": ({"module": "register = print"}, {}, "registers no policy"),

@@ -20,8 +20,8 @@ def test_requests_run_and_wait_and_some_of_those_who_wait_are_late(timed):
     requests, queue = timed.simulation.arrays.requests, timed.simulation.arrays.queues[0]
     engine, now_s = timed.simulation.arrays.engines[0], timed.simulation.arrays.status[0].now_s
     assert queue[: engine["queue_length"]].tolist() == list(range(RUNNING + WAITING))
-    left = requests["prompt_tokens"] + requests["emitted_tokens"] - requests["computed_tokens"]
-    decoding = (requests["emitted_tokens"] > 0) & (left == 1)
+    left = requests["prompt_tokens"] + requests["num_output_tokens"] - requests["computed_tokens"]
+    decoding = (requests["num_output_tokens"] > 0) & (left == 1)
     assert decoding.sum() == RUNNING and (requests["blocks"] > 0).sum() == RUNNING
     assert engine["free_blocks"] + requests["blocks"].sum() == engine["total_blocks"] and engine["free_blocks"] > 0
     late = requests["first_deadline_s"][~decoding] < now_s

@@ -11,7 +11,7 @@ from servegym.evaluation.running import cores
 
 def test_a_comparison_is_done_whole():
     asked = {"requests": 20, "scheduler": ["sarathi-fcfs", "edf"], "load": [0.5]}
-    comparison = Comparison(COMPARED.with_words(asked), 2)
+    comparison = Comparison(COMPARED.with_overrides(asked), 2)
     taken = compared(comparison, workers=2)
     assert "workloads" in vars(comparison) and "identity" in vars(comparison)
     assert 0 < taken.before_cpu_s < taken.cpu_s

@@ -14,7 +14,7 @@ def parts():
 
 @pytest.fixture(scope="module")
 def scenario(parts):
-    source = parts["router"].problem.source.with_words({"requests": 60, "load": 2.0, "device": "a100-llama3-8b"})
+    source = parts["router"].problem.source.with_overrides({"requests": 60, "load": 2.0, "device": "a100-llama3-8b"})
     return source(np.random.default_rng(0))
 
 
@@ -27,16 +27,16 @@ def test_a_vector_begins_with_the_bases(parts, scenario):
     for names in together.ARMS.values():
         vector = together.Vector(parts, names)
         assert vector.size == sum(len(parts[name].free) for name in names)
-        assert served(vector.placed(scenario, np.zeros(vector.size))) == base
+        assert served(vector.with_parameters(scenario, np.zeros(vector.size))) == base
 
 
 def test_each_part_moves_its_own_policy(parts, scenario):
     both, numbers = together.Vector(parts, ("engine", "router")), np.random.default_rng(1).normal(0.0, 3.0, 49)
     engine, router = numbers[:26], numbers[26:]
     assert both.size == len(numbers)
-    alone = [together.Vector(parts, (name,)).placed(scenario, own) for name, own in
+    alone = [together.Vector(parts, (name,)).with_parameters(scenario, own) for name, own in
              (("engine", engine), ("router", router))]  # fmt: skip
-    placed = both.placed(scenario, numbers)
+    placed = both.with_parameters(scenario, numbers)
     assert placed.scheduler.to_json() == alone[0].scheduler.to_json() != scenario.scheduler.to_json()
     assert placed.router.to_json() == alone[1].router.to_json() != scenario.router.to_json()
     assert len({served(one) for one in (scenario, *alone, placed)}) == 4

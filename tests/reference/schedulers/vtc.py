@@ -58,7 +58,7 @@ class WeightedVtc(SarathiFcfs):
 
     def charge(self, engine: Engine, memory: Memory, name: int) -> None:
         client, group = memory.clients[name], engine.by_client[name]
-        served = self.input_weight * group.admitted_prompt_tokens + self.output_weight * group.emitted_tokens
+        served = self.input_weight * group.admitted_prompt_tokens + self.output_weight * group.num_output_tokens
         client.counter += (served - client.charged) / client.weight
         client.charged = served
 

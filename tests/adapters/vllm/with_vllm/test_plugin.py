@@ -196,7 +196,7 @@ def test_the_mirror_counts_each_token_that_is_out_or_under_way(name: str, depth:
         plugin = made.servegym
 
         def look(under_way: UnderWay, made: Any = made, plugin: Any = plugin, seed: int = seed) -> None:
-            counted = plugin.mirror.run.requests["emitted_tokens"]
+            counted = plugin.mirror.run.requests["num_output_tokens"]
             for request_id, slot in plugin.slot_of.items():
                 request = made.requests[request_id]
                 assert counted[slot] == request.num_output_tokens + tokens_to_come(request, under_way), request_id
