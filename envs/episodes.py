@@ -49,7 +49,7 @@ OBSERVATION, MASK, ACTION = array(types.float32), array(types.int8), NUMBERS
 @kernel
 def is_agents(episode, engine):
     """Whether the agent decides the batches of an engine: one whose pool has no scheduler of its own."""
-    return (episode.kinds >> engine.kind) & 1 == 1
+    return (episode.kinds >> engine.pool) & 1 == 1
 
 
 observe_signature = types.boolean(EPISODE_TYPE, OBSERVATION, MASK, ACTION)

@@ -8,7 +8,7 @@ from servegym.simulator.simulation import Simulation
 
 FIGURES = (
     "requests", "finished", "gain_ratio", "slo_attainment", "violations", "starved", "fairness_by_client",
-    "fairness_by_length", "on_time_token_share", "throughput_tokens_per_s", "preemptions", "span_s",
+    "fairness_by_length", "on_time_token_share", "throughput_tokens_per_s", "evictions", "span_s",
 )  # fmt: skip
 LATENCIES = {"ttft_s": ("p50", "p99"), "tpot_s": ("p50", "p99"), "ttlt_s": ("p50", "p99")}
 BY_PRIORITY = ("slo_attainment", "starved")

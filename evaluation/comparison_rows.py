@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from servegym.evaluation.figures import CLASS_ATTAINMENT, CLASS_VIOLATIONS
 from servegym.evaluation.measures import (
     ATTAINMENT,
+    EVICTIONS,
     FAIRNESS,
     LATE_TOKEN,
     P99_TPOT,
     P99_TTFT,
-    PREEMPTIONS,
     SERVED,
     STARVED,
     Measure,
@@ -45,7 +45,7 @@ def comparison_rows(at_point: pd.DataFrame, slo: str) -> list[dict[str, str]]:
     shown = [rank, ATTAINMENT, ratio_of(at_point), P99_TTFT, P99_TPOT]
     shown += [SERVED] * (axis_of(at_point) == CLIENTS) + [BOUND] * (SHARE_OF_BOUND in at_point)
     shown += [LATE_TOKEN] * shows_late_tokens(slo)
-    rest = [one for one in (STARVED, FAIRNESS, PREEMPTIONS) if one not in shown]
+    rest = [one for one in (STARVED, FAIRNESS, EVICTIONS) if one not in shown]
     minus = difference_title(at_point)
     return [
         {
@@ -66,7 +66,7 @@ def difference_title(at_point: pd.DataFrame) -> str:
 def leaving(rows: list[dict[str, str]]) -> list[str]:
     """The columns that a table may do without, the first to leave first."""
     minus = next(name for name in rows[0] if name.endswith(" minus reference"))
-    order = [PREEMPTIONS.title, FAIRNESS.title, STARVED.title, BY_PRIORITY, LATE_TOKEN.title, minus, BOUND.title]
+    order = [EVICTIONS.title, FAIRNESS.title, STARVED.title, BY_PRIORITY, LATE_TOKEN.title, minus, BOUND.title]
     return order
 
 

@@ -11,7 +11,7 @@ from servegym.simulator.results import Result
 SCALARS = (
     "requests", "finished", "tokens_emitted", "gain", "ideal_gain", "tdg_ratio", "gain_ratio", "slo_attainment",
     "violations", "starved", "fairness_by_client", "fairness_by_length", "on_time_token_share", "span_s",
-    "throughput_tokens_per_s", "throughput_requests_per_s", "slo_throughput_per_s", "preemptions", "iterations",
+    "throughput_tokens_per_s", "throughput_requests_per_s", "slo_throughput_per_s", "evictions", "iterations",
     "kv_use_mean", "kv_use_peak", "cost_engine_s",
 )  # fmt: skip
 CLASS_ATTAINMENT, CLASS_VIOLATIONS = "slo_attainment of ", "violations "  # and the class

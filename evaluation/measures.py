@@ -46,7 +46,7 @@ P99_TPOT = Measure("tpot_p99_s", "p99 TPOT, ms", 1, 1e3, higher=False)
 LATE_TOKEN = Measure("violations", "late-token share", higher=False)
 STARVED = Measure("starved", "starved", higher=False)
 FAIRNESS = Measure("fairness_by_length", "fairness by length")
-PREEMPTIONS = Measure("preemptions", "preemptions", 1, higher=False)
+EVICTIONS = Measure("evictions", "evictions", 1, higher=False)
 SERVED = Measure(THROUGHPUT, "requests/s")
 OTHERS = {
     "attainment": ATTAINMENT, "p99-ttft": P99_TTFT, "p99-tpot": P99_TPOT, "requests": SERVED, "late-token": LATE_TOKEN,

@@ -178,7 +178,7 @@ class Sums:
             "reroutes": counts["reroutes"],
             **costs_of_pools(
                 [pool.costs for pool in whole.scenario.deployment.pools],
-                engines["kind"],
+                engines["pool"],
                 whole.engines["service_s"].to_numpy(),
                 engines["busy_s"],
                 counts["num_output_tokens"],

@@ -20,7 +20,7 @@ WITH_INTERVAL = ("slo_attainment", "violations")  # and the ratio of gains, and 
 MEANS = (
     "slo_attainment_high_priority", "slo_attainment_low_priority", "violations_high_priority",
     "violations_low_priority", "starved", "fairness_by_client", "fairness_by_length", "ttft_p99_s", "tpot_p99_s",
-    "preemptions",
+    "evictions",
 )  # fmt: skip
 SHARE_OF_BOUND, SHARE_OF_BEST = SHARES = "share_of_bound", "share_of_best"  # columns where there are such references
 

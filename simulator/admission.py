@@ -24,20 +24,20 @@ def blocks_lacking(request, chunk, engine):
 @kernel
 def can_admit(engine, limits, request, need, headroom_blocks):
     """Whether a request without memory can be admitted (rule 4); `need`: blocks of its chunk and what is kept."""
-    if engine.holders >= limits.holder_budget:
+    if engine.running >= limits.max_num_seqs:
         return False
     # What it finds and others hold is there: where nothing is considered, shared_blocks is 0.
-    room = room_for(engine, limits, request, need, headroom_blocks, engine.holders)
+    room = room_for(engine, limits, request, need, headroom_blocks, engine.running)
     return room <= engine.free_blocks + engine.cache.shared_blocks
 
 
 @kernel
-def room_for(engine, limits, request, need, headroom_blocks, holders):
-    """Blocks that have to be free for a request to be admitted beside so many holders (rule 4)."""
+def room_for(engine, limits, request, need, headroom_blocks, running):
+    """Blocks that have to be free for a request to be admitted beside so many running requests (rule 4)."""
     room = need
     if limits.reserve_context:
         room = blocks_for(request.prompt_tokens + request.num_output_tokens, engine.block_tokens)
-    if holders > 0:  # more than there is in all is as much as that: sums stay small
+    if running > 0:  # more than there is in all is as much as that: sums stay small
         room += min(limits.watermark_blocks, engine.total_blocks) + min(headroom_blocks, engine.total_blocks)
     return room
 

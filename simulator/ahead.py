@@ -58,11 +58,11 @@ def count_as_done(run, e):
 def keep_formed(run, functions, decider, e, running):
     """Engine e has formed a batch, in run.entries[e], while one of so many requests runs. Returns STARTED, or why not:
     its times cannot be."""
-    engine, kind = run.engines[e], run.engines[e].kind
+    engine, pool = run.engines[e], run.engines[e].pool
     engine.ahead.length, engine.batch_length = engine.batch_length, running
     engine.ahead.estimate_s = decider.estimator.batch_s(run.sums[0], decider.estimator.coefficients)
     engine.ahead.scale = engine.estimate_scale
-    engine.ahead.model_s = functions.devices[kind](run.sums[0], run.device[e])
+    engine.ahead.model_s = functions.devices[pool](run.sums[0], run.device[e])
     if not 0.0 <= engine.ahead.model_s <= LATEST_S:
         return BAD_DURATION
     if not 0.0 <= engine.ahead.estimate_s <= LATEST_S:

@@ -25,10 +25,10 @@ from servegym.simulator.predictors import Predictions
 from servegym.simulator.prefixes import empty_stores, sets_of
 from servegym.simulator.requests import begin_requests
 from servegym.simulator.scenario import Scenario
+from servegym.simulator.session_dependencies import following_of
 from servegym.simulator.settings import Settings, by_engine
 from servegym.simulator.signatures import KINDS, Estimates, Known, Prefixes, StateTables
 from servegym.simulator.state import Functions, RouterState, SimulationState
-from servegym.simulator.turns import following_of
 from servegym.simulator.workload import FIELDS, Workload
 
 FIRST_CAPACITY = 256  # of an engine's queue; doubled whenever it is full

@@ -118,7 +118,7 @@ def receive(run, router_state, r, now_s):
 def join(run, e, r):
     """Request r joins the queue of engine e, which may start or hold a round for it."""
     engine = run.engines[e]
-    run.queues[e][engine.queue_length], run.turns[e][engine.queue_length] = r, 0
+    run.queues[e][engine.queue_length], run.previous_order[e][engine.queue_length] = r, 0
     engine.queue_length += 1
     count_queued(run.state, e, run.requests[r])
     if engine.batch_length == 0 or (HAS_TASKS and engine.running_task >= 0):

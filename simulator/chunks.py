@@ -18,7 +18,7 @@ def take_decodes(run, estimator, e, visited, n):
     engine, packing, limits, sums = run.engines[e], run.packing[0], run.limits[0], run.sums[0]
     queue, order, requests, entries = run.queues[e], run.order[0], run.requests, run.entries[e]
     length, with_next, budget_s = packing.length, run.sums[1], limits.time_budget_s - engine.moving_s
-    most = min(n - visited, limits.sequence_budget - length, limits.token_budget - packing.tokens)
+    most = min(n - visited, limits.sequence_budget - length, limits.max_num_batched_tokens - packing.tokens)
     timed = limits.time_budget_s < np.inf and limits.untimed_decodes == 0
     taken, cached_tokens, longest = 0, 0.0, 0.0
     if timed:
@@ -70,8 +70,8 @@ def chunk_of(request, decoding, limits, packing):
         return 1
     left = left_of(request)
     if limits.whole_prompts == 0:
-        return min(left, limits.chunk_tokens, limits.token_budget - packing.tokens)
-    if packing.length == 0 or left <= limits.token_budget - packing.tokens:
+        return min(left, limits.chunk_tokens, limits.max_num_batched_tokens - packing.tokens)
+    if packing.length == 0 or left <= limits.max_num_batched_tokens - packing.tokens:
         return left
     return 0
 

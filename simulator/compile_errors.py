@@ -17,6 +17,7 @@ from servegym.simulator import signatures
 from servegym.simulator import types as layout
 from servegym.simulator.compilation import Compiled, reached_kernels
 from servegym.simulator.declared import declarations_read
+from servegym.simulator.parameters import RENAMED
 from servegym.simulator.scores import RequestEstimates
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -114,6 +115,8 @@ def _close_to(name: str, names: list[str]) -> str:
     """What was meant, perhaps; "": nothing is known."""
     if name in layout.LIMITS_OF_VLLM:
         return f"; what vLLM calls {name} is {layout.LIMITS_OF_VLLM[name]} here, of limits"
+    if RENAMED.get(name) in names:
+        return f"; {name} is now called {RENAMED[name]}"
     close = difflib.get_close_matches(name, names, 3)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 

@@ -15,6 +15,7 @@ from servegym.simulator.front import next_to_send
 from servegym.simulator.front_end import next_ready
 from servegym.simulator.refusals import what_is_wrong, why_not
 from servegym.simulator.scenario import Scenario
+from servegym.simulator.session_dependencies import NOBODY
 from servegym.simulator.settings import Settings
 from servegym.simulator.state import RouterState, SimulationState
 from servegym.simulator.statuses import (
@@ -28,7 +29,6 @@ from servegym.simulator.statuses import (
     THRASHING,
     TOO_OFTEN,
 )
-from servegym.simulator.turns import NOBODY
 
 UNNAMED = ("deployment", "cluster")  # what those are named that nobody named
 
@@ -53,7 +53,7 @@ def error_of(run: Stopped, reason: int) -> ServegymError:
         return PolicyError(f"{where} {who} failed: {run.failures[0]}")
     if reason == BAD_RANKS:
         engine = starting_engine(run)
-        n, policy = engine.queue_length, run.settings.schedulers[engine.kind]
+        n, policy = engine.queue_length, run.settings.schedulers[engine.pool]
         wrong = what_is_wrong(run.arrays.limits[0], run.arrays.ranks[:n], run.arrays.queues[engine.index, :n])
         return PolicyError(f"{where} scheduler {policy.label} {wrong} ({place_of(policy.function)})")
     if reason in (BAD_DURATION, BAD_ESTIMATE):
@@ -64,10 +64,10 @@ def error_of(run: Stopped, reason: int) -> ServegymError:
         )
     if reason == THRASHING:
         engine = starting_engine(run)
-        policy, leaving = run.settings.schedulers[engine.kind].name, engine.transfers.leaving_blocks
+        policy, leaving = run.settings.schedulers[engine.pool].name, engine.transfers.leaving_blocks
         kept = f"{leaving} of its {engine.total_blocks} blocks hold KV that no decode engine takes, and "
         return PolicyError(
-            f"{where} engine {engine.index} ({run.settings.cluster.pools[engine.kind].name}) has computed "
+            f"{where} engine {engine.index} ({run.settings.cluster.pools[engine.pool].name}) has computed "
             f"{layout.MOST_FILLINGS} times what its memory holds since a token came out: "
             f"{kept if leaving else ''}under scheduler {policy} requests take memory from each other again and again; "
             "it should leave one what it has until it has a token"
@@ -158,7 +158,7 @@ def wrong_time(run: Stopped, estimate: bool) -> str:
     """What is wrong with the duration or the estimate of the batch that an engine is to start."""
     arrays = run.arrays
     engine, sums = starting_engine(run), arrays.sums[0]
-    pool, most = run.settings.cluster.pools[engine.kind], f"{layout.LATEST_S:g} s"
+    pool, most = run.settings.cluster.pools[engine.pool], f"{layout.LATEST_S:g} s"
     requests = int(sums.prefill_requests + sums.decode_requests)
     batch = f"a batch of {requests} requests and {int(sums.prefill_tokens + sums.decode_requests)} tokens"
     where = f"engine {engine.index} ({pool.name}):"

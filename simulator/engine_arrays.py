@@ -28,7 +28,7 @@ def fresh_engines(
     for kind, pool in enumerate(pools):
         engine = engines[first : first + pool.engines]
         first += pool.engines
-        engine["kind"] = kind
+        engine["pool"] = kind
         engine["role"] = layout.ROLES.index(pool.role)
         engine["tier"] = layout.POOL if pool.tier is None else pool.tier
         engine["startup_s"] = np.nan
@@ -103,7 +103,7 @@ def fresh_snapshots(engines: np.ndarray) -> np.ndarray:
     for field in (
         "off",
         "index",
-        "kind",
+        "pool",
         "role",
         "tier",
         "up",

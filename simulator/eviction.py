@@ -46,7 +46,7 @@ def waits_for_transfers(engine, request):
     """Whether this prefill alone holds memory in the queue, and what else is taken is for KV on its way: that will be
     free. To give up its own and compute it again, as often as that takes, would be in vain."""
     transfers = engine.transfers
-    alone = engine.holders - transfers.leaving - int(transfers.receiving >= 0) == 1
+    alone = engine.running - transfers.leaving - int(transfers.receiving >= 0) == 1
     return alone and transfers.leaving_blocks + transfers.coming_blocks > 0 and not is_decoding(request)
 
 
@@ -58,26 +58,26 @@ def make_room_for_newcomer(run, decider, e, position, chunk, now_s):
     they hold blocks together).
     """
     engine, queue, ranks = run.engines[e], run.queues[e], run.ranks
-    if engine.holders >= run.limits[0].holder_budget:
+    if engine.running >= run.limits[0].max_num_seqs:
         return False
     if not rank_victims(run, decider, e, now_s):
         return False
-    holders, blocks = 0, 0
+    running, blocks = 0, 0
     for other in range(engine.queue_length):
-        holder = run.requests[queue[other]]
-        if holder.blocks > 0 and holder.task < 0 and gives_up_before(ranks, other, position):
-            holders += 1
-            blocks += holder.blocks
+        other_request = run.requests[queue[other]]
+        if other_request.blocks > 0 and other_request.task < 0 and gives_up_before(ranks, other, position):
+            running += 1
+            blocks += other_request.blocks
     request, headroom = run.requests[queue[position]], ranks[position].headroom_blocks
     need = blocks_lacking(request, chunk, engine)
-    room = room_for(engine, run.limits[0], request, need, headroom, engine.holders - holders)
+    room = room_for(engine, run.limits[0], request, need, headroom, engine.running - running)
     if room > engine.free_blocks + engine.cache.shared_blocks + blocks:
         return False
     while not can_admit(engine, run.limits[0], request, need, headroom):
         victim = position
         for other in range(engine.queue_length):
-            holder = run.requests[queue[other]]
-            if holder.blocks > 0 and holder.task < 0 and gives_up_before(ranks, other, victim):
+            other_request = run.requests[queue[other]]
+            if other_request.blocks > 0 and other_request.task < 0 and gives_up_before(ranks, other, victim):
                 victim = other
         if victim == position:
             return False

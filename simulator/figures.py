@@ -78,13 +78,13 @@ def ratio(part: int, whole: int) -> float | None:
 
 
 def blocking_mean_s(result: Result) -> float | None:
-    times = total(result, "preemptions")
+    times = total(result, "suspensions")
     return float(result.arrays.engines["totals"]["blocking_s"].sum() / times) if times else None
 
 
 def blocking_longest_s(result: Result) -> float | None:
     longest = result.arrays.engines["totals"]["longest_blocking_s"]
-    return float(longest.max()) if total(result, "preemptions") else None
+    return float(longest.max()) if total(result, "suspensions") else None
 
 
 def kv_use_peak(result: Result) -> float:
@@ -159,7 +159,7 @@ FIGURES: dict[str, Callable[[Result], Any]] = {
     "throughput_tokens_per_s": lambda of: per_s(of, int(of.columns["num_output_tokens"].sum())),
     "throughput_requests_per_s": lambda of: per_s(of, of.arrays.status[0].finished),
     "slo_throughput_per_s": lambda of: per_s(of, of.columns["attained"].sum()),
-    "preemptions": lambda of: int(of.arrays.status[0].evictions),
+    "evictions": lambda of: int(of.arrays.status[0].evictions),
     "saved_tokens": lambda of: total(of, "saved_tokens"),
     "loaded_tokens": lambda of: total(of, "loaded_tokens"),
     "cached_tokens": lambda of: int(of.columns["cached_tokens"].sum()),

@@ -12,13 +12,15 @@ from servegym.simulator.compilation import kernel
 from servegym.simulator.events import pop, push
 from servegym.simulator.features import HAS_CLIENTS
 from servegym.simulator.requests import arrive_now
+from servegym.simulator.session_dependencies import NOBODY, SessionDependencies
 from servegym.simulator.state import SimulationState
-from servegym.simulator.turns import NOBODY, Turns
 from servegym.simulator.types import FRONT, NO_LIMIT
 from servegym.simulator.workload import Workload
 
 
-def front_of(requests: int, turns: Turns | None, clients: int | None, max_concurrency: int | None) -> np.ndarray:
+def front_of(
+    requests: int, turns: SessionDependencies | None, clients: int | None, max_concurrency: int | None
+) -> np.ndarray:
     """FRONT[1], before anything has come."""
     front = np.zeros(1, FRONT)
     front["known"] = requests if turns is None else np.count_nonzero(turns.after < 0)

@@ -26,7 +26,7 @@ from servegym.simulator.key_values import (
     described,
     key_values,
 )
-from servegym.simulator.turns import NOBODY
+from servegym.simulator.session_dependencies import NOBODY
 from servegym.simulator.types import EVENT_DELIVERY, FRONT_END
 
 

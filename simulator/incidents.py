@@ -21,7 +21,7 @@ from servegym.simulator.prefixes import forget
 from servegym.simulator.routing import catch_up, clear_snapshot, take_off
 from servegym.simulator.startup import goes_off, load, show_state
 from servegym.simulator.statistics import clear_state, count_departed
-from servegym.simulator.tasks import close_all
+from servegym.simulator.suspended_batches import close_all
 from servegym.simulator.timeline import note
 from servegym.simulator.transfers import leave_source, start_shared, start_transfer
 from servegym.simulator.types import (

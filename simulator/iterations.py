@@ -44,7 +44,15 @@ from servegym.simulator.statuses import (
     THRASHING,
     TIMELINE_FULL,
 )
-from servegym.simulator.tasks import becomes_task, boundaries_of, close_task, open_task, preempt, resume, schedule_end
+from servegym.simulator.suspended_batches import (
+    becomes_task,
+    boundaries_of,
+    close_task,
+    open_task,
+    preempt,
+    resume,
+    schedule_end,
+)
 from servegym.simulator.timeline import events_left, note
 from servegym.simulator.types import (
     BATCH_END,
@@ -76,9 +84,9 @@ def correct_estimator(run, e):
 @kernel
 def decider_of(run, functions, e):
     """What decides at engine e."""
-    kind = run.engines[e].kind
-    estimator = Estimator(functions.batch_s[kind], functions.exec_s[kind], run.estimate[e], run.sums[2:])
-    return Decider(functions.schedulers[kind], functions.victims[kind], estimator)
+    pool = run.engines[e].pool
+    estimator = Estimator(functions.batch_s[pool], functions.exec_s[pool], run.estimate[e], run.sums[2:])
+    return Decider(functions.schedulers[pool], functions.victims[pool], estimator)
 
 
 @inlined_kernel
@@ -127,7 +135,7 @@ def start_engine(run, router_state, functions, e, stop_at):
 def start_batch(run, router_state, functions, e, now_s):
     """Form a batch and start its iteration, or resume a task. Returns STARTED, or why it has not."""
     engine = run.engines[e]
-    kind = engine.kind
+    pool = engine.pool
     decider = decider_of(run, functions, e)
     running, queued = engine.batch_length, engine.queue_length
     if HAS_AHEAD and engine.ahead.on:
@@ -159,7 +167,7 @@ def start_batch(run, router_state, functions, e, now_s):
         engine.batch_estimate_s = decider.estimator.batch_s(run.sums[0], decider.estimator.coefficients)
         engine.batch_estimate_s += engine.moving_s
         engine.correction.batch_scale = engine.estimate_scale
-        model_s = functions.devices[kind](run.sums[0], run.device[e])
+        model_s = functions.devices[pool](run.sums[0], run.device[e])
         computing_s = disturbed(model_s, run.disturbance[0], engine, now_s)
         task = HAS_TASKS and becomes_task(run, engine)
         if HAS_TASKS and task:
@@ -282,9 +290,9 @@ def end_batch(run, router_state, gain, e, now_s):
         if HAS_CLIENTS and status.front.depends == 1 and status.finished == requests.shape[0]:
             deliver_all(run, router_state)
         if finished > FEW:
-            leave(engine, run.queues[e], run.turns[e], requests, outcomes)
+            leave(engine, run.queues[e], run.previous_order[e], requests, outcomes)
         else:
-            drop_finished(engine, run.queues[e], run.turns[e], entries, length, requests, outcomes)
+            drop_finished(engine, run.queues[e], run.previous_order[e], entries, length, requests, outcomes)
     return news + finished
 
 
@@ -314,20 +322,20 @@ def tbt_bin(interval_s):
 
 
 @kernel
-def leave(engine, queue, turns, requests, outcomes):
+def leave(engine, queue, previous_order, requests, outcomes):
     """Drop requests that have finished or gone elsewhere from the queue, keeping the order of the others."""
     kept = 0
     for position in range(engine.queue_length):
         r = queue[position]
         out = requests[r].num_output_tokens - outcomes[r].under_way
         if out < outcomes[r].output_tokens and requests[r].engine == engine.index:
-            queue[kept], turns[kept] = r, turns[position]
+            queue[kept], previous_order[kept] = r, previous_order[position]
             kept += 1
     engine.queue_length = kept
 
 
 @kernel
-def drop_finished(engine, queue, turns, entries, length, requests, outcomes):
+def drop_finished(engine, queue, previous_order, entries, length, requests, outcomes):
     """Drop those of a batch of `length` entries that have finished: as `leave`, without a look at all of the queue."""
     for k in range(length):
         r = entries[k].request
@@ -335,6 +343,6 @@ def drop_finished(engine, queue, turns, entries, length, requests, outcomes):
             continue
         position = place_of(queue, r)
         drop_first(queue[position : engine.queue_length])
-        if engine.visits.turns > 0:
-            drop_first(turns[position : engine.queue_length])
+        if engine.visits.previous_length > 0:
+            drop_first(previous_order[position : engine.queue_length])
         engine.queue_length -= 1

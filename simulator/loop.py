@@ -26,6 +26,7 @@ from servegym.simulator.routing import (
     signals_fit,
 )
 from servegym.simulator.scaling import are_legal, ask_scaler, make_moves
+from servegym.simulator.session_dependencies import NOBODY
 from servegym.simulator.startup import end_loading
 from servegym.simulator.state import advance_signature
 from servegym.simulator.statuses import (
@@ -47,10 +48,9 @@ from servegym.simulator.statuses import (
     TOO_OFTEN,
     YIELDED,
 )
-from servegym.simulator.tasks import suspend
+from servegym.simulator.suspended_batches import suspend
 from servegym.simulator.timeline import events_left
 from servegym.simulator.transfers import depart, start_transfer
-from servegym.simulator.turns import NOBODY
 from servegym.simulator.types import (
     EVENT_DELIVERY,
     EVENT_KV_ARRIVAL,
@@ -335,4 +335,4 @@ def tell_of_tokens(run, router_state, e, length, now_s):
             departed += 1
             depart(run, router_state, e, r)
     if departed > 0:
-        leave(engine, run.queues[e], run.turns[e], run.requests, run.outcomes)
+        leave(engine, run.queues[e], run.previous_order[e], run.requests, run.outcomes)

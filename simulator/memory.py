@@ -24,7 +24,7 @@ def count_blocks(engine, now_s):
 def grow(request, engine, count):
     """Give `request` `count` more blocks; the caller has checked that they are free."""
     if request.blocks == 0 and count > 0:
-        engine.holders += 1
+        engine.running += 1
     engine.free_blocks -= count
     request.blocks += count
     used = engine.total_blocks - engine.free_blocks
@@ -41,9 +41,9 @@ def release(request, engine):
 
 @kernel
 def give_back(engine, blocks):
-    """A holder gives up its blocks."""
+    """A running request gives up its blocks."""
     engine.free_blocks += blocks
-    engine.holders -= 1
+    engine.running -= 1
 
 
 @kernel

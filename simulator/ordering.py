@@ -1,6 +1,6 @@
 """The order of ranks: who runs before whom, who is first, and positions of an engine's queue sorted by rank.
 
-Ranks change slowly. So each position keeps its turn, its place in the order of the last batch, and positions put in
+Ranks change slowly. So each position keeps its place in the order of the last batch, and positions put in
 that order first are nearly sorted: what breaks it is taken out, sorted, and merged in again. (Sorting from scratch
 takes ten times as long: each comparison is a coin toss, and the processor guesses wrong half of the time.) Turns are
 hints: with any others the order is the same.
@@ -125,36 +125,36 @@ def insert(order, ranks, n, position, tier, key):
 
 
 @kernel
-def sort_by_turns(orders, n, ranks, turns, most, packing):
-    """Sort orders[0][:n], which begins in the order of the last batch, and give each a turn for the next.
+def sort_by_previous_order(orders, n, ranks, previous_order, most, packing):
+    """Sort orders[0][:n], which begins in the order of the last batch, and give each a place for the next.
 
-    most: greater than any turn that the last batch gave.
+    most: greater than any place that the last batch gave.
     """
     order, slots, loose, apart = orders[0], orders[1], orders[2], 0
     most = min(most, slots.shape[0])
-    for turn in range(most):
-        slots[turn] = -1
+    for place in range(most):
+        slots[place] = -1
     for i in range(n):
-        turn = turns[order[i]]
-        if 0 < turn < most and slots[turn] < 0:
-            slots[turn] = order[i]
+        place = previous_order[order[i]]
+        if 0 < place < most and slots[place] < 0:
+            slots[place] = order[i]
         else:
             loose[apart] = order[i]
             apart += 1
-    in_turn(order, slots, most, loose, apart, ranks)
-    given = packing.turns
+    in_previous_order(order, slots, most, loose, apart, ranks)
+    given = packing.places_given
     for i in range(n):
-        turns[order[i]] = given + 1 + i
-    packing.turns = given + n
+        previous_order[order[i]] = given + 1 + i
+    packing.places_given = given + n
 
 
 @kernel
-def in_turn(order, slots, turns, loose, apart, ranks):
-    """Sort the positions in slots[:turns] (-1: none) and loose[:apart] into `order`.
+def in_previous_order(order, slots, places, loose, apart, ranks):
+    """Sort the positions in slots[:places] (-1: none) and loose[:apart] into `order`.
 
     What has been taken out is often in order itself: all of a level that others have sunk behind.
     """
-    kept, apart = take_out(slots, turns, order, loose, apart, ranks)
+    kept, apart = take_out(slots, places, order, loose, apart, ranks)
     again, few = take_out(loose, apart, slots, loose, 0, ranks)
     sort(loose, ranks, few)
     merge(slots, again, loose, few, ranks)

@@ -17,7 +17,7 @@ from servegym.simulator.prefix_caching import cancel_prefix_lookup, lookup_prefi
 from servegym.simulator.refusals import are_legal_limits, are_legal_listed
 from servegym.simulator.requests import cached_of, is_decoding, left_of
 from servegym.simulator.speculation import decode_chunk
-from servegym.simulator.tasks import blocks_in_tasks, see_left_out, see_tasks
+from servegym.simulator.suspended_batches import blocks_in_tasks, see_left_out, see_tasks
 from servegym.simulator.timeline import events_left
 from servegym.simulator.types import (
     EVICT_FOR_ALL,
@@ -88,7 +88,7 @@ def pack(run, decider, e, now_s):
     packing.decodes_fit = 1
     packing.prefills_fit = 1
     packing.windows = 0
-    packing.turns = 0
+    packing.places_given = 0
     packing.window_length = 0
     if HAS_AHEAD:
         packing.evictions = run.status[0].evictions if run.engines[e].ahead.forming else NO_LIMIT
@@ -118,24 +118,24 @@ def rank_queue(run, decider, e, now_s):
     """Have the scheduler rank the queue of engine e and set limits. Returns whether that went well."""
     engine, limits, own = run.engines[e], run.limits[0], run.engine_limits[e]
     open_limits(limits, engine, own)
-    if HAS_CLUSTER and run.engines[run.engines.shape[0] - 1].kind > 0:  # the scheduler of another pool may have used it
+    if HAS_CLUSTER and run.engines[run.engines.shape[0] - 1].pool > 0:  # the scheduler of another pool may have used it
         for position in range(engine.queue_length):
             run.ranks[position].headroom_blocks = 0
     ask_scheduler(run, decider.scheduler, decider.estimator, e, now_s)
     legal = are_legal_limits(limits) and are_legal_listed(run.ranks, limits, engine.queue_length)
     run.packing[0].refused = run.status[0].failed == 1 or not legal
-    limits.token_budget = min(limits.token_budget, own.token_budget)
-    limits.holder_budget = min(limits.holder_budget, own.holder_budget)
+    limits.max_num_batched_tokens = min(limits.max_num_batched_tokens, own.max_num_batched_tokens)
+    limits.max_num_seqs = min(limits.max_num_seqs, own.max_num_seqs)
     return run.packing[0].refused == 0
 
 
 @kernel
 def open_limits(limits, engine, own):
     """No limits but the engine's own."""
-    limits.token_budget = own.token_budget
+    limits.max_num_batched_tokens = own.max_num_batched_tokens
     limits.chunk_tokens = NO_LIMIT
     limits.sequence_budget = NO_LIMIT
-    limits.holder_budget = own.holder_budget
+    limits.max_num_seqs = own.max_num_seqs
     limits.time_budget_s = np.inf
     limits.smallest_chunk_tokens = 1
     limits.untimed_prefill_tokens = 0
@@ -157,15 +157,21 @@ def fill(run, decider, e, now_s):
     """Visit the queue in rank order and take what fits (rules 1 to 6)."""
     engine, packing, limits = run.engines[e], run.packing[0], run.limits[0]
     sums, scratch, estimator = run.sums[0], run.sums[1], decider.estimator
-    queue, turns, order, ranks, requests = run.queues[e], run.turns[e], run.order[0], run.ranks, run.requests
+    queue, previous_order, order, ranks, requests = (
+        run.queues[e],
+        run.previous_order[e],
+        run.order[0],
+        run.ranks,
+        run.requests,
+    )
     entries = run.entries[e]
     timed = limits.time_budget_s < np.inf
     visited, position = 0, -1
-    holders_seen, evictions = 0, run.status[0].evictions
+    running_seen, evictions = 0, run.status[0].evictions
     if limits.listed < NO_LIMIT:
-        n = listed_ones(run.order, ranks, limits.listed, turns, engine.visits.turns, packing)
+        n = listed_ones(run.order, ranks, limits.listed, previous_order, engine.visits.previous_length, packing)
     else:
-        n = whole_queue(run.order, ranks, turns, engine, packing)
+        n = whole_queue(run.order, ranks, previous_order, engine, packing)
         packing.window_length = max(n, 0)
     if n == NOT_NUMBERS:
         packing.refused = 1
@@ -178,39 +184,39 @@ def fill(run, decider, e, now_s):
     while True:
         if of_decodes and packing.decodes_fit == 1:
             taken = take_decodes(run, estimator, e, visited, n)
-            holders_seen, visited, of_decodes = holders_seen + taken, visited + taken, False
+            running_seen, visited, of_decodes = running_seen + taken, visited + taken, False
             if taken > 0:
                 position = order[visited - 1]
         if visited == n:
             if not more:
                 return
-            n, more = next_window(run.order, ranks, turns, engine, position, requests, queue, packing)
+            n, more = next_window(run.order, ranks, previous_order, engine, position, requests, queue, packing)
             if n == NOT_NUMBERS:
                 packing.refused = 1
                 return
             visited = 0
             packing.window_length = n
             continue
-        if packing.admitting == 0 and holders_seen >= engine.holders and run.status[0].evictions == evictions:
+        if packing.admitting == 0 and running_seen >= engine.running and run.status[0].evictions == evictions:
             return  # nobody else holds memory
-        if packing.length >= limits.sequence_budget or packing.tokens >= limits.token_budget:
+        if packing.length >= limits.sequence_budget or packing.tokens >= limits.max_num_batched_tokens:
             return
         position = order[visited]
         visited += 1
         packing.visited = visited
         r = queue[position]
         request = requests[r]
-        holder = request.blocks > 0
-        holders_seen += holder
+        is_running = request.blocks > 0
+        running_seen += is_running
         if not can_get_something(request, packing):
             continue
-        if HAS_CACHE and engine.cache.on and not holder:
+        if HAS_CACHE and engine.cache.on and not is_running:
             lookup_prefix(run, e, r)
         decoding = is_decoding(request)
         if limits.phase == PHASE_FIRST_DECIDES and packing.length > 0 and decoding != (packing.decoding == 1):
             continue
         chunk = chunk_of(request, decoding, limits, packing)
-        if HAS_DRAFTS and decoding and holder and engine.speculation.k > 0:
+        if HAS_DRAFTS and decoding and is_running and engine.speculation.k > 0:
             chunk = decode_chunk(request, run.outcomes[r], engine, limits, packing)
         if timed and chunk > 0 and not (decoding and limits.untimed_decodes):
             chunk = cut_to_time(request, decoding, chunk, engine, limits, sums, scratch, estimator)
@@ -223,7 +229,7 @@ def fill(run, decider, e, now_s):
                     return
             continue
         need = blocks_lacking(request, chunk, engine)
-        if not holder:
+        if not is_running:
             if ranks[position].headroom_blocks < 0:
                 packing.refused = 1
                 return
@@ -236,7 +242,7 @@ def fill(run, decider, e, now_s):
                     continue
                 if packing.length < taken:
                     n, more = visited, True
-            holders_seen += 1
+            running_seen += 1
         elif need > engine.free_blocks:
             if not decoding and limits.evict_for == EVICT_FOR_DECODES:
                 continue
@@ -253,7 +259,7 @@ def fill(run, decider, e, now_s):
         if HAS_CACHE and engine.cache.on:
             give_named(run, e, r, chunk, now_s)
         elif need > 0:
-            if not holder:
+            if not is_running:
                 admit(run, e, r, now_s)
             grow(request, engine, need)
         if packing.length == 0 and limits.phase == PHASE_FIRST_DECIDES:
@@ -287,7 +293,7 @@ def run_first(run, decider, e, now_s):
         return False  # a piece of it could give up its memory again and again, and no task would ever be resumed
     decoding = is_decoding(request)
     least = left_of(request) if limits.whole_prompts else 1
-    chunk = max(least, min(left_of(request), limits.chunk_tokens, limits.token_budget))
+    chunk = max(least, min(left_of(request), limits.chunk_tokens, limits.max_num_batched_tokens))
     if limits.time_budget_s < np.inf:
         budget_s = limits.time_budget_s - engine.moving_s - load_time_s(request, engine)
         estimator = decider.estimator

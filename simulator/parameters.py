@@ -5,7 +5,7 @@ P = Parameters(Parameter("gamma", 1.0, "aggressiveness", 0.1, 10), Parameter("bu
 @scheduler
 def mine(context, ranks, limits):
     p = P.read(context)
-    limits.token_budget = p.budget
+    limits.max_num_batched_tokens = p.budget
 """
 
 from __future__ import annotations
@@ -15,13 +15,27 @@ import dataclasses
 import functools
 import keyword
 import math
-from collections.abc import Mapping
+import warnings
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
 from servegym.errors import PolicyError
 
 Value = float | int | str
+
+# Earlier names of parameters and limits, which are still understood.
+RENAMED = {
+    "token_budget": "max_num_batched_tokens", "max_sequences": "max_num_seqs", "holder_budget": "max_num_seqs",
+}  # fmt: skip
+
+
+def current_name(name: str, known: Container[str]) -> str:
+    """What is called `name` among the known; for an earlier name of one, today's, with a DeprecationWarning."""
+    if name in known or RENAMED.get(name) not in known:
+        return name
+    warnings.warn(f"{name} is now called {RENAMED[name]}", DeprecationWarning, stacklevel=3)
+    return RENAMED[name]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from servegym.errors import PolicyError, unknown_name
 from servegym.simulator import reading  # noqa: F401  (so that kernels can be compiled that read declarations)
 from servegym.simulator.compilation import Compiled, plain_function
 from servegym.simulator.declared import DECLARED_BY, declarations_read, state_uses
-from servegym.simulator.parameters import ByWord, Fact, Parameter, Parameters, Value
+from servegym.simulator.parameters import ByWord, Fact, Parameter, Parameters, Value, current_name
 from servegym.simulator.scratch import NO_SCRATCH, Scratch
 from servegym.simulator.self_tuning import SelfTuning
 from servegym.simulator.signatures import (
@@ -184,6 +184,7 @@ class Policy:
     def with_settings(self, /, **settings: Any) -> Policy:
         """This policy with some parameters set. Raises PolicyError for an unknown name or a value out of range."""
         known = {parameter.name: parameter for parameter in self.parameters}
+        settings = {current_name(name, known): value for name, value in settings.items()}
         for name in settings:
             if name not in known:
                 has = f"it has {', '.join(known)}" if known else "it has none"

@@ -76,7 +76,7 @@ def hold_found(run, e, r):
         outcome.cached_tokens += max(0, request.computed_tokens + from_store - request.offloaded_tokens)
     if found > 0:
         request.blocks = found
-        engine.holders += 1
+        engine.running += 1
         if run.status[0].recording:
             note(run, FOUND, e, r, request.computed_tokens, 0.0)
     engine.cache.considered, engine.cache.found_blocks, engine.cache.shared_blocks = -1, 0, 0
@@ -89,7 +89,7 @@ def grow_named(request, outcome, engine, cache, tokens):
     """Give the request the blocks it lacks for so many tokens in all; the caller has checked that they are free."""
     blocks, count = cache.blocks[engine.index], blocks_for(tokens, engine.block_tokens)
     if request.blocks == 0 and count > 0:
-        engine.holders += 1
+        engine.running += 1
     for i in range(request.blocks, count):
         overwritten = blocks[engine.cache.first_free].name
         if overwritten != 0 and engine.block_store.total_blocks > 0:
@@ -126,7 +126,7 @@ def let_go(outcome, engine, cache, count, computed_tokens):
             unfilled += 1
     for i in range(count - 1, -1, -1):
         let_go_of(engine, blocks, cache.tables[outcome.table + i])
-    engine.holders -= 1
+    engine.running -= 1
     return unfilled
 
 

@@ -22,7 +22,7 @@ from servegym.simulator.types import (
 )
 
 AT_LEAST_0 = (
-    "token_budget", "sequence_budget", "holder_budget", "smallest_chunk_tokens", "untimed_prefill_tokens",
+    "max_num_batched_tokens", "sequence_budget", "max_num_seqs", "smallest_chunk_tokens", "untimed_prefill_tokens",
     "watermark_blocks", "most_drafts",
 )  # fmt: skip
 HIGHEST = {"phase": PHASE_FIRST_DECIDES, "misfit": MISFIT_STOP, "evict_for": EVICT_FOR_ALL, "preemptible": AT_LAYERS}
@@ -31,7 +31,7 @@ HIGHEST = {"phase": PHASE_FIRST_DECIDES, "misfit": MISFIT_STOP, "evict_for": EVI
 @kernel
 def are_legal_limits(limits):
     """Whether the limits of a batch are what the packer can work with."""
-    signs = limits.token_budget | limits.chunk_tokens | limits.sequence_budget | limits.holder_budget
+    signs = limits.max_num_batched_tokens | limits.chunk_tokens | limits.sequence_budget | limits.max_num_seqs
     signs |= limits.smallest_chunk_tokens | limits.untimed_prefill_tokens | limits.watermark_blocks
     signs |= limits.most_drafts
     # Differences of what is allowed and what there is, and what there is, all have the sign of 0 or more.

@@ -144,7 +144,7 @@ class Result:
         """One row an engine.
 
         tier: at the end; -1: the common pool. requests: prefilled there (role prefill), else finished there. rounds:
-        times its scheduler was asked; preemptions: running prefills it had suspended then, blocking_mean_s and
+        times its scheduler was asked; suspensions: running prefills it had suspended then, blocking_mean_s and
         blocking_longest_s: how long these went on (nan, 0: there were none). evictions: requests that gave up memory.
         cached_tokens: found in the engine's prefix cache or store at first admissions, cached_share: of all tokens
         admitted then (nan: none were); regained_tokens: found at later admissions; overwritten_blocks: of the cache,
@@ -156,12 +156,12 @@ class Result:
         engines, span_s = self.arrays.engines, float(self.arrays.status[0].now_s)
         pools = self.scenario.deployment.pools
         totals = engines["totals"]
-        times = totals["preemptions"]
+        times = totals["suspensions"]
         return pd.DataFrame(
             {
                 "engine": engines["index"],
-                "pool": engines["kind"],
-                "role": [pools[kind].role for kind in engines["kind"]],
+                "pool": engines["pool"],
+                "role": [pools[kind].role for kind in engines["pool"]],
                 "tier": engines["tier"],
                 "requests": self._requests_served(),
                 "iterations": engines["iterations"],
@@ -175,7 +175,7 @@ class Result:
                 **({name: totals[name] for name in DRAFTING} if self.speculates else {}),
                 **{name: totals[name] for name in ("failures", "recalled", "lost_tokens")},
                 "rounds": engines["rounds"],
-                "preemptions": times,
+                "suspensions": times,
                 "blocking_mean_s": np.where(times > 0, engines["totals"]["blocking_s"] / np.maximum(times, 1), np.nan),
                 "blocking_longest_s": engines["totals"]["longest_blocking_s"],
                 "service_s": self.service_s(),
@@ -226,7 +226,7 @@ class Result:
             **{name: self.figure(name) for name in FIGURES if self._has(name)},
             **costs_of_pools(
                 [pool.costs for pool in self.scenario.deployment.pools],
-                self.arrays.engines["kind"],
+                self.arrays.engines["pool"],
                 self.service_s(),
                 self.arrays.engines["busy_s"],
                 emitted,

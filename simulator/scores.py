@@ -1,8 +1,8 @@
 """Schedulers made from a score: one function that says what a request is worth now. The lowest score runs first.
 
-    P = Parameters(Parameter("token_budget", 512, "tokens in a batch", 1, 2**20, integer=True))
+    P = Parameters(Parameter("max_num_batched_tokens", 512, "tokens in a batch", 1, 2**20, integer=True))
 
-    @score(P, limits={"token_budget": "token_budget"})
+    @score(P, limits={"max_num_batched_tokens": "max_num_batched_tokens"})
     def earliest_deadline(request, engine, now_s, estimates, p):
         return next_deadline_s(request)
 
@@ -25,13 +25,18 @@ from servegym.errors import PolicyError
 from servegym.simulator.batches import EMPTY_BATCH
 from servegym.simulator.compilation import Compiled, kernel, specialised
 from servegym.simulator.declared import reads_argument
-from servegym.simulator.parameters import Parameters
+from servegym.simulator.parameters import Parameters, current_name
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.signatures import scheduler
 from servegym.simulator.types import LIMITS, LIMITS_OF_VLLM
 
 FIRST, LAST = -(2**40), 2**40  # tiers before and after every priority
-NEVER_0 = ("token_budget", "chunk_tokens", "sequence_budget", "holder_budget")  # of limits that stay as they are
+NEVER_0 = (
+    "max_num_batched_tokens",
+    "chunk_tokens",
+    "sequence_budget",
+    "max_num_seqs",
+)  # of limits that stay as they are
 DECODES = {"first": FIRST, "last": LAST, "scored": 0}
 ARGUMENTS = 5
 
@@ -88,7 +93,7 @@ def score(
     """Decorator: the scheduler that ranks by a function (request, engine, now_s, estimates, p) -> float, lowest first.
 
     request: a REQUEST record; engine: ENGINE; now_s: the time, s; estimates: `RequestEstimates`, and the estimator is
-    asked only if the function uses them; p: what `parameters` are called, `p.token_budget`.
+    asked only if the function uses them; p: what `parameters` are called, `p.max_num_batched_tokens`.
     limits: of LIMITS by name (vLLM's too: `LIMITS_OF_VLLM`), each a number or the name of a parameter; or a kernel
     (limits, p) that sets them.
     decodes: run by their "score", or all of them "first" or "last", in order of arrival. by_priority: a more important
@@ -122,7 +127,7 @@ def limits_kernel(limits: Mapping[str, str | float], parameters: Parameters) -> 
     named = {parameter.name: parameter for parameter in parameters}
     lines = []
     for given, value in limits.items():
-        name = LIMITS_OF_VLLM.get(given, given)
+        name = current_name(LIMITS_OF_VLLM.get(given, given), kinds)
         if name not in kinds:
             raise PolicyError(f"there is no limit {name}; there are {', '.join(kinds)}")
         if given != name and name in limits:

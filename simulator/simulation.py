@@ -188,10 +188,10 @@ class Simulation:
 
     def estimator_of(self, engine: int) -> Estimator:
         """What the scheduler of an engine is handed as its estimator now."""
-        kind = self.arrays.engines[engine].kind
+        pool = self.arrays.engines[engine].pool
         return Estimator(
-            self.functions.batch_s[kind],
-            self.functions.exec_s[kind],
+            self.functions.batch_s[pool],
+            self.functions.exec_s[pool],
             self.arrays.estimate[engine].copy(),
             np.zeros(2, layout.BATCH),
         )

@@ -114,7 +114,7 @@ def decode_chunk(request, outcome, engine, limits, packing):
     """Tokens that a decode with memory wants, its drafts included (rule 3)."""
     drafts = min(engine.speculation.k, limits.most_drafts, outcome.output_tokens - request.num_output_tokens - 1)
     if engine.speculation.free == 0:
-        drafts = min(drafts, limits.chunk_tokens - 1, limits.token_budget - packing.tokens - 1)
+        drafts = min(drafts, limits.chunk_tokens - 1, limits.max_num_batched_tokens - packing.tokens - 1)
     return 1 + max(0, drafts)
 
 

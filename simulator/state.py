@@ -60,7 +60,9 @@ class SimulationState(NamedTuple):
     engines: Annotated[np.ndarray, Field(layout.ENGINE, ("engines",), "as their schedulers see them, and totals")]
     engine_limits: Annotated[np.ndarray, Field(layout.ENGINE_LIMITS, ("engines",), "whatever their schedulers say")]
     queues: Annotated[np.ndarray, Field("i4", ("engines", "capacity"), "requests of each, in order of arrival")]
-    turns: Annotated[np.ndarray, Field("i4", ("engines", "capacity"), "their places in the last batch; 0: none")]
+    previous_order: Annotated[
+        np.ndarray, Field("i4", ("engines", "capacity"), "their places in the last batch; 0: none")
+    ]
     entries: Annotated[np.ndarray, Field(layout.ENTRY, ("engines", "capacity"), "the running batch of each")]
     sums: Annotated[np.ndarray, Field(layout.BATCH, (4,), "the batch being formed, a scratch copy, two for policies")]
     cache: Annotated[Cache, Value(CACHE, "KV memory of those that cache prefixes")]

@@ -44,7 +44,7 @@ def blocks_to_send(run, router_state, d):
     if queue.waiting == 0:
         return -1
     need = blocks_for(run.requests[queue.first].computed_tokens, engine.block_tokens)
-    if need + (engine.watermark_blocks if engine.holders > 0 else 0) > engine.free_blocks:
+    if need + (engine.watermark_blocks if engine.running > 0 else 0) > engine.free_blocks:
         return -1
     return need
 

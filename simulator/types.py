@@ -59,7 +59,7 @@ REQUEST = record(
         ("prompt_tokens", "i4"),
         ("num_output_tokens", "i4"),  # tokens out so far, g; of an engine that forms batches ahead, or under way
         ("computed_tokens", "i4"),  # tokens whose KV is held, c
-        ("blocks", "i4"),  # KV blocks held; > 0: the request is a holder
+        ("blocks", "i4"),  # KV blocks held; > 0: the request is running
         ("offloaded_tokens", "i4"),  # tokens whose KV is in host memory; > 0 only without blocks
         ("engine", "i2"),  # where it was sent; -1: nowhere, or at the router again
         ("task", "i2"),  # slot of the preemptible batch it is in, of its engine; -1: none
@@ -183,7 +183,7 @@ BLOCK_STORE = record(
 # How far into its queue the packer came when it formed the engine's last batch (windows.py).
 VISITS = record(
     [
-        ("turns", "i8"),  # greater than any turn that it gave; 0: it has given none
+        ("previous_length", "i8"),  # greater than any place that it gave; 0: it has given none
         ("bound_tier", "i8"),  # the rank up to which the first window of the next batch goes
         ("bound_key", "f8"),
     ]
@@ -219,7 +219,7 @@ TOTALS = record(
         ("accepted_tokens", "i8"),
         ("saved_tokens", "i8"),  # moved to host memory so far, and back
         ("loaded_tokens", "i8"),
-        ("preemptions", "i8"),  # rounds that ended in a suspension
+        ("suspensions", "i8"),  # rounds that ended in a suspension
         ("blocking_s", "f8"),  # sum of the times from a round to the boundary at which it suspended a task
         ("longest_blocking_s", "f8"),
         ("admitted_tokens", "i8"),  # contexts of requests at their first admission since they were sent here
@@ -241,7 +241,7 @@ TOTALS = record(
 ENGINE = record(
     [
         ("index", "i8"),
-        ("kind", "i8"),  # index of its pool
+        ("pool", "i8"),  # index of its pool
         ("role", "i8"),  # ROLE_BOTH, ROLE_PREFILL or ROLE_DECODE
         ("tier", "i8"),  # -1: the common pool
         ("up", "i8"),  # 0: it has failed
@@ -254,7 +254,7 @@ ENGINE = record(
         ("total_blocks", "i8"),
         ("free_blocks", "i8"),
         ("watermark_blocks", "i8"),  # kept free when a request is admitted beside others
-        ("holders", "i8"),  # requests that hold KV blocks, those on their way from or to here included
+        ("running", "i8"),  # requests that hold KV blocks, those on their way from or to here included
         ("queue_length", "i8"),  # requests here, waiting and running
         ("batch_length", "i8"),  # requests in the running iteration; 0: idle
         ("last_batch_length", "i8"),  # requests in the last iteration that started
@@ -290,14 +290,14 @@ ENGINE = record(
 )
 
 # Limits of an engine, which hold whatever its scheduler says; NO_LIMIT: there is none.
-ENGINE_LIMITS = record([("token_budget", "i8"), ("holder_budget", "i8")])
+ENGINE_LIMITS = record([("max_num_batched_tokens", "i8"), ("max_num_seqs", "i8")])
 
 # An engine as the router knows it: what it sent there itself, and what the engine reported. A token tells the router
 # that a prefill is done or a request has finished; reports come at the end of an iteration. Both may be late. 128
 # bytes, and the first 64, one cache line, are what a router that passes over all engines reads.
 ENGINE_SNAPSHOT = record(
     [
-        ("kind", "i2"),  # index of its pool
+        ("pool", "i2"),  # index of its pool
         ("role", "i2"),
         ("tier", "i2"),  # -1: the common pool
         ("up", "i2"),  # 0: it has failed
@@ -412,10 +412,10 @@ IN_TASK = np.int64(2**62 + 1)  # the packer's: nor can it, since it is in a task
 # What a scheduler sets for the batch as a whole; the loop resets it to "no limit" before each call.
 LIMITS = record(
     [
-        ("token_budget", "i8"),  # tokens in the batch
+        ("max_num_batched_tokens", "i8"),  # tokens in the batch
         ("chunk_tokens", "i8"),  # tokens of one request in the batch
         ("sequence_budget", "i8"),  # requests in the batch
-        ("holder_budget", "i8"),  # requests that may hold memory
+        ("max_num_seqs", "i8"),  # requests that may hold memory
         ("time_budget_s", "f8"),  # estimated duration of the batch, constant part included
         ("smallest_chunk_tokens", "i8"),  # a prefill cut below this does not fit
         ("untimed_prefill_tokens", "i8"),  # so many prefill tokens need no time
@@ -426,22 +426,19 @@ LIMITS = record(
         ("reserve_context", "i1"),  # admit only what fits whole in free memory, not just its first chunk
         ("phase", "i1"),  # PHASE_MIXED or PHASE_FIRST_DECIDES
         ("misfit", "i1"),  # MISFIT_PASS_OVER or MISFIT_STOP
-        ("evict_for", "i1"),  # EVICT_FOR_DECODES, EVICT_FOR_HOLDERS or EVICT_FOR_ALL
+        ("evict_for", "i1"),  # EVICT_FOR_DECODES, EVICT_FOR_RUNNING or EVICT_FOR_ALL
         ("preemptible", "i1"),  # NOT_PREEMPTIBLE, AT_OPERATORS or AT_LAYERS: ends at which the batch can be suspended
         ("slice_s", "f8"),  # after which it is suspended in any case
         ("listed", "i8"),  # positions listed, in ascending order: the others are left out, and need no rank
     ]
 )
-# What vLLM calls some of them.
-LIMITS_OF_VLLM = {
-    "max_num_batched_tokens": "token_budget", "max_num_seqs": "holder_budget",
-    "long_prefill_token_threshold": "chunk_tokens",
-}  # fmt: skip
+# What vLLM calls one of them.
+LIMITS_OF_VLLM = {"long_prefill_token_threshold": "chunk_tokens"}
 NO_LIMIT = np.int64(2**62)
 PHASE_MIXED, PHASE_FIRST_DECIDES = 0, 1  # the second: a batch is prefill-only or decode-only
 MISFIT_PASS_OVER, MISFIT_STOP = 0, 1  # what does not fit the budgets is passed over, or ends the batch
 # Who may evict: decodes only, running prefills too, or newcomers too (of those who would give up memory before them).
-EVICT_FOR_DECODES, EVICT_FOR_HOLDERS, EVICT_FOR_ALL = 0, 1, 2
+EVICT_FOR_DECODES, EVICT_FOR_RUNNING, EVICT_FOR_ALL = 0, 1, 2
 
 # Drafts of a batch's decodes: tokens that are computed beside the one of each.
 DRAFTS = record(
@@ -494,7 +491,7 @@ PACKING = record(
         ("windows", "i8"),  # of the queue, looked at so far (windows.py)
         ("window_length", "i8"),  # positions in the latest; 0: there has been none
         ("visited", "i8"),  # of these
-        ("turns", "i8"),  # given so far
+        ("places_given", "i8"),  # in the order of this batch, so far
     ]
 )
 

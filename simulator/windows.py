@@ -11,13 +11,13 @@ import numpy as np
 
 from servegym.simulator.compilation import kernel
 from servegym.simulator.features import HAS_AHEAD
-from servegym.simulator.ordering import SAMPLE, insert, ranks_before, sort, sort_by_turns
+from servegym.simulator.ordering import SAMPLE, insert, ranks_before, sort, sort_by_previous_order
 from servegym.simulator.requests import is_decoding
 from servegym.simulator.types import LEAVE_OUT
 
 FIRST_WINDOW = 64
 FEW_MOVED = 16  # and one for each position so far: more make a queue out of order
-FEWER = 4  # one for so many positions, where turns can put the whole queue in order instead
+FEWER = 4  # one for so many positions, where the previous order can put the whole queue in order instead
 MARGIN = 8  # of the first window, in requests, besides a share
 OUT_OF_ORDER, NOT_NUMBERS = -1, -2  # instead of a number of positions
 
@@ -44,21 +44,21 @@ def in_order(order, ranks, length):
 
 
 @kernel
-def whole_queue(orders, ranks, turns, engine, packing):
+def whole_queue(orders, ranks, previous_order, engine, packing):
     """The positions not left out, sorted, if they rank almost in the order of the queue, or are not many more than the
     last batch had.
 
-    orders, turns: as for `next_window`. Returns their number; OUT_OF_ORDER, if they do not; NOT_NUMBERS, if a key is
-    none.
+    orders, previous_order: as for `next_window`. Returns their number; OUT_OF_ORDER, if they do not; NOT_NUMBERS, if a
+    key is none.
     """
     order, length = orders[0], engine.queue_length
     n, begin = in_order(order, ranks, length)
     if begin == length:
         return n
-    by_turns = length <= max(FIRST_WINDOW, 2 * engine.last_batch_length)
-    if not by_turns or engine.visits.turns == 0:
-        n = almost_in_order(order, ranks, n, begin, length, FEWER if by_turns else 1)
-        if n != OUT_OF_ORDER or not by_turns:
+    by_previous_order = length <= max(FIRST_WINDOW, 2 * engine.last_batch_length)
+    if not by_previous_order or engine.visits.previous_length == 0:
+        n = almost_in_order(order, ranks, n, begin, length, FEWER if by_previous_order else 1)
+        if n != OUT_OF_ORDER or not by_previous_order:
             return n
     n = 0
     for position in range(length):
@@ -69,7 +69,7 @@ def whole_queue(orders, ranks, turns, engine, packing):
             return NOT_NUMBERS
         order[n] = position
         n += 1
-    sort_by_turns(orders, n, ranks, turns, engine.visits.turns, packing)
+    sort_by_previous_order(orders, n, ranks, previous_order, engine.visits.previous_length, packing)
     return n
 
 
@@ -92,10 +92,10 @@ def almost_in_order(order, ranks, n, begin, length, share):
 
 
 @kernel
-def listed_ones(orders, ranks, listed, turns, most, packing):
+def listed_ones(orders, ranks, listed, previous_order, most, packing):
     """The positions that are listed and not left out, sorted. Returns their number; NOT_NUMBERS as `whole_queue`.
 
-    orders, turns: as for `next_window`. most: as for `sort_by_turns`.
+    orders, previous_order: as for `next_window`. most: as for `sort_by_previous_order`.
     """
     order, n, in_order = orders[0], 0, True
     for k in range(listed):
@@ -107,7 +107,7 @@ def listed_ones(orders, ranks, listed, turns, most, packing):
             in_order = in_order and (n == 0 or ranks_before(ranks, order[n - 1], position))
             n += 1
     if n > FIRST_WINDOW and not in_order:
-        sort_by_turns(orders, n, ranks, turns, most, packing)
+        sort_by_previous_order(orders, n, ranks, previous_order, most, packing)
     elif not in_order:
         sort(order, ranks, n)
     return n
@@ -151,17 +151,17 @@ def sampled_bound(order, ranks, length, last, size, requests, queue, packing):
 
 
 @kernel
-def next_window(orders, ranks, turns, engine, last, requests, queue, packing):
+def next_window(orders, ranks, previous_order, engine, last, requests, queue, packing):
     """Write the positions that rank first after `last`, sorted; returns their number and if there may be more.
 
-    orders: int32[3, length or longer]; the first row is written, the others are to work with. turns: int32[as long], of
-    each position, from the last batch. NOT_NUMBERS instead of
+    orders: int32[3, length or longer]; the first row is written, the others are to work with. previous_order:
+    int32[as long], of each position, from the last batch. NOT_NUMBERS instead of
     their number, where a key among them is none: it does not rank after the bound, so it is among them.
     """
     order = orders[0]
     length, visits = engine.queue_length, engine.visits
     more, tier, key = True, visits.bound_tier, visits.bound_key
-    if last >= 0 or packing.windows > 0 or visits.turns == 0:
+    if last >= 0 or packing.windows > 0 or visits.previous_length == 0:
         bound = -1
         if packing.admitting == 1:
             # As many as the last batch had requests, and some more, are most often enough; then twice as many.
@@ -185,7 +185,7 @@ def next_window(orders, ranks, turns, engine, last, requests, queue, packing):
                 return NOT_NUMBERS, False
             order[n] = position
             n += 1
-    sort_by_turns(orders, n, ranks, turns, visits.turns, packing)
+    sort_by_previous_order(orders, n, ranks, previous_order, visits.previous_length, packing)
     return n, more
 
 
@@ -208,7 +208,7 @@ def stop_admitting(visits, packing, order, ranks):
 @kernel
 def keep_visits(visits, packing, order, ranks):
     """What the next batch of the engine is to know of this one."""
-    if packing.turns > 0:  # batches of two kinds may take turns, and each is to find its own
-        visits.turns = max(packing.turns + 1, visits.turns - visits.turns // 8)
+    if packing.places_given > 0:  # batches of two kinds may take turns, and each is to find its own
+        visits.previous_length = max(packing.places_given + 1, visits.previous_length - visits.previous_length // 8)
     if packing.admitting == 1 and packing.window_length > 0:
         remember_bound(visits, packing, order, ranks)

@@ -11,7 +11,7 @@ import numpy as np
 
 from servegym.errors import WorkloadError
 from servegym.simulator.prefixes import Prompts
-from servegym.simulator.turns import NOBODY, Turns
+from servegym.simulator.session_dependencies import NOBODY, SessionDependencies
 from servegym.simulator.types import LATEST_S, WORKLOAD
 
 FIELDS: tuple[str, ...] = tuple(WORKLOAD.names or ())
@@ -50,7 +50,7 @@ class Workload:
     name: str = "workload"
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     prefixes: Prompts | None = None
-    turns: Turns | None = None
+    turns: SessionDependencies | None = None
     ids: np.ndarray | None = None
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class Workload:
         columns: Mapping[str, Any],
         name: str = "workload",
         provenance: Mapping[str, Any] | None = None,
-        turns: Turns | None = None,
+        turns: SessionDependencies | None = None,
     ) -> Workload:
         """Build from arrays of equal length (or scalars for all requests), one for each field of `WORKLOAD`.
 
@@ -162,7 +162,7 @@ class Workload:
         return Workload(table, self.name, self.provenance, self.prefixes, self.turns, self.ids)
 
 
-def check_turns(turns: Turns, table: np.ndarray, name: str) -> None:
+def check_turns(turns: SessionDependencies, table: np.ndarray, name: str) -> None:
     """Raise WorkloadError unless these are turns of the requests of the table, in the order of a workload."""
     if len(turns) != len(table):
         raise WorkloadError(f"workload '{name}': turns of {len(turns)} requests; it has {len(table)}")

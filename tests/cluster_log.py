@@ -128,10 +128,10 @@ def compare_counts(result: Result, log: reference.Log) -> None:
     assert outcomes["gain"] == pytest.approx(np.array(log.gains), abs=1e-9)
     compare_caches(result, log)
     assert outcomes["reroutes"].tolist() == log.reroutes
-    assert result.summary["preemptions"] == log.evictions
+    assert result.summary["evictions"] == log.evictions
     assert rows["rounds"].tolist() == [engine.rounds for engine in log.engines]
     totals = rows["totals"]
-    for field in ("preemptions", "failures", "recalled", "lost_tokens"):
+    for field in ("suspensions", "failures", "recalled", "lost_tokens"):
         assert totals[field].tolist() == [getattr(engine, field) for engine in log.engines], field
     blocking = [engine.blocking_s for engine in log.engines]
     assert totals["blocking_s"] == pytest.approx(np.array([sum(times) for times in blocking]), abs=1e-9)

@@ -11,8 +11,8 @@ from servegym.simulator.disturbances import Correction, Disturbance
 from servegym.simulator.front_end import FrontEnd
 from servegym.simulator.gains import Gain
 from servegym.simulator.prefixes import Prompts
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.simulator.speculation import Speculation
-from servegym.simulator.turns import Turns
 from servegym.simulator.workload import Workload
 from tests.reference import speculation as reference
 from tests.reference.latency import Linear, Piecewise
@@ -132,7 +132,7 @@ def with_turns(random: np.random.Generator, workload: Workload) -> Workload:
     after = np.where(after < 0, -1, place[after])[shuffled]
     think_s = random.choice([0.0, 2.0**-7, 2.0**-5, 0.25], n)
     columns = {field: workload.table[field] for field in workload.table.dtype.names}
-    return Workload.from_columns(columns, turns=Turns(after, think_s))
+    return Workload.from_columns(columns, turns=SessionDependencies(after, think_s))
 
 
 def random_limits(random: np.random.Generator) -> dict[str, int | None]:

@@ -57,13 +57,13 @@ def decide(context, ranks, limits, turn):
         ranks[position].key = left_of(requests[index]) if is_decoding(requests[index]) else -float(index % 5)
         ranks[position].headroom_blocks = index % (int(parameters[1]) + 1)
     if parameters[3] >= 0:
-        limits.token_budget = int(parameters[3])
+        limits.max_num_batched_tokens = int(parameters[3])
     if parameters[4] >= 0:
         limits.chunk_tokens = int(parameters[4])
     if parameters[5] >= 0:
         limits.sequence_budget = int(parameters[5])
     if parameters[6] >= 0:
-        limits.holder_budget = int(parameters[6])
+        limits.max_num_seqs = int(parameters[6])
     if parameters[7] >= 0:
         limits.time_budget_s = parameters[7]
     if parameters[8] >= 0:
@@ -101,7 +101,8 @@ POLICY = Policy(
     parameters=(
         parameter("leave_out", ABSENT), parameter("headroom", 0), parameter("keep_tokens", 0),
         *(parameter(name, ABSENT) for name in (
-            "token_budget", "chunk_tokens", "sequence_budget", "holder_budget", "time_budget_s", "watermark_blocks",
+            "max_num_batched_tokens", "chunk_tokens", "sequence_budget", "max_num_seqs", "time_budget_s",
+            "watermark_blocks",
         )),
         parameter("smallest_chunk_tokens", 1), parameter("untimed_prefill_tokens", 0),
         *(parameter(name, 0, 1) for name in ("untimed_decodes", "whole_prompts")), parameter("reserve_context", 1, 1),
@@ -160,10 +161,10 @@ def random_settings(random: Any) -> dict[str, Any]:
         "leave_out": one_of(-1, -1, 0, 2),
         "headroom": one_of(0, 0, 3, 20),
         "keep_tokens": one_of(0, 7, 50, 1000),
-        "token_budget": one_of(-1, 16, 100),
+        "max_num_batched_tokens": one_of(-1, 16, 100),
         "chunk_tokens": one_of(-1, -1, 5, 40),
         "sequence_budget": one_of(-1, 1, 4),
-        "holder_budget": one_of(-1, 2, 6),
+        "max_num_seqs": one_of(-1, 2, 6),
         "time_budget_s": one_of(-1.0, 0.0, 0.012, 0.02),
         "watermark_blocks": one_of(-1, 0, 4),
         "smallest_chunk_tokens": one_of(1, 1, 12),
@@ -189,13 +190,15 @@ def random_tasks(random: Any) -> dict[str, Any]:
 
 def reference_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """As the reference takes them."""
-    absent = dict.fromkeys(("token_budget", "chunk_tokens", "sequence_budget", "holder_budget", "time_budget_s"), INF)
+    absent = dict.fromkeys(
+        ("max_num_batched_tokens", "chunk_tokens", "sequence_budget", "max_num_seqs", "time_budget_s"), INF
+    )
     absent["watermark_blocks"] = None  # type: ignore[assignment]
     absent["slice_s"] = absent["most_drafts"] = INF
     given = {name: absent[name] if name in absent and value < 0 else value for name, value in settings.items()}
     if "preemptible" in settings:
         given["preemptible"] = (None, "operators", "layers")[settings["preemptible"]]
-    return given | {"evict_for": ("decodes", "holders", "all")[settings["evict_for"]]}
+    return given | {"evict_for": ("decodes", "running", "all")[settings["evict_for"]]}
 
 
 assert set(Limits.__dataclass_fields__) <= {p.name for p in POLICY.parameters}, "a limit that is not tried"

@@ -20,7 +20,7 @@ from servegym.simulator.gains import Gain
 from servegym.simulator.policies import Parameter, Policy
 from servegym.simulator.predictors import Predictor
 from servegym.simulator.scenario import Scenario
-from servegym.simulator.turns import Turns
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.simulator.workload import Workload
 
 MOST_REQUESTS = 16
@@ -265,7 +265,7 @@ def sessions_of(draw: st.DrawFn, drawn: st.SearchStrategy[Scenario]) -> Scenario
         predictor = None
     return dataclasses.replace(
         scenario,
-        workload=Workload.from_columns(columns, turns=Turns(np.array(after), np.array(think_s))),
+        workload=Workload.from_columns(columns, turns=SessionDependencies(np.array(after), np.array(think_s))),
         predictor=predictor,
         clients=draw(limit),
         max_concurrency=draw(limit),

@@ -45,27 +45,27 @@ from tests.timelines import iterations, lines
 
 # Settings of each scheduler, and what the reference calls a setting of another name.
 SETTINGS: dict[str, list[dict[str, Any]]] = {
-    "vllm-fcfs": [{}, {"token_budget": 256, "max_sequences": 5}],
+    "vllm-fcfs": [{}, {"max_num_batched_tokens": 256, "max_num_seqs": 5}],
     "vllm-v1": [
-        {"token_budget": 64},
-        {"policy": "priority", "token_budget": 96, "max_sequences": 7},
-        {"policy": "priority", "token_budget": 48, "reserve_full": 0},
-        {"token_budget": 128, "watermark": 0.2},
+        {"max_num_batched_tokens": 64},
+        {"policy": "priority", "max_num_batched_tokens": 96, "max_num_seqs": 7},
+        {"policy": "priority", "max_num_batched_tokens": 48, "reserve_full": 0},
+        {"max_num_batched_tokens": 128, "watermark": 0.2},
     ],
-    "sarathi-fcfs": [{}, {"token_budget": 48, "max_sequences": 6}],
-    "sarathi-priority": [{"token_budget": 64}, {"token_budget": 96, "max_sequences": 5}],
-    "sarathi-edf": [{}, {"token_budget": 48, "max_sequences": 6}],
-    "sarathi-srpf": [{}, {"token_budget": 48, "max_sequences": 6}],
-    "sarathi-sjf": [{}, {"token_budget": 48, "max_sequences": 6}],
+    "sarathi-fcfs": [{}, {"max_num_batched_tokens": 48, "max_num_seqs": 6}],
+    "sarathi-priority": [{"max_num_batched_tokens": 64}, {"max_num_batched_tokens": 96, "max_num_seqs": 5}],
+    "sarathi-edf": [{}, {"max_num_batched_tokens": 48, "max_num_seqs": 6}],
+    "sarathi-srpf": [{}, {"max_num_batched_tokens": 48, "max_num_seqs": 6}],
+    "sarathi-sjf": [{}, {"max_num_batched_tokens": 48, "max_num_seqs": 6}],
     "distserve": [
         {},
-        {"token_budget": 128, "prefill_batch_size": 3},
-        {"token_budget": 256, "decode_batch_size": 2},
+        {"max_num_batched_tokens": 128, "prefill_batch_size": 3},
+        {"max_num_batched_tokens": 256, "decode_batch_size": 2},
     ],
-    "distserve-cp2k": [{}, {"token_budget": 48, "decode_batch_size": 4}],
-    "distserve-cp8k": [{}, {"token_budget": 24}],
-    "edf": [{"token_budget": 96}, {"batch_size": 4}],
-    "sjf": [{"token_budget": 96}, {"batch_size": 4}],
+    "distserve-cp2k": [{}, {"max_num_batched_tokens": 48, "decode_batch_size": 4}],
+    "distserve-cp8k": [{}, {"max_num_batched_tokens": 24}],
+    "edf": [{"max_num_batched_tokens": 96}, {"batch_size": 4}],
+    "sjf": [{"max_num_batched_tokens": 96}, {"batch_size": 4}],
     "slide-batching": [
         {},
         {"load": "c"},
@@ -79,10 +79,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"deadlines": "first-token", "hopeless": "exclude", "load": "c"},
         {"ablation": "only-deadline"},
         {"ablation": "only-density"},
-        {"ablation": "no-latency", "token_budget": 64},
+        {"ablation": "no-latency", "max_num_batched_tokens": 64},
         {"variant": "xllm"},
         {"variant": "xllm", "starve_threshold": 0.1, "load": "c"},
-        {"variant": "xllm", "ablation": "no-latency", "token_budget": 48},
+        {"variant": "xllm", "ablation": "no-latency", "max_num_batched_tokens": 48},
         {"variant": "xllm", "hopeless": "include", "deadlines": "slo", "eta": 0.02},
         {"density_exponent": 0.5, "gamma": 3.0},
     ],
@@ -96,12 +96,16 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"hopeless": "leave-out", "gamma": 0.1, "eta": 0.02, "reserve": 0.4},
     ],
     "fairbatching": [{}, {"near": 0.0}, {"near": 1.0, "eta": 0.03}, {"near": 1000.0, "eta": 0.006}],
-    "fixed-drafts": [{}, {"most_drafts": 0, "token_budget": 64}, {"most_drafts": 2, "max_sequences": 5}],
-    "smartspec": [{}, {"acceptance": 0.0, "memory": 4.0}, {"acceptance": 1.0, "memory": 1.0, "token_budget": 64}],
+    "fixed-drafts": [{}, {"most_drafts": 0, "max_num_batched_tokens": 64}, {"most_drafts": 2, "max_num_seqs": 5}],
+    "smartspec": [
+        {},
+        {"acceptance": 0.0, "memory": 4.0},
+        {"acceptance": 1.0, "memory": 1.0, "max_num_batched_tokens": 64},
+    ],
     "fastserve-mlfq": [
         {},
         {"promote_after_s": 0.1, "batch_size": 4},
-        {"quantum_s": 0.002, "promote_after_s": 0.4, "token_budget": 200},
+        {"quantum_s": 0.002, "promote_after_s": 0.4, "max_num_batched_tokens": 200},
         {"quantum_s": 0.1, "batch_size": 2},
     ],
     "flow-prefill": [
@@ -112,23 +116,23 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"late_order": "edf", "chunk_tokens": 100, "tbt_share": 2.0},
         {"boundary": "none"},
     ],
-    "llumnix-reserve": [{}, {"reserve": 0.4, "max_sequences": 6}, {"reserve": 1.0, "token_budget": 200}],
+    "llumnix-reserve": [{}, {"reserve": 0.4, "max_num_seqs": 6}, {"reserve": 1.0, "max_num_batched_tokens": 200}],
     "weighted-vtc": [
         {},
-        {"token_budget": 64, "max_sequences": 4},
-        {"token_budget": 64, "output_weight": 0.0},
-        {"token_budget": 96, "max_sequences": 3, "input_weight": 0.0},
-        {"token_budget": 96, "max_sequences": 2},
-        {"token_budget": 200, "max_sequences": 3, "output_weight": 0.5},
+        {"max_num_batched_tokens": 64, "max_num_seqs": 4},
+        {"max_num_batched_tokens": 64, "output_weight": 0.0},
+        {"max_num_batched_tokens": 96, "max_num_seqs": 3, "input_weight": 0.0},
+        {"max_num_batched_tokens": 96, "max_num_seqs": 2},
+        {"max_num_batched_tokens": 200, "max_num_seqs": 3, "output_weight": 0.5},
     ],
-    "medha": [{}, {"tbt_s": 0.015, "max_sequences": 6}, {"safety": 2.0, "largest_chunk_tokens": 32}],
+    "medha": [{}, {"tbt_s": 0.015, "max_num_seqs": 6}, {"safety": 2.0, "largest_chunk_tokens": 32}],
     "qoserve": [
         {},
-        {"largest_chunk_tokens": 100, "safety": 1.5, "max_sequences": 6},
+        {"largest_chunk_tokens": 100, "safety": 1.5, "max_num_seqs": 6},
         {"dynamic_chunking": "code"},
         {"dynamic_chunking": "code", "relegation": "code", "ttlt_slack": "paced", "importance": "spare"},
-        {"dynamic_chunking": "off", "token_budget": 64},
-        {"dynamic_chunking": "off", "token_budget": 64, "relegation": "off", "alpha_s_per_token": 0.001},
+        {"dynamic_chunking": "off", "max_num_batched_tokens": 64},
+        {"dynamic_chunking": "off", "max_num_batched_tokens": 64, "relegation": "off", "alpha_s_per_token": 0.001},
         {"ttlt_slack": "paced", "late_limit": 0.2, "relegated_order": "low-first"},
         {"alpha_s_per_token": 0.002, "low_load_tokens": 200, "low_load_alpha_s_per_token": 0.0005},
         {"relegation": "code", "relegated_order": "low-first", "selective_preemption": "off"},
@@ -138,7 +142,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"relegation": "off", "largest_chunk_tokens": 48, "least_chunk_tokens": 100},
         {"least_chunk_tokens": 40, "importance": "ignore"},
         {"least_chunk_tokens": 200, "late_limit": 1e9, "importance": "ignore"},
-        {"dynamic_chunking": "off", "token_budget": 16, "relegation": "off", "alpha_s_per_token": 0.05},
+        {"dynamic_chunking": "off", "max_num_batched_tokens": 16, "relegation": "off", "alpha_s_per_token": 0.05},
         {
             "largest_chunk_tokens": 24,
             "relegation": "off",
@@ -147,7 +151,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
             "least_chunk_tokens": 16,
         },
     ],
-    "polyserve": [{"token_budget": 64}, {"token_budget": 20}, {}],
+    "polyserve": [{"max_num_batched_tokens": 64}, {"max_num_batched_tokens": 20}, {}],
     "semantic": [
         {},
         {"slots": 4},
@@ -325,10 +329,10 @@ def check(
         predictor = None
 
     speculation, draft_seed = (random_speculation(random), int(random.integers(2**31))) if speculating else (None, 0)
-    most_tokens, most_holders = (int(random.choice(some)) if random.random() < 0.2 else None for some in OWN_LIMITS)
+    most_tokens, max_num_seqs = (int(random.choice(some)) if random.random() < 0.2 else None for some in OWN_LIMITS)
     deployment = Deployment(
         device, estimator, total_blocks, engines, block_tokens, watermark, host=host, speculation=speculation,
-        async_scheduling=asynchronous, max_num_batched_tokens=most_tokens, max_num_seqs=most_holders,
+        async_scheduling=asynchronous, max_num_batched_tokens=most_tokens, max_num_seqs=max_num_seqs,
     )  # fmt: skip
     scenario = Scenario(
         workload, deployment, policy, gain, until_s, drift, correction, predictor, front_end=front_end,
@@ -346,7 +350,7 @@ def check(
         prefix_caching=caching, chunk_tokens=1 if workload.prefixes is None else workload.prefixes.chunk_tokens,
         front_end=None if front_end is None else reference_front_end.FrontEnd(**dataclasses.asdict(front_end)),
         speculation=reference_speculation(speculation, draft_seed), asynchronous=asynchronous,
-        most_batch_tokens=most_tokens or np.inf, most_sequences=most_holders or np.inf,
+        most_batch_tokens=most_tokens or np.inf, most_sequences=max_num_seqs or np.inf,
     )  # fmt: skip
 
     # Engine by engine: two that end iterations within a rounding error of each other have no common order.
@@ -369,7 +373,7 @@ def check(
     assert engine_finish_s(result) == pytest.approx(np.array(log.finish_s, dtype=float), abs=1e-9, nan_ok=True)
     compare_clients(result, log)
     assert outcomes["gain"] == pytest.approx(np.array(log.gains), abs=1e-9)
-    assert result.summary["preemptions"] == log.evictions
+    assert result.summary["evictions"] == log.evictions
     compare_caches(result, log)
     if None not in log.finish_s:  # else what runs at the end is counted in part
         assert engine_rows["busy_s"] == pytest.approx(np.array(log.busy_s), abs=1e-9)

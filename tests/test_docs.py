@@ -63,7 +63,7 @@ def test_the_schedulers_of_the_extending_page_run_and_are_one(tmp_path: Path) ->
         file.write_text(code, "utf-8")
         command = [sys.executable, "-m", "servegym", "simulate", "--load-policies", str(file), "--requests", "50"]
         done = subprocess.run(
-            [*command, "--scheduler", "least-laxity:token_budget=256", "--json", "-"],
+            [*command, "--scheduler", "least-laxity:max_num_batched_tokens=256", "--json", "-"],
             capture_output=True, text=True, check=False, cwd=tmp_path,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

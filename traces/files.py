@@ -73,7 +73,7 @@ def _kind(path: Path) -> str:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turns every way a damaged file fails in the libraries that read it into a WorkloadError."""
+    """Turn every way a damaged file fails in the libraries that read it into a WorkloadError."""
     import pandas as pd
     import pyarrow as pa
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from servegym.errors import WorkloadError
 from servegym.simulator.prefixes import ranks
-from servegym.simulator.turns import Turns
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.traces.trace import PrefixBlocks, Trace
 
 BLOCKS = 20  # as long as the file: enough to differ, each long beside what requests take
@@ -56,7 +56,7 @@ def resampled(trace: Trace, requests: int, rng: np.random.Generator) -> Trace:
         taken = dataclasses.replace(taken, arrival_s=arrival_s)
     if turns is not None:  # a session's rows lie as far from each other as before
         after = np.where(turns.after[order] < 0, -1, np.arange(requests) - (order - turns.after[order]))
-        taken = dataclasses.replace(taken, turns=Turns(after, turns.think_s[order]))
+        taken = dataclasses.replace(taken, turns=SessionDependencies(after, turns.think_s[order]))
     if blocks is not None:
         taken = dataclasses.replace(taken, prefix_blocks=_renamed(blocks, order, spans))
     return taken.noted(resampled_blocks=len(spans), resampled_blocks_per_file=BLOCKS)

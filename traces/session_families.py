@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.turns import Turns
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.traces import randomness
 from servegym.traces.families import FAMILIES
 from servegym.traces.sessions import BLOCK_TOKENS, ENDING
@@ -115,7 +115,9 @@ class SessionFamily:
                 "format": "generated", "rows": requests, "dropped_rows": 0, "notes": [], "family": family,
                 **{key: self.table[key] for key in ORIGIN},
             },
-            turns=Turns(np.array([call.after for call in calls]), np.array([call.think_s for call in calls])),
+            turns=SessionDependencies(
+                np.array([call.after for call in calls]), np.array([call.think_s for call in calls])
+            ),
         )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.turns import Turns
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.traces.trace import PrefixBlocks, Trace
 
 BLOCK_TOKENS = 16  # of a block of a context; vLLM's
@@ -67,7 +67,7 @@ def in_sessions(trace: Trace, after: np.ndarray, think_s: np.ndarray) -> Trace:
     none does. Each session's are in a row then; without prefix blocks lengths say what prompts share."""
     if (after < 0).all():
         return trace
-    turns = Turns(after, think_s)
+    turns = SessionDependencies(after, think_s)
     trace = dataclasses.replace(trace, turns=turns).take(np.argsort(turns.session, kind="stable"))
     assert trace.turns is not None
     blocks = trace.prefix_blocks

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.simulator.turns import Turns
+from servegym.simulator.session_dependencies import SessionDependencies
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Trace:
     labels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     prefix_blocks: PrefixBlocks | None = None
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    turns: Turns | None = None
+    turns: SessionDependencies | None = None
     ids: np.ndarray | None = None
 
     def __len__(self) -> int:

@@ -9,7 +9,7 @@ from collections import deque
 import numpy as np
 
 from servegym.errors import ReplayError
-from servegym.simulator.turns import NOBODY
+from servegym.simulator.session_dependencies import NOBODY
 from servegym.simulator.workload import Workload
 
 

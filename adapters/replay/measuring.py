@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # What only an engine knows of itself, and no client.
 UNKNOWN = (
-    "preemptions", "saved_tokens", "loaded_tokens", "cached_tokens", "cached_share", "reroutes", "lost_tokens",
+    "evictions", "saved_tokens", "loaded_tokens", "cached_tokens", "cached_share", "reroutes", "lost_tokens",
     "iterations", "scheduling_rounds", "blocking_mean_s", "blocking_longest_s", "kv_use_mean", "kv_use_peak",
     "cost_engine_s", "energy_kwh_at_most", "energy_kwh_at_most_per_million_tokens",
 )  # fmt: skip

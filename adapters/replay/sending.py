@@ -29,7 +29,7 @@ from servegym.adapters.replay.records import (
 )
 from servegym.adapters.replay.streams import StreamError, TokenStream, error_text
 from servegym.errors import ReplayError
-from servegym.simulator.turns import NOBODY
+from servegym.simulator.session_dependencies import NOBODY
 from servegym.simulator.workload import Workload
 
 Progress = Callable[[int, int], None]  # (requests that have ended, requests in all)

@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from servegym.errors import ReplayError
-from servegym.simulator.turns import Turns
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.simulator.workload import Workload
 
 
@@ -21,4 +21,4 @@ def timed(workload: Workload, speed: float = 1.0) -> Workload:
     faster = workload.replace(arrival_s=(arrival_s - arrival_s[0]) / speed)
     if faster.turns is None:
         return faster
-    return dataclasses.replace(faster, turns=Turns(faster.turns.after, faster.turns.think_s / speed))
+    return dataclasses.replace(faster, turns=SessionDependencies(faster.turns.after, faster.turns.think_s / speed))

@@ -117,12 +117,13 @@ def sglang_configuration(artifact: Artifact) -> Configuration:
     if policy is None:
         raise ExportError(f"{artifact.label}: SGLang takes a scheduler, and there is none in it")
     rule, values = rule_of(policy), policy.chosen()
-    budget = values["token_budget"]
+    budget = values["max_num_batched_tokens"]
     if isinstance(budget, Fact):
         raise ExportError(
-            f"{policy.label}: its token_budget is measured on a device; set it: {policy.name}:token_budget=N"
+            f"{policy.label}: its max_num_batched_tokens is measured on a device; set it: "
+            f"{policy.name}:max_num_batched_tokens=N"
         )
-    options: dict[str, Value] = {"schedule-policy": "fcfs", "max-running-requests": int(str(values["max_sequences"]))}
+    options: dict[str, Value] = {"schedule-policy": "fcfs", "max-running-requests": int(str(values["max_num_seqs"]))}
     if rule.mixed:
         options |= {"chunked-prefill-size": int(budget), "enable-mixed-chunk": True}
     else:

@@ -51,11 +51,11 @@ def replay(run, planned_tables, moved, operations):
             request, cell = run.requests[at], run.outcomes[at].table + run.requests[at].blocks
             cache.tables[cell] = value
             planned_tables[cell] = value
-            engine.holders += request.blocks == 0
+            engine.running += request.blocks == 0
             request.blocks += 1
         elif what == GIVEN_UP:
             request = run.requests[at]
-            engine.holders -= request.blocks > 0
+            engine.running -= request.blocks > 0
             request.blocks = 0
             request.computed_tokens = 0
         else:

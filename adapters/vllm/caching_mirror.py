@@ -66,12 +66,12 @@ class CachingMirror(Mirror):
         free_blocks: int,
         most_tokens: int,
         most_chunk_tokens: int,
-        most_holders: int,
+        max_num_seqs: int,
         under_way: bool = False,
     ) -> Plan | None:
         planned_blocks.bring_up_to_date.entry(self.scratch, self.run, self.moved)
         try:
-            return super().plan(now_s, free_blocks, most_tokens, most_chunk_tokens, most_holders, under_way)
+            return super().plan(now_s, free_blocks, most_tokens, most_chunk_tokens, max_num_seqs, under_way)
         finally:
             planned_blocks.note_plan.entry(self.scratch, self.run, self.moved)
 

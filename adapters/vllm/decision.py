@@ -78,7 +78,7 @@ class Decisions:
         free_blocks: int,
         most_tokens: int,
         most_chunk_tokens: int,
-        most_holders: int,
+        max_num_seqs: int,
         under_way: bool = False,
     ) -> Plan | None:
         """The batch that the policy wants now (see `Mirror.plan`); None: vLLM decides, or nothing can run."""
@@ -90,7 +90,7 @@ class Decisions:
         if self.tuning is not None:
             self.tuning.look()
         try:
-            plan = self.mirror.plan(now_s, free_blocks, most_tokens, most_chunk_tokens, most_holders, under_way)
+            plan = self.mirror.plan(now_s, free_blocks, most_tokens, most_chunk_tokens, max_num_seqs, under_way)
         except Exception as error:  # whatever a policy does, the engine goes on
             self._failed("failures", f"failed ({error})")
             return None

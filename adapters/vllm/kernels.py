@@ -61,7 +61,7 @@ plan_signature = types.int64(
 
 
 @compiled(plan_signature)
-def plan_batch(mirror_at, now_s, free_blocks, most_tokens, most_chunk_tokens, most_holders, under_way):
+def plan_batch(mirror_at, now_s, free_blocks, most_tokens, most_chunk_tokens, max_num_seqs, under_way):
     """Form the batch that the policy wants now, within vLLM's own limits, in run.entries[0].
 
     FORMED; NOTHING: no request can run; REFUSED: the policy wrote limits or ranks that are refused; BAD_CORRECTION:
@@ -72,7 +72,7 @@ def plan_batch(mirror_at, now_s, free_blocks, most_tokens, most_chunk_tokens, mo
     mirror = restore_mirror(mirror_at)
     prepare(mirror, free_blocks, under_way)
     run = mirror.scratch
-    run.engine_limits[0].token_budget, run.engine_limits[0].holder_budget = most_tokens, most_holders
+    run.engine_limits[0].max_num_batched_tokens, run.engine_limits[0].max_num_seqs = most_tokens, max_num_seqs
     engine, packing, limits = run.engines[0], run.packing[0], run.limits[0]
     packing.length = 0
     engine.batch_length = 0
@@ -108,7 +108,7 @@ def forget_blocks(run, request):
     if engine.cache.on == 0:
         release(request, engine)
     elif request.blocks > 0:
-        engine.holders -= 1
+        engine.running -= 1
         request.blocks = 0
 
 

@@ -163,7 +163,7 @@ class Mirror:
         free_blocks: int,
         most_tokens: int,
         most_chunk_tokens: int,
-        most_holders: int,
+        max_num_seqs: int,
         under_way: bool = False,
     ) -> Plan | None:
         """The batch that the policy wants now; None: none can be formed.
@@ -177,7 +177,7 @@ class Mirror:
         failures: list[Failure] = []
         status = call(
             failures.append, kernels.plan_batch.entry, self._parked.address, now_s, free_blocks, most_tokens,
-            most_chunk_tokens, most_holders, under_way,
+            most_chunk_tokens, max_num_seqs, under_way,
         )  # fmt: skip
         evicted = self._evicted() if self._evictions[1][0] > self._evictions[0][0] else NO_SLOTS
         if failures:

@@ -120,7 +120,7 @@ class EngineTuning:
 
     def _scenario(self, workload: Workload) -> Scenario:
         run, estimator = self.mirror.run, self.estimator
-        most_tokens, most_holders = (int(n) if n < NO_LIMIT else None for n in run.engine_limits[0])
+        most_tokens, max_num_seqs = (int(n) if n < NO_LIMIT else None for n in run.engine_limits[0])
         believed = Believed(estimator.batch_s, run.estimate[0][: len(estimator.coefficients)].copy())
         engine = Deployment(
             believed,
@@ -130,7 +130,7 @@ class EngineTuning:
             watermark=int(run.engines["watermark_blocks"][0]) / self.mirror.total_blocks,
             name="vLLM's engine",
             max_num_batched_tokens=most_tokens,
-            max_num_seqs=most_holders,
+            max_num_seqs=max_num_seqs,
         )
         return Scenario(workload, engine, self.policy, Gain(first_weight=self.mirror.first_token_weight))
 

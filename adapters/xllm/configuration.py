@@ -74,7 +74,7 @@ def xllm_configuration(artifact: Artifact, version: Version) -> Configuration:
         "starve_threshold": values["starve_threshold"],
     }
     if values["ablation"] == "no-latency":
-        flags |= {"enable_latency_aware_schedule": False, "max_tokens_per_batch": values["token_budget"]}
+        flags |= {"enable_latency_aware_schedule": False, "max_tokens_per_batch": values["max_num_batched_tokens"]}
     elif values["ablation"] != "none":
         raise XllmError(f"{policy.label}: xLLM has no flag to leave out a part; ablation should be none or no-latency")
     requests, notes = _requests(artifact, version)

@@ -25,6 +25,7 @@ from servegym.baselines.observations.routing import routing_layout
 from servegym.baselines.observations.scheduling import scheduling_layout
 from servegym.baselines.observations.tiers import tiers_layout
 from servegym.baselines.relations import relations_of
+from servegym.simulator.parameters import current_name
 from servegym.simulator.policies import Fact, Parameter, Policy, get_policy
 
 LAYOUT_OF = {
@@ -113,6 +114,7 @@ def _named(policy: Policy) -> dict[str, Any]:
 def _with_parameters(policy: Policy, written: Mapping[str, Any]) -> Policy:
     """The policy with these values. Those that are its defaults anyway stay defaults, so that its label is short."""
     names = [parameter.name for parameter in policy.parameters]
+    written = {current_name(name, names): value for name, value in written.items()}
     if unknown := [name for name in written if name not in names]:
         has = f"it has {', '.join(names)}" if names else "it has none"
         raise ArtifactError(f"{policy.name} has no parameter {unknown[0]}; {has}")

@@ -18,6 +18,7 @@ from servegym.baselines.learned.network import Network
 from servegym.baselines.observations.engine import engine_layout, observe_engine
 from servegym.errors import PolicyError
 from servegym.simulator.compilation import kernel, specialised
+from servegym.simulator.parameters import current_name
 from servegym.simulator.policies import Fact, Parameter, Policy
 from servegym.simulator.signatures import scheduler
 
@@ -104,7 +105,7 @@ def default_controls(base: Policy) -> tuple[str, ...]:
 def control_table(base: Policy, controls: tuple[str, ...]) -> np.ndarray:
     """float64[controls, 4]: what `set_parameters` needs to know. Raises PolicyError for one that cannot be set."""
     names = [parameter.name for parameter in base.parameters]
-    rows = []
+    rows, controls = [], tuple(current_name(name, names) for name in controls)
     for name in controls:
         if name not in names or not can_be_set(base.parameters[names.index(name)], base):
             possible = [parameter.name for parameter in base.parameters if can_be_set(parameter, base)]

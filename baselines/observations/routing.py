@@ -181,7 +181,7 @@ def iteration_s(request, snapshot, estimates, e):
     batch.decode_requests, batch.decode_cached_tokens = decodes, context
     if decodes > 0:
         batch.longest_decode_cached = batch.decode_cached_tokens / decodes
-    return estimates.batch_s[snapshot.kind](batch, estimates.coefficients[e])
+    return estimates.batch_s[snapshot.pool](batch, estimates.coefficients[e])
 
 
 @kernel
@@ -197,12 +197,12 @@ def observe_record(context, r, e, batch_s, span_s, slack_s, out, at):
         cached = known_tokens(known, request, r, e)
     exec_s, work_s, before_s, gain = 0.0, 0.0, 0.0, 0.0
     if snapshot.role != ROLE_DECODE:
-        exec_s = estimates.request_s[snapshot.kind](tokens - cached, cached, False, estimates.coefficients[e])
+        exec_s = estimates.request_s[snapshot.pool](tokens - cached, cached, False, estimates.coefficients[e])
     deadline_s = now_s + slack_s
     for k in range(snapshot.prefills):
         queued = requests[record[k]]
         queued_tokens = queued.prompt_tokens + queued.num_output_tokens
-        queued_s = estimates.request_s[snapshot.kind](queued_tokens, 0, False, estimates.coefficients[e])
+        queued_s = estimates.request_s[snapshot.pool](queued_tokens, 0, False, estimates.coefficients[e])
         work_s += queued_s
         before_s += queued_s if next_deadline_s(queued) <= deadline_s else 0.0
         gain += next_gain(queued)

@@ -167,7 +167,7 @@ def observe_load(e, requests, known, estimates, out, at):
     batch.decode_requests, batch.decode_cached_tokens = snapshot.decodes, snapshot.decode_tokens
     if snapshot.decodes > 0:
         batch.longest_decode_cached = snapshot.decode_tokens / snapshot.decodes
-        iteration_s = estimates.batch_s[snapshot.kind](batch, estimates.coefficients[e])
+        iteration_s = estimates.batch_s[snapshot.pool](batch, estimates.coefficients[e])
         out[at + ITERATION] = squash(iteration_s, tiers[snapshot.tier].tpot_slo_s)
 
 
@@ -180,7 +180,7 @@ def observe_prefills(now_s, e, requests, known, estimates, out, at):
         queued = requests[record[k]]
         slack_s = next_deadline_s(queued) - now_s
         tokens = queued.prompt_tokens + queued.num_output_tokens
-        work_s += estimates.request_s[snapshot.kind](tokens, 0, False, estimates.coefficients[e])
+        work_s += estimates.request_s[snapshot.pool](tokens, 0, False, estimates.coefficients[e])
         least = min(least, squash(slack_s, span_of(queued)))
         gain += next_gain(queued)
         late += next_gain(queued) if slack_s <= 0.0 else 0.0

@@ -54,21 +54,21 @@ def mean_decode_s(context, e):
     if snapshot.decodes == 0:
         return 0.0
     cached = snapshot.decode_tokens // snapshot.decodes
-    return estimates.request_s[snapshot.kind](1, cached, True, estimates.coefficients[e])
+    return estimates.request_s[snapshot.pool](1, cached, True, estimates.coefficients[e])
 
 
 @kernel
 def prompt_s(context, request, e):
     """exec of a whole prompt at engine e, since a router does not know what is computed."""
     tokens, estimates = context.requests[request].prompt_tokens, context.estimates
-    return estimates.request_s[context.known.snapshots[e].kind](tokens, 0, False, estimates.coefficients[e])
+    return estimates.request_s[context.known.snapshots[e].pool](tokens, 0, False, estimates.coefficients[e])
 
 
 @kernel
 def work_s(context, e):
     """Sum of exec over the prompts that engine e has yet to prefill."""
     requests, prefilling, snapshot = context.requests, context.known.prefilling[e], context.known.snapshots[e]
-    request_s, coefficients = context.estimates.request_s[snapshot.kind], context.estimates.coefficients[e]
+    request_s, coefficients = context.estimates.request_s[snapshot.pool], context.estimates.coefficients[e]
     total_s = 0.0
     for k in range(snapshot.prefills):
         total_s += request_s(requests[prefilling[k]].prompt_tokens, 0, False, coefficients)
@@ -79,7 +79,7 @@ def work_s(context, e):
 def finish_in_s(context, e, total_s, budget_s, decodes):
     """Estimated time until a queue of this work is done (Eq. 8, n_d decodes): EXEC."""
     snapshot, estimates = context.known.snapshots[e], context.estimates
-    constant_s = estimates.batch_s[snapshot.kind](EMPTY_BATCH[0], estimates.coefficients[e])
+    constant_s = estimates.batch_s[snapshot.pool](EMPTY_BATCH[0], estimates.coefficients[e])
     decoding_s = snapshot.decodes * mean_decode_s(context, e)
     if decodes == RECURRING:  # every batch holds the decodes
         if budget_s <= constant_s + decoding_s:
@@ -149,7 +149,7 @@ def run_in_order(context, request, e, length, local_order):
     """EXEC of the first `length` prefills of engine e, the request behind them; s.gain: each one's weight if it is done
     in time."""
     s, now_s, snapshot, estimates = SCRATCH.read(context), context.now_s, context.known.snapshots[e], context.estimates
-    constant_s = estimates.batch_s[snapshot.kind](EMPTY_BATCH[0], estimates.coefficients[e])
+    constant_s = estimates.batch_s[snapshot.pool](EMPTY_BATCH[0], estimates.coefficients[e])
     since_s, total_s = now_s - snapshot.changed_s, 0.0
     for k in range(length):
         total_s += s.exec_s[k] + constant_s

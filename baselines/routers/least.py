@@ -6,7 +6,7 @@ from servegym.simulator.policies import Parameter, Parameters, Policy, StateFiel
 from servegym.simulator.signatures import router
 
 P = Parameters(
-    Parameter("token_budget", 1024, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
+    Parameter("max_num_batched_tokens", 1024, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
               source="PolyServe's worked example"),
 )  # fmt: skip
 
@@ -30,7 +30,11 @@ def min_tokens(context, request, route):
 @router
 def min_cycle_time(context, request, route):
     """The iteration: all decodes at their mean context, and the prompts without a token up to the token budget."""
-    snapshots, estimates, token_budget = context.known.snapshots, context.estimates, P.read(context).token_budget
+    snapshots, estimates, max_num_batched_tokens = (
+        context.known.snapshots,
+        context.estimates,
+        P.read(context).max_num_batched_tokens,
+    )
     batch, record = estimates.scratch[0], context.requests[request]
     prefill_tokens, decodes, decode_tokens = record.prompt_tokens, 0, 0
     if record.computed_tokens > 0:
@@ -42,11 +46,11 @@ def min_cycle_time(context, request, route):
         batch.decode_cached_tokens = snapshot.decode_tokens + decode_tokens
         if batch.decode_requests > 0:
             batch.longest_decode_cached = batch.decode_cached_tokens / batch.decode_requests
-        room = max(0, token_budget - snapshot.decodes - decodes)
+        room = max(0, max_num_batched_tokens - snapshot.decodes - decodes)
         chunk = min(snapshot.prefill_tokens + prefill_tokens, room)
         if chunk > 0:
             batches.add(batch, chunk, 0, False)
-        context.state[e, MEASURE] = estimates.batch_s[snapshot.kind](batch, estimates.coefficients[e])
+        context.state[e, MEASURE] = estimates.batch_s[snapshot.pool](batch, estimates.coefficients[e])
     send_to_least(context, request, route)
 
 

@@ -42,7 +42,7 @@ from servegym.simulator.signatures import router
 from servegym.simulator.types import HOLD, POOL, ROLE_DECODE, ROLE_PREFILL
 
 P = Parameters(
-    Parameter("token_budget", 1024, "tokens in a batch of the engines", 1, 2**20, "tokens", integer=True,
+    Parameter("max_num_batched_tokens", 1024, "tokens in a batch of the engines", 1, 2**20, "tokens", integer=True,
               log=True, source="PolyServe's worked example, section 4.7"),
     Parameter("output_tokens", 256, "length of an answer, as long as none has finished", 1, 2**20, "tokens",
               integer=True, log=True),
@@ -165,12 +165,12 @@ def can_still(context, record, assumed):
     """Whether a request could be in time on an engine with nothing to do, of its tier. Engines of a pool are alike."""
     known = context.known
     tpot_s = known.tiers[tier_of(record, known.tiers)].tpot_slo_s
-    kind = -1
+    pool = -1
     for e in range(known.snapshots.shape[0]):
         snapshot = known.snapshots[e]
-        if snapshot.kind == kind or not takes(snapshot, record):
+        if snapshot.pool == pool or not takes(snapshot, record):
             continue
-        kind = snapshot.kind
+        pool = snapshot.pool
         if admits_idle(context, record, e, tpot_s, assumed):
             return True
     return False
@@ -230,7 +230,9 @@ def note_prefill(context, record, e, tpot_s, emptied, assumed):
     else:
         decodes, peak = snapshot.requests, state[e, PEAK]
         left, start_s = backlog_tokens(context, e), max(context.now_s, snapshot.busy_until_s)
-    _, s_per_token = prefill_time(context, e, tokens_of(record), decodes, peak, tpot_s, assumed.token_budget, np.inf)
+    _, s_per_token = prefill_time(
+        context, e, tokens_of(record), decodes, peak, tpot_s, assumed.max_num_batched_tokens, np.inf
+    )
     if s_per_token < np.inf:
         state[e, CLEAR_S] = start_s + (left + tokens_of(record)) * s_per_token
         state[e, S_PER_TOKEN] = s_per_token
@@ -240,7 +242,7 @@ def note_prefill(context, record, e, tpot_s, emptied, assumed):
 def polyserve(context, request, route):
     p, known, snapshots, record = P.read(context), context.known, context.known.snapshots, context.requests[request]
     fleet = fleet_of(snapshots, record)
-    assumed = Assumed(mean_output(fleet, p.output_tokens), p.token_budget, p.memory_reserve)
+    assumed = Assumed(mean_output(fleet, p.output_tokens), p.max_num_batched_tokens, p.memory_reserve)
     own, best_effort = tier_of(record, known.tiers), known.tiers.shape[0] - 2
     for e in range(snapshots.shape[0]):
         if takes(snapshots[e], record) or would_take(snapshots[e], record):

@@ -90,7 +90,7 @@ def foresee_prefill(context, e, record, asked, tpot_s, assumed):
     own_s, s_per_token = np.inf, np.inf
     if snapshot.role == ROLE_PREFILL or fits(context, e, record, tpot_s, assumed):
         own_s, s_per_token = prefill_time(
-            context, e, tokens_of(record), snapshot.requests, row[PEAK], tpot_s, assumed.token_budget,
+            context, e, tokens_of(record), snapshot.requests, row[PEAK], tpot_s, assumed.max_num_batched_tokens,
             asked.due_s - start_of(context.now_s, snapshot),
         )  # fmt: skip
     keep(row, asked, tpot_s, own_s, s_per_token)
@@ -185,5 +185,5 @@ def admits_idle(context, record, e, tpot_s, assumed):
             return False
         if role == ROLE_DECODE:
             return now_s + iteration_s < due_s
-    own_s, _ = prefill_time(context, e, tokens, 0, 0.0, tpot_s, assumed.token_budget, due_s - now_s)
+    own_s, _ = prefill_time(context, e, tokens, 0, 0.0, tpot_s, assumed.max_num_batched_tokens, due_s - now_s)
     return now_s + own_s < due_s

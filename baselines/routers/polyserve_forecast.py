@@ -38,7 +38,7 @@ class Assumed(NamedTuple):
     """What the router takes answers and engines to be."""
 
     output_tokens: Any  # of an average answer
-    token_budget: Any  # of a batch
+    max_num_batched_tokens: Any  # of a batch
     memory_reserve: Any  # share of KV memory left free
 
 
@@ -61,9 +61,9 @@ def number_of(context, record, place, assumed):
     row, at = context.state[0], ASKED + len(ASKED_FIELDS) * place
     tokens, left = tokens_of(record), to_come(record, assumed)
     same = row[at + 1] == tokens and row[at + 2] == left
-    if not same or row[at + 3] != assumed.token_budget or row[at + 4] != assumed.memory_reserve:
+    if not same or row[at + 3] != assumed.max_num_batched_tokens or row[at + 4] != assumed.memory_reserve:
         row[at], row[at + 1], row[at + 2] = row[at] + 1.0, tokens, left
-        row[at + 3], row[at + 4] = assumed.token_budget, assumed.memory_reserve
+        row[at + 3], row[at + 4] = assumed.max_num_batched_tokens, assumed.memory_reserve
     return row[at]
 
 
@@ -104,7 +104,7 @@ def look_at(context, e, assumed):
         peak, longer = sorted_peaks(context, e, n, assumed)
     state[e, PEAK], state[e, LONGER] = peak, longer
     state[e, DECODING_S] = decoding_s(context, e, n, peak)
-    longest, budget = 0, assumed.token_budget
+    longest, budget = 0, assumed.max_num_batched_tokens
     for k in range(snapshot.prefills):
         longest = max(longest, tokens_of(context.requests[context.known.prefilling[e, k]]))
     # None there has its token: no more is done than the batch that is running, and chunks of a prompt that is longer.
@@ -146,7 +146,7 @@ def decoding_s(context, e, n, tokens):
     estimates = context.estimates
     batch = estimates.scratch[0]
     set_decodes(batch, n, tokens)
-    return estimates.batch_s[context.known.snapshots[e].kind](batch, estimates.coefficients[e])
+    return estimates.batch_s[context.known.snapshots[e].pool](batch, estimates.coefficients[e])
 
 
 @kernel
@@ -181,7 +181,7 @@ def chunk_s(context, e, chunk, tokens):
     batch.prefill_tokens_squared = computed * computed
     batch.prefill_tokens_cached = computed * cached
     batch.prefill_cached_tokens = cached
-    return estimates.batch_s[context.known.snapshots[e].kind](batch, estimates.coefficients[e])
+    return estimates.batch_s[context.known.snapshots[e].pool](batch, estimates.coefficients[e])
 
 
 @kernel
@@ -206,7 +206,7 @@ def prefill_time(context, e, tokens, decodes, decode_tokens, tpot_s, budget, wit
     it cannot run. If it is sure to take longer than within_s: how long at least, and inf."""
     snapshot, estimates = context.known.snapshots[e], context.estimates
     if snapshot.role == ROLE_PREFILL:  # dynamic chunking
-        batch, batch_s, coefficients = estimates.scratch[0], estimates.batch_s[snapshot.kind], estimates.coefficients[e]
+        batch, batch_s, coefficients = estimates.scratch[0], estimates.batch_s[snapshot.pool], estimates.coefficients[e]
         alone_s = prefill_alone_s(tokens, 0, budget, batch, batch_s, coefficients)
         full = max(tokens, budget)
         return alone_s, prefill_alone_s(full, 0, budget, batch, batch_s, coefficients) / full

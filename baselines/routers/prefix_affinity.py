@@ -28,7 +28,7 @@ def decodes_s(context, e, more, more_tokens):
     if batch.decode_requests > 0:  # else a report has context of requests whose last tokens were heard since
         batch.decode_cached_tokens = snapshot.decode_tokens + more_tokens
         batch.longest_decode_cached = batch.decode_cached_tokens / batch.decode_requests
-    return estimates.batch_s[snapshot.kind](batch, estimates.coefficients[e])
+    return estimates.batch_s[snapshot.pool](batch, estimates.coefficients[e])
 
 
 @kernel
@@ -36,7 +36,7 @@ def prefill_s(context, request, e):
     """Estimated time of what engine e does not have of the request, as far as the router knows."""
     estimates, snapshot, record = context.estimates, context.known.snapshots[e], context.requests[request]
     tokens, cached = record.prompt_tokens + record.num_output_tokens, known_tokens(context.known, record, request, e)
-    return estimates.request_s[snapshot.kind](tokens - cached, cached, False, estimates.coefficients[e])
+    return estimates.request_s[snapshot.pool](tokens - cached, cached, False, estimates.coefficients[e])
 
 
 @router

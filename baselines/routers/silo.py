@@ -36,8 +36,8 @@ def write_pools(snapshots, record, state):
     pools, latest = 0, -1
     for e in range(snapshots.shape[0]):
         if takes(snapshots[e], record):
-            if snapshots[e].kind != latest:
-                pools, latest = pools + 1, snapshots[e].kind
+            if snapshots[e].pool != latest:
+                pools, latest = pools + 1, snapshots[e].pool
             state[e, MEASURE] = pools - 1
     return pools
 

@@ -6,7 +6,8 @@ from servegym.simulator.requests import next_deadline_s
 from servegym.simulator.scores import score
 
 P = Parameters(
-    Parameter("token_budget", 512, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True, source="ours"),
+    Parameter("max_num_batched_tokens", 512, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
+              source="ours"),
     Parameter("batch_size", 0, "requests in a batch, whole; 0: the token budget counts instead", 0, 2**20,
               "requests", integer=True, source="ours"),
 )  # fmt: skip
@@ -18,7 +19,7 @@ def fix_budget(limits, p):
     if p.batch_size > 0:
         limits.sequence_budget = p.batch_size
     else:
-        limits.token_budget = p.token_budget
+        limits.max_num_batched_tokens = p.max_num_batched_tokens
 
 
 @score(P, limits=fix_budget)

@@ -15,19 +15,19 @@ DECODE_BATCH_SIZE = Parameter(
     source="DistServe, evaluation code",
 )  # fmt: skip
 P = Parameters(
-    Parameter("token_budget", 8192, "tokens in a batch; a longer prompt runs alone", 1, 2**20, "tokens", integer=True,
-              log=True, source="DistServe, evaluation code"),
+    Parameter("max_num_batched_tokens", 8192, "tokens in a batch; a longer prompt runs alone", 1, 2**20, "tokens",
+              integer=True, log=True, source="DistServe, evaluation code"),
     Parameter("prefill_batch_size", 128, "prompts in a batch", 1, 2**20, "requests", integer=True, log=True,
               source="DistServe, evaluation code"),
     DECODE_BATCH_SIZE,
 )  # fmt: skip
-set_limits = limits_kernel({"token_budget": "token_budget", **WHOLE_PROMPTS}, P)
+set_limits = limits_kernel({"max_num_batched_tokens": "max_num_batched_tokens", **WHOLE_PROMPTS}, P)
 
 
 def chunks(tokens: int) -> Parameters:
     """Of chunked prefill by default in chunks of so many tokens."""
     return Parameters(
-        Parameter("token_budget", tokens, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
+        Parameter("max_num_batched_tokens", tokens, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
                   source="FlowPrefill, section 6.1"),
         DECODE_BATCH_SIZE,
     )  # fmt: skip
@@ -52,7 +52,7 @@ def distserve(context, ranks, limits):
 
 @score(
     CHUNKS["distserve-cp2k"],
-    limits={"token_budget": "token_budget", "sequence_budget": "decode_batch_size"},
+    limits={"max_num_batched_tokens": "max_num_batched_tokens", "sequence_budget": "decode_batch_size"},
     decodes="first",
 )
 def distserve_chunks(request, engine, now_s, estimates, p):

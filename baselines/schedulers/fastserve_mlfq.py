@@ -29,7 +29,7 @@ P = Parameters(
               0.0001, 10, "s", log=True, source="ours"),
     Parameter("promote_after_s", 3.0, "waiting time after which a request goes to the top", 0.001, 1e6, "s",
               log=True, source="ours"),
-    Parameter("token_budget", 8192, "tokens in a batch; a longer prompt runs alone", 1, 2**20, "tokens",
+    Parameter("max_num_batched_tokens", 8192, "tokens in a batch; a longer prompt runs alone", 1, 2**20, "tokens",
               integer=True, log=True, source="as vllm-fcfs"),
     Parameter("batch_size", 256, "requests in a batch", 1, 2**20, "requests",
               integer=True, log=True, source="as vllm-fcfs"),
@@ -119,17 +119,17 @@ def put_among(first, found, position, context):
 
 
 @kernel
-def most_admitted(first, found, holders, context, limits):
-    """How many of these newcomers are admitted at most, if all of the holders are decodes; NOBODY_WAITS, if all may be.
+def most_admitted(first, found, running, context, limits):
+    """How many of these newcomers are admitted at most, if all running requests are decodes; NOBODY_WAITS: all may be.
 
     Whoever finds no room closes the batch to newcomers, unless it was passed over: for want of tokens.
     """
-    engine, tokens = context.engine, holders
+    engine, tokens = context.engine, running
     free_blocks = engine.free_blocks - min(limits.watermark_blocks, engine.total_blocks)
     for i in range(found):
         request = context.requests[context.queue[first[i]]]
         tokens += left_of(request)
-        if tokens > limits.token_budget:
+        if tokens > limits.max_num_batched_tokens:
             break
         free_blocks -= blocks_for(request.prompt_tokens + request.num_output_tokens, engine.block_tokens)
         if free_blocks < 0:
@@ -138,10 +138,10 @@ def most_admitted(first, found, holders, context, limits):
 
 
 @kernel
-def rank_holders(holders, context, ranks):
-    """Rank the holders, who are listed. Returns whether they are decodes, all of them."""
-    all_decode = holders > 0
-    for k in range(holders):
+def rank_running(running, context, ranks):
+    """Rank the running requests, which are listed. Returns whether all of them are decodes."""
+    all_decode = running > 0
+    for k in range(running):
         r = context.queue[ranks[k].listed]
         rank_by_level(ranks[ranks[k].listed], context.state.requests[r])
         all_decode = all_decode and is_decoding(context.requests[r])
@@ -149,10 +149,10 @@ def rank_holders(holders, context, ranks):
 
 
 @kernel
-def list_too(first, admitted, holders, context, ranks):
-    """List these newcomers between the holders, in ascending order, and rank them."""
+def list_too(first, admitted, running, context, ranks):
+    """List these newcomers between the running requests, in ascending order, and rank them."""
     for i in range(admitted):
-        position, k = first[i], holders + i
+        position, k = first[i], running + i
         while k > 0 and ranks[k - 1].listed > position:
             ranks[k].listed = ranks[k - 1].listed
             k -= 1
@@ -162,11 +162,11 @@ def list_too(first, admitted, holders, context, ranks):
 
 @scheduler
 def fastserve_mlfq(context, ranks, limits):
-    """Those who run are holders and the first newcomers, up to one that finds no room: where such a one is seen, the
-    others need no rank. Nor is there anything to do for who is settled."""
+    """Rank requests by their queues. In the batch are running requests and the first newcomers, up to one that finds no
+    room: where that is seen, the others need no rank. Nor is there anything to do for a request that is settled."""
     p, now_s, engine, state = P.read(context), context.now_s, context.engine, context.state
-    s, found, holders, level, entered_s = SCRATCH.read(context), 0, 0, LAST_LEVEL + 1.0, 0.0
-    most_tokens, limits.token_budget = limits.token_budget, p.token_budget
+    s, found, running, level, entered_s = SCRATCH.read(context), 0, 0, LAST_LEVEL + 1.0, 0.0
+    most_tokens, limits.max_num_batched_tokens = limits.max_num_batched_tokens, p.max_num_batched_tokens
     limits.sequence_budget = p.batch_size
     limits.whole_prompts = 1
     if engine.host_blocks > 0:
@@ -179,19 +179,19 @@ def fastserve_mlfq(context, ranks, limits):
         for i in s.some[: write_who_counts(s.some, context.requests, queue, state.requests, before_s)]:
             request, own = context.requests[queue[i]], state.requests[queue[i]]
             update(request, own, ran_s, now_s, p, context.estimator)
-            ranks[holders].listed = begin + i
-            holders += request.blocks > 0
+            ranks[running].listed = begin + i
+            running += request.blocks > 0
             goes_before = own[LEVEL] < level or (own[LEVEL] == level and own[ENTERED_S] < entered_s)
             if goes_before and request.blocks == 0:
                 found = put_among(s.first, found, begin + i, context)
                 if found == FEW:
                     last = state.requests[context.queue[s.first[FEW - 1]]]
                     level, entered_s = last[LEVEL], last[ENTERED_S]
-    if is_plain(engine) and p.token_budget <= most_tokens:
-        admitted = most_admitted(s.first, found, holders, context, limits)
-        if admitted != NOBODY_WAITS and rank_holders(holders, context, ranks):
-            list_too(s.first, admitted, holders, context, ranks)
-            limits.listed = holders + admitted
+    if is_plain(engine) and p.max_num_batched_tokens <= most_tokens:
+        admitted = most_admitted(s.first, found, running, context, limits)
+        if admitted != NOBODY_WAITS and rank_running(running, context, ranks):
+            list_too(s.first, admitted, running, context, ranks)
+            limits.listed = running + admitted
             return
     for position in range(context.queue.shape[0]):
         rank_by_level(ranks[position], state.requests[context.queue[position]])

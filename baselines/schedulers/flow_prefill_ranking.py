@@ -41,7 +41,7 @@ def task_left_s(task, runs, engine, now_s):
 @kernel
 def newcomers_room(engine, limits):
     """Tokens of the longest context without memory that finds room."""
-    return (engine.free_blocks - (limits.watermark_blocks if engine.holders > 0 else 0)) * engine.block_tokens
+    return (engine.free_blocks - (limits.watermark_blocks if engine.running > 0 else 0)) * engine.block_tokens
 
 
 @kernel

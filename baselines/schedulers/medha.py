@@ -15,7 +15,7 @@ P = Parameters(
     Parameter("safety", 1.2, "the time is divided by it", 1, 10, source="as for qoserve"),
     Parameter("largest_chunk_tokens", 2500, "prefill tokens in a batch", 1, 2**20, "tokens", integer=True,
               log=True, source="QoServe, section 4.1.4"),
-    Parameter("max_sequences", 128, "requests that may hold memory", 1, 2**20, "requests", integer=True,
+    Parameter("max_num_seqs", 128, "requests that may hold memory", 1, 2**20, "requests", integer=True,
               log=True, source="Sarathi-Serve"),
 )  # fmt: skip
 
@@ -33,8 +33,8 @@ def medha(context, ranks, limits):
     limits.time_budget_s = p.tbt_s / p.safety
     limits.untimed_decodes = 1
     limits.misfit = MISFIT_STOP
-    limits.token_budget = decodes * tokens_of_decode(context.engine) + p.largest_chunk_tokens
-    limits.holder_budget = p.max_sequences
+    limits.max_num_batched_tokens = decodes * tokens_of_decode(context.engine) + p.largest_chunk_tokens
+    limits.max_num_seqs = p.max_num_seqs
 
 
 register(

@@ -15,7 +15,7 @@ from servegym.simulator.types import MISFIT_STOP, ROLE_PREFILL
 DECODES, IN_TIME, LATE = range(3)
 
 P = Parameters(
-    Parameter("token_budget", 1024, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
+    Parameter("max_num_batched_tokens", 1024, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
               source="PolyServe's worked example, section 4.7"),
 )  # fmt: skip
 
@@ -35,7 +35,7 @@ def phase_of(request, now_s, budget, estimator):
 
 @scheduler
 def polyserve(context, ranks, limits):
-    budget, now_s = P.read(context).token_budget, context.now_s
+    budget, now_s = P.read(context).max_num_batched_tokens, context.now_s
     requests, queue = context.requests, context.queue
     decodes, tpot_s, first = 0, np.inf, -1
     for position in range(queue.shape[0]):
@@ -49,12 +49,12 @@ def polyserve(context, ranks, limits):
             rank.key = request.arrival_s
         elif first < 0 or ranks_before(ranks, position, first):
             first = position
-    limits.token_budget = max(budget, decodes * tokens_of_decode(context.engine))
+    limits.max_num_batched_tokens = max(budget, decodes * tokens_of_decode(context.engine))
     limits.time_budget_s = tpot_s
     limits.untimed_decodes = 1
     limits.misfit = MISFIT_STOP
     if context.engine.role == ROLE_PREFILL and first >= 0 and left_of(requests[queue[first]]) < 2 * budget:
-        limits.token_budget = max(budget, left_of(requests[queue[first]]))
+        limits.max_num_batched_tokens = max(budget, left_of(requests[queue[first]]))
 
 
 register(

@@ -44,7 +44,7 @@ P = Parameters(
               "sizes; off: a fixed token budget", choices=DYNAMIC, source="QoServe, section 3.6.1; its code"),
     Parameter("largest_chunk_tokens", 2500, "prefill tokens in a batch", 1, 2**20, "tokens", integer=True,
               log=True, source="QoServe, section 4.1.4: throughput saturates"),
-    Parameter("token_budget", 256, "tokens in a batch under dynamic_chunking=off", 1, 2**20, "tokens",
+    Parameter("max_num_batched_tokens", 256, "tokens in a batch under dynamic_chunking=off", 1, 2**20, "tokens",
               integer=True, log=True, source="QoServe, section 4"),
     Parameter("safety", 1.2, "the slack is divided by it (dynamic_chunking=paper)", 1, 10,
               source="QoServe, section 3.6.1; value: its code"),
@@ -65,7 +65,7 @@ P = Parameters(
               choices=RELEGATED_ORDERS, source="QoServe, Algorithm 1; low-first: its code"),
     Parameter("selective_preemption", "on", "a prefill that has begun is passed over only if it can afford it",
               choices=SELECTIVE_PREEMPTION, source="QoServe, section 3.4"),
-    Parameter("max_sequences", 128, "requests that may hold memory", 1, 2**20, "requests", integer=True,
+    Parameter("max_num_seqs", 128, "requests that may hold memory", 1, 2**20, "requests", integer=True,
               log=True, source="Sarathi-Serve"),
     Parameter("least_chunk_tokens", 0, "prefill tokens that run whatever the slack (dynamic_chunking=paper)", 0,
               2**20, "tokens", integer=True),
@@ -155,21 +155,21 @@ def qoserve(context, ranks, limits):
                     begun += 1
     # 3: what the slack leaves for prefills.
     decode_tokens, budget_s = decodes * tokens_of_decode(context.engine), np.inf
-    limits.holder_budget = p.max_sequences
+    limits.max_num_seqs = p.max_num_seqs
     if p.dynamic_chunking == PAPER:
         budget_s = slack_s / p.safety
         limits.time_budget_s = budget_s
         limits.untimed_decodes = 1
         limits.untimed_prefill_tokens = p.least_chunk_tokens
         limits.misfit = MISFIT_STOP
-        limits.token_budget = decode_tokens + p.largest_chunk_tokens
+        limits.max_num_batched_tokens = decode_tokens + p.largest_chunk_tokens
     elif p.dynamic_chunking == CODE:
         free_blocks = context.engine.free_blocks
         tokens = code_tokens(sums, scratch, decode_tokens, slack_s, free_blocks, estimator)
-        limits.token_budget = max(decode_tokens, tokens)
+        limits.max_num_batched_tokens = max(decode_tokens, tokens)
     else:
-        limits.token_budget = p.token_budget
-    room = max(0, limits.token_budget - decode_tokens)
+        limits.max_num_batched_tokens = p.max_num_batched_tokens
+    room = max(0, limits.max_num_batched_tokens - decode_tokens)
     # Selective preemption: what has begun and cannot wait for an iteration goes first.
     if p.selective_preemption == SELECTIVE and begun > 0:
         iteration_s = time_with(sums, scratch, room, estimator)

@@ -4,14 +4,14 @@ from servegym.simulator.policies import Fact, Parameter, Parameters, Policy, reg
 from servegym.simulator.scores import score
 
 P = Parameters(
-    Parameter("token_budget", Fact("profiled_token_budget"), "tokens in a batch", 1, 2**20, "tokens",
+    Parameter("max_num_batched_tokens", Fact("profiled_token_budget"), "tokens in a batch", 1, 2**20, "tokens",
               integer=True, log=True, source="Sarathi-Serve, section 4: a full batch meets the TBT SLO"),
-    Parameter("max_sequences", 128, "requests that may hold memory", 1, 2**20, "requests",
+    Parameter("max_num_seqs", 128, "requests that may hold memory", 1, 2**20, "requests",
               integer=True, log=True, source="Sarathi-Serve"),
 )  # fmt: skip
 
 
-LIMITS = {"token_budget": "token_budget", "holder_budget": "max_sequences"}
+LIMITS = {"max_num_batched_tokens": "max_num_batched_tokens", "max_num_seqs": "max_num_seqs"}
 
 
 @score(P, limits=LIMITS, decodes="first")

@@ -40,7 +40,7 @@ P = Parameters(
               "whether requests that cannot be in time set the budget", choices=HOPELESS,
               source="ProServe, Alg. 1 line 6; exclude: xLLM, which skips them"),
     Parameter("ablation", "none", "leave a part out", choices=ABLATIONS, source="ProServe, section 5.4"),
-    Parameter("token_budget", 512, "tokens in a batch under ablation=no-latency", 1, 2**20, "tokens",
+    Parameter("max_num_batched_tokens", 512, "tokens in a batch under ablation=no-latency", 1, 2**20, "tokens",
               integer=True, log=True),
     Parameter("variant", "paper", "xllm: as the public code does it", choices=VARIANTS,
               source="xLLM"),
@@ -103,11 +103,11 @@ def slide_batching(context, ranks, limits):
     else:
         budget_s = max(least_remain, p.eta)  # xllm has no time budget then
     if xllm:
-        limits.token_budget = XLLM_BATCH_TOKENS
+        limits.max_num_batched_tokens = XLLM_BATCH_TOKENS
         limits.misfit = MISFIT_STOP
         limits.smallest_chunk_tokens = XLLM_SMALLEST_CHUNK_TOKENS
     if p.ablation == NO_LATENCY:
-        limits.token_budget = p.token_budget
+        limits.max_num_batched_tokens = p.max_num_batched_tokens
     else:
         limits.time_budget_s = budget_s
     # Lines 8-13: urgent requests by density, the others by deadline.

@@ -37,7 +37,7 @@ def smartspec(context, ranks, limits):
     for position in range(queue.shape[0]):
         request = requests[queue[position]]
         ranks[position].tier, ranks[position].key = not is_decoding(request), request.arrival_s
-    limits.token_budget, limits.holder_budget = p.token_budget, p.max_sequences
+    limits.max_num_batched_tokens, limits.max_num_seqs = p.max_num_batched_tokens, p.max_num_seqs
     if engine.speculation.k == 0:
         return
     learn(engine.totals, mine, p.acceptance, p.memory)

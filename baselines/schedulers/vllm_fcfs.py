@@ -5,14 +5,18 @@ from servegym.simulator.scores import score
 from servegym.simulator.types import MISFIT_STOP, PHASE_FIRST_DECIDES
 
 P = Parameters(
-    Parameter("token_budget", 8192, "tokens in a batch; a longer prompt runs alone", 1, 2**20, "tokens",
+    Parameter("max_num_batched_tokens", 8192, "tokens in a batch; a longer prompt runs alone", 1, 2**20, "tokens",
               integer=True, log=True, source="ours"),
-    Parameter("max_sequences", 256, "requests that may hold memory", 1, 2**20, "requests",
+    Parameter("max_num_seqs", 256, "requests that may hold memory", 1, 2**20, "requests",
               integer=True, log=True, source="vLLM"),
 )  # fmt: skip
 # Prefills or decodes, whole prompts, and none out of its turn.
 WHOLE_PROMPTS: dict[str, str | float] = {"phase": PHASE_FIRST_DECIDES, "misfit": MISFIT_STOP, "whole_prompts": 1}
-LIMITS: dict[str, str | float] = {"token_budget": "token_budget", "holder_budget": "max_sequences", **WHOLE_PROMPTS}
+LIMITS: dict[str, str | float] = {
+    "max_num_batched_tokens": "max_num_batched_tokens",
+    "max_num_seqs": "max_num_seqs",
+    **WHOLE_PROMPTS,
+}
 
 
 @score(P, limits=LIMITS, decodes="last")

@@ -5,7 +5,7 @@ Running requests in order of admission, then waiting ones; whoever runs may evic
 
 from servegym.simulator.policies import Parameter, Parameters, Policy, register
 from servegym.simulator.signatures import scheduler, victims
-from servegym.simulator.types import EVICT_FOR_HOLDERS
+from servegym.simulator.types import EVICT_FOR_RUNNING
 
 RUNNING = -(2**40)  # tiers: running, then evicted (fcfs), then waiting; a priority lies between
 EVICTED = -(2**39)
@@ -14,9 +14,9 @@ PRIORITY = 1
 
 P = Parameters(
     Parameter("policy", "fcfs", "order of the waiting requests", choices=POLICIES, source="vLLM"),
-    Parameter("token_budget", 2048, "tokens in a batch (max_num_batched_tokens)", 1, 2**20, "tokens",
+    Parameter("max_num_batched_tokens", 2048, "tokens in a batch (max_num_batched_tokens)", 1, 2**20, "tokens",
               integer=True, log=True, source="vLLM"),
-    Parameter("max_sequences", 256, "running requests (max_num_seqs)", 1, 2**20, "requests",
+    Parameter("max_num_seqs", 256, "running requests (max_num_seqs)", 1, 2**20, "requests",
               integer=True, log=True, source="vLLM"),
     Parameter("reserve_full", 1, "1: admit only what fits whole (scheduler_reserve_full_isl)", 0, 1,
               integer=True, source="vLLM"),
@@ -28,11 +28,11 @@ P = Parameters(
 def vllm_v1(context, ranks, limits):
     p = P.read(context)
     by_priority = p.policy == PRIORITY
-    limits.token_budget = p.token_budget
-    limits.holder_budget = p.max_sequences
+    limits.max_num_batched_tokens = p.max_num_batched_tokens
+    limits.max_num_seqs = p.max_num_seqs
     limits.reserve_context = p.reserve_full
     limits.watermark_blocks = int(p.watermark * (context.engine.total_blocks + 1))  # vLLM counts its null block
-    limits.evict_for = EVICT_FOR_HOLDERS
+    limits.evict_for = EVICT_FOR_RUNNING
     for position in range(context.queue.shape[0]):
         request, rank = context.requests[context.queue[position]], ranks[position]
         if request.blocks > 0:

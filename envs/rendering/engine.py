@@ -62,7 +62,7 @@ def engine_scene(simulation: Simulation, e: int, action: str = "", slots: Sequen
     if not 0 <= e < len(engines):
         raise EnvError(f"engine {e}: it should be 0 to {len(engines) - 1}")
     engine, requests = engines[e], rows_of_engine(simulation, e).in_slots(slots)
-    pool = simulation.scenario.deployment.pools[engine.kind]
+    pool = simulation.scenario.deployment.pools[engine.pool]
     scheduler = pool.scheduler or simulation.scenario.scheduler
     return EngineScene(
         head=head_of(simulation, action),

@@ -27,14 +27,14 @@ def draw_engine(scene: EngineScene) -> np.ndarray:
     """uint8[HEIGHT, WIDTH, 3]"""
     canvas, requests = Canvas(), scene.requests
     draw_head(canvas, scene.head, scene.name)
-    holders, waiting = requests.waiting(False), requests.waiting(True)
+    running, waiting = requests.waiting(False), requests.waiting(True)
     late = int(requests.late.sum())
     draw_tiles(
         canvas,
         64,
         scene.head,
         [
-            ("requests in memory", f"{len(holders):,}", False),
+            ("requests in memory", f"{len(running):,}", False),
             ("requests waiting", f"{len(waiting):,}", False),
             ("next token late", f"{late:,} of {len(requests):,}", late > 0),
         ],
@@ -42,7 +42,7 @@ def draw_engine(scene: EngineScene) -> np.ndarray:
     draw_memory(canvas, LEFT, 138, 760, scene.memory)
     draw_batch(canvas, 810, 138, WIDTH - LEFT - 810, scene.batch)
     draw_deadlines(canvas, 194, "Time to the next deadline, all requests", requests.remain_s)
-    draw_panel(canvas, LEFT, 282, "In memory", holders, scene.longest_prompt)
+    draw_panel(canvas, LEFT, 282, "In memory", running, scene.longest_prompt)
     draw_panel(canvas, LEFT + PANEL + 2 * GAP, 282, "Waiting", waiting, scene.longest_prompt)
     canvas.legend(
         707,

@@ -12,7 +12,7 @@ from servegym.envs.rendering.wording import deadline_place, duration, progress, 
 from servegym.simulator.types import POOL
 
 WIDTH = 100
-MOST_HOLDERS, MOST_WAITING, MOST_ENGINES = 16, 12, 32
+MOST_RUNNING, MOST_WAITING, MOST_ENGINES = 16, 12, 32
 RED, BLUE, BOLD, DIM, PLAIN = "\033[31m", "\033[34m", "\033[1m", "\033[2m", "\033[0m"
 SIDE = 10  # columns of the scale of deadlines on each side
 
@@ -30,14 +30,14 @@ class Ink:
 def engine_text(scene: EngineScene, colour: bool = False) -> str:
     """One engine: its KV memory, its batch, and a line a request."""
     ink, requests, memory = Ink(colour), scene.requests, scene.memory
-    holders, waiting = requests.waiting(False), requests.waiting(True)
+    running, waiting = requests.waiting(False), requests.waiting(True)
     lines = head_lines(scene.head, scene.name, ink)
     bar = kv_bar(memory.decodes / memory.total, memory.prefills / memory.total, memory.moving / memory.total, 50)
     lines.append(f"KV memory {bar} {share(memory.used / memory.total)} of {memory.total:,} blocks")
     lines.append(f"Batch     {batch_words(scene.batch)}")
     late = int(requests.late.sum())
     lines.append(
-        f"Queue     {len(requests):,}: {len(holders):,} in memory, {len(waiting):,} waiting; "
+        f"Queue     {len(requests):,}: {len(running):,} in memory, {len(waiting):,} waiting; "
         + ink(RED if late else PLAIN, f"{late:,} late")
     )
     lines += [
@@ -45,7 +45,7 @@ def engine_text(scene: EngineScene, colour: bool = False) -> str:
         f"{'request':>9} pri  {'context computed':<29} {'out':>6} {'batch':>6}  {'next deadline':>13}  "
         "late <- | -> in time",
     ]
-    lines += request_lines("in memory", holders, MOST_HOLDERS, scene.longest_prompt, ink)
+    lines += request_lines("in memory", running, MOST_RUNNING, scene.longest_prompt, ink)
     lines += request_lines("waiting", waiting, MOST_WAITING, scene.longest_prompt, ink)
     lines += ["", "KV: D decodes, P prefills, > on its way, . free. Context: # computed, h in host memory, . left."]
     lines.append("Batch: tokens in the running or last one, * if it runs. Deadlines: log scale, each side 10 s.")

@@ -169,7 +169,7 @@ def served(loop: Loop, profile: Profile, terms: EngineTerms) -> pd.DataFrame:
         prefix_caching=loop.prompts > 0,
         async_scheduling=terms.asynchronous,
     )
-    policy = scheduler(VLLM).with_settings(token_budget=loop.batch_tokens, max_sequences=loop.sequences)
+    policy = scheduler(VLLM).with_settings(max_num_batched_tokens=loop.batch_tokens, max_num_seqs=loop.sequences)
     clients = None if loop.apart_s else loop.clients  # apart, requests follow each other
     requests = Simulation(Scenario(loop.workload(), deployment, policy, clients=clients)).run().requests
     if loop.apart_s:

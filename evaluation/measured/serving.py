@@ -53,7 +53,7 @@ def scenario_of(
     )
     runs = scheduler(run.scheduler)
     if runs.name == VLLM:
-        runs = runs.with_settings(token_budget=run.max_num_batched_tokens, max_sequences=run.max_num_seqs)
+        runs = runs.with_settings(max_num_batched_tokens=run.max_num_batched_tokens, max_num_seqs=run.max_num_seqs)
     return Scenario(
         run.workload(),
         deployment,

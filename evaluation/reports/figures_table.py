@@ -17,7 +17,7 @@ UNITS = {
     "throughput_requests_per_s": "requests/s",
     "slo_throughput_per_s": "requests/s",
     "rate_per_s": "requests/s",
-    "preemptions": "evictions",
+    "evictions": "evictions",
     "saved_tokens": "tokens",
     "loaded_tokens": "tokens",
     "cached_tokens": "tokens",

@@ -96,7 +96,7 @@ def _headline(summary: Mapping[str, Any], late_tokens: bool) -> dict[str, str]:
         "throughput": f"{text(summary['throughput_tokens_per_s'])} tokens/s",
         "TTFT p50, p99": f"{text(summary['ttft_s']['p50'])}, {text(summary['ttft_s']['p99'])} s",
         "TPOT p50, p99": f"{text(summary['tpot_s']['p50'])}, {text(summary['tpot_s']['p99'])} s",
-        "preemptions": text(summary["preemptions"]),
+        "evictions": text(summary["evictions"]),
     }
 
 
@@ -119,7 +119,7 @@ def _by_priority(result: Result, late_tokens: bool) -> pd.DataFrame:
                 for name in ("ttft", "tpot", "ttlt")
                 for quantile, value in quantiles(of[f"{name}_s"].to_numpy()).items()
             },
-            "preemptions": int(of["evictions"].sum()),
+            "evictions": int(of["evictions"].sum()),
         }
     names = list(next(iter(columns.values()), {}))
     return pd.DataFrame({"": names} | {name: list(column.values()) for name, column in columns.items()}, dtype=object)
@@ -146,8 +146,8 @@ def _engines(result: Result) -> pd.DataFrame:
         unused += ["pool", "role"]
     if (table["tier"] == POOL).all():
         unused.append("tier")
-    if not table["preemptions"].any():
-        unused += ["preemptions", "blocking_mean_s", "blocking_longest_s"]
+    if not table["suspensions"].any():
+        unused += ["suspensions", "blocking_mean_s", "blocking_longest_s"]
     if not result.scenario.takes_back:
         unused += ["failures", "recalled", "lost_tokens", "service_s"]
     return table.drop(columns=unused).rename(
@@ -160,7 +160,7 @@ def _engines(result: Result) -> pd.DataFrame:
             "failures": "failed (times)",
             "recalled": "requests taken back",
             "lost_tokens": "tokens lost",
-            "preemptions": "prefills suspended",
+            "suspensions": "prefills suspended",
             "blocking_mean_s": "blocking, mean (s)",
             "blocking_longest_s": "blocking, longest (s)",
             "service_s": "in service (s)",

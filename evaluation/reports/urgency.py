@@ -38,7 +38,7 @@ def urgency(result: Result) -> pd.DataFrame:
             going_on, status = simulation.step(), simulation.arrays.status[0]
         if not going_on or status.deciding_engine != engine or status.now_s != start_s:
             raise ExperimentError(f"run again, the scenario decides otherwise at {start_s:g} s")
-        policy = simulation.settings.schedulers[simulation.arrays.engines[engine].kind]
+        policy = simulation.settings.schedulers[simulation.arrays.engines[engine].pool]
         if policy.urgent_tier is None:
             continue
         tiers = simulation.ranks_of(policy, simulation.arrays.parameters[engine], engine, start_s)["tier"]

@@ -24,7 +24,7 @@ PANELS = {"scheduler": "score", "router": "score_routers"}
 QUICK, FULL = "quick", "full"
 SLO_OF_CLASS = {True: ("ttlt",), False: ("ttft", "tpot")}  # by whether it has a TTLT SLO
 FIGURES = (
-    "tdg_ratio", "slo_attainment", "starved", "fairness_by_client", "fairness_by_length", "preemptions",
+    "tdg_ratio", "slo_attainment", "starved", "fairness_by_client", "fairness_by_length", "evictions",
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from servegym.evaluation.intervals import student_interval
 Run = dict[str, Any]
 CELL = ("trace", "device", "load", "seed")
 BY = ("load", "trace", "device")
-FIGURES = ("slo_attainment", "starved", "fairness_by_client", "fairness_by_length", "ttft_p99_s", "preemptions")
+FIGURES = ("slo_attainment", "starved", "fairness_by_client", "fairness_by_length", "ttft_p99_s", "evictions")
 BEST_FOUND = "the best found"
 NOTABLE = 0.02  # of requests or of the SLOs, a difference that feedback speaks of
 
@@ -141,7 +141,7 @@ def differences(run: Run, best: Run) -> str:
         said.append("fewer requests get nothing in time, and the others pay for it: some might be left out")
     if run["ttft_p99_s"] > 1.5 * best["ttft_p99_s"]:
         said.append("its slowest first tokens are later")
-    if run["preemptions"] > 2 * best["preemptions"] + 10:
+    if run["evictions"] > 2 * best["evictions"] + 10:
         said.append("it preempts far more often: it admits more than memory holds, or changes its mind")
     if run["slo_attainment"] < best["slo_attainment"] - NOTABLE:
         said.append("fewer SLOs are met")
@@ -165,7 +165,7 @@ def missed(run: Run, best: Run) -> str:
 def figures(run: Run) -> str:
     return (
         f"TDG ratio {run['tdg_ratio']:.4f}, SLO attainment {run['slo_attainment']:.3f}, {run['starved']:.3f} starved, "
-        f"p99 of TTFT {run['ttft_p99_s']:.1f} s, {run['preemptions']} preemptions, {run['round_us']:.1f} us a round"
+        f"p99 of TTFT {run['ttft_p99_s']:.1f} s, {run['evictions']} evictions, {run['round_us']:.1f} us a round"
     )
 
 

@@ -57,8 +57,8 @@ def options_of(policy: Policy) -> Iterator[str]:
         for choice in parameter.choices:
             if choice != parameter.default:
                 yield f"{policy.name}:{parameter.name}={choice}"
-        if parameter.name == "token_budget":
-            yield f"{policy.name}:token_budget={SMALL_BUDGET}"
+        if parameter.name == "max_num_batched_tokens":
+            yield f"{policy.name}:max_num_batched_tokens={SMALL_BUDGET}"
 
 
 def _schedulers() -> Iterator[tuple[str, Case]]:

@@ -13,7 +13,7 @@ from servegym.traces.workloads import build_workload
 TRACE, RATE_PER_S, MAX_PROMPT_TOKENS = "azure-conv", 6.0, 4096
 DEVICE = "a100-llama3-8b"
 TOKEN_BUDGET, MAX_SEQUENCES = 512, 128
-SCHEDULER = f"sarathi-fcfs:token_budget={TOKEN_BUDGET},max_sequences={MAX_SEQUENCES}"
+SCHEDULER = f"sarathi-fcfs:max_num_batched_tokens={TOKEN_BUDGET},max_num_seqs={MAX_SEQUENCES}"
 
 
 @dataclass(frozen=True)

@@ -85,8 +85,8 @@ def settings_of(simulation: Simulation) -> dict[str, Any]:
     return {
         "date": DATE,
         "max_tokens": max_tokens,
-        "token_budget": TOKEN_BUDGET,
-        "max_sequences": MAX_SEQUENCES,
+        "max_num_batched_tokens": TOKEN_BUDGET,
+        "max_num_seqs": MAX_SEQUENCES,
         "block_tokens": deployment.block_tokens,
         "total_blocks": deployment.total_blocks,
         "watermark": deployment.watermark,

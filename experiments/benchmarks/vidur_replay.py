@@ -82,7 +82,7 @@ def replay(trace: str, settings: dict, folder: str) -> dict:
                     watermark_blocks_fraction=settings["watermark"],
                 ),
                 replica_scheduler_config=config.SarathiSchedulerConfig(
-                    batch_size_cap=settings["max_sequences"], chunk_size=settings["token_budget"]
+                    batch_size_cap=settings["max_num_seqs"], chunk_size=settings["max_num_batched_tokens"]
                 ),
             ),
             request_generator_config=config.TraceRequestGeneratorConfig(

@@ -47,11 +47,11 @@ def measure(cell: Cell) -> dict[str, Any]:
     engine = run.arrays.engines[0]
     return {
         **measured,
-        "preemptions_per_request": float(engine.totals.preemptions / requests),
-        "blocking_mean_s": float(engine.totals.blocking_s / engine.totals.preemptions)
-        if engine.totals.preemptions
+        "preemptions_per_request": float(engine.totals.suspensions / requests),
+        "blocking_mean_s": float(engine.totals.blocking_s / engine.totals.suspensions)
+        if engine.totals.suspensions
         else None,
-        "blocking_longest_s": float(engine.totals.longest_blocking_s) if engine.totals.preemptions else None,
+        "blocking_longest_s": float(engine.totals.longest_blocking_s) if engine.totals.suspensions else None,
     }
 
 

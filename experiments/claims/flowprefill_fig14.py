@@ -67,7 +67,7 @@ def measure(cell: Cell) -> dict[str, Any]:
     return {
         "attainment": float(1 - missed(run.arrays, np.inf).mean()),
         "first_tokens_per_s": float(requests / (first_s.max() - run.scenario.workload.table["arrival_s"][0])),
-        "preemptions_per_request": float(run.arrays.engines[0].totals.preemptions / requests),
+        "preemptions_per_request": float(run.arrays.engines[0].totals.suspensions / requests),
     }
 
 

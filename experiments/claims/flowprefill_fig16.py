@@ -20,7 +20,7 @@ from experiments.claims.harness.settings import Setting, Size
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEDULERS = {"FlowPrefill": "flow-prefill", "vLLM-CP2K": "vllm-v1:token_budget=2048"}
+SCHEDULERS = {"FlowPrefill": "flow-prefill", "vLLM-CP2K": "vllm-v1:max_num_batched_tokens=2048"}
 LOADS = (0.2, 0.4, 0.6, 0.8, 1.0)
 HIGH = LOADS[-2:]
 DURATION_S = 600.0  # of arrivals in full size

@@ -36,7 +36,7 @@ def measure(cell: Cell) -> dict[str, Any]:
     return {
         "events_per_request": float((requests + engine.iterations) / requests),
         "rounds_per_request": float(engine.rounds / requests),
-        "preemptions_per_request": float(engine.totals.preemptions / requests),
+        "preemptions_per_request": float(engine.totals.suspensions / requests),
     }
 
 

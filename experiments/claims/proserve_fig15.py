@@ -27,7 +27,7 @@ EXACT = "the device takes what the estimator says"
 # What the whole may have lost by: the size of the static budget, the shortest batches, the order of the public code.
 OTHERS = {
     "no-latency with other token budgets": {
-        f"whole - no-latency of {tokens} tokens": (WHOLE, f"{STATIC},token_budget={tokens}")
+        f"whole - no-latency of {tokens} tokens": (WHOLE, f"{STATIC},max_num_batched_tokens={tokens}")
         for tokens in (256, 1024, 2048)
     },
     "least latency budget eta (default 0.9 of the TPOT SLO)": {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LOADS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1.0, 1.2, 1.4)
 LOW, HIGH = (0.1, 0.2, 0.3), (1.0, 1.2, 1.4)
-LIMITS = {"token budget 512": "token_budget=512", "batch size 64": "batch_size=64"}
+LIMITS = {"token budget 512": "max_num_batched_tokens=512", "batch size 64": "batch_size=64"}
 IN_CONTROL = 0.95  # SLO attainment up to which EDF has the load in hand
 METRICS = {
     "attainment by the deadlines of the first and last token": "deadline_attainment",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TOKEN_BUDGET = 512
-SCHEDULERS = {name: f"{name}:token_budget={TOKEN_BUDGET}" for name in ("edf", "sjf")}
+SCHEDULERS = {name: f"{name}:max_num_batched_tokens={TOKEN_BUDGET}" for name in ("edf", "sjf")}
 LOW_LOAD, MEDIUM_LOAD, HIGH_LOAD, OVERLOAD = 0.3, 0.7, 1.0, 1.4
 NONE_LATE = Range(high=0.01)
 SURGE = Range(low=2.0)  # the last quarter of the arrivals has at least twice the count of the first

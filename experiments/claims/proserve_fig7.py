@@ -32,13 +32,18 @@ def cells(setting: Setting, size: Size) -> Iterator[Cell]:
         for seed in size.seeds:
             for policy in POLICIES.values():
                 for budget in BUDGETS:
-                    yield Cell(*setting, f"{policy}:token_budget={budget}", load, seed, size.requests_of(setting))
+                    yield Cell(
+                        *setting, f"{policy}:max_num_batched_tokens={budget}", load, seed, size.requests_of(setting)
+                    )
 
 
 def over_budgets(rows: pd.DataFrame, column: str, policy: str, load: float) -> np.ndarray:
     """float64[budgets, seeds]."""
     return np.array(
-        [values(rows, column, load=load, scheduler=f"{POLICIES[policy]}:token_budget={budget}") for budget in BUDGETS]
+        [
+            values(rows, column, load=load, scheduler=f"{POLICIES[policy]}:max_num_batched_tokens={budget}")
+            for budget in BUDGETS
+        ]
     )
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DEVICES = ("a100-llama3-8b", "a100-llama3-70b-tp4")
-CHUNK = "token_budget=8192"
+CHUNK = "max_num_batched_tokens=8192"
 SCHEDULERS = {
     "Sarathi-FCFS": f"sarathi-fcfs:{CHUNK}",
     "Sarathi-EDF": f"sarathi-edf:{CHUNK}",

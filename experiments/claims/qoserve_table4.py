@@ -37,9 +37,9 @@ SILO, SHARED = "silo", "round-robin"
 SPLITS = {13: ((7, 3, 3),), 11: ((5, 3, 3),), 10: ((6, 2, 2), (4, 3, 3))}
 ENOUGH, TOO_FEW, OTHER, SMALLER = (7, 3, 3), (6, 2, 2), (4, 3, 3), (5, 3, 3)
 ENGINES, FEWER = 10, 9  # that all share
-SMALL_CHUNK, LARGE_CHUNK = sarathi("fcfs", DEVICE), "sarathi-fcfs:token_budget=2048"
+SMALL_CHUNK, LARGE_CHUNK = sarathi("fcfs", DEVICE), "sarathi-fcfs:max_num_batched_tokens=2048"
 # Prefill alone, 1500 tokens cached: 6,300 tokens/s in chunks of 96, 10,800 of 256, 12,350 of 2048.
-HALF_SPEED = "sarathi-fcfs:token_budget=96"
+HALF_SPEED = "sarathi-fcfs:max_num_batched_tokens=96"
 FEW, MANY, NONE, NEARLY_ALL = Range(high=0.01), Range(0.4, 0.8), Range(high=0.001), Range(low=0.5)
 SOME = Range(low=0.01)
 INTERACTIVE = next(iter(CLASSES))

@@ -28,7 +28,7 @@ from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.policies import get_policy
 from servegym.simulator.workload import Workload
 
-OWN = "vllm-v1:token_budget={},max_sequences=256,watermark=0"
+OWN = "vllm-v1:max_num_batched_tokens={},max_num_seqs=256,watermark=0"
 # Who decides (vLLM itself: a token budget), blocks of 16 tokens, seed, requests (with caching: sessions), rate/s.
 CASES: tuple[tuple[str | int, int, int, int, float, bool], ...] = (
     (1024, 4000, 1, 120, 20.0, False),
@@ -38,13 +38,13 @@ CASES: tuple[tuple[str | int, int, int, int, float, bool], ...] = (
     ("slide-batching", 900, 1, 120, 60.0, False),
     ("slide-batching:variant=xllm,gamma=2", 900, 1, 120, 40.0, False),
     ("expected-gain", 900, 1, 120, 60.0, False),
-    ("sarathi-fcfs:token_budget=512", 900, 1, 120, 40.0, False),
-    ("weighted-vtc:token_budget=1024", 900, 1, 120, 40.0, False),
-    ("vllm-v1:token_budget=1024", 900, 1, 120, 40.0, False),
+    ("sarathi-fcfs:max_num_batched_tokens=512", 900, 1, 120, 40.0, False),
+    ("weighted-vtc:max_num_batched_tokens=1024", 900, 1, 120, 40.0, False),
+    ("vllm-v1:max_num_batched_tokens=1024", 900, 1, 120, 40.0, False),
     (1024, 900, 2, 60, 4.0, True),
     ("slide-batching", 900, 2, 60, 4.0, True),
     ("expected-gain", 400, 10, 60, 8.0, True),
-    ("vllm-v1:token_budget=1024", 400, 3, 60, 4.0, True),
+    ("vllm-v1:max_num_batched_tokens=1024", 400, 3, 60, 4.0, True),
 )
 
 

@@ -121,7 +121,7 @@ def candidates_of(settings: Settings) -> list[Candidate]:
     stock = [
         Candidate(
             f"vLLM's own, {tokens} tokens",
-            f"{STOCK}:token_budget={tokens},max_sequences={settings.sequences}",
+            f"{STOCK}:max_num_batched_tokens={tokens},max_num_seqs={settings.sequences}",
             int(tokens),
             False,
         )

@@ -33,8 +33,8 @@ from servegym.latency_models.profile import load_profile
 from servegym.simulator.policies import get_policy
 
 POLICIES = (
-    "slide-batching", "expected-gain", "vllm-v1:token_budget=256", "sarathi-fcfs:token_budget=128",
-    "weighted-vtc:token_budget=256", "fastserve-mlfq", "edf:token_budget=256",
+    "slide-batching", "expected-gain", "vllm-v1:max_num_batched_tokens=256", "sarathi-fcfs:max_num_batched_tokens=128",
+    "weighted-vtc:max_num_batched_tokens=256", "fastserve-mlfq", "edf:max_num_batched_tokens=256",
 )  # fmt: skip
 SETTINGS = ("asynchronous", "prefix caching", "priority", "no chunked prefill", "order only", "failing policy")
 STEP_S = 0.02

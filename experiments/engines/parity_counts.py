@@ -56,12 +56,12 @@ PLUGGED = (
     ("slide-batching", 4000, 1, 80, 20.0),
     ("slide-batching", 900, 1, 80, 60.0),
     ("expected-gain", 900, 1, 80, 60.0),
-    ("weighted-vtc:token_budget=1024", 900, 1, 80, 40.0),
+    ("weighted-vtc:max_num_batched_tokens=1024", 900, 1, 80, 40.0),
 )
 PLUGGED_SESSIONS = (
     ("slide-batching", 900, 2, 30, 4.0),
     ("expected-gain", 400, 10, 30, 8.0),
-    ("vllm-v1:token_budget=1024", 400, 3, 30, 4.0),
+    ("vllm-v1:max_num_batched_tokens=1024", 400, 3, 30, 4.0),
 )
 RUNS = (
     Runs("its own scheduler", False, False, OWN_CASES),

@@ -125,7 +125,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     profile, stock = load_profile("a100-llama3-8b"), given.what == "stock"
     budget = 1024 if stock else 2**16
     limits = Limits(given.blocks, max_num_batched_tokens=budget, scheduling_policy=given.queueing)
-    own = f"vllm-v1:policy={given.queueing},token_budget={budget},max_sequences={limits.max_num_seqs},watermark=0"
+    own = (
+        f"vllm-v1:policy={given.queueing},max_num_batched_tokens={budget},max_num_seqs={limits.max_num_seqs},"
+        "watermark=0"
+    )
     policy = get_policy("scheduler", own if stock else given.policy)
     print("| seed | steps | simulated | first difference | evictions | gain | steps not as decided | tokens |")
     print("|---|---|---|---|---|---|---|---|")

@@ -42,9 +42,9 @@ from servegym.traces.workloads import build_workload
 
 # Policy, blocks of 16 tokens, seed, sessions, sessions/s.
 PLUGGED = (
-    ("vllm-v1:token_budget=1024", 4000, 1, 60, 4.0),
-    ("vllm-v1:token_budget=1024", 400, 3, 60, 4.0),
-    ("vllm-v1:token_budget=200", 500, 4, 60, 4.0),
+    ("vllm-v1:max_num_batched_tokens=1024", 4000, 1, 60, 4.0),
+    ("vllm-v1:max_num_batched_tokens=1024", 400, 3, 60, 4.0),
+    ("vllm-v1:max_num_batched_tokens=200", 500, 4, 60, 4.0),
     ("slide-batching", 4000, 1, 30, 4.0),
     ("slide-batching", 900, 2, 60, 4.0),
     ("slide-batching", 350, 6, 60, 4.0),
@@ -52,8 +52,8 @@ PLUGGED = (
     ("expected-gain", 4000, 1, 60, 4.0),
     ("expected-gain", 900, 2, 60, 4.0),
     ("expected-gain", 400, 10, 90, 8.0),
-    ("sarathi-fcfs:token_budget=256", 400, 10, 90, 8.0),
-    ("weighted-vtc:token_budget=512", 400, 5, 60, 4.0),
+    ("sarathi-fcfs:max_num_batched_tokens=256", 400, 10, 90, 8.0),
+    ("weighted-vtc:max_num_batched_tokens=512", 400, 5, 60, 4.0),
 )
 SHARED_TRACES = (("chat-sessions", 8.0, 300, 6000), ("chat-sessions", 8.0, 300, 1500))  # rate/s, requests, blocks
 
@@ -128,7 +128,7 @@ def session_workload(trace: str, rate_per_s: float | None, requests: int, limits
     deployment = Deployment(
         profile.device, profile.estimator, limits.blocks, block_tokens=limits.block_tokens, prefix_caching=True
     )
-    own = get_policy("scheduler", "vllm-v1").with_settings(token_budget=limits.max_num_batched_tokens)
+    own = get_policy("scheduler", "vllm-v1").with_settings(max_num_batched_tokens=limits.max_num_batched_tokens)
     result = Simulation(Scenario(workload, deployment, own)).run()
     return opened(workload, result.arrays.requests["arrival_s"].copy())
 

@@ -189,8 +189,8 @@ def compared(
     from vllm.v1.core.sched.scheduler import Scheduler
 
     policy = get_policy("scheduler", "vllm-v1").with_settings(
-        policy=limits.scheduling_policy, token_budget=limits.max_num_batched_tokens,
-        max_sequences=limits.max_num_seqs, watermark=limits.watermark,
+        policy=limits.scheduling_policy, max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_num_seqs=limits.max_num_seqs, watermark=limits.watermark,
     )  # fmt: skip
     result, steps = simulate(workload, limits, policy, profile, contents=contents)
     return drive(make_scheduler(Scheduler, limits), workload, profile.device, contents=contents), steps, result

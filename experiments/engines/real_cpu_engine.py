@@ -142,7 +142,7 @@ def deployment_of(profile: Profile, blocks: int) -> Deployment:
 
 
 def scheduler_of(settings: Settings) -> str:
-    return f"vllm-v1:token_budget={settings.batch_tokens},max_sequences={settings.sequences}"
+    return f"vllm-v1:max_num_batched_tokens={settings.batch_tokens},max_num_seqs={settings.sequences}"
 
 
 def workload_at(rate_per_s: float, profile: Profile, settings: Settings) -> Workload:

@@ -1,6 +1,6 @@
 """Decisions of SGLang's own scheduler under a policy of ours, and of the simulator. Runs where SGLang is installed.
 
-    python -m experiments.engines.sglang_parity [--policy sarathi-edf:token_budget=512] [--tokens 30000]
+    python -m experiments.engines.sglang_parity [--policy sarathi-edf] [--tokens 30000]
 
 A run is of random requests to their ends, on an emulated device. Printed, as a line of JSON: steps; the first that
 differs from the simulated one (null: none); retractions; gains served and simulated; the share of steps that were not
@@ -51,7 +51,7 @@ def plugged_in(workload: Workload, limits: Limits, policy: Policy | None, profil
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--policy", default="vllm-v1:token_budget=1024,watermark=0")
+    parser.add_argument("--policy", default="vllm-v1:max_num_batched_tokens=1024,watermark=0")
     parser.add_argument("--tokens", type=int, default=12000)
     parser.add_argument("--requests", type=int, default=60)
     parser.add_argument("--rate", type=float, default=40.0)

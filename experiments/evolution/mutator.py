@@ -12,7 +12,7 @@ import numpy as np
 BEGIN, END = "# EVOLVE-BLOCK-START", "# EVOLVE-BLOCK-END"
 RETURN = "    return key"
 NUMBER = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.])")
-BUDGET = re.compile(r'(?<="token_budget": )\d+')
+BUDGET = re.compile(r'(?<="max_num_batched_tokens": )\d+')
 FACTORS = (0.25, 0.5, 0.8, 1.25, 2.0, 4.0)
 BUDGETS = (256, 384, 512, 768, 1024, 2048)
 SIZES = (0.01, 0.1, 1.0, 10.0, 100.0)

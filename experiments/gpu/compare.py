@@ -92,7 +92,7 @@ def simulated(line: Mapping[str, Any], workload: Workload, profile: Profile, bel
         prefix_caching=None if caching else False,
     )
     name = f"learned:{line['policy']}" if line["policy"].endswith(".json") else line["policy"]
-    limits = f":token_budget={space['batch_tokens']},max_sequences={space['sequences']}" if own else ""
+    limits = f":max_num_batched_tokens={space['batch_tokens']},max_num_seqs={space['sequences']}" if own else ""
     correction = None if own else Correction()
     return Simulation(Scenario(workload, deployment, scheduler(name + limits), correction=correction)).run()
 

@@ -90,7 +90,7 @@ def decided(new: dict, *engines: dict, now_s: float = 0.0, total_blocks: int = 5
     """What the router does with a request."""
     pairs = "".join(f",{key}={value}" for key, value in settings.items())
     rows = [row for one in engines for row in (*one["running"], *one["record"])] + [new]
-    simulation = simulated(rows, engines, total_blocks, f"polyserve:token_budget=32,output_tokens=10{pairs}")
+    simulation = simulated(rows, engines, total_blocks, f"polyserve:max_num_batched_tokens=32,output_tokens=10{pairs}")
     router_state = simulation.router_state
     route = router_state.route[0]
     route["engine"], route["tier"] = -1, -1

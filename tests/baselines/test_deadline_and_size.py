@@ -39,18 +39,18 @@ def test_sjf_ranks_by_what_is_left_to_compute():
 
 @pytest.mark.parametrize("name", ["edf", "sjf"])
 def test_budgets(name):
-    limits = ranked(scheduler(f"{name}:token_budget=7"), *queue()).limits
-    assert (limits.token_budget, limits.sequence_budget) == (7, 0)  # 0: it is not set
-    limits = ranked(scheduler(f"{name}:token_budget=7,batch_size=2"), *queue()).limits
-    assert (limits.token_budget, limits.sequence_budget) == (0, 2)
-    assert ranked(scheduler(name), *queue()).limits.token_budget == 512
-    for field in set(LIMITS.names) - {"token_budget", "sequence_budget"}:
+    limits = ranked(scheduler(f"{name}:max_num_batched_tokens=7"), *queue()).limits
+    assert (limits.max_num_batched_tokens, limits.sequence_budget) == (7, 0)  # 0: it is not set
+    limits = ranked(scheduler(f"{name}:max_num_batched_tokens=7,batch_size=2"), *queue()).limits
+    assert (limits.max_num_batched_tokens, limits.sequence_budget) == (0, 2)
+    assert ranked(scheduler(name), *queue()).limits.max_num_batched_tokens == 512
+    for field in set(LIMITS.names) - {"max_num_batched_tokens", "sequence_budget"}:
         assert limits[field] == 0, f"{field} is left as it is by default"
 
 
 def test_batches_within_a_budget():
-    assert formed(scheduler("edf:token_budget=4"), *queue()).batch == [(2, 1), (1, 3)]
-    assert formed(scheduler("sjf:token_budget=5"), *queue()).batch == [(2, 1), (0, 3), (1, 1)]
+    assert formed(scheduler("edf:max_num_batched_tokens=4"), *queue()).batch == [(2, 1), (1, 3)]
+    assert formed(scheduler("sjf:max_num_batched_tokens=5"), *queue()).batch == [(2, 1), (0, 3), (1, 1)]
     assert formed(scheduler("sjf:batch_size=2"), *queue()).batch == [(2, 1), (0, 3)]
     assert formed(scheduler("edf:batch_size=1"), *queue()).batch == [(2, 1)]
 

@@ -23,20 +23,22 @@ def limited(name: str, **settings: int):
 @pytest.mark.nojit
 def test_prompts_are_taken_whole_in_order_of_arrival():
     rows = [state(4, arrival_s=1.0), state(5, arrival_s=0.0), state(3, arrival_s=2.0)]
-    assert formed(limited("distserve", token_budget=9), *rows, now_s=2.0).batch == [(1, 5), (0, 4)]
-    assert formed(limited("distserve", token_budget=12), *rows, now_s=2.0).batch == [(1, 5), (0, 4), (2, 3)]
+    assert formed(limited("distserve", max_num_batched_tokens=9), *rows, now_s=2.0).batch == [(1, 5), (0, 4)]
+    assert formed(limited("distserve", max_num_batched_tokens=12), *rows, now_s=2.0).batch == [(1, 5), (0, 4), (2, 3)]
 
 
 @pytest.mark.nojit
 def test_what_does_not_fit_is_not_passed_over():
     rows = [state(4), state(7), state(1)]
-    assert formed(limited("distserve", token_budget=9), *rows).batch == [(0, 4)]
-    assert formed(limited("distserve", token_budget=9, prefill_batch_size=1), state(1), state(1)).batch == [(0, 1)]
+    assert formed(limited("distserve", max_num_batched_tokens=9), *rows).batch == [(0, 4)]
+    assert formed(limited("distserve", max_num_batched_tokens=9, prefill_batch_size=1), state(1), state(1)).batch == [
+        (0, 1)
+    ]
 
 
 @pytest.mark.nojit
 def test_a_longer_prompt_runs_alone():
-    assert formed(limited("distserve", token_budget=9), state(20), state(1)).batch == [(0, 20)]
+    assert formed(limited("distserve", max_num_batched_tokens=9), state(20), state(1)).batch == [(0, 20)]
 
 
 @pytest.mark.nojit
@@ -49,33 +51,33 @@ def test_decodes_run_where_there_is_no_prompt():
 @pytest.mark.nojit
 def test_limits():
     limits = ranked(scheduler("distserve"), state(3), decode()).limits
-    assert (limits.token_budget, limits.sequence_budget, limits.holder_budget) == (8192, 128, 0)  # 0: not set
+    assert (limits.max_num_batched_tokens, limits.sequence_budget, limits.max_num_seqs) == (8192, 128, 0)  # 0: not set
     assert ranked(scheduler("distserve"), decode()).limits.sequence_budget == 1024
     for name, tokens in (("distserve-cp2k", 2048), ("distserve-cp8k", 8192)):
         limits = ranked(scheduler(name), state(3)).limits
-        assert (limits.token_budget, limits.sequence_budget, limits.whole_prompts) == (tokens, 1024, 0)
+        assert (limits.max_num_batched_tokens, limits.sequence_budget, limits.whole_prompts) == (tokens, 1024, 0)
 
 
 @pytest.mark.nojit
 @CHUNKED
 def test_the_earliest_deadline_has_the_next_chunk(name):
     rows = [state(9, 0, 4, ttft_slo_s=30.0), state(3, ttft_slo_s=10.0), state(4, ttft_slo_s=20.0)]
-    assert formed(limited(name, token_budget=8), *rows).batch == [(1, 3), (2, 4), (0, 1)]
-    assert formed(limited(name, token_budget=3), *rows).batch == [(1, 3)]
+    assert formed(limited(name, max_num_batched_tokens=8), *rows).batch == [(1, 3), (2, 4), (0, 1)]
+    assert formed(limited(name, max_num_batched_tokens=3), *rows).batch == [(1, 3)]
 
 
 @pytest.mark.nojit
 @CHUNKED
 def test_ties_in_deadline_go_by_place_and_decodes_first(name):
     rows = [state(9), state(9), decode(ttft_slo_s=5000.0)]
-    assert formed(limited(name, token_budget=11), *rows).batch == [(2, 1), (0, 9), (1, 1)]
+    assert formed(limited(name, max_num_batched_tokens=11), *rows).batch == [(2, 1), (0, 9), (1, 1)]
 
 
 @pytest.mark.nojit
 @CHUNKED
 def test_a_deadline_of_the_whole_answer_counts(name):
     rows = [state(2, ttft_slo_s=30.0), state(2, ttft_slo_s=1.0, ttlt_slo_s=40.0)]
-    assert formed(limited(name, token_budget=2), *rows).batch == [(0, 2)]
+    assert formed(limited(name, max_num_batched_tokens=2), *rows).batch == [(0, 2)]
 
 
 def first_token_times(policy: str, **settings: int) -> list[float]:
@@ -103,7 +105,7 @@ def test_an_urgent_prompt_waits_for_a_chunk_and_not_for_a_prompt():
     has the 4 tokens and 6 of the other: at 22; 24 are left, in three batches: at 22 + 11 + 11 + 5.
     """
     assert first_token_times("distserve") == pytest.approx([41.0, 41.0])
-    assert first_token_times("distserve-cp2k", token_budget=10) == pytest.approx([49.0, 22.0 - 5.0])
+    assert first_token_times("distserve-cp2k", max_num_batched_tokens=10) == pytest.approx([49.0, 22.0 - 5.0])
     assert first_token_times("distserve-cp8k") == first_token_times("distserve")
 
 

@@ -254,8 +254,8 @@ def test_newcomers_take_the_memory_of_those_who_are_worth_nothing_and_of_nobody_
     # 4 blocks of a token, of which one that decodes holds 3: its first token was 300 s late, or came in time.
     newcomer = state(4, ttft_slo_s=10, tpot_slo_s=1.5)
     for arrival_s, batch in ((-300.0, [(1, 4)]), (0.0, [(0, 1)])):
-        holder = decode(ttft_slo_s=0.5, tpot_slo_s=1.5, arrival_s=arrival_s, first_token_s=0.0)
-        assert formed(policy(**ALL), holder, newcomer, model=MODEL, blocks=4).batch == batch
+        running = decode(ttft_slo_s=0.5, tpot_slo_s=1.5, arrival_s=arrival_s, first_token_s=0.0)
+        assert formed(policy(**ALL), running, newcomer, model=MODEL, blocks=4).batch == batch
 
 
 def test_who_is_worth_nothing_takes_memory_from_nobody():

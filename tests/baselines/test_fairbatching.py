@@ -97,4 +97,4 @@ def test_eta_is_by_default_a_share_of_the_smallest_tpot_slo():
 
 def test_limits():
     limits = ranked(fair(), due(9)).limits
-    assert (limits.time_budget_s, limits.token_budget, limits.holder_budget, limits.misfit) == (9, 0, 0, 0)
+    assert (limits.time_budget_s, limits.max_num_batched_tokens, limits.max_num_seqs, limits.misfit) == (9, 0, 0, 0)

@@ -171,11 +171,11 @@ def test_starvation_ends():
 
 
 def test_limits():
-    limits = ranked(mlfq(token_budget=33, batch_size=5), state(3)).limits
-    assert (limits.token_budget, limits.sequence_budget, limits.whole_prompts) == (33, 5, 1)
+    limits = ranked(mlfq(max_num_batched_tokens=33, batch_size=5), state(3)).limits
+    assert (limits.max_num_batched_tokens, limits.sequence_budget, limits.whole_prompts) == (33, 5, 1)
     # Of three decodes the two best run, the third keeps its memory; prompts run whole or not.
     assert formed(mlfq(batch_size=2), decode(), decode(), decode(), blocks=12) == ([(0, 1), (1, 1)], [], 1)
-    assert formed(mlfq(token_budget=9), state(3), state(7), state(6)).batch == [(0, 3), (2, 6)]
+    assert formed(mlfq(max_num_batched_tokens=9), state(3), state(7), state(6)).batch == [(0, 3), (2, 6)]
 
 
 def test_behind_a_newcomer_that_finds_no_room_only_holders_run():
@@ -185,7 +185,7 @@ def test_behind_a_newcomer_that_finds_no_room_only_holders_run():
     assert simulation.arrays.limits[0].listed == 2 and simulation.arrays.ranks["listed"][:2].tolist() == [0, 1]
     assert simulation.arrays.requests["blocks"].tolist() == [4, 3, 0, 0]
     # One that is passed over for want of tokens closes the batch to nobody.
-    simulation = after(mlfq(token_budget=4), decode(level=2), state(5, level=3), state(2, level=4), blocks=8)
+    simulation = after(mlfq(max_num_batched_tokens=4), decode(level=2), state(5, level=3), state(2, level=4), blocks=8)
     assert simulation.arrays.limits[0].listed == NO_LIMIT
     assert simulation.arrays.requests["blocks"].tolist() == [4, 0, 2]
 

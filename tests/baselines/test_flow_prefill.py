@@ -64,7 +64,7 @@ def test_the_example_of_figure_8():
     assert finished(simulation) == [10, 6]
     engine = simulation.arrays.engines[0]
     # Rounds: A comes, B comes, B is done. (When A is done nothing is left to be decided.)
-    assert (engine.rounds, engine.totals.preemptions, engine.totals.blocking_s, engine.totals.longest_blocking_s) == (
+    assert (engine.rounds, engine.totals.suspensions, engine.totals.blocking_s, engine.totals.longest_blocking_s) == (
         3,
         1,
         1,
@@ -199,7 +199,7 @@ def test_who_finds_no_room_suspends_nobody():
     assert commands(simulation) == [
         (0, "scheduled", 0), (6, "suspended", 0), (6, "scheduled", 2), (8, "resumed", 0), (10, "scheduled", 1),
     ]  # fmt: skip
-    assert simulation.arrays.engines[0].totals.preemptions == 1 and finished(simulation) == [10, 14, 8]
+    assert simulation.arrays.engines[0].totals.suspensions == 1 and finished(simulation) == [10, 14, 8]
 
 
 def test_a_batch_ends_where_memory_does():

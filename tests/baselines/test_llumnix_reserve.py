@@ -73,7 +73,7 @@ def test_a_low_priority_decode_grows_into_the_reserve():
 
 
 def test_limits():
-    limits = ranked(llumnix(token_budget=33, max_sequences=5), state(3)).limits
-    assert (limits.token_budget, limits.holder_budget, limits.whole_prompts) == (33, 5, 1)
+    limits = ranked(llumnix(max_num_batched_tokens=33, max_num_seqs=5), state(3)).limits
+    assert (limits.max_num_batched_tokens, limits.max_num_seqs, limits.whole_prompts) == (33, 5, 1)
     assert (limits.phase, limits.misfit) == (PHASE_FIRST_DECIDES, MISFIT_STOP)
-    assert batch(state(30), state(4), token_budget=33) == [(0, 30)]  # 34 > 33 ends filling
+    assert batch(state(30), state(4), max_num_batched_tokens=33) == [(0, 30)]  # 34 > 33 ends filling

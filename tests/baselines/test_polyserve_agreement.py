@@ -9,11 +9,11 @@ from tests.reference.polyserve import PolyServe, PolyServeScaler
 from tests.seeds import seeds
 from tests.test_agreement import reference_scheduler
 
-SETTINGS = {"token_budget": 60, "output_tokens": 12}
+SETTINGS = {"max_num_batched_tokens": 60, "output_tokens": 12}
 
 
 def own_scheduler(random: np.random.Generator, total_blocks: int):
-    settings = {"token_budget": 60}
+    settings = {"max_num_batched_tokens": 60}
     return scheduler("polyserve").with_settings(**settings), reference_scheduler("polyserve", settings, total_blocks)
 
 

@@ -10,8 +10,8 @@ from tests.simulator.forming import decode, formed, ranked, state, waiting_for_a
 pytestmark = pytest.mark.nojit
 
 
-def policy(token_budget: int):
-    return scheduler("polyserve").with_settings(token_budget=token_budget)
+def policy(max_num_batched_tokens: int):
+    return scheduler("polyserve").with_settings(max_num_batched_tokens=max_num_batched_tokens)
 
 
 def test_decodes_then_prefills_by_deadline():
@@ -57,7 +57,7 @@ def budget_of_a_prefill_engine(*queue: dict) -> int:
     simulation.arrays.engines[0]["role"] = ROLE_PREFILL
     limits, ranks = np.zeros(1, LIMITS), np.zeros(len(queue), RANK)
     policy(4).function.entry(simulation.scheduler_context(0, 0.0), ranks, limits[0])
-    return int(limits[0]["token_budget"])
+    return int(limits[0]["max_num_batched_tokens"])
 
 
 @pytest.mark.parametrize(("left", "budget"), [(3, 4), (4, 4), (5, 5), (7, 7), (8, 4), (9, 4)])

@@ -88,8 +88,13 @@ def test_contexts_shrink_the_chunk():
 
 def test_off_is_a_fixed_budget_decodes_included():
     assert batch(state(400), chatting(3), dynamic_chunking="off") == [(1, 1), (0, 255)]
-    limits = decided(qoserve(dynamic_chunking="off", token_budget=7, max_sequences=9), chatting(3)).limits
-    assert (limits.token_budget, limits.holder_budget, limits.time_budget_s, limits.untimed_decodes) == (7, 9, 0, 0)
+    limits = decided(qoserve(dynamic_chunking="off", max_num_batched_tokens=7, max_num_seqs=9), chatting(3)).limits
+    assert (limits.max_num_batched_tokens, limits.max_num_seqs, limits.time_budget_s, limits.untimed_decodes) == (
+        7,
+        9,
+        0,
+        0,
+    )
 
 
 def test_a_least_chunk_runs_whatever_the_slack():
@@ -107,7 +112,7 @@ def test_a_least_chunk_runs_whatever_the_slack():
 
 def code_tokens(slack_s: float, decodes: int = 1, blocks: int = 5000) -> int:
     rows = [chatting(slack_s)] * decodes
-    return decided(qoserve(dynamic_chunking="code"), *rows, blocks=blocks).limits.token_budget
+    return decided(qoserve(dynamic_chunking="code"), *rows, blocks=blocks).limits.max_num_batched_tokens
 
 
 def test_code_takes_the_largest_size_within_the_slack():
@@ -175,9 +180,13 @@ def test_long_work_gives_way_and_ties_go_by_place():
 def test_all_off_is_sarathi_edf():
     rows = state(20, ttft_slo_s=60), chatting(30), state(9, ttlt_slo_s=50), state(30, computed=4, ttft_slo_s=45)
     off = qoserve(
-        dynamic_chunking="off", token_budget=30, relegation="off", alpha_s_per_token=0, selective_preemption="off"
+        dynamic_chunking="off",
+        max_num_batched_tokens=30,
+        relegation="off",
+        alpha_s_per_token=0,
+        selective_preemption="off",
     )
-    expected = formed(scheduler("sarathi-edf:token_budget=30"), *rows).batch
+    expected = formed(scheduler("sarathi-edf:max_num_batched_tokens=30"), *rows).batch
     assert formed(off, *rows).batch == expected == [(1, 1), (3, 26), (2, 3)]
 
 

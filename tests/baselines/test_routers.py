@@ -66,11 +66,11 @@ def test_min_cycle_time_is_the_time_of_decodes_and_of_prompts_up_to_the_budget()
     busy = engine(waits(40), decodes=3, decode_tokens=16, model=model)  # and 0.125 x 16 = 2 s for the context
     prompts = engine(waits(40), model=model)
     full = engine(decodes=9, decode_tokens=0, model=model)
-    assert asked("min-cycle-time:token_budget=8", waits(4), busy, prompts, full) == 1
-    assert asked("min-cycle-time:token_budget=8", waits(4), busy, full) == 1
+    assert asked("min-cycle-time:max_num_batched_tokens=8", waits(4), busy, prompts, full) == 1
+    assert asked("min-cycle-time:max_num_batched_tokens=8", waits(4), busy, full) == 1
     short = engine(waits(1), decodes=3, decode_tokens=16, model=model)  # 3 + 2 + 1 + 2 = 8 s, the prompt too
-    assert asked("min-cycle-time:token_budget=8", waits(2), full, short) == 1
-    assert asked("min-cycle-time:token_budget=99", waits(4), prompts, short) == 1
+    assert asked("min-cycle-time:max_num_batched_tokens=8", waits(2), full, short) == 1
+    assert asked("min-cycle-time:max_num_batched_tokens=99", waits(4), prompts, short) == 1
 
 
 def test_min_cycle_time_asks_the_estimator_of_each_engine():

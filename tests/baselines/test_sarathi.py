@@ -11,7 +11,7 @@ BOTH = pytest.mark.parametrize("name", ["sarathi-fcfs", "sarathi-priority"])
 
 
 def budget(name: str, tokens: int, **more: int):
-    return scheduler(name).with_settings(token_budget=tokens, **more)
+    return scheduler(name).with_settings(max_num_batched_tokens=tokens, **more)
 
 
 @BOTH
@@ -47,11 +47,11 @@ def test_an_evicted_request_prefills_with_the_others(name):
 
 @BOTH
 def test_limits(name):
-    limits = ranked(budget(name, 33, max_sequences=5), state(3)).limits
-    assert (limits.token_budget, limits.holder_budget) == (33, 5)
-    assert ranked(scheduler(name), state(3)).limits.holder_budget == 128
+    limits = ranked(budget(name, 33, max_num_seqs=5), state(3)).limits
+    assert (limits.max_num_batched_tokens, limits.max_num_seqs) == (33, 5)
+    assert ranked(scheduler(name), state(3)).limits.max_num_seqs == 128
     rows = [state(3), decode(), state(3), state(3)]
-    assert formed(budget(name, 20, max_sequences=2), *rows).batch == [(1, 1), (0, 3)]
+    assert formed(budget(name, 20, max_num_seqs=2), *rows).batch == [(1, 1), (0, 3)]
 
 
 @BOTH

@@ -13,11 +13,11 @@ EDF, SRPF, SJF = "sarathi-edf", "sarathi-srpf", "sarathi-sjf"
 
 
 def keys(name: str, *rows: dict, now_s: float = 0.0) -> list[float]:
-    return [key for _, key in ranked(scheduler(name).with_settings(token_budget=8), *rows, now_s=now_s).ranks]
+    return [key for _, key in ranked(scheduler(name).with_settings(max_num_batched_tokens=8), *rows, now_s=now_s).ranks]
 
 
-def batch(name: str, *rows: dict, token_budget: int = 8, **limits: int) -> list[tuple[int, int]]:
-    return formed(scheduler(name).with_settings(token_budget=token_budget, **limits), *rows).batch
+def batch(name: str, *rows: dict, max_num_batched_tokens: int = 8, **limits: int) -> list[tuple[int, int]]:
+    return formed(scheduler(name).with_settings(max_num_batched_tokens=max_num_batched_tokens, **limits), *rows).batch
 
 
 def test_edf_goes_by_the_first_token_or_the_whole_answer():
@@ -39,8 +39,8 @@ def test_edf_keeps_the_first_deadline_of_a_request_that_lost_its_memory():
 def test_srpf_goes_by_what_is_left_sjf_by_the_prompt():
     begun, short = state(9, computed=7), state(4)
     assert keys(SRPF, begun, short) == [2, 4] and keys(SJF, begun, short) == [9, 4]
-    assert batch(SRPF, begun, short, token_budget=3) == [(0, 2), (1, 1)]
-    assert batch(SJF, begun, short, token_budget=5) == [(1, 4), (0, 1)]
+    assert batch(SRPF, begun, short, max_num_batched_tokens=3) == [(0, 2), (1, 1)]
+    assert batch(SJF, begun, short, max_num_batched_tokens=5) == [(1, 4), (0, 1)]
 
 
 def test_srpf_counts_lost_output_too_sjf_does_not():
@@ -53,7 +53,7 @@ def test_decodes_first_by_arrival_and_within_the_budget(name):
     # The prompt is the earliest, shortest and most urgent; decodes still go first, the earlier first.
     rows = state(1, ttft_slo_s=0.1), decode(arrival_s=-1.0), decode(arrival_s=-2.0)
     assert batch(name, *rows) == [(2, 1), (1, 1), (0, 1)]
-    assert batch(name, *rows, token_budget=2) == [(2, 1), (1, 1)]
+    assert batch(name, *rows, max_num_batched_tokens=2) == [(2, 1), (1, 1)]
 
 
 @pytest.mark.parametrize("name", [EDF, SRPF, SJF])
@@ -63,12 +63,14 @@ def test_ties_go_by_place(name):
 
 @pytest.mark.parametrize("name", [EDF, SRPF, SJF])
 def test_limits(name):
-    limits = ranked(scheduler(name).with_settings(token_budget=8, max_sequences=3), state(1)).limits
-    assert (limits.token_budget, limits.holder_budget, limits.time_budget_s) == (8, 3, 0)  # 0: it is not set
-    assert batch(name, state(1), state(1), max_sequences=1) == [(0, 1)]
+    limits = ranked(scheduler(name).with_settings(max_num_batched_tokens=8, max_num_seqs=3), state(1)).limits
+    assert (limits.max_num_batched_tokens, limits.max_num_seqs, limits.time_budget_s) == (8, 3, 0)  # 0: it is not set
+    assert batch(name, state(1), state(1), max_num_seqs=1) == [(0, 1)]
 
 
 @pytest.mark.parametrize("name", [EDF, SRPF, SJF])
 def test_what_would_run_last_gives_up_its_memory(name):
-    rank = ranked(scheduler(name).with_settings(token_budget=8), decode(), state(3), state(9, ttft_slo_s=2000))
+    rank = ranked(
+        scheduler(name).with_settings(max_num_batched_tokens=8), decode(), state(3), state(9, ttft_slo_s=2000)
+    )
     assert rank.victim_ranks == rank.ranks and max(rank.ranks) == rank.ranks[2] and rank.ranks[2][0] == PREFILL

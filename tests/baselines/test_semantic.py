@@ -192,7 +192,12 @@ def test_prefill_first():
 
 def test_limits():
     limits = ranked(semantic(slots=7), prefill()).limits
-    assert (limits.sequence_budget, limits.whole_prompts, limits.token_budget, limits.time_budget_s) == (7, 1, 0, 0)
+    assert (limits.sequence_budget, limits.whole_prompts, limits.max_num_batched_tokens, limits.time_budget_s) == (
+        7,
+        1,
+        0,
+        0,
+    )
 
 
 # Who gives up memory, and what of it is kept
@@ -289,4 +294,4 @@ def test_a_victim_that_was_kept_comes_back_by_loading():
     # Both prefill to 7; the first decode takes the last block and leaves none: the second saves 3 tokens (0.75 s).
     # 7 + 2 + 0.75 + 1 = 10.75, then 12.75; it is loaded (1.5 s) and decodes twice.
     assert simulation.arrays.outcomes["finish_s"].tolist() == [11.75, 17.25]
-    assert result.summary["preemptions"] == 1
+    assert result.summary["evictions"] == 1

@@ -11,8 +11,8 @@ from servegym.simulator.deployment import Deployment
 from servegym.simulator.incidents import Incident
 from servegym.simulator.random import uniform
 from servegym.simulator.scenario import Scenario
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.simulator.simulation import Simulation
-from servegym.simulator.turns import Turns
 from servegym.simulator.workload import Workload
 from tests.baselines.router_cases import asked, engine, waits
 from tests.simulator.forming import linear
@@ -79,7 +79,7 @@ def chat(sessions: int, turns: int) -> Workload:
         "prompt_tokens": np.full(n, 8),
         "output_tokens": np.full(n, 2),
     }
-    return Workload.from_columns(columns, turns=Turns(after, np.full(n, 0.5)))
+    return Workload.from_columns(columns, turns=SessionDependencies(after, np.full(n, 0.5)))
 
 
 def test_turns_of_a_session_are_served_where_it_began():

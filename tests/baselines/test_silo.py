@@ -39,22 +39,22 @@ def served(routing: str, *pool_sizes: int, roles: tuple[str, ...] = (), **column
 
 @pytest.mark.nojit
 def test_the_tightest_have_the_first_pool():
-    pools = [engine(kind=kind) for kind in range(3)]
+    pools = [engine(pool=kind) for kind in range(3)]
     for tpot_slo_s, mine in {0.02: 0, 0.05: 0, 0.051: 1, 0.1: 1, 0.2: 2, 700.0: 2}.items():
         assert asked(BOUNDS, wants(tpot_slo_s), *pools) == mine
-    assert asked(BOUNDS, wants(700.0), *pools, engine(kind=3)) == 3
+    assert asked(BOUNDS, wants(700.0), *pools, engine(pool=3)) == 3
 
 
 @pytest.mark.nojit
 def test_with_fewer_pools_than_classes_the_last_has_the_rest():
-    pools = [engine(kind=0), engine(kind=1)]
+    pools = [engine(pool=0), engine(pool=1)]
     assert [asked(BOUNDS, wants(tpot_slo_s), *pools) for tpot_slo_s in (0.05, 0.1, 0.2)] == [0, 1, 1]
     assert asked(BOUNDS, wants(0.2), engine()) == 0
 
 
 @pytest.mark.nojit
 def test_within_a_pool_in_turn_whatever_the_load():
-    pools = [engine(kind=0), engine(*[waits(9)] * 5, kind=1), engine(kind=1), engine(kind=2)]
+    pools = [engine(pool=0), engine(*[waits(9)] * 5, pool=1), engine(pool=1), engine(pool=2)]
     assert asked(BOUNDS, wants(0.1), *pools) == 1
     assert asked(BOUNDS, wants(0.1), *pools, sent=(1.0, 3.0, 2.0)) == 2
     assert asked(BOUNDS, wants(0.1), *pools, sent=(1.0, 2.0, 3.0)) == 1
@@ -63,7 +63,7 @@ def test_within_a_pool_in_turn_whatever_the_load():
 
 @pytest.mark.nojit
 def test_pools_count_among_those_that_take_the_request():
-    roles = [engine(role=role, kind=kind) for kind, role in enumerate(("decode", "prefill", "decode", "prefill"))]
+    roles = [engine(role=role, pool=kind) for kind, role in enumerate(("decode", "prefill", "decode", "prefill"))]
     assert [asked(BOUNDS, wants(tpot_slo_s), *roles) for tpot_slo_s in (0.05, 0.1)] == [1, 3]
     assert [asked(BOUNDS, wants(tpot_slo_s), *roles, emitted=1) for tpot_slo_s in (0.05, 0.1, 0.2)] == [0, 2, 2]
 

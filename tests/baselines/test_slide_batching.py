@@ -184,15 +184,20 @@ def test_normal_requests_rank_by_remain_after_all_urgent_ones():
 def test_ablations():
     assert batch(ablation="only-deadline") == [(C, 3), (A, 4)]
     assert batch(ablation="only-density") == [(B, 2), (A, 4), (C, 1)]
-    limits = ranked(slide(ablation="no-latency", token_budget=8), *queue()).limits
-    assert (limits.token_budget, limits.time_budget_s) == (8, 0)  # 0: it is not set
+    limits = ranked(slide(ablation="no-latency", max_num_batched_tokens=8), *queue()).limits
+    assert (limits.max_num_batched_tokens, limits.time_budget_s) == (8, 0)  # 0: it is not set
     assert tiers(ablation="no-latency") == [URGENT, NORMAL, URGENT]  # the order stays
-    assert batch(ablation="no-latency", token_budget=8) == [(A, 4), (C, 3), (B, 1)]
+    assert batch(ablation="no-latency", max_num_batched_tokens=8) == [(A, 4), (C, 3), (B, 1)]
 
 
 def test_limits():
-    limits = ranked(slide(token_budget=8), *queue()).limits
-    assert (limits.time_budget_s, limits.token_budget, limits.smallest_chunk_tokens, limits.misfit) == (8, 0, 0, 0)
+    limits = ranked(slide(max_num_batched_tokens=8), *queue()).limits
+    assert (limits.time_budget_s, limits.max_num_batched_tokens, limits.smallest_chunk_tokens, limits.misfit) == (
+        8,
+        0,
+        0,
+        0,
+    )
 
 
 # What deadlines count from
@@ -239,12 +244,12 @@ def test_the_authors_code_by_default():
 def test_xllm_has_no_time_budget_when_nobody_can_make_it():
     rows = state(200, ttft_slo_s=2, first_token_gain=9.0), state(60, ttft_slo_s=2)
     limits = ranked(slide(variant="xllm"), *rows).limits
-    assert (limits.time_budget_s, limits.token_budget) == (np.inf, 10240)
+    assert (limits.time_budget_s, limits.max_num_batched_tokens) == (np.inf, 10240)
     # phi is the sum of exec then, 260 x gamma: remain 2 is below it unless gamma is small.
     assert tiers(*rows, variant="xllm") == [URGENT, URGENT] and batch(*rows, variant="xllm") == [(0, 200), (1, 60)]
     by_phi_c = {"variant": "xllm", "gamma": 0.1, "load": "c"}  # phi c: 20 and 26
     assert tiers(state(200, ttft_slo_s=19.5), state(60, ttft_slo_s=26), **by_phi_c) == [URGENT, NORMAL]
-    assert ranked(slide(variant="xllm", ablation="no-latency"), *rows).limits.token_budget == 512
+    assert ranked(slide(variant="xllm", ablation="no-latency"), *rows).limits.max_num_batched_tokens == 512
 
 
 def test_xllm_order():

@@ -21,14 +21,14 @@ def test_prefills_first_by_arrival():
 
 def test_limits():
     limits = ranked(FCFS, state(3)).limits
-    assert (limits.token_budget, limits.holder_budget) == (8192, 256)
+    assert (limits.max_num_batched_tokens, limits.max_num_seqs) == (8192, 256)
     assert (limits.phase, limits.misfit, limits.whole_prompts) == (PHASE_FIRST_DECIDES, MISFIT_STOP, 1)
-    limits = ranked(FCFS.with_settings(token_budget=9, max_sequences=3), state(3)).limits
-    assert (limits.token_budget, limits.holder_budget) == (9, 3)
+    limits = ranked(FCFS.with_settings(max_num_batched_tokens=9, max_num_seqs=3), state(3)).limits
+    assert (limits.max_num_batched_tokens, limits.max_num_seqs) == (9, 3)
 
 
 def test_prompts_are_whole():
-    eight = FCFS.with_settings(token_budget=8)
+    eight = FCFS.with_settings(max_num_batched_tokens=8)
     assert formed(eight, state(9), state(3)).batch == [(0, 9)]  # the first may exceed the budget
     assert formed(eight, state(3), state(9)).batch == [(0, 3)]
     assert formed(eight, state(5), state(4), state(3)).batch == [(0, 5)]  # 4 do not fit: nobody overtakes
@@ -37,11 +37,11 @@ def test_prompts_are_whole():
 
 def test_decodes_run_when_no_prompt_finds_room():
     assert formed(FCFS, state(10), decode(), blocks=9).batch == [(1, 1)]
-    assert formed(FCFS.with_settings(max_sequences=1), state(4), decode()).batch == [(1, 1)]
+    assert formed(FCFS.with_settings(max_num_seqs=1), state(4), decode()).batch == [(1, 1)]
 
 
 def test_more_decodes_than_the_token_budget():
-    assert formed(FCFS.with_settings(token_budget=2), decode(), decode(), decode()).batch == [(0, 1), (1, 1)]
+    assert formed(FCFS.with_settings(max_num_batched_tokens=2), decode(), decode(), decode()).batch == [(0, 1), (1, 1)]
 
 
 def test_the_latest_decode_gives_up_memory_first_and_prefills_again_before_the_others_decode():

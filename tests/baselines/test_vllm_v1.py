@@ -3,7 +3,7 @@
 import pytest
 
 from servegym.baselines.registry import scheduler
-from servegym.simulator.types import EVICT_FOR_HOLDERS
+from servegym.simulator.types import EVICT_FOR_RUNNING
 from tests.simulator.forming import decode, formed, ranked, state
 
 pytestmark = pytest.mark.nojit
@@ -18,12 +18,14 @@ def running(admitted: int, **more) -> dict:
 def test_running_by_admission_then_evicted_last_one_first_then_by_arrival():
     rows = [running(5), running(4), state(2, 1, evicted=1), state(2, 1, evicted=2), state(2)]
     assert formed(FCFS, *rows).batch == [(1, 1), (0, 1), (3, 3), (2, 3), (4, 2)]
-    # A holder that was evicted before, and came back, is a running one.
+    # A running request that was evicted before, and came back, is a running one.
     assert formed(FCFS, running(3, evicted=1), running(2)).batch == [(1, 1), (0, 1)]
 
 
 def test_a_running_prefill_keeps_its_place_among_decodes():
-    assert formed(FCFS.with_settings(token_budget=4), state(9, 0, 2, admitted=1), running(2)).batch == [(0, 4)]
+    assert formed(FCFS.with_settings(max_num_batched_tokens=4), state(9, 0, 2, admitted=1), running(2)).batch == [
+        (0, 4)
+    ]
 
 
 def test_priority_orders_the_waiting_only():
@@ -50,7 +52,7 @@ def test_whoever_runs_may_evict():
     # A running prefill wants 4 blocks: the tail gives up 2, and 2 are free.
     rows = [state(6, 0, 2, admitted=1), running(2)]
     assert formed(FCFS, *rows, blocks=6) == ([(0, 4)], [1], 0)
-    assert ranked(FCFS, *rows).limits.evict_for == EVICT_FOR_HOLDERS
+    assert ranked(FCFS, *rows).limits.evict_for == EVICT_FOR_RUNNING
 
 
 def test_nobody_is_admitted_in_an_iteration_that_preempted():
@@ -69,13 +71,13 @@ def test_its_own_victim_with_an_empty_batch():
 
 def test_limits():
     limits = ranked(FCFS, state(3)).limits
-    assert (limits.token_budget, limits.holder_budget, limits.reserve_context, limits.watermark_blocks) == (
+    assert (limits.max_num_batched_tokens, limits.max_num_seqs, limits.reserve_context, limits.watermark_blocks) == (
         2048, 256, 1, 0,
     )  # fmt: skip
-    set_ = FCFS.with_settings(token_budget=7, max_sequences=2, reserve_full=0, watermark=0.25)
+    set_ = FCFS.with_settings(max_num_batched_tokens=7, max_num_seqs=2, reserve_full=0, watermark=0.25)
     limits = ranked(set_, state(3), blocks=99).limits
     # A quarter of 99 blocks and the null block.
-    assert (limits.token_budget, limits.holder_budget, limits.reserve_context, limits.watermark_blocks) == (
+    assert (limits.max_num_batched_tokens, limits.max_num_seqs, limits.reserve_context, limits.watermark_blocks) == (
         7, 2, 0, 25,
     )  # fmt: skip
     assert ranked(set_, state(3), blocks=98).limits.watermark_blocks == 24  # 24.75
@@ -85,5 +87,8 @@ def test_limits():
 def test_reserve_full_looks_at_the_whole_context():
     # 6 tokens in a batch of 4: 5 free blocks are too few for 6, and enough for the 3 that are left of the budget.
     rows = [decode(admitted=1), state(6)]
-    assert formed(FCFS.with_settings(token_budget=4), *rows, blocks=9).batch == [(0, 1)]
-    assert formed(FCFS.with_settings(token_budget=4, reserve_full=0), *rows, blocks=9).batch == [(0, 1), (1, 3)]
+    assert formed(FCFS.with_settings(max_num_batched_tokens=4), *rows, blocks=9).batch == [(0, 1)]
+    assert formed(FCFS.with_settings(max_num_batched_tokens=4, reserve_full=0), *rows, blocks=9).batch == [
+        (0, 1),
+        (1, 3),
+    ]

@@ -1,6 +1,6 @@
 """Weighted VTC by hand: a counter of tokens served, in x 1 + out x 2, over the weight; the smallest is admitted.
 
-A batch takes 1 s and 1 s a token; in runs max_sequences = 1, so that requests run one after the other.
+A batch takes 1 s and 1 s a token; in runs max_num_seqs = 1, so that requests run one after the other.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ A, B, C = range(3)  # clients
 
 
 def vtc(**settings):
-    return scheduler("weighted-vtc").with_settings(**({"token_budget": 1000} | settings))
+    return scheduler("weighted-vtc").with_settings(**({"max_num_batched_tokens": 1000} | settings))
 
 
 def ranks(*rows: dict, **settings) -> list[tuple[int, float]]:
@@ -31,7 +31,7 @@ def order(*rows: dict, **settings) -> list[int]:
 
 
 def run(**columns) -> Simulation:
-    simulation = Simulation(scene(requests(**columns), vtc(max_sequences=1)))
+    simulation = Simulation(scene(requests(**columns), vtc(max_num_seqs=1)))
     simulation.run()
     return simulation
 
@@ -55,7 +55,7 @@ def test_admitting_charges_the_prompt_at_once():
     rows = [state(4, client=A), state(4, client=A), state(6, client=B)] + [state(2, client=C)] * 3
     assert ranks(*rows) == [(WAITING, tag) for tag in (0, 4, 0, 0, 2, 4)]
     assert order(*rows) == [0, 2, 3, 4, 1, 5]
-    assert formed(vtc(token_budget=13), *rows).batch == [(0, 4), (2, 6), (3, 2), (4, 1)]
+    assert formed(vtc(max_num_batched_tokens=13), *rows).batch == [(0, 4), (2, 6), (3, 2), (4, 1)]
 
 
 def test_the_same_as_looking_for_the_smallest_counter_each_time():
@@ -123,9 +123,9 @@ def ranks_of(simulation: Simulation) -> list[float]:
 
 
 def test_limits():
-    limits = ranked(vtc(token_budget=33, max_sequences=5), state(3)).limits
-    assert (limits.token_budget, limits.holder_budget) == (33, 5)
-    assert ranked(scheduler("weighted-vtc"), state(3)).limits.holder_budget == 128
+    limits = ranked(vtc(max_num_batched_tokens=33, max_num_seqs=5), state(3)).limits
+    assert (limits.max_num_batched_tokens, limits.max_num_seqs) == (33, 5)
+    assert ranked(scheduler("weighted-vtc"), state(3)).limits.max_num_seqs == 128
 
 
 # Over time
@@ -175,7 +175,7 @@ def test_when_nobody_waits_a_client_is_lifted_to_the_one_that_left_last():
 
 def test_who_left_last_is_who_ranked_last():
     # At 0 B (1), then A (2) by place, each admitted at once (3 s); 100 s later C starts from A's 4, not from B's 3.
-    policy = vtc(max_sequences=10)
+    policy = vtc(max_num_seqs=10)
     workload = requests(arrival_s=[0, 0, 100], prompt_tokens=[1, 2, 1], client=[B, A, C])
     simulation = Simulation(scene(workload, policy))
     simulation.run()
@@ -192,7 +192,7 @@ def test_backlogged_clients_share_by_weight(weights):
         prompt_tokens=rng.integers(1, longest + 1, n), output_tokens=rng.integers(1, longest + 1, n), client=client,
         weight=np.asarray(weights)[client],
     )  # fmt: skip
-    simulation = Simulation(scene(workload, vtc(max_sequences=running), until_s=600.0))
+    simulation = Simulation(scene(workload, vtc(max_num_seqs=running), until_s=600.0))
     simulation.run()
     statistics = simulation.arrays.state.by_client[0]
     assert (statistics["queued"] > running).all()  # both still wait

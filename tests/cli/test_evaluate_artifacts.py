@@ -18,7 +18,8 @@ def files(tmp_path):
     provenance = {"trained_on": NOTHING}
     save_artifact(Artifact(both, workload={"engines": 2}, provenance=provenance), tmp_path / "tuned.json")
     save_artifact(
-        Artifact({"scheduler": scheduler("edf:token_budget=256")}, provenance=provenance), tmp_path / "alone.json"
+        Artifact({"scheduler": scheduler("edf:max_num_batched_tokens=256")}, provenance=provenance),
+        tmp_path / "alone.json",
     )
     return tmp_path
 

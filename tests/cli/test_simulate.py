@@ -12,7 +12,7 @@ from servegym.simulator.gains import Gain
 
 NEEDED = {
     "requests", "finished", "tokens_emitted", "gain", "ideal_gain", "tdg_ratio", "slo_attainment",
-    "ttft_s", "tpot_s", "preemptions", "iterations", "wall_s",
+    "ttft_s", "tpot_s", "evictions", "iterations", "wall_s",
 }  # fmt: skip
 TRACE = "arrival_s,prompt_tokens,output_tokens\n" + "".join(f"{i},{100 + i},{5 + i % 3}\n" for i in range(40))
 ARGUMENTS = ("simulate", "--requests", "60", "--rate", "5")

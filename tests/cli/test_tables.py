@@ -10,7 +10,7 @@ from servegym.cli.tables import folded, show_tables, stacked
 NAMES = ("vllm-fcfs", "slide-batching *", "sarathi-priority")
 MATTER = {"SLO attainment": "0.9982 ± 0.0012", "TDG ratio": "0.9896 ± 0.0679", "p99 TTFT, s": "4.90"}
 OPTIONAL = {
-    "difference": "-0.2333 ± 0.0012", "starved": "0.777", "fairness by length": "0.993", "preemptions": "12,345",
+    "difference": "-0.2333 ± 0.0012", "starved": "0.777", "fairness by length": "0.993", "evictions": "12,345",
 }  # fmt: skip
 ORDER = list(OPTIONAL)[::-1]
 

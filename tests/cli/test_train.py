@@ -38,7 +38,7 @@ def test_the_base_can_be_a_policy_of_ones_own(servegym, servegym_process, tmp_pa
     """As docs/extending.md has it; trained, gone on with, and used."""
     page = (Path(__file__).parents[2] / "docs/extending.md").read_text("utf-8")
     (tmp_path / "least_laxity.py").write_text(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[0])
-    arguments = {"scheduler": "least-laxity", "controls": ["token_budget"]}
+    arguments = {"scheduler": "least-laxity", "controls": ["max_num_batched_tokens"]}
     (tmp_path / "mine.yaml").write_text(to_text(tiny("ppo-engine-batching", arguments=arguments)))
     own = ("--load-policies", "least_laxity.py")
     done = servegym("train", "mine.yaml", "--out", "runs/mine")

@@ -39,7 +39,7 @@ def test_trials_only_leaves_the_rest_to_another(servegym, tmp_path):
 
 def test_another_panel_takes_another_name(servegym):
     """In one storage a name has one panel; --name makes room for another."""
-    asked = ("tune", "--scheduler", "edf", "--tune", "token_budget", *SMALL, "--out", "here", "--trials-only")
+    asked = ("tune", "--scheduler", "edf", "--tune", "max_num_batched_tokens", *SMALL, "--out", "here", "--trials-only")
     assert servegym(*asked, "--trials", "1").status == 0
     other = [word.replace("3", "2") if before == "--load" else word for before, word in pairwise(("", *asked))]
     refused = servegym(*other, "--trials", "1")
@@ -50,7 +50,7 @@ def test_another_panel_takes_another_name(servegym):
 
 def test_no_room_is_told_and_the_report_is_of_what_ran(servegym, tmp_path):
     """At a load where the defaults serve all in time; the shipped file's words are about other loads."""
-    asked = ["tune", "--scheduler", "edf", "--tune", "token_budget", *SMALL, "--out", "here", "--trials", "1"]
+    asked = ["tune", "--scheduler", "edf", "--tune", "max_num_batched_tokens", *SMALL, "--out", "here", "--trials", "1"]
     asked[asked.index("3")] = "0.1"
     done = servegym(*asked)
     assert done.status == 0, done.stderr
@@ -69,7 +69,7 @@ def test_warnings_have_no_python_files(capsys):
 
 
 def test_a_folder_of_its_own_that_more_trials_share(servegym, tmp_path):
-    asked = ("tune", "--scheduler", "edf", "--tune", "token_budget", *SMALL, "--trials-only")
+    asked = ("tune", "--scheduler", "edf", "--tune", "max_num_batched_tokens", *SMALL, "--trials-only")
     assert servegym(*asked).status == servegym(*asked, "--trials", "2", "--top-k", "3").status == 0
     assert servegym(*asked, "--sampler", "random").status == 0
     assert len(list((tmp_path / "results").glob("tune-default-*"))) == 2

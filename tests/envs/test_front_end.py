@@ -7,7 +7,7 @@ import pytest
 
 from servegym.envs.agents import BaseAgent, play
 from servegym.simulator.front_end import FrontEnd
-from servegym.simulator.turns import Turns
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.simulator.workload import Workload
 from tests.envs.small import IDS, drawn, make, outcome_bytes, simulated
 
@@ -21,7 +21,7 @@ def test_a_heuristic_is_an_agent_behind_a_front_end(name: str, one_process: bool
     if sessions:
         after = np.where(np.arange(n) % 3 == 0, -1, np.arange(n) - 1)
         columns = {field: scenario.workload.table[field] for field in scenario.workload.table.dtype.names}
-        workload = Workload.from_columns(columns, turns=Turns(after, np.full(n, 0.125)))
+        workload = Workload.from_columns(columns, turns=SessionDependencies(after, np.full(n, 0.125)))
         scenario = dataclasses.replace(scenario, workload=workload, clients=3)
     env = make(name, scenario)
     play(env, BaseAgent())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from servegym.envs.agents import BaseAgent, play
-from servegym.simulator.turns import Turns
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.simulator.workload import Workload
 from tests.envs.small import IDS, drawn, make, outcome_bytes, simulated
 
@@ -18,7 +18,7 @@ def test_a_heuristic_is_an_agent_where_requests_follow_others(name: str, limits:
     n = len(scenario.workload)
     after = np.where(np.arange(n) % 3 == 0, -1, np.arange(n) - 1)  # sessions of three turns
     columns = {field: scenario.workload.table[field] for field in scenario.workload.table.dtype.names}
-    workload = Workload.from_columns(columns, turns=Turns(after, np.full(n, 0.125)))
+    workload = Workload.from_columns(columns, turns=SessionDependencies(after, np.full(n, 0.125)))
     scenario = dataclasses.replace(scenario, workload=workload, **limits)
     env = make(name, scenario)
     play(env, BaseAgent())

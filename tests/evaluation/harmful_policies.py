@@ -44,7 +44,7 @@ def harmful(context, ranks, limits):
     elif way == 11:
         queue[0] = 0
     elif way == 14:
-        limits.token_budget = 1 + requests[n - 1].prompt_tokens
+        limits.max_num_batched_tokens = 1 + requests[n - 1].prompt_tokens
     elif way == 15:
         assert n < 20, "so many requests"
 

@@ -38,7 +38,7 @@ WORDS = {
     "writes-queue": "wrote into the queue, which it may only read",
     "clients-by-request": BOUNDS,
     "victims-by-place": "sets victim_key of a request by what is not in its queue",
-    "limit-by-place": "sets the limit token_budget by what is not in its queue",
+    "limit-by-place": "sets the limit max_num_batched_tokens by what is not in its queue",
     "raises-when-busy": "in harmful: AssertionError: so many requests",
     "route-right": "",
     "records-past-end": "sets held_queue by what it does not know",
@@ -89,7 +89,7 @@ def test_each_way_to_write_or_read_elsewhere_is_refused_in_one_line() -> None:
 
 
 def test_a_loop_without_end_takes_only_the_other_process(tmp_path: Path) -> None:
-    file = written(tmp_path, "while limits.token_budget > 0:\n        ranks[0].tier += 1")
+    file = written(tmp_path, "while limits.max_num_batched_tokens > 0:\n        ranks[0].tier += 1")
     with pytest.raises(PolicyError, match=r"mine.py did not pass .*\(scheduler mine: one engine\): no end in 3 s"):
         check_policy(file, limit_s=3)
 
@@ -127,13 +127,13 @@ def test_a_file_that_has_passed_is_not_checked_again_before_it_changes(tmp_path,
         return subprocess.CompletedProcess(command, 0, '{"at": "x"}\n', "")
 
     monkeypatch.setattr(subprocess, "run", run)
-    file = written(tmp_path, "limits.token_budget = 64")
+    file = written(tmp_path, "limits.max_num_batched_tokens = 64")
     check_policy(file)
     check_policy(file)
     assert len(runs) == 1
     check_policy(file, again=True)
     assert len(runs) == 2
-    written(tmp_path, "limits.token_budget = 65")
+    written(tmp_path, "limits.max_num_batched_tokens = 65")
     check_policy(file)
     assert len(runs) == 3
 

@@ -34,7 +34,7 @@ def cells_of(tdg: dict[str, list[float]], load: float = 1.0) -> pd.DataFrame:
             "slo_attainment_low_priority": None,
             "ttft_p99_s": 1.0 + value,
             "tpot_p99_s": 0.05,
-            "preemptions": seed,
+            "evictions": seed,
             "starved": 0.0,
             "fairness_by_client": None,
             "fairness_by_length": 0.9,
@@ -53,7 +53,7 @@ def test_means_and_paired_differences_by_hand():
     assert poor["tdg_ratio_difference"] == pytest.approx(-0.096667, abs=1e-6)
     half_width = 4.3027 * 0.0057735 / math.sqrt(3)
     assert poor["tdg_ratio_difference_ci_low"] == pytest.approx(-0.096667 - half_width, abs=1e-5)
-    assert poor["preemptions"] == 1
+    assert poor["evictions"] == 1
     assert poor["violations"] == pytest.approx(1 - poor["tdg_ratio"])
     assert poor["violations_difference"] == pytest.approx(-poor["tdg_ratio_difference"])
     assert poor["violations TTLT 600 s"] == pytest.approx(poor["tdg_ratio"] / 10)

@@ -13,7 +13,7 @@ from experiments.behaviour.fingerprint import of_values
 from servegym.envs.registration import ENVIRONMENTS
 
 FEW = (
-    "scheduler/overload/edf", "scheduler/overload/edf:token_budget=96", "router/pairs/gorouting",
+    "scheduler/overload/edf", "scheduler/overload/edf:max_num_batched_tokens=96", "router/pairs/gorouting",
     "scaler/tiers/static/polyserve", "environment/EngineBatching-v0/random", "plugin/four/slide-batching",
 )  # fmt: skip
 
@@ -63,8 +63,10 @@ def test_what_becomes_of_a_case() -> None:
 
 
 def test_what_a_run_does_is_what_counts() -> None:
-    assert simulated("one", scheduler="edf") == simulated("one", scheduler="edf:token_budget=512")  # the default
-    assert simulated("one", scheduler="edf") != simulated("one", scheduler="edf:token_budget=511")
+    assert simulated("one", scheduler="edf") == simulated(
+        "one", scheduler="edf:max_num_batched_tokens=512"
+    )  # the default
+    assert simulated("one", scheduler="edf") != simulated("one", scheduler="edf:max_num_batched_tokens=511")
 
 
 def test_numbers_count_and_not_their_types_or_words() -> None:

@@ -213,11 +213,11 @@ def test_the_piece_of_a_ray_serve_config(tmp_path):
 
 
 def test_what_sglang_is_told(tmp_path):
-    exported = export(named(scheduler="sarathi-edf:token_budget=512"), "sglang", tmp_path / "edf.json")
+    exported = export(named(scheduler="sarathi-edf:max_num_batched_tokens=512"), "sglang", tmp_path / "edf.json")
     document, script = json.loads(exported.files[0].read_text()), exported.files[1]
     assert subprocess.run(["sh", "-n", script], check=False).returncode == 0
     assert script.read_text().rstrip().endswith(" ".join(document["arguments"]))
-    assert document["policies"] == {"scheduler": "sarathi-edf:token_budget=512"}
+    assert document["policies"] == {"scheduler": "sarathi-edf:max_num_batched_tokens=512"}
     assert any("1000 x" in note for note in exported.notes) and "--chunked-prefill-size" in document["arguments"]
     with pytest.raises(ExportError, match="takes a scheduler"):
         export(named(router="gorouting"), "sglang", tmp_path / "routes.json")
@@ -263,7 +263,7 @@ def test_a_target_that_does_not_take_it(target, texts, device, problem, tmp_path
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_cannot_be_written(target, tmp_path):
-    taken = "sarathi-fcfs:token_budget=512" if target == "sglang" else "slide-batching"
+    taken = "sarathi-fcfs:max_num_batched_tokens=512" if target == "sglang" else "slide-batching"
     artifact = named(scheduler=taken, router="gorouting")
     with pytest.raises(ExportError, match=r"an export is a \.json file"):
         export(artifact, target, tmp_path / "it.txt")

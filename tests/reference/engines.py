@@ -128,13 +128,13 @@ class Engine:
         return self.speculation.counted(1 + self.speculation.k, decoding=True)
 
     @property
-    def all_holders(self) -> int:
-        return sum(request.holder for request in self.queue + self.unseen) + len(self.on_their_way)
+    def all_running(self) -> int:
+        return sum(request.running for request in self.queue + self.unseen) + len(self.on_their_way)
 
     @property
-    def holders(self) -> list[Request]:
+    def running(self) -> list[Request]:
         """Those in the queue and in no task, who can be evicted."""
-        return [request for request in self.queue if request.holder and request.task is None]
+        return [request for request in self.queue if request.running and request.task is None]
 
     @property
     def free_blocks(self) -> int:

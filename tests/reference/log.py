@@ -38,7 +38,7 @@ class EngineLog:
 
     busy_s: float
     rounds: int
-    preemptions: int
+    suspensions: int
     blocking_s: list[float]
     failures: int
     recalled: int

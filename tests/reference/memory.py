@@ -12,7 +12,7 @@ Name = tuple[str, int, int]
 @dataclass(eq=False)
 class Block:
     name: Name | None = None
-    holders: int = 0
+    references: int = 0
 
 
 class Memory:
@@ -58,9 +58,9 @@ class Memory:
 
     def hold(self, r: "Request", found: list[Block]) -> None:
         for block in found:
-            if block.holders == 0:
+            if block.references == 0:
                 self.free.remove(block)
-            block.holders += 1
+            block.references += 1
         r.table = list(found)
 
     def grow(self, r: "Request", tokens: int) -> None:
@@ -71,7 +71,7 @@ class Memory:
             if block.name is not None and self.stored_blocks > 0:
                 self.use_stored(block.name)
             self.forget(block)
-            block.holders = 1
+            block.references = 1
             r.table.append(block)
 
     def name(self, r: "Request", tokens: int) -> None:
@@ -94,8 +94,8 @@ class Memory:
         for block in r.table[r.computed // self.block_tokens :]:
             self.forget(block)
         for block in reversed(r.table):
-            block.holders -= 1
-            if block.holders == 0:
+            block.references -= 1
+            if block.references == 0:
                 self.free.insert(0 if block.name is None else len(self.free), block)
         r.table = []
 

@@ -17,17 +17,17 @@ LEFT_OUT = INF  # a rank that begins with it, the tier: the request does not run
 class Limits:
     """Limits and what they are by default: an infinite one is absent."""
 
-    token_budget: float = INF
+    max_num_batched_tokens: float = INF
     time_budget_s: float = INF
     sequence_budget: float = INF
-    holder_budget: float = INF
+    max_num_seqs: float = INF
     chunk_tokens: float = INF
     smallest_chunk_tokens: int = 1
     whole_prompts: bool = False
     first_decides: bool = False  # FIRST_DECIDES, else mixed phases
     misfit_ends_filling: bool = False  # else what does not fit is passed over
     reserve_context: bool = True
-    evict_for: str = "decodes"  # EVICT_FOR_DECODES, EVICT_FOR_HOLDERS or EVICT_FOR_ALL: decodes, holders, all
+    evict_for: str = "decodes"  # EVICT_FOR_DECODES, EVICT_FOR_RUNNING or EVICT_FOR_ALL: decodes, running, all
     untimed_decodes: bool = False
     untimed_prefill_tokens: int = 0
     most_drafts: float = INF
@@ -73,8 +73,8 @@ def within(engine: Engine, limits: Limits) -> Limits:
     """The engine's own limits hold whatever the scheduler says."""
     return replace(
         limits,
-        token_budget=min(limits.token_budget, engine.most_batch_tokens),
-        holder_budget=min(limits.holder_budget, engine.most_sequences),
+        max_num_batched_tokens=min(limits.max_num_batched_tokens, engine.most_batch_tokens),
+        max_num_seqs=min(limits.max_num_seqs, engine.most_sequences),
     )
 
 
@@ -141,7 +141,7 @@ class Formation:
             self.considered.found, self.considered.found_tokens = [], 0
             self.considered.stored_blocks = self.considered.stored_tokens = 0
         self.considered = r
-        if r is not None and self.engine.memory is not None and not r.holder:
+        if r is not None and self.engine.memory is not None and not r.running:
             r.found = self.engine.memory.find(r)
             r.found_tokens = len(r.found) * self.engine.block_tokens
             stored = self.engine.memory.find_stored(r, len(r.found))
@@ -154,12 +154,12 @@ class Formation:
         admission_closed, before = False, len(self.evicted)
         for r in self.in_rank_order():
             # 1. Full
-            if len(batch) >= limits.sequence_budget or self.tokens >= limits.token_budget:
+            if len(batch) >= limits.sequence_budget or self.tokens >= limits.max_num_batched_tokens:
                 break
             # 2. Skipped
-            if admission_closed and not r.holder:
+            if admission_closed and not r.running:
                 continue
-            if self.ahead and r in self.evicted[before:] and not r.holder:
+            if self.ahead and r in self.evicted[before:] and not r.running:
                 continue
             self.lookup_prefix(r)
             if limits.first_decides and batch and r.decoding != batch[0][0].decoding:
@@ -170,9 +170,9 @@ class Formation:
                 if limits.misfit_ends_filling:
                     break
                 continue
-            # 4. Memory, r not a holder
-            if not r.holder:
-                if engine.all_holders >= limits.holder_budget:
+            # 4. Memory, r not running
+            if not r.running:
+                if engine.all_running >= limits.max_num_seqs:
                     admission_closed = True
                     continue
                 if not self.room(r, chunk) and limits.evict_for == "all":
@@ -180,14 +180,14 @@ class Formation:
                 if not self.room(r, chunk):
                     admission_closed = True
                     continue
-            # 5. Memory, r a holder
+            # 5. Memory, r running
             elif self.lacks(r, chunk) > 0:
                 if not r.decoding and limits.evict_for == "decodes":
                     continue
                 admission_closed = True
-                while r.holder and self.lacks(r, chunk) > 0 and not self.waits_for_transfers(r):
-                    self.evict(engine.holders)
-                if not r.holder:  # the victim was r itself
+                while r.running and self.lacks(r, chunk) > 0 and not self.waits_for_transfers(r):
+                    self.evict(engine.running)
+                if not r.running:  # the victim was r itself
                     return True
                 if self.lacks(r, chunk) > 0:
                     continue
@@ -210,10 +210,10 @@ class Formation:
             want = 1 + self.drafts(r)
         elif limits.whole_prompts:
             want = r.left
-            if self.batch and self.tokens + want > limits.token_budget:
+            if self.batch and self.tokens + want > limits.max_num_batched_tokens:
                 return 0
         else:
-            want = int(min(r.left, limits.chunk_tokens, limits.token_budget - self.tokens))
+            want = int(min(r.left, limits.chunk_tokens, limits.max_num_batched_tokens - self.tokens))
         chunk = self.largest_in_time(r, want)
         if not r.decoding and chunk < want and chunk < limits.smallest_chunk_tokens:
             return 0
@@ -224,11 +224,11 @@ class Formation:
     def drafts(self, r: Request) -> int:
         """The drafts that a decode wants."""
         speculation, limits = self.engine.speculation, self.limits
-        if not r.holder:
+        if not r.running:
             return 0
         most = min(speculation.drafts_of(r), limits.most_drafts)
         if not speculation.free_verification:
-            most = min(most, limits.chunk_tokens - 1, limits.token_budget - self.tokens - 1)
+            most = min(most, limits.chunk_tokens - 1, limits.max_num_batched_tokens - self.tokens - 1)
         return int(max(0, most))
 
     def largest_in_time(self, r: Request, want: int) -> int:
@@ -244,15 +244,15 @@ class Formation:
         return max(timed, min(want, limits.untimed_prefill_tokens - self.prefill_tokens))
 
     def room(self, r: Request, chunk: int, without: Sequence[Request] = ()) -> bool:
-        """Whether r finds room, or would if some holders had been evicted."""
+        """Whether r finds room, or would if some running requests had been evicted."""
         engine, limits = self.engine, self.limits
         need = engine.blocks_for(r.context if limits.reserve_context else r.cached + chunk)
-        if engine.all_holders > len(without):
+        if engine.all_running > len(without):
             given = limits.watermark_blocks
             need += engine.watermark_blocks if given is None else given
             if self.decision.headroom_blocks is not None:
                 need += self.decision.headroom_blocks[engine.queue.index(r)]
-        return engine.free_blocks + r.shared_blocks + sum(holder.blocks for holder in without) >= need
+        return engine.free_blocks + r.shared_blocks + sum(other.blocks for other in without) >= need
 
     def make_room(self, r: Request, chunk: int) -> None:
         """Rule 4 under EVICT_FOR_ALL; what it evicts does not close admission."""
@@ -262,7 +262,7 @@ class Formation:
                 self.lookup_prefix(r)
 
     def below(self, r: Request) -> list[Request]:
-        return [holder for holder in self.engine.holders if self.victim_rank(holder) > self.victim_rank(r)]
+        return [other for other in self.engine.running if self.victim_rank(other) > self.victim_rank(r)]
 
     def victim_rank(self, r: Request) -> tuple[Rank, int]:
         """The highest gives up its memory first; ties: later place."""
@@ -279,13 +279,13 @@ class Formation:
     def waits_for_transfers(self, r: Request) -> bool:
         """r alone holds memory, and what else is taken is for KV on its way."""
         engine = self.engine
-        alone = engine.all_holders - len(engine.on_their_way) == 1
+        alone = engine.all_running - len(engine.on_their_way) == 1
         return alone and sum(engine.on_their_way.values()) > 0 and not r.decoding
 
-    def evict(self, holders: list[Request]) -> None:
-        """Of `holders` the one with the highest victim rank gives up all its blocks."""
+    def evict(self, running: list[Request]) -> None:
+        """Of `running` the one with the highest victim rank gives up all its blocks."""
         engine, decision = self.engine, self.decision
-        victim = max(holders, key=self.victim_rank)
+        victim = max(running, key=self.victim_rank)
         self.evict_request(
             victim, 0 if decision.keep_tokens is None else decision.keep_tokens[engine.queue.index(victim)]
         )
@@ -309,7 +309,7 @@ class Formation:
 
     def join(self, r: Request, chunk: int) -> None:
         engine = self.engine
-        if not r.holder:
+        if not r.running:
             memory, found_tokens = engine.memory, r.found_tokens
             if memory is not None and r.admitted == 0:
                 memory.admitted_tokens += r.context
@@ -351,7 +351,7 @@ class Formation:
         if limits.whole_prompts:
             chunk = must_hold = r.left
         else:
-            most = int(min(r.left, limits.chunk_tokens, limits.token_budget))
+            most = int(min(r.left, limits.chunk_tokens, limits.max_num_batched_tokens))
             chunk = max(self.largest_in_time(r, most), 1)
             must_hold = 1
         if self.lacks(r, must_hold) > 0:
@@ -360,7 +360,7 @@ class Formation:
                 self.waits = True
                 return
             while self.lacks(r, chunk) + r.shared_blocks > 0:
-                others = [holder for holder in engine.holders if holder is not r]
+                others = [other for other in engine.running if other is not r]
                 if not others:
                     raise ValueError(f"request {r.index} does not fit into an empty engine")
                 self.evict(others)

@@ -27,8 +27,10 @@ def next_deadline(r: Request) -> float:
 
 
 class PolyServe(Router):
-    def __init__(self, token_budget: int = 1024, output_tokens: int = 256, memory_reserve: float = 0.05) -> None:
-        self.budget, self.at_first, self.reserve = token_budget, output_tokens, memory_reserve
+    def __init__(
+        self, max_num_batched_tokens: int = 1024, output_tokens: int = 256, memory_reserve: float = 0.05
+    ) -> None:
+        self.budget, self.at_first, self.reserve = max_num_batched_tokens, output_tokens, memory_reserve
 
     def prepare(self, requests: list[Request], snapshots: list[EngineSnapshot]) -> None:
         super().prepare(requests, snapshots)

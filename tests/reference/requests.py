@@ -82,7 +82,7 @@ class Request:
     @property
     def shared_blocks(self) -> int:
         """Of those found, held by others."""
-        return sum(block.holders > 0 for block in self.found)
+        return sum(block.references > 0 for block in self.found)
 
     @property
     def left(self) -> int:
@@ -93,7 +93,7 @@ class Request:
         return self.emitted > 0 and self.left == 1
 
     @property
-    def holder(self) -> bool:
+    def running(self) -> bool:
         return self.blocks > 0
 
     @property

@@ -38,8 +38,8 @@ class MinTokens(Router):
 
 
 class MinCycleTime(Router):
-    def __init__(self, token_budget: int = 1024) -> None:
-        self.token_budget = token_budget
+    def __init__(self, max_num_batched_tokens: int = 1024) -> None:
+        self.max_num_batched_tokens = max_num_batched_tokens
 
     def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
         return smallest(snapshots, lambda snapshot: self.cycle_s(r, snapshot))
@@ -51,7 +51,7 @@ class MinCycleTime(Router):
         else:
             prefill += r.prompt_tokens
         batch = [(1, cached / decodes, True) for _ in range(decodes)]
-        chunk = min(prefill, max(0, self.token_budget - decodes))
+        chunk = min(prefill, max(0, self.max_num_batched_tokens - decodes))
         return snapshot.fit.batch([*batch, (chunk, 0, False)] if chunk > 0 else batch)
 
 

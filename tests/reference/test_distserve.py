@@ -22,6 +22,7 @@ def test_chunks_by_deadline():
 
 
 def test_defaults():
-    assert [kind().limits([], 0.0).token_budget for kind in (DistServe, DistServeChunks, DistServeChunks8K)] == [
+    kinds = DistServe, DistServeChunks, DistServeChunks8K
+    assert [kind().limits([], 0.0).max_num_batched_tokens for kind in kinds] == [
         8192, 2048, 8192
     ]  # fmt: skip

@@ -7,12 +7,12 @@ from .schedulers.vllm import VllmV1
 
 
 def test_a_decode_evicts_and_a_prefill_is_skipped():
-    # Nothing is free. A prefill holder is skipped; the decode takes a block of the last in rank.
+    # Nothing is free. A running prefill is skipped; the decode takes a block of the last in rank.
     assert formed(by_place(), state(9, 0, 3), state(3, 1, 3), state(2, 1, 2), blocks=8) == ([(1, 1)], [2], 1)
-    # Under EVICT_FOR_HOLDERS the prefill of 6 evicts 2 and 1 (2 + 3 blocks), still lacks 1, and gives up its
+    # Under EVICT_FOR_RUNNING the prefill of 6 evicts 2 and 1 (2 + 3 blocks), still lacks 1, and gives up its
     # own 3. Formed anew, all three are waiting with 8 blocks free, and 9 tokens find no room: admission is
     # closed for all. So the first-ranked runs with the 8 that fit.
-    greedy = by_place(evict_for="holders")
+    greedy = by_place(evict_for="running")
     queue = state(9, 0, 3), state(3, 1, 3), state(2, 1, 2)
     assert formed(greedy, *queue, blocks=8) == ([(0, 8)], [2, 1, 0], 0)
     queue = state(8, 0, 3), state(3, 1, 3), state(2, 1, 2)
@@ -21,7 +21,7 @@ def test_a_decode_evicts_and_a_prefill_is_skipped():
 
 def test_newcomers_that_evict():
     def queue(newcomer: int) -> list[Request]:
-        """A newcomer and two holders that decode, of 2 and 3 blocks."""
+        """A newcomer and two running requests that decode, of 2 and 3 blocks."""
         return [state(newcomer), state(2, 1, 2), state(3, 1, 3)]
 
     eager = by_place(evict_for="all")
@@ -30,7 +30,7 @@ def test_newcomers_that_evict():
     assert formed(eager, *queue(4), blocks=6) == ([(0, 4)], [2, 1], 2)
     # 5 only without both.
     assert formed(eager, *queue(5), blocks=6) == ([(0, 5)], [2, 1], 1)
-    # With a watermark of 1: 3 + 1 of 6 without place 2; without both there is no holder and no watermark.
+    # With a watermark of 1: 3 + 1 of 6 without place 2; without both there is no running request and no watermark.
     assert formed(eager, *queue(3), blocks=6, watermark_blocks=1) == ([(0, 3), (1, 1)], [2], 0)
     assert formed(eager, *queue(6), blocks=6, watermark_blocks=1) == ([(0, 6)], [2, 1], 0)
 
@@ -48,7 +48,7 @@ def test_newcomers_evict_only_those_below_them():
 
 
 def test_admission_stays_open_after_a_newcomer_evicts():
-    # Place 0 evicts the holder of 4, place 1 finds room for its 1 in what is left.
+    # Place 0 evicts the running request of 4, place 1 finds room for its 1 in what is left.
     queue = state(2), state(1), state(4, 1, 4)
     assert formed(by_place(evict_for="all"), *queue, blocks=4) == ([(0, 2), (1, 1)], [2], 1)
     # The victim itself does not: its context of 5 has no room in the 1, and none is below it.
@@ -64,7 +64,7 @@ def test_a_newcomer_may_evict_what_is_in_the_batch():
 
 
 def test_nobody_is_admitted_after_an_eviction():
-    # The decode evicts the holder of 4, which leaves 3 blocks: room for 1 token, but admission is closed.
+    # The decode evicts the running request of 4, which leaves 3 blocks: room for 1 token, but admission is closed.
     assert formed(by_place(), state(4, 1, 4), state(1), state(4, 1, 4), blocks=8) == ([(0, 1)], [2], 3)
 
 
@@ -77,7 +77,7 @@ def test_ties_of_victims_go_to_the_later_place():
 def test_a_victim_leaves_the_batch_and_returns_its_tokens():
     # Budget 2, priorities 2, 0, 1: decode 0 takes the last block, decode 1 evicts it (worst priority) and
     # takes one of its 2 + 1 blocks; its token goes to decode 2.
-    scheduler = Custom(lambda r, now_s: (r.index,), lambda r: (r.priority,), token_budget=2)
+    scheduler = Custom(lambda r, now_s: (r.index,), lambda r: (r.priority,), max_num_batched_tokens=2)
     queue = [state(2, 1, 2, priority=p) for p in (2, 0, 1)]
     assert formed(scheduler, *queue, blocks=7) == ([(1, 1), (2, 1)], [0], 1)
 
@@ -97,7 +97,7 @@ def test_own_victim_ends_filling():
 
 
 def test_own_victim_with_an_empty_batch_forms_anew():
-    # The first holder, priority 1, is its own victim. Formed anew: the other decodes with 1 of the 3 free
+    # The first running request, priority 1, is its own victim. Formed anew: the other decodes with 1 of the 3 free
     # blocks, and the first, now waiting with a context of 3, finds no room in the 2 that are left.
     queue = state(2, 1, 2, admitted=1, priority=1), state(2, 1, 2, admitted=2, priority=0)
     assert formed(VllmV1("priority"), *queue, blocks=4) == ([(1, 1)], [0], 1)
@@ -108,7 +108,7 @@ def test_own_victim_with_an_empty_batch_forms_anew():
 
 
 def test_order_of_admission():
-    # Holders by admission (1, then 0); then the evicted, last one first (3, then 2); then by arrival (4).
+    # Running requests by admission (1, then 0); then the evicted, last one first (3, then 2); then by arrival (4).
     queue = (
         state(2, 1, 2, admitted=5),
         state(2, 1, 2, admitted=4),

@@ -58,7 +58,7 @@ def test_llumnix_reserve():
 
 
 def order(*queue: Request, **more: object) -> list[int]:
-    return [place for place, _ in formed(WeightedVtc(token_budget=512), *queue, **more)[0]]
+    return [place for place, _ in formed(WeightedVtc(max_num_batched_tokens=512), *queue, **more)[0]]
 
 
 def test_vtc_tags():
@@ -71,7 +71,7 @@ def test_vtc_tags():
     # A prompt that was admitted once is charged already: tags 0, 0 and 0, 3.
     queue = state(4, evicted=1, admitted=1), state(2), state(3, client=1), state(9, client=1)
     assert order(*queue) == [0, 1, 2, 3]
-    # Decodes, then holders, then who waits.
+    # Decodes, then running requests, then who waits.
     assert order(state(1), state(5, 0, 2), state(3, 1, 3)) == [2, 1, 0]
 
 
@@ -97,5 +97,5 @@ def test_vtc_lifts_clients_that_return():
         row(1, 1, 2.0, client=1),
         row(1, 1, 9.0),
     ]
-    log = served(rows, WeightedVtc(token_budget=512, max_sequences=1))
+    log = served(rows, WeightedVtc(max_num_batched_tokens=512, max_num_seqs=1))
     assert log.finish_s == [5, 8, 12, 14, 16]

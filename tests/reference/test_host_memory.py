@@ -28,7 +28,7 @@ def waiting(prompt: int, emitted: int = 0, kept: int = 0, **more: float) -> Requ
 
 def test_words():
     r = waiting(5, 2, kept=3)
-    assert (r.context, r.cached, r.left, r.decoding, r.holder) == (7, 3, 4, False, False)
+    assert (r.context, r.cached, r.left, r.decoding, r.running) == (7, 3, 4, False, False)
     assert r.shape(4) == (4, 3, False)
     assert waiting(5, 2, kept=6).decoding and not waiting(5, 0, kept=4).decoding
 
@@ -72,7 +72,7 @@ def test_loading_at_admission():
 
 
 def test_loading_needs_room():
-    # Beside a holder of 4, 11 blocks leave 7: the context of 8 has no room.
+    # Beside a running request of 4, 11 blocks leave 7: the context of 8 has no room.
     assert formed(by_place(), state(6, 0, 4), waiting(8, 0, kept=5), blocks=11, host=ROOMY)[0] == [(0, 2)]
     # Nor has, unreserved, a chunk of 1 with the 5 kept in 11 - 6 = 5 blocks; in 6 it has.
     chunks = by_place(chunk_tokens=1, reserve_context=False)

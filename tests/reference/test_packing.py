@@ -14,7 +14,7 @@ from .schedulers.vllm import VllmFcfs
 
 def test_full():
     assert formed(by_place(sequence_budget=2), state(3), state(4), state(5))[0] == [(0, 3), (1, 4)]
-    assert formed(by_place(token_budget=7), state(3), state(4), state(5))[0] == [(0, 3), (1, 4)]
+    assert formed(by_place(max_num_batched_tokens=7), state(3), state(4), state(5))[0] == [(0, 3), (1, 4)]
     assert formed(by_place(chunk_tokens=2), state(3), state(1), state(5))[0] == [(0, 2), (1, 1), (2, 2)]
 
 
@@ -53,7 +53,7 @@ def test_time_budget():
     assert formed(by_place(**few), state(4), state(6), state(3))[0] == [(0, 4), (2, 3)]
     assert formed(by_place(**few, misfit_ends_filling=True), state(4), state(6), state(3))[0] == [(0, 4)]
     # Cut by the token budget it may be smaller.
-    few = {"token_budget": 6, "smallest_chunk_tokens": 4}
+    few = {"max_num_batched_tokens": 6, "smallest_chunk_tokens": 4}
     assert formed(by_place(**few), state(4), state(6))[0] == [(0, 4), (1, 2)]
 
 
@@ -65,7 +65,7 @@ def test_untimed_decodes():
     assert formed(by_place(time_budget_s=4.5, untimed_decodes=True), *queue)[0] == [(0, 1), (1, 1), (2, 1)]
     # They keep to the other limits.
     queue = [state(3, 1, 3), state(3, 1, 3)]
-    assert formed(by_place(time_budget_s=0, token_budget=1, untimed_decodes=True), *queue)[0] == [(0, 1)]
+    assert formed(by_place(time_budget_s=0, max_num_batched_tokens=1, untimed_decodes=True), *queue)[0] == [(0, 1)]
 
 
 def test_untimed_prefill_tokens():
@@ -78,7 +78,7 @@ def test_untimed_prefill_tokens():
     assert batch(2) == [(0, 1), (1, 2)]
     assert batch(4) == [(0, 1), (1, 4)]
     assert batch(7) == [(0, 1), (1, 5), (2, 2)]
-    assert batch(7, token_budget=4) == [(0, 1), (1, 3)]
+    assert batch(7, max_num_batched_tokens=4) == [(0, 1), (1, 3)]
     assert batch(7, chunk_tokens=3) == [(0, 1), (1, 3), (2, 3)]
     # What is cut at the untimed tokens is cut by time: too small, it does not fit.
     assert batch(7, smallest_chunk_tokens=3) == [(0, 1), (1, 5)]
@@ -90,7 +90,7 @@ def test_untimed_prefill_tokens():
 
 
 def test_admission_needs_room_for_the_context_and_the_watermark():
-    # 100 blocks, watermark 10. Alone, 100 tokens fit; beside a holder of 20, up to 70 do.
+    # 100 blocks, watermark 10. Alone, 100 tokens fit; beside a running request of 20, up to 70 do.
     assert formed(by_place(), state(100), blocks=100, watermark_blocks=10)[0] == [(0, 100)]
     assert formed(by_place(), state(20), state(70), blocks=100, watermark_blocks=10)[0] == [(0, 20), (1, 70)]
     assert formed(by_place(), state(20), state(71), blocks=100, watermark_blocks=10)[0] == [(0, 20)]
@@ -103,13 +103,13 @@ def test_admission_needs_room_for_the_context_and_the_watermark():
 
 
 def test_headroom():
-    # 100 blocks, watermark 10, headroom 20: alone 100 tokens fit; beside a holder of 20 up to 50 do.
+    # 100 blocks, watermark 10, headroom 20: alone 100 tokens fit; beside a running request of 20 up to 50 do.
     memory = {"blocks": 100, "watermark_blocks": 10}
     spare = Custom(lambda r, now_s: (r.index,), headroom=20)
     assert formed(spare, state(100), **memory)[0] == [(0, 100)]
     assert formed(spare, state(20), state(50), **memory)[0] == [(0, 20), (1, 50)]
     assert formed(spare, state(20), state(51), **memory)[0] == [(0, 20)]
-    # A holder's growth needs none.
+    # A running request's growth needs none.
     assert formed(spare, state(20), state(70, 0, 5), **memory)[0] == [(0, 20), (1, 65)]
 
 
@@ -122,11 +122,11 @@ def test_watermark_is_rounded_down():
 
 
 def test_admission_stays_closed():
-    # 30 find no room among 20 - 5; the 2 behind them would, but admission is closed. A holder still runs.
-    holder = state(8, 0, 2)
-    assert formed(by_place(), state(3), state(30), state(2), holder, blocks=20)[0] == [(0, 3), (3, 6)]
-    # Two holders at most: place 0 is one, place 1 becomes one.
-    batch = formed(by_place(holder_budget=2), state(8, 0, 2), state(3), state(3))[0]
+    # 30 find no room among 20 - 5; the 2 behind them would, but admission is closed. A running one still runs.
+    running = state(8, 0, 2)
+    assert formed(by_place(), state(3), state(30), state(2), running, blocks=20)[0] == [(0, 3), (3, 6)]
+    # Two running requests at most: place 0 is one, place 1 becomes one.
+    batch = formed(by_place(max_num_seqs=2), state(8, 0, 2), state(3), state(3))[0]
     assert batch == [(0, 6), (1, 3)]
 
 

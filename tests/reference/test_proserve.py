@@ -18,7 +18,7 @@ def test_edf_and_sjf():
 
     assert formed(Edf(), *queue())[0] == [(2, 1), (1, 4), (0, 3)]
     assert formed(Sjf(), *queue())[0] == [(2, 1), (0, 3), (1, 4)]
-    assert formed(Edf(token_budget=4), *queue())[0] == [(2, 1), (1, 3)]
+    assert formed(Edf(max_num_batched_tokens=4), *queue())[0] == [(2, 1), (1, 3)]
     assert formed(Sjf(batch_size=2), *queue())[0] == [(2, 1), (0, 3)]
     # A tie goes to the earlier place.
     assert formed(Edf(), state(3), state(2))[0] == [(0, 3), (1, 2)]
@@ -62,7 +62,7 @@ def test_slide_batching_ablations():
     a, b, c = 0, 1, 2
     assert slide(ablation="only-deadline") == [(c, 3), (a, 4)]
     assert slide(ablation="only-density") == [(b, 2), (a, 4), (c, 1)]
-    assert slide(ablation="no-latency", token_budget=8) == [(a, 4), (c, 3), (b, 1)]
+    assert slide(ablation="no-latency", max_num_batched_tokens=8) == [(a, 4), (c, 3), (b, 1)]
 
 
 def test_slide_batching_hopeless():

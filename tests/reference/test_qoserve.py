@@ -35,7 +35,7 @@ def test_dynamic_chunking():
     assert batch(decode(600), state(9), largest_chunk_tokens=5) == [(0, 1), (1, 5)]
     # At least 3.
     assert batch(decode(6), state(9), least_chunk_tokens=3) == [(0, 1), (1, 3)]
-    assert batch(decode(6), state(9), dynamic_chunking="off", token_budget=8) == [(0, 1), (1, 7)]
+    assert batch(decode(6), state(9), dynamic_chunking="off", max_num_batched_tokens=8) == [(0, 1), (1, 7)]
 
 
 def test_slack_of_late_decodes():
@@ -67,7 +67,7 @@ def test_chunks_of_the_code():
     assert formed(Qoserve(**options), state(4100, 0, 3500), blocks=4200)[0] == [(0, 512)]  # 700 are free
 
 
-UNCHUNKED = {"dynamic_chunking": "off", "token_budget": 100}
+UNCHUNKED = {"dynamic_chunking": "off", "max_num_batched_tokens": 100}
 
 
 def test_hybrid_order():
@@ -147,7 +147,7 @@ def test_selective_preemption():
     def first(deadline_s: float, **options: Any) -> int:
         # Of a prompt of 9 4 are computed: it needs 1 + 5 s, a batch of 4 tokens lasts 5 s. Another is due at 3.
         queue = state(9, 0, 4, ttft_slo_s=deadline_s), state(4, ttft_slo_s=3)
-        settings = {"dynamic_chunking": "off", "token_budget": 4, "relegation": "off", "alpha_s_per_token": 0}
+        settings = {"dynamic_chunking": "off", "max_num_batched_tokens": 4, "relegation": "off", "alpha_s_per_token": 0}
         return batch(*queue, **settings, **options)[0][0]
 
     # It can wait until 5 + 6 s before its deadline, and must no more be helped from 6 s on.

@@ -34,7 +34,7 @@ def test_sarathi_profiled_budget():
         scheduler = SarathiFcfs()
         # Mean prompt 8, so 4 are cached.
         scheduler.prepare([state(4, tpot_slo_s=tpot_slo_s), state(12, tpot_slo_s=99)], latency)
-        return scheduler.limits([], 0).token_budget
+        return scheduler.limits([], 0).max_num_batched_tokens
 
     assert budget(50, SECONDS) == 48  # 1 + 48 <= 50 < 1 + 64
     assert budget(49, SECONDS) == 48  # 1 + 48 <= 49: within

@@ -65,7 +65,7 @@ class Lines:
         if not self.waiting[destination.index]:
             return False
         need = destination.blocks_for(self.first(destination).computed)
-        return destination.free_blocks >= need + (destination.watermark_blocks if destination.all_holders else 0)
+        return destination.free_blocks >= need + (destination.watermark_blocks if destination.all_running else 0)
 
     def next_arriving(self, now_s: float) -> Transfer | None:
         """Of the KV that arrives at this instant that of the lowest request."""

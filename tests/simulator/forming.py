@@ -93,7 +93,7 @@ def waiting_for_a_batch(
         engine.free_blocks -= requests[r]["blocks"]
     kept_blocks = -(-requests["offloaded_tokens"] // block_tokens)
     engine.free_host_blocks -= kept_blocks.sum()
-    engine.holders = (requests["blocks"] > 0).sum()
+    engine.running = (requests["blocks"] > 0).sum()
     used = engine.total_blocks - engine.free_blocks
     assert used <= blocks, "the requests hold more than there is"
     engine.total_blocks, engine.free_blocks, engine.watermark_blocks = blocks, blocks - used, watermark_blocks
@@ -166,10 +166,10 @@ def ranked(policy: Policy, *queue: dict, **setting: Any) -> Ranked:
 @scheduler
 def rank_by_place(context, ranks, limits):
     requests, queue, parameters = context.requests, context.queue, context.parameters
-    limits.token_budget = int(parameters[0])
+    limits.max_num_batched_tokens = int(parameters[0])
     limits.chunk_tokens = int(parameters[1])
     limits.sequence_budget = int(parameters[2])
-    limits.holder_budget = int(parameters[3])
+    limits.max_num_seqs = int(parameters[3])
     limits.time_budget_s = parameters[4]
     limits.smallest_chunk_tokens = int(parameters[5])
     limits.whole_prompts = int(parameters[6])
@@ -200,7 +200,7 @@ def by_place(by_priority: bool = False, **settings: float) -> Policy:
     by_priority: the largest priority gives up memory first and keeps `keep` tokens, else what ranks last, keeping none.
     headroom: blocks left free at the admission of a request of positive priority.
     """
-    defaults = {"token_budget": MANY, "chunk_tokens": MANY, "sequence_budget": MANY, "holder_budget": MANY,
+    defaults = {"max_num_batched_tokens": MANY, "chunk_tokens": MANY, "sequence_budget": MANY, "max_num_seqs": MANY,
                 "time_budget_s": np.inf, "smallest_chunk_tokens": 1, "whole_prompts": 0, "reserve_context": 1,
                 "phase": 0, "misfit": 0, "evict_for": 0, "untimed_decodes": 0, "untimed_prefill_tokens": 0,
                 "headroom": 0, "keep": 0}  # fmt: skip

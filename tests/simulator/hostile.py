@@ -5,7 +5,7 @@ from servegym.simulator.policies import Parameter, Policy
 from servegym.simulator.signatures import gain, router, scaler, scheduler, victims
 
 LIMITS = (
-    "token_budget", "chunk_tokens", "sequence_budget", "holder_budget", "smallest_chunk_tokens",
+    "max_num_batched_tokens", "chunk_tokens", "sequence_budget", "max_num_seqs", "smallest_chunk_tokens",
     "untimed_prefill_tokens", "watermark_blocks", "most_drafts",
 )  # fmt: skip
 FLAGS = ("phase", "misfit", "evict_for", "preemptible")
@@ -30,13 +30,13 @@ def refuse(parameters):
 def set_limit(limits, way, value, number):
     """Write a limit that is none, or huge."""
     if way == TOKENS:
-        limits.token_budget = value
+        limits.max_num_batched_tokens = value
     elif way == CHUNK:
         limits.chunk_tokens = value
     elif way == SEQUENCES:
         limits.sequence_budget = value
     elif way == HOLDERS:
-        limits.holder_budget = value
+        limits.max_num_seqs = value
     elif way == SMALLEST:
         limits.smallest_chunk_tokens = value
     elif way == UNTIMED:

@@ -15,13 +15,13 @@ def assert_memory_is_whole(simulation: Simulation, e: int) -> None:
     blocks, name = arrays.cache.blocks[e, : engine.total_blocks], plain_function(name_of)
     queue = arrays.queues[e, : engine.queue_length]
     held: Counter[int] = Counter()
-    holders = {int(r): int(arrays.requests[r].blocks) for r in queue if arrays.requests[r].blocks > 0}
+    running = {int(r): int(arrays.requests[r].blocks) for r in queue if arrays.requests[r].blocks > 0}
     for r in np.flatnonzero(arrays.outcomes["source"] == e):
-        holders[int(r)] = -(-int(arrays.requests[r].computed_tokens) // engine.block_tokens)
+        running[int(r)] = -(-int(arrays.requests[r].computed_tokens) // engine.block_tokens)
     running = set(arrays.entries["request"][e, : engine.batch_length].tolist())
     scenario = simulation.scenario
     suspends = any((pool.scheduler or scenario.scheduler).state.tasks for pool in scenario.deployment.pools)
-    for r, count in holders.items():
+    for r, count in running.items():
         start, computed = int(arrays.outcomes[r].table), int(arrays.requests[r].computed_tokens)
         table = arrays.cache.tables[start : start + count].tolist()
         assert len(set(table)) == count and all(0 <= block < engine.total_blocks for block in table)

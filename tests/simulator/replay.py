@@ -59,7 +59,7 @@ class Entry:
     computed: int
     left: int
     decoding: bool
-    holder_before: bool
+    was_running: bool
     loaded: int = 0  # tokens of `computed` that came from host memory for this batch
 
 
@@ -71,7 +71,7 @@ class Batch:
     evicted: list[int]
     moving_s: float = 0.0
     entries: list[Entry] = dataclasses.field(default_factory=list)
-    holders: int = 0  # once it is formed
+    running: int = 0  # once it is formed
     end_s: float | None = None  # None: still running, suspended, or lost
     resumed_s: float = 0.0  # when it was started or resumed last
     ran_s: float = 0.0  # up to its last suspension; at the end, in all
@@ -356,9 +356,9 @@ class _Replayer:
         assert self.kept[r] == 0, "computed on while a part lies in host memory"
         loaded = self.loading.pop(r, 0)
         found = self.caches[e] is not None and r in self.caches[e].found
-        holder_before = r in self.blocks[e] and not loaded and not found
+        was_running = r in self.blocks[e] and not loaded and not found
         self.admitted[r] = True
-        batch.entries.append(Entry(r, tokens, self.computed[r], left, decoding, holder_before, loaded))
+        batch.entries.append(Entry(r, tokens, self.computed[r], left, decoding, was_running, loaded))
         self.log.scheduled_tokens[r] += tokens
         self.blocks[e][r] = self.blocks_of(e, self.computed[r] + tokens)
 
@@ -368,7 +368,7 @@ class _Replayer:
         assert self.fewest_blocks(batch.engine) <= total_blocks, "more KV blocks than there are"
         if cache is not None:
             cache.check_batch([(entry.request, entry.computed + entry.tokens) for entry in batch.entries])
-        batch.holders = len(self.blocks[batch.engine])
+        batch.running = len(self.blocks[batch.engine])
 
     def token(self, line: np.record) -> None:
         self.ended[line.engine].append(("token", int(line.request)))

@@ -132,7 +132,7 @@ def test_every_block_is_free_or_held_by_one_request_at_an_engine(name, data):
     arrays, engines = simulation.arrays, simulation.arrays.engines
     assert (engines["free_blocks"] == engines["total_blocks"]).all()
     assert (engines["free_host_blocks"] == engines["host_blocks"]).all()
-    for field in ("holders", "decode_tokens"):
+    for field in ("running", "decode_tokens"):
         assert (engines[field] == 0).all(), field
     for field in ("leaving", "leaving_blocks", "coming_blocks"):
         assert (engines["transfers"][field] == 0).all(), field
@@ -153,15 +153,15 @@ def assert_blocks_add_up(simulation: Simulation) -> None:
         assert not set(queue) & set(leaving) and not set(queue) & set(coming)
         assert (engine.transfers.leaving, simulation.router_state.coming[e].waiting) == (len(leaving), len(waiting))
         assert list(coming) == [engine.transfers.receiving][: int(engine.transfers.receiving >= 0)]
-        holders = [r for r in queue if arrays.requests[r].blocks > 0]
-        assert engine.holders == len(holders) + len(leaving) + len(coming)
+        running = [r for r in queue if arrays.requests[r].blocks > 0]
+        assert engine.running == len(running) + len(leaving) + len(coming)
         kept = arrays.requests["offloaded_tokens"][queue] * (arrays.outcomes["borrowed"][queue] == 0)
         assert engine.host_blocks - engine.free_host_blocks == (-(-kept // engine.block_tokens)).sum()
         if engine.cache.on:
             assert_memory_is_whole(simulation, e)
             continue
         left = -(-arrays.requests["computed_tokens"][leaving] // engine.block_tokens)
-        held = arrays.requests["blocks"][[*holders, *coming]].sum() + left.sum()
+        held = arrays.requests["blocks"][[*running, *coming]].sum() + left.sum()
         assert engine.free_blocks + held == engine.total_blocks, "a block is lost, or is given twice"
         assert engine.transfers.coming_blocks == sum(arrays.requests["blocks"][coming])
         assert engine.transfers.leaving_blocks == left.sum()

@@ -208,7 +208,10 @@ def test_a_report_is_what_the_engine_had_when_it_sent_it():
     assert [known(at) for at in (3.9, 4.0, 6.0, 8.0)] == [(100, 0), (97, 4), (96, 5), (100, 0)]
 
 
-@pytest.mark.parametrize("name", ["edf:token_budget=2", "sarathi-fcfs:token_budget=2", "vllm-v1:token_budget=2"])
+@pytest.mark.parametrize(
+    "name",
+    ["edf:max_num_batched_tokens=2", "sarathi-fcfs:max_num_batched_tokens=2", "vllm-v1:max_num_batched_tokens=2"],
+)
 def test_of_a_token_the_router_hears_once_though_iterations_take_no_time(name):
     """What emits, is evicted and is computed in part again, all at one instant, has not emitted again."""
     evicted = 0
@@ -218,7 +221,7 @@ def test_of_a_token_the_router_hears_once_though_iterations_take_no_time(name):
         pair = Deployment(linear(), SECONDS, 8, 2, block_tokens=1, watermark=0.0)
         scenario = Scenario(workload, Cluster((pair,)), scheduler(name), router=router("min-load"))
         simulation = Simulation(scenario)
-        evicted += simulation.run().summary["preemptions"]
+        evicted += simulation.run().summary["evictions"]
         snapshots = simulation.router_state.known.snapshots
         assert (simulation.arrays.engines["decode_tokens"] == 0).all()
         for field in ("requests", "prefills", "prefill_tokens", "decodes", "decode_tokens"):

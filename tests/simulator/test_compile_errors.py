@@ -15,7 +15,7 @@ from tests.simulator.scenes import requests, scene
 
 pytestmark = pytest.mark.skipif(JIT_DISABLED, reason="nothing is compiled")
 
-P = Parameters(Parameter("gamma", 1.0, ""), Parameter("token_budget", 8, "", integer=True))
+P = Parameters(Parameter("gamma", 1.0, ""), Parameter("max_num_batched_tokens", 8, "", integer=True))
 TABLE = {"a": 1.0}
 
 
@@ -51,7 +51,7 @@ def misspelt_in_helper(context, ranks, limits):
 
 @scheduler
 def misspelt_limit(context, ranks, limits):
-    limits.token_budgt = 4
+    limits.max_num_batched_tokns = 4
 
 
 @scheduler
@@ -107,12 +107,17 @@ def plain_helper(context, ranks, limits):
 
 @scheduler
 def named_as_in_vllm(context, ranks, limits):
-    limits.max_num_batched_tokens = 512
+    limits.long_prefill_token_threshold = 512
+
+
+@scheduler
+def named_as_before(context, ranks, limits):
+    limits.token_budget = 512
 
 
 @scheduler
 def old_arguments(now_s, engine, requests, queue, state, parameters, estimator, plan, limits):
-    limits.token_budget = 1
+    limits.max_num_batched_tokens = 1
 
 
 CONTEXT = "now_s, engine, requests, queue, state, parameters, estimator, scratch"
@@ -120,11 +125,11 @@ CONTEXT = "now_s, engine, requests, queue, state, parameters, estimator, scratch
 
 @pytest.mark.parametrize(("function", "words"), [
     (misspelt_context, f"there is no enigne in SchedulerContext; there are {CONTEXT}"),
-    (misspelt_parameter, "there is no gama in Parameters; there are gamma, token_budget"),
-    (misspelt_in_score, "there is no gama in Parameters; there are gamma, token_budget"),
+    (misspelt_parameter, "there is no gama in Parameters; there are gamma, max_num_batched_tokens"),
+    (misspelt_in_score, "there is no gama in Parameters; there are gamma, max_num_batched_tokens"),
     (misspelt_rank, "there is no field teir; did you mean tier?"),
     (misspelt_in_helper, "there is no field promt_tokens; did you mean prompt_tokens"),
-    (misspelt_limit, "there is no field token_budgt; did you mean token_budget"),
+    (misspelt_limit, "there is no field max_num_batched_tokns; did you mean max_num_batched_tokens"),
     (object_of_python, "Untyped global name 'TABLE'"),
     (opens_a_file, "construct is not supported"),
     (unknown_name, "NameError: name 'what_is_this' is not defined"),
@@ -133,7 +138,8 @@ CONTEXT = "now_s, engine, requests, queue, state, parameters, estimator, scratch
     (returns_something, "a policy returns nothing, and writes what it decides into its last arguments"),
     (new_array, "a new array is made here"),
     (plain_helper, "plain_worth is a plain function; it should be decorated with @kernel"),
-    (named_as_in_vllm, "what vLLM calls max_num_batched_tokens is token_budget here"),
+    (named_as_in_vllm, "what vLLM calls long_prefill_token_threshold is chunk_tokens here"),
+    (named_as_before, "there is no field token_budget; token_budget is now called max_num_batched_tokens"),
     (old_arguments, "3 argument types given, but function takes 9 arguments"),
 ])  # fmt: skip
 def test_what_cannot_be_compiled_is_one_line(function, words):

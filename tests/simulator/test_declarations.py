@@ -31,7 +31,7 @@ def halved(p):
 @scheduler
 def reads(context, ranks, limits):
     p = P.read(context)
-    limits.token_budget = halved(p)
+    limits.max_num_batched_tokens = halved(p)
     limits.phase = p.word // 2
     for position in range(context.queue.shape[0]):
         ranks[position].tier = p.word
@@ -71,7 +71,7 @@ READS = Policy("reads", "scheduler", "", "", reads, parameters=P)
 def test_numbers_whole_numbers_and_words():
     found = ranked(READS.with_settings(real=2.5, whole=9, word="c"), state(1), state(1))
     assert found.ranks == [(2, 2.5), (2, 2.5)]
-    assert (found.limits.token_budget, found.limits.phase) == (4, 1)
+    assert (found.limits.max_num_batched_tokens, found.limits.phase) == (4, 1)
     values = P.read(type("Context", (), {"parameters": np.array([1.5, 3.0, 1.0, 99.0])}))
     assert values == (1.5, 3, 1) and isinstance(values.whole, int) and values.word == 1
 

@@ -1,4 +1,4 @@
-"""An engine's own token and holder budget, by hand; tests/test_agreement.py has them at random."""
+"""An engine's own limits of tokens and sequences, by hand; tests/test_agreement.py has them at random."""
 
 import dataclasses
 from typing import Any
@@ -41,8 +41,8 @@ def test_a_batch_has_no_more_tokens_than_the_engine_takes(policy: str) -> None:
 
 @pytest.mark.nojit
 def test_the_lower_of_two_budgets_counts() -> None:
-    assert batches("vllm-v1:token_budget=5", max_num_batched_tokens=6)[0] == [(0, 4), (1, 1)]
-    assert batches("vllm-v1:token_budget=7", max_num_batched_tokens=6)[0] == [(0, 4), (1, 2)]
+    assert batches("vllm-v1:max_num_batched_tokens=5", max_num_batched_tokens=6)[0] == [(0, 4), (1, 1)]
+    assert batches("vllm-v1:max_num_batched_tokens=7", max_num_batched_tokens=6)[0] == [(0, 4), (1, 2)]
 
 
 @pytest.mark.nojit

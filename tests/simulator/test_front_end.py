@@ -15,8 +15,8 @@ from servegym.simulator.front_end import FrontEnd, front_end_of
 from servegym.simulator.gains import Gain
 from servegym.simulator.predictors import Predictor
 from servegym.simulator.scenario import Scenario
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.simulator.simulation import Simulation
-from servegym.simulator.turns import Turns
 from servegym.simulator.types import TIMELINE_KINDS
 from servegym.simulator.workload import Workload
 from tests.seeds import examples
@@ -79,7 +79,7 @@ def test_one_process_streams_one_token_after_another():
 def test_the_next_turn_is_sent_when_the_client_has_the_last():
     columns = {"arrival_s": np.zeros(2), "prompt_tokens": 4, "output_tokens": 1}
     front_end = FrontEnd(1.0, back_s=2.0)
-    result = served(columns, front_end, turns=Turns(np.array([-1, 0]), np.array([0, 0.5]))).result()
+    result = served(columns, front_end, turns=SessionDependencies(np.array([-1, 0]), np.array([0, 0.5]))).result()
     assert result.requests["came_s"].tolist() == result.requests["arrival_s"].tolist() == [0.0, 4.5]
     assert result.summary["span_s"] == 6.5
     for limits in ({"clients": 1}, {"max_concurrency": 1}):
@@ -91,7 +91,7 @@ def test_what_is_ready_at_one_instant_comes_as_it_was_sent():
     # Two at a time, batches of 1 s from 1 on: request 0 ends at 2, 1 and 2 (sent at 2) at 5. By then request 4 has
     # come, at 3, and request 3, at 4: both are sent at 5 and ready at 6.
     columns = {"arrival_s": [0, 0, 0.5, 4.0, 0], "prompt_tokens": 4, "output_tokens": [1, 4, 2, 1, 1]}
-    turns = Turns(np.array([-1, -1, -1, -1, 0]), np.full(5, 1.0))
+    turns = SessionDependencies(np.array([-1, -1, -1, -1, 0]), np.full(5, 1.0))
     simulation = served(columns, FrontEnd(1.0), turns=turns, max_concurrency=2)
     timeline = simulation.result().timeline
     came = timeline[timeline["kind"] == "arrival"]

@@ -51,7 +51,7 @@ def test_what_is_kept_is_loaded_at_admission():
     # All but the last token: it decodes at once.
     got = moved(by_place(phase=1), state(3, 2, 0, kept=4), decode(), state(2), blocks=20, host=host(10))
     assert got.formed.batch == [(0, 1), (1, 1)]
-    # No room for the whole of it beside another holder: it waits, and keeps what it has.
+    # No room for the whole of it beside another running request: it waits, and keeps what it has.
     got = moved(by_place(), decode(), state(6, 0, 0, kept=4), blocks=9, host=host(10))
     assert got == (([(0, 1)], [], 5), [0, 4], 0)
 

@@ -171,7 +171,7 @@ def test_kv_on_its_way_to_an_engine_that_fails_goes_to_another(shared):
     assert received(simulation) == {0: (10.0, 2), 1: (14.0, 2)}
     summary = simulation.result().summary
     assert (summary["reroutes"], summary["lost_tokens"]) == (0, 0)
-    assert at_engines(simulation, "free_blocks", "holders") == [(100, 0)] * 3
+    assert at_engines(simulation, "free_blocks", "running") == [(100, 0)] * 3
 
 
 def test_news_of_an_engine_that_fails_is_lost_on_its_way():

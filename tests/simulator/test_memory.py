@@ -32,11 +32,11 @@ def test_blocks_are_taken_and_given_back(memory):
     grow(a, engine, 2)
     grow(b, engine, 1)
     grow(a, engine, 1)
-    assert (a.blocks, b.blocks, engine.holders, engine.free_blocks, engine.totals.peak_blocks) == (3, 1, 2, 2, 4)
+    assert (a.blocks, b.blocks, engine.running, engine.free_blocks, engine.totals.peak_blocks) == (3, 1, 2, 2, 4)
     release(a, engine)
-    assert (a.blocks, b.blocks, engine.holders, engine.free_blocks) == (0, 1, 1, 5)
+    assert (a.blocks, b.blocks, engine.running, engine.free_blocks) == (0, 1, 1, 5)
     release(b, engine)
-    assert (engine.holders, engine.free_blocks, engine.totals.peak_blocks) == (0, BLOCKS, 4)
+    assert (engine.running, engine.free_blocks, engine.totals.peak_blocks) == (0, BLOCKS, 4)
 
 
 def test_growing_by_nothing_and_releasing_nothing_change_nothing(memory):

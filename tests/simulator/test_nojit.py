@@ -21,7 +21,7 @@ from servegym.simulator.gains import FUNCTIONS, Gain
 from servegym.simulator.policies import Policy
 from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import EVICT_FOR_HOLDERS
+from servegym.simulator.types import EVICT_FOR_RUNNING
 from servegym.simulator.workload import Workload
 from tests.simulator.forming import by_place, linear
 from tests.simulator.replay import replay
@@ -101,19 +101,19 @@ def rule_scenes() -> list[tuple[str, Scenario]]:
     load = workload(1, 14)
     rules: list[dict[str, Any]] = [
         {"chunk_tokens": 3},
-        {"reserve_context": 0, "evict_for": EVICT_FOR_HOLDERS, "chunk_tokens": 5},
-        {"evict_for": EVICT_FOR_HOLDERS, "by_priority": True},
+        {"reserve_context": 0, "evict_for": EVICT_FOR_RUNNING, "chunk_tokens": 5},
+        {"evict_for": EVICT_FOR_RUNNING, "by_priority": True},
         {"whole_prompts": 1, "time_budget_s": 0.02},
-        {"whole_prompts": 1, "token_budget": 20},
+        {"whole_prompts": 1, "max_num_batched_tokens": 20},
         {"time_budget_s": 0.02, "smallest_chunk_tokens": 4},
         {"time_budget_s": 0.001},
         {"sequence_budget": 2},
-        {"holder_budget": 2, "token_budget": 16},
+        {"max_num_seqs": 2, "max_num_batched_tokens": 16},
         {"untimed_decodes": 1, "time_budget_s": 0.02},
         {"untimed_decodes": 1, "untimed_prefill_tokens": 5, "time_budget_s": 0.001},
         {"headroom": 3},
         {"by_priority": True, "keep": 7, "time_budget_s": 0.05},
-        {"by_priority": True, "keep": 99, "evict_for": EVICT_FOR_HOLDERS},
+        {"by_priority": True, "keep": 99, "evict_for": EVICT_FOR_RUNNING},
     ]
     found = [(str(rule), Scenario(load, deployment(load, 1, HOST), by_place(**rule))) for rule in rules]
     found.append(("statistics", Scenario(load, deployment(load, 2), LEAST_SERVED_FIRST)))
@@ -159,7 +159,7 @@ def test_everybody_is_served_and_memory_was_short(here):
     for label, found in here.items():
         assert found["summary"]["finished"] == found["summary"]["requests"] or "truncated" in label, label
     for name in scheduler_names():
-        mine = [found["summary"]["preemptions"] for label, found in here.items() if label.split()[1].startswith(name)]
+        mine = [found["summary"]["evictions"] for label, found in here.items() if label.split()[1].startswith(name)]
         assert sum(mine) > 0, f"no eviction under {name}: these scenarios are too easy"
 
 

@@ -10,7 +10,7 @@ from servegym.simulator.ordering import (
     bring_forward,
     first_ranked,
     gives_up_before,
-    in_turn,
+    in_previous_order,
     ranks_before,
     sort,
 )
@@ -53,7 +53,7 @@ def test_in_turn_sorts_whatever_the_turns(ranks, seed, share):
     without = rng.random(n) < 0.1
     loose[: without.sum()] = places[without]
     slots[np.sort(rng.permutation(2 * n)[: n - without.sum()])] = places[~without]
-    in_turn(order, slots, 2 * n, loose, without.sum(), ranks)
+    in_previous_order(order, slots, 2 * n, loose, without.sum(), ranks)
     assert order.tolist() == sorted(range(n), key=lambda place: (ranks[place].tier, ranks[place].key, place))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from servegym.simulator.types import (
     EVICT_FOR_ALL,
-    EVICT_FOR_HOLDERS,
+    EVICT_FOR_RUNNING,
     EVICTED,
     MISFIT_STOP,
     PHASE_FIRST_DECIDES,
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.nojit
 
 def test_filling_ends_when_a_budget_is_used_up():
     assert formed(by_place(sequence_budget=2), state(3), state(4), state(5)).batch == [(0, 3), (1, 4)]
-    assert formed(by_place(token_budget=7), state(3), state(4), state(5)).batch == [(0, 3), (1, 4)]
-    assert formed(by_place(token_budget=8), state(3), state(4), state(5)).batch == [(0, 3), (1, 4), (2, 1)]
+    assert formed(by_place(max_num_batched_tokens=7), state(3), state(4), state(5)).batch == [(0, 3), (1, 4)]
+    assert formed(by_place(max_num_batched_tokens=8), state(3), state(4), state(5)).batch == [(0, 3), (1, 4), (2, 1)]
     assert formed(by_place(chunk_tokens=2), state(3), state(1), state(5)).batch == [(0, 2), (1, 1), (2, 2)]
 
 
@@ -50,7 +50,7 @@ def test_the_first_taken_decides_the_phase():
 
 def test_whole_prompts():
     # The first may exceed the budget of 8; none joins it: the batch is full.
-    whole = by_place(whole_prompts=1, token_budget=8)
+    whole = by_place(whole_prompts=1, max_num_batched_tokens=8)
     assert formed(whole, state(9), state(3)).batch == [(0, 9)]
     # 5 + 4 exceeds it: passed over, the 3 join; where what does not fit ends filling they do not.
     assert formed(whole, state(5), state(4), state(3)).batch == [(0, 5), (2, 3)]
@@ -80,7 +80,7 @@ def test_so_many_prefill_tokens_need_no_time():
     assert formed(by_place(time_budget_s=7, **settings), state(9)).batch == [(0, 6)]
     # It wants less, or is cut by the token budget.
     assert formed(by_place(time_budget_s=0, **settings), state(1), decode()).batch == [(0, 1), (1, 1)]
-    assert formed(by_place(time_budget_s=0, token_budget=2, **settings), state(9)).batch == [(0, 2)]
+    assert formed(by_place(time_budget_s=0, max_num_batched_tokens=2, **settings), state(9)).batch == [(0, 2)]
     # A chunk below the smallest still does not fit.
     small = by_place(time_budget_s=0, smallest_chunk_tokens=4, **settings)
     assert formed(small, state(9), decode()).batch == [(1, 1)]
@@ -88,26 +88,26 @@ def test_so_many_prefill_tokens_need_no_time():
 
 def test_newcomers_may_evict_those_who_would_give_up_memory_before_them():
     # 8 blocks: a decode of 3 + 1 and a prefill with 4 of its 9 tokens computed. Nothing is free for a newcomer of 4.
-    everyone = by_place(by_priority=True, evict_for=EVICT_FOR_ALL, token_budget=100)
-    holders = decode(priority=0), state(9, 0, 4, priority=2)
+    everyone = by_place(by_priority=True, evict_for=EVICT_FOR_ALL, max_num_batched_tokens=100)
+    running = decode(priority=0), state(9, 0, 4, priority=2)
     newcomer = state(4, priority=1)
     # It ranks last by place, but gives up memory after the prefill, which has no room to go on by itself: 5 > 0.
-    got = formed(everyone, holders[0], newcomer, holders[1], blocks=8)
+    got = formed(everyone, running[0], newcomer, running[1], blocks=8)
     assert got == ([(0, 1), (1, 4)], [2], 0)
     # Admission stays open for who comes after.
-    got = formed(everyone, holders[0], newcomer, state(1, priority=1), holders[1], blocks=9)
+    got = formed(everyone, running[0], newcomer, state(1, priority=1), running[1], blocks=9)
     assert got == ([(0, 1), (1, 4), (2, 1)], [3], 0)
     # Those who would give up memory before it hold too little: nobody is evicted, and admission closes.
-    got = formed(everyone, holders[0], state(5, priority=1), holders[1], state(1), blocks=8)
+    got = formed(everyone, running[0], state(5, priority=1), running[1], state(1), blocks=8)
     assert got == ([(0, 1)], [2], 4), "evicted by itself (rule 5), when it found no room to go on"
     # Of equal priority the later place gives up its memory first.
     same = state(4, priority=2)
-    assert formed(everyone, holders[0], same, holders[1], blocks=8).batch == [(0, 1), (1, 4)]
+    assert formed(everyone, running[0], same, running[1], blocks=8).batch == [(0, 1), (1, 4)]
     assert formed(everyone, same, decode(), state(9, 0, 4, priority=1), blocks=8).batch == [(1, 1)]
     # Beside others the watermark is left free too.
-    assert formed(everyone, holders[0], newcomer, holders[1], blocks=8, watermark_blocks=1).batch == [(0, 1)]
+    assert formed(everyone, running[0], newcomer, running[1], blocks=8, watermark_blocks=1).batch == [(0, 1)]
     # Who is in the batch already leaves it, and its 5 tokens come back to the budget of 6.
-    six = by_place(by_priority=True, evict_for=EVICT_FOR_ALL, token_budget=6, reserve_context=0)
+    six = by_place(by_priority=True, evict_for=EVICT_FOR_ALL, max_num_batched_tokens=6, reserve_context=0)
     queue = state(9, 0, 4, priority=2), state(6, priority=1), state(7, priority=1)
     assert formed(six, *queue, blocks=9) == ([(1, 1), (2, 5)], [0], 3)
 
@@ -137,7 +137,7 @@ def test_smallest_chunk():
     # Exactly 4 are enough: 1 + 3 + 4 = 8 s.
     assert formed(few, state(3), state(6)).batch == [(0, 3), (1, 4)]
     # Cut by the token budget a chunk may be smaller.
-    few = by_place(token_budget=6, smallest_chunk_tokens=4)
+    few = by_place(max_num_batched_tokens=6, smallest_chunk_tokens=4)
     assert formed(few, state(4), state(6)).batch == [(0, 4), (1, 2)]
 
 
@@ -155,7 +155,7 @@ def test_what_no_longer_fits_in_time_is_passed_over_by_phase():
 
 
 def test_admission_needs_room_for_the_context_and_the_watermark():
-    # 100 blocks, watermark 10. Alone, 100 tokens fit; beside a holder of 20, up to 70 do.
+    # 100 blocks, watermark 10. Alone, 100 tokens fit; beside a running request of 20, up to 70 do.
     memory = {"blocks": 100, "watermark_blocks": 10}
     assert formed(by_place(), state(100), **memory).batch == [(0, 100)]
     assert formed(by_place(), state(20), state(70), **memory).batch == [(0, 20), (1, 70)]
@@ -170,7 +170,7 @@ def test_admission_needs_room_for_the_context_and_the_watermark():
 
 
 def test_blocks_are_rounded_up():
-    # Blocks of 4: 5 tokens take 2, a holder of 4 has 1 and needs 1 more for its 5th.
+    # Blocks of 4: 5 tokens take 2, a running request of 4 has 1 and needs 1 more for its 5th.
     assert formed(by_place(), state(5), state(4), blocks=3, block_tokens=4) == ([(0, 5), (1, 4)], [], 0)
     assert formed(by_place(), state(5), state(5), blocks=3, block_tokens=4) == ([(0, 5)], [], 1)
     assert formed(by_place(), state(4, 1, 4), blocks=2, block_tokens=4) == ([(0, 1)], [], 0)
@@ -178,10 +178,10 @@ def test_blocks_are_rounded_up():
 
 
 def test_admission_stays_closed():
-    # 30 find no room among 20 - 3 - 2; the 2 behind them would, but admission is closed. A holder still runs.
+    # 30 find no room among 20 - 3 - 2; the 2 behind them would, but admission is closed. A running one still runs.
     assert formed(by_place(), state(3), state(30), state(2), state(8, 0, 2), blocks=20).batch == [(0, 3), (3, 6)]
-    # Two holders at most: place 0 is one, place 1 becomes one.
-    assert formed(by_place(holder_budget=2), state(8, 0, 2), state(3), state(3)).batch == [(0, 6), (1, 3)]
+    # Two running requests at most: place 0 is one, place 1 becomes one.
+    assert formed(by_place(max_num_seqs=2), state(8, 0, 2), state(3), state(3)).batch == [(0, 6), (1, 3)]
 
 
 # 5 eviction
@@ -191,8 +191,8 @@ def test_a_decode_evicts_and_a_prefill_is_skipped():
     # Nothing is free. The prefill is skipped; the decode takes a block of the one that ranks last.
     queue = state(9, 0, 3), decode(), state(2, 1, 2)
     assert formed(by_place(), *queue, blocks=8) == ([(1, 1)], [2], 1)
-    # Under EVICT_FOR_HOLDERS the prefill of 5 evicts 2 and 1: 5 blocks.
-    greedy = by_place(evict_for=EVICT_FOR_HOLDERS)
+    # Under EVICT_FOR_RUNNING the prefill of 5 evicts 2 and 1: 5 blocks.
+    greedy = by_place(evict_for=EVICT_FOR_RUNNING)
     assert formed(greedy, state(8, 0, 3), decode(), state(2, 1, 2), blocks=8) == ([(0, 5)], [2, 1], 0)
     # One of 6 evicts them too, still lacks one, and gives up its own 3. Formed anew, all wait with 8 blocks free,
     # and 9 tokens find no room: admission is closed for all. So the first runs with the 8 that fit.
@@ -200,7 +200,7 @@ def test_a_decode_evicts_and_a_prefill_is_skipped():
 
 
 def test_nobody_is_admitted_after_an_eviction():
-    # The decode evicts the holder of 4, which leaves 3 blocks: room for 1 token, but admission is closed.
+    # The decode evicts the running request of 4, which leaves 3 blocks: room for 1 token, but admission is closed.
     assert formed(by_place(), state(4, 1, 4), state(1), state(4, 1, 4), blocks=8) == ([(0, 1)], [2], 3)
 
 
@@ -213,7 +213,7 @@ def test_a_victim_leaves_the_batch_and_returns_its_budgets():
     # Priorities 2, 0, 1: decode 0 takes the last block, decode 1 evicts it (the worst) and takes one of its 3
     # blocks; its token goes to decode 2 where two tokens, or 1 + 2 seconds, or two requests are the limit.
     queue = [state(2, 1, 2, priority=p) for p in (2, 0, 1)]
-    for limit in ({"token_budget": 2}, {"time_budget_s": 3}, {"sequence_budget": 2}):
+    for limit in ({"max_num_batched_tokens": 2}, {"time_budget_s": 3}, {"sequence_budget": 2}):
         assert formed(by_place(True, **limit), *queue, blocks=7) == ([(1, 1), (2, 1)], [0], 1), limit
 
 
@@ -244,13 +244,13 @@ def test_a_request_may_be_admitted_and_evicted_over_and_over_while_one_batch_for
     # Five prompts of one token are admitted into the 5 free blocks. The first of twenty prefills that hold a
     # block each wants 99 more, evicts the five, and then itself: the batch is formed anew, twenty times.
     prompts = [state(1, priority=1000) for _ in range(5)]
-    holders = [state(100, 0, 1, priority=100 - k) for k in range(20)]
-    policy = by_place(by_priority=True, evict_for=EVICT_FOR_HOLDERS)
-    batch, evicted, free = formed(policy, *prompts, *holders, blocks=25)
+    running = [state(100, 0, 1, priority=100 - k) for k in range(20)]
+    policy = by_place(by_priority=True, evict_for=EVICT_FOR_RUNNING)
+    batch, evicted, free = formed(policy, *prompts, *running, blocks=25)
     assert batch == [(place, 1) for place in range(5)] and free == 20
     assert len(evicted) == 20 * 6 and evicted[:6] == [4, 3, 2, 1, 0, 5] and evicted[-1] == 24
     # The timeline has room for all of it, however short it was.
-    simulation = waiting_for_a_batch(policy, *prompts, *holders, blocks=25)
+    simulation = waiting_for_a_batch(policy, *prompts, *running, blocks=25)
     used = int(simulation.arrays.status[0].timeline_used)
     short = np.zeros(used + 60, TIMELINE)
     short[:used] = simulation.arrays.timeline[:used]
@@ -308,7 +308,7 @@ def test_a_long_queue_is_visited_to_its_end():
 def test_a_victim_in_a_long_queue_lets_later_ones_in():
     # 150 decodes, 100 tokens, no block free; odd places are worst. Each two decodes before the eviction...
     queue = [state(2, 1, 2, priority=place % 2) for place in range(150)]
-    batch, evicted, free = formed(by_place(True, token_budget=100), *queue, blocks=300)
+    batch, evicted, free = formed(by_place(True, max_num_batched_tokens=100), *queue, blocks=300)
     # ... place 0 evicts 149 (the latest odd one) and uses 1 of its 2 blocks, place 1 the other, 2 evicts 147, ...
     # Odd places go from the end. After k evictions 2 k decodes ran; even ones are never evicted before odd ones.
     assert free == 2 * len(evicted) - len(batch)

@@ -146,7 +146,7 @@ def test_a_policy_without_parameters_says_so():
         ("", "unknown scheduler ''"),
         ("edf:batch_size", "scheduler 'edf:batch_size': 'batch_size' should be key=value"),
         ("edf:batch_size=", "edf: batch_size=: should be a number"),
-        ("edf:=4", "edf has no parameter ; it has token_budget, batch_size"),
+        ("edf:=4", "edf has no parameter ; it has max_num_batched_tokens, batch_size"),
         ("edf:self=1", "edf has no parameter self"),
         ("edf:batch_size=1e9", "edf: batch_size=1e9: should be 0 to 1048576 requests"),
     ],
@@ -158,7 +158,10 @@ def test_bad_text(text, message):
 
 def test_text():
     assert scheduler("edf") == scheduler("edf:")
-    assert scheduler("edf: batch_size = 4 ,token_budget=64").settings == {"batch_size": 4, "token_budget": 64}
+    assert scheduler("edf: batch_size = 4 ,max_num_batched_tokens=64").settings == {
+        "batch_size": 4,
+        "max_num_batched_tokens": 64,
+    }
     assert scheduler("slide-batching:load=c,gamma=2").label == "slide-batching:load=c,gamma=2"
 
 
@@ -238,7 +241,7 @@ def test_the_profiled_token_budget(tpot_slo_s, budget):
     scenario = scene(workload, "sarathi-fcfs")
     assert scenario.fact("profiled_token_budget") == budget
     assert Simulation(scenario).arrays.parameters[0, 0] == budget
-    assert Simulation(scene(workload, "sarathi-fcfs:token_budget=7")).arrays.parameters[0, 0] == 7
+    assert Simulation(scene(workload, "sarathi-fcfs:max_num_batched_tokens=7")).arrays.parameters[0, 0] == 7
 
 
 def test_the_profiled_token_budget_has_half_the_mean_prompt_cached():

@@ -120,7 +120,7 @@ def test_an_evicted_request_finds_what_it_left():
     # 8 blocks of 4 tokens; each comes to 13 + 7. When the first needs a fifth block, the other gives up its memory.
     rows = [(0.0, 13, 8), (0.0, 13, 8)]
     result = served(rows, [[0], [1]], blocks=8)
-    assert result.summary["preemptions"] >= 1 and result.engines["regained_tokens"][0] > 0
+    assert result.summary["evictions"] >= 1 and result.engines["regained_tokens"][0] > 0
     assert result.requests["cached_tokens"].tolist() == [0, 0]
     off = served(rows, [[0], [1]], blocks=8, prefix_caching=False)
     assert off.engines["scheduled_tokens"][0] > result.engines["scheduled_tokens"][0]
@@ -198,7 +198,7 @@ def test_where_nothing_is_shared_and_nobody_evicted_nothing_changes(name, data):
         Simulation(dataclasses.replace(plain, deployment=dataclasses.replace(deployment, prefix_caching=caching)))
         for caching in (False, True)
     )
-    assert off.run().summary["preemptions"] == on.run().summary["preemptions"] == 0
+    assert off.run().summary["evictions"] == on.run().summary["evictions"] == 0
     for field in ("finish_s", "gain", "on_time_tokens"):
         np.testing.assert_array_equal(off.arrays.outcomes[field], on.arrays.outcomes[field])
 

@@ -132,22 +132,22 @@ def test_every_block_is_free_or_in_the_chain_of_one_request(name, data):
     assert (arrays.engines["free_blocks"] == arrays.engines["total_blocks"]).all()
     assert (arrays.engines["free_host_blocks"] == arrays.engines["host_blocks"]).all()
     assert (arrays.requests["offloaded_tokens"] == 0).all()
-    assert (arrays.engines["holders"] == 0).all() and (arrays.requests["blocks"] == 0).all()
+    assert (arrays.engines["running"] == 0).all() and (arrays.requests["blocks"] == 0).all()
 
 
 def assert_blocks_add_up(simulation: Simulation) -> None:
     arrays = simulation.arrays
     for e, engine in enumerate(arrays.engines):
         mine = arrays.requests[e :: len(arrays.engines)]
-        holders = mine[mine["blocks"] > 0]
+        running = mine[mine["blocks"] > 0]
         kept = mine["offloaded_tokens"]
-        assert (kept[mine["blocks"] > 0] == 0).all(), "a holder has kept nothing elsewhere"
+        assert (kept[mine["blocks"] > 0] == 0).all(), "a running request has kept nothing elsewhere"
         assert engine.host_blocks - engine.free_host_blocks == (-(-kept // engine.block_tokens)).sum()
-        assert engine.holders == len(holders)
-        for request in holders:
-            if engine.batch_length == 0:  # in between batches a holder has the blocks of what it computed
+        assert engine.running == len(running)
+        for request in running:
+            if engine.batch_length == 0:  # in between batches a running request has the blocks of what it computed
                 assert request.blocks == -(-request.computed_tokens // engine.block_tokens)
-        assert engine.free_blocks + holders["blocks"].sum() == engine.total_blocks, "a block is lost, or is given twice"
+        assert engine.free_blocks + running["blocks"].sum() == engine.total_blocks, "a block is lost, or is given twice"
         assert engine.totals.peak_blocks <= engine.total_blocks
 
 
@@ -203,15 +203,15 @@ def test_batches_keep_to_the_limits_their_scheduler_sets(name, data):
             limits.append(simulation.arrays.limits[0].copy())
     batches = replay(simulation).batches
     assert len(batches) == len(limits)
-    holders_before = {}
+    running_before = {}
     for batch, limit in zip(batches, limits, strict=True):
         alone = len(batch.entries) == 1
         # Whole prompts, and what takes memory for progress, are computed whole, whatever the budgets.
         whole = alone and batch.tokens == batch.entries[0].left and (bool(limit.whole_prompts) or bool(batch.evicted))
         assert len(batch.entries) <= max(limit.sequence_budget, 1)
-        assert batch.holders <= max(limit.holder_budget, holders_before.get(batch.engine, 0), 1)
+        assert batch.running <= max(limit.max_num_seqs, running_before.get(batch.engine, 0), 1)
         if not whole:
-            assert batch.tokens <= limit.token_budget or (alone and batch.tokens == 1)
+            assert batch.tokens <= limit.max_num_batched_tokens or (alone and batch.tokens == 1)
         if limit.untimed_decodes or limit.untimed_prefill_tokens:
             if scenario.correction is None and not whole:
                 assert_timed_part_fits(limit, batch, scenario.deployment.estimator)
@@ -222,7 +222,7 @@ def test_batches_keep_to_the_limits_their_scheduler_sets(name, data):
             assert len({entry.decoding for entry in batch.entries}) == 1
         for entry in batch.entries:
             assert_chunk_keeps_to(limit, entry, batch, alone, whole)
-        holders_before[batch.engine] = batch.holders
+        running_before[batch.engine] = batch.running
 
 
 def assert_timed_part_fits(limit: np.record, batch: Batch, estimator: LatencyModel) -> None:
@@ -246,7 +246,9 @@ def assert_chunk_keeps_to(limit: np.record, entry: Entry, batch: Batch, alone: b
     else:
         assert entry.tokens <= limit.chunk_tokens
         if entry.tokens < min(entry.left, limit.smallest_chunk_tokens) and not alone:
-            assert batch.tokens == limit.token_budget, "cut below the smallest chunk, and not by the token budget"
+            assert batch.tokens == limit.max_num_batched_tokens, (
+                "cut below the smallest chunk, and not by the token budget"
+            )
 
 
 # Gain

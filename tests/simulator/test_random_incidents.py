@@ -39,7 +39,7 @@ def assert_counts_are_those_of(log: Replay, simulation: Simulation) -> None:
         assert engine.totals.lost_tokens == log.lost_at[e]
         assert engine.busy_s == pytest.approx(log.busy_at[e])
         broken_off = log.failures_at[e] + log.moves_at[e]  # before the boundary
-        assert engine.totals.preemptions <= log.suspensions_at[e] + int(engine.preemption.suspending) + broken_off
+        assert engine.totals.suspensions <= log.suspensions_at[e] + int(engine.preemption.suspending) + broken_off
         assert 0 <= engine.totals.longest_blocking_s <= engine.totals.blocking_s + 1e-9
     assert_in_service(log, simulation)
 

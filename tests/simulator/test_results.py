@@ -62,7 +62,7 @@ def test_a_summary_by_hand():
     assert summary["span_s"] == 10 and summary["throughput_tokens_per_s"] == 0.4
     assert summary["throughput_requests_per_s"] == 0.2 and summary["slo_throughput_per_s"] == 0.1
     assert (summary["requests"], summary["finished"], summary["tokens_emitted"]) == (2, 2, 4)
-    assert (summary["iterations"], summary["preemptions"], summary["cost_engine_s"]) == (3, 0, 10)
+    assert (summary["iterations"], summary["evictions"], summary["cost_engine_s"]) == (3, 0, 10)
     assert (summary["reroutes"], summary["lost_tokens"], summary["cached_tokens"]) == (0, 0, 0)
     assert summary["scheduling_rounds"] == 3 and summary["blocking_mean_s"] is summary["blocking_longest_s"] is None
     assert summary["kv_use_peak"] == 5 / 1000
@@ -84,11 +84,11 @@ def test_rounds_and_blocking_by_hand():
     result = Simulation(dataclasses.replace(plain, deployment=deployment)).run()
     assert result.requests["finish_s"].tolist() == [10.0, 3.25, 7.5, 7.5]
     summary, engine = result.summary, result.engines.iloc[0]
-    assert (engine.preemptions, engine.blocking_mean_s, engine.blocking_longest_s) == (2, 0.625, 1.0)
+    assert (engine.suspensions, engine.blocking_mean_s, engine.blocking_longest_s) == (2, 0.625, 1.0)
     assert (summary["blocking_mean_s"], summary["blocking_longest_s"]) == (0.625, 1.0)
     # Asked at 0, 1, 3.25, 3.5 s and 7.5 s; not while the suspension is awaited, nor right after it.
     assert summary["scheduling_rounds"] == engine.rounds == 5
-    assert summary["preemptions"] == 0  # nobody gave up memory
+    assert summary["evictions"] == 0  # nobody gave up memory
 
 
 def test_cached_tokens_by_hand():

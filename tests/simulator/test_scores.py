@@ -23,7 +23,7 @@ P = Parameters(
 
 
 @score(
-    P, limits={"max_num_batched_tokens": "budget", "time_budget_s": "wait_s", "untimed_decodes": 1, "holder_budget": 5}
+    P, limits={"max_num_batched_tokens": "budget", "time_budget_s": "wait_s", "untimed_decodes": 1, "max_num_seqs": 5}
 )
 def shortest(request, engine, now_s, estimates, p):
     return left_of(request)
@@ -67,7 +67,12 @@ def test_the_lowest_score_runs_first_and_ties_go_to_the_earlier_position():
 
 def test_limits_are_parameters_and_numbers_by_name():
     limits = ranked(policy(shortest).with_settings(budget=12), state(1)).limits
-    assert (limits.token_budget, limits.time_budget_s, limits.untimed_decodes, limits.holder_budget) == (12, 2.0, 1, 5)
+    assert (limits.max_num_batched_tokens, limits.time_budget_s, limits.untimed_decodes, limits.max_num_seqs) == (
+        12,
+        2.0,
+        1,
+        5,
+    )
     assert formed(policy(by_kernel), state(3), state(3), state(3)).batch == [(0, 3), (1, 3)]
 
 
@@ -88,17 +93,20 @@ def test_estimates_parameters_time_and_engine_are_what_they_say():
 
 def test_what_gives_up_memory_first_is_what_would_run_last():
     found = ranked(policy(shortest), state(5), state(2))
-    assert found.victim_ranks == found.ranks and found.limits.token_budget < NO_LIMIT
+    assert found.victim_ranks == found.ranks and found.limits.max_num_batched_tokens < NO_LIMIT
 
 
 @pytest.mark.parametrize(("more", "words"), [
-    ({"limits": {"tokn_budget": 3}}, "there is no limit tokn_budget; there are token_budget, chunk_tokens"),
-    ({"limits": {"token_budget": "bugdet"}}, "limit token_budget is bugdet, .*; there are budget, wait_s, lambda"),
-    ({"limits": {"token_budget": "wait_s"}}, "limit token_budget is wait_s; it should be a whole number"),
+    ({"limits": {"tokn_budget": 3}}, "there is no limit tokn_budget; there are max_num_batched_tokens, chunk_tokens"),
+    ({"limits": {"max_num_batched_tokens": "bugdet"}},
+     "limit max_num_batched_tokens is bugdet, .*; there are budget, wait_s, lambda"),
+    ({"limits": {"max_num_batched_tokens": "wait_s"}},
+     "limit max_num_batched_tokens is wait_s; it should be a whole number"),
     ({"limits": {"chunk_tokens": 0}}, "limit chunk_tokens is 0 in every batch; it should be 1 or more"),
-    ({"limits": {"max_num_seqs": 0}}, "limit holder_budget is 0 in every batch; it should be 1 or more"),
-    ({"limits": {"max_num_seqs": 4, "holder_budget": 5}}, "max_num_seqs and holder_budget are one and the same"),
-    ({"limits": {"token_budget": 2.5}}, "limit token_budget is 2.5; it should be a whole number"),
+    ({"limits": {"max_num_seqs": 0}}, "limit max_num_seqs is 0 in every batch; it should be 1 or more"),
+    ({"limits": {"long_prefill_token_threshold": 4, "chunk_tokens": 5}},
+     "_threshold and chunk_tokens are one and the same"),
+    ({"limits": {"max_num_batched_tokens": 2.5}}, "limit max_num_batched_tokens is 2.5; it should be a whole number"),
     ({"decodes": "never"}, "decodes are 'never'; they should be one of first, last, scored"),
 ])  # fmt: skip
 def test_what_a_score_cannot_be(more, words):

@@ -15,8 +15,8 @@ from servegym.simulator.incidents import Incident
 from servegym.simulator.predictors import Predictor
 from servegym.simulator.prefixes import Prompts
 from servegym.simulator.scenario import Scenario
+from servegym.simulator.session_dependencies import SessionDependencies, following_of
 from servegym.simulator.simulation import Simulation
-from servegym.simulator.turns import Turns, following_of
 from servegym.simulator.workload import Workload
 from tests.seeds import examples
 from tests.strategies import cluster_scenarios, scenarios, sessions_of
@@ -27,7 +27,7 @@ FOREVER_S = 20_000.0
 def workload_of(arrival_s, after, think_s=0.0, **columns) -> Workload:
     n = len(after)
     given_columns = {"arrival_s": arrival_s, "prompt_tokens": np.full(n, 4), "output_tokens": np.full(n, 2)} | columns
-    return Workload.from_columns(given_columns, turns=Turns(np.array(after), np.broadcast_to(think_s, n)))
+    return Workload.from_columns(given_columns, turns=SessionDependencies(np.array(after), np.broadcast_to(think_s, n)))
 
 
 def served(workload: Workload, until_s=FOREVER_S, engines=1, incidents=(), **limits) -> Simulation:
@@ -182,7 +182,7 @@ def test_limits_that_nobody_meets_change_nothing(data):
     scenario = data.draw(cluster_scenarios(data.draw(st.sampled_from(routers))))
     scenario = dataclasses.replace(scenario, predictor=None)
     n = len(scenario.workload)
-    turns = Turns(np.full(n, -1), np.zeros(n))
+    turns = SessionDependencies(np.full(n, -1), np.zeros(n))
     limited = dataclasses.replace(
         scenario, workload=dataclasses.replace(scenario.workload, turns=turns), clients=n, max_concurrency=n
     )
@@ -231,7 +231,7 @@ def test_a_policy_does_not_see_what_has_not_arrived(data):
 )
 def test_bad_turns_are_one_line(after, think_s, message):
     with pytest.raises(WorkloadError, match=message) as error:
-        Turns(np.array(after), np.array(think_s, float))
+        SessionDependencies(np.array(after), np.array(think_s, float))
     assert "\n" not in str(error.value)
 
 
@@ -253,7 +253,7 @@ def test_a_predictor_that_takes_time_has_to_know_what_comes():
 def test_a_workload_has_its_turns_last():
     prompts = Prompts(1, np.array([0, 3, 5, 6]), np.array([7, 7, 7, 8, 8, 9]))
     columns = {"arrival_s": [9.0, 2.0, 1.0], "prompt_tokens": [1, 2, 3], "output_tokens": 1}
-    workload = Workload.from_columns(columns, turns=Turns(np.array([2, -1, -1]), np.array([0.5, 0, 0])))
+    workload = Workload.from_columns(columns, turns=SessionDependencies(np.array([2, -1, -1]), np.array([0.5, 0, 0])))
     assert workload.table["prompt_tokens"].tolist() == [3, 2, 1]
     assert workload.turns.after.tolist() == [-1, -1, 0] and workload.known == 2
     assert np.isnan(workload.table["arrival_s"][2]) and workload.rate_per_s == 1.5
@@ -261,11 +261,14 @@ def test_a_workload_has_its_turns_last():
     assert later.table["prompt_tokens"].tolist() == [2, 3, 1] and later.turns.after.tolist() == [-1, -1, 1]
     assert np.diff(later.prefixes.offsets).tolist() == [2, 3, 1]
     assert workload.at_rate(3.0).table["arrival_s"].tolist()[:2] == [0.0, 0.5]
-    assert workload.digest != dataclasses.replace(workload, turns=Turns(workload.turns.after, np.ones(3))).digest
+    assert (
+        workload.digest
+        != dataclasses.replace(workload, turns=SessionDependencies(workload.turns.after, np.ones(3))).digest
+    )
     with pytest.raises(WorkloadError, match="the last of the table"):
-        Workload(workload.table[::-1].copy(), turns=Turns(np.array([1, -1, -1]), np.zeros(3)))
+        Workload(workload.table[::-1].copy(), turns=SessionDependencies(np.array([1, -1, -1]), np.zeros(3)))
     with pytest.raises(WorkloadError, match="turns of 2 requests; it has 3"):
-        Workload(workload.table, turns=Turns(np.array([-1, -1]), np.zeros(2)))
+        Workload(workload.table, turns=SessionDependencies(np.array([-1, -1]), np.zeros(2)))
     with pytest.raises(WorkloadError, match="should be NaN"):
         Workload(_timed(workload), turns=workload.turns)
 
@@ -279,7 +282,7 @@ def _timed(workload: Workload) -> np.ndarray:
 @given(st.lists(st.integers(0, 10), max_size=20), st.randoms())
 def test_followers_are_linked_in_order(links, random):
     after = np.array([-1] + [min(link, i) if link < 8 else -1 for i, link in enumerate(links)])
-    turns = Turns(after, np.zeros(len(after)))
+    turns = SessionDependencies(after, np.zeros(len(after)))
     rows = following_of(turns)
     for r in range(len(after)):
         found, at = [], rows[r]["first"]

@@ -100,7 +100,7 @@ def test_a_decode_evicts_for_its_drafts():
 def test_drafts_count_in_the_token_budget(free, chunks):
     columns = {"arrival_s": [0.0, 0.0], "prompt_tokens": 3, "output_tokens": 9}
     one = Speculation(5, 0.0, free_verification=free)
-    simulation = served(columns, one, settings={"token_budget": 6})
+    simulation = served(columns, one, settings={"max_num_batched_tokens": 6})
     second = [tokens for time_s, _, tokens in lines(simulation, SCHEDULED) if time_s == 1.0]
     assert second == chunks
 
@@ -201,8 +201,8 @@ def check(simulation: Simulation) -> None:
     assert totals["num_output_tokens"].sum() == scenario.workload.table["output_tokens"].sum()
     assert result.summary["gain"] <= result.summary["ideal_gain"] * (1 + 1e-9)
     assert (result.requests["on_time_tokens"] <= result.requests["output_tokens"]).all()
-    for engine, kind in zip(arrays.engines, arrays.engines["kind"], strict=True):
-        if pools[kind].speculation is None:
+    for engine, pool in zip(arrays.engines, arrays.engines["pool"], strict=True):
+        if pools[pool].speculation is None:
             assert engine.totals.drafted_tokens == 0
     most = 1 + max(0 if pool.speculation is None else int(pool.speculation.k) for pool in pools)
     tokens = [(r, time_s) for time_s, r, _ in lines(simulation, TOKEN)]

@@ -24,7 +24,7 @@ def least_seen_first(context, ranks, limits):
     """The client that was ranked least often first; counts every look."""
     now_s, engine, state = context.now_s, context.engine, context.state
     requests, queue = context.requests, context.queue
-    limits.token_budget = 8
+    limits.max_num_batched_tokens = 8
     state.engines[engine.index, 0] += 1
     state.engines[engine.index, 1] = now_s
     for position in range(queue.shape[0]):

@@ -23,7 +23,7 @@ BOTH = StateFields(by_client=True, by_application=True)
 def least_served_first(context, ranks, limits):
     """The client whose requests have emitted fewest tokens first."""
     requests, queue, state = context.requests, context.queue, context.state
-    limits.token_budget = 8
+    limits.max_num_batched_tokens = 8
     for position in range(queue.shape[0]):
         ranks[position].tier = 0
         ranks[position].key = float(state.by_client[requests[queue[position]].client].num_output_tokens)
@@ -35,7 +35,7 @@ LEAST_SERVED_FIRST = Policy("least-served-first", "scheduler", "", "", least_ser
 def test_what_is_counted_and_when():
     # 8 tokens a batch. 0-9: request 0. 9-17: its decode and 6 of request 1 (1 + 1 + 6 s). 17-: request 0 is done.
     workload = requests(prompt_tokens=[8, 6, 2], output_tokens=[2, 1, 3], client=[7, 3, 7], application=[0, 0, 5])
-    policy = dataclasses.replace(find("sarathi-fcfs").with_settings(token_budget=8), state=BOTH)
+    policy = dataclasses.replace(find("sarathi-fcfs").with_settings(max_num_batched_tokens=8), state=BOTH)
     simulation = Simulation(scene(workload, policy))
     assert simulation.step()
     tables = simulation.arrays.state

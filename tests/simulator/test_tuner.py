@@ -27,7 +27,7 @@ from tests.simulator.forming import SECONDS
 from tests.strategies import scenarios
 
 SPEC = ServingSpec().replaced(trace="azure-conv", load=1.4, requests=60)
-BAD, GOOD = "sarathi-fcfs:token_budget=16", {"token_budget": 256}
+BAD, GOOD = "sarathi-fcfs:max_num_batched_tokens=16", {"max_num_batched_tokens": 256}
 
 
 def tuning(text="sarathi-fcfs", settings=(GOOD,), **how):
@@ -57,7 +57,7 @@ def test_when_it_chooses():
 
 
 def test_settings_that_change_nothing_change_no_byte():
-    plain, same = tuned(scheduler(BAD)), tuned(tuning(BAD, ({}, {"max_sequences": 128})))
+    plain, same = tuned(scheduler(BAD)), tuned(tuning(BAD, ({}, {"max_num_seqs": 128})))
     plain.run(), same.run()
     assert as_bytes(same.arrays) == as_bytes(plain.arrays)
 

@@ -21,20 +21,20 @@ from tests.simulator.rank_strategies import LEAVE_OUT, plans, ranking, tiers
 pytestmark = pytest.mark.nojit
 
 
-def whole(ranks, turns=None, last_batch_length=0) -> tuple[int, list[int]]:
-    """What `whole_queue` says of a queue and what it writes first. turns: as in `Queue`."""
-    case = Queue(ranks, np.zeros(len(ranks), layout.REQUEST), np.arange(len(ranks), dtype="i4"), turns)
+def whole(ranks, previous_order=None, last_batch_length=0) -> tuple[int, list[int]]:
+    """What `whole_queue` says of a queue and what it writes first. previous_order: as in `Queue`."""
+    case = Queue(ranks, np.zeros(len(ranks), layout.REQUEST), np.arange(len(ranks), dtype="i4"), previous_order)
     case.engine.last_batch_length = last_batch_length
-    return whole_queue(case.orders, ranks, case.turns, case.engine, case.packing), case.orders[0].tolist()
+    return whole_queue(case.orders, ranks, case.previous_order, case.engine, case.packing), case.orders[0].tolist()
 
 
 @given(ranks=plans(), data=st.data(), seed=st.integers(0, 999))
 def test_the_whole_queue_is_one_window_where_it_is_short_or_almost_in_order(ranks, data, seed):
-    """Whatever the turns; or where the last batch had half of it."""
+    """Whatever the previous_order; or where the last batch had half of it."""
     n, rng = len(ranks), np.random.default_rng(seed)
-    turns = data.draw(st.sampled_from([None, rng.integers(0, 2 * n, n), in_order_but_for_a_few(ranks, rng)]))
+    previous_order = data.draw(st.sampled_from([None, rng.integers(0, 2 * n, n), in_order_but_for_a_few(ranks, rng)]))
     before = data.draw(st.sampled_from([0, n // 2 - 1, n - n // 2]))
-    n, order = whole(ranks, turns, before)
+    n, order = whole(ranks, previous_order, before)
     expected = ranking(ranks)
     if n == OUT_OF_ORDER:
         assert len(ranks) > max(FIRST_WINDOW, 2 * before) and expected != sorted(expected)
@@ -69,14 +69,14 @@ def test_a_queue_of_which_the_last_batch_had_much_is_sorted_by_its_turns():
 
 @given(ranks=plans(), data=st.data(), seed=st.integers(0, 999))
 def test_who_is_listed_runs_and_the_others_are_left_out(ranks, data, seed):
-    """Whatever the turns."""
+    """Whatever the previous_order."""
     listed = sorted(data.draw(st.sets(st.integers(0, len(ranks) - 1), min_size=1)))
     ranks["listed"][: len(listed)] = listed
     limits, orders = np.zeros(1, layout.LIMITS)[0], np.full((3, len(ranks)), -7, "i4")
     limits.listed = len(listed)
     packing, most = np.zeros(1, layout.PACKING)[0], data.draw(st.integers(0, 2 * len(ranks)))
-    turns = np.random.default_rng(seed).integers(0, 2 * len(ranks), len(ranks)).astype("i4")
-    n = listed_ones(orders, ranks, len(listed), turns, most, packing)
+    previous_order = np.random.default_rng(seed).integers(0, 2 * len(ranks), len(ranks)).astype("i4")
+    n = listed_ones(orders, ranks, len(listed), previous_order, most, packing)
     first = first_to_run(ranks, limits, len(ranks))
     leave_out_unlisted(ranks, limits, len(ranks))
     assert orders[0][:n].tolist() == ranking(ranks)
@@ -86,25 +86,25 @@ def test_who_is_listed_runs_and_the_others_are_left_out(ranks, data, seed):
 class Queue:
     """An engine's queue as the packer has it: requests, what the batch is open to, and what the last one has left.
 
-    turns: of the last batch, by place in the queue; bound: the rank up to which it came. None: there was none.
+    previous_order: of the last batch, by place in the queue; bound: the rank up to which it came. None: there was none.
     """
 
-    def __init__(self, ranks, requests, queue, turns=None, bound=(0, 0.0)):
+    def __init__(self, ranks, requests, queue, previous_order=None, bound=(0, 0.0)):
         self.ranks, self.requests, self.queue = ranks, requests, queue
         self.engine, self.packing = np.zeros(1, layout.ENGINE)[0], np.zeros(1, layout.PACKING)[0]
-        self.turns, self.orders = np.zeros(len(ranks), "i4"), np.full((3, len(ranks)), -7, "i4")
+        self.previous_order, self.orders = np.zeros(len(ranks), "i4"), np.full((3, len(ranks)), -7, "i4")
         self.engine.queue_length = len(ranks)
         self.packing.admitting = self.packing.decodes_fit = self.packing.prefills_fit = 1
-        if turns is not None:
-            self.turns[:] = turns
+        if previous_order is not None:
+            self.previous_order[:] = previous_order
             visits = self.engine.visits
-            visits.turns, visits.bound_tier, visits.bound_key = max(turns, default=0) + 1, *bound
+            visits.previous_length, visits.bound_tier, visits.bound_key = max(previous_order, default=0) + 1, *bound
 
     def window(self, last, size):
         """The places in the window after `last`, and whether there may be more."""
         self.engine.last_batch_length = size
         n, more = next_window(
-            self.orders, self.ranks, self.turns, self.engine, last, self.requests, self.queue, self.packing
+            self.orders, self.ranks, self.previous_order, self.engine, last, self.requests, self.queue, self.packing
         )
         self.packing.window_length = n
         return self.orders[0][: max(n, 0)].tolist(), more
@@ -112,8 +112,8 @@ class Queue:
 
 @st.composite
 def queues(draw):
-    """A plan with requests: waiting or holding, prefilling or decoding, what the batch is still open to, and turns that
-    may have nothing to do with the ranks."""
+    """A plan with requests: waiting or holding, prefilling or decoding, what the batch is still open to, and a previous
+    order that may have nothing to do with the ranks."""
     ranks = draw(plans())
     n, rng = len(ranks), np.random.default_rng(draw(st.integers(0, 999)))
     requests = np.zeros(n, layout.REQUEST)
@@ -121,23 +121,23 @@ def queues(draw):
     requests["num_output_tokens"] = rng.integers(0, 2, n)
     requests["blocks"] = rng.integers(0, 2, n)
     requests["computed_tokens"] = np.where(requests["blocks"] > 0, 5, 0)
-    turns = draw(
+    previous_order = draw(
         st.sampled_from([None, np.zeros(n, "i4"), rng.integers(0, 2 * n, n), in_order_but_for_a_few(ranks, rng)])
     )
     bound = draw(st.tuples(tiers, st.integers(0, 9)))
-    case = Queue(ranks, requests, rng.permutation(n).astype("i4"), turns, bound)
+    case = Queue(ranks, requests, rng.permutation(n).astype("i4"), previous_order, bound)
     for field in ("admitting", "decodes_fit", "prefills_fit"):
         case.packing[field] = draw(st.integers(0, 1))
     return case
 
 
 def in_order_but_for_a_few(ranks, rng) -> np.ndarray:
-    """The turns of places that were in today's order, three of which have moved since."""
-    turns = np.zeros(len(ranks), "i4")
-    turns[np.lexsort((ranks["key"], ranks["tier"]))] = np.arange(1, len(ranks) + 1)
+    """The previous_order of places that were in today's order, three of which have moved since."""
+    previous_order = np.zeros(len(ranks), "i4")
+    previous_order[np.lexsort((ranks["key"], ranks["tier"]))] = np.arange(1, len(ranks) + 1)
     some = rng.integers(0, len(ranks), 3)
-    turns[some] = turns[some[::-1]]
-    return turns
+    previous_order[some] = previous_order[some[::-1]]
+    return previous_order
 
 
 def may_get_something(request, packing) -> bool:
@@ -152,7 +152,7 @@ def may_get_something(request, packing) -> bool:
 @settings(max_examples=100)
 @given(case=queues(), size=st.integers(1, 100))
 def test_windows_one_after_another_are_the_ranking(case, size):
-    """Whatever the last batch has left: turns and the bound are hints."""
+    """Whatever the last batch has left: previous_order and the bound are hints."""
     visited: list[int] = []
     more, windows = True, 0
     while more:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from servegym.errors import ServegymError
-from servegym.simulator.turns import Turns
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.traces import build_workload
 from servegym.traces.prefixes import chained
 from servegym.traces.resampling import BLOCKS, resampled
@@ -34,7 +34,7 @@ def test_every_request_is_as_likely_and_lengths_alone_are_drawn_too():
 
 
 def test_sessions_stay_whole():
-    turns = Turns(np.where(np.arange(90) % 3 == 0, -1, np.arange(90) - 1), np.arange(90) * 0.5)
+    turns = SessionDependencies(np.where(np.arange(90) % 3 == 0, -1, np.arange(90) - 1), np.arange(90) * 0.5)
     arrival_s = np.where(turns.after < 0, np.arange(90.0), np.nan)
     taken = resampled(numbered(90, arrival_s=arrival_s, turns=turns), 300, np.random.default_rng(3))
     begins = taken.begins

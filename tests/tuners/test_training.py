@@ -87,7 +87,7 @@ def test_it_learns(tmp_path: Path) -> None:
     """A base whose batches are too small is led to larger ones."""
     config = tiny(
         "ppo-engine-batching",
-        arguments={"scheduler": "sarathi-fcfs:token_budget=96"},
+        arguments={"scheduler": "sarathi-fcfs:max_num_batched_tokens=96"},
         scenarios=SCENARIOS | {"load": 1.0},
         environments=16,
         budget={"steps": 40_000},

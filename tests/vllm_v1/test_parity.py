@@ -39,8 +39,8 @@ def simulated_iterations(log: dict) -> list[Iteration]:
     second = LatencyModel.from_values("linear", {"a_p": 0, "b_p": 0, "c_p": 0, "a_d": 0, "b_d": 0, "t_c": 1.0})
     policy = scheduler("vllm-v1").with_settings(
         policy=scenario["policy"],
-        token_budget=scenario["token_budget"],
-        max_sequences=scenario["max_num_seqs"],
+        max_num_batched_tokens=scenario["token_budget"],
+        max_num_seqs=scenario["max_num_seqs"],
         reserve_full=int(scenario["reserve_full_isl"]),
         watermark=scenario["watermark"],
     )

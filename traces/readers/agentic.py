@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.turns import Turns
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.traces.cells import Chunk
 from servegym.traces.readers.base import Columns, Reader, reader
 from servegym.traces.sessions import context_blocks, kept_tokens, ordered
@@ -35,7 +35,7 @@ class ConversationReader(Reader):
             blocks = context_blocks(trace.prompt_tokens, trace.output_tokens, after, kept, self.block_tokens or 64)
             trace = dataclasses.replace(trace, prefix_blocks=blocks)
         self.notes += notes
-        return dataclasses.replace(trace, turns=Turns(after, think_s)).noted(format_of=FORMAT_OF)
+        return dataclasses.replace(trace, turns=SessionDependencies(after, think_s)).noted(format_of=FORMAT_OF)
 
 
 @reader

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.turns import Turns
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.traces.cells import Chunk
 from servegym.traces.readers.base import Columns, reader
 from servegym.traces.readers.public import PublicReader
@@ -70,7 +70,7 @@ class RagPulseReader(PublicReader):
         return dataclasses.replace(
             trace,
             arrival_s=np.where(begins, arrival_s - arrival_s[begins].min(), np.nan),
-            turns=Turns(after, think_s),
+            turns=SessionDependencies(after, think_s),
             provenance={**trace.provenance, "format_of": self.format_of},
         )
 

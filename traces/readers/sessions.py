@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.turns import Turns
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.simulator.workload import MAX_TOKENS
 from servegym.traces.cells import Chunk
 from servegym.traces.readers.base import LONGEST_SPAN_S, Columns, check_span, reader
@@ -112,7 +112,7 @@ class SessionsReader(OwnReader):
             arrival_s=np.where(after < 0, rows["begins_s"], np.nan) if timed.any() else None,
             labels={field: names for field, names in trace.labels.items() if field != "session"},
             prefix_blocks=blocks,
-            turns=Turns(after, rows["think_s"]),
+            turns=SessionDependencies(after, rows["think_s"]),
         )
 
     def _prompts(self, rows: Columns, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

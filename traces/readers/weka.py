@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.turns import Turns
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.simulator.workload import MAX_TOKENS
 from servegym.traces.cells import Chunk
 from servegym.traces.readers.base import Columns, Reader, reader
@@ -101,7 +101,7 @@ class WekaReader(Reader):
         return self.size
 
     def settled(self, trace: Trace) -> Trace:
-        turns, blocks = Turns(self.rows["after"], self.rows["think_s"]), trace.prefix_blocks
+        turns, blocks = SessionDependencies(self.rows["after"], self.rows["think_s"]), trace.prefix_blocks
         assert blocks is not None
         if not len(blocks.ids):
             lengths = trace.prompt_tokens, trace.output_tokens, turns.after

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from servegym.baselines.relations import relations_of
 from servegym.errors import SearchError
+from servegym.simulator.parameters import current_name
 from servegym.simulator.policies import Fact, Parameter, Policy
 from servegym.tuners.search.space import LARGEST_SHARE, ROLES, Space, Variable
 
@@ -84,8 +85,10 @@ def _named(policies: Mapping[str, Policy], tune: Mapping[str, Range]) -> list[Gr
         if asked.tie:
             groups.append((name, [_member(policies, text) for text in asked.tie], asked))
         elif "." in name:
-            groups.append((name, [_member(policies, name)], asked))
+            member = _member(policies, name)
+            groups.append((".".join(member), [member], asked))
         else:
+            name = _known_name(policies.values(), name)
             members = [(role, name) for role, policy in policies.items() if _parameter(policy, name) is not None]
             if not members:
                 raise SearchError(f"no policy has a parameter {name}; {_what_there_is(policies)}")
@@ -107,6 +110,10 @@ def _alike(policies: Mapping[str, Policy], members: list[Member], asked: Range) 
     return [("+".join(".".join(member) for member in group), group, asked) for group in groups]
 
 
+def _known_name(policies: Iterable[Policy], name: str) -> str:
+    return current_name(name, {parameter.name for policy in policies for parameter in policy.parameters})
+
+
 def _parameter(policy: Policy, name: str) -> Parameter | None:
     return next((parameter for parameter in policy.parameters if parameter.name == name), None)
 
@@ -115,6 +122,7 @@ def _member(policies: Mapping[str, Policy], text: str) -> Member:
     role, _, name = text.partition(".")
     if role not in policies:
         raise SearchError(f"{text}: there is no {role} in this search; there are {', '.join(policies)}")
+    name = _known_name([policies[role]], name)
     if _parameter(policies[role], name) is None:
         raise SearchError(f"{text}: {_what_there_is({role: policies[role]})}")
     return role, name

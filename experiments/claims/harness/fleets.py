@@ -74,7 +74,7 @@ class Fleet(NamedTuple):
 
 
 # PolyServe's worked example has a budget of 1024 tokens; as many requests as memory holds.
-FIXED_BUDGET = "sarathi-fcfs:token_budget=1024,max_sequences=1024"
+FIXED_BUDGET = "sarathi-fcfs:max_num_batched_tokens=1024,max_num_seqs=1024"
 POLYSERVE = (
     Fleet("PD-PolyServe", "polyserve", "polyserve", True),
     Fleet("CO-PolyServe", "polyserve", "polyserve", False),
@@ -93,7 +93,7 @@ BEST_CHUNK = dict.fromkeys(FAMILIES, 1024) | {"mooncake-conversation": 2048}
 def co_chunk(setting: Setting) -> Fleet:
     """The static token budget that is best for the trace."""
     tokens = BEST_CHUNK[setting.family]
-    return Fleet("CO-Chunk", f"sarathi-fcfs:token_budget={tokens},max_sequences=1024", "min-load", False)
+    return Fleet("CO-Chunk", f"sarathi-fcfs:max_num_batched_tokens={tokens},max_num_seqs=1024", "min-load", False)
 
 
 def fleets(setting: Setting) -> tuple[Fleet, ...]:

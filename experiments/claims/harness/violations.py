@@ -26,7 +26,7 @@ QOSERVE, QOSERVE_CODE = "qoserve", "qoserve:dynamic_chunking=code,relegation=cod
 
 def sarathi(order: str, device: str) -> str:
     """Sarathi with the shared chunk. order: fcfs, edf, srpf or sjf."""
-    return f"sarathi-{order}:token_budget={SHARED_CHUNK.get(rules_of(device), 256)}"
+    return f"sarathi-{order}:max_num_batched_tokens={SHARED_CHUNK.get(rules_of(device), 256)}"
 
 
 def slo_of(device: str, **parameters: float) -> str:

@@ -11,7 +11,7 @@ from servegym.simulator.types import LEAVE_OUT
 def evolved(context, ranks, limits):
     """What is left out now may be taken later: it stays in the queue, and is asked about again."""
     requests, queue, estimator, now_s = context.requests, context.queue, context.estimator, context.now_s
-    limits.token_budget = 512
+    limits.max_num_batched_tokens = 512
     estimator.exec_s(requests, queue, estimator.coefficients, ranks)  # writes ranks[i].exec_s
     for position in range(queue.shape[0]):
         request, rank = requests[queue[position]], ranks[position]

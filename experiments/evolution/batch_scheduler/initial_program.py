@@ -4,7 +4,7 @@ from servegym.simulator.policies import Policy, register
 from servegym.simulator.requests import is_decoding, next_deadline_s
 from servegym.simulator.scores import score
 
-LIMITS = {"token_budget": 512}
+LIMITS = {"max_num_batched_tokens": 512}
 
 
 # EVOLVE-BLOCK-START

@@ -13,7 +13,7 @@ def evolved(context, ranks, limits):
     for position in range(queue.shape[0]):
         request = requests[queue[position]]
         ranks[position].tier, ranks[position].key = not is_decoding(request), request.arrival_s
-    limits.token_budget = 512
+    limits.max_num_batched_tokens = 512
     limits.most_drafts = min(4, engine.speculation.k)
 
 

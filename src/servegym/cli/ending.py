@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from typing import NoReturn
+import warnings
+from typing import Any, NoReturn
 
 import typer
 
@@ -12,10 +14,12 @@ from servegym.cli.interruption import INTERRUPTED, Interrupted
 from servegym.errors import ServegymError
 
 WRONG_INPUT = 2
+NOW_CALLED = re.compile(r"\w+ is now called ")
 
 
 def run_app(app: typer.Typer) -> NoReturn:
     """Run a command line and exit: 0, 2 with one line for wrong input, 130 when interrupted."""
+    warn_of_earlier_names()
     try:
         status = app(standalone_mode=False) or 0
         if status == INTERRUPTED:  # typer has swallowed the KeyboardInterrupt
@@ -33,6 +37,20 @@ def run_app(app: typer.Typer) -> NoReturn:
             raise
         end(error.format_message(), WRONG_INPUT)
     sys.exit(status)
+
+
+def warn_of_earlier_names() -> None:
+    """Print each earlier name that the user gives for a parameter once, with today's, in a line on standard error."""
+    show = warnings.showwarning
+
+    def show_in_a_line(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+        if NOW_CALLED.match(str(message)):
+            print(f"servegym: {message}", file=sys.stderr)
+        else:
+            show(message, category, *rest)
+
+    warnings.filterwarnings("once", NOW_CALLED.pattern, DeprecationWarning)
+    warnings.showwarning = show_in_a_line  # type: ignore[assignment]
 
 
 def end(message: str, status: int) -> NoReturn:

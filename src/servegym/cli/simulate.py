@@ -207,7 +207,7 @@ def show(document: dict[str, Any], console: Console) -> None:
         f"{number(document['throughput_requests_per_s'], 2)} requests/s, "
         f"{number(document['slo_throughput_per_s'], 2)} within SLO",
         "KV memory in use": f"{number(document['kv_use_mean'])} on average, {number(document['kv_use_peak'])} at most",
-        "preemptions": number(document["preemptions"]),
+        "evictions": number(document["evictions"]),
         **asked_for(document),
         "iterations": f"{number(document['iterations'])} in {number(document['wall_s'])} s of wall-clock time",
     }.items():

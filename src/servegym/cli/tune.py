@@ -37,7 +37,7 @@ servegym tune proserve-a100 --study joint --jobs 2
 
 servegym tune --scheduler slide-batching --tune gamma,eta --trials 50
 
-servegym tune --scheduler edf --engines 1 --tune token_budget=128..4096 --trace azure-code --load high --sampler gp
+servegym tune --scheduler edf --engines 1 --tune max_num_batched_tokens=128..4096 --trace azure-code --sampler gp
 
 servegym tune --objective tdg --objective high_priority_attainment --sampler nsga2 --trials 200
 

@@ -154,7 +154,7 @@ def test_a_step_takes_what_the_simulator_takes_for_the_same_batch():
     )
     profile = load_profile(PROFILE)
 
-    scenario = Scenario(workload, profile.deployment(), scheduler("vllm-v1:token_budget=256"))
+    scenario = Scenario(workload, profile.deployment(), scheduler("vllm-v1:max_num_batched_tokens=256"))
     run = Simulation(scenario, record_timeline=True).run()
     device = Device(Settings(profile, VIRTUAL))
     requests, held, started = Requests(), {}, None

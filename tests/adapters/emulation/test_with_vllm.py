@@ -62,15 +62,15 @@ def simulate(workload: Workload, settings: str, blocks: int | None = None):
 
 
 CASES = {
-    "chunked": (workload_of(1, 200, 0.06, 1500, 200), "policy=fcfs,token_budget=512,max_sequences=64", {}),
+    "chunked": (workload_of(1, 200, 0.06, 1500, 200), "policy=fcfs,max_num_batched_tokens=512,max_num_seqs=64", {}),
     "fcfs, short of memory": (
         workload_of(2, 120, 0.05, 600, 300),
-        "policy=fcfs,token_budget=512,max_sequences=64",
+        "policy=fcfs,max_num_batched_tokens=512,max_num_seqs=64",
         {"num_gpu_blocks_override": 601},
     ),
     "priority, short of memory": (
         workload_of(3, 120, 0.05, 600, 300, priorities=4),
-        "policy=priority,token_budget=256,max_sequences=48",
+        "policy=priority,max_num_batched_tokens=256,max_num_seqs=48",
         {"num_gpu_blocks_override": 601, "scheduling_policy": "priority"},
     ),
 }
@@ -81,14 +81,14 @@ def test_every_token_comes_when_the_simulator_says(model, case):
     """To the bit: vLLM's own scheduler on the device, and vllm-v1 in the simulator."""
     workload, settings, more = CASES[case]
     numbers = dict(part.split("=") for part in settings.split(","))
-    options = options_of(int(numbers["token_budget"]), int(numbers["max_sequences"]), **more)
+    options = options_of(int(numbers["max_num_batched_tokens"]), int(numbers["max_num_seqs"]), **more)
     times = run_virtually(PYTHON, Job(model, PROFILE, "", options), workload)
     blocks = int(more["num_gpu_blocks_override"]) - 1 if more else None
     result = simulate(workload, settings, blocks)
     assert [len(request) for request in times] == workload.table["output_tokens"].tolist()
     assert [request[0] for request in times] == result.requests["first_token_s"].tolist()
     assert [request[-1] for request in times] == result.requests["finish_s"].tolist()
-    assert (result.summary["preemptions"] > 20) == bool(more)
+    assert (result.summary["evictions"] > 20) == bool(more)
 
 
 @pytest.mark.parametrize("name", ["slide-batching", "expected-gain"])

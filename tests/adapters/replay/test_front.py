@@ -10,15 +10,17 @@ from hypothesis import strategies as st
 
 from servegym.adapters.replay.front import Front, Limits, Turn
 from servegym.errors import ReplayError
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.simulator.simulation import Simulation
-from servegym.simulator.turns import Turns
 from servegym.simulator.workload import Workload
 from tests.strategies import scenarios, sessions_of
 
 
 def workload_of(arrival_s, after, think_s=0.0):
     columns = {"arrival_s": arrival_s, "prompt_tokens": np.full(len(after), 4), "output_tokens": 2}
-    return Workload.from_columns(columns, turns=Turns(np.array(after), np.broadcast_to(think_s, len(after))))
+    return Workload.from_columns(
+        columns, turns=SessionDependencies(np.array(after), np.broadcast_to(think_s, len(after)))
+    )
 
 
 def sent(workload, limits, ended_s):

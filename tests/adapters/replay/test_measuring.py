@@ -11,7 +11,7 @@ from servegym.adapters.replay.timing import timed
 from servegym.api import simulate
 from servegym.errors import ReplayError
 from servegym.simulator.gains import Gain
-from servegym.simulator.turns import Turns
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.simulator.workload import Workload
 
 THREE = Workload.from_columns(
@@ -111,7 +111,7 @@ def test_the_tokens_of_a_simulation_have_its_figures():
 
 def test_the_deadlines_of_a_turn_count_from_its_own_arrival():
     columns = {"arrival_s": [0.0, 0], "prompt_tokens": 8, "output_tokens": 2, "ttft_slo_s": 1.0, "tpot_slo_s": 0.5}
-    table = Workload.from_columns(columns, turns=Turns(np.array([-1, 0]), np.array([0.0, 2.0])))
+    table = Workload.from_columns(columns, turns=SessionDependencies(np.array([-1, 0]), np.array([0.0, 2.0])))
     records = [
         Record(0.0, 0.0, [0.5, 0.75], FINISHED, came_s=0.0, ended_s=0.75),
         Record(5.0, 5.25, [5.75, 6.75], FINISHED, came_s=2.75, ended_s=6.75),  # it waited for room; a token is late
@@ -130,7 +130,9 @@ def test_timing_begins_at_0_and_keeps_slos():
     assert later.table["arrival_s"].tolist() == [0, 0.5, 2]
     assert later.table["ttft_slo_s"].tolist() == [1, 1, 1]
     columns = {"arrival_s": [5.0, 0], "prompt_tokens": 8, "output_tokens": 2}
-    turns = timed(Workload.from_columns(columns, turns=Turns(np.array([-1, 0]), np.array([0, 3.0]))), 2.0).turns
+    turns = timed(
+        Workload.from_columns(columns, turns=SessionDependencies(np.array([-1, 0]), np.array([0, 3.0]))), 2.0
+    ).turns
     assert turns.after.tolist() == [-1, 0] and turns.think_s.tolist() == [0, 1.5]
     for speed in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(ReplayError, match="speed"):

@@ -19,8 +19,8 @@ from servegym.latency_models.model import LatencyModel
 from servegym.simulator.deployment import Deployment
 from servegym.simulator.prefixes import Prompts
 from servegym.simulator.scenario import Scenario
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.simulator.simulation import Simulation
-from servegym.simulator.turns import Turns
 from servegym.simulator.workload import Workload
 from tests.adapters.replay.fake_server import Answer, serving
 
@@ -79,7 +79,7 @@ def test_nobody_waits_for_an_answer():
 
 def sessions(after, think_s, outputs, **columns):
     given = {"arrival_s": np.zeros(len(after)), "prompt_tokens": 8, "output_tokens": outputs}
-    return Workload.from_columns({**given, **columns}, turns=Turns(np.array(after), np.array(think_s)))
+    return Workload.from_columns({**given, **columns}, turns=SessionDependencies(np.array(after), np.array(think_s)))
 
 
 def paced(number, body):
@@ -205,7 +205,7 @@ def test_the_prompt_of_a_turn_begins_with_the_one_before():
     """Chunks 0 to 2 are of the first prompt (of 10 tokens) and its answer; the next turn's prompt begins with both."""
     table = Workload.from_columns(
         {"arrival_s": [0.0, 0.0], "prompt_tokens": [10, 17], "output_tokens": [4, 4]},
-        turns=Turns(np.array([-1, 0]), np.zeros(2)),
+        turns=SessionDependencies(np.array([-1, 0]), np.zeros(2)),
     )
     table = Workload(table.table, prefixes=Prompts(4, [0, 3, 7], np.array([0, 1, 2, 0, 1, 2, 3])), turns=table.turns)
     first, second = (Bodies("fake").prompt_of(table, index) for index in (0, 1))

@@ -18,9 +18,9 @@ from servegym.simulator.incidents import Incident
 from servegym.simulator.policies import Policy
 from servegym.simulator.prefixes import PrefixStore, Prompts
 from servegym.simulator.scenario import Scenario
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.statuses import AT_ROUTES, DECISION
-from servegym.simulator.turns import Turns
 from servegym.simulator.types import DRAINED, FAILED, FINISH, HOLD, RECALLED, RETURNED, TOKEN
 from servegym.simulator.workload import Workload
 from tests.simulator.forming import linear
@@ -62,7 +62,7 @@ def workload(seed: int, requests: int = 120, prefixes: bool = False, sessions: b
     )
     if sessions:
         after = np.where(rng.random(requests) < 0.7, np.arange(requests) - rng.integers(1, 4, requests), -1)
-        turns = Turns(np.maximum(after, -1), rng.choice([0.0, 1 / 64, 1.0], requests))
+        turns = SessionDependencies(np.maximum(after, -1), rng.choice([0.0, 1 / 64, 1.0], requests))
         made = Workload.from_columns({name: made.table[name] for name in made.table.dtype.names}, turns=turns)
     if prefixes:
         counts = made.table["prompt_tokens"] // 16

@@ -13,7 +13,7 @@ from servegym.adapters.replay.front import Limits
 from servegym.adapters.replay.sending import Endpoint, replay
 from servegym.adapters.routing.proxy import OPENING
 from servegym.simulator.prefixes import Prompts
-from servegym.simulator.turns import Turns
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.simulator.workload import Workload
 from tests.adapters.routing.fakes import (
     LONGEST_S,
@@ -162,7 +162,7 @@ def test_sessions_that_are_replayed_stay_where_they_began(engines: list[FakeEngi
     numbers = [1000 * s + np.arange(n // 16) for s, n in zip(session, lengths, strict=True)]
     columns = {"arrival_s": np.zeros(18), "prompt_tokens": lengths, "output_tokens": TOKENS, "priority": np.arange(18)}
     after = np.where(turn == 0, -1, np.arange(18) - 1)
-    made = Workload.from_columns(columns, turns=Turns(after, np.zeros(18)))
+    made = Workload.from_columns(columns, turns=SessionDependencies(after, np.zeros(18)))
     chunks = [numbers[row] for row in made.table["priority"]]
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in chunks])])
     served = dataclasses.replace(made, prefixes=Prompts(16, offsets, np.concatenate(chunks)))

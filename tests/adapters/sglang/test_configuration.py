@@ -15,8 +15,9 @@ from servegym.baselines.registry import router, scheduler
 from servegym.errors import ExportError
 
 LABELS = [
-    "vllm-v1", "vllm-v1:policy=priority", "vllm-fcfs", "sarathi-fcfs:token_budget=512",
-    "sarathi-priority:token_budget=512", "sarathi-edf:token_budget=512", "sarathi-sjf:token_budget=512",
+    "vllm-v1", "vllm-v1:policy=priority", "vllm-fcfs", "sarathi-fcfs:max_num_batched_tokens=512",
+    "sarathi-priority:max_num_batched_tokens=512", "sarathi-edf:max_num_batched_tokens=512",
+    "sarathi-sjf:max_num_batched_tokens=512",
 ]  # fmt: skip
 
 
@@ -25,14 +26,14 @@ def made(label: str, **more: Any) -> Configuration:
 
 
 def test_options() -> None:
-    assert made("sarathi-fcfs:token_budget=512").arguments == [
+    assert made("sarathi-fcfs:max_num_batched_tokens=512").arguments == [
         "--schedule-policy", "fcfs", "--max-running-requests", "128", "--chunked-prefill-size", "512",
         "--enable-mixed-chunk",
     ]  # fmt: skip
     assert made("vllm-fcfs").arguments[4:] == ["--chunked-prefill-size", "-1", "--max-prefill-tokens", "8192"]
     by_priority = made("vllm-v1:policy=priority").options
     assert by_priority["retraction-policy"] == "priority" and by_priority["disable-priority-preemption"] is True
-    assert made("vllm-v1").priority == "" and "prompt tokens" in made("sarathi-sjf:token_budget=9").priority
+    assert made("vllm-v1").priority == "" and "prompt tokens" in made("sarathi-sjf:max_num_batched_tokens=9").priority
 
 
 def test_what_is_not_told_is_said() -> None:
@@ -43,7 +44,11 @@ def test_what_is_not_told_is_said() -> None:
 
 @pytest.mark.parametrize(
     ("label", "word"),
-    [("slide-batching", "takes vllm-v1"), ("edf", "fixed when a request comes"), ("sarathi-edf", "token_budget=N")],
+    [
+        ("slide-batching", "takes vllm-v1"),
+        ("edf", "fixed when a request comes"),
+        ("sarathi-edf", "max_num_batched_tokens=N"),
+    ],
 )
 def test_what_cannot_be_told_is_refused(label: str, word: str) -> None:
     with pytest.raises(ExportError, match=word):

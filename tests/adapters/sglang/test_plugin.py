@@ -78,13 +78,13 @@ def run(*arguments: str) -> dict[str, Any]:
 
 def test_decisions_are_the_simulators() -> None:
     """Step by step, with requests that are retracted."""
-    found = run("--policy", "vllm-v1:token_budget=1024,watermark=0", "--tokens", "9000")
+    found = run("--policy", "vllm-v1:max_num_batched_tokens=1024,watermark=0", "--tokens", "9000")
     assert found["first_difference"] is None and found["steps"] == found["simulated_steps"]
     assert found["retractions"] > 0 and found["not_as_decided"] == 0
     assert found["gain"] == pytest.approx(found["simulated_gain"], rel=1e-9)
 
 
-@pytest.mark.parametrize("policy", ["sarathi-edf:token_budget=512", "slide-batching:eta=0.03"])
+@pytest.mark.parametrize("policy", ["sarathi-edf:max_num_batched_tokens=512", "slide-batching:eta=0.03"])
 def test_nothing_is_lost_where_sglang_cannot_follow(policy: str) -> None:
     found = run("--policy", policy, "--tokens", "9000", "--shared", "600")
     assert found["wrong_tokens"] == found["memory_not_returned"] == found["broken"] == found["fallback_steps"] == 0

@@ -22,7 +22,13 @@ PROFILE = load_profile("a100-llama3-8b")
 
 
 @pytest.mark.parametrize(
-    "policy", ["slide-batching", "expected-gain", "vllm-v1:token_budget=200", "sarathi-fcfs:token_budget=256"]
+    "policy",
+    [
+        "slide-batching",
+        "expected-gain",
+        "vllm-v1:max_num_batched_tokens=200",
+        "sarathi-fcfs:max_num_batched_tokens=256",
+    ],
 )
 @pytest.mark.parametrize(("blocks", "seed"), [(1500, 1), (450, 2), (350, 6)])
 def test_plans_what_the_simulator_does(policy: str, blocks: int, seed: int) -> None:
@@ -40,7 +46,7 @@ def test_plans_what_the_simulator_does(policy: str, blocks: int, seed: int) -> N
     assert found > 0
     assert engine.mirror.queue_length == 0
     assert engine.mirror.free_blocks == blocks
-    assert engine.mirror.run.engines[0].holders == 0
+    assert engine.mirror.run.engines[0].running == 0
 
 
 def test_memory_is_short_enough_in_one_of_these_for_evictions() -> None:
@@ -79,7 +85,7 @@ class Restless(Engine):
         return super().step(now_s)
 
 
-@pytest.mark.parametrize("policy", ["slide-batching", "vllm-v1:token_budget=200"])
+@pytest.mark.parametrize("policy", ["slide-batching", "vllm-v1:max_num_batched_tokens=200"])
 @pytest.mark.parametrize(("blocks", "seed"), [(1500, 1), (350, 6)])
 def test_plans_leave_nothing_behind(policy: str, blocks: int, seed: int) -> None:
     limits = Limits(blocks, max_num_batched_tokens=2**16, prefix_caching=True)

@@ -81,7 +81,7 @@ def test_a_prefix_that_requests_share_takes_fewer_blocks_than_they_hold() -> Non
     mirror.settle(slots[:0], slots, one, all_tokens, 0 * one, 0.0)
     engine = mirror.run.engines[0]
     assert mirror.run.requests["blocks"][slots].tolist() == [mirror.total_blocks] * 8
-    assert engine.holders == 8
+    assert engine.running == 8
     assert engine.free_blocks == mirror.ids - 8 * mirror.total_blocks >= 0
     mirror.leave(slots.tolist(), finished=True)
     assert engine.free_blocks == mirror.ids
@@ -94,8 +94,8 @@ def test_an_engine_that_cannot_chunk_takes_prompts_whole_and_each_has_its_turn()
     plans = {}
     for chunks in (True, False):
         mirror = Mirror(
-            get_policy("scheduler", "sarathi-fcfs:token_budget=100"),
-            get_policy("scheduler", "sarathi-fcfs:token_budget=100").numbers(scenario.fact),
+            get_policy("scheduler", "sarathi-fcfs:max_num_batched_tokens=100"),
+            get_policy("scheduler", "sarathi-fcfs:max_num_batched_tokens=100").numbers(scenario.fact),
             scenario.deployment.estimator,
             1000,
             16,

@@ -45,7 +45,7 @@ def test_flags(number, flags):
 
 
 def test_without_latency_awareness_there_is_a_token_budget():
-    flags = configuration("slide-batching:ablation=no-latency,token_budget=700").flags
+    flags = configuration("slide-batching:ablation=no-latency,max_num_batched_tokens=700").flags
     assert flags["enable_latency_aware_schedule"] is False and flags["max_tokens_per_batch"] == 700
 
 

@@ -75,9 +75,9 @@ def test_no_action_is_exactly_the_default_and_every_value_is_within_bounds():
 
 def test_default_controls():
     assert default_controls(KNOBS) == ("linear", "log")
-    assert default_controls(scheduler("sarathi-fcfs")) == ("token_budget", "max_sequences")
+    assert default_controls(scheduler("sarathi-fcfs")) == ("max_num_batched_tokens", "max_num_seqs")
     controls = default_controls(scheduler("slide-batching"))
-    assert {"gamma", "eta"} <= set(controls) and not {"load", "token_budget"} & set(controls)
+    assert {"gamma", "eta"} <= set(controls) and not {"load", "max_num_batched_tokens"} & set(controls)
     with pytest.raises(PolicyError, match="none has no parameter that a controller could set"):
         default_controls(Policy("none", "scheduler", "", "", last_ranked_first))
 

@@ -127,7 +127,7 @@ def finished_in_order(policy: Policy) -> list[int]:
 
 
 def test_a_score_of_one_feature():
-    base = scheduler("sarathi-fcfs:token_budget=4")
+    base = scheduler("sarathi-fcfs:max_num_batched_tokens=4")
     assert finished_in_order(base) == [0, 1, 2, 3, 4]
     assert finished_in_order(ranked(base, by_field("prompt_left", -1.0))) == [2, 0, 1, 3, 4]  # the shortest first
     # The last comes first, of those in six slots; a prefill once begun is cut only by the budget.
@@ -135,7 +135,7 @@ def test_a_score_of_one_feature():
 
 
 def test_scores_that_are_written_for_each_decision():
-    base = scheduler("sarathi-fcfs:token_budget=4")
+    base = scheduler("sarathi-fcfs:max_num_batched_tokens=4")
     simulation = Simulation(scene(requests(**PROMPTS), scored(base, SLOTS), linear(c_p=1, b_d=1, t_c=1)))
     at = first_score(base)
     while simulation.step():

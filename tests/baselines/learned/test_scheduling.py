@@ -110,7 +110,7 @@ def test_a_run_with_random_weights(name):
 
 # Four prompts of 4 tokens and one of 2, a batch of 4 tokens at a time.
 PROMPTS = {"prompt_tokens": [4, 4, 2, 4, 4], "arrival_s": [0.0, 0.0, 0.0, 0.0, 0.0]}
-BASE = scheduler("sarathi-fcfs:token_budget=4")
+BASE = scheduler("sarathi-fcfs:max_num_batched_tokens=4")
 MODEL = linear(c_p=1, b_d=1, t_c=1)
 
 

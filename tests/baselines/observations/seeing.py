@@ -99,7 +99,7 @@ def at_batch(simulation: Simulation, slots: int) -> tuple[Seen, list[int]]:
     """`of_queue` where a simulation has stopped before a batch, ranked by its own scheduler."""
     arrays = simulation.arrays
     e, now_s = int(arrays.status[0].deciding_engine), float(arrays.status[0].now_s)
-    policy = simulation.settings.schedulers[int(arrays.engines[e].kind)]
+    policy = simulation.settings.schedulers[int(arrays.engines[e].pool)]
     plan = simulation.ranks_of(policy, arrays.parameters[e], e, now_s)
     queue = arrays.queues[e][: arrays.engines[e].queue_length]
     return of_queue(now_s, arrays.engines[e], arrays.requests, queue, simulation.estimator_of(e), plan, slots)

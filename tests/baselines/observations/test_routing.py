@@ -167,7 +167,7 @@ def test_a_router_does_not_see_what_an_engine_has_computed():
         ("evicted", 2),
     ):
         table[field][:r] = value
-    for field in ("free_blocks", "queue_length", "batch_length", "decode_tokens", "holders"):
+    for field in ("free_blocks", "queue_length", "batch_length", "decode_tokens", "running"):
         run.engines[field] = 1
     run.outcomes["output_tokens"] = 77
     run.device[:] = run.estimate[:] = 5.0

@@ -19,7 +19,7 @@ from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.incidents import Incident
 from servegym.simulator.prefixes import PrefixStore, Prompts
 from servegym.simulator.scenario import Scenario
-from servegym.simulator.turns import Turns
+from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.simulator.workload import Workload
 from tests.cli.conftest import servegym  # noqa: F401 - a fixture
 
@@ -152,7 +152,7 @@ def test_no_bound_where_arrivals_depend_on_completions(tmp_path):
     """What is served sooner lets others come sooner: a bound for one order of arrivals says nothing of others."""
     plain = scene()
     n = len(plain.workload)
-    turns = Turns(np.r_[-1, np.zeros(n - 1, "i8")], np.zeros(n))
+    turns = SessionDependencies(np.r_[-1, np.zeros(n - 1, "i8")], np.zeros(n))
     columns = {field: plain.workload.table[field] for field in plain.workload.table.dtype.names}
     for change in (
         {"clients": 1},

@@ -49,7 +49,7 @@ def runs_of(labels: list[str], seeds: int = 3) -> pd.DataFrame:
                         "trace": "azure-code", "device": device, "policy": label, "load": load,
                         "seed": 1_000_000 + 3 * cell + seed, "rate_per_s": 5.0, "tdg_ratio": tdg, "slo_attainment": tdg,
                         "slo_attainment_high_priority": tdg, "slo_attainment_low_priority": tdg, "ttft_p99_s": 1.0,
-                        "tpot_p99_s": 0.05, "preemptions": 0, "starved": 0.0, "fairness_by_client": None,
+                        "tpot_p99_s": 0.05, "evictions": 0, "starved": 0.0, "fairness_by_client": None,
                         "fairness_by_length": 0.9,
                         "violations": 1 - tdg, "violations_high_priority": 1 - tdg, "violations_low_priority": 1 - tdg,
                     }

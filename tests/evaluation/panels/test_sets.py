@@ -48,7 +48,7 @@ def test_reference_sets_are_the_same_policies_as_they_come(tuned):
     assert reference_sets([artifact, artifact], {}) == ["scheduler slide-batching + router gorouting"]
     named = {"scheduler": ["edf", "sjf"], "router": []}
     assert reference_sets([artifact], named) == ["scheduler edf + router gorouting", "scheduler sjf + router gorouting"]
-    alone = Artifact({"scheduler": scheduler("edf:token_budget=256")})
+    alone = Artifact({"scheduler": scheduler("edf:max_num_batched_tokens=256")})
     assert reference_sets([artifact, alone], {}) == ["scheduler slide-batching + router gorouting", "scheduler edf"]
     learned = artifact_of("learned:cma-engine-batching")[1]
     assert reference_sets([learned], {}) == ["scheduler slide-batching"]

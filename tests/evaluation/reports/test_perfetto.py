@@ -72,7 +72,7 @@ def test_a_trace_is_valid_and_complete(scheduler: str, engines: int, tmp_path: P
     assert sum(event["dur"] for event in slices) == pytest.approx(1e6 * result.engines["busy_s"].sum())
     instants = Counter(event["name"] for event in events if event["ph"] == "n")
     assert instants == Counter(
-        {"first token": 40, "finished": 40, **({"evicted": summary["preemptions"]} if summary["preemptions"] else {})}
+        {"first token": 40, "finished": 40, **({"evicted": summary["evictions"]} if summary["evictions"] else {})}
     )
 
 
@@ -86,8 +86,8 @@ def test_slices_of_an_engine_do_not_overlap(tmp_path: Path) -> None:
 
 
 def test_there_are_evictions_in_these_runs() -> None:
-    assert cramped("edf").summary["preemptions"] > 0
-    assert cramped("edf", 3).summary["preemptions"] > 0
+    assert cramped("edf").summary["evictions"] > 0
+    assert cramped("edf", 3).summary["evictions"] > 0
 
 
 def test_a_run_that_stopped_in_the_middle_closes_everything(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def result(**fleet) -> Result:
 @pytest.mark.parametrize("fleet", [{}, {"prefill": 1, "decode": 2}], ids=["alone", "pools"])
 def test_memory_and_phases_are_the_simulators_own(fleet) -> None:
     run = result(**fleet)
-    assert run.summary["accepted_share"] > 0.3 and (fleet or run.summary["preemptions"] > 0)
+    assert run.summary["accepted_share"] > 0.3 and (fleet or run.summary["evictions"] > 0)
     for engine, (time_s, blocks) in zip(run.arrays.engines, kv_blocks(run), strict=True):
         seconds = np.diff(np.r_[time_s, run.summary["span_s"]]) @ blocks
         assert blocks[-1] == 0 and seconds == pytest.approx(engine.totals.block_seconds)
@@ -40,4 +40,4 @@ def test_memory_and_phases_are_the_simulators_own(fleet) -> None:
     # Each token of an answer is the first of a prefill (again, after an eviction), a decode's own, or an accepted one.
     accepted = run.engines["accepted_tokens"].sum()
     firsts = run.summary["tokens_emitted"] - table["decode_requests"].sum() - accepted
-    assert 60 <= firsts <= 60 + run.summary["preemptions"]
+    assert 60 <= firsts <= 60 + run.summary["evictions"]

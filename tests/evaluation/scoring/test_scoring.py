@@ -32,7 +32,7 @@ from servegym.simulator.signatures import scheduler
 
 @scheduler
 def mine(context, ranks, limits):
-    limits.token_budget = 512
+    limits.max_num_batched_tokens = 512
     for position in range(context.queue.shape[0]):
         request = context.requests[context.queue[position]]
         ranks[position].tier, ranks[position].key = 0, {key}
@@ -96,7 +96,8 @@ def test_a_poor_policy_is_not_run_further_than_the_quick_scenarios(tmp_path: Pat
 WAYS = {
     "raises": ({"statement": f"{BEFORE}\n        assert context.queue.shape[0] > 99, 'so few'"}, {},
                "mine.py before its first run ended: .*AssertionError: so few"),
-    "hangs": ({"statement": f"{BEFORE}\n        while context.now_s > -1:\n            limits.token_budget += 1"},
+    "hangs": ({"statement": f"{BEFORE}\n"
+              "        while context.now_s > -1:\n            limits.max_num_batched_tokens += 1"},
               {"limit_s": 2.0}, "mine.py before its first run ended: no end in 2 s"),
     "writes what it may only read": ({"statement": "context.requests[context.queue[0]].num_output_tokens += 1"}, {},
                                      "did not pass its check .*wrote into requests"),
@@ -167,7 +168,7 @@ def test_what_is_compiled_for_a_policy_stays_in_a_cache_of_its_own(tmp_path: Pat
 
     scored("edf")  # the server and the baselines are ready
     before = kernels()
-    file = written(tmp_path, statement=f"limits.token_budget += {os.getpid()}")
+    file = written(tmp_path, statement=f"limits.max_num_batched_tokens += {os.getpid()}")
     scored(file)
     assert kernels() == before
     own = cache_root() / OWN_CACHES / hashlib.sha256(file.read_bytes()).hexdigest()[:20]

@@ -35,7 +35,7 @@ def simulated_tdg(policy: str) -> tuple[float, list[dict[str, object]]]:
     }
     workload = Workload.from_columns(columns)
     deployment = dataclasses.replace(profile.deployment(2), device=profile.device.times(FACTOR))
-    vllm = scheduler("vllm-v1").with_settings(token_budget=2048, max_sequences=256)
+    vllm = scheduler("vllm-v1").with_settings(max_num_batched_tokens=2048, max_num_seqs=256)
     scenario = Scenario(workload, deployment, vllm, GAIN, router=router(policy), front_end=FrontEnd(request_s=CLIENT_S))
     table = Simulation(scenario).run().requests
     half = table[len(table) // 2 :]

@@ -78,8 +78,8 @@ def test_a_mixture_of_experts_is_suspended_at_its_operators():
     for boundary in ("operator", "layer"):
         run, measured = run_to_the_end(cell._replace(scheduler=f"flow-prefill:boundary={boundary}"), 0.8, 400)
         engine = run.arrays.engines[0]
-        assert engine.totals.preemptions > 50 and 0 < measured["attainment"] <= 1
-        shorter[boundary] = engine.totals.blocking_s / engine.totals.preemptions
+        assert engine.totals.suspensions > 50 and 0 < measured["attainment"] <= 1
+        shorter[boundary] = engine.totals.blocking_s / engine.totals.suspensions
     operators = run.scenario.deployment.pools[0].operators
     assert operators is not None and operators.names == ("qkv", "attention", "o", "gate", "experts")
     assert 0 < shorter["operator"] < 0.6 * shorter["layer"]

@@ -112,7 +112,7 @@ def one_at_a_time(monkeypatch):
     real = fleets.scenario
 
     def stalled(cell, workload, engines=None):
-        return dataclasses.replace(real(cell, workload, engines), scheduler=scheduler("sarathi-fcfs:max_sequences=1"))
+        return dataclasses.replace(real(cell, workload, engines), scheduler=scheduler("sarathi-fcfs:max_num_seqs=1"))
 
     monkeypatch.setattr(fleets, "scenario", stalled)
 

@@ -61,7 +61,7 @@ def test_exact_estimator_is_never_wrong():
 def test_idle_prefill_is_what_an_idle_engine_takes():
     for prompt_tokens in (1, 512, 513, 1300):
         one = Workload.from_columns({"arrival_s": [0.0], "prompt_tokens": [prompt_tokens], "output_tokens": [1]})
-        alone = dataclasses.replace(scenario(CELL._replace(scheduler="edf:token_budget=512")), workload=one)
+        alone = dataclasses.replace(scenario(CELL._replace(scheduler="edf:max_num_batched_tokens=512")), workload=one)
         ttft_s = Simulation(alone).run().summary["ttft_s"]["p50"]
         assert idle_prefill_s(DEVICE, one.table, 512) == pytest.approx([ttft_s])
 

@@ -13,7 +13,7 @@ START = (TASK / "initial_program.py").read_text("utf-8")
 
 def outside(program: str) -> list[str]:
     head, rest = program.split(BEGIN)
-    return [line for line in (head + rest.split(END)[1]).splitlines() if "token_budget" not in line]
+    return [line for line in (head + rest.split(END)[1]).splitlines() if "max_num_batched_tokens" not in line]
 
 
 def test_programs_stay_programs_and_differ_in_the_block() -> None:

@@ -9,10 +9,14 @@ from .base import Scheduler
 
 class DistServe(Scheduler):
     def __init__(
-        self, token_budget: int = 8192, prefill_batch_size: int = 128, decode_batch_size: int = 1024, **limits: Any
+        self,
+        max_num_batched_tokens: int = 8192,
+        prefill_batch_size: int = 128,
+        decode_batch_size: int = 1024,
+        **limits: Any,
     ) -> None:
         super().__init__(**limits)
-        self.token_budget = token_budget
+        self.max_num_batched_tokens = max_num_batched_tokens
         self.prefill_batch_size, self.decode_batch_size = prefill_batch_size, decode_batch_size
 
     def rank(self, r: Request, now_s: float) -> Rank:
@@ -23,23 +27,23 @@ class DistServe(Scheduler):
             first_decides=True,
             whole_prompts=True,
             misfit_ends_filling=True,
-            token_budget=self.token_budget,
+            max_num_batched_tokens=self.max_num_batched_tokens,
             sequence_budget=self.decode_batch_size if all(r.decoding for r in queue) else self.prefill_batch_size,
         )
 
 
 class DistServeChunks(Scheduler):
-    def __init__(self, token_budget: int = 2048, decode_batch_size: int = 1024, **limits: Any) -> None:
+    def __init__(self, max_num_batched_tokens: int = 2048, decode_batch_size: int = 1024, **limits: Any) -> None:
         super().__init__(**limits)
-        self.token_budget, self.decode_batch_size = token_budget, decode_batch_size
+        self.max_num_batched_tokens, self.decode_batch_size = max_num_batched_tokens, decode_batch_size
 
     def rank(self, r: Request, now_s: float) -> Rank:
         return (0, r.arrival_s) if r.decoding else (1, r.deadline(1))
 
     def limits(self, queue: list[Request], now_s: float) -> Limits:
-        return Limits(token_budget=self.token_budget, sequence_budget=self.decode_batch_size)
+        return Limits(max_num_batched_tokens=self.max_num_batched_tokens, sequence_budget=self.decode_batch_size)
 
 
 class DistServeChunks8K(DistServeChunks):
-    def __init__(self, token_budget: int = 8192, **more: Any) -> None:
-        super().__init__(token_budget, **more)
+    def __init__(self, max_num_batched_tokens: int = 8192, **more: Any) -> None:
+        super().__init__(max_num_batched_tokens, **more)

@@ -101,7 +101,7 @@ class ExpectedGain(SlideBatching):
         def victim_ranks() -> list[Rank]:
             """When memory is first short: who has been admitted into this batch by then holds some."""
             pairs = zip(engine.queue, decision.ranks, strict=True)
-            return [((2 if rank[0] >= 2 else 0) + (0 if r.holder else 1), rank[1]) for r, rank in pairs]
+            return [((2 if rank[0] >= 2 else 0) + (0 if r.running else 1), rank[1]) for r, rank in pairs]
 
         decision.victim_ranks = victim_ranks
         return decision

@@ -26,13 +26,13 @@ class FastserveMlfq(Scheduler):
         self,
         quantum_s: float = 0.01,
         promote_after_s: float = 3.0,
-        token_budget: int = 8192,
+        max_num_batched_tokens: int = 8192,
         batch_size: int = 256,
         **limits: Any,
     ) -> None:
         super().__init__(**limits)
         self.quantum_s, self.promote_after_s = quantum_s, promote_after_s
-        self.token_budget, self.batch_size = token_budget, batch_size
+        self.max_num_batched_tokens, self.batch_size = max_num_batched_tokens, batch_size
 
     def prepare(self, requests: list[Request], estimator: Latency) -> None:
         super().prepare(requests, estimator)
@@ -79,7 +79,7 @@ class FastserveMlfq(Scheduler):
     def limits(self, queue: list[Request], now_s: float) -> Limits:
         return Limits(
             whole_prompts=True,
-            token_budget=self.token_budget,
+            max_num_batched_tokens=self.max_num_batched_tokens,
             sequence_budget=self.batch_size,
             evict_for="all" if self.engine.host.blocks > 0 else "decodes",
         )

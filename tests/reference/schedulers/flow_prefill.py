@@ -90,10 +90,10 @@ class FlowPrefill(Scheduler):
         return (no_room + 1, deadline_s if self.late_by_deadline else -deadline_s)
 
     def room(self, engine: Engine, r: Request) -> bool:
-        if r.holder:
+        if r.running:
             chunk = min(r.left, self.chunk_tokens) if self.chunk_tokens > 0 else r.left
             return engine.blocks_for(r.computed + chunk) - r.blocks <= engine.free_blocks
-        watermark = engine.watermark_blocks if engine.all_holders > 0 else 0
+        watermark = engine.watermark_blocks if engine.all_running > 0 else 0
         return engine.blocks_for(r.context) + watermark <= engine.free_blocks
 
     def batch_of(self, head: Request, decision: Decision, engine: Engine, now_s: float) -> list[Request]:

@@ -9,9 +9,11 @@ from .base import Scheduler
 
 
 class LlumnixReserve(Scheduler):
-    def __init__(self, token_budget: int = 8192, max_sequences: int = 256, reserve: float = 0.1, **limits: Any) -> None:
+    def __init__(
+        self, max_num_batched_tokens: int = 8192, max_num_seqs: int = 256, reserve: float = 0.1, **limits: Any
+    ) -> None:
         super().__init__(**limits)
-        self.token_budget, self.max_sequences, self.reserve = token_budget, max_sequences, reserve
+        self.max_num_batched_tokens, self.max_num_seqs, self.reserve = max_num_batched_tokens, max_num_seqs, reserve
 
     def rank(self, r: Request, now_s: float) -> Rank:
         return (1 if r.decoding else 0, r.priority, r.arrival_s)
@@ -25,6 +27,6 @@ class LlumnixReserve(Scheduler):
             first_decides=True,
             whole_prompts=True,
             misfit_ends_filling=True,
-            token_budget=self.token_budget,
-            holder_budget=self.max_sequences,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            max_num_seqs=self.max_num_seqs,
         )

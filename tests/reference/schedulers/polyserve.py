@@ -8,9 +8,9 @@ from .base import Scheduler
 
 
 class PolyServe(Scheduler):
-    def __init__(self, token_budget: int = 1024, **limits: Any) -> None:
+    def __init__(self, max_num_batched_tokens: int = 1024, **limits: Any) -> None:
         super().__init__(**limits)
-        self.budget = token_budget
+        self.budget = max_num_batched_tokens
 
     def rank(self, r: Request, now_s: float) -> Rank:
         if r.decoding:
@@ -29,7 +29,7 @@ class PolyServe(Scheduler):
                 budget = max(self.budget, left)
         on_time = [r.tpot_slo_s for r in decodes if now_s < r.deadline(r.emitted + 1)]
         return Limits(
-            token_budget=budget,
+            max_num_batched_tokens=budget,
             time_budget_s=min(on_time, default=INF),
             untimed_decodes=True,
             misfit_ends_filling=True,

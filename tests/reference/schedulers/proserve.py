@@ -9,9 +9,9 @@ from .base import Scheduler
 
 
 class Edf(Scheduler):
-    def __init__(self, token_budget: int = 512, batch_size: int = 0, **limits: Any) -> None:
+    def __init__(self, max_num_batched_tokens: int = 512, batch_size: int = 0, **limits: Any) -> None:
         super().__init__(**limits)
-        self.token_budget, self.batch_size = token_budget, batch_size
+        self.max_num_batched_tokens, self.batch_size = max_num_batched_tokens, batch_size
 
     def rank(self, r: Request, now_s: float) -> Rank:
         return (r.deadline(r.emitted + 1),)
@@ -19,7 +19,7 @@ class Edf(Scheduler):
     def limits(self, queue: list[Request], now_s: float) -> Limits:
         if self.batch_size > 0:
             return Limits(sequence_budget=self.batch_size)
-        return Limits(token_budget=self.token_budget)
+        return Limits(max_num_batched_tokens=self.max_num_batched_tokens)
 
 
 class Sjf(Edf):
@@ -35,7 +35,7 @@ class SlideBatching(Scheduler):
         phi: str = "a",  # a, c, p
         hopeless: str | None = None,  # exclude, include; None: as the variant has it
         ablation: str = "none",  # none, only-deadline, only-density, no-latency
-        token_budget: int = 512,  # of no-latency
+        max_num_batched_tokens: int = 512,  # of no-latency
         xllm: bool = False,
         starve_threshold: float = 1.0,  # of xllm
         density_exponent: float = 1.0,
@@ -49,7 +49,7 @@ class SlideBatching(Scheduler):
         assert self.deadlines in ("slo", "early-first-token", "first-token")
         assert ablation in ("none", "only-deadline", "only-density", "no-latency")
         self.gamma, self.eta, self.phi, self.hopeless = gamma, eta, phi, hopeless
-        self.ablation, self.token_budget = ablation, token_budget
+        self.ablation, self.max_num_batched_tokens = ablation, max_num_batched_tokens
         self.xllm, self.starve_threshold = xllm, starve_threshold
         self.density_exponent = density_exponent
 
@@ -123,11 +123,11 @@ class SlideBatching(Scheduler):
 
     def limits(self, queue: list[Request], now_s: float) -> Limits:
         if self.ablation == "no-latency":
-            limits = Limits(token_budget=self.token_budget)
+            limits = Limits(max_num_batched_tokens=self.max_num_batched_tokens)
         else:
             limits = Limits(time_budget_s=self.t_budget(queue, now_s))
         if self.xllm:
             limits.misfit_ends_filling, limits.smallest_chunk_tokens = True, 51
             if self.ablation != "no-latency":
-                limits.token_budget = 10240
+                limits.max_num_batched_tokens = 10240
         return limits

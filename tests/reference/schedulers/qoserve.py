@@ -19,11 +19,11 @@ class Medha(Scheduler):
         tbt_s: float | None = None,  # None: the smallest TPOT SLO of the workload
         safety: float = 1.2,
         largest_chunk_tokens: int = 2500,
-        max_sequences: int = 128,
+        max_num_seqs: int = 128,
         **limits: Any,
     ) -> None:
         super().__init__(**limits)
-        self.tbt_s, self.safety, self.max_sequences = tbt_s, safety, max_sequences
+        self.tbt_s, self.safety, self.max_num_seqs = tbt_s, safety, max_num_seqs
         self.largest_chunk_tokens = largest_chunk_tokens
 
     def prepare(self, requests: list[Request], estimator: Latency) -> None:
@@ -38,9 +38,10 @@ class Medha(Scheduler):
         return Limits(
             time_budget_s=self.tbt_s / self.safety,
             untimed_decodes=True,
-            token_budget=sum(r.decoding for r in queue) * self.engine.decode_tokens + self.largest_chunk_tokens,
+            max_num_batched_tokens=sum(r.decoding for r in queue) * self.engine.decode_tokens
+            + self.largest_chunk_tokens,
             misfit_ends_filling=True,
-            holder_budget=self.max_sequences,
+            max_num_seqs=self.max_num_seqs,
         )
 
 
@@ -67,7 +68,7 @@ class Qoserve(Scheduler):
         self,
         dynamic_chunking: str = "paper",
         largest_chunk_tokens: int = 2500,
-        token_budget: int = 256,
+        max_num_batched_tokens: int = 256,
         safety: float = 1.2,
         late_limit: float = 1.0,
         ttlt_slack: str = "unbounded",
@@ -78,7 +79,7 @@ class Qoserve(Scheduler):
         importance: str = "low-first",
         relegated_order: str = "hybrid",
         selective_preemption: str = "on",
-        max_sequences: int = 128,
+        max_num_seqs: int = 128,
         least_chunk_tokens: int = 0,
         **limits: Any,
     ) -> None:
@@ -87,11 +88,11 @@ class Qoserve(Scheduler):
         assert relegation in ("paper", "code", "off") and importance in ("low-first", "spare", "ignore")
         assert relegated_order in ("hybrid", "low-first") and selective_preemption in ("on", "off")
         self.dynamic_chunking, self.largest_chunk_tokens = dynamic_chunking, largest_chunk_tokens
-        self.token_budget, self.safety, self.late_limit = token_budget, safety, late_limit
+        self.max_num_batched_tokens, self.safety, self.late_limit = max_num_batched_tokens, safety, late_limit
         self.ttlt_slack, self.alpha, self.low_load_alpha = ttlt_slack, alpha_s_per_token, low_load_alpha_s_per_token
         self.low_load_tokens, self.relegation, self.importance = low_load_tokens, relegation, importance
         self.relegated_order, self.selective_preemption = relegated_order, selective_preemption == "on"
-        self.max_sequences, self.least_chunk_tokens = max_sequences, least_chunk_tokens
+        self.max_num_seqs, self.least_chunk_tokens = max_num_seqs, least_chunk_tokens
 
     def prepare(self, requests: list[Request], estimator: Latency) -> None:
         super().prepare(requests, estimator)
@@ -105,7 +106,7 @@ class Qoserve(Scheduler):
         decodes = [r for r in engine.queue if r.decoding]
         prefills = [r for r in engine.queue if not r.decoding]
         limits = dataclasses.replace(self.limits_for(decodes, now_s), **self.overrides)
-        room = max(0, int(limits.token_budget) - len(decodes) * engine.decode_tokens)
+        room = max(0, int(limits.max_num_batched_tokens) - len(decodes) * engine.decode_tokens)
         call = Call(engine, now_s, limits, decodes, prefills, room, INF, self.alpha_for(prefills))
         call.longest_s = self.decodes_and_prefill_s(call.decode_shapes, room)
         if self.dynamic_chunking == "paper":
@@ -146,19 +147,19 @@ class Qoserve(Scheduler):
     def limits_for(self, decodes: list[Request], now_s: float) -> Limits:
         slack_s = min([self.slack(r, now_s) for r in decodes], default=INF)
         if self.dynamic_chunking == "off":
-            return Limits(holder_budget=self.max_sequences, token_budget=self.token_budget)
+            return Limits(max_num_seqs=self.max_num_seqs, max_num_batched_tokens=self.max_num_batched_tokens)
         if self.dynamic_chunking == "code":
             shapes, taken = [r.shape(1) for r in decodes], len(decodes) * self.engine.decode_tokens
             fitting = [s for s in SIZES if 1.2 * self.decodes_and_prefill_s(shapes, s - taken) <= slack_s]
             size = max(fitting) if fitting and slack_s > 0 else 128
             if self.engine.free_blocks < 1000:
                 size = min(size, 512)
-            return Limits(holder_budget=self.max_sequences, token_budget=max(size, taken))
+            return Limits(max_num_seqs=self.max_num_seqs, max_num_batched_tokens=max(size, taken))
         return Limits(
-            holder_budget=self.max_sequences,
+            max_num_seqs=self.max_num_seqs,
             time_budget_s=slack_s / self.safety,
             untimed_decodes=True,
-            token_budget=len(decodes) * self.engine.decode_tokens + self.largest_chunk_tokens,
+            max_num_batched_tokens=len(decodes) * self.engine.decode_tokens + self.largest_chunk_tokens,
             untimed_prefill_tokens=self.least_chunk_tokens,
             misfit_ends_filling=True,
         )
@@ -173,7 +174,7 @@ class Qoserve(Scheduler):
         hybrid = r.deadline(1) + call.alpha * self.work(r)
         if r.index in self.relegated:
             return (3, -r.priority, hybrid) if self.relegated_order == "low-first" else (3, hybrid)
-        if self.selective_preemption and r.holder:
+        if self.selective_preemption and r.running:
             need_s = self.estimator.batch([r.shape(r.left)])
             if call.now_s + need_s < r.deadline(r.emitted + 1) <= call.now_s + call.longest_s + need_s:
                 return (1, hybrid)
@@ -217,7 +218,7 @@ class Qoserve(Scheduler):
         deadline_s = r.deadline(r.emitted + 1)
         if self.relegation == "paper":
             return deadline_s <= end_s
-        if r.holder:
+        if r.running:
             return False
         engine = call.engine
         needed_s = self.work(r) * engine.busy_s / engine.computed_tokens if engine.computed_tokens else 0.0

@@ -9,14 +9,14 @@ from .base import Scheduler
 
 
 class SarathiFcfs(Scheduler):
-    def __init__(self, token_budget: int | str = "profiled", max_sequences: int = 128, **limits: Any) -> None:
+    def __init__(self, max_num_batched_tokens: int | str = "profiled", max_num_seqs: int = 128, **limits: Any) -> None:
         super().__init__(**limits)
-        self.token_budget, self.max_sequences = token_budget, max_sequences
+        self.max_num_batched_tokens, self.max_num_seqs = max_num_batched_tokens, max_num_seqs
 
     def prepare(self, requests: list[Request], estimator: Latency) -> None:
         super().prepare(requests, estimator)
-        if self.token_budget != "profiled":
-            self.budget = int(self.token_budget)
+        if self.max_num_batched_tokens != "profiled":
+            self.budget = int(self.max_num_batched_tokens)
         else:
             cached = sum(r.prompt_tokens for r in requests) / len(requests) / 2
             slo_s = min(r.tpot_slo_s for r in requests)
@@ -28,7 +28,7 @@ class SarathiFcfs(Scheduler):
         return (0 if r.decoding else 1, r.arrival_s)
 
     def limits(self, queue: list[Request], now_s: float) -> Limits:
-        return Limits(token_budget=self.budget, holder_budget=self.max_sequences)
+        return Limits(max_num_batched_tokens=self.budget, max_num_seqs=self.max_num_seqs)
 
 
 class SarathiPriority(SarathiFcfs):

@@ -37,7 +37,7 @@ class SmartSpec(SarathiFcfs):
         if drafted > 0 and noted[2] > 0:
             tries = drafted / noted[2]
             noted[3] += tries / (tries + self.memory) * (solved(accepted / tries, int(noted[2])) - noted[3])
-        decodes = [r for r in queue if r.decoding and r.holder]
+        decodes = [r for r in queue if r.decoding and r.running]
         limits.most_drafts = (
             max(range(engine.speculation.k + 1), key=lambda k: self.tokens_per_s(decodes, k, noted[3]))
             if decodes

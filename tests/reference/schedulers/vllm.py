@@ -8,9 +8,9 @@ from .base import Scheduler
 
 
 class VllmFcfs(Scheduler):
-    def __init__(self, token_budget: int = 8192, max_sequences: int = 256, **limits: Any) -> None:
+    def __init__(self, max_num_batched_tokens: int = 8192, max_num_seqs: int = 256, **limits: Any) -> None:
         super().__init__(**limits)
-        self.token_budget, self.max_sequences = token_budget, max_sequences
+        self.max_num_batched_tokens, self.max_num_seqs = max_num_batched_tokens, max_num_seqs
 
     def rank(self, r: Request, now_s: float) -> Rank:
         return (1 if r.decoding else 0, r.arrival_s)
@@ -20,19 +20,21 @@ class VllmFcfs(Scheduler):
             first_decides=True,
             whole_prompts=True,
             misfit_ends_filling=True,
-            token_budget=self.token_budget,
-            holder_budget=self.max_sequences,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            max_num_seqs=self.max_num_seqs,
         )
 
 
 class VllmV1(Scheduler):
-    def __init__(self, policy: str = "fcfs", token_budget: int = 2048, max_sequences: int = 256, **limits: Any) -> None:
+    def __init__(
+        self, policy: str = "fcfs", max_num_batched_tokens: int = 2048, max_num_seqs: int = 256, **limits: Any
+    ) -> None:
         super().__init__(**limits)
         assert policy in ("fcfs", "priority")
-        self.policy, self.token_budget, self.max_sequences = policy, token_budget, max_sequences
+        self.policy, self.max_num_batched_tokens, self.max_num_seqs = policy, max_num_batched_tokens, max_num_seqs
 
     def rank(self, r: Request, now_s: float) -> Rank:
-        if r.holder:
+        if r.running:
             return (0, r.admitted)
         if self.policy == "priority":
             return (1, r.priority, r.arrival_s)
@@ -43,13 +45,13 @@ class VllmV1(Scheduler):
     def victim_ranks(self, queue: list[Request]) -> list[Rank]:
         if self.policy == "priority":
             return [(r.priority, r.arrival_s) for r in queue]
-        # One that is not a holder yet would be admitted after all who are.
-        return [(r.admitted if r.holder else INF,) for r in queue]
+        # One that does not run yet would be admitted after all that do.
+        return [(r.admitted if r.running else INF,) for r in queue]
 
     def limits(self, queue: list[Request], now_s: float) -> Limits:
         return Limits(
-            token_budget=self.token_budget,
-            holder_budget=self.max_sequences,
-            evict_for="holders",
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            max_num_seqs=self.max_num_seqs,
+            evict_for="running",
             watermark_blocks=0,
         )

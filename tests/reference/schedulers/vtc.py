@@ -44,7 +44,7 @@ class WeightedVtc(SarathiFcfs):
             client.weight = next(r.weight for r in queue if r.client == name)
         for name in here:  # 2
             self.charge(engine, memory, name)
-        waiting = [r for r in queue if not r.holder]
+        waiting = [r for r in queue if not r.running]
         self.lift(engine, memory, waiting)  # 3
         self.tags = self.tags_of(memory, waiting)  # 4
         memory.seen |= {r.index for r in waiting}  # 5
@@ -86,6 +86,6 @@ class WeightedVtc(SarathiFcfs):
         return tags
 
     def rank(self, r: Request, now_s: float) -> Rank:
-        if r.decoding and r.holder:
+        if r.decoding and r.running:
             return (0, r.arrival_s)
-        return (1, r.arrival_s) if r.holder else (2, self.tags[r.index])
+        return (1, r.arrival_s) if r.running else (2, self.tags[r.index])

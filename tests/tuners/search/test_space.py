@@ -26,7 +26,10 @@ def facts(policies):
 def test_the_papers_parameters_are_searched_by_default():
     assert searched_by_default(SLIDE) == ["gamma", "eta"]
     assert searched_by_default(GO) == ["alpha", "lambda", "mu", "eta"]
-    assert searched_by_default(registry.scheduler("edf")) == ["token_budget", "batch_size"]  # none has a source
+    assert searched_by_default(registry.scheduler("edf")) == [
+        "max_num_batched_tokens",
+        "batch_size",
+    ]  # none has a source
     assert searched_by_default(SLIDE.with_settings(gamma=2)) == ["eta"]  # what is set is held
 
 
@@ -77,9 +80,17 @@ def test_two_pools_have_their_parameters_together_or_each_its_own():
 def test_parameters_are_tied_where_one_says_so():
     sarathi, polyserve = registry.scheduler("sarathi-fcfs"), registry.router("polyserve")
     policies = {"scheduler": sarathi, "router": polyserve}
-    assert build_space(policies, {"token_budget": Range()}).names == ["scheduler.token_budget", "router.token_budget"]
-    tied = build_space(policies, {"budget": Range(64, 4096, tie=("scheduler.token_budget", "router.token_budget"))})
-    assert tied.settings({"budget": 100}) == {"scheduler": {"token_budget": 100}, "router": {"token_budget": 100}}
+    assert build_space(policies, {"max_num_batched_tokens": Range()}).names == [
+        "scheduler.max_num_batched_tokens",
+        "router.max_num_batched_tokens",
+    ]
+    tied = build_space(
+        policies, {"budget": Range(64, 4096, tie=("scheduler.max_num_batched_tokens", "router.max_num_batched_tokens"))}
+    )
+    assert tied.settings({"budget": 100}) == {
+        "scheduler": {"max_num_batched_tokens": 100},
+        "router": {"max_num_batched_tokens": 100},
+    }
 
 
 @given(SHARES, SHARES, SHARES)
@@ -126,7 +137,7 @@ def test_changing_one_variable_leaves_the_others():
         ({"gamma": Range(3, 3)}, "3 to 3; it should be a range"),
         ({"gamma": Range(float("-inf"), 3)}, "it should be a range within|has no end"),
         ({"alpha": Range(0, 1, log=True)}, "on a logarithmic scale it should begin above 0"),
-        ({"token_budget": Range(1.5, 3)}, "it should begin and end with whole numbers"),
+        ({"max_num_batched_tokens": Range(1.5, 3)}, "it should begin and end with whole numbers"),
         ({"gamma": Range(choices=("a",))}, "is a number; give it low and high"),
         ({"load": Range(1, 2)}, "it has no low and high"),
         ({"load": Range(choices=("x",))}, "'x'; it should be of a, c, p"),

@@ -152,11 +152,11 @@ def test_several_objectives_and_a_constraint(tmp_path):
 def test_prefill_and_decode_engines_have_parameters_of_their_own(tmp_path):
     panel = {"trace": ["azure-conv"], "device": ["a100-llama3-8b"], "load": [3.0], "requests": 60, "seeds": 1,
              "prefill": 1, "decode": 1}  # fmt: skip
-    tune = ["scheduler.gamma", "decode_scheduler.token_budget"]
+    tune = ["scheduler.gamma", "decode_scheduler.max_num_batched_tokens"]
     study = {"scheduler": "slide-batching", "decode_scheduler": "vllm-fcfs", "router": "min-load", "tune": tune}
     outcome = run(small(panel=panel, studies={"pools": study}, slices=0), tmp_path)
-    assert outcome.trials["decode_scheduler.token_budget"].nunique() > 3
+    assert outcome.trials["decode_scheduler.max_num_batched_tokens"].nunique() > 3
     instances = instances_of(outcome.search.config.panel)
-    policies = outcome.search.policies_with({"scheduler": {}, "decode_scheduler": {"token_budget": 77}})
+    policies = outcome.search.policies_with({"scheduler": {}, "decode_scheduler": {"max_num_batched_tokens": 77}})
     decoding = instances.scenario(0, policies).deployment.pools[1].scheduler
-    assert decoding.settings == {"token_budget": 77}
+    assert decoding.settings == {"max_num_batched_tokens": 77}

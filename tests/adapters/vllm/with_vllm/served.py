@@ -134,8 +134,8 @@ def v1_policy(limits: Limits) -> Policy:
     """The simulator's vllm-v1 with vLLM's settings."""
     return get_policy("scheduler", "vllm-v1").with_settings(
         policy=limits.scheduling_policy,
-        token_budget=limits.max_num_batched_tokens,
-        max_sequences=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_num_seqs=limits.max_num_seqs,
         watermark=limits.watermark,
     )
 

@@ -39,9 +39,9 @@ def test_stock_decides_as_vllm_v1(blocks: int, budget: int) -> None:
         ("slide-batching:eta=0.03", ROOMY, 20.0),
         ("slide-batching:eta=0.03", CRAMPED, 60.0),
         ("expected-gain", CRAMPED, 60.0),
-        ("sarathi-fcfs:token_budget=512", CRAMPED, 40.0),
-        ("weighted-vtc:token_budget=1024", CRAMPED, 40.0),
-        ("vllm-v1:token_budget=1024", CRAMPED, 40.0),
+        ("sarathi-fcfs:max_num_batched_tokens=512", CRAMPED, 40.0),
+        ("weighted-vtc:max_num_batched_tokens=1024", CRAMPED, 40.0),
+        ("vllm-v1:max_num_batched_tokens=1024", CRAMPED, 40.0),
     ],
 )
 def test_plugged_in_decides_as_simulated(policy: str, limits: Limits, rate_per_s: float, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_plugged_in_decides_as_simulated(policy: str, limits: Limits, rate_per_s
     assert counts["gain"] == pytest.approx(float(result.arrays.status[0].gain), rel=1e-9)
 
 
-@pytest.mark.parametrize("policy", ["slide-batching", "vllm-v1:token_budget=256"])
+@pytest.mark.parametrize("policy", ["slide-batching", "vllm-v1:max_num_batched_tokens=256"])
 def test_with_prefix_caching(policy: str, tmp_path: Path) -> None:
     chosen, workload = get_policy("scheduler", policy), demanding_sessions(2, 40, 4.0)
     limits = dataclasses.replace(CRAMPED, prefix_caching=True)

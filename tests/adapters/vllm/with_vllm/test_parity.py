@@ -52,9 +52,9 @@ PLUGGED = [
     ("slide-batching:variant=xllm,gamma=2", CRAMPED, 40.0),
     ("expected-gain", ROOMY, 20.0),
     ("expected-gain", CRAMPED, 60.0),
-    ("sarathi-fcfs:token_budget=512", CRAMPED, 40.0),
-    ("weighted-vtc:token_budget=1024", CRAMPED, 40.0),
-    ("vllm-v1:token_budget=1024", CRAMPED, 40.0),
+    ("sarathi-fcfs:max_num_batched_tokens=512", CRAMPED, 40.0),
+    ("weighted-vtc:max_num_batched_tokens=1024", CRAMPED, 40.0),
+    ("vllm-v1:max_num_batched_tokens=1024", CRAMPED, 40.0),
 ]
 
 
@@ -76,7 +76,10 @@ def test_plugged_in_decides_as_simulated(policy: str, limits: Limits, rate_per_s
 
 def test_without_chunked_prefill_a_policy_of_whole_prompts_decides_as_simulated(tmp_path: Path) -> None:
     """vllm-fcfs takes prompts whole anyway, also those above its budget; vLLM takes none in parts here."""
-    chosen, workload = get_policy("scheduler", "vllm-fcfs:token_budget=1024"), workload_of(7, 60, 20.0, output=100)
+    chosen, workload = (
+        get_policy("scheduler", "vllm-fcfs:max_num_batched_tokens=1024"),
+        workload_of(7, 60, 20.0, output=100),
+    )
     limits = dataclasses.replace(CRAMPED, chunked_prefill=False)
     served = drive(plugged(limits, saved(chosen, workload, tmp_path / "p.json")), workload, PROFILE.device)
     assert (workload.table["prompt_tokens"] > 1024).any()

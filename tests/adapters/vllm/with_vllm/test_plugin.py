@@ -133,7 +133,7 @@ def test_requests_that_are_taken_back(policy: Path) -> None:
     made.finish_requests(None, RequestStatus.FINISHED_ABORTED)
     assert made.servegym.slot_of == made.servegym.request_of == made.servegym.number_of == {}
     assert made.servegym.mirror.queue_length == 0
-    assert made.servegym.mirror.run.engines[0].holders == 0
+    assert made.servegym.mirror.run.engines[0].running == 0
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_async_scheduling_serves_all(policy: Path, tmp_path: Path) -> None:
     assert len(lines) <= counts["decisions"]  # some decide that nobody runs before the step under way has ended
     assert counts["deviating_steps"] == 0
     assert made.servegym.slot_of == made.servegym.steps == {}
-    assert made.servegym.mirror.run.engines[0].holders == 0
+    assert made.servegym.mirror.run.engines[0].running == 0
 
 
 def tokens_to_come(request: Any, under_way: UnderWay) -> int:
@@ -185,7 +185,7 @@ def tokens_to_come(request: Any, under_way: UnderWay) -> int:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-@pytest.mark.parametrize("name", ["slide-batching", "vllm-v1:token_budget=300"])
+@pytest.mark.parametrize("name", ["slide-batching", "vllm-v1:max_num_batched_tokens=300"])
 def test_the_mirror_counts_each_token_that_is_out_or_under_way(name: str, depth: int, tmp_path: Path) -> None:
     """Also of requests that are preempted with tokens under way, at every moment of random runs with little memory."""
     chosen, preempted = get_policy("scheduler", name), set()
@@ -227,7 +227,10 @@ def test_a_policy_tunes_itself_while_it_serves(tmp_path: Path) -> None:
 @pytest.mark.parametrize("enforce", ["exact", "order"])
 def test_where_vllm_cannot_chunk_long_prompts_run_whole(enforce: str, tmp_path: Path) -> None:
     """Prompts longer than the policy's budget come to their turn all the same."""
-    chosen, workload = get_policy("scheduler", "sarathi-fcfs:token_budget=512"), workload_of(6, 40, 20.0, 3000, 60)
+    chosen, workload = (
+        get_policy("scheduler", "sarathi-fcfs:max_num_batched_tokens=512"),
+        workload_of(6, 40, 20.0, 3000, 60),
+    )
     limits = Limits(900, max_num_batched_tokens=2**16, chunked_prefill=False)
     made = plugged(limits, saved(chosen, workload, tmp_path / "policy.json"), enforce=enforce)
     served = drive(made, workload, PROFILE.device)

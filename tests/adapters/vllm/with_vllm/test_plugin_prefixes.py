@@ -25,7 +25,7 @@ def policy(tmp_path: Path) -> Path:
     return saved(get_policy("scheduler", "slide-batching"), WORKLOAD, tmp_path / "policy.json")
 
 
-@pytest.mark.parametrize("policy", ["vllm-v1:token_budget=256", "slide-batching", "expected-gain"])
+@pytest.mark.parametrize("policy", ["vllm-v1:max_num_batched_tokens=256", "slide-batching", "expected-gain"])
 @pytest.mark.parametrize(("blocks", "seed", "preempts"), [(4000, 1, False), (900, 2, True), (400, 3, True)])
 def test_plugged_in_decides_as_simulated(policy: str, blocks: int, seed: int, preempts: bool) -> None:
     workload = demanding_sessions(seed, 60 if blocks < 4000 else 30, 4.0)

@@ -13,7 +13,7 @@ NOBODY = -1  # instead of a request
 
 
 @dataclasses.dataclass(frozen=True)
-class Turns:
+class SessionDependencies:
     """Which request each one follows, and when it comes then.
 
     after: int64[requests], the request whose end it waits for; -1: it follows none, and comes at its own time.
@@ -65,7 +65,7 @@ class Turns:
         """int64[requests]: those that follow none by their times, then the others as they are."""
         return np.lexsort((np.where(self.after == NOBODY, arrival_s, 0.0), self.after != NOBODY))
 
-    def take(self, rows: np.ndarray) -> Turns:
+    def take(self, rows: np.ndarray) -> SessionDependencies:
         """Those of some requests, by index, in this order. Raises WorkloadError where one follows none of them."""
         place = np.full(len(self), NOBODY)
         place[rows] = np.arange(len(rows))
@@ -78,7 +78,7 @@ class Turns:
                 f"turns, request {int(np.asarray(rows)[at])}: it follows request {after[at]}, which is not among those "
                 "taken; of a session its first turns are taken"
             )
-        return Turns(moved, self.think_s[rows])
+        return SessionDependencies(moved, self.think_s[rows])
 
     def whole(self, keep: np.ndarray) -> np.ndarray:
         """bool[requests]: of those to be kept, the ones whose predecessors are all kept."""
@@ -89,7 +89,7 @@ class Turns:
         return kept
 
 
-def following_of(turns: Turns | None) -> np.ndarray:
+def following_of(turns: SessionDependencies | None) -> np.ndarray:
     """FOLLOWING[requests]: who follows whom, as the loop reads it; empty where nobody does."""
     if turns is None:
         return np.zeros(0, FOLLOWING)

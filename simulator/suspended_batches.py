@@ -107,7 +107,7 @@ def schedule_end(run, router_state, e, now_s):
 def lateness_s(engine):
     """How late the engine is at its next boundary: ranks of a tensor-parallel engine do not get there together."""
     return (
-        engine.preemption.jitter_s * uniform(0, STREAM, engine.totals.preemptions)
+        engine.preemption.jitter_s * uniform(0, STREAM, engine.totals.suspensions)
         if engine.preemption.jitter_s > 0.0
         else 0.0
     )
@@ -122,7 +122,7 @@ def boundary_s(run, router_state, e, least_s, after_s):
     done = (least_s - moving_s) * layers / computing_s if computing_s > 0.0 else np.inf
     layer = max(0, int(min(max(done, 0.0), float(layers))) - 1) if done < np.inf else layers
     at_operators = running.boundaries == AT_OPERATORS
-    sums, operators, whole = batch_of(run, e), router_state.operators[engine.kind], 0.0
+    sums, operators, whole = batch_of(run, e), router_state.operators[engine.pool], 0.0
     for k in range(engine.preemption.operators):
         whole += operator_s(operators[k], sums)
     while layer < layers:
@@ -183,7 +183,7 @@ def suspend(run, router_state, e, now_s):
     running = router_state.tasks[e, engine.running_task]
     if engine.preemption.suspending == 1:
         blocking_s = now_s - running.blocked_since_s
-        engine.totals.preemptions += 1
+        engine.totals.suspensions += 1
         engine.totals.blocking_s += blocking_s
         engine.totals.longest_blocking_s = max(engine.totals.longest_blocking_s, blocking_s)
     task.executed_s = running.stop_s
