@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from servegym.baselines.registry import scheduler, scheduler_names
 from servegym.errors import PolicyError
 from servegym.simulator import policies
+from servegym.simulator.parameters import current_name
 from servegym.simulator.policies import ByWord, Fact, Parameter, Policy, from_json, get_policy, register
 from servegym.simulator.signatures import router
 from servegym.simulator.signatures import scheduler as scheduler_kernel
@@ -250,3 +251,11 @@ def test_the_profiled_token_budget_has_half_the_mean_prompt_cached():
     scenario = scene(requests(prompt_tokens=[4, 12], tpot_slo_s=70.0), "sarathi-fcfs")
     scenario = dataclasses.replace(scenario, deployment=dataclasses.replace(scenario.deployment, estimator=model))
     assert scenario.fact("profiled_token_budget") == 32
+
+
+def test_earlier_names_of_parameters_are_understood_with_a_warning():
+    with pytest.warns(DeprecationWarning, match="token_budget is now called max_num_batched_tokens"):
+        assert scheduler("edf:token_budget=64").settings == {"max_num_batched_tokens": 64}
+    with pytest.warns(DeprecationWarning, match="max_sequences is now called max_num_seqs"):
+        assert scheduler("vllm-v1").with_settings(max_sequences=3).settings == {"max_num_seqs": 3}
+    assert current_name("token_budget", {"token_budget"}) == "token_budget"  # a policy of one's own may have one

@@ -38,7 +38,7 @@ def test_a_queue_by_hand():
     first = of_slot(got, 0)
     assert first == pytest.approx(
         {
-            "present": 1, "decoding": 1, "running request": 1, "late": 0, "hopeless": 1,
+            "present": 1, "decoding": 1, "holder": 1, "late": 0, "hopeless": 1,
             "slack": 1 / 9, "leeway": 1 / 9, "spare": 0, "work": 1 / 2,
             "shortness": 1, "density": (1 / 3) ** 0.5, "gain": 1 / 8, "weight": 1 / 4,
             "prompt_left": 0, "context": (2 + 1 / 4) / 20, "emitted": 1 / 20, "predicted": 0, "output_left": 0,
@@ -48,7 +48,7 @@ def test_a_queue_by_hand():
     second = of_slot(got, 1)
     assert second == pytest.approx(
         {
-            "present": 1, "decoding": 0, "running request": 1, "late": 0, "hopeless": 0,
+            "present": 1, "decoding": 0, "holder": 1, "late": 0, "hopeless": 0,
             "slack": 5 / 15, "leeway": 5 / 13, "spare": 4 / 6, "work": 2 / 3,
             "shortness": 0.5**0.5, "density": 1, "gain": 6 / 8, "weight": 1,
             "prompt_left": (1 + 1 / 2) / 20, "context": (2 + 1 / 2) / 20, "emitted": 0, "predicted": 1,
@@ -57,7 +57,7 @@ def test_a_queue_by_hand():
     )  # fmt: skip
     third = of_slot(got, 2)
     assert third["shortness"] == 0.5 and third["density"] == pytest.approx((2 / 3) ** 0.5) and third["gain"] == 1
-    assert third["running request"] == 0 and third["position"] == 0.5 and third["spare"] == pytest.approx(10 / 14)
+    assert third["holder"] == 0 and third["position"] == 0.5 and third["spare"] == pytest.approx(10 / 14)
     assert set(of_slot(got, 3).values()) == {0.0}
 
 

@@ -77,6 +77,13 @@ def test_two_pools_have_their_parameters_together_or_each_its_own():
     }
 
 
+@pytest.mark.parametrize("name", ["token_budget", "scheduler.token_budget"])
+def test_parameters_may_be_called_by_their_earlier_names(name):
+    policies = {"scheduler": registry.scheduler("edf")}
+    with pytest.warns(DeprecationWarning, match="token_budget is now called max_num_batched_tokens"):
+        assert build_space(policies, {name: Range(8, 64)}).names == ["scheduler.max_num_batched_tokens"]
+
+
 def test_parameters_are_tied_where_one_says_so():
     sarathi, polyserve = registry.scheduler("sarathi-fcfs"), registry.router("polyserve")
     policies = {"scheduler": sarathi, "router": polyserve}
