@@ -10,7 +10,7 @@ from servegym.simulator.parameters import Fact
 from servegym.simulator.policies import Policy
 from servegym.simulator.self_tuning import SelfTuning, Setting
 
-# eta in smallest TPOT SLOs. Not `hopeless`: what an answer that is late is worth, somebody has to say.
+# eta in smallest TPOT SLOs. Not `hopeless`: what a late answer is worth has to be given.
 EXPECTED_GAIN: tuple[Setting, ...] = tuple(
     {"eta": Fact("min_tpot_slo_s", eta), "most_late": most_late}
     for eta, most_late in itertools.product((0.8, 0.85, 0.9, 0.95), (0.5, 0.75))

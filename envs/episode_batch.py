@@ -46,7 +46,7 @@ class EpisodeBatch:
     status, ideal_gain, now_s and the others of SHOWN: fields of all episodes. All are of the last step.
     episodes: EPISODE[n]. simulations: of each place; None before its first episode.
     repeat, shaping, discount: as in the environment. threads: at most so many share the work; None: one a core.
-    sharing: who does what of it.
+    sharing: which thread does what of it.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class EpisodeBatch:
         episode = self.episodes[i]
         self.interface.begin(simulation, episode)
         episode.until_s = scenario.until_s
-        # What follows another (NaN: nobody knows when) may arrive.
+        # What follows another (NaN: the time is unknown) may arrive.
         arriving = ~(simulation.arrays.outcomes["ready_s"] > scenario.until_s)
         episode.ideal_gain = scenario.gain.ideal(scenario.workload.table)[arriving].sum() or 1.0
         episode.rewarded = episode.potential = 0.0

@@ -160,7 +160,7 @@ class RequestRankingEnv(ServingEnv):
 
     ## Arguments
     - `scenario`: a Scenario or a source of them (a `ServingSpec`; by default episodes of one engine).
-    - `scheduler="slide-batching"`: the base, which sets the limits of batches and says who gives up memory; one without
+    - `scheduler="slide-batching"`: the base, which sets the limits of batches and ranks victims; one without
       numbers of its own to remember, since it is asked twice.
     - `slots=32`: requests shown.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).

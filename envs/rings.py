@@ -27,7 +27,7 @@ def ring_of(first: int, end: int, acting: bool = False) -> np.ndarray:
 
 
 def reverse_ring(ring: np.ndarray) -> None:
-    """None has been taken any more, and who took those to the one side of where the two met begins there again."""
+    """Swap the ends of a ring of which nothing is taken, so that the taker of one side begins where the two met."""
     ring[TAKEN], ring[SEAM] = 0, ring[UPWARDS] + 1
 
 

@@ -1,4 +1,4 @@
-"""Scheduling-v0: an agent says everything about a batch: ranks, time budget, whom to give up, chunks and victims."""
+"""Scheduling-v0: an agent says everything about a batch: ranks, time budget, what to give up, chunks and victims."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class SchedulingEnv(ServingEnv):
     """
     ## Description
     One engine (or several) serves a stream of requests. Before each batch the agent says all that there is to say
-    about it, as changes of what a base scheduler decides: the order of the requests, how long the batch may take, whom
-    to give up, how much of one prompt goes into it, and who gives up memory first.
+    about it, as changes of what a base scheduler decides: the order of the requests, how long the batch may take, what
+    to give up, how much of one prompt goes into it, and what gives up memory first.
 
     ## Action Space
     `Box(-1, 1, (4 + slots,), float32)`; all zeros is the base scheduler.

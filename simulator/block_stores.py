@@ -1,7 +1,7 @@
 """Host memory below KV memory that caches prefixes: it keeps blocks that are overwritten ("Host memory" of
 docs/prefix_caching.md).
 
-A store is named blocks (named_blocks.py) that nobody ever holds: its queue is the order of their last use.
+A store is named blocks (named_blocks.py) that no request ever holds: its queue is the order of their last use.
 """
 
 from servegym.simulator.compilation import kernel

@@ -50,7 +50,7 @@ class EstimatorModel(LatencyModel, Protocol):
 
 
 def check_coefficients(device: LatencyModel, estimator: EstimatorModel, where: str) -> None:
-    """Raise DeploymentError for coefficients that a kernel cannot take, or of which nobody says which are scaled."""
+    """Raise DeploymentError for coefficients that a kernel cannot take, or that are not said to be scaled or not."""
     for role, model in (("device", device), ("estimator", estimator)):
         numbers = np.asarray(model.coefficients)
         if numbers.dtype != np.float64 or numbers.ndim != 1 or not np.isfinite(numbers).all():

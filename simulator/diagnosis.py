@@ -15,7 +15,7 @@ from servegym.simulator.front import next_to_send
 from servegym.simulator.front_end import next_ready
 from servegym.simulator.refusals import what_is_wrong, why_not
 from servegym.simulator.scenario import Scenario
-from servegym.simulator.session_dependencies import NOBODY
+from servegym.simulator.session_dependencies import NO_TURN
 from servegym.simulator.settings import Settings
 from servegym.simulator.state import RouterState, SimulationState
 from servegym.simulator.statuses import (
@@ -30,7 +30,7 @@ from servegym.simulator.statuses import (
     TOO_OFTEN,
 )
 
-UNNAMED = ("deployment", "cluster")  # what those are named that nobody named
+UNNAMED = ("deployment", "cluster")  # default names
 
 
 class Stopped(NamedTuple):
@@ -49,8 +49,8 @@ def error_of(run: Stopped, reason: int) -> ServegymError:
     where = f"{'' if fleet in UNNAMED else f'{fleet}: '}at {run.arrays.status[0].now_s:g} s"
     router, scaler, route = run.settings.router.label, run.settings.scaler.label, run.router_state.route[0]
     if run.failures:
-        who = culprit(run.failures[0], named_functions(run))
-        return PolicyError(f"{where} {who} failed: {run.failures[0]}")
+        failed = culprit(run.failures[0], named_functions(run))
+        return PolicyError(f"{where} {failed} failed: {run.failures[0]}")
     if reason == BAD_RANKS:
         engine = starting_engine(run)
         n, policy = engine.queue_length, run.settings.schedulers[engine.pool]
@@ -201,13 +201,13 @@ def next_thing(run: Stopped) -> str:
     r, comes_s = min(
         (plain_function(find)(arrays, run.router_state) for find in (next_ready, next_to_send)), key=lambda one: one[1]
     )
-    if r != NOBODY:
+    if r != NO_TURN:
         coming.append((float(comes_s), f"request {r} comes"))
     if status.next_incident < len(incidents):
         incident = incidents[status.next_incident]
         kind = layout.INCIDENTS[incident.kind]
         coming.append((float(incident.time_s), f"the incident '{kind}' of engine {incident.engine} comes"))
     if not coming:
-        return "all who are held wait for what engines have still to tell the router"
+        return "all held requests wait for what engines have still to tell the router"
     time_s, what = min(coming)
     return f"{what} at {time_s:g} s"

@@ -21,7 +21,7 @@ def fresh_engines(
     """ENGINE[engines] of pools. interval_s: between the scaler's being asked; 0: it is not, and all are in service.
 
     workload: None: nothing is known of prompts that begin alike. draft_seed: of which drafts are accepted. indexed:
-    somebody reads what routers know of the prompts that engines have.
+    a policy reads what routers know of the prompts that engines have.
     """
     prompts = None if workload is None else workload.prefixes
     engines, first = zeros(sum(pool.engines for pool in pools), layout.ENGINE), 0

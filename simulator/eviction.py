@@ -52,10 +52,10 @@ def waits_for_transfers(engine, request):
 
 @kernel
 def make_room_for_newcomer(run, decider, e, position, chunk, now_s):
-    """Evict those who would give up memory before the request at `position` until it finds room (rule 4).
+    """Evict requests that give up memory before the one at `position` until it finds room (rule 4).
 
-    False: they do not hold enough between them, or what the policy wrote is refused, and nobody was evicted (unless
-    they hold blocks together).
+    False: they do not hold enough between them, or what the policy wrote is refused, and none was evicted (unless they
+    hold blocks together).
     """
     engine, queue, ranks = run.engines[e], run.queues[e], run.ranks
     if engine.running >= run.limits[0].max_num_seqs:
@@ -121,7 +121,7 @@ def rank_victims(run, decider, e, now_s):
 
 @kernel
 def evict(run, e, position):
-    """Take the memory of the request at this position of the queue, and of those who count on what it was to fill."""
+    """Take the memory of the request at this position of the queue, and of those that count on blocks it would fill."""
     if evict_request(run, e, position) == 0 or not HAS_CACHE:
         return
     position = first_with_lost_prefix(run, e)

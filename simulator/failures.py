@@ -2,7 +2,7 @@
 
 A first-class function is called as C code is: it returns nothing of an exception. Numba prints that it was ignored, by
 `sys.unraisablehook`, and the caller goes on with whatever the function had done. Here the hook hands what was raised to
-whoever called the kernel, who ends the run. It costs nothing where nothing is raised.
+the caller of the kernel, which ends the run. It costs nothing where nothing is raised.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Failure(NamedTuple):
         return where + self.error
 
 
-_here = threading.local()  # .note: who is told what is raised in this thread
+_here = threading.local()  # .note: takes what is raised in this thread
 _others: Any = sys.__unraisablehook__
 
 
@@ -44,7 +44,7 @@ def _hook(unraisable: Any) -> None:
 
 
 def failure_of(error: BaseException, trace: Any) -> Failure:
-    """An exception and the line that raised it; where that is `call` below, nobody has said which it was."""
+    """An exception and the line that raised it; where that is `call` below, the line is unknown."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     frames = traceback.extract_tb(trace)
     if not frames or frames[-1].filename == __file__:

@@ -1,4 +1,4 @@
-"""Figures of a run as a whole, by name: each a function of the result, worked out where somebody asks for it.
+"""Figures of a run as a whole, by name: each a function of the result, worked out when it is asked for.
 
 A summary has all of them; of an episode that ends few are asked for, and all would take as long as to begin the next.
 """
@@ -36,7 +36,7 @@ def summed(result: Result, column: str) -> float:
 
 
 def share(result: Result, column: str) -> float | None:
-    """Of the requests that have arrived: of whom something is so."""
+    """Share of the requests that have arrived for which a column is true; None: none has arrived."""
     those = result.columns[column]
     return float(those.mean()) if len(those) else None
 

@@ -12,7 +12,7 @@ from servegym.simulator.compilation import kernel
 from servegym.simulator.events import pop, push
 from servegym.simulator.features import HAS_CLIENTS
 from servegym.simulator.requests import arrive_now
-from servegym.simulator.session_dependencies import NOBODY, SessionDependencies
+from servegym.simulator.session_dependencies import NO_TURN, SessionDependencies
 from servegym.simulator.state import SimulationState
 from servegym.simulator.types import FRONT, NO_LIMIT
 from servegym.simulator.workload import Workload
@@ -42,13 +42,13 @@ def came_s(run: SimulationState, workload: Workload) -> np.ndarray:
         return workload.table["arrival_s"].copy()
     ended_s = run.outcomes["finish_s"][workload.turns.after] + run.status[0].front_end.way_back_s
     after_s = ended_s + workload.turns.think_s
-    return np.where(workload.turns.after == NOBODY, workload.table["arrival_s"], after_s)
+    return np.where(workload.turns.after == NO_TURN, workload.table["arrival_s"], after_s)
 
 
 @kernel
 def next_to_send(run, router_state):
-    """The request that is sent next if nothing ends before, and when it comes; NOBODY, inf: there is none."""
-    status, r, at_s = run.status[0], NOBODY, np.inf
+    """The request that is sent next if nothing ends before, and when it comes; NO_TURN, inf: there is none."""
+    status, r, at_s = run.status[0], NO_TURN, np.inf
     front = status.front
     if HAS_CLIENTS and front.requests >= front.most_requests:
         return r, at_s
@@ -81,7 +81,7 @@ def leave_front(run, router_state, r):
 
 @kernel
 def end_request(run, router_state, r, now_s):
-    """Request r has ended for its client: who follows it comes when there has been time to think."""
+    """Request r has ended for its client: the one that follows it comes after the think time."""
     front, following = run.status[0].front, router_state.following
     front.requests -= 1
     if not HAS_CLIENTS or following.shape[0] == 0:
@@ -92,6 +92,6 @@ def end_request(run, router_state, r, now_s):
     if session.unfinished == 0:
         front.sessions -= 1
     follower = following[r].first
-    while follower != NOBODY:
+    while follower != NO_TURN:
         push(router_state.thinking, front, now_s + following[follower].think_s, 0, follower)
         follower = following[follower].next

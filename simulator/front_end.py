@@ -26,7 +26,7 @@ from servegym.simulator.key_values import (
     described,
     key_values,
 )
-from servegym.simulator.session_dependencies import NOBODY
+from servegym.simulator.session_dependencies import NO_TURN
 from servegym.simulator.types import EVENT_DELIVERY, FRONT_END
 
 
@@ -37,7 +37,7 @@ class FrontEnd:
     request_s: float = described(0.0, "of each request, before an engine sees it", "s")
     prompt_s_per_token: float = described(0.0, "and of each token of its prompt", "s/token")
     streamed_s_per_token: float = described(0.0, "of each token, after it has come out of an engine", "s/token")
-    back_s: float = described(0.0, "and until the client has it, in which nobody waits for it", "s")
+    back_s: float = described(0.0, "and until the client has it, for which nothing waits", "s")
     one_process: bool = described(False, "does all this but `back_s`, one thing after another")
 
     def __post_init__(self) -> None:
@@ -128,13 +128,13 @@ def take_in(run, router_state):
 
 @kernel
 def next_ready(run, router_state):
-    """The request that is ready next if nothing ends before, and when; NOBODY, inf: there is none."""
+    """The request that is ready next if nothing ends before, and when; NO_TURN, inf: there is none."""
     front_end, entering = run.status[0].front_end, router_state.entering
     if not HAS_CLIENTS or front_end.delays == 0:
         return next_to_send(run, router_state)
     if front_end.events > 0:
         return entering[0].index, entering[0].time_s
-    return NOBODY, np.inf
+    return NO_TURN, np.inf
 
 
 @kernel

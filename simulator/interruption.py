@@ -1,7 +1,7 @@
 """Simulations that are given up midway: the event loop returns to Python every now and then, and looks here.
 
-Ctrl-C reaches the main thread alone. Whoever hands work to other threads gives them an event, and sets it when nobody
-waits for that work any more.
+Ctrl-C reaches the main thread alone. A caller that hands work to other threads gives them an event, and sets it when
+nothing waits for that work any more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def stoppable(stop: threading.Event, function: Callable[[Item], Outcome]) -> Cal
 
 
 def stop_if_asked() -> None:
-    """Raise KeyboardInterrupt if nobody waits for the work of this thread."""
+    """Raise KeyboardInterrupt if nothing waits for the work of this thread."""
     stop = getattr(_here, "stop", None)
     if stop is not None and stop.is_set():
         raise KeyboardInterrupt

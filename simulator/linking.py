@@ -2,7 +2,7 @@
 
 Numba makes a library of each function that it compiles: all that it calls is linked in, optimised and turned into
 machine code, with an entry for Python and one for C. An event loop has hundreds of kernels, and one of them is entered:
-two thirds of a first compile went into code that nobody ran. Here an inner kernel ends as LLVM code; the outer one
+two thirds of a first compile went into code that never ran. Here an inner kernel ends as LLVM code; the outer one
 (`Compiled`) links all that it reaches, each kernel once, and is optimised as a whole.
 """
 
@@ -54,7 +54,7 @@ class OuterLibrary(JITCodeLibrary):
     def finalize(self) -> None:
         link(self._final_module, self._linking_libraries)
         self._linking_libraries = []
-        # Its own now: what is called once is inlined, and arguments that nobody reads are dropped.
+        # Its own now: what is called once is inlined, and arguments that are not read are dropped.
         for function in self._final_module.functions:
             if function.linkage.name == "linkonce_odr":
                 function.linkage = "internal"

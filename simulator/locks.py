@@ -10,7 +10,7 @@ from typing import IO, Any
 
 @contextlib.contextmanager
 def held(file: IO[Any] | int) -> Iterator[None]:
-    """Of an open file, or of a descriptor. Who is killed has it no more. Raises OSError where there are no locks."""
+    """Lock an open file or a descriptor. A process that is killed loses the lock. Raises OSError without locks."""
     fcntl.flock(file, fcntl.LOCK_EX)
     try:
         yield
@@ -20,7 +20,7 @@ def held(file: IO[Any] | int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def alone_in(directory: Path) -> Iterator[None]:
-    """The folder is made; where it cannot be, or its file system has no locks, nobody waits."""
+    """The folder is made; where it cannot be, or its file system has no locks, there is no waiting."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             directory.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ from servegym.simulator.routing import (
     signals_fit,
 )
 from servegym.simulator.scaling import are_legal, ask_scaler, make_moves
-from servegym.simulator.session_dependencies import NOBODY
+from servegym.simulator.session_dependencies import NO_TURN
 from servegym.simulator.startup import end_loading
 from servegym.simulator.state import advance_signature
 from servegym.simulator.statuses import (
@@ -71,7 +71,7 @@ from servegym.simulator.types import (
 def advance(address, stop_at, until_s):
     """Run on until there is nothing left to do or a reason to return to the caller (statuses.py).
 
-    address: of a parked run (parking.py): who steps it does not hand sixty arrays over each time. stop_at: where to
+    address: of a parked run (parking.py), so that sixty arrays are not handed over at each step. stop_at: where to
     stop for decisions. At a route the caller may change router_state.route[0], at a check router_state.moves.
     """
     run, router_state, functions = restore_run(address)
@@ -118,7 +118,7 @@ def advance(address, stop_at, until_s):
         if HAS_CLUSTER and status.router.held > 0:
             catch_up(run, router_state, status.now_s)
         elif HAS_CLUSTER and status.signals.delay_s > 0.0 and is_heard_now(status, router_state.signals):
-            status.router.held_dirty = 1  # for those who went to the router just now, if it holds them
+            status.router.held_dirty = 1  # for those that went to the router just now, if it holds them
         if HAS_CLIENTS and status.front_end.delays == 1:
             take_in(run, router_state)
         status.router.routing = 1
@@ -151,7 +151,7 @@ def advance(address, stop_at, until_s):
         if status.failed:
             return FAILED
         next_s = next_time_s(run, router_state, alone)
-        if next_s == np.inf and status.events == 0 and next_to_send(run, router_state)[0] == NOBODY:
+        if next_s == np.inf and status.events == 0 and next_to_send(run, router_state)[0] == NO_TURN:
             scales = HAS_CLUSTER and status.scaler.interval_s > 0.0 and not stop_at & AT_CHECKS
             return STUCK if is_stuck(run, router_state, scales) else DONE
         if next_s > until_s:
@@ -314,8 +314,8 @@ def handle_event(run, router_state, functions):
 
 @kernel
 def tell_of_tokens(run, router_state, e, length, now_s):
-    """After an iteration of engine e with so many requests the router hears of first and last tokens, and those who are
-    prefilled go elsewhere."""
+    """Tell the router of first and last tokens after an iteration of engine e with `length` requests, and send those
+    that are prefilled elsewhere."""
     engine, entries, departed = run.engines[e], run.entries[e], 0
     if HAS_AHEAD and engine.ahead.on:
         entries = router_state.running[e]

@@ -184,7 +184,7 @@ def hold_block(engine, blocks, block):
 
 @kernel
 def let_go_of(engine, blocks, block):
-    """One less holds the block; if nobody does, it is free, and goes last if others may still find what it has."""
+    """Decrement the block's reference count. At 0 it is free: last in the queue if its contents may still be found."""
     blocks[block].references -= 1
     if blocks[block].references == 0:
         if blocks[block].name != 0:

@@ -1,9 +1,9 @@
-"""The order of ranks: who runs before whom, who is first, and positions of an engine's queue sorted by rank.
+"""The order of ranks: which request runs before which, which is first, and an engine's queue sorted by rank.
 
 Ranks change slowly. So each position keeps its place in the order of the last batch, and positions put in
 that order first are nearly sorted: what breaks it is taken out, sorted, and merged in again. (Sorting from scratch
-takes ten times as long: each comparison is a coin toss, and the processor guesses wrong half of the time.) Turns are
-hints: with any others the order is the same.
+takes ten times as long: each comparison is a coin toss, and the processor guesses wrong half of the time.) The previous
+order is a hint: with any other the result is the same.
 """
 
 from servegym.simulator.compilation import kernel
@@ -35,7 +35,7 @@ def gives_up_before(ranks, a, b):
 
 @kernel
 def leave_out_unlisted(ranks, limits, length):
-    """Rank who is not listed, for those who look at everybody; then nobody is listed any more."""
+    """Rank unlisted requests LEAVE_OUT, for kernels that visit every request, and clear the list."""
     if limits.listed >= NO_LIMIT:
         return
     k = 0
@@ -164,7 +164,7 @@ def in_previous_order(order, slots, places, loose, apart, ranks):
 @kernel
 def take_out(positions, length, kept_ones, loose, apart, ranks):
     """Write which of positions[:length] (-1: none) follow each other in order, and behind loose[:apart] the others:
-    who ranks before the one ahead of it, or that one, if it is the one that is out of place. Returns how many are in
+    what ranks before the one ahead of it, or that one, if it is the one that is out of place. Returns how many are in
     each. (`loose` may be `positions`: no more is written than has been read.)"""
     kept = 0
     for i in range(length):

@@ -198,7 +198,7 @@ def fill(run, decider, e, now_s):
             packing.window_length = n
             continue
         if packing.admitting == 0 and running_seen >= engine.running and run.status[0].evictions == evictions:
-            return  # nobody else holds memory
+            return  # no other request holds memory
         if packing.length >= limits.sequence_budget or packing.tokens >= limits.max_num_batched_tokens:
             return
         position = order[visited]
@@ -285,7 +285,7 @@ def run_first(run, decider, e, now_s):
         return False
     if HAS_CACHE and engine.cache.on and request.blocks == 0:
         lookup_prefix(run, e, r)
-    # What is held for KV on its way and by tasks belongs to nobody here.
+    # What is held for KV on its way and by tasks belongs to no request here.
     lacking = blocks_lacking(request, left_of(request), engine)
     others_blocks = engine.transfers.leaving_blocks + engine.transfers.coming_blocks + blocks_in_tasks(run, e)
     fits_whole = lacking + request.blocks + others_blocks <= engine.total_blocks

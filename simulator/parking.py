@@ -1,7 +1,7 @@
 """Values of kernels kept in memory under an address.
 
 A run is some sixty arrays. To hand them from Python to a kernel takes tens of microseconds a call, an iteration about
-one. So a run is parked once, and kernels take it up by its address. Whoever parks a value keeps the arrays alive.
+one. So a run is parked once, and kernels take it up by its address. The caller keeps the arrays alive.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def parking(kind: Any) -> tuple[Any, Any, Any]:
 
 def _kept_of(context: Any, kind: Any) -> Any:
     """What is kept of a value: of an array, which is C-contiguous, its address and its shape. All else follows, and
-    would fill five cache lines for one: who steps many runs finds those of each gone from the cache."""
+    would fill five cache lines for one: when many runs take turns, each would find the cache cold."""
     if isinstance(kind, types.BaseTuple):
         return ir.LiteralStructType([_kept_of(context, part) for part in _parts_of(kind)])
     whole = context.get_value_type(kind)

@@ -105,7 +105,7 @@ class Policy:
     """A policy and the settings of its parameters.
 
     kind: "scheduler", "router" or "scaler" (which has a parameter interval_s: it is asked so often).
-    function: its compiled function. victims: who gives up memory first.
+    function: its compiled function. victims: which request gives up memory first.
     moves_engines: a router that moves engines out of the common pool (which takes their requests back).
     urgent_tier: requests ranked in this tier or before it are those it takes for urgent; None: it has no such notion.
     estimates: a scheduler that has the estimator write exec_s of the whole queue, and leaves it as it is.

@@ -70,7 +70,7 @@ class Predictor:
         self._check("processing", self.processing in (IMMEDIATE, FULL_BATCH), f"{IMMEDIATE} or {FULL_BATCH}")
         self._check("seed", _is_whole(self.seed, 0), "a whole number of 0 or more")
         if self.urgency_error > 0:
-            self._check("urgency_levels", self.urgency_levels > 1, "2 or more, or nobody can be wrong about them")
+            self._check("urgency_levels", self.urgency_levels > 1, "2 or more, or there is nothing to be wrong about")
 
     def _check(self, field: str, right: bool, should: str) -> None:
         if not right:

@@ -58,7 +58,7 @@ def are_legal_listed(ranks, limits, length):
 
 @kernel
 def are_numbers(ranks, listed, length):
-    """Whether the keys of all who are listed are numbers (infinite ones are)."""
+    """Whether the keys of all listed requests are numbers (infinite ones are)."""
     for k in range(min(listed, length)):
         position = k if listed >= NO_LIMIT else ranks[k].listed
         if ranks[position].key != ranks[position].key:

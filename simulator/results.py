@@ -116,7 +116,7 @@ class Result:
 
     @functools.cached_property
     def priorities(self) -> dict[int, np.ndarray]:
-        """bool[requests] of each priority: who has it."""
+        """bool[requests] of each priority: which requests have it."""
         column = self.columns["priority"]
         return {int(one): column == one for one in np.unique(column)}
 

@@ -10,7 +10,7 @@
                     parameters=P))
 
 Lowest first as in ranks, so that a deadline, an arrival or the work left is a score as it is. Ties go to the earlier
-arrival. Whoever would run last gives up memory first, as with any scheduler that says nothing else.
+arrival. What would run last gives up memory first, as with any scheduler that says nothing else.
 """
 
 from __future__ import annotations

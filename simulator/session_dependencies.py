@@ -9,7 +9,7 @@ import numpy as np
 from servegym.errors import WorkloadError
 from servegym.simulator.types import FOLLOWING, LATEST_S
 
-NOBODY = -1  # instead of a request
+NO_TURN = -1  # instead of a request
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class SessionDependencies:
             raise WorkloadError("turns: after should be whole numbers")
         object.__setattr__(self, "after", np.ascontiguousarray(after, "i8"))
         object.__setattr__(self, "think_s", np.where(self.after < 0, 0.0, think_s))
-        outside = (self.after < NOBODY) | (self.after >= len(after))
+        outside = (self.after < NO_TURN) | (self.after >= len(after))
         if outside.any():
             at = int(np.argmax(outside))
             raise WorkloadError(
@@ -63,14 +63,14 @@ class SessionDependencies:
 
     def order(self, arrival_s: np.ndarray) -> np.ndarray:
         """int64[requests]: those that follow none by their times, then the others as they are."""
-        return np.lexsort((np.where(self.after == NOBODY, arrival_s, 0.0), self.after != NOBODY))
+        return np.lexsort((np.where(self.after == NO_TURN, arrival_s, 0.0), self.after != NO_TURN))
 
     def take(self, rows: np.ndarray) -> SessionDependencies:
         """Those of some requests, by index, in this order. Raises WorkloadError where one follows none of them."""
-        place = np.full(len(self), NOBODY)
+        place = np.full(len(self), NO_TURN)
         place[rows] = np.arange(len(rows))
         after = self.after[rows]
-        moved = np.where(after < 0, NOBODY, place[after])
+        moved = np.where(after < 0, NO_TURN, place[after])
         lost = (after >= 0) & (moved < 0)
         if lost.any():
             at = int(np.argmax(lost))
@@ -90,14 +90,14 @@ class SessionDependencies:
 
 
 def following_of(turns: SessionDependencies | None) -> np.ndarray:
-    """FOLLOWING[requests]: who follows whom, as the loop reads it; empty where nobody does."""
+    """FOLLOWING[requests]: which request follows which, as the loop reads it; empty where none does."""
     if turns is None:
         return np.zeros(0, FOLLOWING)
     rows = np.zeros(len(turns), FOLLOWING)
-    rows["first"] = rows["next"] = NOBODY
+    rows["first"] = rows["next"] = NO_TURN
     rows["session"], rows["think_s"] = turns.session, turns.think_s
     rows["unfinished"] = np.bincount(rows["session"], minlength=len(turns))
-    order = np.argsort(turns.after, kind="stable")  # those who follow one beside each other, in order of their numbers
+    order = np.argsort(turns.after, kind="stable")  # those that follow one beside each other, in order of their numbers
     order = order[turns.after[order] >= 0]
     after = turns.after[order]
     is_first = np.r_[True, after[1:] != after[:-1]][: len(order)]

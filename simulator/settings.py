@@ -36,10 +36,10 @@ class Settings(NamedTuple):
     tiers: np.ndarray  # float64[tiers], TPOT SLOs
     incidents: np.ndarray  # INCIDENT[...]
     predictions: Predictions | None
-    # Numbered from 0 without gaps: a table by client or by application has no rows for numbers that nobody has.
+    # Numbered from 0 without gaps: a table by client or by application has no rows for unused numbers.
     clients: np.ndarray  # int64[requests]
     applications: np.ndarray  # int64[requests]
-    indexed: bool  # whether somebody reads what the router notes of the prompts it has sent (Prefixes.sent)
+    indexed: bool  # whether a policy reads what the router notes of the prompts it has sent (Prefixes.sent)
 
 
 def settings_of(scenario: Scenario, watched: bool) -> Settings:
@@ -88,7 +88,7 @@ def without_gaps(numbers: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=1024)
 def names_prefixes(function: Any) -> bool:
-    """Whether a policy can read `known.prefixes`. (An index that nobody reads takes a tenth of a run's time.)"""
+    """Whether a policy can read `known.prefixes`. (An index that is not read takes a tenth of a run's time.)"""
     return JIT_DISABLED or any("prefixes" in one.__code__.co_names for one in reached_kernels(function))
 
 

@@ -3,7 +3,7 @@
 scheduler   ranks the requests of an engine and sets the limits of its next batch
 router      names the engine for a request when it is ready
 scaler      says from time to time which tier each engine is in
-victims     says who gives up memory first; called only when memory is short
+victims     ranks requests by which gives up memory first; called only when memory is short
 latency     the duration of a batch from its sums: a device model (what it takes), or inside an estimator
             (what a policy believes it takes)
 exec        an estimator's time for all that each queued request has left, without the constant part of a batch,

@@ -69,10 +69,10 @@ class Simulation:
         deployment = scenario.deployment
         deployment.check_fits(scenario.workload, again=scenario.takes_back)
         self.settings = settings_of(scenario, watched)
-        for who, function in policy_functions(self.settings):
-            ensure_compiled(who, function)
+        for name, function in policy_functions(self.settings):
+            ensure_compiled(name, function)
         self.functions = functions_of(scenario, self.settings)
-        self.start: tuple[SimulationState, RouterState] | None = None  # kept once somebody goes back to it
+        self.start: tuple[SimulationState, RouterState] | None = None  # kept from the first reset on
         self._parked_run: ParkedRun | None = None  # none before it runs
         self._begin(self._fresh())
         self.loop = loop_of(self.arrays, self.router_state)

@@ -5,7 +5,7 @@ strictly before its deadline, which is arrival + TTFT SLO for the first and a TP
 a TTLT SLO, the last is not out before arrival + TTLT SLO. An answer whose first token was early may be slow for a while
 and violate nothing; one stall violates where the mean TPOT attains. Source of the second: QoServe, Eq. 1 to 3.
 
-Starved: never served to the end, or so late that nobody waits for it any more. Gain and attainment can both be had by
+Starved: never served to the end, or so late that its client has given up. Gain and attainment can both be had by
 starving some: a request that is late anyway is worth nothing to either.
 """
 

@@ -36,7 +36,7 @@ class Functions(NamedTuple):
     """The functions of engines, by the engine's kind, and of the gain."""
 
     schedulers: Annotated[Any, Value(of_kinds(scheduler_signature), "rank the requests of an engine")]
-    victims: Annotated[Any, Value(of_kinds(victims_signature), "say who gives up memory first")]
+    victims: Annotated[Any, Value(of_kinds(victims_signature), "rank requests by which gives up memory first")]
     devices: Annotated[Any, Value(of_kinds(latency_signature), "what a batch takes")]
     batch_s: Annotated[Any, Value(of_kinds(latency_signature), "what the estimator says it takes")]
     exec_s: Annotated[Any, Value(of_kinds(exec_signature), "what it says each request has left")]
@@ -110,7 +110,9 @@ class RouterState(NamedTuple):
     stores: Annotated[
         np.ndarray, Field(layout.STORED_CHUNK, ("engines", "sets", layout.WAYS), "the engines' prefix stores")
     ]
-    following: Annotated[np.ndarray, Field(layout.FOLLOWING, ("followings",), "who follows each request, if any do")]
+    following: Annotated[
+        np.ndarray, Field(layout.FOLLOWING, ("followings",), "which request follows each, if any does")
+    ]
     thinking: Annotated[np.ndarray, Field(layout.EVENT, ("followings",), "a heap: when those that follow others come")]
     entering: Annotated[
         np.ndarray, Field(layout.EVENT, ("entering",), "a heap: when those the front end has are ready")

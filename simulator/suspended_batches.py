@@ -252,7 +252,7 @@ def see_tasks(run, e):
 
 @kernel
 def see_left_out(run, e):
-    """`see_tasks` of members that the policy has left out. (Most are, in most batches, and nobody asks for them.)"""
+    """`see_tasks` of members that the policy has left out. (Most are, in most batches, and are never asked for.)"""
     length, ranks, queue, requests = run.engines[e].queue_length, run.ranks, run.queues[e], run.requests
     packing, first = run.packing[0], -1
     for position in range(length):

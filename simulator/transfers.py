@@ -85,7 +85,7 @@ def next_transfer(run, router_state, d, now_s):
 
 @kernel
 def start_shared(run, router_state, now_s):
-    """Use the shared link, as long as it is free: for the first in a queue who finds memory and has waited longest."""
+    """Use the shared link while it is free, for the queue head that finds memory and has waited longest."""
     while router_state.link[0].busy == 0:
         first, since_s = -1, 0.0
         for e in range(run.engines.shape[0]):

@@ -51,7 +51,7 @@ WORKLOAD = record(
 # A request as a policy sees it: 192 bytes, and the first 64, one cache line, are what a rank pass reads.
 REQUEST = record(
     [
-        ("arrival_s", "f8"),  # less the way of a token back to the client (front_end.py)
+        ("arrival_s", "f8"),  # arrival minus response latency (front_end.py)
         ("first_deadline_s", "f8"),  # absolute: that + TTFT SLO (or TTLT SLO)
         ("token_interval_s", "f8"),  # between the deadlines of later tokens: TPOT SLO (0 for a TTLT class)
         ("first_token_gain", "f8"),  # weight of token 1, w_r(1)
@@ -175,7 +175,7 @@ ENGINE_CACHE = record(
 BLOCK_STORE = record(
     [
         ("total_blocks", "i8"),  # 0: there is none
-        ("free_blocks", "i8"),  # all of them: nobody holds any
+        ("free_blocks", "i8"),  # all of them: no request holds any
         ("cache", ENGINE_CACHE),  # of this the queue, the block used least recently first
     ]
 )
@@ -437,7 +437,7 @@ LIMITS_OF_VLLM = {"long_prefill_token_threshold": "chunk_tokens"}
 NO_LIMIT = np.int64(2**62)
 PHASE_MIXED, PHASE_FIRST_DECIDES = 0, 1  # the second: a batch is prefill-only or decode-only
 MISFIT_PASS_OVER, MISFIT_STOP = 0, 1  # what does not fit the budgets is passed over, or ends the batch
-# Who may evict: decodes only, running prefills too, or newcomers too (of those who would give up memory before them).
+# What may evict: decodes only, running prefills too, or newcomers too (of those that give up memory before them).
 EVICT_FOR_DECODES, EVICT_FOR_RUNNING, EVICT_FOR_ALL = 0, 1, 2
 
 # Drafts of a batch's decodes: tokens that are computed beside the one of each.
@@ -515,7 +515,7 @@ FITTED = record([("fixed", "f8"), ("scaled", "f8")])
 CORRECTION = record([("theta", "f8"), ("window_iterations", "i8"), ("compounding", "i8")])
 
 # The latest time of a run, and the longest duration and estimate: some 30,000 years. Up to there float64 tells 0.2 ms
-# apart, and sums of times stay finite; beyond is a mistake in somebody's units, and ends the run with an error.
+# apart, and sums of times stay finite; beyond is a mistake in units, and ends the run with an error.
 LATEST_S = 1e12
 # How often an engine may fill its memory anew without a token coming out. What is computed stays in memory unless it is
 # taken away: requests take it from each other, and would for ever.
@@ -597,7 +597,7 @@ FRONT_END = record(
         ("free_s", "f8"),  # when it has done all that has come to it so far
     ]
 )
-# Who follows a request, and in which session it is.
+# Which request follows a request, and in which session it is.
 FOLLOWING = record(
     [
         ("first", "i4"),  # the first that follows it; -1: none

@@ -11,7 +11,7 @@ import numpy as np
 
 from servegym.errors import WorkloadError
 from servegym.simulator.prefixes import Prompts
-from servegym.simulator.session_dependencies import NOBODY, SessionDependencies
+from servegym.simulator.session_dependencies import NO_TURN, SessionDependencies
 from servegym.simulator.types import LATEST_S, WORKLOAD
 
 FIELDS: tuple[str, ...] = tuple(WORKLOAD.names or ())
@@ -98,7 +98,7 @@ class Workload:
         if turns is not None and len(turns) == len(table):
             order = turns.order(table["arrival_s"])
             table, turns = table[order], turns.take(order)
-            table["arrival_s"][turns.after != NOBODY] = np.nan
+            table["arrival_s"][turns.after != NO_TURN] = np.nan
         return cls(table, name, provenance or {}, turns=turns)
 
     def __len__(self) -> int:
@@ -120,7 +120,7 @@ class Workload:
     @property
     def known(self) -> int:
         """How many requests, the first of the table, follow none: their arrivals are known."""
-        return len(self) if self.turns is None else int(np.count_nonzero(self.turns.after == NOBODY))
+        return len(self) if self.turns is None else int(np.count_nonzero(self.turns.after == NO_TURN))
 
     @property
     def rate_per_s(self) -> float:
@@ -166,7 +166,7 @@ def check_turns(turns: SessionDependencies, table: np.ndarray, name: str) -> Non
     """Raise WorkloadError unless these are turns of the requests of the table, in the order of a workload."""
     if len(turns) != len(table):
         raise WorkloadError(f"workload '{name}': turns of {len(turns)} requests; it has {len(table)}")
-    follows = turns.after != NOBODY
+    follows = turns.after != NO_TURN
     if (np.diff(follows.astype("i1")) < 0).any():
         raise WorkloadError(f"workload '{name}': requests that follow another should be the last of the table")
     if not np.isnan(table["arrival_s"][follows]).all():

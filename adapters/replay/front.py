@@ -9,7 +9,7 @@ from collections import deque
 import numpy as np
 
 from servegym.errors import ReplayError
-from servegym.simulator.session_dependencies import NOBODY
+from servegym.simulator.session_dependencies import NO_TURN
 from servegym.simulator.workload import Workload
 
 
@@ -54,7 +54,7 @@ class Front:
         self._unfinished = np.bincount(self._session, minlength=requests)  # of a session, at its first request
         self._followers: dict[int, list[tuple[float, int]]] = {}
         if turns is not None:
-            for request in np.flatnonzero(turns.after != NOBODY).tolist():
+            for request in np.flatnonzero(turns.after != NO_TURN).tolist():
                 follower = float(turns.think_s[request]), request
                 self._followers.setdefault(int(turns.after[request]), []).append(follower)
         # Places, by when they became free: one is taken by each session, and one by each request, that is under way.

@@ -29,7 +29,7 @@ from servegym.adapters.replay.records import (
 )
 from servegym.adapters.replay.streams import StreamError, TokenStream, error_text
 from servegym.errors import ReplayError
-from servegym.simulator.session_dependencies import NOBODY
+from servegym.simulator.session_dependencies import NO_TURN
 from servegym.simulator.workload import Workload
 
 Progress = Callable[[int, int], None]  # (requests that have ended, requests in all)
@@ -144,7 +144,7 @@ class Sending:
 
     async def _next(self) -> tuple[Turn, bytes]:
         """The next request to be sent, at its time, and its body, which is made before."""
-        made, body = NOBODY, b""
+        made, body = NO_TURN, b""
         while True:
             self._news.clear()
             turn = self._front.next()

@@ -26,7 +26,7 @@ class Artifact:
 
     policies: at least one, by what it is for (a key of `KINDS`).
     estimator: what they believe batches take: "profile" (name), "form" and its packed "coefficients", "fit" (error,
-        source, and whatever else is known of it); None: whoever runs them has to say.
+        source, and whatever else is known of it); None: to be given when they are run.
     workload: what they were made for: "slo" (recipe); "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s" (None: none) of a
         request that does not say; "weight_of_priority" ({"1": 2.0}), "first_token_weight" (of later tokens: 1);
         "traces", "devices", "loads"; "engines", or "prefill" and "decode". None: unknown.

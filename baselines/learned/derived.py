@@ -18,7 +18,7 @@ PREFIX = "learned:"
 
 @dataclasses.dataclass(frozen=True)
 class LearnedPolicy(Policy):
-    """A base policy whose decisions are changed, by a network or (network None) by whoever writes its memory.
+    """A base policy whose decisions are changed, by a network or (network None) by what writes its memory.
 
     head: what the network decides: "controller", "ranking", "scheduling", "routing" or "scaling". layout: name and
     contents of what it sees. controls: parameters of the base that a controller sets.

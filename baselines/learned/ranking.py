@@ -122,7 +122,7 @@ def check_repeatable(base: Policy) -> None:
 
 
 def scored(base: Policy, slots: int) -> LearnedPolicy:
-    """The base scheduler with scores for the requests in its first slots, which whoever steps the simulation writes to
+    """The base scheduler with scores for the requests in its first slots, which the stepper of the simulation writes to
     `run.parameters[e, first_score(base):]`, float64[slots]. With all scores 0 it is the base.
 
     What the slots hold is seen by asking it once before: with 1 in the number behind the scores, and 0 there again

@@ -179,7 +179,7 @@ def scheduling_scheduler(context, ranks, limits):
 def steered_victims(context, ranks, limits):
     """In each of the base's tiers requests worth less than the action says give up their memory first.
 
-    Only there: whom newcomers may take memory from stays as it is. Where an action could change that, requests would
+    Only there: what newcomers may evict stays as it is. Where an action could change that, requests would
     take it from each other in turns.
     """
     base_victims(context, ranks, limits)
@@ -207,15 +207,15 @@ def made_of(
     check_base(base, "scheduler")
     check_repeatable(base)
     function = specialised_on(template, base, estimated=constant_of if base.estimates else estimate)
-    who = specialised(steered_victims, base_victims=base.victims, PARAMETERS=len(base.parameters))
+    victims = specialised(steered_victims, base_victims=base.victims, PARAMETERS=len(base.parameters))
     state = dataclasses.replace(base.state, by_application=True)
     return derived(
-        "scheduling", base, name, function, weights, memory, victims=who, state=state, urgent_tier=None, **more
+        "scheduling", base, name, function, weights, memory, victims=victims, state=state, urgent_tier=None, **more
     )
 
 
 def steered(base: Policy, slots: int) -> LearnedPolicy:
-    """The base scheduler with an action, which whoever steps the simulation writes to
+    """The base scheduler with an action, which the stepper of the simulation writes to
     `run.parameters[e, first_of_action(base):]`, float64[CONTROLS + slots]. All 0: the base.
 
     What the slots hold is seen by asking it once before, with 1 in the number behind the action, and 0 there again

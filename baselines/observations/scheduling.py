@@ -1,4 +1,4 @@
-"""An engine and its requests as a policy sees them that says everything: rank, time budget, whom to give up, chunks.
+"""An engine and its requests as a policy sees them that says everything: rank, time budget, what to give up, chunks.
 
 What `observe_queue` shows, but slots hold what is still worth something; and what rules of thumb go by: the gain still
 to be expected, how long outputs are, when the last requests came. Times are relative to a tick (a TPOT SLO), a
@@ -75,7 +75,7 @@ WHOLE = len(SCHEDULING_WHOLE_FIELDS)
 # float64[COLUMNS, BLOCK]: prospects, and OPEN_S, as `with_due` gives it; GAIN of the next token.
 OPEN_S, GAIN = PROSPECTS, PROSPECTS + 1
 COLUMNS = PROSPECTS + 2
-NOBODY = np.int64(-(2**63))  # a tier before all
+BEFORE_ALL = np.int64(-(2**63))  # a tier
 
 WORTHY_REQUEST_FIELDS = (
     *REQUEST_FIELDS,
@@ -139,12 +139,13 @@ def look_through(context, ranks, constant_s, columns):
 
 @kernel
 def judge_requests(context, ranks, columns, times_s, slots, order, out):
-    """What goes by the tick and by all work: who is urgent, what they are worth, and which prefills slots hold; returns
-    how many, their positions in order."""
+    """Judge requests by the tick and by all work: which are urgent, what they are worth, and which prefills slots hold.
+
+    Returns the number of prefills; their positions are in order."""
     requests, queue, n, urgent = context.requests, context.queue, context.queue.shape[0], NOBODY_URGENT
     constant_s, tick_s, work_s = times_s
     worthy, worthy_s, total, prefills = 0, 0.0, 0.0, 0
-    tier, key = LEAVE_OUT if slots > 0 else NOBODY, -np.inf  # who ranks from here on is in no slot
+    tier, key = LEAVE_OUT if slots > 0 else BEFORE_ALL, -np.inf  # what ranks from here on is in no slot
     for block in range(columns.shape[0]):
         own = columns[block]
         for k in range(weigh(context, own, block, tick_s)):

@@ -109,7 +109,7 @@ def weigh_block(context, ranks, block, constant_s, tick_s, prospects):
 
 @allocating_kernel
 def note_worth(context, ranks, constant_s, tick_s):
-    """Write what requests are worth into ranks[i].victim_key, which nobody else reads before victims are ranked."""
+    """Write what requests are worth into ranks[i].victim_key, which nothing else reads before victims are ranked."""
     prospects = np.empty((PROSPECTS, BLOCK))
     for block in range(blocks_of(context.queue.shape[0])):
         for k in range(weigh_block(context, ranks, block, constant_s, tick_s, prospects)):

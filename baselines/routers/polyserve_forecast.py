@@ -17,8 +17,8 @@ from servegym.simulator.types import ROLE_PREFILL, TIERS
 # first. decoding_s: time of an iteration in which all decode with the largest KV. clear_s: when what was sent there for
 # prefill should be done, at s_per_token, as foreseen at the last sending. least_tokens: what of it cannot be done yet.
 # Then, of each tier of requests and of best effort, what was foreseen of the request that was asked about last, by all
-# that this hangs on: those who are held are asked about again and again, the first of each held queue, and few engines
-# have changed in between. Who that is, is kept of engine 0: its number, and what makes it another one.
+# that this hangs on: those that are held are asked about again and again, the first of each held queue, and few engines
+# have changed in between. Which request that is, is kept of engine 0: its number, and what makes it another one.
 ASKED_FIELDS = ("number", "tokens", "to_come", "budget", "reserve")
 FORESEEN_FIELDS = ("at", "number", "tpot_s", "own_s", "own_s_per_token")
 FIELDS = (

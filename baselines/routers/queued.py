@@ -5,7 +5,7 @@ from servegym.simulator.compilation import kernel
 
 @kernel
 def take_off_left(snapshot, state, e, summed, of_tokens):
-    """Take off a sum over the queue record of engine e what those had who have left it: their share by tokens.
+    """Subtract from a sum over the queue record of engine e the part of requests that have left: their share of tokens.
 
     summed, of_tokens: fields of the router's state: the sum, and the tokens of the record when it was right. (A router
     keeps numbers of engines, not of requests.)

@@ -46,7 +46,7 @@ def write_pools(snapshots, record, state):
 def silo(context, request, route):
     snapshots, state, record = context.known.snapshots, context.state, context.requests[request]
     chosen = min(class_of(record, P.read(context)), write_pools(snapshots, record, state) - 1)
-    for e in range(snapshots.shape[0]):  # within the pool in turn: who was sent a request longest ago
+    for e in range(snapshots.shape[0]):  # round robin within the pool: the engine that was sent a request longest ago
         state[e, MEASURE] = 0.0 if state[e, MEASURE] == chosen else 1.0
     send_to_least(context, request, route)
 

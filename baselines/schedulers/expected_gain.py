@@ -2,7 +2,7 @@
 
 The rule of SlideBatching with another density. A request is worth what it will still earn in time, if its answer is as
 long as others were, at the pace that there is room for. One that has to catch up for longer than that is worth nothing,
-and has what room is left, who has fewest tokens left first.
+and has what room is left, fewest tokens left first.
 """
 
 from typing import NamedTuple
@@ -35,12 +35,12 @@ P = Parameters(
               choices=DEADLINES, source="ProServe, section 2, footnote 2"),
     Parameter("most_late", 0.75, "share of the tokens left that may be late before it has caught up; from there on a "
               "request is worth nothing", 0, 1),
-    Parameter("hopeless", "last", "who is worth nothing goes last, in batches of eta, and is left out while somebody "
-              "is urgent; or is left out while anybody is worth something", choices=HOPELESS),
+    Parameter("hopeless", "last", "requests worth nothing go last, in batches of eta, and are left out while one "
+              "is urgent; or are left out while one is worth something", choices=HOPELESS),
     Parameter("reserve", 0.05, "share of the time to the next deadline that a batch longer than eta leaves, for what "
               "it takes beyond its estimate", 0, 0.5),
 )  # fmt: skip
-SCRATCH = Scratch("gain", indices=("worthy",))  # of those who will earn something: what, and where they are
+SCRATCH = Scratch("gain", indices=("worthy",))  # of requests with positive expected gain: gain and position
 
 
 @kernel
@@ -48,12 +48,13 @@ def tokens_in_time(slack_s, gained_s, tokens, most_late=1.0):
     """Of so many tokens those in time, if their request runs from now on; 0 if this share of them or more is late.
 
     slack_s: from its next token, run at once, to the deadline of that. gained_s: what each token gains on its deadline;
-    below 0 it loses. Token k, from 0 on, is in time iff slack + k gained > 0. A share is asked only of who catches up.
+    below 0 it loses. Token k, from 0 on, is in time iff slack + k gained > 0. A share is asked only of a request
+    that catches up.
     """
     if gained_s > 0.0:
         if slack_s > 0.0:
             return tokens
-        if -slack_s >= most_late * (tokens * gained_s):  # most who are late: no division
+        if -slack_s >= most_late * (tokens * gained_s):  # most that are late: no division
             return 0.0
         left = tokens - np.floor(-slack_s / gained_s) - 1.0
         return left if left > ROUNDING else 0.0
@@ -91,7 +92,7 @@ def chunks_of(left, eta_s, estimator):
     if fits == left:
         return Chunks(left, 0.0, 0.0)
     if fits == 0:
-        return Chunks(NO_LIMIT, 0.0, 0.0)  # nor does any chunk: nobody is cut
+        return Chunks(NO_LIMIT, 0.0, 0.0)  # nor does any chunk: none is cut
     first_s = estimate_alone(estimator.scratch[1], fits, 0, False, estimator)
     return Chunks(fits, first_s, first_s / fits * BELOW)
 
@@ -107,7 +108,7 @@ def chunk_s(cached, estimator):
 
 @kernel
 def may_be_cut(left, rank, chunks, constant_s):
-    """Whether a prompt does not fit, and could take less in chunks; `&`, as no branch should depend on who is long."""
+    """Whether a prompt does not fit, and could take less in chunks; `&`, as no branch should depend on length."""
     return (left > chunks.fits) & (left * chunks.least_s_per_token - constant_s < rank.exec_s)
 
 
@@ -130,11 +131,11 @@ def cut(request, rank, chunks, constant_s, eta_s, estimator):
 
 @kernel
 def write_gains(context, ranks, s, constant_s, pace_s, p):
-    """Who will earn something at that pace, in the order of the queue: where they are, and what; their keys: the time
+    """Find requests with positive expected gain at that pace, in queue order: positions and gains; their keys: the time
     to their deadlines, s.
 
-    exec_s becomes what it is in chunks. Of those who will earn something: how many, their work (what a batch of it all
-    takes beyond the constant) and the time to their first deadline (inf: none), s.
+    exec_s becomes what it is in chunks. Returns the number of these requests, their work (what a batch of it all takes
+    beyond the constant) and the time to their first deadline (inf: none), s.
     """
     estimator, chunks, worthy, least_s = context.estimator, NOTHING_KNOWN, 0, np.inf
     sums, groups = estimator.scratch[0], context.state.by_application
@@ -159,7 +160,7 @@ def write_gains(context, ranks, s, constant_s, pace_s, p):
 
 @kernel
 def rank_worthy(ranks, s, worthy, bound_s):
-    """Who will earn something: the urgent by what per second of work, the others by deadline."""
+    """Rank requests with positive expected gain: urgent ones by gain per second of work, the others by deadline."""
     for k in range(worthy):
         rank = ranks[s.worthy[k]]
         rank.tier = NORMAL
@@ -169,7 +170,7 @@ def rank_worthy(ranks, s, worthy, bound_s):
 
 @kernel
 def rank_hopeless(context, ranks, s, worthy, tier):
-    """The others: who has fewest tokens left first. Whoever runs has fewer left then: an order that turned round would
+    """Rank the others by fewest tokens left. What runs has fewer left then: an order that turned round would
     have them run in vain."""
     k = 0
     for position in range(context.queue.shape[0]):
@@ -182,14 +183,14 @@ def rank_hopeless(context, ranks, s, worthy, tier):
 
 @kernel
 def rank_some(context, ranks, limits):
-    """Rank all but those who are left out as they are worth nothing. Returns how many are ranked, and whether they are
+    """Rank all but those that are left out as they are worth nothing. Returns how many are ranked, and whether they are
     left out."""
     p, estimator, s, n = P.read(context), context.estimator, SCRATCH.read(context), context.queue.shape[0]
     constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
     estimator.exec_s(context.requests, context.queue, estimator.coefficients, ranks)
     worthy, work_s, least_s = write_gains(context, ranks, s, constant_s, p.eta, p)
-    # A batch is as short as the work of those allows who are worth something however long it is: where there is room,
-    # who is late catches up faster.
+    # A batch is as short as the work of requests with positive gain at any length allows: where there is room, what
+    # is late catches up faster.
     if constant_s + work_s < p.eta:
         worthy, work_s, least_s = write_gains(context, ranks, s, constant_s, constant_s + work_s, p)
     limits.time_budget_s = budget_s = max((1.0 - p.reserve) * least_s if worthy > 0 else 0.0, p.eta)
@@ -199,7 +200,7 @@ def rank_some(context, ranks, limits):
     bound_s = np.inf if budget_s <= constant_s else p.gamma * (share * work_s)
     leaves_out = worthy > 0 and (p.hopeless == ALWAYS or least_s < bound_s)
     if worthy < n and not leaves_out:
-        limits.time_budget_s = p.eta  # so that nobody who comes waits for the hopeless any longer
+        limits.time_budget_s = p.eta  # so that no newcomer waits longer for the hopeless
     rank_worthy(ranks, s, worthy, bound_s)
     if not leaves_out:
         rank_hopeless(context, ranks, s, worthy, NO_GAIN)
@@ -215,7 +216,7 @@ def rank_all(context, ranks, limits):
 
 @scheduler
 def nothing_more(context, ranks, limits):
-    """Who is left out has a rank that says so."""
+    """Give what is left out a rank that says so."""
 
 
 @scheduler
@@ -230,7 +231,7 @@ def expected_gain(context, ranks, limits):
 
 @victims
 def hopeless_first(context, ranks, limits):
-    """Who is worth nothing gives up memory to decodes and newcomers that are worth something; who is, to decodes only.
+    """Rank victims: requests worth nothing give up memory to decodes and newcomers worth something, others to decodes.
 
     A newcomer that could take memory from one like it would lose it to the next, without end.
     """

@@ -23,7 +23,7 @@ P = Parameters(
 
 @scheduler
 def fairbatching(context, ranks, limits):
-    """The estimator is asked only about some who could have the least time left of those who can be in time: few."""
+    """The estimator is asked only about the few that could have the least time left of those that can be in time."""
     p, now_s, order, decodes = P.read(context), context.now_s, SCRATCH.read(context).order, 0
     requests, queue, estimator, n = context.requests, context.queue, context.estimator, context.queue.shape[0]
     constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)

@@ -82,10 +82,10 @@ def update(request, own, ran_s, now_s, p, estimator):
 
 @kernel
 def write_who_counts(some, requests, queue, state, entered_s):
-    """Write who of these is not settled, has run, or entered its level before a time; of a few everybody. Returns how
+    """Write which of these are not settled, have run, or entered their level before a time; of a few all. Returns how
     many.
 
-    (Who these are comes as it happens: no branch depends on it. An unsigned index does not count from the end.)
+    (Which these are is unpredictable: no branch depends on it. An unsigned index does not count from the end.)
     """
     if queue.shape[0] < AT_A_TIME:
         return write_all(some, queue.shape[0])
@@ -122,7 +122,7 @@ def put_among(first, found, position, context):
 def most_admitted(first, found, running, context, limits):
     """How many of these newcomers are admitted at most, if all running requests are decodes; NOBODY_WAITS: all may be.
 
-    Whoever finds no room closes the batch to newcomers, unless it was passed over: for want of tokens.
+    A request that finds no room closes the batch to newcomers, unless it was passed over: for want of tokens.
     """
     engine, tokens = context.engine, running
     free_blocks = engine.free_blocks - min(limits.watermark_blocks, engine.total_blocks)

@@ -1,7 +1,7 @@
 """FlowPrefill (section 5.2, Algorithms 1 and 2): prefills by slack, batched within it, suspended for those before them.
 
-The steps are those of "Rule, exactly" in docs/systems/flowprefill.md. Who ranks first is in `flow_prefill_ranking`, who
-joins it in `flow_prefill_batching`.
+The steps are those of "Rule, exactly" in docs/systems/flowprefill.md. What ranks first is in `flow_prefill_ranking`,
+what joins it in `flow_prefill_batching`.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from servegym.baselines.schedulers.flow_prefill_ranking import (
     DECODES,
     DUE,
     LATE_ORDERS,
-    NOBODY,
+    NO_POSITION,
     PRIORITIES,
     SCRATCH,
     first_of_all,
@@ -84,7 +84,7 @@ def is_their_turn(context, ranks, limits, positions, p):
 
 @kernel
 def note_decodes(context, decode_s):
-    """Who ranks first is a decode: an idle engine runs them now."""
+    """Rank decodes when one of them ranks first: an idle engine runs them now."""
     if context.engine.running_task < 0:
         memory = context.state.engines[context.engine.index]
         memory[STARTED], memory[ENDED] = context.now_s, context.now_s + decode_s
@@ -102,17 +102,17 @@ def set_limits(limits, p):
 
 @kernel
 def list_with(first, positions, ranks, limits):
-    """List these positions, in ascending order, and `first` if it is not among them; or NOBODY else."""
+    """List these positions, in ascending order, and `first` if it is not among them; NO_POSITION: none."""
     k = 0
     for position in positions:
-        if NOBODY < first < position:
-            ranks[k].listed, first = first, NOBODY
+        if NO_POSITION < first < position:
+            ranks[k].listed, first = first, NO_POSITION
             k += 1
         if position == first:
-            first = NOBODY
+            first = NO_POSITION
         ranks[k].listed = position
         k += 1
-    if first != NOBODY:
+    if first != NO_POSITION:
         ranks[k].listed = first
         k += 1
     limits.listed = k
@@ -137,7 +137,7 @@ def rank_all(context, ranks, limits):
 
 @scheduler
 def leave_out_others(context, ranks, limits):
-    """Alg. 2, lines 12-15, whoever has ranked. Asked while a task runs, all that counts is who is first."""
+    """Alg. 2, lines 12-15, after any ranking. While a task runs, all that counts is which request is first."""
     requests, queue, engine, n = context.requests, context.queue, context.engine, context.queue.shape[0]
     order, first, waiting = SCRATCH.read(context).order, first_ranked(ranks, n), 0
     head = requests[queue[first]]
@@ -161,7 +161,7 @@ def flow_prefill(context, ranks, limits):
 
     If a task is first it goes on, and if a request that waits and finds room is, it runs: in which order others come
     does not matter, unless they may join it. Decodes come before what finds no room. If one has memory, a batch of
-    decodes runs, or gives memory up: nobody in a task and no newcomer gets or loses anything.
+    decodes runs, or gives memory up: no request in a task and no newcomer gets or loses anything.
     """
     p, s, n = P.read(context), SCRATCH.read(context), context.queue.shape[0]
     requests, queue = context.requests, context.queue
@@ -171,12 +171,12 @@ def flow_prefill(context, ranks, limits):
     first, tier, key = first_of_all(slot, tied, first, tier, key, context)
     served = s.order[n - found : n]
     due, decode_s = is_their_turn(context, ranks, limits, served, p)
-    if due or first == NOBODY:
+    if due or first == NO_POSITION:
         if running == 0:
             rank_for_batch(context, ranks, limits, p)
         else:
             note_decodes(context, decode_s)
-            list_with(NOBODY, served, ranks, limits)
+            list_with(NO_POSITION, served, ranks, limits)
         return
     if context.engine.running_task >= 0 or requests[queue[first]].task >= 0:
         served = served[:0]

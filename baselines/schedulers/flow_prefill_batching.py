@@ -1,4 +1,4 @@
-"""Who joins the request that ranks first in its batch under FlowPrefill (Alg. 1)."""
+"""What joins the request that ranks first in its batch under FlowPrefill (Alg. 1)."""
 
 from servegym.baselines.remaining_time import prefill_s
 from servegym.baselines.schedulers.flow_prefill_ranking import (
@@ -26,7 +26,7 @@ def time_for_others(head, now_s, p):
 
 @kernel
 def may_be_joined(head, context, p):
-    """Whether anybody can run with the request, for all that is known of it alone."""
+    """Whether any other can run with the request, for all that is known of it alone."""
     tokens = left_of(head)
     if tokens > p.longest_batched_tokens or tokens + 1 >= p.batch_token_budget:
         return False
@@ -50,7 +50,7 @@ def longest_that_fits(tokens, cached, remain_s, estimator, most):
 
 @kernel
 def longest_candidate(tokens, cached, remain_s, context, p):
-    """Who is longer cannot join these tokens, whatever else does. (Where a misfit ends the batch, it does that.)"""
+    """Tokens beyond which a request cannot join these, whatever else does. (If a misfit ends the batch, it does so.)"""
     if p.misfit == STOP:
         return p.longest_batched_tokens
     most = min(p.longest_batched_tokens, p.batch_token_budget - tokens - 1)
@@ -66,7 +66,7 @@ def choose_batch(first, waiting, context, ranks, p):
     tokens, cached, more = left_of(head), cached_of(head), may_be_joined(head, context, p)
     remain_s = time_for_others(head, context.now_s, p)
     while waiting > 0:
-        # Who is too long by now, whatever comes before it, need not be sorted.
+        # What is too long by now, whatever comes before it, need not be sorted.
         longest, candidates = longest_candidate(tokens, cached, remain_s, context, p), 0
         for i in range(waiting):
             if more and left_of(requests[queue[order[i]]]) <= longest:
@@ -89,8 +89,8 @@ def choose_batch(first, waiting, context, ranks, p):
 
 @kernel
 def rank_candidates(first, context, ranks, limits, p):
-    """Rank who may join the request at `first`, leave out the others that wait, and tasks; who has been served has been
-    ranked. Returns how many may, which begin `order`."""
+    """Rank what may join the request at `first`, leave out the others that wait, and tasks; what has been served
+    has been ranked. Returns how many may, which begin `order`."""
     order, engine, candidates = SCRATCH.read(context).order, context.engine, 0
     head = context.requests[context.queue[first]]
     remain_s = time_for_others(head, context.now_s, p)

@@ -1,4 +1,4 @@
-"""Who ranks first under FlowPrefill: who waits, is suspended or runs, in one order (Eq. 3; Alg. 2, lines 7-11)."""
+"""What ranks first under FlowPrefill: waiting, suspended, running prefills in one order (Eq. 3; Alg. 2, lines 7-11)."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ S_EDF, D_EDF, EDF = range(3)
 LATE_ORDERS = ("latest-first", "edf")
 LATE_BY_DEADLINE = 1
 DUE, IN_TIME, LATE, DECODES, NO_ROOM = -1, 0, 1, 2, 3  # tiers; without room: NO_ROOM + IN_TIME or LATE
-NOBODY = -1  # instead of a position
+NO_POSITION = -1
 SCRATCH = Scratch(indices=("order", "some"), ranks=("task_ranks",))
 
 
@@ -56,17 +56,17 @@ def has_free_blocks(request, engine, limits):
 
 @kernel
 def rank_tasks(context, p):
-    """The ranks of tasks, suspended or running, by slot. Returns the slot of one that ranks first, or NOBODY, and
+    """The ranks of tasks, suspended or running, by slot. Returns the slot of one that ranks first, or NO_POSITION, and
     whether another ranks with it."""
     task_ranks, engine, slot = SCRATCH.read(context).task_ranks, context.engine, 0
-    to_come, first, tied = engine.suspended + (engine.running_task >= 0), NOBODY, False
+    to_come, first, tied = engine.suspended + (engine.running_task >= 0), NO_POSITION, False
     while to_come > 0:
         task, rank = context.state.tasks[slot], task_ranks[slot]
         if task.length > 0:
             left_s = task_left_s(task, slot == engine.running_task, engine, context.now_s)
             deadline_s = next_deadline_s(context.requests[task.leader])
             rank.tier, rank.key = by_deadline(deadline_s, left_s, context.now_s, p)
-            if first == NOBODY or goes_before(rank.tier, rank.key, task_ranks[first].tier, task_ranks[first].key):
+            if first == NO_POSITION or goes_before(rank.tier, rank.key, task_ranks[first].tier, task_ranks[first].key):
                 first, tied = slot, False
             elif rank.tier == task_ranks[first].tier and rank.key == task_ranks[first].key:
                 tied = True
@@ -93,7 +93,9 @@ def by_own_deadline(request, context, p):
 def rank_waiting(rank, request, context, limits, p):
     """The rank of what waits."""
     rank.tier, rank.key = by_own_deadline(request, context, p)
-    rank.tier += NO_ROOM * (not has_free_blocks(request, context.engine, limits))  # no branch: nobody could guess it
+    rank.tier += NO_ROOM * (
+        not has_free_blocks(request, context.engine, limits)
+    )  # no branch: it would be unpredictable
 
 
 @kernel
@@ -116,7 +118,7 @@ def rank_everybody(context, ranks, limits, p):
 
 @kernel
 def deadline_to_reach(tier, key, now_s, p):
-    """Who waits and has an earlier deadline ranks behind this."""
+    """Rank behind which a waiting request with an earlier deadline is."""
     if tier == IN_TIME:
         return -np.inf if p.priority == EDF else now_s
     if tier == LATE and p.late_order != LATE_BY_DEADLINE:
@@ -129,7 +131,7 @@ def write_who_counts(some, requests, queue, earliest_s, most_tokens):
     """Write which of these have been served, or have no earlier deadline and no more tokens; of a few all. Returns how
     many.
 
-    (Who these are comes as it happens: no branch depends on it. An unsigned index does not count from the end.)
+    (Which these are is unpredictable: no branch depends on it. An unsigned index does not count from the end.)
     """
     if queue.shape[0] < AT_A_TIME:
         return write_all(some, queue.shape[0])
@@ -144,13 +146,13 @@ def write_who_counts(some, requests, queue, earliest_s, most_tokens):
 
 @kernel
 def look_through(context, ranks, limits, p):
-    """Rank who has been served and is in no task. Returns how many these are, which end `order`; how many of them are
-    decodes with memory; and who ranks first of all who wait and find room (or NOBODY), and its rank.
+    """Rank what has been served and is in no task. Returns how many these are, which end `order`; how many of them are
+    decodes with memory; and what ranks first of all that wait and find room (or NO_POSITION), and its rank.
 
-    The last to arrive come first: most have the latest deadlines, so that few who come then need be ranked.
+    The last to arrive come first: most have the latest deadlines, so that few that come then need be ranked.
     """
     s, n = SCRATCH.read(context), context.queue.shape[0]
-    served, running, first, tier, key = 0, 0, NOBODY, LEAVE_OUT, np.inf
+    served, running, first, tier, key = 0, 0, NO_POSITION, LEAVE_OUT, np.inf
     earliest_s, most_tokens = -np.inf, newcomers_room(context.engine, limits)
     for end in range(n, 0, -AT_A_TIME):
         begin = max(0, end - AT_A_TIME)
@@ -171,25 +173,25 @@ def look_through(context, ranks, limits, p):
             own_tier, own_key = by_own_deadline(request, context, p)
             if not goes_before(tier, key, own_tier, own_key) and has_free_blocks(request, context.engine, limits):
                 first, tier, key = position, own_tier, own_key
-        if first != NOBODY:
+        if first != NO_POSITION:
             earliest_s = deadline_to_reach(tier, key, context.now_s, p)
     return served, running, first, tier, key
 
 
 @kernel
 def first_of_all(slot, tied, first, tier, key, context):
-    """Who ranks first of the tasks, where the one in `slot` does, and of those who wait, where `first` does, and its
+    """What ranks first of the tasks, where the one in `slot` does, and of those that wait, where `first` does, and its
     rank; of a task any member, unless it depends on its position."""
     task_ranks, requests, queue = SCRATCH.read(context).task_ranks, context.requests, context.queue
-    if slot == NOBODY or goes_before(tier, key, task_ranks[slot].tier, task_ranks[slot].key):
+    if slot == NO_POSITION or goes_before(tier, key, task_ranks[slot].tier, task_ranks[slot].key):
         return first, tier, key
     if goes_before(task_ranks[slot].tier, task_ranks[slot].key, tier, key):
-        first = NOBODY
+        first = NO_POSITION
     tier, key = task_ranks[slot].tier, task_ranks[slot].key
     leader, position = context.state.tasks[slot].leader, 0
     while queue[position] != leader:
         position += 1
-    if tied or first != NOBODY:
+    if tied or first != NO_POSITION:
         for earlier in range(position):
             task = requests[queue[earlier]].task
             if earlier == first or (task >= 0 and task_ranks[task].tier == tier and task_ranks[task].key == key):

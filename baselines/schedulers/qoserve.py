@@ -57,7 +57,7 @@ P = Parameters(
               source="QoServe, section 3.6"),
     Parameter("low_load_tokens", 0, "load is low while fewer prefill tokens wait; 0: never", 0, 2**40, "tokens",
               integer=True),
-    Parameter("relegation", "paper", "who is late: by the end of the iteration; code: by work over measured "
+    Parameter("relegation", "paper", "what is late: by the end of the iteration; code: by work over measured "
               "throughput, before it has memory", choices=RELEGATION, source="QoServe, section 3.4; its code"),
     Parameter("importance", "low-first", "a late request goes after all less important ones; spare: it stays "
               "while there are such; ignore: it goes alone", choices=IMPORTANCE, source="QoServe, section 3.4"),
@@ -82,7 +82,7 @@ def slack_of(request, now_s, p, groups):
         coming = expected_output_tokens(groups[request.application]) - request.num_output_tokens
         return remain_s / max(1.0, coming)
     if p.dynamic_chunking != CODE and remain_s < -p.late_limit * request.token_interval_s:
-        return request.token_interval_s  # it will not catch up: it keeps its pace, and holds nobody up
+        return request.token_interval_s  # it will not catch up: it keeps its pace, and delays no other
     return remain_s
 
 

@@ -71,7 +71,7 @@ def is_late(context, p, request, end_s):
 
 @kernel
 def relegate(context, p, ranks, positions, room):
-    """Mark who is relegated now, and rank it so. estimator.scratch[0] is the batch of all decodes; it is filled up.
+    """Mark what is relegated now, and rank it so. estimator.scratch[0] is the batch of all decodes; it is filled up.
 
     p: the parameters of qoserve. positions: to work with.
     """
@@ -174,7 +174,7 @@ def first_few(ranks, first, length):
 
 @kernel
 def heap_of_those_after(ranks, heap, length, last):
-    """Write the positions of those who come after `last` in turn, as a heap; returns their number."""
+    """Write the positions of those that come after `last` in turn, as a heap; returns their number."""
     size = 0
     for position in range(length):
         if in_turn(ranks[position]) and ranks_before(ranks, last, position):

@@ -1,4 +1,4 @@
-"""Long queues, looked at some at a time: a pass without branches writes who matters, and only they are ranked."""
+"""Long queues, looked at some at a time: a pass without branches writes what matters, and only that is ranked."""
 
 from servegym.simulator.compilation import kernel
 

@@ -98,7 +98,7 @@ def slide_batching(context, ranks, limits):
         total_s += rank.exec_s
         if include_hopeless or rank.key >= rank.exec_s + constant_s:
             least_remain = min(least_remain, rank.key)
-    if least_remain == np.inf and not xllm:  # nobody can make it
+    if least_remain == np.inf and not xllm:  # none can make it
         budget_s = p.eta
     else:
         budget_s = max(least_remain, p.eta)  # xllm has no time budget then

@@ -1,6 +1,6 @@
 """vLLM V1 as shipped (checked step by step against vLLM 0.32, tests/vllm_v1).
 
-Running requests in order of admission, then waiting ones; whoever runs may evict; after an eviction nobody is admitted.
+Running requests in order of admission, then waiting ones; what runs may evict; after an eviction none is admitted.
 """
 
 from servegym.simulator.policies import Parameter, Parameters, Policy, register

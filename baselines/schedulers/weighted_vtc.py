@@ -19,7 +19,7 @@ CLIENT_FIELDS = ("counter", "charged", "weight", "ranking", "next", "waits", "le
 COUNTER, CHARGED, WEIGHT, RANKING, NEXT, WAITS, LEFT_WAITING, TAG = range(8)
 SEEN = 0  # of state.requests
 LAST, RANKINGS = range(2)  # of state.engines; LAST: client + 1, 0: none
-NOBODY = -1
+NO_CLIENT = -1
 SCRATCH = Scratch("uncharged_tokens", indices=("client",))  # by position, of those that wait
 
 P = Parameters(
@@ -37,7 +37,7 @@ def survey(context, s, ranking, ranks):
     Returns one of the clients here; each knows the next. Of a waiting request s keeps its client and the prompt tokens
     it is yet to be charged, so that the pass over tags reads nothing else.
     """
-    state, first = context.state, NOBODY
+    state, first = context.state, NO_CLIENT
     for position in range(context.queue.shape[0]):
         r = context.queue[position]
         request, rank = context.requests[r], ranks[position]
@@ -76,17 +76,17 @@ def charge_and_lift(state, first, last, input_weight, output_weight):
     """Charge the clients here, and lift those that return to the smallest counter of those left waiting."""
     level = np.inf
     c = first
-    while c != NOBODY:
+    while c != NO_CLIENT:
         client = state.clients[c]
         charge(client, state.by_client[c], input_weight, output_weight)
         if client[LEFT_WAITING] == 1.0:
             level = min(level, client[COUNTER])
         c = int(client[NEXT])
-    if level == np.inf and last != NOBODY:
+    if level == np.inf and last != NO_CLIENT:
         charge(state.clients[last], state.by_client[last], input_weight, output_weight)
         level = state.clients[last, COUNTER]
     c = first
-    while c != NOBODY:
+    while c != NO_CLIENT:
         client = state.clients[c]
         if client[WAITS] == 1.0 and level < np.inf:  # those left waiting are up there anyway
             client[COUNTER] = max(client[COUNTER], level)

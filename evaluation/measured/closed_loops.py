@@ -13,7 +13,7 @@ from servegym.errors import WorkloadError
 from servegym.evaluation.measured.closed_settings import MODELS, REQUESTS_PER_CLIENT, settings_of
 from servegym.evaluation.measured.runs import BLOCK_TOKENS
 from servegym.simulator.prefixes import Prompts
-from servegym.simulator.session_dependencies import NOBODY, SessionDependencies
+from servegym.simulator.session_dependencies import NO_TURN, SessionDependencies
 from servegym.simulator.workload import Workload
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Loop:
         if self.apart_s:
             later_s = self.later_s()
             after = np.arange(count) - self.clients
-            turns = SessionDependencies(np.where(after < 0, NOBODY, after), later_s)
+            turns = SessionDependencies(np.where(after < 0, NO_TURN, after), later_s)
             columns["arrival_s"] = np.where(after < 0, later_s, np.nan)
         table = Workload.from_columns({"arrival_s": 0.0, **columns}, self.name, turns=turns)
         return Workload(table.table, self.name, {}, self._prefixes(), table.turns) if self.prompts else table
