@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from servegym.simulator.prefixes import Prompts
-from servegym.simulator.turns import Turns
+from servegym.simulator.session_dependencies import SessionDependencies
 
 
 class SessionRows:
@@ -16,7 +16,7 @@ class SessionRows:
     turns: of the sample's requests, in the order of a workload: those that begin sessions first.
     """
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: SessionDependencies) -> None:
         session = turns.session
         self.turns = turns
         self.by_session = np.argsort(session, kind="stable")  # of each session its first request, then its turns
@@ -47,11 +47,11 @@ class SessionRows:
 
 def arranged(
     table: np.ndarray,
-    turns: Turns,
+    turns: SessionDependencies,
     prefixes: Prompts | None,
     rows: np.ndarray,
     arrivals: Callable[[np.ndarray], np.ndarray],
-) -> tuple[np.ndarray, Turns, Prompts | None]:
+) -> tuple[np.ndarray, SessionDependencies, Prompts | None]:
     """The requests of these rows as a workload has them, with other arrivals, their turns and prompts.
 
     arrivals: takes the rows of the requests that begin sessions (WORKLOAD[sessions]) and returns when, s.

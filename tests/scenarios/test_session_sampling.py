@@ -9,17 +9,17 @@ from servegym.errors import SpecError
 from servegym.scenarios.sampling import SPLITS, draw_episode, sample_of
 from servegym.scenarios.session_sampling import SessionRows
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.turns import Turns
+from servegym.simulator.session_dependencies import SessionDependencies
 
 POOLS = [{"device": "h100-llama3-8b", "engines": 1}, {"device": "a6000-llama3.1-8b", "engines": 2}]
-AGENTS = ServingSpec().with_words(
+AGENTS = ServingSpec().with_overrides(
     {
         "trace": "agent-sessions", "pools": POOLS, "rate_per_s": 12.0, "requests": 300, "split": "train",
         "max_prompt_tokens": 32768, "prefix_caching": "on",
     }
 )  # fmt: skip
 # Three sessions: requests 0, 3 and 4; 1; 2, 5 and 6, of which the last two both follow the first.
-TURNS = Turns(np.array([-1, -1, -1, 0, 3, 2, 2]), np.ones(7))
+TURNS = SessionDependencies(np.array([-1, -1, -1, 0, 3, 2, 2]), np.ones(7))
 
 
 def test_sessions_are_taken_whole_and_of_the_last_its_first_requests():
@@ -81,7 +81,7 @@ def test_splits_of_a_file_have_no_session_in_common(tmp_path):
     parts = {split: sample_of(str(path), "proserve", ("a100-llama3-8b",), split, timed=True) for split in SPLITS}
     prompts = [set(part.table["prompt_tokens"].tolist()) for part in parts.values()]
     assert [len(some) for some in prompts] == [60, 10, 30] and len(set.union(*prompts)) == 100
-    spec = ServingSpec().with_words({"trace": str(path), "split": "test", "requests": 20, "arrivals": "own"})
+    spec = ServingSpec().with_overrides({"trace": str(path), "split": "test", "requests": 20, "arrivals": "own"})
     workload = draw_episode(spec, np.random.default_rng(0)).workload
     assert len(workload) == 20 and set(workload.table["prompt_tokens"].tolist()) <= prompts[2]
     known = workload.table["arrival_s"][: workload.known]
