@@ -46,7 +46,7 @@ SCHEDULERS = (
     "vllm-fcfs", "vllm-v1", "sarathi-fcfs", "sarathi-priority", "edf", "sjf", "slide-batching", "expected-gain",
 )  # fmt: skip
 # Of azure-conv on the default device 3000 requests are 23 minutes of arrivals at load 0.3 and 5 at 1.4: at 1.4 the
-# queue grows for 200 times the TTFT SLO, so that every scheduler has to choose whom to fail, for nearly all of a run.
+# queue grows for 200 times the TTFT SLO, so that every scheduler has to choose which to fail, for nearly all of a run.
 REQUESTS = 3000
 # Fields of which a comparison goes through several; the seed is the run's own. Or it goes through several clients.
 COMPARED_BY = ("load", "rate_per_s", "scheduler", "router", "scaler", "seed")

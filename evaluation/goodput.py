@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LOADS = (0.02, 8.0)  # relative to saturation, between which goodput is looked for
 STEP = 1.5  # from load 1 up or down to a rate on the other side
 # A run is judged by the requests that come in its second half but for the last tenth: before, queues are still filling;
-# after, those who are served last have engines that empty.
+# after, those that are served last have engines that empty.
 JUDGED = (0.5, 0.9)
 LEAST_DURATION_S, SLOS_LONG = 600.0, 8.0  # of the arrivals; QoServe's 4 hours are 8 times its longest SLO
 SEARCHES_FILE = "searches.jsonl"

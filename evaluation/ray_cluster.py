@@ -75,7 +75,7 @@ def check_same(address: str) -> None:
 
 
 def check_address(address: str) -> None:
-    """Raises ClusterError for what is no address, or one where nobody answers: Ray itself would try for minutes."""
+    """Raises ClusterError for what is no address, or one where nothing answers: Ray itself would try for minutes."""
     right = f"it should be {LOCAL}, {AUTO}, or HOST:PORT of the head node (6379 unless it was told another port)"
     if address == AUTO:
         return

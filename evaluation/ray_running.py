@@ -70,7 +70,7 @@ class RayRunner:
     address: "local" starts a cluster on this machine and stops it in the end; "HOST:PORT" is the head of one that is
     there, "auto" the one of this machine. Where Ray is already initialised, its cluster is taken and left alone.
     jobs: tasks at a time; None: as many as there are CPUs. before: called in each worker before its first run (so as to
-    register policies that nobody could import there).
+    register policies that could not be imported there).
 
     Raises ClusterError for a cluster that cannot be reached or used; and, while it runs, where workers have other code
     or lack some, or a run was lost with its node too often.

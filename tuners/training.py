@@ -77,7 +77,7 @@ class Training(BaseCallback):
         self.say()
 
     def say(self) -> None:
-        """Tell whoever waits how far it is."""
+        """Tell what waits how far it is."""
         if self.progress is not None:
             self.progress(self.share_used(), f"{self.num_timesteps:,} steps{self._said}")
 

@@ -76,7 +76,7 @@ class Enforcer:
             self._evict(plan, request_of)
         batch, tokens = list(map(request_of.__getitem__, plan.slots.tolist())), plan.tokens.tolist()
         running, admitted = batch, []
-        # Whoever runs is in vLLM's list: to look there costs less than to look at each request.
+        # What runs is in vLLM's list: to look there costs less than to look at each request.
         if batch != scheduler.running and not (ran := set(scheduler.running)).issuperset(batch):
             running, admitted = [r for r in batch if r in ran], [r for r in batch if r not in ran]
         budget = sum(tokens) + self.drafts * tokens.count(1)
@@ -121,13 +121,13 @@ class Enforcer:
             setattr(owner, name, value)
 
     def _hold_hits(self, hits: Hits, plan: Plan, request_of: Mapping[int, Any]) -> None:
-        """Those who are given memory find what they are planned to find."""
+        """Those that are given memory find what they are planned to find."""
         given = hits.are_given_memory(plan)
         for slot, tokens in zip(plan.slots[given].tolist(), plan.cached[given].tolist(), strict=True):
             hits.hold(slot, request_of[slot].request_id, tokens)
 
     def _evict(self, plan: Plan, request_of: Mapping[int, Any]) -> None:
-        """Those who give up their memory do so now: vLLM admits nobody in a step in which it has preempted itself."""
+        """Those that give up their memory do so now: vLLM admits nobody in a step in which it has preempted itself."""
         again = set(plan.slots.tolist()) if len(plan.evicted) else set()
         for slot in plan.evicted.tolist():
             request = request_of[slot]

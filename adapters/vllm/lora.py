@@ -1,7 +1,7 @@
 """LoRA adapters: no more of them run than a step of vLLM's may have.
 
 vLLM asserts that a step has `max_loras` adapters at most, and counts those in the step when it admits; for it skips no
-running request. A policy does, and those who are skipped may all come to be in one step. So all who run count here.
+running request. A policy does, and those that are skipped may all come to be in one step. So all that run count here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Adapters:
     def __init__(self, scheduler: Any):
         self.scheduler, self.counting = scheduler, True
         self.of_slot: dict[int, int] = {}
-        self.running: set[int] = set()  # of those who run, or are admitted in this step
+        self.running: set[int] = set()  # of those that run, or are admitted in this step
 
     def enter(self, slot: int, request: Any) -> None:
         if request.lora_request is not None:
@@ -33,9 +33,9 @@ class Adapters:
             self.running = {r.lora_request.lora_int_id for r in running if r.lora_request is not None}
 
     def barred(self) -> list[int]:
-        """Slots of those who could not be admitted now, for no adapter can be added.
+        """Slots of those that could not be admitted now, for no adapter can be added.
 
-        Were they planned all the same, a policy might want only such, step after step, and those who run never end.
+        Were they planned all the same, a policy might want only such, step after step, and those that run never end.
         """
         if not self.of_slot or len(self.running) < self.scheduler.lora_config.max_loras:
             return []

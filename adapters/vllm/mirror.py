@@ -38,7 +38,7 @@ class Plan(NamedTuple):
     """The batch that the policy wants.
 
     slots, tokens: int32[n], in the order in which the packer took the requests. cached: int32[n], what they have then,
-    or find. evicted: slots of those who give up their memory for it, in that order. reserve_context, watermark_blocks:
+    or find. evicted: slots of those that give up their memory for it, in that order. reserve_context, watermark_blocks:
     rules of admission that were applied.
     """
 

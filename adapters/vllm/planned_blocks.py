@@ -74,7 +74,7 @@ note_plan_signature = types.void(SIMULATION_STATE, SIMULATION_STATE, QUEUE)
 
 @compiled(note_plan_signature)
 def note_plan(planned, run, moved):
-    """Note the blocks that a plan, just made or failed, has moved. Those who gave up memory have their tables again."""
+    """Note the blocks that a plan, just made or failed, has moved. What gave up memory has its table again."""
     tables, theirs = planned.cache.tables, run.cache.tables
     for position in range(planned.engines[0].queue_length):
         r = planned.queues[0, position]

@@ -97,7 +97,7 @@ def foresight(context, ranks, limits):
 
 @victims
 def hopeless_first(context, ranks, limits):
-    """Who is left out gives up memory to newcomers and decodes, who is worth something to decodes only.
+    """Rank victims: what is left out gives up memory to newcomers and decodes, what is worth something to decodes only.
 
     A newcomer that could take memory from what has begun would lose it to the next one, without end.
     """

@@ -1,6 +1,6 @@
 """The search for the best run of one scenario: over the family of rankings, then over single requests, in turns.
 
-It is a generator: it yields points to be run and is sent their gains, so that whoever drives it runs them where it
+It is a generator: it yields points to be run and is sent their gains, so that its driver runs them where it
 likes, keeps the gains, and goes on from what it has kept by sending it again. The same gains give the same points.
 
 Over the family: CMA-ES (Hansen and Ostermeier, "Completely Derandomized Self-Adaptation in Evolution Strategies",
@@ -32,7 +32,7 @@ STARTS = (
     Point.of(),  # expected-gain, with true lengths
     Point.of(gamma=1.0, token_s=1e-7),  # slide-batching
     Point.of(gamma=1000.0, token_s=1e-3),  # gain per work, always
-    Point.of(gamma=1000.0, token_s=1e-2, share=2.0, least_share=0.5),  # who has lost much is given up
+    Point.of(gamma=1000.0, token_s=1e-2, share=2.0, least_share=0.5),  # what has lost much is given up
     Point.of(gamma=1000.0, cost=1.5, held=100.0),  # shortest first; what has begun stays
     Point.of(gamma=1000.0, patience_s=2.0, decoding=10.0),  # the urgent first, decodes before prompts
     Point.of(gamma=1000.0, batch=1.5, pace=0.6, token_s=1e-3, size=0.5),  # longer batches

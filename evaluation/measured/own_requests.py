@@ -79,7 +79,7 @@ def _frame(file: Path, names: list[str]) -> pd.DataFrame:
 
 
 def _own(rows: Chunk, names: list[str], reading: Reading) -> Chunk:
-    """A table with NEEDED, or of `servegym replay`: its ttlt_s is e2e_s, and who did not finish has failed."""
+    """A table with NEEDED, or of `servegym replay`: its ttlt_s is e2e_s, and what did not finish has failed."""
     reading.check_known((*NEEDED, *OPTIONAL))
     frame, said = rows.frame, {name: column for name, column in reading.names.items() if column != NONE}
     for name, column in said.items():

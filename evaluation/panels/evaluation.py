@@ -37,7 +37,7 @@ TRAINED_ON = (
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Who is judged, on what.
+    """What is judged, on what.
 
     panel: the cells; it also names the policies of the other two kinds. kind: one of `KINDS`; or `SET`, for policies of
         several kinds that are judged together.
@@ -70,7 +70,7 @@ class Evaluation:
 
     @functools.cached_property
     def candidates(self) -> dict[str, Candidate]:
-        """Who is judged, by the label of the policy, in the order they were named."""
+        """What is judged, by the label of the policy, in the order they were named."""
         stems = [path.stem for path in map(provenance.artifact_path, self.policies) if path is not None]
         repeated = [stem for stem in stems if stems.count(stem) > 1]
         if repeated:
@@ -213,7 +213,7 @@ class Evaluation:
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
-        """Who is judged on what, in short; each part's ledger has all that its results depend on."""
+        """What is judged on what, in short; each part's ledger has all that its results depend on."""
         judges = [policy for candidate in self.candidates.values() for policy in candidate.policies]
         return {
             "panel": self.panel.to_json(),

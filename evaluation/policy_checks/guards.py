@@ -128,10 +128,10 @@ def must_be_equal(names: Any, first: Any, second: Any, complaint: str) -> None:
             raise PolicyError(complaint.format(name=name, row=int(np.argmin(same))))
 
 
-def unchanged(what: str, before: bytes, after: np.ndarray, who: str) -> None:
+def unchanged(what: str, before: bytes, after: np.ndarray, writer: str) -> None:
     """before: the bytes that an array had."""
     if after.tobytes() != before:
-        raise PolicyError(f"{who} wrote into {what}, which it may only read")
+        raise PolicyError(f"{writer} wrote into {what}, which it may only read")
 
 
 def check_decision(simulation: Simulation, policy: Policy) -> None:
@@ -147,7 +147,7 @@ def check_decision(simulation: Simulation, policy: Policy) -> None:
 
 def check_scheduler(simulation: Simulation, policy: Policy, e: int) -> None:
     """As the engine's scheduler would be called now."""
-    arrays, who = simulation.arrays, f"scheduler {policy.label}"
+    arrays, writer = simulation.arrays, f"scheduler {policy.label}"
     engine, now_s = arrays.engines[e], float(arrays.status[0].now_s)
     queue = arrays.queues[e, : engine.queue_length].copy()
     also = [engine.transfers.receiving] if engine.transfers.receiving >= 0 else []
@@ -187,33 +187,33 @@ def check_scheduler(simulation: Simulation, policy: Policy, e: int) -> None:
         if short:
             ranks["keep_tokens"] = 0
             ask(policy, "scheduler", policy.victims, arguments)
-        unchanged("requests", given, requests, who)
-        unchanged("the queue", queue.tobytes(), own_queue, who)
-        unchanged("the engine", engine_given, own_engine, who)
+        unchanged("requests", given, requests, writer)
+        unchanged("the queue", queue.tobytes(), own_queue, writer)
+        unchanged("the engine", engine_given, own_engine, writer)
         n = len(queue)
         if variant.rows and any((ranks[name][n:] != variant.mark).any() for name in ("tier", "key", "victim_key")):
-            raise PolicyError(f"{who} wrote past the end of ranks, or before its start: ranks[-1] is such a position")
+            raise PolicyError(f"{writer} wrote past the end of ranks or before its start: ranks[-1] is such a position")
         seen.append((decided[:n], ranks[:n][kept], limits[0], state))
     (decided, giving, limits, state), (others, giving_2, limits_2, state_2) = seen
     unwritten = np.flatnonzero((decided["tier"] == 1e9) & (others["tier"] == -1e9))
     if len(unwritten):
-        raise PolicyError(f"{who} gives position {unwritten[0]} of its queue no tier; ranks[i] should be written for "
-                          "every i, with LEAVE_OUT where a request is to be left out")  # fmt: skip
+        raise PolicyError(f"{writer} gives position {unwritten[0]} of its queue no tier; ranks[i] should be written "
+                          "for every i, with LEAVE_OUT where a request is to be left out")  # fmt: skip
     elsewhere = "by what is not in its queue: it should read requests[queue[i]] and state.requests[queue[i]], not [i]"
     out = decided["tier"] >= layout.LEAVE_OUT
     decided["key"][out] = others["key"][out] = 0.0
-    of_position = f"{who} sets {{name}} of position {{row}} {elsewhere}"
+    of_position = f"{writer} sets {{name}} of position {{row}} {elsewhere}"
     must_be_equal(("tier", "key", "headroom_blocks"), decided, others, of_position)
-    must_be_equal(layout.LIMITS.names, limits, limits_2, f"{who} sets the limit {{name}} {elsewhere}")
+    must_be_equal(layout.LIMITS.names, limits, limits_2, f"{writer} sets the limit {{name}} {elsewhere}")
     if short:
         names = ("victim_tier", "victim_key", "keep_tokens")
-        must_be_equal(names, giving, giving_2, f"{who} sets {{name}} of a request {elsewhere}")
+        must_be_equal(names, giving, giving_2, f"{writer} sets {{name}} of a request {elsewhere}")
     for name, one, other in zip(State._fields, state, state_2, strict=True):
         if one.tobytes() != other.tobytes() and not np.array_equal(one, other, equal_nan=one.dtype.kind == "f"):
-            raise PolicyError(f"{who} sets state.{name} {elsewhere}")
+            raise PolicyError(f"{writer} sets state.{name} {elsewhere}")
         rows: Any = np.delete(np.arange(len(one)), queue) if name == "requests" and len(one) else []
         if len(rows) and not np.array_equal(one[rows], arrays.state.requests[rows], equal_nan=True):
-            raise PolicyError(f"{who} writes into state.requests of requests that are not in its queue")
+            raise PolicyError(f"{writer} writes into state.requests of requests that are not in its queue")
 
 
 def known_copy(variant: Variant, known: Known) -> Known:
@@ -241,7 +241,7 @@ def estimates_copy(estimates: Estimates) -> Estimates:
 
 def check_router(simulation: Simulation, policy: Policy, r: int) -> None:
     """As the router would be called for request r now."""
-    arrays, router_state, who = simulation.arrays, simulation.router_state, f"router {policy.label}"
+    arrays, router_state, writer = simulation.arrays, simulation.router_state, f"router {policy.label}"
     keep, now_s = known_requests(router_state.known, r), float(arrays.status[0].now_s)
     seen: list[tuple] = []
     for variant in variants():
@@ -258,22 +258,22 @@ def check_router(simulation: Simulation, policy: Policy, r: int) -> None:
             return RouterContext(now_s, requests, known, state, parameters, estimates, scratch), r, route[0]
 
         ask(policy, "router", policy.function, arguments)
-        unchanged("requests", given, requests, who)
+        unchanged("requests", given, requests, writer)
         for name, bytes_given in before.items():
-            unchanged(f"known.{name}", bytes_given, getattr(known, name), who)
+            unchanged(f"known.{name}", bytes_given, getattr(known, name), writer)
         seen.append((route, state))
     (route, state), (route_2, state_2) = seen
     elsewhere = (
         "by what it does not know: requests that were not sent, or positions behind the end of known.prefilling[e]"
     )
-    must_be_equal(layout.ROUTE.names, route[0], route_2[0], f"{who} sets {{name}} {elsewhere}")
+    must_be_equal(layout.ROUTE.names, route[0], route_2[0], f"{writer} sets {{name}} {elsewhere}")
     if not np.array_equal(state, state_2, equal_nan=True):
-        raise PolicyError(f"{who} sets its state {elsewhere}")
+        raise PolicyError(f"{writer} sets its state {elsewhere}")
 
 
 def check_scaler(simulation: Simulation, policy: Policy) -> None:
     """As the scaler would be called now."""
-    arrays, router_state, who = simulation.arrays, simulation.router_state, f"scaler {policy.label}"
+    arrays, router_state, writer = simulation.arrays, simulation.router_state, f"scaler {policy.label}"
     keep, now_s = known_requests(router_state.known), float(arrays.status[0].now_s)
     seen: list[tuple] = []
     for variant in variants():
@@ -293,9 +293,9 @@ def check_scaler(simulation: Simulation, policy: Policy) -> None:
             return ScalerContext(now_s, requests, known, state, parameters, estimates, scratch), moves
 
         ask(policy, "scaler", policy.function, arguments)
-        unchanged("requests", given, requests, who)
-        unchanged("known.snapshots", snapshots, known.snapshots, who)
+        unchanged("requests", given, requests, writer)
+        unchanged("known.snapshots", snapshots, known.snapshots, writer)
         seen.append((moves, state))
     (moves, _), (moves_2, _) = seen
     elsewhere = "by what it does not know"
-    must_be_equal(layout.MOVE.names, moves, moves_2, f"{who} sets {{name}} of engine {{row}} {elsewhere}")
+    must_be_equal(layout.MOVE.names, moves, moves_2, f"{writer} sets {{name}} of engine {{row}} {elsewhere}")

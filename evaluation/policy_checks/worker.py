@@ -73,7 +73,7 @@ def loaded(path: Path, limit_s: float, say: Callable[..., None]) -> list[Policy]
 
 
 def check_no_dice(policy: Policy, function: Compiled) -> None:
-    """Raise PolicyError for a function that draws random numbers of which nobody knows the seed."""
+    """Raise PolicyError for a function that draws random numbers without a known seed."""
     from servegym.simulator.compilation import reached_kernels, reached_values
     from servegym.simulator.compile_errors import line_of
 

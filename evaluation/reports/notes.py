@@ -1,4 +1,4 @@
-"""The limits of a report's figures, stated beside them so that nobody takes them for more than they are."""
+"""The limits of a report's figures, stated beside them so that they are not taken for more than they are."""
 
 from __future__ import annotations
 
@@ -75,6 +75,6 @@ LOAD_NOTE = (
     "there from the start."
 )
 CLOSED_LOOP_NOTE = (
-    "In a closed loop who serves slowly is asked less often: a TDG ratio is to be read beside the requests/s, and says "
+    "In a closed loop a slow system is asked less often: a TDG ratio is to be read beside the requests/s, and says "
     "nothing of requests that come by themselves."
 )

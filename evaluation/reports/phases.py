@@ -66,7 +66,7 @@ def _engines(result: Result, events: np.ndarray, last: np.ndarray, only: bool) -
     engines = events["engine"].copy()
     following = np.r_[events["engine"][1:], -1][: len(events)]
     arrives = np.r_[events["kind"][1:] == RECEIVED, False][: len(events)] & ~last
-    sent = result.arrays.requests["engine"][events["request"]]  # of those who never arrived, where to
+    sent = result.arrays.requests["engine"][events["request"]]  # of those that never arrived, where to
     goes = np.where(arrives, following, np.where(last & (sent >= 0), sent, engines))
     engines = np.where(events["kind"] == DEPARTED, goes, engines)
     if not only:

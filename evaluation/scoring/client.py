@@ -57,7 +57,7 @@ class Server:
                         lines.append(line)
             except BrokenPipeError:
                 pass
-            except BaseException:  # Ctrl-C: what it says from now on belongs to nobody
+            except BaseException:  # Ctrl-C: what it says from now on has no reader
                 self._stop()
                 raise
             finally:

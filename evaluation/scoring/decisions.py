@@ -198,7 +198,7 @@ class Log:
 
 @dataclasses.dataclass(frozen=True)
 class Traits:
-    """What a run does otherwise for a policy, beside its decisions. victims: it says itself who gives up memory."""
+    """What a run does otherwise for a policy, beside its decisions. victims: it says itself what gives up memory."""
 
     kind: str
     tasks: bool

@@ -122,7 +122,7 @@ def better_baseline(run: Run, others: list[Run]) -> Run:
 
 
 def feedback(mine: list[Run], others: list[Run]) -> str:
-    """Where it lost most, against whom, and what it did there."""
+    """Where it lost most, against which policy, and what it did there."""
     pairs = [(run, better_baseline(run, others)) for run in mine]
     run, best = max(pairs, key=lambda pair: pair[1]["tdg_ratio"] - pair[0]["tdg_ratio"])
     lost = best["tdg_ratio"] - run["tdg_ratio"]

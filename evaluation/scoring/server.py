@@ -48,7 +48,7 @@ def main() -> None:
     try:
         for text in sys.stdin:
             do(json.loads(text), known, say)
-    except (EOFError, BrokenPipeError, SystemExit):  # nobody wants to know any more
+    except (EOFError, BrokenPipeError, SystemExit):  # none wants to know any more
         os._exit(0)
 
 

@@ -4,7 +4,7 @@
 
 Each variant is slide-batching as an engine would serve it that takes less from the plug-in:
 
-running first   whoever runs goes before anybody who waits, as vLLM's loop does: no running request is skipped
+running first   what runs goes before anybody who waits, as vLLM's loop does: no running request is skipped
 in order        a batch ends at the first request that does not fit, as a token budget does: nothing is passed over
 both            only vLLM's order and budgets are set, and nothing is skipped or hidden
 
@@ -29,7 +29,7 @@ from servegym.simulator.signatures import scheduler
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.types import LEAVE_OUT, MISFIT_STOP
 
-WAITING = 2**40  # tiers between those who run and those who wait
+WAITING = 2**40  # tiers between those that run and those that wait
 
 
 @scheduler

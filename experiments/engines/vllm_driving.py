@@ -38,7 +38,7 @@ MODEL = {
     "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
     "head_dim": 32, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float16",
 }  # fmt: skip
-MOST_ID = 2**31 - 1  # nobody has weights for these
+MOST_ID = 2**31 - 1  # none has weights for these
 MOST_IDLE_STEPS = 200  # in a row, on a clock that stands still: a policy that fails leaves few
 SLOS = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "weight")
 

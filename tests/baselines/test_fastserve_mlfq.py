@@ -179,7 +179,7 @@ def test_limits():
 
 
 def test_behind_a_newcomer_that_finds_no_room_only_holders_run():
-    # 8 blocks, 3 held. Of those who wait the first fits, the second finds no room beside it, and the third would.
+    # 8 blocks, 3 held. Of those that wait the first fits, the second finds no room beside it, and the third would.
     rows = [decode(level=6), state(3, level=3), state(3, level=4), state(1, level=5)]
     simulation = after(mlfq(), *rows, blocks=8)
     assert simulation.arrays.limits[0].listed == 2 and simulation.arrays.ranks["listed"][:2].tolist() == [0, 1]

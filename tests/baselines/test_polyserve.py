@@ -134,7 +134,7 @@ def test_best_effort():
     assert decided(late, engine(0), FULL)[:2] == (0, -1)
     held = decided(late, FULL)
     assert (held.engine, held.line) == (-1, 2)
-    assert decided(late, FULL, now_s=1.0).engine == 0  # nobody is busy any more
+    assert decided(late, FULL, now_s=1.0).engine == 0  # none is busy any more
 
 
 def test_a_slow_request_has_an_idle_engine():

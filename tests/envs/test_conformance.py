@@ -1,4 +1,4 @@
-"""What Gymnasium and those who use it expect of every registered environment."""
+"""What Gymnasium and those that use it expect of every registered environment."""
 
 import inspect
 import pickle

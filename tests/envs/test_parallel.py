@@ -75,7 +75,7 @@ def test_heuristics_together_are_what_is_simulated(router: str, scheduler: str) 
 
 
 def test_each_is_shown_what_its_own_environment_shows() -> None:
-    """The observations of those who decide, in turn; the others are shown their last again."""
+    """The observations of those that decide, in turn; the others are shown their last again."""
     expected = {
         "router": [step[0] for step in steps(make(ROUTING, drawn(ROUTING)), BaseAgent())][:-1],
         "engine": [step[0] for step in steps(make("EngineBatching-v0", drawn(ROUTING)), BaseAgent())][:-1],

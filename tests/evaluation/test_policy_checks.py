@@ -27,7 +27,7 @@ WORDS = {
     "none": "",
     "ranks-past-end": BOUNDS,
     "ranks-far-away": BOUNDS,
-    "ranks-before-start": "wrote past the end of ranks, or before its start",
+    "ranks-before-start": "wrote past the end of ranks or before its start",
     "ranks-by-request": BOUNDS,
     "requests-by-place": "sets key of position [0-9]+ by what is not in its queue",
     "last-not-ranked": "no tier; ranks.i. should be written for every i",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("simulator", "latency_models", "traces", "baselines", "scenarios", "envs", "evaluation", "tuners", 
+FOLDERS = ("simulator", "latency_models", "traces", "baselines", "scenarios", "envs", "evaluation", "tuners",
            "adapters", "src/servegym/cli", "src/servegym/export")  # fmt: skip
 # Earlier names, and what they are called now.
 RENAMED = {

@@ -98,7 +98,7 @@ class Engine:
     memory: Memory | None = None  # None: it does not cache prefixes
     asynchronous: bool = False
     ahead: "Work | None" = None  # formed while another runs
-    unseen: list[Request] = field(default_factory=list)  # while it is formed: those who are not there
+    unseen: list[Request] = field(default_factory=list)  # while it is formed: those that are not there
     group: "list[Engine]" = field(default_factory=list)  # that start and end iterations with it, itself too
     just_ended: bool = False  # an iteration, at this instant, and the next one has started
     kv_events: bool = False  # and if it does, it tells the router what it has

@@ -59,7 +59,7 @@ class Simulation:
         self.iterations: list[Iteration] = []
         self.moves: list[Move] = []
         self.now_s = 0.0
-        self.retried = False  # those who are held have been asked about, and nothing is to happen
+        self.retried = False  # those that are held have been asked about, and nothing is to happen
         self.stopped = False  # an engine went off at this instant
         for policy in [self.router, *([scaler] if scaler else [])]:
             policy.lines, policy.tiers = self.routing.lines, self.tiers

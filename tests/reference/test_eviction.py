@@ -43,7 +43,7 @@ def test_newcomers_evict_only_those_below_them():
 
     # Place 0 takes the free block; without place 2 there would be 3.
     assert batch(3) == ([(0, 1), (1, 1)], [2], 2)
-    # 4 are not to be had: nobody is evicted, and place 2, a prefill, evicts by rule 5: itself.
+    # 4 are not to be had: none is evicted, and place 2, a prefill, evicts by rule 5: itself.
     assert batch(4) == ([(0, 1)], [2], 3)
 
 

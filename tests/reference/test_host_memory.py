@@ -132,7 +132,7 @@ def test_a_run_with_an_eviction_and_a_load():
 
 
 def test_progress_loads_and_saves():
-    # A prefill of 7 with 6 kept; another holds all 8 blocks: nobody is admitted, and the progress of the first
+    # A prefill of 7 with 6 kept; another holds all 8 blocks: none is admitted, and the progress of the first
     # evicts it: 3 of its 8 tokens fit into the host's 9 - 6, then the 6 are loaded: 0.75 + 3 s.
     r, other = waiting(7, 0, kept=6), state(9, 0, 8)
     made = forming(

@@ -118,7 +118,7 @@ def test_slices():
 
 
 def test_a_batch_with_a_decode_is_no_task():
-    # 0-2: r0's prompt. Then it decodes, and from 2 the batch has r1's 7 tokens as well: 2 to 11, whoever comes.
+    # 0-2: r0's prompt. Then it decodes, and from 2 the batch has r1's 7 tokens as well: 2 to 11, what comes.
     operators = Operators(layers=4, check_s=0.25)
     log, engine = ran([row(1, 2), row(7, 1, 1.0, priority=2), row(1, 1, 5.0, priority=-1)], operators)
     assert started(log)[0] == (0, 3, [(0, 1)])  # 2 s and 4 checks

@@ -17,7 +17,7 @@ def destinations(lines: np.ndarray, engine_of: np.ndarray) -> dict[int, int]:
 class ReplayedLink:
     """blocks: of each engine, blocks by request; a transfer takes its blocks there when it begins.
 
-    to: where each request goes, if all who leave are sent on at once, and once: then it is said who must be sent when.
+    to: where each request goes, if all that leave are sent on at once, and once: then it is said who must be sent when.
     """
 
     def __init__(self, link: Link, pools: list[Deployment], blocks: list[dict[int, int]], to: dict[int, int] | None):
@@ -25,7 +25,7 @@ class ReplayedLink:
         self.sending: dict[int, tuple[int, float]] = {}  # by decode engine: request, arrival
         self.expected: dict[int, int] = {}  # by decode engine: the request that must be on the link
         self.lines: list[list[tuple[int, int, float]]] = [[] for _ in pools]  # request, tokens, since
-        self.joining: list[tuple[int, int]] = []  # request, tokens: those who left at `joined_s`
+        self.joining: list[tuple[int, int]] = []  # request, tokens: those that left at `joined_s`
         self.joined_s = np.inf
 
     # What the timeline says
@@ -69,7 +69,7 @@ class ReplayedLink:
         self.joined_s = now_s
 
     def join_all(self) -> None:
-        """The router sends on those who have left."""
+        """The router sends on those that have left."""
         if self.to is not None:
             for r, tokens in self.joining:
                 self.lines[self.to[r]].append((r, tokens, self.joined_s))

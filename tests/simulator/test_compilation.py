@@ -271,7 +271,7 @@ def test_where_the_cache_is(tmp_path, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert cache_root() == tmp_path / "home" / ".cache" / "servegym"
-    # A folder that is there and cannot be written to (whoever runs this test).
+    # A folder that is there and cannot be written to (what runs this test).
     monkeypatch.setattr(compilation.os, "access", lambda *_: False)
     monkeypatch.setattr(compilation.tempfile, "tempdir", str(tmp_path))
     assert cache_root().parent == tmp_path and cache_root().name.startswith("servegym-")

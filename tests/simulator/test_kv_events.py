@@ -100,7 +100,7 @@ def test_what_is_told_is_what_engines_hold_whatever_happens(data):
                 table[e, : engine.total_blocks] for table in (run.cache.blocks, router_state.known.prefixes.told)
             )
             heard = own["changed"] == UNCHANGED
-            # The others are told when its next iteration ends, which those who have been taken from it do not see.
+            # The others are told when its next iteration ends, which those that have been taken from it do not see.
             assert heard.all() or engine.queue_length > 0 or last_of(run, e, BATCH_END, RECALLED) == RECALLED
             np.testing.assert_array_equal(told["name"][heard], np.maximum(own["name"], 0)[heard])
 

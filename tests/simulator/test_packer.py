@@ -97,7 +97,7 @@ def test_newcomers_may_evict_those_who_would_give_up_memory_before_them():
     # Admission stays open for who comes after.
     got = formed(everyone, running[0], newcomer, state(1, priority=1), running[1], blocks=9)
     assert got == ([(0, 1), (1, 4), (2, 1)], [3], 0)
-    # Those who would give up memory before it hold too little: nobody is evicted, and admission closes.
+    # Those that would give up memory before it hold too little: none is evicted, and admission closes.
     got = formed(everyone, running[0], state(5, priority=1), running[1], state(1), blocks=8)
     assert got == ([(0, 1)], [2], 4), "evicted by itself (rule 5), when it found no room to go on"
     # Of equal priority the later place gives up its memory first.

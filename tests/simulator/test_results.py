@@ -88,7 +88,7 @@ def test_rounds_and_blocking_by_hand():
     assert (summary["blocking_mean_s"], summary["blocking_longest_s"]) == (0.625, 1.0)
     # Asked at 0, 1, 3.25, 3.5 s and 7.5 s; not while the suspension is awaited, nor right after it.
     assert summary["scheduling_rounds"] == engine.rounds == 5
-    assert summary["evictions"] == 0  # nobody gave up memory
+    assert summary["evictions"] == 0  # none gave up memory
 
 
 def test_cached_tokens_by_hand():

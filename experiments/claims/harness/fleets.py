@@ -157,7 +157,7 @@ def window_s(cell: Cell, length: float = 1.0) -> tuple[float, float]:
 
 
 def requests_of(cell: Cell, rate_per_s: float, length: float = 1.0) -> Workload:
-    """Arrivals until the last deadline of those who are judged."""
+    """Arrivals until the last deadline of those that are judged."""
     begin_s, end_s = window_s(cell, length)
     table = arrivals(cell.setting, cell.seed, cell.slo, rate_per_s, end_s).table
     deadline_s = table["ttft_slo_s"] + (table["output_tokens"] - 1) * table["tpot_slo_s"]
@@ -215,7 +215,7 @@ def is_served(cell: Cell, rate_per_s: float, engines: int | None = None, length:
 
 
 def judged(cell: Cell, workload: Workload, window: tuple[float, float]) -> np.ndarray:
-    """bool[requests]: those who come between two times and whose first token an idle engine has in time (to others the
+    """bool[requests]: those that come between two times and whose first token an idle engine has in time (to others the
     paper assigns no SLO)."""
     table = workload.table
     feasible = idle_prefill_s(cell.device, table, CHUNK_TOKENS) < table["ttft_slo_s"]

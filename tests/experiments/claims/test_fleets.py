@@ -118,7 +118,7 @@ def one_at_a_time(monkeypatch):
 
 
 def test_what_does_not_finish_is_not_in_time(monkeypatch):
-    """Nearly all wait. Not one of those who wait is in time, and a small part of the optimal goodput is too much."""
+    """Nearly all wait. Not one of those that wait is in time, and a small part of the optimal goodput is too much."""
     one_at_a_time(monkeypatch)
     cell = CO.cell(SETTING, 1, 100)
     optimal = fleets.optimal_per_s(cell)
