@@ -305,7 +305,7 @@ class Fleet:
 
 @dataclasses.dataclass(frozen=True)
 class Policies:
-    """Who decides."""
+    """The policies that decide."""
 
     scheduler: PolicyNames = option(
         "slide-batching", POLICY, "The scheduler and parameters other than its own.", metavar=POLICY_METAVAR, first=True

@@ -32,7 +32,7 @@ PRESETS = {
         unfit=("DisaggregatedRouting-v0", "PrefillPreemption-v0"),  # there is nothing to win all the same
     ),
     "overload": Preset(
-        "more than engines can serve: what matters is whom to serve in time",
+        "more than engines can serve: what matters is which to serve in time",
         {"load": Range(1.2, 1.8), "load_profile": (STEADY,)},
     ),
     "burst": Preset(

@@ -1,7 +1,7 @@
 """Other and longer traffic from one file: a circular block bootstrap over its own time (Politis and Romano, 1992).
 
 Blocks of the file's time, each beginning anywhere, are drawn with replacement and put one behind the other. What lies
-within a block stays as it was: bursts, the order of lengths, who shares a prefix with whom. A session goes whole with
+within a block stays as it was: bursts, the order of lengths, which share a prefix with which. A session goes whole with
 the block in which it begins.
 """
 

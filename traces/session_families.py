@@ -43,7 +43,7 @@ class Call:
 
 
 class Drawing:
-    """A generator, and names for blocks that nobody has had. used: names taken so far."""
+    """A generator, and names for new blocks. used: names taken so far."""
 
     def __init__(self, table: dict[str, Any], rng: np.random.Generator, used: int = 0) -> None:
         self.table, self.rng, self.used = table, rng, used

@@ -35,7 +35,7 @@ class Credits:
 
     def __init__(self, n: int):
         self._episodes: list[Episode | None] = [None] * n
-        self._requests: list[list[int]] = []  # of each step, of each environment: whom the decision is about
+        self._requests: list[list[int]] = []  # of each step, of each environment: which the decision is about
         self._settled: list[tuple[int, slice, np.ndarray]] = []  # environment, steps, rewards
 
     def begin(self, i: int, episode: Episode) -> None:

@@ -31,7 +31,7 @@ class Objective:
         return self.attainment_floor is not None or self.wait_cap_s is not None
 
     def penalty_of(self, summary: Mapping[str, Any]) -> float:
-        """summary: `slo_attainment` and `ttft_s_p99`; nan (nobody was served) counts as what is best."""
+        """summary: `slo_attainment` and `ttft_s_p99`; nan (none was served) counts as what is best."""
         lacking = 0.0
         if self.attainment_floor is not None and not math.isnan(summary["slo_attainment"]):
             lacking += max(0.0, self.attainment_floor - summary["slo_attainment"])

@@ -41,7 +41,7 @@ class Turn:
 class Front:
     """Says which request is sent next, and when; it is told what has been sent and what has ended.
 
-    Times are seconds since the replay began. Whoever asks may be late: a request is due when it had come and there was
+    Times are seconds since the replay began. The caller may be late: a request is due when it had come and there was
     room for it, whenever that is noticed.
     """
 

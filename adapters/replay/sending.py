@@ -190,7 +190,7 @@ class Clients:
 
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncIterator[httpx.AsyncClient]:
-        """A client that nobody else uses meanwhile."""
+        """A client that nothing else uses meanwhile."""
         client = self._free.pop() if self._free else self._new()
         try:
             yield client

@@ -120,7 +120,7 @@ class Clients:
         return cls(clients)
 
     def of_key(self, authorization: str | None) -> Client:
-        """Whose key this is, the header's value. Raises Refused (401) where it is nobody's.
+        """Whose key this is, the header's value. Raises Refused (401) for an unknown key.
 
         Digests are compared, with each client's in constant time, so that how long it takes says nothing of a key.
         """

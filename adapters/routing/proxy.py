@@ -60,7 +60,7 @@ class Proxy:
             if future is not None and not future.done():
                 future.set_result(e)
 
-    # What is served, and by whom
+    # What is served, and by what
 
     def _assume(self, assumptions: Assumptions) -> None:
         self.assumptions, self.reader = assumptions, TermsReader(assumptions.defaults)

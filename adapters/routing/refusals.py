@@ -45,7 +45,7 @@ class Refusal:
     """The answer to a request that is refused.
 
     read: whether its body has been read. Where it has not, the connection is closed, but only once the client has
-    had time to send the rest and to read the answer: closing a socket with data that nobody read resets it, and many
+    had time to send the rest and to read the answer: closing a socket with unread data resets it, and many
     clients read only after they have sent all.
     """
 

@@ -22,7 +22,7 @@ Value = bool | int | str
 BY_PRIORITY: dict[str, Value] = {
     "enable-priority-scheduling": True,
     "schedule-low-priority-values-first": True,
-    "disable-priority-preemption": True,  # else whoever differs by more than 10 evicts; none of these policies does
+    "disable-priority-preemption": True,  # else what differs by more than 10 evicts; none of these policies does
 }
 PREFIXES = (
     "SGLang keeps prefixes in a radix tree unless --disable-radix-cache is given; the artifact's policy was not told"

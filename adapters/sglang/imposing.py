@@ -1,4 +1,4 @@
-"""How SGLang's own code comes to the batch that was decided: who is admitted with how many tokens, and who is
+"""How SGLang's own code comes to the batch that was decided: what is admitted with how many tokens, and what is
 retracted. Written for SGLang 0.5.23 (managers/scheduler.py, managers/schedule_policy.py)."""
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def with_one_cut(wanted: Mapping[str, int], left_of: Mapping[str, int], cut: str
     """What was decided, as far as SGLang can do it: one prompt at a time may be computed in part.
 
     wanted: tokens by rid, in the order of the plan. left_of: prompt tokens that requests still have to compute. cut:
-    who has computed some of them. While it has not computed all, it gets the tokens of others that would be cut.
+    that has computed some of them. While it has not computed all, it gets the tokens of others that would be cut.
     """
     parts = [rid for rid, tokens in wanted.items() if tokens < left_of.get(rid, 0)]
     if cut is not None and wanted.get(cut, 0) < left_of[cut]:

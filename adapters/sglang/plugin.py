@@ -75,7 +75,7 @@ class Plugin:
         self.planned: dict[str, int] = {}  # tokens by rid
 
     def decide(self, scheduler: Any, running_batch: Any) -> None:
-        """Make the plan for the next batch, and have who is in its way retracted."""
+        """Make the plan for the next batch, and have what is in its way retracted."""
         now_s, chunked = self.clock(), scheduler.chunked_req
         here = [*scheduler.waiting_queue, *running_batch.reqs, *([chunked] if chunked is not None else [])]
         self.follower.meet(here, now_s)

@@ -41,13 +41,13 @@ class CachingMirror(Mirror):
 
     @property
     def free_blocks(self) -> int:
-        """Blocks that nobody holds."""
+        """Blocks that no request holds."""
         return int(self._engine_free[0])
 
     def add(self, arrival_s: float, prompt_tokens: int, most_output_tokens: int, priority: int, terms: Terms) -> int:
         slot = super().add(arrival_s, prompt_tokens, most_output_tokens, priority, terms)
         self.run.outcomes["table"][slot] = slot * self.context_blocks
-        # Nobody else's: names below 0, until it is known what the blocks hold.
+        # Not shared: names below 0, until it is known what the blocks hold.
         self.run.cache.chunks[self._row(slot)] = -2 - slot
         return slot
 

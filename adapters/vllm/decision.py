@@ -132,7 +132,7 @@ def scheduler_of(artifact: Artifact) -> Policy:
 
 
 def estimator_of(artifact: Artifact, settings: Settings) -> LatencyModel:
-    """What the policy is to believe that batches take. Raises VllmError where nobody says."""
+    """What the policy is to believe that batches take. Raises VllmError where it is not given."""
     if settings.estimator:
         from servegym.latency_models.profile import load_profile
 

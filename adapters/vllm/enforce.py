@@ -3,7 +3,7 @@
 `enforce` sets up order, budget and caps before vLLM's `schedule`, `restore` puts vLLM's own limits back after it. Two
 ways:
 
-exact   each request gets the chunk that was decided (or none), and who gives up memory does so beforehand
+exact   each request gets the chunk that was decided (or none), and what gives up memory does so beforehand
 order   public attributes only: the order of the waiting and of the running, the token budget and the cap on requests
 """
 
@@ -127,7 +127,7 @@ class Enforcer:
             hits.hold(slot, request_of[slot].request_id, tokens)
 
     def _evict(self, plan: Plan, request_of: Mapping[int, Any]) -> None:
-        """Those that give up their memory do so now: vLLM admits nobody in a step in which it has preempted itself."""
+        """Those that give up their memory do so now: vLLM admits none in a step in which it has preempted itself."""
         again = set(plan.slots.tolist()) if len(plan.evicted) else set()
         for slot in plan.evicted.tolist():
             request = request_of[slot]
@@ -138,7 +138,7 @@ class Enforcer:
     def _order_running(
         self, running: list[Any], admitted: list[Any], plan: Plan, request_of: Mapping[int, Any]
     ) -> None:
-        """The batch first, in its order; at the end who gives up memory first."""
+        """The batch first, in its order; at the end what gives up memory first."""
         scheduler = self.scheduler
         if len(running) == len(scheduler.running):
             if running != scheduler.running:
@@ -150,7 +150,7 @@ class Enforcer:
             scheduler.running[:] = running + others
             return
         if admitted and not len(plan.evicted):
-            # Whoever is shown here gets tokens before anybody who waits.
+            # What is shown here gets tokens before anything that waits.
             scheduler.running[:] = running
             self.hidden = others
             return

@@ -1,4 +1,4 @@
-"""What stands between one of vLLM's schedulers and the policy: who is where, what was decided, what became of it."""
+"""What stands between one of vLLM's schedulers and the policy: where requests are, what was decided, what came of it."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ class Plugin:
 
     @guarded
     def ended(self, scheduler_output: Any, result: Any) -> None:
-        """A step's output has come: take in how long it took, its tokens, and who has finished."""
+        """A step's output has come: take in how long it took, its tokens, and what has finished."""
         now_s = self.now_s()
         step = self.steps.pop(id(scheduler_output), None)
         if step is not None:

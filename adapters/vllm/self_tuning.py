@@ -69,7 +69,7 @@ class EngineTuning:
         self.thread: threading.Thread | None = None
         self.chosen: int | None = None  # by the thread, and not in use yet
         two = Workload.from_columns({"arrival_s": [0.0, 0.0], "prompt_tokens": [1, 1], "output_tokens": [2, 2]})
-        serve_with(self._scenario(two), self.numbers[0])  # compiled, or read from the cache, before anybody waits
+        serve_with(self._scenario(two), self.numbers[0])  # compiled, or read from the cache, before any request waits
 
     def enter(self, slot: int) -> None:
         """A request has come to the mirror."""

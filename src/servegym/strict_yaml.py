@@ -25,7 +25,7 @@ def parse_yaml(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's for plain data, without what nobody means."""
+    """PyYAML's for plain data, without what is never meant."""
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:

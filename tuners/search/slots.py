@@ -2,7 +2,7 @@
 
 A study of N trials has slots 0 to N - 1. A slot is finished once a trial of it is COMPLETE or PRUNED; one whose trials
 have all FAILed (their workers died or were stopped) is open again. So what is left to do is read off the trials, and
-nothing has to be put back into a queue by somebody who may die before he does it.
+nothing has to be put back into a queue by a worker that may die before it does so.
 
 Should two trials of a slot be alive (the lock under which slots are taken can be lost with a database), the one with
 the lowest number stays; trials get their numbers in the order in which they appear, so all workers agree which it is.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SLOT = "slot"
 WORKER = "worker"
-ENDED = "ended"  # why a trial FAILed; of one whose worker's heart stopped beating nobody says it
+ENDED = "ended"  # why a trial FAILed; of one whose worker's heart stopped beating the reason is missing
 DIED = "its worker died"
 
 

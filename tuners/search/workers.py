@@ -22,7 +22,7 @@ def work(
     progress: Progress | None = None,
     retries: int = RETRIES,
 ) -> list[FrozenTrial]:
-    """Run trials of a study until `trials` of them are finished, along with whoever else does so.
+    """Run trials of a study until `trials` of them are finished, along with the other workers.
 
     study: of `open_study`. objective: as Optuna's; TrialPruned finishes a trial, any other exception ends this worker
     (and leaves the trial's slot open). enqueue: parameters of the first trials (fixed; those that one leaves out are

@@ -124,7 +124,7 @@ def run_job(job: Job) -> Outcome:
 
 
 def find_policies(panel: Panel, study: StudyConfig) -> dict[str, Policy]:
-    """Who serves in a study, by role. Raises PolicyError for unknown ones, TuningError for a role without engines."""
+    """What serves in a study, by role. Raises PolicyError for unknown ones, TuningError for a role without engines."""
     spec = panel.spec
     disaggregated = spec.fleet.is_disaggregated
     many = spec.fleet.total > 1

@@ -125,7 +125,7 @@ def evaluate(
 
 
 class Judged(NamedTuple):
-    """Who is judged, as `Evaluation` takes it.
+    """What is judged, as `Evaluation` takes it.
 
     fixed: policies of the other kinds, that all are judged with. many: whether that takes several engines.
     engines: what they were made for, words of a spec, where that is known.

@@ -87,7 +87,7 @@ def headroom(
     """How much better than the schedulers there are could one do? The best run that a search finds in each scenario.
 
     The search knows the future: every arrival, every length, and the seed it is judged on. So what it finds is a run
-    that is possible, and a lower bound of what is; it is no scheduler that anybody could use. With the upper bound
+    that is possible, and a lower bound of what is; it is no scheduler that could be used. With the upper bound
     it says from both sides how much there is left to gain.
 
     Every round of a search is kept: after Ctrl-C, or with a larger --budget, the same command goes on from there.

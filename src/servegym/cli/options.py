@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-ON_WHAT, WHAT, HOW_MUCH, OUTPUT = "What is served", "By whom", "How much", "Output"
+ON_WHAT, WHAT, HOW_MUCH, OUTPUT = "What is served", "By what", "How much", "Output"
 
 
 def json_target(value: str | None) -> str | None:

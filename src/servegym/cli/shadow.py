@@ -194,7 +194,7 @@ def _said(found: Shadow, left_out: dict[str, int]) -> str:
     if best.beyond_error and best.against.mean > 0:
         lines.append(f"{best.label} would have gained more, by more than the simulation is off")
     else:
-        lines.append("nobody would have gained more by more than the simulation is off: leave it as it is")
+        lines.append("no candidate would have gained more by more than the simulation is off: leave it as it is")
     if left_out:
         lines.append(f"not simulated: {', '.join(f'{count} {name}' for name, count in left_out.items())}")
     return "\n".join(lines)

@@ -126,7 +126,7 @@ Objectives = Annotated[
         "--objective",
         metavar="NAME",
         help="tdg, attainment, high_priority_attainment, low_priority_attainment or cost. Repeatable: the first one "
-        "decides who wins.",
+        "decides which wins.",
         show_default="tdg",
         rich_help_panel=SEARCH,
     ),

@@ -165,7 +165,7 @@ def xllm_document(artifact: Artifact, configuration: Configuration) -> dict[str,
         "policies": {role: policy.label for role, policy in artifact.policies.items()},
         "flags": dict(configuration.flags),
         "arguments": configuration.arguments,
-        "requests": {who: dict(fields) for who, fields in configuration.requests.items()},
+        "requests": {sender: dict(fields) for sender, fields in configuration.requests.items()},
         "no_flag_for": {name: dict(part) for name, part in configuration.not_told.items()},
         "notes": list(configuration.notes),
         "checked_against": configuration.version.read_from,
@@ -173,10 +173,10 @@ def xllm_document(artifact: Artifact, configuration: Configuration) -> dict[str,
     }
 
 
-def _check_estimator(artifact: Artifact, who: str) -> None:
+def _check_estimator(artifact: Artifact, program: str) -> None:
     if artifact.estimator is None:
         raise ExportError(
-            f"{artifact.label}: it is not said what batches take, which {who} needs to know; say --device PROFILE"
+            f"{artifact.label}: it is not said what batches take, which {program} needs to know; say --device PROFILE"
         )
 
 
