@@ -1,6 +1,6 @@
 """Having vLLM find in its prefix cache what a plan has found: no more, and no less.
 
-vLLM schedules what runs before what waits, whatever the ranks. So without this a block that a waiting request is to find
+vLLM schedules what runs before what waits, whatever the ranks. So without this a block that a waiting one is to find
 might be overwritten first by a running one, and what a running one fills might be found though not planned.
 """
 

@@ -1,4 +1,4 @@
-"""What stands between one of vLLM's schedulers and the policy: where requests are, what was decided, what came of it."""
+"""What stands between one of vLLM's schedulers and the policy: where requests are, what was decided and came of it."""
 
 from __future__ import annotations
 
