@@ -124,7 +124,7 @@ $(BASE): pyproject.toml constraints.txt | $(MADE)
 	@touch $@
 
 $(DEV): pyproject.toml constraints.txt | $(MADE)
-	$(PIP_INSTALL) -e '.[dev,train,tune,ray,serve]'
+	$(PIP_INSTALL) -e '.[dev,train,tune,devices,ray,serve]'
 	@touch $(BASE) $@
 
 $(SITE): pyproject.toml constraints.txt | $(MADE)

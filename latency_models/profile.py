@@ -22,6 +22,7 @@ from servegym.latency_models.devices import costs_of
 from servegym.latency_models.forms import estimator_forms
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.operators import Operators
+from servegym.latency_models.step_models.naming import is_served
 from servegym.parsing import Malformed, parse_json
 from servegym.simulator.deployment import Deployment, HostMemory
 from servegym.simulator.front_end import FrontEnd
@@ -132,7 +133,8 @@ def profile_names() -> list[str]:
 
 
 def load_profile(name: str | Path) -> Profile:
-    """A profile that ships, by name, or a JSON file of the same shape (schema.json), by path.
+    """A profile that ships, by name; a JSON file of the same shape (schema.json), by path; or SYSTEM:MODEL[:tp=N...],
+    made by aiconfigurator-core where that is installed (`step_models`).
 
     "NAME:estimator=FORM" (or a path with the same suffix) replaces its estimator by one of that form, fitted to its
     device model (`estimators.with_estimator`).
@@ -152,12 +154,18 @@ def profile_document(name: str | Path) -> Any:
     """The JSON of a profile that ships, or of a file, unchecked. Raises ProfileError where there is none."""
     path = Path(name)
     source: Path | Traversable
+    if isinstance(name, str) and is_served(name):
+        from servegym.latency_models.step_models.profiles import made_profile
+
+        return made_profile(name)
     if _is_path(name):
         source = path
     elif name in profile_names():
         source = FOLDER / f"{name}.json"
     else:
-        raise ProfileError(unknown_name("profile", str(name), profile_names()) + ", or the path of a .json file")
+        raise ProfileError(
+            unknown_name("profile", str(name), profile_names()) + ", the path of a .json file, or SYSTEM:MODEL"
+        )
     where = _where(name)
     try:
         return parse_json(source.read_text(encoding="utf-8"))

@@ -33,6 +33,7 @@ RECIPES = tuple(
 
 def build_profile(recipe: Recipe) -> dict[str, Any]:
     """The profile as a JSON document. Raises ProfileError where a table is absent."""
+    assert recipe.shape is not None
     kv = kv_cache(recipe.shape, device(recipe.specification).memory_gib, recipe.tensor_parallel)
     if not recipe.overhead:
         return document_of(recipe, kv, 0.0, NO_OVERHEAD_SOURCE, command=COMMAND)

@@ -45,9 +45,9 @@ class Recipe:
     """One profile: what it is, how its device model is made, and how it came about.
 
     hardware: the device; `tensor_parallel` of them hold the model. specification: how its row in device_specs.csv
-    begins. make: (BATCH array[n] of random batches, seed, the CPU's overhead in s) -> the device model.
-    basis, statement, method, sources: for the profile's readers. limits: of the batches that errors are measured on.
-    estimator: the form fitted to the device model, for policies to believe in.
+    begins. shape: None where it is the library's (`step_models`). make: (BATCH array[n] of random batches, seed, the
+    CPU's overhead in s) -> the device model. basis, statement, method, sources: for the profile's readers. limits: of
+    the batches that errors are measured on. estimator: the form fitted to the device model, for policies to believe in.
     overhead: whether the CPU's overhead comes on top; not where the device model holds it already.
     """
 
@@ -56,7 +56,7 @@ class Recipe:
     hardware: str
     specification: str
     model: str
-    shape: ModelShape
+    shape: ModelShape | None
     make: Callable[[np.ndarray, int, float], DeviceModel]
     basis: str
     statement: str

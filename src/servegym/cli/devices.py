@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from servegym.cli import options
 from servegym.cli.output import console_for, number, write_json
@@ -16,11 +18,23 @@ EXAMPLES = """\
 
 servegym devices
 
+servegym devices --system h200_sxm
+
 servegym devices --json -
 """
 
 
-def devices(json: options.Json = None) -> None:
+def devices(
+    system: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="List instead the models that aiconfigurator-core has measured operators for on this system, each a "
+            "device: SYSTEM:MODEL.",
+        ),
+    ] = None,
+    json: options.Json = None,
+) -> None:
     """List the profiles that ship: device and model, what they rest on, and how far off they are known to be.
 
     Form, %: mean absolute error of the device model against the composed times it was fitted to; it says nothing of
@@ -29,6 +43,9 @@ def devices(json: options.Json = None) -> None:
     from servegym.latency_models.profile import load_profile, profile_names
     from servegym.latency_models.stated_errors import EXPECTED, NEVER
 
+    if system is not None:
+        list_models(system, json)
+        return
     rows = [_row(load_profile(name)) for name in profile_names()]
     console = console_for(json)
     table = [
@@ -51,6 +68,23 @@ def devices(json: options.Json = None) -> None:
         console.print(f"{NEVER.capitalize()}, of class {name}: {words}.")
     if json is not None:
         write_json({"profiles": rows}, json)
+
+
+def list_models(system: str, json: options.Json) -> None:
+    """The models of a system, with the engines and versions whose operators were measured."""
+    from servegym.latency_models.step_models.library import models, support
+
+    console, rows = console_for(json), []
+    for model in models(system):
+        mine = [row for row in support() if (row["System"], row["HuggingFaceID"]) == (system, model)]
+        engines = sorted({f"{row['Backend']} {row['Version']}" for row in mine if row["Status"] == "PASS"})
+        rows.append(
+            {"device": f"{system}:{model}", "engines": ", ".join(engines), "architecture": mine[0]["Architecture"]}
+        )
+    show_tables(console, {"": rows}, ["architecture", "engines"], ["engines", "architecture"])
+    console.print("More GPUs: SYSTEM:MODEL:tp=8. Others: :ep=8 :engine=sglang :version=... :weights=fp8 :kv=fp8.")
+    if json is not None:
+        write_json({"system": system, "models": rows}, json)
 
 
 def _row(profile: Profile) -> dict[str, Any]:

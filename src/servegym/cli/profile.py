@@ -12,6 +12,7 @@ from servegym.cli import options
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
 from servegym.cli.profile_from_config import CONFIG_EXAMPLES, from_config
+from servegym.cli.profile_make import MAKE_EXAMPLES, make
 from servegym.cli.progress import bar_of
 from servegym.errors import ServegymError
 
@@ -37,6 +38,7 @@ ENGINES = ("vllm",)
 
 app = typer.Typer(rich_markup_mode="rich")
 app.command("from-config", epilog=CONFIG_EXAMPLES)(from_config)
+app.command("make", epilog=MAKE_EXAMPLES)(make)
 
 
 @app.callback(invoke_without_command=True, epilog=EXAMPLES)

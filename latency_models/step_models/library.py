@@ -1,0 +1,210 @@
+"""aiconfigurator-core: steps of a model on GPUs whose operators were measured, and its KV cache. Loaded when asked."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import importlib.metadata
+import json
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from servegym.errors import ProfileError, unknown_name
+from servegym.latency_models.step_models.naming import Served
+
+PACKAGE = "aiconfigurator-core"
+INSTALL = "pip install 'aiconfigurator-core>=0.12,<0.13'"
+MS = 1e-3
+ATTENTION = re.compile("attention|mla")  # in names of operators; others go by the tokens of a step
+OF_TOTAL, OF_FREE = "of_total", "of_free"  # of what memory engines are given a share
+ENDLESS_BYTES = 2**50  # of a GPU that holds any model
+CURRENT = "current"  # the library's word for the newest complete version of an engine's tables
+GEMM = {"bf16": "bfloat16"}  # the library's names where they differ
+BLOCK_TOKENS = 16
+MOST_SAID = 300  # characters of what the library says
+MOST_TOKENS, MOST_SEQUENCES = 16384, 1024  # of a step, for what activations take
+
+
+def module(name: str) -> Any:
+    """A module of the library's SDK. Raises ProfileError where it is not installed."""
+    try:
+        return importlib.import_module(f"aiconfigurator_core.sdk.{name}")
+    except ModuleNotFoundError as error:
+        if error.name and error.name.partition(".")[0] != "aiconfigurator_core":
+            raise
+        raise ProfileError(f"devices by SYSTEM:MODEL need {PACKAGE}: {INSTALL}") from None
+
+
+def library_version() -> str:
+    """Raises ProfileError where it is not installed."""
+    module("common")
+    return importlib.metadata.version(PACKAGE)
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Without the notes that the library logs on tables it falls back to."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+@functools.cache
+def support() -> tuple[dict[str, str], ...]:
+    """The library's rows of what it was tried with: HuggingFaceID, System, Backend, Version, Status, ..."""
+    return tuple(module("common").get_support_matrix())
+
+
+def systems() -> list[str]:
+    return sorted({row["System"] for row in support()})
+
+
+def models(system: str) -> list[str]:
+    """The models that it has passed with on a system, under any engine. Raises ProfileError for an unknown system."""
+    if system not in systems():
+        raise ProfileError(unknown_name("system", system, systems()))
+    return sorted({row["HuggingFaceID"] for row in support() if row["System"] == system and row["Status"] == "PASS"})
+
+
+def arguments(served: Served) -> dict[str, Any]:
+    """Of the library's functions, beside model, system and engine."""
+    weights = GEMM.get(served.weights or "", served.weights)
+    return {
+        "backend_version": served.version or CURRENT,
+        "tp_size": served.tp,
+        "moe_tp_size": served.tp // served.ep,
+        "moe_ep_size": served.ep,
+        "gemm_quant_mode": weights,
+        "moe_quant_mode": weights,
+        "kvcache_quant_mode": GEMM.get(served.kv or "", served.kv),
+    }
+
+
+def model_of(served: Served) -> str:
+    """The name by which the library finds the model: of a folder or a config.json, the folder's path."""
+    path = Path(served.model)
+    if path.name == "config.json" and path.is_file():
+        return str(path.parent)
+    return served.model
+
+
+def sum_of(operators: list[tuple[str, float, float, str]]) -> tuple[float, float]:
+    """(all but attention, attention) of a step's operators, s."""
+    rest_ms = attention_ms = 0.0
+    for name, took_ms, *_ in operators:
+        if ATTENTION.search(name):
+            attention_ms += took_ms
+        else:
+            rest_ms += took_ms
+    return rest_ms * MS, attention_ms * MS
+
+
+class StepModel:
+    """Seconds of the parts of a step, as the library predicts them for one model on one system.
+
+    Raises ProfileError where the library has no data for it: what it says, and what there is.
+    """
+
+    def __init__(self, served: Served) -> None:
+        engine = module("engine")
+        models(served.system)
+        self.served = served
+        with self._failures(named=True), quietly():
+            self._handle = engine.EngineHandle.compile(
+                model_of(served), served.system, served.engine, **arguments(served)
+            )
+            self._handle.predict_decode_latency(1, 128)  # tables are read at the first step
+
+    @contextlib.contextmanager
+    def _failures(self, named: bool = False) -> Iterator[None]:
+        """named: the model's name may be what is wrong."""
+        try:
+            yield
+        except ProfileError:
+            raise
+        except Exception as error:  # of many types, some of them plain RuntimeErrors
+            said = " ".join(str(error).split()) or type(error).__name__
+            known = models(self.served.system) if named else [self.served.model]
+            meant = "" if self.served.model in known else "; " + unknown_name("model", self.served.model, known)
+            raise ProfileError(f"device '{self.served.text}': {PACKAGE} says: {said[:MOST_SAID]}{meant}") from None
+
+    @functools.cached_property
+    def has_experts(self) -> bool:
+        prefills, _ = self._handle.run_static_per_op(batch_size=1, isl=16, osl=1, mode="static_ctx")
+        return any("moe" in name for name, *_ in prefills)
+
+    def rest_s(self, tokens: int) -> float:
+        """All but attention, of a step that computes so many tokens, with a prefill among them."""
+        return self._of_prefills(1, tokens, 0)[0]
+
+    def prefill_attention_s(self, requests: int, chunk: int, prefix: int) -> float:
+        """Attention of so many prefills, each of `chunk` tokens after `prefix` cached ones."""
+        return self._of_prefills(requests, chunk, prefix)[1]
+
+    def decode_attention_s(self, requests: int, context: int) -> float:
+        """Attention of so many decodes with `context` cached tokens each."""
+        with self._failures():
+            _, decodes = self._handle.run_static_per_op(batch_size=requests, isl=context, osl=2, mode="static_gen")
+        return sum_of(decodes)[1]
+
+    def prefill_s(self, requests: int, chunk: int, prefix: int) -> float:
+        """A step of so many prefills, each of `chunk` tokens after `prefix` cached ones."""
+        with self._failures():
+            return float(self._handle.predict_prefill_latency(requests, chunk + prefix, prefix)) * MS
+
+    def decode_s(self, requests: int, context: int) -> float:
+        """A step of so many decodes with `context` cached tokens each."""
+        with self._failures():
+            return float(self._handle.predict_decode_latency(requests, context)) * MS
+
+    def _of_prefills(self, requests: int, chunk: int, prefix: int) -> tuple[float, float]:
+        with self._failures():
+            prefills, _ = self._handle.run_static_per_op(
+                batch_size=requests, isl=chunk + prefix, osl=1, prefix=prefix, mode="static_ctx"
+            )
+        return sum_of(prefills)
+
+    def kv_cache(self, memory_share: float = 0.9) -> dict[str, Any]:
+        """`kv` of a profile: memory for keys and values where the engine takes a share of each GPU's memory.
+
+        Bytes are counted as if every token were held once: with MLA each GPU holds all of a token.
+        """
+        of_one = self._estimate(memory_share, self.served)
+        everything = dataclasses.replace(self.served, tp=1, ep=1)
+        whole = round(float(self._estimate(1.0, everything, ENDLESS_BYTES)["kv_size_per_token_bytes"]))
+        usable, per_token = int(of_one["total_kv_size_bytes"]), float(of_one["kv_size_per_token_bytes"])
+        tokens = int(usable / per_token)
+        if tokens < BLOCK_TOKENS:
+            raise ProfileError(f"device '{self.served.text}': the weights leave no memory for keys and values")
+        kind = "of total" if self._memory_kind == OF_TOTAL else "of free"
+        return {
+            "bytes_per_token": whole,
+            "block_tokens": BLOCK_TOKENS,
+            "usable_bytes": tokens * whole,
+            "total_blocks": tokens // BLOCK_TOKENS,
+            "arithmetic": f"{PACKAGE}'s estimate, {memory_share:g} {kind} memory, {of_one['total_gpu_capacity_bytes']} "
+            f"bytes a GPU: {usable} bytes for KV on each, {per_token:g} bytes a token there; "
+            f"{json.dumps(of_one['memory_breakdown'], default=str)}",
+        }
+
+    @property
+    def _memory_kind(self) -> str:
+        return OF_FREE if self.served.engine == "trtllm" else OF_TOTAL
+
+    def _estimate(self, memory_share: float, served: Served, gpu_bytes: int | None = None) -> dict[str, Any]:
+        with self._failures(), quietly():
+            found: dict[str, Any] = module("memory").estimate_kv_cache(
+                model_of(served), served.system, served.engine, max_num_tokens=MOST_TOKENS,
+                max_batch_size=MOST_SEQUENCES, memory_fraction_kind=self._memory_kind,
+                memory_fraction_value=memory_share, gpu_memory_capacity_bytes_override=gpu_bytes,
+                **arguments(served),
+            )  # fmt: skip
+            return found

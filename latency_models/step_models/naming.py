@@ -1,0 +1,85 @@
+"""Names of devices: SYSTEM:MODEL, and how the model is spread and stored, as h200_sxm:deepseek-ai/DeepSeek-V3:tp=8."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from servegym.errors import ProfileError, unknown_name
+
+PATTERN = re.compile(r"(?P<system>[a-z0-9_]+):(?P<model>[^:=]+)(?P<options>(?::[a-z]+=[^:]+)*)")
+WHOLE = ("tp", "ep")
+WEIGHTS = ("bf16", "fp8", "fp8_block", "int4_wo", "int8_wo", "nvfp4")
+KV = ("bf16", "fp8", "int8")
+ENGINES = ("vllm", "sglang", "trtllm")
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """A model on GPUs of a system, under an engine.
+
+    system, model: the library's names; model: also the folder of a config.json that it knows by architecture.
+    tp: GPUs that hold the model. ep: of these, how many the experts are spread over whole. engine, version: whose
+    kernels; version None: the newest that the library has. weights, kv: precision; None: the config's.
+    """
+
+    system: str
+    model: str
+    tp: int = 1
+    ep: int = 1
+    engine: str = "vllm"
+    version: str | None = None
+    weights: str | None = None
+    kv: str | None = None
+
+    @property
+    def name(self) -> str:
+        """As profiles are named: what there is in it, in one word."""
+        model = self.model.split("/")[-1].lower()
+        parts = [
+            f"{self.system}-{model}",
+            *(f"{self.weights}",) * bool(self.weights),
+            *(f"kv-{self.kv}",) * bool(self.kv),
+        ]
+        parts += [f"tp{self.tp}"] * (self.tp > 1) + [f"ep{self.ep}"] * (self.ep > 1)
+        parts += [self.engine] * (self.engine != "vllm") + [str(self.version)] * bool(self.version)
+        return "-".join(parts)
+
+    @property
+    def text(self) -> str:
+        """The name that `served` reads."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)[2:]}
+        said = [f"{name}={fields[name]}" for name, default in DEFAULTS.items() if fields[name] != default]
+        return ":".join([self.system, self.model, *said])
+
+
+DEFAULTS = {field.name: field.default for field in dataclasses.fields(Served)[2:]}
+
+
+def is_served(name: str) -> bool:
+    """Whether a device is named so: not a profile that ships, nor a file."""
+    return PATTERN.fullmatch(name) is not None and not name.endswith(".json")
+
+
+def served(name: str) -> Served:
+    """What a name says. Raises ProfileError for an option or a value that there is not."""
+    match = PATTERN.fullmatch(name)
+    if match is None:
+        raise ProfileError(f"device '{name}': it should be SYSTEM:MODEL[:tp=N...], as h100_sxm:Qwen/Qwen3-32B:tp=2")
+    options: dict[str, int | str] = {}
+    for text in filter(None, match["options"].split(":")):
+        key, _, value = text.partition("=")
+        if key not in DEFAULTS:
+            raise ProfileError(f"device '{name}': " + unknown_name("option", key, DEFAULTS))
+        if key in options:
+            raise ProfileError(f"device '{name}': {key} is there twice")
+        if key in WHOLE and not (value.isdecimal() and int(value) >= 1):
+            raise ProfileError(f"device '{name}': {key} is {value}; it should be a whole number of 1 or more")
+        for option, values in (("weights", WEIGHTS), ("kv", KV), ("engine", ENGINES)):
+            if key == option and value not in values:
+                raise ProfileError(f"device '{name}': " + unknown_name(option, value, values))
+        options[key] = int(value) if key in WHOLE else value
+    found = Served(match["system"], match["model"], **options)  # type: ignore[arg-type]
+    if found.tp % found.ep:
+        raise ProfileError(f"device '{name}': ep is {found.ep}; it should divide tp, {found.tp}")
+    return found

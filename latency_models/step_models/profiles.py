@@ -1,0 +1,90 @@
+"""Profiles by step models, made once for each version of the library and of the form, and kept in the cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from typing import Any
+
+import numpy as np
+
+from servegym.latency_models.building.document import document_of
+from servegym.latency_models.building.from_config import SYNCHRONOUS_S, SYNCHRONOUS_SOURCE
+from servegym.latency_models.building.recipe import OPERATOR_TABLES, DeviceModel, Recipe
+from servegym.latency_models.documents import to_text
+from servegym.latency_models.fitting import measure
+from servegym.latency_models.sampling import BatchRange
+from servegym.latency_models.step_models import sampling
+from servegym.latency_models.step_models.library import PACKAGE, StepModel, library_version
+from servegym.latency_models.step_models.naming import Served, served
+from servegym.simulator.compilation import cache_root
+
+MAKING = 3  # to be raised where the same library makes another profile
+COMPARED = 1500  # batches on which the form is compared with the library
+MOST_CACHED = 2_000_000
+STATEMENT = (
+    "The device form is compared with steps of aiconfigurator-core, which composes them from operators measured under "
+    "this engine; the estimator with the device form. No iteration of an engine was measured."
+)
+METHOD = (
+    "Tables of a step without attention, of prefill and of decode attention, and of decodes alone, sampled from "
+    "aiconfigurator-core's step model (latency_models/step_models)."
+)
+
+
+def made_profile(name: str) -> dict[str, Any]:
+    """The profile of a device SYSTEM:MODEL[:...], as a JSON document: kept, or made now (some seconds).
+
+    Raises ProfileError as `served` and `StepModel`, and where the library is not installed.
+    """
+    wanted, version = served(name), library_version()
+    file = cache_root() / "devices" / f"{wanted.name}-{_digest(wanted, version)}.json"
+    if file.is_file():
+        document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return document
+    document = build(wanted, version)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=file.parent, suffix=".tmp", delete=False, encoding="utf-8") as whole:
+        whole.write(to_text(document))
+    os.replace(whole.name, file)
+    return document
+
+
+def _digest(wanted: Served, version: str) -> str:
+    return hashlib.sha256(f"{wanted.text} {version} {MAKING} {sampling.REST_ERROR}".encode()).hexdigest()[:12]
+
+
+def build(wanted: Served, version: str, cpu_overhead_s: float = SYNCHRONOUS_S) -> dict[str, Any]:
+    """The profile as a JSON document. Raises ProfileError where the library has no data, or the model does not fit."""
+    model = StepModel(wanted)
+    kv = model.kv_cache()
+    gpus = "one" if wanted.tp == 1 else f"{wanted.tp} x"
+    recipe = Recipe(
+        name=_profile_name(wanted),
+        title=f"{wanted.model} on {gpus} {wanted.system}",
+        hardware=wanted.system,
+        specification=wanted.system,
+        model=f"{wanted.model} ({wanted.weights or 'as published'})",
+        shape=None,
+        make=lambda batches, seed, overhead_s: _device_model(model, batches),
+        basis=OPERATOR_TABLES,
+        statement=STATEMENT,
+        method=METHOD,
+        sources=({"table": wanted.text, "repository": PACKAGE, "commit": version, "licence": "Apache-2.0"},),
+        tensor_parallel=wanted.tp,
+        limits=BatchRange(cached_tokens_in_batch=min(MOST_CACHED, kv["total_blocks"] * kv["block_tokens"])),
+        estimator="table" if model.has_experts else "linear",
+    )
+    return document_of(recipe, kv, cpu_overhead_s, SYNCHRONOUS_SOURCE, command=f"servegym profile make {wanted.text}")
+
+
+def _profile_name(wanted: Served) -> str:
+    return wanted.name.replace("_", "-").strip("-.")
+
+
+def _device_model(model: StepModel, batches: np.ndarray) -> DeviceModel:
+    made = sampling.latency_model(model)
+    alike = sampling.alike(batches[:COMPARED])
+    return DeviceModel(made, {"device_vs_composition": measure(made, alike, sampling.step_s(model, alike))})

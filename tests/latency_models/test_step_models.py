@@ -1,0 +1,143 @@
+"""Devices by SYSTEM:MODEL: their names, the form `steps`, and what aiconfigurator-core's steps become."""
+
+import itertools
+import sys
+
+import numpy as np
+import pytest
+from scipy.interpolate import RegularGridInterpolator
+
+from servegym.errors import ProfileError
+from servegym.latency_models.model import LatencyModel
+from servegym.latency_models.profile import load_profile
+from servegym.latency_models.sampling import BatchRange, random_batches
+from servegym.latency_models.step_models import library, sampling
+from servegym.latency_models.step_models.naming import Served, is_served, served
+
+LLAMA = "h100_sxm:meta-llama/Meta-Llama-3.1-8B"
+
+
+def test_a_name_says_how_a_model_is_served():
+    one = served("h200_sxm:deepseek-ai/DeepSeek-V3:tp=8:ep=4:engine=sglang:weights=fp8:kv=fp8:version=0.5.14")
+    assert one == Served("h200_sxm", "deepseek-ai/DeepSeek-V3", 8, 4, "sglang", "0.5.14", "fp8", "fp8")
+    assert served(one.text) == one and served(LLAMA).text == LLAMA
+    assert one.name == "h200_sxm-deepseek-v3-fp8-kv-fp8-tp8-ep4-sglang-0.5.14"
+    assert not is_served("a100-llama3-8b") and not is_served("a:b.json") and not is_served("mine.json")
+
+
+@pytest.mark.parametrize(
+    "name, said",
+    [
+        ("h100_sxm:m:tp=0", "tp is 0; it should be a whole number of 1 or more"),
+        ("h100_sxm:m:tp=2:tp=4", "tp is there twice"),
+        ("h100_sxm:m:tq=2", "unknown option 'tq'; there are: tp, ep, engine"),
+        ("h100_sxm:m:kv=fp4", "unknown kv 'fp4'"),
+        ("h100_sxm:m:engine=vlm", "unknown engine 'vlm' (did you mean 'vllm'?)"),
+        ("h100_sxm:m:tp=8:ep=3", "ep is 3; it should divide tp, 8"),
+    ],
+)
+def test_a_wrong_name_is_refused(name, said):
+    with pytest.raises(ProfileError) as refused:
+        served(name)
+    assert said in str(refused.value)
+
+
+KNOTS = {
+    "tokens": [1.0, 3.0, 8.0, 100.0], "prefills": [1.0, 2.0, 4.0], "chunks": [1.0, 8.0, 64.0],
+    "prefixes": [0.0, 16.0, 256.0, 300.0], "decodes": [1.0, 4.0, 5.0], "contexts": [1.0, 10.0, 1000.0],
+}  # fmt: skip
+
+
+@pytest.mark.nojit
+def test_the_form_interpolates_its_tables():
+    """Against scipy's interpolation: prefills alone, decodes alone, and both; at knots and between them."""
+    rng = np.random.default_rng(0)
+    shape = {name: len(knots) for name, knots in KNOTS.items()}
+    tables = {
+        "rest_s": rng.random(shape["tokens"]),
+        "prefill_s": rng.random((shape["prefills"], shape["chunks"], shape["prefixes"])),
+        "decode_s": rng.random((shape["decodes"], shape["contexts"])),
+        "alone_s": rng.random((shape["decodes"], shape["contexts"])),
+    }
+    values = {"t_c": 0.25, **KNOTS, **{name: table.ravel().tolist() for name, table in tables.items()}}
+    model = LatencyModel.from_values("steps", values)
+    of_prefills = RegularGridInterpolator(
+        [KNOTS[name] for name in ("prefills", "chunks", "prefixes")], tables["prefill_s"]
+    )
+    grid = [KNOTS[name] for name in ("decodes", "contexts")]
+    of_decodes, alone = (RegularGridInterpolator(grid, tables[name]) for name in ("decode_s", "alone_s"))
+    cases = itertools.product([0, 1, 2, 3], [1, 5, 20], [0, 10, 280], [0, 1, 3, 5], [1, 7, 500])
+    batches, expected = [], []
+    for prefills, chunk, prefix, decodes, context in cases:
+        if prefills + decodes == 0:
+            continue
+        batch = np.zeros(1, random_batches(1, 0).dtype)
+        batch["prefill_requests"], batch["prefill_tokens"] = prefills, prefills * chunk
+        batch["prefill_tokens_squared"] = prefills * chunk**2
+        batch["prefill_tokens_cached"] = prefills * chunk * prefix
+        batch["decode_requests"], batch["decode_cached_tokens"] = decodes, decodes * context
+        seconds = 0.25
+        if prefills:
+            tokens = prefills * chunk
+            seconds += np.interp(tokens + decodes, KNOTS["tokens"], tables["rest_s"])
+            seconds += tokens * of_prefills([[prefills, chunk, prefix]])[0]
+        if decodes:
+            seconds += (of_decodes if prefills else alone)([[decodes, context]])[0]
+        batches.append(batch)
+        expected.append(seconds)
+    np.testing.assert_allclose(model.evaluate(np.concatenate(batches)), expected, rtol=1e-12)
+
+
+def test_a_table_of_another_size_is_refused():
+    values = {"t_c": 0.0, **KNOTS, "rest_s": [1.0] * 3, "prefill_s": [1.0] * 36, "decode_s": [1.0] * 9,
+              "alone_s": [1.0] * 9}  # fmt: skip
+    with pytest.raises(ProfileError, match="rest_s has 3 numbers; it must have 4, one for each of tokens"):
+        LatencyModel.from_values("steps", values)
+
+
+def test_without_the_library_one_line_says_how_to_get_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("SERVEGYM_CACHE", str(tmp_path))
+    for name in {"aiconfigurator_core", *sys.modules}:
+        if name.partition(".")[0] == "aiconfigurator_core":
+            monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ProfileError, match="need aiconfigurator-core: pip install"):
+        load_profile(LLAMA)
+
+
+@pytest.fixture(scope="module")
+def llama():
+    pytest.importorskip("aiconfigurator_core", reason="needs aiconfigurator-core (the extra devices)")
+    return library.StepModel(served(LLAMA))
+
+
+def test_the_form_is_true_to_the_library(llama):
+    """Random steps of all kinds: median error 1 % at most, 5 % at the 99th percentile."""
+    batches = sampling.alike(random_batches(1500, 7, BatchRange()))
+    error = np.abs(sampling.latency_model(llama).evaluate(batches) / sampling.step_s(llama, batches) - 1)
+    assert np.median(error) <= 0.01 and np.quantile(error, 0.99) <= 0.05
+
+
+def test_a_step_is_the_sum_of_its_parts(llama):
+    for requests, chunk, prefix in ((1, 512, 0), (4, 256, 1024)):
+        parts = llama.rest_s(requests * chunk) + llama.prefill_attention_s(requests, chunk, prefix)
+        assert parts == pytest.approx(llama.prefill_s(requests, chunk, prefix), rel=0.01)
+    parts = llama.rest_s(64) + llama.decode_attention_s(64, 2048)
+    assert parts == pytest.approx(llama.decode_s(64, 2048), rel=0.02)
+
+
+def test_a_profile_is_made_once(llama, monkeypatch, tmp_path):
+    monkeypatch.setenv("SERVEGYM_CACHE", str(tmp_path))
+    made = load_profile(LLAMA)
+    assert made.kv.bytes_per_token == 131072  # 2 x 32 layers x 8 heads x 128 x 2 bytes
+    assert 300_000 < made.kv.total_blocks * made.kv.block_tokens < 500_000
+    assert 0.005 < made.idle_tpot_s < 0.01
+    (kept,) = (tmp_path / "devices").iterdir()
+    monkeypatch.setattr(library, "StepModel", None)
+    assert load_profile(LLAMA).kv == made.kv and kept.suffix == ".json"
+
+
+def test_unknown_systems_and_models_are_named(llama):
+    with pytest.raises(ProfileError, match="unknown system 'h900'; there are: a100_sxm"):
+        library.models("h900")
+    with pytest.raises(ProfileError, match=r"aiconfigurator-core says: .*unknown model"):
+        library.StepModel(served("h100_sxm:Qwen/Qwen3-8"))
