@@ -49,10 +49,26 @@ def table_vectors(draw: st.DrawFn) -> dict[str, Any]:
     return {"tokens": tokens, "cached_tokens": cached, "table_s": table_s.ravel().tolist()}
 
 
+@st.composite
+def steps_vectors(draw: st.DrawFn) -> dict[str, Any]:
+    highs = {"tokens": 100, "prefills": 8, "chunks": 60, "prefixes": 400, "decodes": 20, "contexts": 400}
+    knots = {name: rising(draw, high) for name, high in highs.items()}
+    axes = {
+        "rest_s": ("tokens",), "prefill_s": ("prefills", "chunks", "prefixes"), "decode_s": ("decodes", "contexts"),
+        "alone_s": ("decodes", "contexts"),
+    }  # fmt: skip
+    tables = {}
+    for name, of in axes.items():
+        n = int(np.prod([len(knots[axis]) for axis in of]))
+        tables[name] = (draw(some_s) + np.linspace(0.0, draw(some_s), n)).tolist()
+    return {**knots, **tables}
+
+
 VECTORS = {
     "piecewise": piecewise_vectors(),
     "piecewise-mixed": piecewise_vectors(),
     "piecewise-requests": piecewise_vectors(),
+    "steps": steps_vectors(),
     "table": table_vectors(),
 }
 
