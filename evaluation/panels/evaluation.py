@@ -14,7 +14,7 @@ from servegym.evaluation.comparing import run_comparison
 from servegym.evaluation.identity import code_digests, document_digest, versions
 from servegym.evaluation.panels import provenance
 from servegym.evaluation.panels.panel import FIRST_SEED, Panel
-from servegym.evaluation.panels.part import Part, parts_of
+from servegym.evaluation.panels.part import Part, notes_of, parts_of
 from servegym.evaluation.panels.provenance import ProvenanceError, TrainedOn
 from servegym.evaluation.panels.sets import SET, find_set
 from servegym.evaluation.repeats import times_of
@@ -182,8 +182,8 @@ class Evaluation:
 
     @property
     def notes(self) -> list[str]:
-        """What the intervals do not say, by trace."""
-        return list(dict.fromkeys(f"{part.trace_name}: {note}" for part in self.parts for note in part.repeats.notes))
+        """What was put right in traces, and what the intervals do not say."""
+        return notes_of(self.parts)
 
     def check_repeats(self) -> None:
         """Raise ExperimentError for cells with fewer runs than others, but for one that is the same for every seed."""

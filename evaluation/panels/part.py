@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from servegym.evaluation.candidates import Candidate
@@ -51,3 +51,13 @@ def parts_of(panel: Panel, spec: ServingSpec, entrants: Mapping[str, Candidate])
             first_seed = panel.first_seed + len(parts) * len(panel.loads) * panel.seeds
             parts.append(Part(spec.replaced(trace=trace, device=device), panel.seeds, first_seed, entrants))
     return parts
+
+
+def notes_of(parts: Iterable[Part]) -> list[str]:
+    """What was put right in the traces, what a recipe changed for a device, and what intervals do not say."""
+    notes: dict[str, None] = {}
+    for part in parts:
+        of_trace, of_slos = (part.provenance.get(name, ()) for name in ("notes", "slo_notes"))
+        notes |= dict.fromkeys(f"{part.trace_name}: {note}" for note in (*of_trace, *part.repeats.notes))
+        notes |= dict.fromkeys(f"{part.trace_name} on {part.profile.name}: {note}" for note in of_slos)
+    return list(notes)

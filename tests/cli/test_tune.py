@@ -61,6 +61,25 @@ def test_no_room_is_told_and_the_report_is_of_what_ran(servegym, tmp_path):
     assert "medium load to overload" not in page
 
 
+def test_a_file_served_whole_is_run_once_and_what_was_put_right_in_it_is_told(servegym, tmp_path):
+    """With SLOs of one class there is no share of low priority, which is null in the outcome."""
+    lines = [f"{i * 0.3},200,{30 * (i != 5)}" for i in (*range(20), 22, 21)]
+    (tmp_path / "log.csv").write_text("\n".join(["when,input,output", *lines]))
+    done = servegym(
+        "tune", "--scheduler", "edf", "--trials", "1", "--engines", "1", "--trace", "log.csv", "--test-trace",
+        "log.csv", "--columns", "arrival=when,prompt=input,output=output", "--drop-empty", "--sort", "--arrivals",
+        "own", "--requests", "21", "--slo", "ttft_s=1,tpot_s=0.05", "--load", "0.5", "--seeds", "3", "--json", "-",
+    )  # fmt: skip
+    assert done.status == 0, done.stderr
+    document = json.loads(done.stdout)
+    said = " ".join(done.stderr.split())
+    for note in document["notes"]:
+        assert note in said
+    for words in ("1 rows with 0 prompt or output tokens", "rows sorted by time", "one run, the same for every"):
+        assert words in said
+    assert document["studies"]["edf"]["scores"]["tuning"]["defaults"]["slo_attainment_low_priority"] is None
+
+
 def test_warnings_have_no_python_files(capsys):
     with warnings_in_a_line():
         warnings.warn("one worker is not heard of", stacklevel=1)

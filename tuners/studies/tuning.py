@@ -217,7 +217,7 @@ def _row(table: pd.DataFrame, label: Any) -> dict[str, float | None] | None:
         return None
     figures = [objective.figure for objective in OBJECTIVES.values()]
     row = table.loc[label]
-    return {name: None if row[name] != row[name] else float(row[name]) for name in figures}
+    return {name: None if row[name] is None or row[name] != row[name] else float(row[name]) for name in figures}
 
 
 def _settings_of(outcome: StudyOutcome, label: str) -> Any:

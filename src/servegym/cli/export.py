@@ -96,6 +96,10 @@ def export(
             rich_help_panel=options.ON_WHAT,
         ),
     ] = None,
+    columns: options.Columns = None,
+    time_unit: options.TimeUnit = None,
+    drop_empty: options.DropEmpty = False,
+    sort: options.Sort = False,
     xllm_version: Annotated[
         str | None,
         typer.Option(
@@ -113,6 +117,7 @@ def export(
     """
     from servegym.export.sources import completed, named_artifact, source_artifact
     from servegym.export.targets import export as write_export
+    from servegym.traces.reading import Reading
 
     load_policy_files(load_policies, check)
     texts = {"scheduler": scheduler, "decode_scheduler": decode_scheduler, "router": router, "scaler": scaler}
@@ -123,7 +128,10 @@ def export(
             + ("; not both" if given else "")
         )
     artifact = named_artifact(given) if source is None else source_artifact(source)
-    exported = write_export(completed(artifact, device, slo, trace or ()), target, out, xllm_version)
+    if trace is None and (said := Reading(columns or (), time_unit, drop_empty, sort).says):
+        raise ServegymError(f"{said}: how a file is read that --trace names; name it")
+    read_by = {"columns": columns or (), "time_unit": time_unit, "drop_empty": drop_empty, "sort": sort}
+    exported = write_export(completed(artifact, device, slo, trace or (), read_by), target, out, xllm_version)
     show(exported, target, json)
 
 

@@ -139,6 +139,7 @@ def searched(asked: Headroom, directory: Path, budget: int, runner: Runner, fres
 def show(asked: Headroom, rows: pd.DataFrame, found: list[Found], console: Console) -> None:
     """Two tables of means, one by cell, and what was searched."""
     from servegym.evaluation.headroom.study import BOUND, CELL, FOUND, SCORES, by_cell, by_load
+    from servegym.evaluation.panels.part import notes_of
     from servegym.evaluation.panels.wording import SCORES as WORDS
 
     console.print(asked.title)
@@ -160,15 +161,16 @@ def show(asked: Headroom, rows: pd.DataFrame, found: list[Found], console: Conso
         f"Best found: of {' to '.join(f'{count:,}' for count in dict.fromkeys((counts[0], counts[-1])))} runs of each "
         "scenario by a search that knows its future. A run that is possible, and no policy: it holds for this seed."
     )
-    for part in asked.parts:
-        for note in part.repeats.notes:
-            console.print(f"{part.trace_name}: {note}")
+    for note in notes_of(asked.parts):
+        console.print(note)
 
 
 def document(
     asked: Headroom, rows: pd.DataFrame, found: list[Found], no_bound: str | None, files: list[Path]
 ) -> dict[str, Any]:
     """What was asked and what was found."""
+    from servegym.evaluation.panels.part import notes_of
+
     searches = [
         {"gain": one.gain, "evaluations": one.evaluations, "settings": one.point.settings}
         | {"changed_requests": len(one.point.changes)}
@@ -177,6 +179,7 @@ def document(
     return {
         "headroom": asked.identity,
         "means_over": list(dict.fromkeys(part.repeats.over for part in asked.parts)),
+        "notes": notes_of(asked.parts),
         "rows": rows.to_dict("records"),
         "searches": searches,
         "no_bound": no_bound,

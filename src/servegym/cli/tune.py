@@ -228,7 +228,7 @@ def show(
     """What came of it."""
     from servegym.tuners.studies.tuning import config_document, outcome_document, save_tuning
 
-    console = console_for(json)
+    console, notes = console_for(json), notes_of_panels(config)
     files: list[Path] = []
     if trials_only:
         console.print(f"All trials of {', '.join(config.studies)} are done; without --trials-only the rest follows.")
@@ -240,6 +240,8 @@ def show(
             files += study_report(directory / outcome.search.name)
             show_parameters(outcome, console)
         show_studies(outcomes, console)
+        for note in notes:
+            console.print(note)
         reports = [str(path) for path in files if path.suffix == ".html"]
         console.print(f"Written: tables in {directory}, and {', '.join(reports)}", soft_wrap=True)
     if json is not None:
@@ -247,11 +249,21 @@ def show(
             {
                 "tuning": config_document(config),
                 "directory": directory,
+                "notes": notes,
                 "studies": {outcome.search.name: outcome_document(outcome) for outcome in outcomes},
                 "files": files,
             },
             json,
         )
+
+
+def notes_of_panels(config: TuningConfig) -> list[str]:
+    """What was put right in traces, and whether seeds differ there, of the panels of a tuning."""
+    from servegym.evaluation.panels.part import notes_of
+    from servegym.tuners.studies.instances import instances_of
+
+    panels = [config.panel, config.validation, config.test]
+    return list(dict.fromkeys(note for panel in panels for note in notes_of(instances_of(panel).parts)))
 
 
 def show_parameters(outcome: StudyOutcome, console: Console) -> None:
