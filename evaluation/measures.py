@@ -53,6 +53,7 @@ OTHERS = {
     "starved": STARVED, "fairness": FAIRNESS,
 }  # fmt: skip
 RANKS = ("tdg", *OTHERS)
+BY_COLUMN = {one.column: one for one in (*RATIOS.values(), *OTHERS.values())}
 
 
 def shows_late_tokens(slo: str) -> bool:

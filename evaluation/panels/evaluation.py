@@ -12,12 +12,13 @@ from servegym.errors import ExperimentError
 from servegym.evaluation.candidates import Candidate, find_candidates
 from servegym.evaluation.comparing import run_comparison
 from servegym.evaluation.identity import code_digests, document_digest, versions
+from servegym.evaluation.measures import Measure, check_rank, ranked_by
 from servegym.evaluation.panels import provenance
 from servegym.evaluation.panels.panel import FIRST_SEED, Panel
 from servegym.evaluation.panels.part import Part, notes_of, parts_of
 from servegym.evaluation.panels.provenance import ProvenanceError, TrainedOn
 from servegym.evaluation.panels.sets import SET, find_set
-from servegym.evaluation.repeats import times_of
+from servegym.evaluation.repeats import ONE, SAME, times_of
 from servegym.evaluation.running import Progress, Runner
 from servegym.scenarios.building import workload_of
 from servegym.scenarios.fleets import title_of
@@ -44,6 +45,7 @@ class Evaluation:
     policies: "name", "name:key=value,..." or "learned:PATH" (of kind `SET`: as `find_set` takes them), the first of
         which is the baseline unless `baseline` names another (as one of `policies`, or by its label).
     allow_seen: cells that a learned policy was trained on are marked instead of refused.
+    rank_by: the measure that says which is best (`RANKS`); runs do not depend on it.
 
     Raises ExperimentError for fewer than two policies, two that are the same, or a baseline that is not among them;
     ProvenanceError for a cell that a learned policy has seen, or where nothing says whether it has; PolicyError,
@@ -55,10 +57,12 @@ class Evaluation:
     kind: str = "scheduler"
     baseline: str | None = None
     allow_seen: bool = False
+    rank_by: str = "tdg"
 
     def __post_init__(self) -> None:
         if self.kind not in (*KINDS, SET):
             raise ExperimentError(f"kind {self.kind!r}; policies are of kind {', '.join(KINDS)}, or {SET}")
+        check_rank(self.rank_by)
         if len(self.policies) < 2:
             raise ExperimentError(f"an evaluation holds policies against a baseline; name two {self.kind}s or more")
         if self.kind not in ("scheduler", SET) and self.panel.spec.fleet.total == 1:
@@ -145,6 +149,8 @@ class Evaluation:
     def _check_names(self) -> None:
         """Names of devices, families, recipes and arrivals, before anything is run or written. Files are read later."""
         for part in self.parts:
+            if part.gain.name != "tdg":
+                raise ExperimentError(f"evaluate is of TDG; the gain is {part.gain.name}, which compare takes")
             for candidate in self.candidates.values():
                 _ = part.deployment_of(candidate)
             if not Path(part.trace).is_file():
@@ -171,6 +177,11 @@ class Evaluation:
             )
 
     @property
+    def rank(self) -> Measure:
+        """The measure that is ranked by."""
+        return ranked_by(self.rank_by, ())
+
+    @property
     def runs(self) -> int:
         """How many there are to do."""
         return sum(len(part.cells) for part in self.parts)
@@ -179,6 +190,10 @@ class Evaluation:
     def over(self) -> str:
         """What intervals are over."""
         return ", ".join(dict.fromkeys(part.repeats.over for part in self.parts))
+
+    @property
+    def has_intervals(self) -> bool:
+        return any(part.repeats.over not in (SAME, ONE) for part in self.parts)
 
     @property
     def notes(self) -> list[str]:

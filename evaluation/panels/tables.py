@@ -7,25 +7,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from servegym.errors import ExperimentError
 from servegym.evaluation.intervals import Interval
+from servegym.evaluation.measures import BY_COLUMN, LATE_TOKEN, RATIOS, TDG, Measure
 from servegym.evaluation.panels import statistics
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.repeats import COLUMN, over_of
-from servegym.evaluation.summary import BETTER, REFERENCE, SAME, SHARES, UNKNOWN, WORSE, summarise
+from servegym.evaluation.summary import BETTER, MEANS, REFERENCE, SAME, SHARES, UNKNOWN, WORSE, summarise
 from servegym.scenarios.load import load_title
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TDG, ATTAINMENT = "tdg_ratio", "slo_attainment"
+ATTAINMENT = "slo_attainment"
 ALL = "all"
 GROUPS = (ALL, "load", "trace", "device")
 RUNS_FILE, CELLS_FILE, GROUPS_FILE = "runs.parquet", "cells.csv", "groups.csv"
 
 
-def scores_of(runs: pd.DataFrame) -> list[str]:
-    """The columns policies are judged by: the TDG ratio, shares of references where every run has one, attainment."""
-    return [TDG, *(share for share in SHARES if share in runs and not runs[share].isna().any()), ATTAINMENT]
+def scores_of(runs: pd.DataFrame, rank: Measure = RATIOS[TDG]) -> list[str]:
+    """The columns policies are judged by: what they are ranked by, the TDG ratio, shares of references where every run
+    has one, attainment. Raises ExperimentError where a run has not what they are ranked by."""
+    if runs[rank.column].isna().any():
+        raise ExperimentError(f"{rank.name} is not known of every run; rank by another measure")
+    shares = [share for share in SHARES if share in runs and not runs[share].isna().any()]
+    return list(dict.fromkeys([rank.column, TDG, *shares, ATTAINMENT]))
 
 
 def cells_table(evaluation: Evaluation, runs: pd.DataFrame) -> pd.DataFrame:
@@ -76,7 +82,7 @@ def groups_table(evaluation: Evaluation, runs: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
-    for score in scores_of(runs):
+    for score in scores_of(runs, evaluation.rank):
         for by in GROUPS:
             groups = [(ALL, runs)] if by == ALL else runs.groupby(by, sort=False)
             for group, of_group in groups:
@@ -94,6 +100,7 @@ def group_title(by: str, group: Any) -> str:
 def _policies(evaluation: Evaluation, runs: pd.DataFrame, score: str) -> dict[str, dict[str, Any]]:
     """The row of each policy over some runs."""
     baseline = score_array(runs, evaluation.baseline_label, score)
+    sign = 1 if score not in BY_COLUMN or BY_COLUMN[score].higher else -1  # the more the better
     rows = {}
     for label in evaluation.candidates:
         own = score_array(runs, label, score)
@@ -108,18 +115,20 @@ def _policies(evaluation: Evaluation, runs: pd.DataFrame, score: str) -> dict[st
             **_columns("iqm", statistics.bootstrap(statistics.iqm, own)),
             **_columns("difference", none if is_baseline else difference),
             **_columns(
-                "improvement", none if is_baseline else statistics.bootstrap(statistics.improvement, own, baseline)
+                "improvement",
+                none if is_baseline else statistics.bootstrap(statistics.improvement, sign * own, sign * baseline),
             ),
-            "verdict": REFERENCE if is_baseline else verdict(difference),
+            "verdict": REFERENCE if is_baseline else verdict(difference, sign),
         }
     return rows
 
 
-def verdict(difference: Interval) -> str:
-    """What the interval of a difference to the baseline says."""
+def verdict(difference: Interval, sign: int = 1) -> str:
+    """What the interval of a difference to the baseline says. sign: -1 where less is better."""
     if np.isnan(difference.low):
         return UNKNOWN
-    return BETTER if difference.low > 0 else WORSE if difference.high < 0 else SAME
+    low, high = sorted((sign * difference.low, sign * difference.high))
+    return BETTER if low > 0 else WORSE if high < 0 else SAME
 
 
 def _columns(name: str, interval: Interval) -> dict[str, float]:
@@ -136,22 +145,60 @@ def scores_in(groups: pd.DataFrame) -> list[str]:
 
 
 def conclusions(evaluation: Evaluation, groups: pd.DataFrame) -> list[str]:
-    """What the TDG ratios say of each group of cells, in a sentence each."""
-    return [_conclusion(evaluation, rows) for _, rows in select(groups, ALL).groupby("group", sort=False)] + [
-        _conclusion(evaluation, rows) for _, rows in select(groups, "load").groupby("group", sort=False)
+    """What is said by the measure that is ranked by of each group of cells, in a sentence each."""
+    return [
+        _conclusion(evaluation, rows)
+        for by in (ALL, "load")
+        for _, rows in select(groups, by, evaluation.rank.column).groupby("group", sort=False)
     ]
 
 
 def _conclusion(evaluation: Evaluation, rows: pd.DataFrame) -> str:
+    rank = evaluation.rank
     words = {BETTER: "better", SAME: "not distinguishable", WORSE: "worse", UNKNOWN: "one run, which leaves it open"}
     parts = []
     for found, word in words.items():
-        policies = rows[rows["verdict"] == found].sort_values("difference", ascending=False)
+        policies = rows[rows["verdict"] == found].sort_values("difference", ascending=not rank.higher)
         if len(policies):
-            named = ", ".join(f"{row.policy} ({row.difference:+.4f})" for row in policies.itertuples())
+            differences = (f"{rank.scale * value:+.{rank.digits}f}" for value in policies["difference"])
+            named = ", ".join(map("{} ({})".format, policies["policy"], differences))
             parts.append(f"{word}: {named}")
     title = rows["group"].iloc[0]
-    return f"{title[0].upper()}{title[1:]}, against {evaluation.baseline_label}: {'; '.join(parts)}."
+    return f"{title[0].upper()}{title[1:]}, by {rank.name} against {evaluation.baseline_label}: {'; '.join(parts)}."
+
+
+def overview(evaluation: Evaluation, runs: pd.DataFrame, groups: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """By title, all cells and those of each load: a row a policy with columns as of `summarise`, means over the cells.
+
+    groups: of `groups_table`, whose intervals and verdicts these are.
+    """
+    import pandas as pd
+
+    tables = {}
+    for by in (ALL, "load") if len(runs["load"].unique()) > 1 else (ALL,):
+        of_runs = {ALL: runs} if by == ALL else dict(list(runs.groupby(by, sort=False)))
+        for group, some in of_runs.items():
+            scored = groups[(groups["by"] == by) & (groups["group"] == group_title(by, group))]
+            title = f"All {scored['cells'].iloc[0]} cells" if by == ALL else group_title(by, group).capitalize()
+            rows = [_overview_row(evaluation, label, some, scored) for label in evaluation.candidates]
+            tables[title] = pd.DataFrame(rows)
+    return tables
+
+
+def _overview_row(evaluation: Evaluation, label: str, runs: pd.DataFrame, groups: pd.DataFrame) -> dict[str, Any]:
+    own, scored = runs[runs["policy"] == label], groups[groups["policy"] == label].set_index("score")
+    row = {
+        "scheduler": label,
+        "ranked_by": evaluation.rank_by,
+        "verdict": scored.loc[evaluation.rank.column, "verdict"],
+    }
+    for name in (*MEANS, LATE_TOKEN.column):
+        cells = own.assign(mean=own[name].astype("f8")).groupby(["trace", "device", "load"], sort=False)["mean"].mean()
+        row[name] = cells.mean()
+    for score, of_score in scored.iterrows():
+        for name, column in (("mean", score), ("difference", f"{score}_difference")):
+            row |= {f"{column}{part}": of_score[f"{name}{part}"] for part in ("", "_ci_low", "_ci_high")}
+    return row
 
 
 def accounts(cells: pd.DataFrame) -> list[dict[str, str]]:

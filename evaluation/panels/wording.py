@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from servegym.evaluation.intervals import Interval
+from servegym.evaluation.measures import BY_COLUMN
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.panels.tables import ATTAINMENT, TDG
 from servegym.evaluation.summary import SHARE_OF_BEST, SHARE_OF_BOUND
@@ -20,10 +21,16 @@ SCORES = {
     SHARE_OF_BEST: "Share of the best found: gain over that of the best run a search that knows the future has found.",
     ATTAINMENT: "SLO attainment: share of the requests that met their SLOs.",
 }
+
 STARVED = (
     "Starved: share of the requests never served, or over 10 times late; fairness, Jain's index of gain / ideal gain "
     "of requests by length; and the p99 of TTFT in seconds."
 )
+
+
+def said_of(score: str) -> str:
+    """What a score is, in a sentence."""
+    return SCORES[score] if score in SCORES else f"{BY_COLUMN[score].title}."
 
 
 def mean_of(row: pd.Series, name: str, sign: str = "") -> str:

@@ -23,7 +23,8 @@ def test_what_is_printed_and_written(servegym, tmp_path):
     printed = " ".join(done.stdout.split())  # however wide the terminal
     for words in (
         "2 schedulers on panel held_out-changed: 1 trace x 1 device x 2 loads x 2 seeds, 60 requests a run",
-        "All 2 cells", "load 0.3 (light)", "slide-batching:gamma=2", "Load 1.4 (overload), against edf: better: slide",
+        "All 2 cells", "Load 0.3 (light)", "slide-batching:gamma=2",
+        "Load 1.4 (overload), by TDG ratio against edf: better: slide", "TTFT, s TPOT, ms",
     ):  # fmt: skip
         assert words in printed
     assert {path.name for path in (tmp_path / "out").iterdir()} == {*FILES, "runs"}

@@ -39,6 +39,8 @@ servegym evaluate --scheduler edf --scheduler sjf --trace azure-code --device h1
 
 servegym evaluate --panel mine.yaml --scheduler edf --scheduler sjf --out results/mine --json -
 
+servegym evaluate --scheduler vllm-v1 --scheduler expected-gain --rank-by p99-ttft
+
 servegym evaluate tuned.json --engines 4
 
 servegym evaluate tuned.json other.json --scheduler sarathi-fcfs --router min-load --baseline tuned
@@ -56,6 +58,7 @@ def evaluate(
     panel: panels.PanelFile = None,
     allow_seen: panels.AllowSeen = False,
     baseline: panels.Baseline = None,
+    rank_by: options.RankBy = "tdg",
     load_policies: options.LoadPolicies = None,
     check: options.Check = None,
     seeds: panels.Seeds = None,
@@ -107,6 +110,7 @@ def evaluate(
         judged.kind,
         baseline,
         allow_seen,
+        rank_by,
     )
     if headroom:
         check_kind(evaluation)
@@ -248,7 +252,7 @@ def write_results(
         *save_cards(evaluation, cells, groups, directory),
     ]
     console = console_for(json)
-    show_evaluation(evaluation, cells, groups, console)
+    show_evaluation(evaluation, runs, cells, groups, console)
     console.print("Written:", ", ".join(str(path) for path in files))
     if json is not None:
         write_json(document(evaluation, cells, groups, files) | {"no_bound": no_bound}, json)
@@ -261,6 +265,7 @@ def document(evaluation: Evaluation, cells: pd.DataFrame, groups: pd.DataFrame, 
     return {
         "evaluation": evaluation.identity,
         "baseline": evaluation.baseline_label,
+        "ranked_by": evaluation.rank_by,
         "runs": evaluation.runs,
         "interval_over": evaluation.over,
         "notes": evaluation.notes,

@@ -1,5 +1,6 @@
 """Tables, pictures, report and model card, from runs made by hand."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -7,6 +8,7 @@ import pandas as pd
 import pytest
 
 from servegym.errors import ExperimentError
+from servegym.evaluation.comparison_rows import comparison_rows
 from servegym.evaluation.panels.card import model_card, save_cards
 from servegym.evaluation.panels.evaluation import Evaluation, run_evaluation
 from servegym.evaluation.panels.panel import SERVED, Panel
@@ -17,12 +19,14 @@ from servegym.evaluation.panels.tables import (
     cells_table,
     conclusions,
     groups_table,
+    overview,
     save_tables,
     score_array,
     scores_of,
     select,
 )  # fmt: skip
 from servegym.evaluation.repeats import SAME
+from servegym.evaluation.summary import best_of
 
 SMALL = Panel(
     "small",
@@ -104,9 +108,39 @@ def test_groups_by_hand(evaluation, runs):
 
 def test_in_words(evaluation, runs):
     words = conclusions(evaluation, groups_table(evaluation, runs))
-    assert words[0] == f"All cells, against edf: better: {LEARNED} (+0.0550); worse: sjf (-0.2000)."
-    assert words[1].startswith("Load 0.3 (light), against edf: not distinguishable: slide-batching")
+    assert words[0] == f"All cells, by TDG ratio against edf: better: {LEARNED} (+0.0550); worse: sjf (-0.2000)."
+    assert words[1].startswith("Load 0.3 (light), by TDG ratio against edf: not distinguishable: slide-batching")
     assert len(words) == 3
+
+
+def test_ranked_by_what_should_be_low(evaluation, runs):
+    """Of the p99 of TTFT less is better: sjf, with the lowest TDG ratio, leads."""
+    ranked = dataclasses.replace(evaluation, rank_by="p99-ttft")
+    runs = runs.assign(ttft_p99_s=1 + runs["tdg_ratio"])
+    groups = groups_table(ranked, runs)
+    assert list(groups["score"].unique()) == ["ttft_p99_s", "tdg_ratio", "slo_attainment"]
+    by_time, by_gain = (select(groups, score=score).set_index("policy") for score in ("ttft_p99_s", "tdg_ratio"))
+    assert by_time.loc[["sjf", LEARNED], "verdict"].tolist() == ["better", "worse"]
+    assert by_time.loc["sjf", "difference"] == pytest.approx(-0.2) and by_time.loc["sjf", "improvement"] == 1
+    assert by_gain.loc[["sjf", LEARNED], "verdict"].tolist() == ["worse", "better"]
+    words = conclusions(ranked, groups)
+    assert words[0] == f"All cells, by p99 TTFT against edf: better: sjf (-0.20); worse: {LEARNED} (+0.06)."
+    table = overview(ranked, runs, groups)["All 4 cells"]
+    assert best_of(table) == "sjf" and comparison_rows(table, "proserve")[2]["p99 TTFT, s"] == "1.46 ± 0.01"
+    with pytest.raises(ExperimentError, match="p99 TTFT is not known of every run"):
+        groups_table(ranked, runs.assign(ttft_p99_s=math.nan))
+    with pytest.raises(ExperimentError, match="unknown measure to rank by 'speed'"):
+        dataclasses.replace(evaluation, rank_by="speed")
+
+
+def test_the_overview_has_the_columns_and_means_of_a_comparison(evaluation, runs):
+    tables = overview(evaluation, runs, groups_table(evaluation, runs))
+    assert list(tables) == ["All 4 cells", "Load 0.3 (light)", "Load 1.2"]
+    row = comparison_rows(tables["Load 0.3 (light)"], "proserve", "policy")[0]
+    assert list(row)[:5] == ["policy", "TDG ratio", "SLO attainment", "p99 TTFT, s", "p99 TPOT, ms"]
+    assert row["policy"] == "edf" and row["TDG ratio minus reference"] == ""
+    means = runs[runs["load"] == 0.3].groupby("policy")["tdg_ratio"].mean()
+    assert tables["Load 0.3 (light)"].set_index("scheduler")["tdg_ratio"].to_dict() == pytest.approx(means.to_dict())
 
 
 def test_the_bound_is_a_second_score(evaluation, runs):
