@@ -19,8 +19,9 @@ DOTS_PER_INCH = 150
 RATIO_UNIT = "share of the ideal gain"
 SERVED = (THROUGHPUT, "Throughput", "requests/s")  # of closed loops
 AXES = {"load": "load (rate / saturation)", "clients": "clients"}
-# Told apart without colour too: seven colours, eight markers and five dashes make no pair alike before the 280th.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
+# Okabe and Ito's, brown and grey. Told apart without colour too: nine colours, eight markers and five dashes make no
+# pair alike before the 360th.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C510A", "#7F7F7F")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DODGE = 0.008  # of the range of loads, from scheduler to scheduler: their intervals stand side by side
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)))

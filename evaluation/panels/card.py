@@ -12,7 +12,7 @@ from servegym.evaluation.markdown import header, row
 from servegym.evaluation.panels.evaluation import Evaluation, judged_policies
 from servegym.evaluation.panels.provenance import SEEN, UNKNOWN, TrainedOn
 from servegym.evaluation.panels.tables import ALL, TDG, accounts, scores_in, select
-from servegym.evaluation.panels.wording import STARVED, limits, mean_of, percent, range_of, said_of
+from servegym.evaluation.panels.wording import STARVED, limits, mean_of, percent, range_of, describe
 from servegym.evaluation.reports.notes import profile_notes
 from servegym.evaluation.reports.page import flat, text_of
 from servegym.evaluation.summary import BETTER, REFERENCE, SAME, WORSE
@@ -122,7 +122,7 @@ def _results(evaluation: Evaluation, cells: pd.DataFrame, groups: pd.DataFrame) 
     """Tables over all cells and by load, of every policy, for each score; and at whose cost."""
     parts = []
     for score in scores_in(groups):
-        parts.append(said_of(score) + f" Differences are to {evaluation.baseline_label}.")
+        parts.append(describe(score) + f" Differences are to {evaluation.baseline_label}.")
         for by in (ALL, "load"):
             for group, rows in select(groups, by, score).groupby("group", sort=False):
                 lines = header(f"{group}", "mean", "IQM", "difference, 95 % interval", "better in")

@@ -10,7 +10,7 @@ from servegym.evaluation.intervals import Interval
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.panels.provenance import SEEN, UNKNOWN
 from servegym.evaluation.panels.tables import GROUPS, TDG, accounts, conclusions, select
-from servegym.evaluation.panels.wording import STARVED, limits, mean_of, percent, range_of, said_of
+from servegym.evaluation.panels.wording import STARVED, limits, mean_of, percent, range_of, describe
 from servegym.evaluation.reports import page
 from servegym.evaluation.reports.notes import profile_notes
 from servegym.evaluation.summary import REFERENCE
@@ -84,7 +84,7 @@ def _groups(groups: pd.DataFrame) -> Iterator[str]:
     import pandas as pd
 
     for score in groups["score"].unique():
-        yield page.paragraph(said_of(score))
+        yield page.paragraph(describe(score))
         for by in GROUPS:
             tables = []
             for group, rows in select(groups, by, score).groupby("group", sort=False):

@@ -28,7 +28,7 @@ STARVED = (
 )
 
 
-def said_of(score: str) -> str:
+def describe(score: str) -> str:
     """What a score is, in a sentence."""
     return SCORES[score] if score in SCORES else f"{BY_COLUMN[score].title}."
 

@@ -20,12 +20,12 @@ def show_evaluation(
 ) -> None:
     """Tables as `compare` has them, one of each score over all cells, and what the scores say in words."""
     from servegym.evaluation.panels.tables import conclusions, scores_in
-    from servegym.evaluation.panels.wording import said_of
+    from servegym.evaluation.panels.wording import describe
 
     console.print(evaluation.title)
     _overview(evaluation, runs, groups, console)
     for score in scores_in(groups):
-        console.print(said_of(score))
+        console.print(describe(score))
         _over_all(groups, score, console)
     for line in notes(evaluation, cells):
         console.print(line)
