@@ -12,7 +12,7 @@ from servegym.evaluation.markdown import header, row
 from servegym.evaluation.panels.evaluation import Evaluation, judged_policies
 from servegym.evaluation.panels.provenance import SEEN, UNKNOWN, TrainedOn
 from servegym.evaluation.panels.tables import ALL, TDG, accounts, scores_in, select
-from servegym.evaluation.panels.wording import STARVED, limits, mean_of, percent, range_of, describe
+from servegym.evaluation.panels.wording import STARVED, describe, limits, mean_of, percent, range_of
 from servegym.evaluation.reports.notes import profile_notes
 from servegym.evaluation.reports.page import flat, text_of
 from servegym.evaluation.summary import BETTER, REFERENCE, SAME, WORSE

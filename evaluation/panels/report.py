@@ -10,7 +10,7 @@ from servegym.evaluation.intervals import Interval
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.panels.provenance import SEEN, UNKNOWN
 from servegym.evaluation.panels.tables import GROUPS, TDG, accounts, conclusions, select
-from servegym.evaluation.panels.wording import STARVED, limits, mean_of, percent, range_of, describe
+from servegym.evaluation.panels.wording import STARVED, describe, limits, mean_of, percent, range_of
 from servegym.evaluation.reports import page
 from servegym.evaluation.reports.notes import profile_notes
 from servegym.evaluation.summary import REFERENCE
