@@ -104,7 +104,7 @@ def page(done: list[Step], scores: dict[str, Score], folder: Path, seed: int, hi
         HEADING.read_text(encoding="utf-8"),
         f"**{verdict}** on the hidden panel: {starts:.4f} before, {ends:.4f} after {len(later)} steps (TDG over that\n"
         f"of {scores['best'].relative_to}; first seed {hidden_seed}, named when it was started).\n",
-        "| program | public panel | hidden panel | SLOs met, hidden | starved, hidden |",
+        "| program | public panel | hidden panel | SLO attainment, hidden | starved, hidden |",
         "|---|---|---|---|---|",
     ]
     for who, public in (("start", done[0].combined_score), ("best", done[-1].best), ("sarathi-fcfs", None)):
