@@ -77,7 +77,7 @@ def test_a_late_prompt_is_worth_what_comes_after_it_has_caught_up():
 
 
 @pytest.mark.parametrize(("most_late", "tokens"), [(1.0, 4), (0.51, 4), (0.5, 5), (0.4, 0), (0.0, 0)])
-def test_who_is_late_for_more_than_a_share_of_its_tokens_is_worth_nothing(most_late, tokens):
+def test_what_is_late_for_more_than_a_share_of_its_tokens_is_worth_nothing(most_late, tokens):
     """5 s late, and a token gains 1 s: it has caught up after half of 10 tokens. Where that is too many it has all the
     room there is; batches of t_c gain 1.25 s, so it has caught up after 4 of 10."""
     prompt = state(4, ttft_slo_s=4.25, arrival_s=-5.0, tpot_slo_s=1.5)
@@ -154,7 +154,7 @@ def test_hopeless_requests_go_behind_those_that_can_be_in_time():
     assert first_of(late, long, **ALL) == 1
 
 
-def test_where_there_is_room_who_is_late_catches_up_faster():
+def test_where_there_is_room_what_is_late_catches_up_faster():
     # 1.5 s late, and a batch of eta gains 1/16 s: worth nothing. Alone a batch lasts t_c and gains 5/16: 5 are late.
     late = state(1, ttft_slo_s=1.25, arrival_s=-1.5, tpot_slo_s=0.5625, first_token_gain=6.0)
     assert ranks(late, **ALL) == [(0, pytest.approx(-5 / 1))]
@@ -209,7 +209,7 @@ def test_answers_are_taken_to_be_as_long_as_those_that_have_ended():
     assert simulation.arrays.ranks[0].key == pytest.approx(-(1 + 4) / 4)
 
 
-def test_who_is_worth_nothing_is_left_out_while_somebody_is_urgent():
+def test_what_is_worth_nothing_is_left_out_while_one_is_urgent():
     late, inside = state(4, ttft_slo_s=4, arrival_s=-300.0, tpot_slo_s=1.5), state(4, ttft_slo_s=10, tpot_slo_s=1.5)
     assert ranks(late, inside, **ALL) == [(LEAVE_OUT, 0.0), (0, pytest.approx(-11 / 4))]  # it is not listed
     assert formed(policy(**ALL), late, inside, model=MODEL).batch == [(1, 4)]
@@ -218,7 +218,7 @@ def test_who_is_worth_nothing_is_left_out_while_somebody_is_urgent():
     assert ranks(late, state(1, ttft_slo_s=3.2), gamma=1.0)[1][0] == 1
 
 
-def test_where_nobody_is_urgent_it_goes_last_or_is_left_out_all_the_same():
+def test_where_none_is_urgent_it_goes_last_or_is_left_out_all_the_same():
     late, far = state(4, ttft_slo_s=4, arrival_s=-300.0, tpot_slo_s=1.5), state(4, ttft_slo_s=100, tpot_slo_s=1.5)
     assert ranks(late, far) == [(2, 4.0), (1, 100.0)]
     assert formed(policy(), late, far, model=linear(c_p=0.03125, b_d=1, t_c=0.25)).batch == [(1, 4), (0, 4)]
@@ -228,7 +228,7 @@ def test_where_nobody_is_urgent_it_goes_last_or_is_left_out_all_the_same():
     assert ranks(late, far, hopeless="leave-out") == [(LEAVE_OUT, 0.0), (1, 100.0)]
 
 
-def test_of_those_who_are_worth_nothing_who_has_fewest_tokens_left_goes_first():
+def test_of_those_that_are_worth_nothing_what_has_fewest_tokens_left_goes_first():
     """However late: in order of their deadlines all would wait for the longest."""
     late = {"ttft_slo_s": 4, "tpot_slo_s": 1.5}
     long, short = state(4, arrival_s=-300.0, **late), state(2, arrival_s=-200.0, **late)
@@ -250,7 +250,7 @@ def test_a_batch_leaves_a_reserve_before_the_next_deadline():
     assert ranked(policy(reserve=0.5), soon, model=MODEL).limits.time_budget_s == 0.5
 
 
-def test_newcomers_take_the_memory_of_those_who_are_worth_nothing_and_of_nobody_else():
+def test_newcomers_take_the_memory_of_those_that_are_worth_nothing_and_of_no_other():
     # 4 blocks of a token, of which one that decodes holds 3: its first token was 300 s late, or came in time.
     newcomer = state(4, ttft_slo_s=10, tpot_slo_s=1.5)
     for arrival_s, batch in ((-300.0, [(1, 4)]), (0.0, [(0, 1)])):
@@ -258,7 +258,7 @@ def test_newcomers_take_the_memory_of_those_who_are_worth_nothing_and_of_nobody_
         assert formed(policy(**ALL), running, newcomer, model=MODEL, blocks=4).batch == batch
 
 
-def test_who_is_worth_nothing_takes_memory_from_nobody():
+def test_what_is_worth_nothing_takes_memory_from_none():
     late = {"ttft_slo_s": 0.5, "tpot_slo_s": 1.5, "arrival_s": -300.0}
     victims = ranked(policy(**ALL), decode(first_token_s=0.0, **late), state(4, **late), model=MODEL).victim_ranks
     assert [tier for tier, _ in victims] == [2, 3]

@@ -126,7 +126,7 @@ def test_a_late_task_gives_way():
     assert commands(simulation)[1:] == [(4, "suspended", 0), (4, "scheduled", 1), (6, "resumed", 0)]
 
 
-def test_two_suspended_tasks_that_tie_go_before_who_ranks_behind_them():
+def test_two_suspended_tasks_that_tie_go_before_what_ranks_behind_them():
     # C stops A at 2.25 until A and B (25 tokens) are late for 20, B comes before A, and D stops B at 21.75. W, late
     # for 19, came before all of them and waits on.
     simulation = ran(
@@ -192,7 +192,7 @@ def test_chunks():
     assert finished(simulation) == [11, 3.5]
 
 
-def test_who_finds_no_room_suspends_nobody():
+def test_what_finds_no_room_suspends_none():
     # 9 blocks, 7 with A. B (3 tokens) has no room and the earlier deadline: it waits. C (1 token) has.
     workload = requests(arrival_s=[0, 3, 4.5], prompt_tokens=[7, 3, 1], ttft_slo_s=[100, 30, 40])
     simulation = ran(workload, blocks=9)

@@ -34,13 +34,13 @@ def test_an_idle_engine_goes_before_all_others():
     assert asked("llumnix", waits(1), *idle, sent=(2.0, 1.0)) == 1
 
 
-def test_ties_go_to_who_was_sent_a_request_longest_ago():
+def test_ties_go_to_what_was_sent_a_request_longest_ago():
     alike = [engine(requests=2, free_blocks=40), engine(requests=1, free_blocks=20)]
     assert asked("llumnix", waits(1), *alike) == 0
     assert asked("llumnix", waits(1), *alike, sent=(2.0, 1.0)) == 1
 
 
-def test_decode_engines_have_nobody_waiting():
+def test_decode_engines_have_none_waiting():
     decoders = [engine(role="decode", requests=2, decodes=2, free_blocks=blocks) for blocks in (10, 30, 20)]
     assert asked("llumnix", waits(500), *decoders, emitted=1) == 1
 

@@ -185,7 +185,7 @@ def test_code_before_the_first_iteration_goes_by_the_deadline():
     assert marks_of(state(4, ttft_slo_s=5), relegation="code", now_s=5.5) == [RELEGATED]
 
 
-def test_code_spares_who_holds_memory():
+def test_code_spares_what_holds_memory():
     assert marks_of(state(4, computed=1, ttft_slo_s=5), relegation="code", now_s=50.0) == [NONE]
     assert marks_of(state(4, computed=1, ttft_slo_s=5), now_s=50.0) == [RELEGATED]
 

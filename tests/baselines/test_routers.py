@@ -50,7 +50,7 @@ def test_min_tokens_counts_prompts_without_a_token_and_the_context_of_decodes():
 
 
 @pytest.mark.parametrize("name", ["min-load", "min-tokens", "min-cycle-time", "gorouting"])
-def test_ties_go_to_who_was_sent_a_request_longest_ago_then_to_the_lower_index(name):
+def test_ties_go_to_what_was_sent_a_request_longest_ago_then_to_the_lower_index(name):
     idle = [engine(), engine(), engine()]
     assert asked(name, waits(1), *idle) == 0
     assert asked(name, waits(1), *idle, sent=(3.0, 1.0, 2.0)) == 1

@@ -171,7 +171,7 @@ def test_decodes_behind_the_best_prefills_are_no_candidates():
     assert chosen(semantic(slots=2), *rows, ongoing=(0, 3)) == ([0, 3], [0, 3])
 
 
-def test_who_was_evicted_is_not_ongoing():
+def test_what_was_evicted_is_not_ongoing():
     # Its KV was kept whole, so it is decoding.
     rows = [decoding(0), prefill(1), prefill(1), state(3, 1, kept=3, urgency=2, predicted=5.0, evicted=1)]
     assert chosen(semantic(slots=2), *rows, ongoing=(0, 3)) == ([0], [0])
@@ -225,7 +225,7 @@ def test_newcomers_take_memory_from_those_after_them():
     assert (result.batch, result.evicted) == ([(2, 3)], [0])
 
 
-def test_who_was_kept_whole_comes_back_into_a_decode_batch():
+def test_what_was_kept_whole_comes_back_into_a_decode_batch():
     rows = [state(3, 1, kept=3, urgency=0, predicted=5.0, evicted=1), decoding(1), decoding(2)]
     result = formed(semantic(), *rows, blocks=7, host=HostMemory(9, 0.5, 0.5))
     # 1 block is free and it needs 4: the least urgent gives up 3; the other has none left to grow, and goes itself.

@@ -241,7 +241,7 @@ def test_the_authors_code_by_default():
     assert (chosen["hopeless"], chosen["deadlines"]) == ("include", "slo")
 
 
-def test_xllm_has_no_time_budget_when_nobody_can_make_it():
+def test_xllm_has_no_time_budget_when_none_can_make_it():
     rows = state(200, ttft_slo_s=2, first_token_gain=9.0), state(60, ttft_slo_s=2)
     limits = ranked(slide(variant="xllm"), *rows).limits
     assert (limits.time_budget_s, limits.max_num_batched_tokens) == (np.inf, 10240)

@@ -48,14 +48,14 @@ def test_victims():
     assert formed(PRIORITY, *rows, blocks=6, now_s=1.0) == ([(0, 1), (1, 1)], [2], 0)
 
 
-def test_whoever_runs_may_evict():
+def test_what_runs_may_evict():
     # A running prefill wants 4 blocks: the tail gives up 2, and 2 are free.
     rows = [state(6, 0, 2, admitted=1), running(2)]
     assert formed(FCFS, *rows, blocks=6) == ([(0, 4)], [1], 0)
     assert ranked(FCFS, *rows).limits.evict_for == EVICT_FOR_RUNNING
 
 
-def test_nobody_is_admitted_in_an_iteration_that_preempted():
+def test_none_is_admitted_in_an_iteration_that_preempted():
     # The tail's 9 blocks leave room for the prompt of 1, which waits all the same.
     rows = [running(1), state(8, 1, 9 - 1, admitted=2), state(1)]
     assert formed(FCFS, *rows, blocks=10) == ([(0, 1)], [1], 7)

@@ -150,7 +150,7 @@ def test_a_client_that_waits_is_not_lifted():
     assert served_in_order(**columns) == [0, 2, 3, 4, 1, 5]
 
 
-def test_a_client_of_which_nobody_was_left_waiting_returns():
+def test_a_client_of_which_none_was_left_waiting_returns():
     # A runs till 5 s (A 6; B, come at 1 s, 6), again till 10 s (A 12), then B till 12 s (9). B's second came at 11 s,
     # when none of B's waited: it returns, is lifted to 12, and A is earlier.
     columns = {"arrival_s": [0, 0, 0, 1, 11], "prompt_tokens": [4, 4, 4, 1, 1], "client": [A, A, A, B, B]}
@@ -166,14 +166,14 @@ def test_lifting_never_lowers():
     assert served_in_order(**columns) == [0, 1, 2, 3, 4, 5]
 
 
-def test_when_nobody_waits_a_client_is_lifted_to_the_one_that_left_last():
+def test_when_none_waits_a_client_is_lifted_to_the_one_that_left_last():
     # A is served 2 + 3 x 2 = 8 and is gone. At 100 s B (two requests) starts from 8 too, so A's is not last.
     columns = {"arrival_s": [0, 100, 100, 100], "prompt_tokens": 2, "output_tokens": [3, 1, 1, 1],
                "client": [A, B, B, A]}  # fmt: skip
     assert served_in_order(**columns) == [0, 1, 3, 2]
 
 
-def test_who_left_last_is_who_ranked_last():
+def test_what_left_last_is_what_ranked_last():
     # At 0 B (1), then A (2) by place, each admitted at once (3 s); 100 s later C starts from A's 4, not from B's 3.
     policy = vtc(max_num_seqs=10)
     workload = requests(arrival_s=[0, 0, 100], prompt_tokens=[1, 2, 1], client=[B, A, C])

@@ -161,7 +161,7 @@ def shown(env: ServingEnv) -> tuple[bytes, bytes, bytes]:
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_what_nobody_can_know_is_not_shown(name: str) -> None:
+def test_what_cannot_be_known_is_not_shown(name: str) -> None:
     """True lengths, the device, noise, and the requests that have not arrived: with others, the same is shown."""
     env, seen, early, changed = make(name), 0, 0, 0
     rng = np.random.default_rng(0)

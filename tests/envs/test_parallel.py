@@ -101,7 +101,7 @@ def test_each_is_shown_what_its_own_environment_shows() -> None:
     assert env.decider is None
 
 
-def test_what_is_named_by_those_who_do_not_decide_is_not_used() -> None:
+def test_what_is_named_by_those_that_do_not_decide_is_not_used() -> None:
     env, other = make_parallel(), make_parallel()
 
     def with_noise(env: Any, infos: dict[str, dict[str, Any]]) -> dict[str, Any]:

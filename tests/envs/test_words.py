@@ -90,7 +90,7 @@ FILE = "arrival_s,prompt_tokens,output_tokens\n" + "".join(f"{10 + 0.25 * i},{10
         ({"arrivals": "bursts:n=1", "rate_per_s": 4.0}, 0.25),
     ],
 )
-def test_arrivals_take_the_place_of_a_load_that_nobody_gave(overrides: dict, gap_s: float, tmp_path: Path) -> None:
+def test_arrivals_take_the_place_of_a_load_that_is_not_given(overrides: dict, gap_s: float, tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text(FILE)
     env = make("EngineBatching-v0", EPISODES, trace=str(tmp_path / "mine.csv"), requests=20, **overrides)
     env.reset(seed=1)

@@ -19,7 +19,7 @@ def test_threads_follow_the_work(work: float, threads: int) -> None:
     assert sharing.threads == threads == len(sharing.begin())
 
 
-def test_one_long_step_wakes_nobody() -> None:
+def test_one_long_step_wakes_none() -> None:
     sharing = Sharing(64, 4)
     for work in [0.5] * 50 + [10.0]:
         sharing.took(work * WORTH_A_THREAD_S)

@@ -60,5 +60,5 @@ def test_what_is_measured() -> None:
     assert 0 < score["base"] <= 1
 
 
-def test_an_environment_that_nobody_is_named_for_is_played_at_random() -> None:
+def test_an_environment_that_none_is_named_for_is_played_at_random() -> None:
     assert players_of("New-v0")[1].name == "legal actions at random"

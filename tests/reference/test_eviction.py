@@ -63,7 +63,7 @@ def test_a_newcomer_may_evict_what_is_in_the_batch():
     assert formed(scheduler, state(2, 1, 2, priority=1), state(2, priority=1), blocks=4) == ([(0, 1)], [], 1)
 
 
-def test_nobody_is_admitted_after_an_eviction():
+def test_none_is_admitted_after_an_eviction():
     # The decode evicts the running request of 4, which leaves 3 blocks: room for 1 token, but admission is closed.
     assert formed(by_place(), state(4, 1, 4), state(1), state(4, 1, 4), blocks=8) == ([(0, 1)], [2], 3)
 

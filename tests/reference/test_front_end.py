@@ -42,7 +42,7 @@ def test_the_next_turn_comes_when_the_client_has_the_last():
     assert log.ready_s == [1, 12] and log.client_s == [[8], [19]]
 
 
-def test_who_has_yet_to_get_the_last_token_is_under_way():
+def test_what_has_yet_to_get_the_last_token_is_under_way():
     rows = [row(4, 1), row(4, 1)]
     assert served(rows, FrontEnd(1.0, back_s=2.0), max_concurrency=1).ready_s == [1, 9]
     assert served(rows, FrontEnd(1.0, back_s=2.0), clients=1).ready_s == [1, 9]

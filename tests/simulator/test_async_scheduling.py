@@ -37,7 +37,7 @@ def batches(simulation: Simulation) -> list[tuple[float, list[tuple[int, int]]]]
 
 
 @pytest.mark.nojit
-def test_who_arrives_while_a_batch_runs_waits_for_the_next_one_too():
+def test_what_arrives_while_a_batch_runs_waits_for_the_next_one_too():
     columns = {"arrival_s": [0.0, 0.5], "prompt_tokens": 4, "output_tokens": [3, 1]}
     asynchronous = served(columns)
     assert batches(asynchronous) == [(0.0, [(0, 4)]), (1.0, [(0, 1)]), (2.0, [(0, 1), (1, 4)])]

@@ -123,7 +123,7 @@ def test_a_link_to_each_engine_or_one_for_all(shared, second_s):
     assert received(simulation) == {0: (9.0, 1), 1: (second_s, 2)}
 
 
-def test_a_shared_link_goes_to_who_has_waited_longest_and_finds_memory():
+def test_a_shared_link_goes_to_what_has_waited_longest_and_finds_memory():
     """At 6 s requests 0 to 3 leave for engines 1, 2, 1, 2; of those that wait as long the lower engine goes first.
     Where engine 1 has no room beside request 0, which ends at 15 s, request 2 waits for that, and no other for it."""
     link = dataclasses.replace(LINK, shared=True)

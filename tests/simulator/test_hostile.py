@@ -130,7 +130,7 @@ def two_thirds(context, ranks, limits):
 
 
 @pytest.mark.parametrize("n", [12, 300])
-def test_who_is_not_listed_is_left_out(n):
+def test_what_is_not_listed_is_left_out(n):
     """Where memory is short too: victims give it up by rank, listed or not."""
     policy = Policy("two-thirds", "scheduler", "Leaves out a third.", "", two_thirds, parameters=tuple(LISTS))
     left_out, listed = (Simulation(scenario(policy.with_settings(lists=lists), n)).run().requests for lists in (0, 1))

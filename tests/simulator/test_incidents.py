@@ -87,7 +87,7 @@ def test_without_return_its_requests_wait_in_vain():
     assert simulation.result().summary["tokens_emitted"] == 2
 
 
-def test_kv_that_nobody_takes_leaves_too_little_for_a_prompt():
+def test_kv_that_none_takes_leaves_too_little_for_a_prompt():
     """Request 0 keeps 1 block of 2, for a decode engine that is gone; request 1 needs both. It computes one token of
     two, and waits with that."""
     workload = requests(prompt_tokens=[1, 2], output_tokens=[2, 1])

@@ -41,7 +41,7 @@ def test_a_run_ends_within_a_second_of_ctrl_c():
 
 
 @pytest.mark.skipif(JIT_DISABLED, reason="plain Python can be interrupted anywhere")
-def test_runs_in_threads_end_when_nobody_waits_for_them():
+def test_runs_in_threads_end_when_nothing_waits_for_them():
     simulations = [long_run() for _ in range(2)]
 
     def work(i: int) -> None:

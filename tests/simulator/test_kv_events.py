@@ -112,7 +112,7 @@ def test_what_is_told_is_what_engines_hold_whatever_happens(data):
         ({"engines": 2, "prefix_caching": "off"}, "KV events of engines that cache no prefixes; leave kv_events"),
     ],
 )
-def test_where_nobody_could_tell_or_hear(fields, line):
+def test_where_none_could_tell_or_hear(fields, line):
     with pytest.raises(SpecError) as error:
         ServingSpec().replaced(**fields, kv_events=True)
     assert str(error.value).startswith(line)

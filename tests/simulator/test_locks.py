@@ -32,7 +32,7 @@ def test_another_folder_is_another_matter(tmp_path: Path) -> None:
         pass
 
 
-def test_where_no_folder_can_be_made_nobody_waits(tmp_path: Path) -> None:
+def test_where_no_folder_can_be_made_nothing_waits(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a folder cannot be made below a file")
     with alone_in(tmp_path / "file" / "a"), alone_in(tmp_path / "file" / "a"):
         pass

@@ -53,7 +53,7 @@ def test_each_rank_takes_the_time_of_the_slowest() -> None:
 
 
 @pytest.mark.nojit
-def test_who_comes_to_an_idle_rank_waits_for_the_iteration_of_the_others() -> None:
+def test_what_comes_to_an_idle_rank_waits_for_the_iteration_of_the_others() -> None:
     columns = {"arrival_s": [0.0, 1.5], "prompt_tokens": [4, 1], "output_tokens": 1}
     assert spans(served(columns)) == [(0, 0.0, 4.0), (1, 4.0, 5.0)]
 

@@ -155,7 +155,7 @@ def here() -> dict[str, Any]:
     return all_figures()
 
 
-def test_everybody_is_served_and_memory_was_short(here):
+def test_every_request_is_served_and_memory_was_short(here):
     for label, found in here.items():
         assert found["summary"]["finished"] == found["summary"]["requests"] or "truncated" in label, label
     for name in scheduler_names():

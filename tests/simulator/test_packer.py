@@ -86,7 +86,7 @@ def test_so_many_prefill_tokens_need_no_time():
     assert formed(small, state(9), decode()).batch == [(1, 1)]
 
 
-def test_newcomers_may_evict_those_who_would_give_up_memory_before_them():
+def test_newcomers_may_evict_those_that_would_give_up_memory_before_them():
     # 8 blocks: a decode of 3 + 1 and a prefill with 4 of its 9 tokens computed. Nothing is free for a newcomer of 4.
     everyone = by_place(by_priority=True, evict_for=EVICT_FOR_ALL, max_num_batched_tokens=100)
     running = decode(priority=0), state(9, 0, 4, priority=2)
@@ -199,7 +199,7 @@ def test_a_decode_evicts_and_a_prefill_is_skipped():
     assert formed(greedy, *queue, blocks=8) == ([(0, 8)], [2, 1, 0], 0)
 
 
-def test_nobody_is_admitted_after_an_eviction():
+def test_none_is_admitted_after_an_eviction():
     # The decode evicts the running request of 4, which leaves 3 blocks: room for 1 token, but admission is closed.
     assert formed(by_place(), state(4, 1, 4), state(1), state(4, 1, 4), blocks=8) == ([(0, 1)], [2], 3)
 

@@ -115,7 +115,7 @@ def test_full_batches_wait_for_the_last_of_them():
     assert ready(0, 2, 9, 9.5, **full, batch_size=2) == [3, 3, 10.5, 10.5]
 
 
-def test_the_last_partial_batch_goes_when_nobody_is_to_come():
+def test_the_last_partial_batch_goes_when_none_is_to_come():
     full = {"processing": "full-batch", "latency_s": 1}
     assert ready(0, 2, 9, **full, batch_size=2) == [3, 3, 10]
     assert ready(0, 2, 9, **full, batch_size=64) == [10, 10, 10]

@@ -155,7 +155,7 @@ def test_on_where_the_workload_says_what_is_shared():
 @every_scheduler
 @examples(30)
 @given(data=st.data())
-def test_memory_is_whole_and_everybody_is_served(name, data):
+def test_memory_is_whole_and_every_request_is_served(name, data):
     plain = data.draw(scenarios(name))
     workload = data.draw(with_prompts(plain.workload))
     host = plain.deployment.host
@@ -190,7 +190,7 @@ def test_memory_is_whole_and_everybody_is_served(name, data):
 @every_scheduler
 @examples(10)
 @given(data=st.data())
-def test_where_nothing_is_shared_and_nobody_evicted_nothing_changes(name, data):
+def test_where_nothing_is_shared_and_none_evicted_nothing_changes(name, data):
     """Only names differ: what no other request has is found by nobody else."""
     plain = data.draw(scenarios(name))
     deployment = dataclasses.replace(plain.deployment, total_blocks=20_000, host=None)

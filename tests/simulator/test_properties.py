@@ -443,7 +443,7 @@ def test_an_engine_record_does_not_tell_how_long_its_iteration_takes():
     assert shown[0] == shown[1]
 
 
-def test_who_is_admitted_and_evicted_while_one_batch_forms_is_replayed():
+def test_what_is_admitted_and_evicted_while_one_batch_forms_is_replayed():
     # Request 1 decodes to the end of memory; request 0, which goes first, takes a block again and loses it at once.
     workload = Workload.from_columns(
         {"arrival_s": [0, 0], "prompt_tokens": [4, 4], "output_tokens": [3, 5], "priority": [2, 1]}

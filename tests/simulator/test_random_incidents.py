@@ -74,7 +74,7 @@ def assert_tokens_are_conserved(log: Replay, scenario: Scenario) -> None:
 @every_router
 @LESS
 @given(data=st.data())
-def test_everybody_is_served_once_all_engines_are_back(name, data):
+def test_every_request_is_served_once_all_engines_are_back(name, data):
     scenario = data.draw(incident_scenarios(name))
     simulation = finished(scenario)
     log, table, arrays = replay(simulation), scenario.workload.table, simulation.arrays
@@ -117,7 +117,7 @@ def unserved_are_rejected() -> Iterator[None]:
 @every_router
 @LESS
 @given(data=st.data())
-def test_where_engines_stay_away_nobody_is_in_two_places_or_in_none(name, data):
+def test_where_engines_stay_away_none_is_in_two_places_or_in_none(name, data):
     scenario = data.draw(incident_scenarios(name, all_return=False))
     simulation = finished_if_engines_are_left(scenario)
     log = replay(simulation)
@@ -130,7 +130,7 @@ def test_where_engines_stay_away_nobody_is_in_two_places_or_in_none(name, data):
 @every_router
 @LESS
 @given(data=st.data())
-def test_at_every_decision_everybody_is_in_one_place_and_blocks_add_up(name, data):
+def test_at_every_decision_every_request_is_in_one_place_and_blocks_add_up(name, data):
     simulation = Simulation(data.draw(incident_scenarios(name, all_return=False)))
     for _ in range(data.draw(st.integers(1, 40), label="decisions")):
         with unserved_are_rejected():

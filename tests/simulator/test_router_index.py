@@ -16,14 +16,14 @@ def sessions(name: str, watched: bool) -> Simulation:
 
 
 @pytest.mark.skipif(JIT_DISABLED, reason="what kernels reach is not looked for")
-def test_it_is_kept_for_those_who_read_it():
+def test_it_is_kept_for_those_that_read_it():
     for name in ("min-load", "round-robin", "gorouting", "polyserve"):
         assert not sessions(name, False).settings.indexed, name
     for name in ("kv-aware", "prefix-affinity"):
         assert sessions(name, False).settings.indexed, name
 
 
-def test_who_does_not_read_it_decides_the_same():
+def test_what_does_not_read_it_decides_the_same():
     kept, not_kept = sessions("min-load", True), sessions("min-load", False)
     assert kept.run().requests.equals(not_kept.run().requests)
     assert (kept.router_state.known.snapshots["index_uses"] > 0).all()

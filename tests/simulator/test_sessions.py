@@ -176,7 +176,7 @@ def test_stepping_gives_the_same_bytes(data):
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_limits_that_nobody_meets_change_nothing(data):
+def test_limits_that_none_meets_change_nothing(data):
     """But the number of a request's session, which session-hash routes by."""
     routers = [name for name in router_names() if name != "session-hash"]
     scenario = data.draw(cluster_scenarios(data.draw(st.sampled_from(routers))))

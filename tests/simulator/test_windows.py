@@ -68,7 +68,7 @@ def test_a_queue_of_which_the_last_batch_had_much_is_sorted_by_its_turns():
 
 
 @given(ranks=plans(), data=st.data(), seed=st.integers(0, 999))
-def test_who_is_listed_runs_and_the_others_are_left_out(ranks, data, seed):
+def test_what_is_listed_runs_and_the_others_are_left_out(ranks, data, seed):
     """Whatever the previous_order."""
     listed = sorted(data.draw(st.sets(st.integers(0, len(ranks) - 1), min_size=1)))
     ranks["listed"][: len(listed)] = listed

@@ -79,7 +79,7 @@ def test_the_platform_is_ours_only_where_a_device_is_emulated(monkeypatch):
     assert register_platform() == "servegym.adapters.emulation.Platform"
 
 
-def test_the_virtual_clock_moves_only_for_who_waits():
+def test_the_virtual_clock_moves_only_for_what_waits():
     real = time.time()
     with VIRTUAL_CLOCK.installed():
         assert time.time() == time.monotonic() == 0.0

@@ -61,7 +61,7 @@ def test_tokens_come_when_the_server_sends_them():
         assert requests["tpot_s"][r] == pytest.approx((record.token_s[3] - record.token_s[0]) / 3)
 
 
-def test_nobody_waits_for_an_answer():
+def test_nothing_waits_for_an_answer():
     """No request is answered before all of them have come."""
 
     def script(number, body):

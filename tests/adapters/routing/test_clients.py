@@ -33,7 +33,7 @@ def test_whose_key_it_is(tmp_path: Path) -> None:
         assert (b"www-authenticate", b"Bearer") in refused.value.headers
 
 
-def test_without_keys_anybody_may() -> None:
+def test_without_keys_any_client_may() -> None:
     assert Clients.of(None, {}).of_key(None).name == "anybody"
     with pytest.raises(Refused):
         AdminKey().check("Bearer ")
@@ -91,7 +91,7 @@ def test_limits_say_when_to_try_again() -> None:
     assert refused(61.0, 10) == ("tokens", 29)
 
 
-def test_who_stays_goes_on_with_what_was_used() -> None:
+def test_what_stays_goes_on_with_what_was_used() -> None:
     known = Clients([Client("a", b"1", requests_per_minute=1), Client("b", b"2", requests_per_minute=1)])
     for client in known.all:
         client.admit(0.0, 1)

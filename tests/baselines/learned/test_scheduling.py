@@ -158,7 +158,7 @@ def test_limits():
     assert limits_of(chunk=0.5).chunk_tokens == int(0.25 * base.time_budget_s)
 
 
-def test_who_is_given_up_runs_when_nobody_else_is_left():
+def test_what_is_given_up_runs_when_no_other_is_left():
     """The first prompt, and that alone, can have no token in time."""
     late = PROMPTS | {"ttft_slo_s": [0.5, 99.0, 99.0, 99.0, 99.0], "tpot_slo_s": 0.01}
     for policy, order in ((BASE, [0, 1, 2, 3, 4]), (scheduled(BASE, saying(giving_up=1e-9)), [1, 2, 3, 4, 0])):

@@ -54,7 +54,7 @@ def test_long_queues():
             assert chosen(ranks, slots) == sorted_places(ranks, slots)
 
 
-def test_ties_go_to_the_earlier_place_and_nobody_left_out_is_chosen():
+def test_ties_go_to_the_earlier_place_and_none_left_out_is_chosen():
     out = int(LEAVE_OUT)
     assert chosen([(0, 1.0), (out, 0.0), (0, 1.0), (-1, 9.0), (int(IN_TASK), 0.0)], 8) == [3, 0, 2]
     assert chosen([(out, 0.0)] * 3, 2) == [] and chosen([], 4) == [] and chosen([(0, 0.0)], 0) == []

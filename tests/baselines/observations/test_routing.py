@@ -80,7 +80,7 @@ def test_waiting_times_by_hand():
     assert of_engines(got, "kv_after", 2) == pytest.approx([0.78, 0.96])
 
 
-def test_whom_it_would_make_late():
+def test_which_it_would_make_late():
     record = [{"prompt_tokens": 10, "ttft_slo_s": 12.0, "weight": 3.0}]
     got = seen({"record": record}, request={"prompt_tokens": 4, "ttft_slo_s": 20.0, "weight": 1.0})
     assert got["engine[0].made_late"] == 0.75 and got["engine[0].late"] == 0
@@ -111,7 +111,7 @@ def test_the_request_by_hand():
     )  # fmt: skip
 
 
-def test_who_takes_it():
+def test_what_takes_it():
     engines = [{}, {"up": 0}, {"closed": 1}, {}]
     got = seen(*engines, request={"prompt_tokens": 3})
     assert of_engines(got, "takes", 4) == of_engines(got, "open", 4) == [1, 0, 0, 1]

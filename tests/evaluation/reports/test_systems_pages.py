@@ -112,7 +112,7 @@ def test_what_is_written_by_hand_stays(tmp_path: Path) -> None:
     assert systems_pages.written(tmp_path)[page] == text  # a stale table is seen
 
 
-def test_who_is_missing_or_twice_is_an_error() -> None:
+def test_what_is_missing_or_twice_is_an_error() -> None:
     names = policy_names()
     check_pages({"a.md": names})
     with pytest.raises(ExperimentError, match="the parameters of edf are on no page"):

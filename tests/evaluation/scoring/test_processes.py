@@ -57,7 +57,7 @@ def test_it_is_asked_and_answers(tmp_path: Path) -> None:
     assert process.end().status == 0
 
 
-def test_who_asked_is_gone(tmp_path: Path) -> None:
+def test_the_asker_is_gone(tmp_path: Path) -> None:
     mine, theirs = os.pipe()
     process = Process(lambda say, asked: hang(), 10.0, tmp_path / "errors")
     os.close(theirs)

@@ -184,7 +184,7 @@ def test_in_the_sandbox_a_policy_writes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "out.npy").exists()
 
 
-def test_a_score_that_nobody_waits_for_ends_without_a_word(tmp_path: Path) -> None:
+def test_a_score_that_nothing_waits_for_ends_without_a_word(tmp_path: Path) -> None:
     """As under a `timeout` outside, which ends the process that asked."""
     command = [sys.executable, "-P", "-m", "servegym.evaluation.scoring.server"]
     pipe = subprocess.PIPE

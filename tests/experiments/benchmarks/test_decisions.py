@@ -16,7 +16,7 @@ def timed() -> decisions.Timed:
     return decisions.Timed(decisions.learned(16), RUNNING, WAITING)
 
 
-def test_requests_run_and_wait_and_some_of_those_who_wait_are_late(timed):
+def test_requests_run_and_wait_and_some_of_those_that_wait_are_late(timed):
     requests, queue = timed.simulation.arrays.requests, timed.simulation.arrays.queues[0]
     engine, now_s = timed.simulation.arrays.engines[0], timed.simulation.arrays.status[0].now_s
     assert queue[: engine["queue_length"]].tolist() == list(range(RUNNING + WAITING))
@@ -39,7 +39,7 @@ def test_a_network_is_asked_each_time_and_says_something(timed):
 
 
 @pytest.mark.parametrize("name", [name for name in scheduler_names() if scheduler(name).estimates])
-def test_who_is_said_to_estimate_leaves_the_times_of_the_estimator(name):
+def test_what_is_said_to_estimate_leaves_the_times_of_the_estimator(name):
     timed = decisions.Timed(scheduler(name), RUNNING, WAITING)
     timed.decision_s(1)
     arrays, model = timed.simulation.arrays, timed.simulation.scenario.deployment.estimator

@@ -44,7 +44,7 @@ def late(now_s: float, *ttft_slo_s: float) -> list[bool]:
     return missed(run.arrays, now_s).tolist()
 
 
-def test_who_has_missed_the_deadline():
+def test_what_has_missed_the_deadline():
     assert late(np.inf, 4.5, 8.5) == [False, False]
     assert late(np.inf, 4.0, 8.5) == [True, False]  # a token counts strictly before its deadline
     assert late(4.8, 4.5, 4.9) == [False, False]

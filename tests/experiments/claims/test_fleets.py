@@ -73,7 +73,7 @@ def test_a_rough_search_that_is_far_off_is_mended(monkeypatch):
     assert 0.5 / fleets.PRECISION <= fleets.goodput(cell)["goodput_per_s"] / optimal <= 0.5
 
 
-def test_who_is_judged():
+def test_what_is_judged():
     """Those of seconds 5 to 9; a prompt of 60,000 tokens is never prefilled in 0.3 s."""
     workload = Workload.from_columns(
         {

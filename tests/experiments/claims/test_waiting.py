@@ -48,7 +48,7 @@ def test_waiting_is_counted_by_true_urgency_and_over_all_repeats():
     assert (runs[0].arrays.requests["urgency"] != runs[0].scenario.workload.table["urgency"]).all()
 
 
-def test_a_level_that_nobody_has_is_none():
+def test_a_level_that_none_has_is_none():
     measured = serve_waiting(CELL._replace(requests=1), requests_at_least=1)
     assert [measured[f"waiting_s_{level}"] is None for level in range(5)].count(False) == 1
 

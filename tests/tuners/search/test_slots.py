@@ -55,6 +55,6 @@ def test_a_finished_trial_makes_the_others_of_its_slot_unnecessary():
     assert slot.redundant(2)
 
 
-def test_deaths_are_those_that_nobody_explains_otherwise():
+def test_deaths_are_those_that_nothing_else_explains():
     trials = [trial(0, 0, "FAIL"), trial(1, 0, "FAIL", ended=DIED), trial(2, 0, "FAIL", ended="interrupted")]
     assert slots_of(trials, 1)[0].deaths == 2

@@ -64,7 +64,7 @@ def test_with_a_policy_that_fails_vllm_decides_as_it_always_does(policy: Path, q
 
 
 @pytest.mark.parametrize("queueing", ["fcfs", "priority"])
-def test_a_policy_that_fails_on_the_way_loses_nobody(policy: Path, queueing: str) -> None:
+def test_a_policy_that_fails_on_the_way_loses_none(policy: Path, queueing: str) -> None:
     """It fails, is back, and fails again: every request gets all of its tokens, and vLLM's queues are in its order."""
     made = plugged(dataclasses.replace(CRAMPED, scheduling_policy=queueing), policy)
     plugin, plan, turn = made.servegym, made.servegym.mirror.plan, [0]
