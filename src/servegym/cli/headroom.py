@@ -10,9 +10,10 @@ import typer
 from servegym.cli import evaluation_options as panels
 from servegym.cli import options
 from servegym.cli.evaluate import texts_of
-from servegym.cli.output import check_output_folder, console_for, new_table, number, progress_console, write_json
+from servegym.cli.output import check_output_folder, console_for, number, progress_console, write_json
 from servegym.cli.progress import bounds_or_why, kept_work
 from servegym.cli.spec_options import Words, spec_options
+from servegym.cli.tables import show_tables
 from servegym.cli.user_policies import load_policy_files
 
 if TYPE_CHECKING:
@@ -145,17 +146,23 @@ def show(asked: Headroom, rows: pd.DataFrame, found: list[Found], console: Conso
     console.print(asked.title)
     for score in SCORES:
         means = by_load(rows, score)
-        table = new_table("", *(f"load {load}" if load != "all" else "all" for load in means), title=WORDS[score])
-        for who, row in means.iterrows():
-            table.add_row(str(who), *(number(value, 4) for value in row), style="bold" if who == FOUND else None)
-        console.print(table)
+        heads = {load: "all" if load == "all" else f"load\N{NO-BREAK SPACE}{load}" for load in means}
+        table = [
+            {"scheduler": str(who), **{heads[load]: number(value, 4) for load, value in row.items()}}
+            for who, row in means.iterrows()
+        ]
+        console.print(WORDS[score])
+        show_tables(console, {"": table})
     cells = by_cell(rows)
     schedulers = [who for who in cells if who not in (*CELL, FOUND, BOUND)]
-    table = new_table(*CELL, "best scheduler", FOUND, *([BOUND] if BOUND in cells else []), title="TDG ratio by cell")
-    for _, row in cells.iterrows():
-        numbers = [row[schedulers].max(), row[FOUND], *([row[BOUND]] if BOUND in cells else [])]
-        table.add_row(row["trace"], row["device"], f"{row['load']:g}", *(number(value, 4) for value in numbers))
-    console.print(table)
+    references = [FOUND, *([BOUND] if BOUND in cells else [])]
+    table = [
+        {name: f"{row[name]:g}" if name == "load" else row[name] for name in CELL}
+        | {"best scheduler": number(row[schedulers].max(), 4)}
+        | {name: number(row[name], 4) for name in references}
+        for _, row in cells.iterrows()
+    ]
+    show_tables(console, {"TDG ratio by cell": table}, text=["device"])
     counts = sorted({one.evaluations for one in found})
     console.print(
         f"Best found: of {' to '.join(f'{count:,}' for count in dict.fromkeys((counts[0], counts[-1])))} runs of each "

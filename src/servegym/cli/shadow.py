@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from servegym.cli import options
-from servegym.cli.output import console_for, new_table, number, write_json
+from servegym.cli.output import console_for, number, write_json
+from servegym.cli.tables import show_tables
 from servegym.errors import ServegymError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from servegym.evaluation.shadow.estimating import Shadow
 
 EXAMPLES = """\
@@ -154,7 +153,7 @@ def shadow(
         if router and served.run.engines == 1:
             raise ServegymError(f"{log}: there was one engine, so no router decides anything; try --scheduler")
         found = shadow_of(served, base, candidates)
-        console.print(table_of(found))
+        show_tables(console, {f"{found.requests} requests": rows_of(found)}, ["TPOT, ms", "TTFT, ms"])
         console.print(_said(found, served.left_out), soft_wrap=True)
         if profile is not None:
             _save(profile, device, served.run, found)
@@ -166,21 +165,21 @@ def shadow(
         time.sleep(every_s)
 
 
-def table_of(found: Shadow) -> Table:
+def rows_of(found: Shadow) -> list[dict[str, str]]:
     """TDG ratios and mean latencies, and differences to what runs with their 95 % intervals."""
-    table = new_table(f"{found.requests} requests", "TDG ratio", "difference", "95 %", "TTFT, ms", "TPOT, ms")
+    rows = []
     for one in (found.measured, found.simulated, *found.others):
         itself = one in (found.measured, found.simulated)
-        low, high = number(one.against.low, 4), number(one.against.high, 4)
-        table.add_row(
-            one.label,
-            number(one.tdg, 4),
-            "" if itself else f"{one.against.mean:+.4f}",
-            "" if itself else f"{low} to {high}",
-            number(1e3 * one.ttft_s, 1),
-            number(1e3 * one.tpot_s, 2),
+        rows.append(
+            {
+                "policy": one.label,
+                "TDG ratio": number(one.tdg, 4),
+                "difference": "" if itself else one.against.in_words(),
+                "TTFT, ms": number(1e3 * one.ttft_s, 1),
+                "TPOT, ms": number(1e3 * one.tpot_s, 2),
+            }
         )
-    return table
+    return rows
 
 
 def _said(found: Shadow, left_out: dict[str, int]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from servegym.cli import options
 from servegym.cli import tune_options as tuning_options
 from servegym.cli.interruption import Interrupted
-from servegym.cli.output import check_output_folder, console_for, new_table, number, progress_console, write_json
+from servegym.cli.output import check_output_folder, console_for, number, progress_console, write_json
 from servegym.cli.runners import runner_of
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.tables import show_tables
@@ -269,14 +269,15 @@ def notes_of_panels(config: TuningConfig) -> list[str]:
 def show_parameters(outcome: StudyOutcome, console: Console) -> None:
     """The winner's parameters beside the defaults, and what is best at each load."""
     loads = list(outcome.schedule)
-    of_loads = [f"best at load {load:g}" for load in loads]
-    title = f"{outcome.search.name}: {'the defaults were not beaten' if outcome.settings is None else 'winner'}"
-    table = new_table("parameter", "default", outcome.winner.label, *of_loads, title=title)
+    of_loads = [f"best at load\N{NO-BREAK SPACE}{load:g}" for load in loads]
+    said = "the defaults were not beaten" if outcome.settings is None else f"the winner is {outcome.winner.label}"
+    names = ["default", "winner", *of_loads]
+    table = []
     for row in outcome.parameters.to_dict("records"):
         values = [row["default"], row["winner"], *(row[f"at_load_{load:g}"] for load in loads)]
         unit = f", {row['unit']}" if row["unit"] else ""
-        table.add_row(f"{row['parameter']}{unit}", *map(_told, values))
-    console.print(table)
+        table.append({"parameter": f"{row['parameter']}{unit}", **dict(zip(names, map(_told, values), strict=True))})
+    show_tables(console, {f"{outcome.search.name}: {said}": table}, of_loads)
 
 
 def _told(value: Any) -> str:
