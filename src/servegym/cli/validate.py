@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from servegym.cli import options
-from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
+from servegym.cli.output import check_output_folder, console_for, number, write_json
+from servegym.cli.tables import Rows, show_tables
 from servegym.errors import ServegymError
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
-    from rich.table import Table
 
     from servegym.evaluation.measured.fitting import Setting
     from servegym.traces.reading import Reading
@@ -36,6 +36,7 @@ servegym validate results/live/requests.parquet --profile results/calibrate/mine
 servegym validate light.csv heavy.csv burst.csv --profile a100-llama3-8b --fit my-engine
 """
 SHOWN = ("e2e", "itl", "ttft")
+LEAVING = ("e2e p99", "itl p99", "tokens/s", "stage", "e2e mean")  # columns, where the terminal is narrow
 
 
 def validate(
@@ -144,7 +145,8 @@ def validate(
     for served, _, _ in settings:
         for note in served.notes:
             console.print(f"{served.name}: {note}")
-    console.print(error_table(errors[errors["case"] == HEADLINE]), case_table(errors))
+    show_tables(console, {"": error_rows(errors[errors["case"] == HEADLINE])}, LEAVING, ["stage"])
+    show_tables(console, {"": case_rows(errors)})
     written, fitted = [path, picture], None
     if fit and profile:
         made, fitted = _fit(fit, profile, settings, within, console)
@@ -181,18 +183,19 @@ def _fit(
         f"{1e3 * terms.client_s:.3g} ms before the queue",
         soft_wrap=True,
     )
-    console.print(fit_table(left, found, within))
+    show_tables(console, {"": fit_rows(left, found, within)})
     return to_text(document), {"terms": asdict(terms), "runs_needed": found, "errors_left": left.to_dict("index")}
 
 
-def fit_table(left: pd.DataFrame, needed: dict[str, int | None], percent: float) -> Table:
+def fit_rows(left: pd.DataFrame, needed: dict[str, int | None], percent: float) -> Rows:
     """Errors on runs that were not fitted, by how many were, and from how many on they are small enough."""
-    table = new_table("runs fitted: median |error| of the others, %", *SHOWN)
-    for count, errors in left.iterrows():
-        table.add_row(str(count), *(number(float(errors[metric]), 1) for metric in SHOWN))
-    of_each = (needed[metric] for metric in SHOWN)
-    table.add_row(f"runs needed for {percent:g} %", *("more" if count is None else str(count) for count in of_each))
-    return table
+    head = "runs fitted: median |error| of the others, %"
+    rows = [
+        {head: str(count)} | {metric: number(float(errors[metric]), 1) for metric in SHOWN}
+        for count, errors in left.iterrows()
+    ]
+    of_each = {metric: "more" if needed[metric] is None else str(needed[metric]) for metric in SHOWN}
+    return [*rows, {head: f"runs needed for {percent:g} %"} | of_each]
 
 
 def _closed_loops(out: Path, json: str | None) -> None:
@@ -210,16 +213,23 @@ def _closed_loops(out: Path, json: str | None) -> None:
     errors.to_csv(path, index=False)
     headlined = errors[errors["case"] == HEADLINE]
     plot_loops(headlined, picture)
-    cases = new_table("median |error|, %", "points", "TPOT", "TTFT")
+    cases = []
     for name, rows in errors.groupby("case", sort=False):
         found = medians(rows)
-        cases.add_row(str(name), number(len(rows)), number(found["tpot"], 1), number(found["ttft"], 1))
+        figures = {"points": number(len(rows)), "TPOT": number(found["tpot"], 1), "TTFT": number(found["ttft"], 1)}
+        cases.append({"median |error|, %": str(name)} | figures)
     orders = ranking.orders(headlined)
-    order = new_table("order of configurations", "pairs right", "mean regret, %")
-    for metric, rows in orders.groupby("metric", sort=False):
-        order.add_row(str(metric), f"{rows['right'].sum()} of {rows['pairs'].sum()}", number(rows["regret"].mean(), 1))
+    order = [
+        {
+            "order of configurations": str(metric),
+            "pairs right": f"{rows['right'].sum()} of {rows['pairs'].sum()}",
+            "mean regret, %": number(rows["regret"].mean(), 1),
+        }
+        for metric, rows in orders.groupby("metric", sort=False)
+    ]
     console = console_for(json)
-    console.print(cases, order)
+    show_tables(console, {"": cases})
+    show_tables(console, {"": order})
     console.print(f"written: {path}, {picture}", soft_wrap=True)
     if json is not None:
         points: list[dict[str, Any]] = errors.to_dict("records")
@@ -263,29 +273,26 @@ def _runs(words: list[str] | None) -> tuple[pd.DataFrame, dict[str, dict[str, fl
     return errors_of(served), of_requests
 
 
-def error_table(errors: pd.DataFrame) -> Table:
+def error_rows(errors: pd.DataFrame) -> Rows:
     """Signed errors by run and stage."""
-    table = new_table(
-        "error, %", "stage", *(f"{metric} {part}" for metric in SHOWN for part in ("mean", "p99")), "tokens/s"
-    )
+    found = []
     for (name, stage), rows in errors.groupby(["run", "stage"], sort=False):
         by_metric = rows.set_index("metric")["error_percent"]
-        figures = [by_metric[f"{metric}_{part}"] for metric in SHOWN for part in ("mean", "p99")]
         mark = " (given up on)" if rows["overloaded"].iloc[0] else ""
-        table.add_row(
-            f"{name}{mark}",
-            str(stage),
-            *(number(float(one), 1) for one in (*figures, by_metric["output_tokens_per_s"])),
-        )
-    return table
+        figures = {f"{metric} {part}": by_metric[f"{metric}_{part}"] for metric in SHOWN for part in ("mean", "p99")}
+        figures["tokens/s"] = by_metric["output_tokens_per_s"]
+        named = {"error, %": f"{name}{mark}", "stage": str(stage)}
+        found.append(named | {column: number(float(one), 1) for column, one in figures.items()})
+    return found
 
 
-def case_table(errors: pd.DataFrame) -> Table:
+def case_rows(errors: pd.DataFrame) -> Rows:
     """Median absolute errors of means over runs, for each assumption."""
     from servegym.evaluation.measured.figures import headline
 
-    table = new_table("median |error| of means, %", "runs", *SHOWN)
+    found = []
     for name, rows in errors.groupby("case", sort=False):
-        medians = headline(rows)
-        table.add_row(str(name), number(int(rows["run"].nunique())), *(number(medians[metric], 1) for metric in SHOWN))
-    return table
+        medians, runs = headline(rows), number(int(rows["run"].nunique()))
+        figures = {metric: number(medians[metric], 1) for metric in SHOWN}
+        found.append({"median |error| of means, %": str(name), "runs": runs} | figures)
+    return found
