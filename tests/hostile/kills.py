@@ -166,7 +166,10 @@ def main() -> int:
     parser.add_argument("--command", choices=COMMANDS, action="append")
     asked = parser.parse_args()
     draw, names, found = random.Random(asked.seed), asked.command or list(COMMANDS), []
-    wholes = {name: whole_run(name) for name in names}
+    wholes = {}
+    for name in names:
+        wholes[name] = whole_run(name)
+        print(f"{name}: {wholes[name][1]:.0f} s where nobody kills it", flush=True)
     for turn in range(asked.number):
         name = names[turn % len(names)]
         found.append(kill_and_go_on(name, *wholes[name], draw))

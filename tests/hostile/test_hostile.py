@@ -1,11 +1,17 @@
-"""A few bad commands; `make hostile` runs them in numbers, and random simulations and kills."""
+"""A few bad commands and random simulations, and a kill; `make hostile` runs them in numbers."""
 
+import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from servegym.errors import PolicyError
+from tests.hostile import simulations
 from tests.hostile.commands import Ended, Trial, commands, forked, trials, tried, wrong
 from tests.hostile.damage import FILES, fill, state
+from tests.hostile.kills import kill_and_go_on, whole_run
+from tests.hostile.simulations import chunk_of
 
 
 @pytest.mark.parametrize("trial", list(trials(12, seed=5)), ids=lambda trial: trial.arguments[0])
@@ -14,7 +20,32 @@ def test_a_few_bad_commands(trial: Trial) -> None:
     assert not said, trial
 
 
+def test_a_few_random_simulations() -> None:
+    ended = list(chunk_of(seed=5, chunk=0, count=10))
+    assert len(ended) == 10 and not [one for one in ended if one.startswith("WRONG")], ended
+
+
+def test_a_kill_loses_nothing() -> None:
+    assert kill_and_go_on("compare", *whole_run("compare"), random.Random(5)) == ""
+
+
 # The trials notice what is wrong
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PolicyError("at 7.5 s no"), "refused: at N s no"),
+        (AssertionError("lost"), "WRONG: AssertionError at fails: lost"),
+    ],
+)
+def test_how_a_simulation_may_end(error: Exception, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(scenario: object) -> str:
+        raise error
+
+    monkeypatch.setattr(simulations, "run", fails)
+    monkeypatch.setattr(simulations, "policies_of", lambda scenario: "")
+    assert simulations.ending(SimpleNamespace()).startswith(words)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
