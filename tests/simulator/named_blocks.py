@@ -15,13 +15,13 @@ def assert_memory_is_whole(simulation: Simulation, e: int) -> None:
     blocks, name = arrays.cache.blocks[e, : engine.total_blocks], plain_function(name_of)
     queue = arrays.queues[e, : engine.queue_length]
     held: Counter[int] = Counter()
-    running = {int(r): int(arrays.requests[r].blocks) for r in queue if arrays.requests[r].blocks > 0}
+    counts = {int(r): int(arrays.requests[r].blocks) for r in queue if arrays.requests[r].blocks > 0}
     for r in np.flatnonzero(arrays.outcomes["source"] == e):
-        running[int(r)] = -(-int(arrays.requests[r].computed_tokens) // engine.block_tokens)
+        counts[int(r)] = -(-int(arrays.requests[r].computed_tokens) // engine.block_tokens)
     running = set(arrays.entries["request"][e, : engine.batch_length].tolist())
     scenario = simulation.scenario
     suspends = any((pool.scheduler or scenario.scheduler).state.tasks for pool in scenario.deployment.pools)
-    for r, count in running.items():
+    for r, count in counts.items():
         start, computed = int(arrays.outcomes[r].table), int(arrays.requests[r].computed_tokens)
         table = arrays.cache.tables[start : start + count].tolist()
         assert len(set(table)) == count and all(0 <= block < engine.total_blocks for block in table)
