@@ -11,10 +11,11 @@ import pytest
 
 from experiments.profiles import ascend_points, ascend_recipes, build_profiles, composed_recipes
 from experiments.profiles.ascend_points import decodes, prefills
-from experiments.profiles.build_profiles import BATCHES, RECIPES, SEED, build_profile, main
+from experiments.profiles.build_profiles import RECIPES, build_profile, main
 from experiments.profiles.published_recipes import published
 from servegym.errors import ProfileError
 from servegym.latency_models.building.composed_devices import A6000_ATTENTION, a6000
+from servegym.latency_models.building.document import BATCHES, SEED
 from servegym.latency_models.building.shapes import (
     LLAMA_3_8B,
     LLAMA_3_70B,
