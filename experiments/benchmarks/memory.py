@@ -14,7 +14,9 @@ from servegym.simulator.simulation import Simulation
 
 def measure(sizes: Sizes) -> list[Figure]:
     command = [sys.executable, "-P", "-m", __name__, str(sizes.memory_requests)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise ExperimentError(f"the process whose memory is measured ended with status {done.returncode}")
     return [
         Figure(
             "million_requests_rss_mb",

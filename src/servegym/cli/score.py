@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from servegym.cli import options
-from servegym.cli.output import console_for, new_table, number, write_json
+from servegym.cli.output import console_for, new_table, number, progress_console, write_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,9 +84,10 @@ def score(
     """
     from servegym.evaluation.scoring.scoring import score as score_policy
 
-    found = score_policy(
-        policy, panel, name, baselines=baseline or (), least=least, limit_s=limit, memory_gib=memory
-    )  # fmt: skip
+    with progress_console().status(f"scoring {policy}: checks, then runs, {limit:g} s at most"):
+        found = score_policy(
+            policy, panel, name, baselines=baseline or (), least=least, limit_s=limit, memory_gib=memory
+        )  # fmt: skip
     show(found, console_for(json))
     if json is not None:
         write_json(found.to_json(), json)

@@ -10,6 +10,7 @@ import typer
 
 from servegym.cli import options
 from servegym.cli.output import check_output_folder, console_for, number, write_json
+from servegym.cli.progress import one_by_one
 from servegym.cli.tables import Rows, show_tables
 from servegym.errors import ServegymError
 
@@ -207,7 +208,7 @@ def _closed_loops(out: Path, json: str | None) -> None:
     from servegym.evaluation.measured.study import HEADLINE
 
     folder = folder_of_runs()
-    errors = study(read_loops(folder)[0], folder)
+    errors = study(one_by_one("measured points", read_loops(folder)[0]), folder)
     out.mkdir(parents=True, exist_ok=True)
     path, picture = out / "errors.csv", out / "scatter.png"
     errors.to_csv(path, index=False)
@@ -268,7 +269,7 @@ def _runs(words: list[str] | None) -> tuple[pd.DataFrame, dict[str, dict[str, fl
     runs = [one for one in read_runs(folder) if not words or any(word in one.name for word in words)]
     if not runs:
         raise ServegymError(f"no measured run's name has {' or '.join(words or ())}")
-    served = list(study(runs, folder))
+    served = list(study(one_by_one("measured runs", runs), folder))
     of_requests = {run.name: by_request(run, found) for run, case, found in served if case.name == HEADLINE}
     return errors_of(served), of_requests
 
