@@ -231,7 +231,7 @@ OF = "policies__scheduler__"
         ({f"{OF}parameters__gamma": float("inf")}, "gamma is inf; it should be a finite number"),
         ({f"{OF}parameters__load": 1}, "load is 1; it should be one of a, c, p"),
         ({f"{OF}parameters__load": "z"}, "load=z: should be one of a, c, p"),
-        ({f"{OF}parameters__token_budget": 1.5}, "max_num_batched_tokens=1.5: should be a whole number"),
+        ({f"{OF}parameters__max_num_batched_tokens": 1.5}, "max_num_batched_tokens=1.5: should be a whole number"),
         ({f"{OF}parameters__eta__fact": "moon_s"}, "eta is the fact 'moon_s'; it should be a fact of min_tpot_slo_s"),
         ({f"{OF}parameters__gamma": {"fact": "min_tpot_slo_s", "factor": 1}}, "gamma is the fact .* should be a value"),
         ({f"{OF}learned__controls": ["gamma"]}, "the network has 2 outputs; it should have 1"),
