@@ -266,5 +266,5 @@ def test_every_profile_that_ships_has_a_recipe():
 
 
 def test_the_page_of_profiles_is_up_to_date():
-    shipped = Path(__file__).parents[2] / "docs" / "profiles.md"
+    shipped = Path(__file__).parents[3] / "docs" / "profiles.md"
     assert shipped.read_text() == page(), "run: python -m servegym.latency_models.profile_table > docs/profiles.md"
