@@ -50,7 +50,7 @@ SCHEDULERS = (
 REQUESTS = 3000
 # Fields of which a comparison goes through several; the seed is the run's own. Or it goes through several clients.
 COMPARED_BY = ("load", "rate_per_s", "scheduler", "router", "scaler", "seed")
-DEFAULTS = ServingSpec().words()
+DEFAULTS = ServingSpec().overrides()
 WINDOW_BY_SEED = DEFAULTS["window"]
 TITLE_FIELDS = (
     *COMPARED_BY, "trace", "columns", "time_unit", "drop_empty", "sort", "slo", "requests", "resample", "device",
@@ -319,7 +319,7 @@ class Comparison:
     def settings(self) -> dict[str, Any]:
         """The fields of the spec that have one value, as JSON has them."""
         return {
-            name: value for name, value in self.spec.words().items() if name not in COMPARED_BY and name != self.axis
+            name: value for name, value in self.spec.overrides().items() if name not in COMPARED_BY and name != self.axis
         }
 
     @functools.cached_property

@@ -183,12 +183,12 @@ class ServingSpec:
     def to_json(self) -> dict[str, Any]:
         """Every field as JSON and YAML have it, by part; `from_json` gives the spec back."""
         document: dict[str, Any] = {}
-        for name, value in self.words().items():
+        for name, value in self.overrides().items():
             part = LEAVES[name][0]
             (document.setdefault(part, {}) if part else document)[name] = value
         return document
 
-    def words(self) -> dict[str, Any]:
+    def overrides(self) -> dict[str, Any]:
         """Every field as JSON and YAML have it, by its name alone. Policies are told by their labels."""
         return {name: values.plain(self[name]) for name in LEAVES}
 

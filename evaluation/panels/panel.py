@@ -108,7 +108,7 @@ class Panel:
     def to_json(self) -> dict[str, Any]:
         """The document of this panel, flat; `parse_panel` gives it back."""
         several = {name: list(listed(self.spec[name])) for name in GONE_THROUGH}
-        return {name: getattr(self, name) for name in OWN} | self.spec.words() | several
+        return {name: getattr(self, name) for name in OWN} | self.spec.overrides() | several
 
 
 def panel_names() -> list[str]:

@@ -119,9 +119,9 @@ def test_a_distribution_draws_one_value_of_each_field():
 @pytest.mark.parametrize("spec", [ServingSpec(), RICH, EPISODES, SMALL.replaced(pools=POOLS)])
 def test_json_and_yaml_and_back(spec, tmp_path):
     document = json.loads(json.dumps(spec.to_json(), allow_nan=False))
-    assert ServingSpec.from_json(document) == ServingSpec.from_json(spec.words()) == spec
+    assert ServingSpec.from_json(document) == ServingSpec.from_json(spec.overrides()) == spec
     jsonschema.validate(document, schema())
-    jsonschema.validate(spec.words(), schema())
+    jsonschema.validate(spec.overrides(), schema())
     path = tmp_path / "spec.yaml"
     path.write_text(to_yaml(spec))
     jsonschema.validate(yaml.safe_load(path.read_text()), schema())

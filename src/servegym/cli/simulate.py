@@ -149,7 +149,7 @@ def of_scenario(spec: ServingSpec, scenario: Scenario, load_policies: list[Path]
     return {
         "serving": scenario.deployment.name,
         "engines": sum(pool.engines for pool in scenario.deployment.pools),
-        "arguments": {**spec.words(), "load_policies": load_policies},
+        "arguments": {**spec.overrides(), "load_policies": load_policies},
     }
 
 
