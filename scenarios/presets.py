@@ -14,13 +14,13 @@ from servegym.traces.arrivals import needs_rate
 
 
 class Preset(NamedTuple):
-    """doc: what it is for. words: fields of a `ServingSpec` and their values.
+    """doc: what it is for. overrides: fields of a `ServingSpec` and their values.
 
     environment: the one it is for; empty: all. unfit: those that it is not for.
     """
 
     doc: str
-    words: dict[str, Any]
+    overrides: dict[str, Any]
     environment: str = ""
     unfit: tuple[str, ...] = ()
 
@@ -75,14 +75,14 @@ def presets_of(environment: str) -> dict[str, Preset]:
     }
 
 
-def spelled_out(words: Mapping[str, Any]) -> Mapping[str, Any]:
+def spelled_out(overrides: Mapping[str, Any]) -> Mapping[str, Any]:
     """Words for a source of episodes, with those that a preset among them stands for and that arrivals bring along.
 
     Words beside a preset take the places of its own. Arrivals take the place of the source's load profile and cv, and
     arrivals with a pace of their own that of its load too. Raises SpecError for a preset that there is not.
     """
-    rest = {name: value for name, value in words.items() if name != "preset"}
-    said = overridden(words_of(words["preset"]), rest) if "preset" in words else rest
+    rest = {name: value for name, value in overrides.items() if name != "preset"}
+    said = overridden(overrides_of(overrides["preset"]), rest) if "preset" in overrides else rest
     arrivals = said.get("arrivals")
     if arrivals is None:
         return said
@@ -93,8 +93,8 @@ def spelled_out(words: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"load_profile": STEADY, "cv": 1.0} | rates | said
 
 
-def words_of(preset: str) -> dict[str, Any]:
+def overrides_of(preset: str) -> dict[str, Any]:
     """Raises SpecError for one that there is not."""
     if preset not in PRESETS:
         raise SpecError(f"unknown preset {preset!r}; there are {', '.join(PRESETS)}")
-    return PRESETS[preset].words
+    return PRESETS[preset].overrides
