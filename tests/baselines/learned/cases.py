@@ -12,7 +12,7 @@ from tests.random_scenarios import random_device, random_latency, random_workloa
 from tests.simulator.arrays import as_bytes, router_bytes
 
 # What a policy works with: its own numbers, and how it ranked last (equal orders can have other ranks).
-OWN = ("parameters", "ranks", "order", "turns")
+OWN = ("parameters", "ranks", "order", "previous_order")
 # By itself it lists who may run, beneath a network it ranks everybody; so the packer sorts others.
 LISTS = "flow-prefill"
 
