@@ -71,7 +71,7 @@ def test_verdicts(low, high, larger, expected):
 def test_conclusions_hold_the_numbers_of_the_test():
     lines = conclusions(made())
     gain = score(3.0, 0) - score(1.0, 0)
-    assert lines[0].startswith(f"Winner against defaults on the test: {gain:+.4f} (")
+    assert lines[0].startswith(f"Winner against defaults on the test: {gain:+.4f}")
     assert "better" in lines[0]
     assert f"{score(4.0, 0) - score(3.0, 0):+.4f}" in lines[1]
 
